@@ -1,0 +1,344 @@
+"""The run loop on the host: chunks of jitted steps, with progress, checkpoints, the finite check and the final release.
+
+The number of steps is fixed up front; a chunk's edge is the only place where the host looks at anything.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from accounting.guarantee import Guarantee
+from dpmf_jax import checkpoint, factorization, keys, layout, storage
+from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
+from dpmf_jax.model import Model
+from dpmf_jax.protocol import Factors, Info, Mechanism, State, factors, train
+from dpmf_jax.ratings import Ratings
+
+CHECKPOINT_SECONDS = 5.0
+
+
+class Diverged(DpmfError, FloatingPointError):
+    """Training left the finite numbers."""
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C, after the state was saved. `folder` is the run to resume, or None where nothing is kept."""
+
+    def __init__(self, step: int, num_steps: int, folder: Path | None):
+        super().__init__(f"interrupted after {step} of {num_steps} steps")
+        self.step, self.num_steps, self.folder = step, num_steps, folder
+
+
+class Progress(NamedTuple):
+    """Where a run stands. rmse is the training RMSE (unpriced, for the curator), epsilon what the steps so far cost."""
+
+    step: int
+    num_steps: int
+    rmse: float
+    epsilon: float
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What a resumed run must agree with; kept in private/run.json."""
+
+    settings: Mapping[str, Any]
+    guarantee: Mapping[str, Any]
+    mechanism: str
+    ratings: str
+    steps: int
+    seed: int | None
+    patience: int | None
+
+    def refuse_changes(self, saved: Mapping[str, Any], where: str) -> None:
+        now = dataclasses.asdict(self)
+        for name in now:
+            if json.loads(json.dumps(now[name])) != saved.get(name):
+                detail = _first_difference(now[name], saved.get(name))
+                raise PrivacyError(
+                    f"the run was started with another {name}{detail}",
+                    where=where,
+                    fix="resume with the settings and the ratings it was started with, or start a new run",
+                )
+
+
+def _first_difference(now: Any, saved: Any) -> str:
+    if isinstance(now, Mapping) and isinstance(saved, Mapping):
+        for name in sorted({*now, *saved}):
+            if json.loads(json.dumps(now.get(name))) != saved.get(name):
+                return f": {name} was {saved.get(name)}, now {now.get(name)}"
+    return "" if isinstance(now, str) else f": it was {saved}, now {now}"
+
+
+def _fingerprint(tree: Any) -> str:
+    """SHA-256 of a pytree's structure and leaves: two mechanisms with equal settings agree."""
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]:
+        array = np.asarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return digest.hexdigest()
+
+
+def _ratings_digest(ratings: Ratings) -> str:
+    digest = hashlib.sha256(json.dumps([ratings.num_users, ratings.num_items, *ratings.rating_range]).encode())
+    for column in (ratings.user, ratings.item, ratings.value):
+        digest.update(np.ascontiguousarray(column).data)
+    return digest.hexdigest()
+
+
+def default_chunk_steps(num_ratings: int) -> int:
+    """Steps between two looks of the host: about 25 million rated pairs, from 1 to 100 steps."""
+    return max(1, min(100, 25_000_000 // max(num_ratings, 1)))
+
+
+def _stopping_step(rmse: Sequence[float], patience: int | None) -> int | None:
+    """The first step with `patience` steps behind it that brought no new minimum; None where there is none."""
+    if patience is None:
+        return None
+    best = 0
+    for step, value in enumerate(rmse):
+        if value < rmse[best]:
+            best = step
+        elif step - best >= patience:
+            return step
+    return None
+
+
+def _priced(mechanism: Mechanism, num_steps: int, *, seeded: bool, patience: int | None) -> Guarantee:
+    guarantee = mechanism.guarantee(num_steps).with_seed(seeded)
+    if patience is None or guarantee.status == "none":
+        return guarantee
+    early = f"stopping early (patience {patience}) looks at the training RMSE, which is not priced: not private"
+    return dataclasses.replace(
+        guarantee,
+        status="claimed",
+        assumptions=(*guarantee.assumptions, "the stopping step is the same in both worlds; it depends on the ratings"),
+        not_covered=(early, *guarantee.not_covered),
+    )
+
+
+def fit(
+    ratings: Ratings,
+    mechanism: Mechanism,
+    *,
+    num_steps: int,
+    seed: int | None = None,
+    test: Ratings | None = None,
+    out: Path | str | None = None,
+    resume: bool = False,
+    settings: Mapping[str, Any] | None = None,
+    patience: int | None = None,
+    controls: Sequence[str] = (),
+    layout_kind: str = "auto",
+    num_devices: int | None = None,
+    chunk_steps: int | None = None,
+    report: Callable[[Progress], None] = lambda progress: None,
+) -> Model:
+    """Train `mechanism` on `ratings` for `num_steps` steps and release what it releases.
+
+    Args:
+      ratings: what is trained on. test: held-out ratings of the same catalogue, for the RMSE beside it.
+      seed: an experiment with this seed, marked "do not release"; None is a release: the key comes from the operating
+        system and is stored nowhere.
+      out: folder of the run and of the model; None keeps everything in memory. It must be new, or hold a run to resume.
+      resume: go on from the newest checkpoint in `out`. An experiment continues to the same bytes as an uninterrupted
+        run. A release draws a fresh key for the remaining steps (nothing of the lost ones was released); steps and
+        price stay what they were.
+      settings: JSON values that describe the run; kept in model.json, so public.
+      patience: stop after this many steps without a new minimum of the training RMSE. Not private.
+      controls: names of non-private baselines to put beside the RMSE (`dpmf_jax.controls`).
+      layout_kind, num_devices: see `layout.make`.
+      chunk_steps: steps between two looks of the host; any number gives the same bytes.
+      report: called with a Progress after every chunk.
+
+    Returns: a Model with raw ids, its guarantee, and the curator's private part.
+
+    Raises:
+      UsageError: num_steps below 1, or an `out` that is in use. PrivacyError: a resume with other settings or ratings.
+      Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved.
+    """
+    if num_steps < 1:
+        raise UsageError(f"the number of steps must be at least 1; got {num_steps}", fix="set --steps")
+    if patience is not None and patience < 1:
+        raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
+    guarantee = _priced(mechanism, num_steps, seeded=seed is not None, patience=patience)
+    data = layout.make(ratings, kind=layout_kind, num_devices=num_devices)
+    key = keys.from_operating_system() if seed is None else keys.from_seed(seed)
+    init_key, train_key = jax.random.split(key)
+    state = jax.jit(mechanism.init)(init_key, data, None)
+    run = _Run(
+        settings=dict(settings or {}),
+        guarantee=guarantee.to_dict(),
+        mechanism=_fingerprint(mechanism),
+        ratings=_ratings_digest(ratings),
+        steps=num_steps,
+        seed=seed,
+        patience=patience,
+    )
+    journal = _Journal.open(None if out is None else Path(out), run, resume=resume)
+    state = journal.restore(state)
+
+    seconds_per_step: list[float] = []
+    chunk = chunk_steps or min(default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))
+    try:
+        while int(state.step) < num_steps:
+            done = int(state.step)
+            length = min(chunk, num_steps - done)
+            started = time.perf_counter()
+            ahead, info = train(mechanism, train_key, state, data, num_steps=length)
+            rmse = _finite_rmse(info, done)
+            seconds_per_step.append((time.perf_counter() - started) / length)
+            stop = _stopping_step([*journal.rmse, *rmse], patience)
+            if stop is not None:
+                num_steps, length = stop, stop - done
+                ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)
+            state = ahead
+            journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
+            spent = mechanism.guarantee(done + length).epsilon if done + length else 0.0
+            report(Progress(done + length, num_steps, float(rmse[-1]), spent))
+    except KeyboardInterrupt:
+        journal.save(state)
+        raise Interrupted(int(state.step), num_steps, journal.folder) from None
+
+    if patience is not None:
+        guarantee = _priced(mechanism, max(num_steps, 1), seeded=seed is not None, patience=patience)
+    whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
+    metrics = _measure(whole, data, ratings, test, controls) | {
+        "steps": num_steps,
+        "seconds_per_step": float(np.median(seconds_per_step)) if seconds_per_step else None,
+        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "layout": layout.describe(data),
+    }
+    model = Model(
+        release=jax.tree.map(np.asarray, mechanism.release(state)),
+        guarantee=guarantee,
+        users=ratings.users,
+        items=ratings.items,
+        rating_range=ratings.rating_range,
+        settings=dict(settings or {}),
+        factors=whole,
+        seen=(ratings.user, ratings.item),
+        metrics=metrics,
+    )
+    if out is None:
+        return model
+    journal.save(state)
+    model = model.save(Path(out))
+    journal.close()
+    return model
+
+
+def _finite_rmse(info: Info, done: int) -> np.ndarray:
+    """float64[steps]: the training RMSE before each step; raises Diverged with the first step that is not finite."""
+    loss = np.asarray(info.loss, np.float64)
+    bad = np.flatnonzero(~np.isfinite(loss))
+    if len(bad):
+        raise Diverged(
+            f"diverged at step {done + int(bad[0])}: the loss is no longer finite",
+            where="the training loss, looked at after every chunk of steps",
+            fix="lower learning_rate (--learning-rate), or add noise less strongly (a larger ε, fewer steps)",
+        )
+    return np.sqrt(loss)
+
+
+def _measure(
+    whole: Factors, data: Any, ratings: Ratings, test: Ratings | None, controls: Sequence[str]
+) -> dict[str, Any]:
+    """The unpriced numbers of the curator: RMSE on both sides, and the baselines beside it."""
+    from dpmf_jax import controls as baselines
+    from dpmf_jax import metrics
+
+    mean_squared_error = jax.jit(factorization.mean_squared_error)(*map(jax.numpy.asarray, whole), data)
+    rmse_train = math.sqrt(float(mean_squared_error))
+    if not math.isfinite(rmse_train):
+        raise Diverged("diverged in the last step", fix="lower learning_rate (--learning-rate)")
+    rmse_test = None
+    if test is not None and test.num_ratings:
+        rmse_test = metrics.rmse(whole, test)
+    compared = baselines.controls(ratings, test, names=tuple(controls)) if controls else {}
+    return {"rmse_train": rmse_train, "rmse_test": rmse_test, "controls": compared}
+
+
+class _Journal:
+    """Checkpoints and metrics of one run under `folder`/private; does nothing where folder is None."""
+
+    def __init__(self, folder: Path | None):
+        self.folder = folder
+        self.rmse: list[float] = []
+        self._saved_at = time.monotonic()
+
+    @classmethod
+    def open(cls, folder: Path | None, run: _Run, *, resume: bool) -> _Journal:
+        if folder is None:
+            if resume:
+                raise UsageError("there is no folder to resume from", fix="give out, the folder of the run")
+            return cls(None)
+        saved = folder / "private" / "run.json"
+        if resume:
+            run.refuse_changes(storage.read_json(saved), where=str(saved))
+            if (folder / "model.json").exists():
+                raise UsageError("the run is complete already", where=str(folder), fix="load it, or start a new run")
+            return cls(folder)
+        if folder.exists() and any(folder.iterdir()):
+            raise UsageError(
+                "the folder is not empty, and a run never overwrites", where=str(folder), fix="choose a new --out"
+            )
+        storage.private_folder(folder)
+        storage.write_json(saved, dataclasses.asdict(run), private=True)
+        return cls(folder)
+
+    @property
+    def private(self) -> Path | None:
+        return None if self.folder is None else self.folder / "private"
+
+    @property
+    def _metrics(self) -> Path:
+        assert self.private is not None
+        return self.private / "metrics.jsonl"
+
+    def restore(self, fresh: State) -> State:
+        """The newest checkpointed state, or the fresh one; the metrics are cut back to it."""
+        if self.private is None:
+            return fresh
+        state = checkpoint.latest(self.private, fresh)
+        lines: list[bytes] = []
+        if state is not None and self._metrics.exists():
+            lines = self._metrics.read_bytes().splitlines(keepends=True)[: int(state.step)]
+            if len(lines) < int(state.step):  # the metrics were not flushed: start over rather than leave a gap
+                state, lines = None, []
+        self.rmse = [json.loads(line)["rmse_train"] for line in lines]
+        storage.write_bytes(self._metrics, b"".join(lines), private=True)
+        return fresh if state is None else state
+
+    def write(self, state: State, rmse: np.ndarray, clipped: np.ndarray, *, last: bool) -> None:
+        """Append one line a step to the metrics, and checkpoint when the last one is some seconds old."""
+        start = len(self.rmse)
+        self.rmse.extend(map(float, rmse))
+        if self.private is None:
+            return
+        with self._metrics.open("a") as file:
+            for offset, (value, fraction) in enumerate(zip(rmse, clipped, strict=True)):
+                line = {"step": start + offset, "rmse_train": float(value), "clipped_fraction": float(fraction)}
+                file.write(json.dumps(line) + "\n")
+        if last or time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
+            self.save(state)
+
+    def save(self, state: State) -> None:
+        if self.private is not None:
+            checkpoint.save(self.private, state)
+            self._saved_at = time.monotonic()
+
+    def close(self) -> None:
+        if self.private is not None:
+            checkpoint.clear(self.private)

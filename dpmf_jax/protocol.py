@@ -1,0 +1,170 @@
+"""The one protocol: a training step cut where trust changes hands, so that the cut can be audited.
+
+The curator computes statistics of the ratings (`query`), noise turns them into a response (`noise.sample`), and
+everything that follows may look at responses and public constants only (the public part of `update`). A mechanism
+that keeps to the cut is as private as its responses; the audits check that it does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from accounting.guarantee import Guarantee
+from dpmf_jax.noise import Noise
+
+PyTree = Any
+Key = jax.Array
+
+
+class State(NamedTuple):
+    """What training carries from step to step.
+
+    public: a function of past responses and public constants: what an adversary could know.
+    private: never leaves the curator (or the user's device).
+    step: int32 scalar, the number of updates done.
+    """
+
+    public: PyTree
+    private: PyTree
+    step: jax.Array
+
+
+class Info(NamedTuple):
+    """What a step's pass over the ratings also shows; unpriced, for the curator's eyes.
+
+    loss: mean squared error over the ratings, in rating units squared, at the state *before* the update.
+    clipped_fraction: share of the factor rows whose norm exceeded the clip in this step.
+    """
+
+    loss: jax.Array
+    clipped_fraction: jax.Array
+
+
+class Factors(NamedTuple):
+    """A bilinear model: the rating of item i by user u is predicted as center[i] + ⟨user_factors[u],
+    item_factors[i]⟩.
+
+    user_factors: float32[users, rank]; item_factors: float32[items, rank]; center: float32[] or float32[items].
+    A part that is absent is None.
+    """
+
+    user_factors: jax.Array | None = None
+    item_factors: jax.Array | None = None
+    center: jax.Array | None = None
+
+
+class Release(NamedTuple):
+    """What the world may see, and nothing else; a part that is not released is None. Fields as in `Factors`."""
+
+    user_factors: jax.Array | None = None
+    item_factors: jax.Array | None = None
+    center: jax.Array | None = None
+
+
+class Mechanism(NamedTuple):
+    """A private training algorithm. Every field is a `jax.tree_util.Partial` of a module-level function, so a
+    Mechanism is a pytree: jit takes it as an argument, vmap runs over stacked ones, and any part can be replaced
+    with `_replace`.
+
+    init: (key, data, previous) -> State; previous is the public state of an earlier phase, or None.
+    coins: (key) -> randomness that does not depend on the data, drawn before looking; None for most.
+    query: (state, data, coins) -> (statistics, Info): the raw statistics of this step, no randomness of its own.
+    noise: how statistics become a response.
+    update: (state, response, data) -> State; its public part may depend on (state.public, response) only.
+    release: (state) -> Release.
+    guarantee: (num_steps) -> accounting.Guarantee; reads the same numbers that query and noise use. Host only.
+    """
+
+    init: Callable[..., State]
+    coins: Callable[..., PyTree]
+    query: Callable[..., tuple[PyTree, Info]]
+    noise: Noise
+    update: Callable[..., State]
+    release: Callable[..., Release]
+    guarantee: Callable[..., Guarantee]
+
+
+def factors(state: State) -> Factors:
+    """The curator's whole model: each part of `Factors` from the public state, or else from the private one.
+
+    Nothing here is safe to publish: that is what `Mechanism.release` is for.
+    """
+
+    def find(name: str) -> jax.Array | None:
+        public = getattr(state.public, name, None)
+        return getattr(state.private, name, None) if public is None else public
+
+    return Factors(*(find(name) for name in Factors._fields))
+
+
+def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[State, Info]:
+    """One step in one world: coins, query, noise, update. Spends `key`."""
+    coins_key, noise_key = jax.random.split(key)
+    statistics, info = mechanism.query(state, data, mechanism.coins(coins_key))
+    response = mechanism.noise.sample(noise_key, statistics)
+    return mechanism.update(state, response, data)._replace(step=state.step + 1), info
+
+
+@partial(jax.jit, static_argnames="num_steps")
+def train(mechanism: Mechanism, key: Key, state: State, data: PyTree, num_steps: int) -> tuple[State, Info]:
+    """`num_steps` steps from `state`; the project's only loop over steps.
+
+    The key of a step is fold_in(key, state.step), so chunks equal the whole: 2 + 3 steps give the same bytes as 5.
+
+    Returns: (State, Info), each leaf of Info with a leading axis of num_steps.
+    """
+
+    def body(state: State, _: None) -> tuple[State, Info]:
+        return step(mechanism, jax.random.fold_in(key, state.step), state, data)
+
+    return jax.lax.scan(body, state, length=num_steps)
+
+
+def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
+    """The L2 distance between the two worlds' statistics: a step's sensitivity along this transcript."""
+    del response
+    squares = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), statistics, other)
+    return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
+
+
+@partial(jax.jit, static_argnames=("num_steps", "observe"))
+def train_coupled(
+    mechanism: Mechanism,
+    key: Key,
+    states: tuple[State, State],
+    datas: tuple[PyTree, PyTree],
+    num_steps: int,
+    observe: Callable[[PyTree, PyTree, PyTree], PyTree] = l2_distance,
+) -> tuple[tuple[State, State], PyTree]:
+    """Two worlds follow one transcript: the first world's responses (and coins) drive both.
+
+    Everything an audit of adaptive steps needs: with the transcript fixed, a step's sensitivity is the distance
+      between the two worlds' statistics, and the privacy loss is the sum of `noise.log_ratio(response, statistics,
+      other)`.
+
+    Args:
+      states: the two worlds' states; `init` with one key in both. Equal shapes, as are `datas`.
+      observe: module-level function (response, statistics, other) -> pytree, evaluated at every step.
+
+    Returns: (states, observations), each leaf of the observations with a leading axis of num_steps.
+    """
+
+    def body(states: tuple[State, State], _: None) -> tuple[tuple[State, State], PyTree]:
+        first, second = states
+        coins_key, noise_key = jax.random.split(jax.random.fold_in(key, first.step))
+        coins = mechanism.coins(coins_key)
+        statistics, _info = mechanism.query(first, datas[0], coins)
+        other, _info = mechanism.query(second, datas[1], coins)
+        response = mechanism.noise.sample(noise_key, statistics)
+        first, second = (
+            mechanism.update(state, response, data)._replace(step=state.step + 1)
+            for state, data in zip((first, second), datas, strict=True)
+        )
+        return (first, second), observe(response, statistics, other)
+
+    return jax.lax.scan(body, states, length=num_steps)

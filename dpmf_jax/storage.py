@@ -1,0 +1,121 @@
+"""Files that are whole or absent: atomic writes, and arrays as safetensors that are checked when read. Never pickle."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpmf_jax.errors import DataError
+
+PRIVATE_MODE = 0o600
+
+
+@contextlib.contextmanager
+def _replacing(path: Path, mode: int) -> Iterator[int]:
+    """A descriptor to write to; on success the file takes the place of `path` at once, on failure nothing changes."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
+    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
+    try:
+        try:
+            yield descriptor
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        temporary.replace(path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def write_bytes(path: Path, content: bytes, *, private: bool = False) -> str:
+    """Write atomically (temporary file, fsync, rename) and return the SHA-256; a private file has mode 0600."""
+    with _replacing(path, PRIVATE_MODE if private else 0o644) as descriptor:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+    return hashlib.sha256(content).hexdigest()
+
+
+def write_json(path: Path, content: Mapping[str, Any], *, private: bool = False) -> str:
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
+    return write_bytes(path, (text + "\n").encode(), private=private)
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Raises DataError where the file is missing or is not a JSON object."""
+    try:
+        content = json.loads(path.read_bytes())
+    except FileNotFoundError:
+        raise DataError(
+            f"{path.name} is missing", where=str(path), fix="give the folder that `dpmf fit` wrote"
+        ) from None
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path.name} cannot be read: {error}", where=str(path), fix="restore the file, or fit again"
+        ) from None
+    if not isinstance(content, dict):
+        raise DataError(f"{path.name} is not a JSON object", where=str(path), fix="restore the file, or fit again")
+    return content
+
+
+def write_arrays(
+    path: Path, arrays: Mapping[str, np.ndarray], *, metadata: Mapping[str, str] | None = None, private: bool = False
+) -> str:
+    """Write named arrays as one safetensors file and return its SHA-256."""
+    from safetensors.numpy import save
+
+    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    return write_bytes(path, save(contiguous, metadata=dict(metadata or {})), private=private)
+
+
+def read_arrays(path: Path, *, sha256: str | None = None) -> dict[str, np.ndarray]:
+    """The arrays of a safetensors file.
+
+    Args:
+      sha256: what the file must hash to; None skips this check.
+
+    Raises: DataError where the file is missing, truncated, no safetensors file, or not the one that was hashed.
+    """
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise DataError(
+            f"{path.name} cannot be read: {error.strerror}", where=str(path), fix="restore the file, or fit again"
+        ) from None
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise DataError(
+            f"{path.name} is not the file that was saved: it was changed or cut short",
+            where=str(path),
+            fix="restore the file from a copy, or fit again",
+        )
+    try:
+        return load(content)
+    except (SafetensorError, ValueError, KeyError) as error:
+        raise DataError(
+            f"{path.name} is not a readable safetensors file: {error}",
+            where=str(path),
+            fix="restore the file from a copy, or fit again",
+        ) from None
+
+
+def private_folder(folder: Path) -> Path:
+    """`folder`/private, made if needed, open to its owner alone."""
+    private = folder / "private"
+    private.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private.chmod(0o700)
+    return private
