@@ -24,8 +24,6 @@ Price = Literal["exact", "closed_form"]
 
 PLD_LIMIT = 1e4  # the ρ up to which the privacy loss distribution is asked; ε is above 10,000 there
 
-_TINY = math.nextafter(0.0, 1.0)
-
 
 # ---------------------------------------------------------------------------------------------- ρ, and ways to write it
 
@@ -147,7 +145,8 @@ def delta_exact(rho: float, epsilon: float) -> float:
         raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
     if r == 0:
         return 0.0
-    return max(_TINY, math.exp(min(0.0, _log_delta(math.sqrt(2 * r), float(epsilon)))))
+    # one float up: below 1e-308 the slack is less than a digit, and 0 would claim a pure guarantee
+    return math.nextafter(math.exp(min(0.0, _log_delta(math.sqrt(2 * r), float(epsilon)))), 1.0)
 
 
 def epsilon_exact(rho: float, delta: float) -> float:
@@ -215,11 +214,7 @@ def solve_noise_multiplier(epsilon: float, delta: float, num_steps: int, *, pric
     Raises:
       ValueError: as `solve_rho`, or there is no step to take.
     """
-    num_steps, priced = _at_least_one_step(num_steps), _priced(price)
-    z = math.sqrt(num_steps / 2 / solve_rho(epsilon, delta, price=price))
-    while priced(rho(z, num_steps), delta) > epsilon:
-        z *= 1 + 1e-13
-    return z
+    return math.sqrt(_at_least_one_step(num_steps) / 2 / solve_rho(epsilon, delta, price=price))
 
 
 def solve_epsilon_step(
@@ -232,11 +227,7 @@ def solve_epsilon_step(
     Raises:
       ValueError: as `solve_noise_multiplier`.
     """
-    priced = _priced(price)
-    step = step_from_noise_multiplier(solve_noise_multiplier(epsilon, delta, num_steps, price=price), delta_step)
-    while priced(rho_from_step(step, delta_step, num_steps), delta) > epsilon:
-        step *= 1 - 1e-13
-    return step
+    return step_from_noise_multiplier(solve_noise_multiplier(epsilon, delta, num_steps, price=price), delta_step)
 
 
 def solve_num_steps(epsilon: float, delta: float, noise_multiplier: float, *, price: Price = "exact") -> int:
@@ -246,12 +237,11 @@ def solve_num_steps(epsilon: float, delta: float, noise_multiplier: float, *, pr
       ValueError: as `solve_rho`, or z is not positive and finite.
     """
     priced = _priced(price)
-    z = _positive("noise_multiplier", noise_multiplier)
-    num_steps = math.floor(2 * solve_rho(epsilon, delta, price=price) * z * z)
-    while num_steps > 0 and priced(rho(z, num_steps), delta) > epsilon:
+    num_steps = math.floor(solve_rho(epsilon, delta, price=price) / rho(noise_multiplier, 1))
+    while num_steps > 0 and priced(rho(noise_multiplier, num_steps), delta) > epsilon:
         num_steps -= 1
-    # 2ρz² may have been rounded just below the integer that it is
-    return num_steps + 1 if priced(rho(z, num_steps + 1), delta) <= epsilon else num_steps
+    # the quotient may have been rounded just below the integer that it is
+    return num_steps + 1 if priced(rho(noise_multiplier, num_steps + 1), delta) <= epsilon else num_steps
 
 
 def round_up(epsilon: float, digits: int = 4) -> float:
@@ -287,10 +277,8 @@ def _log_delta(mu: float, epsilon: float) -> float:
         nodes, weights = _quadrature()
         integral = float(weights @ _one_minus_s_mills(t + mu * nodes))
         return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(mu) + math.log(integral) + slack
-    if t >= 0:
-        return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(_mills(t) - _mills(t + mu)) + slack
-    density = math.exp(-t * t / 2) / math.sqrt(2 * math.pi)
-    return math.log(math.erfc(t / math.sqrt(2)) / 2 - density * _mills(t + mu)) + slack
+    # R(t) is infinite from t = −37 down, and so is this bound: δ is 1 there to the last digit
+    return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(_mills(t) - _mills(t + mu)) + slack
 
 
 def _mills(x: float) -> float:

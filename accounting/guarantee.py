@@ -3,28 +3,19 @@
 import dataclasses
 import math
 import operator
-import textwrap
 from collections.abc import Mapping
 from typing import Any, Literal, NamedTuple, get_args
 
-from accounting import gaussian
+from accounting import gaussian, statement
+from accounting.statement import DIGITS
 
 Unit = Literal["rating value", "rating presence", "user"]
 Status = Literal["proved", "claimed", "none"]  # strongest first
 
-DIGITS = 4  # decimals of a printed ε, rounded up
-
 SELECTION = (
-    "choosing the best of several runs, or hyperparameters by looking at the same ratings: "
-    "every run that was looked at costs as much again"
+    "choosing the best of several runs, and hyperparameter search on the same ratings: "
+    "the price is that of one run, set up without looking at them"
 )
-
-_KINDS = {
-    "closed_form": "upper bound, equation (9) of paper 001",
-    "rdp": "upper bound, dp_accounting's Rényi accountant",
-    "pld": "upper bound, dp_accounting's privacy loss distribution",
-    "exact": "exact, the Gaussian trade-off",
-}
 
 
 class UserPrice(NamedTuple):
@@ -86,8 +77,8 @@ class Guarantee:
 
     def __post_init__(self):
         for name in ("released", "assumptions", "not_covered"):
-            if isinstance(value := getattr(self, name), str) or not all(isinstance(text, str) for text in value):
-                raise ValueError(f"{name} must be a sequence of strings, got {value!r}")
+            if isinstance(value := getattr(self, name), str):
+                raise ValueError(f"{name} must be a sequence of texts, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         if SELECTION not in self.not_covered:
             object.__setattr__(self, "not_covered", (*self.not_covered, SELECTION))
@@ -145,7 +136,7 @@ class Guarantee:
     @property
     def statement(self) -> str:
         """The privacy statement, several lines of at most 110 characters."""
-        return "\n".join(_statement(self))
+        return "\n".join(statement.lines(self))
 
     def __str__(self) -> str:
         return self.statement
@@ -280,9 +271,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     for name in ("unit", "relation", "delta"):
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
-    if missing := [phase.mechanism for phase in guarantees if phase.rho is None]:
-        raise ValueError(f"phases without a ρ cannot be added up: {', '.join(missing)}")
-    first, rho = guarantees[0], math.fsum(phase.rho for phase in guarantees)
+    rhos = [phase.rho for phase in guarantees if phase.rho is not None]
+    if len(rhos) < len(guarantees):
+        missing = ", ".join(phase.mechanism for phase in guarantees if phase.rho is None)
+        raise ValueError(f"phases without a ρ cannot be added up: {missing}")
+    first, rho = guarantees[0], math.fsum(rhos)
     same = all(
         (phase.noise_multiplier, phase.sensitivity) == (first.noise_multiplier, first.sensitivity)
         for phase in guarantees
@@ -332,8 +325,11 @@ def _union(groups) -> tuple[str, ...]:
 def _check(guarantee: Guarantee) -> None:
     g = guarantee
     for name in ("mechanism", "relation", "trust_model"):
-        if not (isinstance(value := getattr(g, name), str) and value.strip()):
-            raise ValueError(f"{name} must be a text, got {value!r}")
+        if not (isinstance(value := getattr(g, name), str) and value.strip() and value.isprintable()):
+            raise ValueError(f"{name} must be one line of text, got {value!r}")
+    for name in ("released", "assumptions", "not_covered"):
+        if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in getattr(g, name)):
+            raise ValueError(f"{name} must be lines of text, got {getattr(g, name)!r}")
     for name, allowed in (("unit", get_args(Unit)), ("status", get_args(Status))):
         if getattr(g, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
@@ -359,6 +355,8 @@ def _check(guarantee: Guarantee) -> None:
         raise ValueError(
             f"user_rho must be two numbers of at least 0 that price one rating at 1 or more, got {g.user_rho!r}"
         )
+    if g.unit == "user" and g.user_rho is not None:
+        raise ValueError("user_rho prices a user by ratings; where the unit is the user, epsilon is the price")
     _check_price(g)
 
 
@@ -394,73 +392,6 @@ def _to_json(value: Any) -> Any:
 def _from_json(name: str, value: Any) -> Any:
     if name == "accountants":
         return {key: _from_json("epsilon", entry) for key, entry in dict(value).items()}
+    if isinstance(value, list):
+        return tuple(value)
     return math.inf if name == "epsilon" and value == "inf" else value
-
-
-def _statement(guarantee: Guarantee) -> list[str]:
-    g = guarantee
-    lines = ["EXPERIMENT: seeded, do not release"] if g.seeded else []
-    steps = f"{g.steps} step{'' if g.steps == 1 else 's'}"
-    lines.append(f"PRIVACY STATEMENT: {g.mechanism}, {steps}")
-    if g.status == "none":
-        lines += _wrapped(
-            "NO PRIVACY GUARANTEE: there is no noise between the ratings and what is released. "
-            "Nothing is protected, for nobody."
-        )
-        lines += _entry("released", ", ".join(g.released)) + _entry("trust model", g.trust_model)
-        return lines
-    lines += _wrapped(_headline(g))
-    lines += _entry("status", _STATUS[g.status])
-    lines += _entry("unit", f"one {g.unit}")
-    lines += _entry("relation", g.relation)
-    if g.user_price:
-        lines += _entry("per user", g.user_price)
-    lines += _entry("released", ", ".join(g.released))
-    lines += _entry("trust model", g.trust_model)
-    noise = [f"z = σ/Δ = {g.noise_multiplier:.6g} in each step"] if g.noise_multiplier is not None else []
-    noise += [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"] if g.sensitivity is not None else []
-    noise += [f"ρ = {g.rho:.6g} in all"] if g.rho is not None else []
-    if noise:
-        lines += _entry("noise", ", ".join(noise))
-    if g.accountants:
-        lines.append(
-            f"  ε at δ = {g.delta:g} by accountant" + (", if the claim holds" if g.status == "claimed" else "")
-        )
-        width = max(map(len, g.accountants))
-        for name, epsilon in g.accountants.items():
-            kind = f" ({_KINDS[name]})" if name in _KINDS else ""
-            lines.append(f"    {name:<{width}}  {_printed(epsilon)}{kind}")
-        if g.rho is not None and g.rho > gaussian.PLD_LIMIT and "pld" not in g.accountants:
-            lines.append(f"    {'pld':<{width}}  skipped: above ρ = {gaussian.PLD_LIMIT:g} it takes too long")
-    for title, sentences in (("assumptions", g.assumptions), ("not covered", g.not_covered)):
-        if sentences:
-            lines.append(f"  {title}")
-            for sentence in sentences:
-                lines += _wrapped(sentence, "    - ", "      ")
-    return lines
-
-
-_STATUS = {
-    "proved": "proved, under the assumptions below",
-    "claimed": "claimed by the paper, and NOT proved: it does not hold in general",
-}
-
-
-def _headline(guarantee: Guarantee) -> str:
-    g = guarantee
-    if g.epsilon == math.inf:
-        return f"NO FINITE EPSILON holds at δ = {g.delta:g}: treat it as no guarantee"
-    kind = "Differential privacy" if g.status == "proved" else "Claimed differential privacy"
-    return f"{kind}: ε = {_printed(g.epsilon)} (rounded up), δ = {g.delta:g}"
-
-
-def _printed(epsilon: float) -> str:
-    return f"{gaussian.round_up(epsilon, DIGITS):.{DIGITS}f}"
-
-
-def _entry(name: str, text: str) -> list[str]:
-    return _wrapped(text, f"  {name:<13}", " " * 15)
-
-
-def _wrapped(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
-    return textwrap.wrap(text, 110, initial_indent=first, subsequent_indent=rest, break_long_words=False)

@@ -1,0 +1,414 @@
+"""The claim that goes with a release: its ε by the rule, its words, its JSON, its sums."""
+
+import dataclasses
+import json
+import math
+import re
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from accounting import Guarantee, compose, gaussian, gaussian_guarantee, no_guarantee
+from accounting.guarantee import SELECTION
+
+DELTA = 1e-5
+
+COMMON: dict[str, Any] = {
+    "mechanism": "gaussian-joint-noise",
+    "noise_multiplier": 20.0,
+    "num_steps": 300,
+    "delta": DELTA,
+    "sensitivity": 2.5,
+    "unit": "rating value",
+    "relation": "one rating changes its value within the declared range; who rated what is public",
+    "released": ("user factors", "item factors"),
+    "trust_model": "the curator sees all ratings and is trusted",
+    "status": "proved",
+    "user_rho": (0.5, 0.5),
+    "assumptions": ("the number of steps was fixed beforehand",),
+    "not_covered": ("the time that training took",),
+}
+
+
+def proved(**changes) -> Any:
+    return gaussian_guarantee(**{**COMMON, **changes})
+
+
+def claimed(**changes) -> Any:
+    return proved(**{"mechanism": "gaussian", "status": "claimed", "user_rho": (1.0, 0.0), **changes})
+
+
+def proved_by_hand(**changes) -> Any:
+    return dataclasses.replace(proved(), **{"accountants": {}, "noise_multiplier": None, "user_rho": None, **changes})
+
+
+def plain(text):
+    """The text with its line breaks undone."""
+    return re.sub(r"\s+", " ", text)
+
+
+# ------------------------------------------------------------------------------------------------------------ the price
+
+
+def test_a_proved_epsilon_is_the_exact_one_and_a_claimed_one_is_the_papers():
+    rho = gaussian.rho(20.0, 300)
+    exact, closed = gaussian.epsilon_exact(rho, DELTA), gaussian.epsilon_closed_form(rho, DELTA)
+    for guarantee, price in ((proved(), exact), (claimed(), closed)):
+        assert price <= guarantee.epsilon < price + 1e-4
+        assert guarantee.rho == rho
+        assert dict(guarantee.accountants) == pytest.approx(gaussian.accountants(20.0, 300, DELTA), rel=1e-12)
+    assert proved().epsilon < claimed().epsilon
+
+
+@settings(max_examples=10)
+@given(st.floats(0.05, 20), st.integers(1, 2000))
+def test_a_solved_epsilon_is_stated_as_asked(epsilon, num_steps):
+    asked = gaussian.round_up(epsilon)
+    assert (
+        proved(noise_multiplier=gaussian.solve_noise_multiplier(asked, DELTA, num_steps), num_steps=num_steps).epsilon
+        == asked
+    )
+
+
+@settings(max_examples=10)
+@given(st.integers(1, 300), st.sampled_from([(0.5, 0.5), (1.0, 0.0)]))
+def test_a_user_pays_by_the_polynomial(num_ratings, weights):
+    guarantee = proved(user_rho=weights)
+    price = guarantee.for_user(num_ratings)
+    factor = {(0.5, 0.5): num_ratings * (num_ratings + 1) / 2, (1.0, 0.0): num_ratings**2}[weights]
+    assert price.rho == pytest.approx(guarantee.rho * factor, rel=1e-12)
+    assert price.epsilon >= gaussian.epsilon_exact(price.rho, DELTA)
+    assert price.epsilon >= guarantee.epsilon
+    assert price.status == "proved"
+
+
+def test_a_user_of_a_claim_gets_the_claims_formula_and_status():
+    price = claimed().for_user(10)
+    assert price.epsilon >= gaussian.epsilon_closed_form(100 * claimed().rho, DELTA)
+    assert price.status == "claimed"
+    assert "not proved" in claimed().user_price
+    assert "not proved" not in proved().user_price
+
+
+def test_no_user_price_is_made_up():
+    for guarantee in (
+        proved(user_rho=None),
+        proved(unit="user", user_rho=None),
+        no_guarantee(mechanism="x", num_steps=1, released=()),
+    ):
+        assert guarantee.user_price is None
+        with pytest.raises(ValueError, match="no price per user"):
+            guarantee.for_user(3)
+    for num_ratings in (0, -1):
+        with pytest.raises(ValueError, match="at least 1"):
+            proved().for_user(num_ratings)
+
+
+def test_the_event_costs_what_the_guarantee_says():
+    import dp_accounting
+
+    for guarantee in (proved(), compose(proved(), proved(noise_multiplier=5.0, num_steps=3))):
+        priced = dp_accounting.rdp.RdpAccountant().compose(guarantee.dp_event()).get_epsilon(DELTA)
+        assert priced == pytest.approx(guarantee.accountants["rdp"], rel=1e-3)  # default orders against ours
+    nothing = no_guarantee(mechanism="non-private", num_steps=3, released=("factors",)).dp_event()
+    assert dp_accounting.rdp.RdpAccountant().compose(nothing).get_epsilon(DELTA) == math.inf
+
+
+# -------------------------------------------------------------------------------------------------------- the statement
+
+
+def test_statement_names_everything_a_reader_must_know():
+    guarantee = proved()
+    text = plain(str(guarantee))
+    for needle in (
+        "gaussian-joint-noise, 300 steps",
+        f"ε = {guarantee.epsilon:.4f} (rounded up), δ = 1e-05",
+        "proved, under the assumptions below",
+        "one rating value",
+        guarantee.relation,
+        guarantee.trust_model,
+        "user factors, item factors",
+        "z = σ/Δ = 20 in each step",
+        "Δ = 2.5",
+        guarantee.user_price,
+        *guarantee.assumptions,
+        *guarantee.not_covered,
+        "best of several runs",
+        "hyperparameter search",
+    ):
+        assert needle in text, needle
+    assert not text.startswith("EXPERIMENT")
+    assert max(map(len, str(guarantee).splitlines())) <= 110
+
+
+def test_statement_prints_every_accountant_with_its_kind_and_rounded_up():
+    guarantee = proved()
+    for name, kind in (
+        ("closed_form", "upper bound"),
+        ("rdp", "upper bound"),
+        ("pld", "upper bound"),
+        ("exact", "exact"),
+    ):
+        (line,) = [line for line in str(guarantee).splitlines() if line.split()[0] == name]
+        assert float(line.split()[1]) >= guarantee.accountants[name]
+        assert f"({kind}," in line
+
+
+def test_statement_of_a_claim_says_that_it_is_none_of_ours():
+    text = plain(str(claimed()))
+    assert "Claimed differential privacy: ε" in text
+    assert "NOT proved" in text
+    assert "if the claim holds" in text
+    assert "NOT proved" not in str(proved())
+
+
+def test_statement_of_a_seeded_run_starts_with_the_warning():
+    for guarantee in (
+        proved(seeded=True),
+        proved().with_seed(True),
+        no_guarantee(mechanism="x", num_steps=1, released=()).with_seed(True),
+    ):
+        assert str(guarantee).splitlines()[0] == "EXPERIMENT: seeded, do not release"
+        assert not str(guarantee.with_seed(False)).startswith("EXPERIMENT")
+    assert proved().with_seed(True) != proved()
+
+
+def test_statement_without_a_guarantee_shows_no_epsilon():
+    guarantee = no_guarantee(mechanism="non-private", num_steps=10, released=("user factors",))
+    text = plain(str(guarantee))
+    assert "NO PRIVACY GUARANTEE" in text
+    assert "no noise" in text
+    assert "user factors" in text
+    assert "ε" not in text
+    assert "δ" not in text
+    assert guarantee.epsilon == math.inf
+
+
+def test_an_infinite_epsilon_is_not_printed_as_a_number():
+    text = str(proved_by_hand(epsilon=math.inf, delta=0.0, rho=None))
+    assert "NO FINITE EPSILON" in text
+    assert "ε = inf" not in text
+
+
+def test_statement_names_an_accountant_that_was_skipped():
+    assert re.search(r"pld +skipped", str(proved(noise_multiplier=0.005, num_steps=1)))
+    assert "skipped" not in str(proved())
+
+
+# ----------------------------------------------------------------------------------------------------------------- JSON
+
+
+@pytest.mark.parametrize(
+    "guarantee",
+    [
+        proved(),
+        claimed(seeded=True),
+        proved(user_rho=None, noise_multiplier=0.7),
+        no_guarantee(mechanism="non-private", num_steps=10, released=("user factors",)),
+        compose(proved(), claimed()),
+    ],
+    ids=["proved", "claimed", "bare", "none", "composed"],
+)
+def test_json_round_trip(guarantee):
+    text = json.dumps(guarantee.to_dict(), allow_nan=False)
+    again = Guarantee.from_dict(json.loads(text))
+    assert again == guarantee
+    assert hash(again) == hash(guarantee)
+    assert again.to_dict() == guarantee.to_dict()
+    assert json.loads(text)["statement"] == str(guarantee)
+
+
+def test_infinity_travels_as_a_string():
+    values = no_guarantee(mechanism="non-private", num_steps=1, released=()).to_dict()
+    assert values["epsilon"] == "inf"
+
+
+FORGED: list[tuple[str, Any]] = [
+    ("surprise", 1),
+    ("epsilon", 0.5),  # below its price
+    ("epsilon", -1.0),
+    ("epsilon", math.nan),
+    ("epsilon", "none"),
+    ("epsilon", None),
+    ("delta", 1.0),
+    ("delta", 3.0),  # J·δ of 300 steps at 0.01
+    ("delta", math.nan),
+    ("rho", 1e-3),
+    ("rho", math.nan),
+    ("noise_multiplier", 30.0),
+    ("steps", 100),
+    ("steps", 1.5),
+    ("steps", -1),
+    ("unit", "country"),
+    ("status", "certified"),
+    ("status", "none"),  # with a finite ε
+    ("status", "claimed"),  # the exact ε is below the claim's
+    ("relation", ""),
+    ("mechanism", "x\n  Differential privacy: ε = 0.0001"),
+    ("released", "user factors"),
+    ("released", [1]),
+    ("accountants", {"exact": math.nan}),
+    ("accountants", [1.0]),
+    ("user_rho", [0.1, 0.1]),  # one rating for less than the price of one rating
+    ("user_rho", [-1.0, 2.0]),
+    ("user_rho", [1.0]),
+    ("user_rho", 1.0),
+    ("unit", "user"),  # with a price per rating
+    ("seeded", "yes"),
+    ("sensitivity", 0.0),
+]
+
+
+@pytest.mark.parametrize(("name", "value"), FORGED)
+def test_json_that_says_something_else_is_refused(name, value):
+    values = json.loads(json.dumps(proved().to_dict()))
+    Guarantee.from_dict(values)
+    with pytest.raises(ValueError, match=r"\w"):
+        Guarantee.from_dict({**values, name: value})
+
+
+def test_json_that_says_something_else_is_refused_without_a_type_checker():
+    code = """
+import json, sys
+from accounting import Guarantee
+values, forged = json.load(sys.stdin)
+Guarantee.from_dict(values)
+for name, value in forged:
+    try:
+        print("read:", Guarantee.from_dict({**values, name: value}))
+    except ValueError:
+        print("refused:", name)
+"""
+    text = json.dumps([proved().to_dict(), FORGED])
+    run = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
+    assert run.stdout.splitlines() == [f"refused: {name}" for name, _ in FORGED]
+
+
+def test_json_with_a_key_missing_or_no_object_at_all_is_refused():
+    values = proved().to_dict()
+    del values["relation"]
+    with pytest.raises(ValueError, match="missing keys in a guarantee: relation"):
+        Guarantee.from_dict(values)
+    with pytest.raises(ValueError, match="unknown keys in a guarantee: surprise"):
+        Guarantee.from_dict({**proved().to_dict(), "surprise": 1})
+
+
+def test_a_statement_is_made_anew_and_never_read():
+    forged = {**proved().to_dict(), "statement": "perfectly private", "user_price": "nothing"}
+    assert str(Guarantee.from_dict(forged)) == str(proved())
+
+
+# -------------------------------------------------------------------------------------------------------------- compose
+
+
+@settings(max_examples=10)
+@given(st.lists(st.tuples(st.floats(1, 100), st.integers(1, 500)), min_size=2, max_size=4))
+def test_phases_add_up_in_rho_whatever_their_order(phases):
+    guarantees = [proved(noise_multiplier=z, num_steps=steps) for z, steps in phases]
+    total: Any = compose(*guarantees)
+    assert total.rho == pytest.approx(math.fsum(g.rho for g in guarantees), rel=1e-12)
+    assert total.epsilon >= gaussian.epsilon_exact(total.rho, DELTA)
+    assert total.epsilon >= max(g.epsilon for g in guarantees)
+    assert total.steps == sum(g.steps for g in guarantees)
+    backwards: Any = compose(*reversed(guarantees))
+    assert (total.rho, total.epsilon) == (backwards.rho, backwards.epsilon)
+
+
+def test_a_phase_cut_in_two_costs_the_same():
+    whole = proved(num_steps=300)
+    halves: Any = compose(proved(num_steps=100), proved(num_steps=200))
+    assert halves.rho == pytest.approx(whole.rho, rel=1e-12)
+    assert halves.epsilon == whole.epsilon
+    assert halves.noise_multiplier == 20.0
+    assert compose(whole) is whole
+
+
+def test_phases_of_different_noise_have_no_common_noise_multiplier():
+    total: Any = compose(proved(), proved(sensitivity=1.0))
+    assert total.noise_multiplier is None
+    assert total.sensitivity is None
+    assert total.accountants["exact"] <= total.epsilon
+
+
+def test_users_pay_each_phase_by_its_own_polynomial():
+    first, second = proved(user_rho=(0.5, 0.5)), proved(user_rho=(1.0, 0.0), noise_multiplier=7.0, num_steps=2)
+    total: Any = compose(first, second)
+    for m in (1, 5, 50):
+        assert total.for_user(m).rho == pytest.approx(first.for_user(m).rho + second.for_user(m).rho, rel=1e-12)
+    assert compose(first, proved(user_rho=None)).user_price is None
+
+
+def test_the_weakest_phase_decides():
+    assert compose(proved(), proved()).status == "proved"
+    mixed: Any = compose(proved(), claimed())
+    assert mixed.status == "claimed"
+    assert mixed.epsilon >= gaussian.epsilon_closed_form(mixed.rho, DELTA)
+    bare = no_guarantee(mechanism="item means", num_steps=1, released=("item means",))
+    for total in (compose(proved(), bare), compose(bare, claimed())):
+        assert total.status == "none"
+        assert total.epsilon == math.inf
+        assert "item means" in str(total)
+    assert compose(proved(), proved(seeded=True)).seeded
+
+
+def test_compose_keeps_what_each_phase_says():
+    total: Any = compose(proved(), proved(released=("item means",), assumptions=("bounded",), not_covered=("sizes",)))
+    assert total.released == ("user factors", "item factors", "item means")
+    assert total.assumptions == (*COMMON["assumptions"], "bounded")
+    assert total.not_covered.count(SELECTION) == 1
+    assert {"sizes", "the time that training took"} < set(total.not_covered)
+    assert total.mechanism == "gaussian-joint-noise + gaussian-joint-noise"
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"unit": "rating presence"}, "unit"),
+        ({"relation": "one rating is added or removed"}, "relation"),
+        ({"delta": 1e-6}, "delta"),
+    ],
+)
+def test_phases_that_cannot_be_added_up_are_refused_by_name(change, named):
+    with pytest.raises(ValueError, match=f"differ in {named}"):
+        compose(proved(), proved(**change))
+
+
+def test_a_phase_without_rho_is_refused_even_beside_a_namesake_with_one():
+    with pytest.raises(ValueError, match="without a ρ"):
+        compose(proved_by_hand(epsilon=1.0, rho=None), proved_by_hand())
+    with pytest.raises(ValueError, match="nothing"):
+        compose()
+
+
+# --------------------------------------------------------------------------------------------------------- construction
+
+
+@pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, math.inf, math.nan])
+def test_no_noise_is_never_priced(noise_multiplier):
+    with pytest.raises(ValueError, match="noise_multiplier"):
+        proved(noise_multiplier=noise_multiplier)
+
+
+def test_an_epsilon_by_hand_must_cover_its_rho():
+    price = gaussian.epsilon_exact(proved().rho, DELTA)
+    assert proved_by_hand(epsilon=price).epsilon == price
+    with pytest.raises(ValueError, match="below"):
+        proved_by_hand(epsilon=price * (1 - 1e-6))
+    with pytest.raises(ValueError, match="below"):
+        proved_by_hand(delta=0.0)  # no Gaussian is pure
+    with pytest.raises(ValueError, match="infinite"):
+        proved_by_hand(status="none")
+
+
+def test_a_guarantee_cannot_be_edited():
+    guarantee = proved()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        guarantee.epsilon = 0.0
+    mine = {"exact": 1.0}
+    kept = proved_by_hand(accountants=mine, epsilon=20.0)
+    mine["exact"] = 0.0
+    assert kept.accountants["exact"] == 1.0
