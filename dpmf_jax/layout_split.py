@@ -1,0 +1,168 @@
+"""One orientation of the split layout: rows cut into pieces of fixed width, padded with a sentinel.
+
+A piece is part of one row: `width` slots, each with a column index and a raw value. Slots without a rating have the
+column `num_columns`, which reads a row of zeros, and the value 0. Pieces are sorted by row, columns within a row too,
+so the layout does not depend on the order of the ratings. Pieces that fill up the last block belong to row `num_rows`,
+which is dropped.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import scipy.sparse
+from jax.typing import ArrayLike
+
+if TYPE_CHECKING:
+    from dpmf_jax.ratings import Ratings
+
+USER_WIDTH, ITEM_WIDTH = 32, 64
+BLOCK_BYTES = 128 << 10
+LARGE_TABLE = 384 << 10
+
+
+class Side(NamedTuple):
+    """row int32[pieces] (sorted), column int32[pieces, width], value float32[pieces, width]."""
+
+    row: Any
+    column: Any
+    value: Any
+
+
+def make(ratings: Ratings, *, num_shards: int) -> tuple[Side, Side]:
+    """Both orientations, on the host; pieces are a multiple of `num_shards` times a power of two (for blocks)."""
+    shape = (ratings.num_users, ratings.num_items)
+    by_user = scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()
+    user_side = _cut(by_user, USER_WIDTH, num_shards)
+    by_item = by_user.tocsc()
+    del by_user
+    return user_side, _cut(by_item, ITEM_WIDTH, num_shards)
+
+
+def _cut(matrix, width: int, num_shards: int) -> Side:
+    num_rows = len(matrix.indptr) - 1
+    num_columns = matrix.shape[0] + matrix.shape[1] - num_rows
+    starts = matrix.indptr[:-1].astype(np.int64)
+    counts = np.diff(matrix.indptr)
+    pieces = -(-counts // width)
+    total = max(int(pieces.sum()), 1)
+    grain = num_shards * _max_blocks(total // num_shards)
+    padded = -(-total // grain) * grain
+    row = np.full(padded, num_rows, np.int32)
+    row[: int(pieces.sum())] = np.repeat(np.arange(num_rows, dtype=np.int32), pieces)
+    first = np.concatenate([[0], np.cumsum(pieces)[:-1]]).astype(np.int64) * width
+    slot = np.repeat((first - starts).astype(np.int32 if padded * width < 2**31 else np.int64), counts)
+    slot += np.arange(len(slot), dtype=slot.dtype)
+    column = np.full(padded * width, num_columns, np.int32)
+    column[slot] = matrix.indices
+    value = np.zeros(padded * width, np.float32)
+    value[slot] = matrix.data
+    return Side(row, column.reshape(padded, width), value.reshape(padded, width))
+
+
+def _max_blocks(pieces: int) -> int:
+    """The most blocks that so many pieces are cut into: a power of two; filling up the last one adds under 1/16."""
+    return 4 << max(0, (pieces // 64).bit_length() - 1)
+
+
+def _num_blocks(pieces: int, piece_bytes: int) -> int:
+    """The power of two that divides the pieces into blocks within `BLOCK_BYTES`, or the smallest there are."""
+    blocks = 1
+    while pieces % (2 * blocks) == 0 and pieces // blocks >= 32 and pieces // blocks * piece_bytes > BLOCK_BYTES:
+        blocks *= 2
+    return blocks
+
+
+def sum_rows(side: Side, fn, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int) -> Any:
+    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`."""
+    sums = _over_blocks(side, fn, row_tree, column_tree, num_columns)
+    return jax.tree.map(
+        lambda leaf: jax.ops.segment_sum(leaf, side.row, num_segments=num_rows, indices_are_sorted=True), sums
+    )
+
+
+def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> tuple[Any, jax.Array]:
+    """`fn` at every piece, and where there is a rating: [pieces, width]."""
+    return _over_blocks(side, fn, row_tree, column_tree, num_columns), side.column != num_columns
+
+
+def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> Any:
+    """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache."""
+    pieces, width = side.column.shape
+    table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
+
+    def gather(part: Side) -> tuple[Any, Any]:
+        rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
+        return rows, jax.tree.map(lambda leaf: leaf.at[part.column].get(mode="promise_in_bounds"), table)
+
+    def apply(gathered: tuple[Any, Any], part: Side) -> Any:
+        present = (part.column != num_columns).astype(jnp.float32)
+        return jax.vmap(fn)(*gathered, part.value, present)
+
+    blocks = 1
+    if jax.default_backend() == "cpu":
+        slot_bytes = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in jax.tree.leaves(column_tree))
+        blocks = _num_blocks(pieces, width * slot_bytes)
+    if blocks == 1:
+        return apply(jax.lax.optimization_barrier(gather(side)), side)
+
+    # Leaves gathered from large tables are written into a carried buffer one piece longer than the block. XLA keeps such
+    # an update in place on the thread that runs the block; left to itself it hands half of every small gather to another
+    # thread (its cost model counts the whole table), which costs more than the gather.
+    def longer(leaf):
+        return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
+
+    large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in jax.tree.leaves((row_tree, table))]
+
+    def body(buffers, part: Side):
+        leaves, treedef = jax.tree.flatten(gather(part))
+        buffers = [
+            jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else buffer
+            for big, buffer, leaf in zip(large, buffers, leaves, strict=True)
+        ]
+        leaves = [b if big else longer(leaf) for big, b, leaf in zip(large, buffers, jax.lax.optimization_barrier(leaves), strict=True)]
+        ghost = jnp.full((1, width), num_columns, part.column.dtype)
+        part = part._replace(value=longer(part.value), column=jnp.concatenate([part.column, ghost]))
+        out = apply(jax.tree.unflatten(treedef, leaves), part)
+        return buffers, jax.tree.map(lambda leaf: leaf[:-1], out)
+
+    parts = jax.tree.map(lambda leaf: leaf.reshape(blocks, pieces // blocks, *leaf.shape[1:]), side)
+    shapes = jax.eval_shape(gather, jax.tree.map(lambda leaf: leaf[0], parts))
+    buffers = [
+        jnp.zeros((leaf.shape[0] + 1, *leaf.shape[1:]) if big else (), leaf.dtype)
+        for big, leaf in zip(large, jax.tree.leaves(shapes), strict=True)
+    ]
+    _, out = jax.lax.scan(body, buffers, parts)
+    return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out)
+
+
+def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
+    """((piece, slot), found) of (row, column) pairs, on the host."""
+    row, column = np.asarray(side.row), np.asarray(side.column)
+    near = np.flatnonzero(np.isin(row, rows))
+    keys = row[near, None].astype(np.int64) * (num_columns + 1) + column[near]
+    order = np.argsort(keys, axis=None)
+    wanted = rows.astype(np.int64) * (num_columns + 1) + columns
+    if not len(near):
+        return (np.zeros_like(rows), np.zeros_like(rows)), np.zeros(rows.shape, bool)
+    at = order[np.minimum(np.searchsorted(keys.ravel(), wanted, sorter=order), keys.size - 1)]
+    found = (keys.ravel()[at] == wanted) & (columns >= 0) & (columns < num_columns)
+    return (near[at // column.shape[1]].astype(np.int32), (at % column.shape[1]).astype(np.int32)), found
+
+
+def replace_value(side: Side, piece: jax.Array, slot: jax.Array, value: ArrayLike) -> Side:
+    return side._replace(value=side.value.at[piece, slot].set(value))
+
+
+def remove_slot(side: Side, piece: jax.Array, slot: jax.Array, num_columns: int) -> Side:
+    return side._replace(column=side.column.at[piece, slot].set(num_columns), value=side.value.at[piece, slot].set(0.0))
+
+
+def remove_where(side: Side, mask: jax.Array, num_columns: int) -> Side:
+    return side._replace(
+        column=jnp.where(mask, num_columns, side.column).astype(side.column.dtype),
+        value=jnp.where(mask, 0.0, side.value),
+    )
