@@ -1,0 +1,307 @@
+"""Files to columns: delimited text, plain or gzip, parsed in blocks, and parquet; every fault names its line."""
+
+import csv
+import dataclasses
+import itertools
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, NoReturn
+
+import numpy as np
+
+from dpmf_jax import ids
+from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.ids import Coded, Where, count_rows
+from dpmf_jax.ratings import not_finite, out_of
+from dpmf_jax.tables import table_columns
+from dpmf_jax.textfile import SEPARATOR, Blocks, first_line, lines, opened
+
+BLOCK = 8 << 20  # bytes that are parsed at once
+RANGE_KEY = b"dpmf.rating_range"  # in the metadata of parquet files of our own
+
+USER_NAMES = ("user", "userid", "uid", "customerid", "reviewerid", "memberid")
+ITEM_NAMES = (
+    "item",
+    "itemid",
+    "iid",
+    "movie",
+    "movieid",
+    "anime",
+    "animeid",
+    "productid",
+    "profileid",
+    "asin",
+    "bookid",
+)
+RATING_NAMES = ("rating", "ratings", "score", "stars", "value")
+NUMBER = re.compile(r"\s*-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE)
+INTEGER = re.compile(r"0|-?[1-9]\d*")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """How a text file holds ratings.
+
+    Attributes:
+      user, item, rating: names in the header, or positions from 0 where there is no header.
+      delimiter: one character, or several ("::").
+      header: whether the first line names the columns.
+      num_columns: in every row; None takes the number in the first line.
+      integer_ids: whether an id that is no integer is an error (the official layouts) or a string.
+    """
+
+    user: str | int = 0
+    item: str | int = 1
+    rating: str | int = 2
+    delimiter: str = ","
+    header: bool = False
+    num_columns: int | None = None
+    integer_ids: bool = False
+
+
+class Columns(NamedTuple):
+    """What a reader gives: `Ratings.from_columns(user, item, value, where=where, ...)` checks it."""
+
+    user: Coded
+    item: Coded
+    value: np.ndarray  # float32[n]
+    where: Where
+
+
+# --- delimited text
+
+
+def read_text(path: Path, layout: Format) -> Columns:
+    """The three columns of a delimited text file; gzip, byte order mark, CRLF, quotes and blank lines are no problem.
+
+    Ids become int64 where all of them are written as integers are, else strings (so "007" is not 7). Memory is about
+    12 bytes a row and a few blocks.
+
+    Raises: DataError, with the line, for anything that is not such a file.
+    """
+    import pyarrow as pa
+    import pyarrow.csv
+
+    def where(rows: np.ndarray) -> list[str]:
+        return [f"{path}, line {line}" for line in _line_numbers(path, layout, rows)]
+
+    start, first = first_line(path)
+    width, places = _places(path, layout, first)
+    names = [f"column {place}" for place in range(width)]
+    user, item, rating = (names[place] for place in places)
+    text = pa.dictionary(pa.int32(), pa.string())
+    simple = len(layout.delimiter.encode()) == 1
+    read = pyarrow.csv.ReadOptions(column_names=names, block_size=BLOCK, skip_rows=start if layout.header else 0)
+    parse = pyarrow.csv.ParseOptions(
+        delimiter=layout.delimiter if simple else SEPARATOR, quote_char='"' if simple else False
+    )
+    convert = pyarrow.csv.ConvertOptions(
+        include_columns=[user, item, rating],
+        column_types={user: text, item: text, rating: pa.float32()},
+        null_values=[],
+    )
+    try:
+        with opened(path) as file:
+            stream = pa.PythonFile(Blocks(file, path, layout.delimiter), mode="r")
+            table = pyarrow.csv.read_csv(stream, read, parse, convert)
+    except (pa.ArrowException, ValueError) as error:
+        _explain(path, layout, error)
+    columns = [ids.decode_dictionary(table[name], what, where) for name, what in ((user, "user"), (item, "item"))]
+    value = table[rating].to_numpy()
+    for column, what in zip(columns, ("user", "item"), strict=True):
+        if layout.integer_ids and ids.integers(column) is None:
+            _explain(path, layout, ValueError(f"a {what} id is no integer"))
+    return Columns(*(ids.integers(column) or column for column in columns), value, where)
+
+
+def sniff(
+    path: Path,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    delimiter: str | None = None,
+) -> Format:
+    """The format of a text file: columns as named, or by position ("1", "2", "3") where there is no header.
+
+    Columns that are not named are found by the usual names in the header (`userId`, `movie_id`, `rating`, ...).
+
+    Raises: DataError where the delimiter or a column cannot be told; UsageError for what cannot be a delimiter.
+    """
+    _, line = first_line(path)
+    if delimiter is not None:
+        delimiter = "\t" if delimiter in ("\\t", "tab") else delimiter
+        if not delimiter or set(delimiter) & set('"\r\n\0' + SEPARATOR):
+            raise UsageError(f"{delimiter!r} is no delimiter", fix="name it: --delimiter ',' (or tab, ';', '::')")
+    else:
+        counts = {mark: line.count(mark) for mark in ("::", "\t", ",", ";", "|")}
+        delimiter = next((mark for mark, count in counts.items() if count >= 2), None)
+        if delimiter is None:
+            what, fix = f"no delimiter is seen in {line[:60]!r}", "name it: --delimiter ',' (or tab, ';', '::')"
+            raise DataError(what, where=f"{path}, line 1", fix=fix)
+    fields = [field.strip() for field in _split(line, delimiter)]
+    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    given = [column for column in wanted.values() if column is not None]
+    if len(given) == 3 and all(column.isdigit() and column not in fields for column in given):
+        user, item, rating = (int(column) - 1 for column in given)
+        return Format(user=user, item=item, rating=rating, delimiter=delimiter)
+    user, item, rating = name_columns(fields, wanted, f"{path}, line 1")
+    return Format(user=user, item=item, rating=rating, delimiter=delimiter, header=True)
+
+
+def name_columns(fields: Sequence[str], wanted: dict[str, str | None], where: str) -> tuple[str, str, str]:
+    """The names of the user, item and rating columns among `fields`: as wanted, else by the usual names."""
+    found = []
+    for (what, name), usual in zip(wanted.items(), (USER_NAMES, ITEM_NAMES, RATING_NAMES), strict=True):
+        plain = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in fields]
+        matches = (
+            [field for field, word in zip(fields, plain, strict=True) if word in usual] if name is None else [name]
+        )
+        if len(matches) != 1 or list(fields).count(matches[0]) != 1:
+            shown = ", ".join(repr(field[:40]) for field in fields[:20])
+            fix = "name --user-column, --item-column, --rating-column (1, 2, 3 where there is no header)"
+            raise DataError(
+                f"there is no {what} column {name or ''}".rstrip(), where=f"{where}, which has {shown}", fix=fix
+            )
+        found.append(matches[0])
+    user, item, rating = found
+    return user, item, rating
+
+
+def problems(
+    path: Path, layout: Format, rating_range: tuple[float, float] | None = None, not_rated: float | None = None
+) -> Iterator[tuple[int, str]]:
+    """Every bad line as (line number, what is wrong): a slow pass in Python, for files that `read_text` refuses.
+
+    Without a rating range only what does not parse is looked for; with one, also values and repeated pairs.
+    """
+    _, first = first_line(path)
+    width, (user, item, rating) = _places(path, layout, first)
+    seen: set[tuple[str, str]] = set()
+    for line, fields in _rows(path, layout):
+        if len(fields) != width:
+            marks = [mark for mark in ("::", "\t", ",", ";", "|") if len(fields) == 1 and mark in fields[0]]
+            hint = f"; the line looks delimited by {marks[0]!r}, not {layout.delimiter!r}" if marks else ""
+            hint = "; a quote is not closed" if marks and marks[0] == layout.delimiter else hint
+            yield line, f"{len(fields)} columns where {width} are expected{hint}"
+            continue
+        entries = [fields[place].strip(" ") for place in (user, item)]
+        if not NUMBER.fullmatch(fields[rating]):
+            header = line == 1 and not layout.header and not any(map(str.isdigit, "".join(fields)))
+            hint = "; the line looks like a header, where none is expected" if header else ""
+            yield line, f"the rating {fields[rating][:40]!r} is not a number{hint}"
+            continue
+        for entry, what in zip(entries, ("user", "item"), strict=True):
+            if not entry:
+                yield line, f"the {what} id is empty"
+            elif any("\udc80" <= letter <= "\udcff" for letter in entry):
+                yield line, f"the {what} id {entry[:40]!r} is not UTF-8 text"
+            elif layout.integer_ids and not (INTEGER.fullmatch(entry) and abs(int(entry[:20])) < 2**63):
+                yield line, f"the {what} id {entry[:40]!r} is not an integer"
+        if rating_range is not None and float(fields[rating]) != not_rated:
+            value = np.array([fields[rating]], np.float64).astype(np.float32)
+            yield from (
+                (line, found.what) for found in (*not_finite(value), out_of(value, rating_range)) if len(found.rows)
+            )
+            if tuple(entries) in seen:
+                yield line, "a user rates an item more than once"
+            seen.add((entries[0], entries[1]))
+
+
+def _explain(path: Path, layout: Format, error: Exception) -> NoReturn:
+    """Says which line the parser could not read, and why."""
+    found = list(itertools.islice(problems(path, layout), 2))
+    if not found:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(f"the file cannot be read: {reason}", where=str(path), fix="give a delimited UTF-8 text file")
+    (line, what), more = found[0], " (and more lines)" if len(found) > 1 else ""
+    fix = "correct the line, or name the file's own layout (--delimiter, --user-column, --item-column, --rating-column)"
+    raise DataError(what + more, where=f"{path}, line {line}", fix=fix)
+
+
+def _places(path: Path, layout: Format, first: str) -> tuple[int, tuple[int, int, int]]:
+    """How many columns there are, and which of them are user, item and rating."""
+    fields = [field.strip() for field in _split(first, layout.delimiter)]
+    names = (layout.user, layout.item, layout.rating)
+    places: list[int] = []
+    for name in names:
+        if isinstance(name, int):
+            places.append(name)
+        elif fields.count(name) == 1:
+            places.append(fields.index(name))
+        else:
+            shown = ", ".join(repr(field[:40]) for field in fields[:20])
+            numbers = sum(NUMBER.fullmatch(field) is not None for field in fields) * 2 > len(fields)
+            what = f"there is no header with a column {name!r}" if numbers else f"there is no column {name!r}"
+            fix = f"the first line must name the columns {', '.join(map(str, names))}"
+            raise DataError(what, where=f"{path}, line 1, which has {shown}", fix=fix)
+    width = layout.num_columns or len(fields)
+    user, item, rating = places
+    if not 0 <= min(places) <= max(places) < width or len(set(places)) < 3:
+        what = f"columns {user + 1}, {item + 1}, {rating + 1} are asked of a file with {width}"
+        fix = "name three different columns, and the right --delimiter"
+        raise DataError(what, where=f"{path}, line 1", fix=fix)
+    return width, (user, item, rating)
+
+
+def _split(line: str, delimiter: str) -> list[str]:
+    if len(delimiter) > 1 or '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [""])
+    except csv.Error:
+        return line.split(delimiter)
+
+
+def _rows(path: Path, layout: Format) -> Iterator[tuple[int, list[str]]]:
+    """Rows of data with their line numbers; slow."""
+    for line, text in itertools.islice(lines(path), int(layout.header), None):
+        yield line, _split(text, layout.delimiter)
+
+
+def _line_numbers(path: Path, layout: Format, rows: np.ndarray) -> list[int]:
+    wanted = {int(row): 0 for row in rows}
+    last = max(wanted, default=-1)
+    for row, (line, _) in enumerate(_rows(path, layout)):
+        if row in wanted:
+            wanted[row] = line
+        if row >= last:
+            break
+    return [wanted[int(row)] for row in rows]
+
+
+# --- parquet
+
+
+def read_parquet(
+    path: Path, *, user_column: str | None = None, item_column: str | None = None, rating_column: str | None = None
+) -> tuple[Columns, tuple[float, float] | None]:
+    """The three columns of a parquet file, by name or by the usual names, and the rating range that the file declares.
+
+    Only files that `datasets.convert` wrote declare one. Raises: DataError for anything that is not such a file.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    try:
+        with open(path, "rb") as file:
+            parquet = pyarrow.parquet.ParquetFile(file)
+            names = name_columns(parquet.schema_arrow.names, wanted, str(path))
+            table = parquet.read(columns=list(names))
+            metadata = parquet.schema_arrow.metadata or {}
+    except OSError as error:
+        what, fix = f"the file cannot be read: {error.strerror or error}", "name a parquet file that is whole"
+        raise DataError(what, where=str(path), fix=fix) from None
+    except (pa.ArrowException, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise DataError(
+            f"the file is no parquet: {reason}", where=str(path), fix="give a parquet file that is whole"
+        ) from None
+    where = count_rows(str(path))
+    declared = re.fullmatch(r"(\S+) (\S+)", metadata.get(RANGE_KEY, b"").decode("utf-8", "replace"))
+    rating_range = (
+        (float(declared[1]), float(declared[2])) if declared and all(map(NUMBER.fullmatch, declared.groups())) else None
+    )
+    return Columns(*table_columns(table, names, str(path), where), where), rating_range
