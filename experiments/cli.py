@@ -1,0 +1,205 @@
+"""The ``dpmf`` command: a table of programs, each imported only when it is asked for.
+
+A program is a module with a frozen dataclass, whose fields are its flags, and a function that runs it::
+
+    @dataclass(frozen=True, kw_only=True)
+    class Command:
+        \"\"\"Fit a private model of a ratings matrix.\"\"\"          # the first lines of `dpmf fit --help`
+
+        data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
+        \"\"\"A data set that `dpmf data list` knows, or a file.\"\"\"   # each field's help
+        rating_range: tuple[float, float] | None = None
+        \"\"\"Lowest and highest rating: declared, never computed.\"\"\"
+        json: bool = False
+        \"\"\"Print one JSON object on stdout.\"\"\"
+
+    def run(command: Command) -> int | None:                  # the exit code; None is 0
+        result = {...}
+        console.emit(result, json=command.json, render=render)  # progress: console.progress; messages: console.say
+
+It raises a `DpmfError` with what, where and fix for what a person can mend, and imports jax inside ``run`` only.
+``--config FILE.toml`` (see `experiments.settings`) and ``--debug`` come with every program.
+"""
+
+import difflib
+import importlib
+import inspect
+import io
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stderr
+from pathlib import Path
+from typing import Any
+
+from dpmf_jax.errors import UsageError
+from experiments import console, settings
+
+# Name: (what it does, module:dataclass). `run` stands in the same module.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "fit": ("fit a model, price it, save it", "experiments.fit_command:Command"),
+    "epsilon": ("what a run costs, or the noise a budget buys", "experiments.epsilon_command:Command"),
+    "audit": ("try to break a claim", "experiments.audit_command:Command"),
+    "reproduce": ("a figure of a paper, its points and ours", "experiments.reproduce_command:Command"),
+    "recommend": ("the best unseen items for a user", "experiments.recommend_command:Command"),
+    "predict": ("ratings for pairs of user and item", "experiments.predict_command:Command"),
+    "evaluate": ("errors and ranking of a saved model on ratings", "experiments.evaluate_command:Command"),
+    "bench": ("time a step or the reading of a file", "experiments.bench_command:Command"),
+    "data list": ("the data sets that are known, and where they are", "experiments.data_command:List"),
+    "data check": ("read a data set and report every problem", "experiments.data_command:Check"),
+    "data convert": ("write a data set as csv, tsv or parquet", "experiments.data_command:Convert"),
+    "doctor": ("versions, devices, data, and a self-test", "experiments.doctor:Command"),
+    "demo": ("the whole job on generated ratings, in a minute", "experiments.demo:Command"),
+}
+
+COMMON_FLAGS = """\
+Also: --config FILE.toml reads these flags from a file (explicit flags win); --debug shows the traceback of an error."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs the command line and returns the exit code; see `experiments.console` for the codes."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    debug = _take_flag(words, "--debug")
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an ε on a terminal without one must not end a run
+    try:
+        code = _dispatch(words)
+        sys.stdout.flush()
+    except (Exception, KeyboardInterrupt) as error:  # the last line of defence: everything ends in one shape
+        return console.end(error, debug=debug)
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    if not words:
+        console.say(usage())
+        return 2
+    if words[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    if words[0] == "--version":
+        from importlib.metadata import version
+
+        print(f"dpmf {version('dpmf-jax')}")
+        return 0
+    name, rest = _split(words)
+    module, command_class = _program(name)
+    code = module.run(parse(name, command_class, rest))
+    return 0 if code is None else int(code)
+
+
+def usage() -> str:
+    width = max(map(len, COMMANDS)) + 2
+    rows = "\n".join(f"  {name:<{width}}{what}" for name, (what, _) in COMMANDS.items())
+    return f"""\
+usage: dpmf COMMAND [flags]
+
+Private factorisation of a ratings matrix: published mechanisms, their prices, and audits of their claims.
+
+{rows}
+
+dpmf COMMAND --help lists a command's flags; dpmf --version prints the version; --debug shows tracebacks.
+Start with: dpmf demo"""
+
+
+def _split(words: list[str]) -> tuple[str, list[str]]:
+    """The command's name, of one word or two, and its flags."""
+    if " ".join(words[:2]) in COMMANDS:
+        return " ".join(words[:2]), words[2:]
+    if words[0] in COMMANDS:
+        return words[0], words[1:]
+    group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
+    if group and words[1:] and words[1] in ("-h", "--help"):
+        print("\n".join(f"dpmf {name:<16}{COMMANDS[name][0]}" for name in group))
+        raise SystemExit(0)
+    if group:
+        what = f"there is no command `dpmf {' '.join(words[:2])}`"
+        raise UsageError(what, fix=" or ".join(f"dpmf {name}" for name in group))
+    nearest = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    raise UsageError(
+        f"there is no command `dpmf {words[0]}`",
+        fix=f"dpmf {nearest[0]}" if nearest else "dpmf --help lists the commands",
+    )
+
+
+def _program(name: str) -> tuple[Any, type]:
+    module_name, _, class_name = COMMANDS[name][1].partition(":")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name != module_name:
+            raise
+        raise RuntimeError(
+            f"`dpmf {name}` is in the table of commands, its program {module_name} is not installed"
+        ) from error
+    return module, getattr(module, class_name)
+
+
+def parse(name: str, command: type, words: Sequence[str]) -> Any:
+    """The command line of one program as its dataclass; flags win over ``--config``, which wins over the defaults.
+
+    Raises:
+      UsageError: an unknown flag, a value of the wrong type, a missing argument, a bad settings file.
+      SystemExit: with code 0, after ``--help``.
+    """
+    import tyro
+
+    words = list(words)
+    config = _take_value(words, "--config")
+    chosen = settings.load(Path(config), command) if config else {}
+    said = io.StringIO()
+    try:
+        with redirect_stderr(said):
+            return tyro.cli(
+                command,
+                args=words,
+                prog=f"dpmf {name}",
+                description=f"{inspect.getdoc(command)}\n\n{COMMON_FLAGS}",
+                default=settings.with_defaults(command, chosen, tyro.MISSING),
+                config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
+            )
+    except SystemExit as ended:
+        if ended.code in (0, None):
+            raise
+        raise _usage_error(said.getvalue(), name) from None
+
+
+def _usage_error(said: str, name: str) -> UsageError:
+    """The parser's framed message as what, where and fix: sections stand between horizontal or empty lines."""
+    sections = [[]]
+    for line in said.splitlines()[1:]:  # the first line is the frame's title
+        text = line.strip("│|╭╮╰╯+ ")
+        if text.strip("─-"):
+            sections[-1].append(text)
+        else:
+            sections.append([])
+    told = [" ".join(" ".join(section).split()) for section in sections if section]
+    hint = next((part for part in told if part.startswith("Perhaps you meant")), "")
+    fix = f"{hint}; dpmf {name} --help" if hint else f"dpmf {name} --help"
+    return UsageError(told[0] if told else "the command line cannot be read", where=f"dpmf {name}", fix=fix)
+
+
+def _take_flag(words: list[str], flag: str) -> bool:
+    found = flag in words
+    while flag in words:
+        words.remove(flag)
+    return found
+
+
+def _take_value(words: list[str], flag: str) -> str | None:
+    """Removes ``flag VALUE`` or ``flag=VALUE`` from ``words`` and returns the value."""
+    value = None
+    for index, word in reversed(list(enumerate(words))):
+        if word.startswith(f"{flag}="):
+            value = value or word.partition("=")[2]
+            del words[index]
+        elif word == flag:
+            if index + 1 == len(words):
+                raise UsageError(f"{flag} needs a value", fix=f"{flag} FILE.toml")
+            value = value or words[index + 1]
+            del words[index : index + 2]
+    return value
+
+
+if __name__ == "__main__":
+    sys.exit(main())

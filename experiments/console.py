@@ -1,0 +1,221 @@
+"""What the command says, and to whom: results on stdout, everything else on stderr, and one exit code per kind of end.
+
+Exit codes: 0 done, 1 a bug or a broken machine, 2 usage, 3 data, 4 privacy or environment precondition, 5 audit
+violated, 6 reproduction outside tolerance, 130 interrupted.
+
+``--json`` prints one object and nothing else on stdout. JSON has no infinities: they are the strings "inf" and "-inf",
+not-a-number is "nan", and ``float`` reads all three back; null means that there is no such number.
+"""
+
+import dataclasses
+import json as jsonlib
+import math
+import os
+import sys
+import time
+import traceback
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
+from pathlib import PurePath
+from typing import Any, NoReturn
+
+from dpmf_jax.errors import DpmfError, UsageError
+
+INTERRUPTED = 130
+BROKEN_PIPE = 141  # as the shell reports a program ended by SIGPIPE
+PRECONDITION = 4
+
+# Which optional extra brings a package that is not there.
+EXTRA_OF = {
+    "matplotlib": "report",
+    "jinja2": "report",
+    "torch": "bench",
+    "numba": "bench",
+    "implicit": "bench",
+    "surprise": "bench",
+    "pytest": "test",
+    "hypothesis": "test",
+    "mpmath": "test",
+}
+
+
+# ---- results ------------------------------------------------------------------------------------------------------
+
+
+def plain(value: Any) -> Any:
+    """``value`` with only dicts, lists, strings, finite numbers, booleans and None in it: what JSON can hold."""
+    if value is None or isinstance(value, bool | str):
+        return value
+    if isinstance(value, float):
+        return float(value) if math.isfinite(value) else str(float(value))
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, Mapping):
+        return {str(name): plain(part) for name, part in value.items()}
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+    if hasattr(value, "_asdict"):
+        return plain(value._asdict())
+    if isinstance(value, list | tuple):
+        return [plain(part) for part in value]
+    if isinstance(value, set | frozenset):
+        return sorted(plain(part) for part in value)
+    if hasattr(value, "tolist"):  # NumPy and jax, scalars and arrays
+        return plain(value.tolist())
+    if isinstance(value, PurePath):
+        return str(value)
+    raise TypeError(f"{type(value).__name__} has no place in a result: {value!r}")
+
+
+def emit(result: Mapping[str, Any], *, json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
+    """Prints a result on stdout: one JSON object if ``json``, else whatever ``render`` makes of it.
+
+    Args:
+      result: the result, names to values; see `plain` for what a value may be.
+      json: the command's ``--json``.
+      render: makes a string, or anything rich can print, out of ``result``; not called for JSON.
+    """
+    if json:
+        utf8 = (sys.stdout.encoding or "").lower().replace("-", "") == "utf8"
+        print(jsonlib.dumps(plain(result), allow_nan=False, ensure_ascii=not utf8))
+        return
+    shown = render(result)
+    if isinstance(shown, str):
+        print(shown)
+    else:
+        from rich.console import Console
+
+        Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 120).print(shown)
+
+
+# ---- progress and messages ----------------------------------------------------------------------------------------
+
+
+def say(message: str) -> None:
+    """One message for the person at the keyboard, on stderr."""
+    print(message, file=sys.stderr, flush=True)
+
+
+@contextmanager
+def progress(label: str, total: int, *, every: float = 5.0) -> Generator[Callable[..., None], None, None]:
+    """A progress bar on stderr; where stderr is no terminal, a plain line at most every ``every`` seconds.
+
+    Args:
+      label: what is being done.
+      total: how much there is of it.
+      every: seconds between plain lines; the last step always gets one.
+
+    Yields:
+      ``report(done, **values)``: how much is done, and numbers to show beside it, such as ``rmse=0.93, epsilon=1.2``.
+    """
+    if sys.stderr.isatty():
+        yield from _bar(label, total)
+        return
+    last = time.monotonic()
+
+    def report(done: int, **values: Any) -> None:
+        nonlocal last
+        if done < total and time.monotonic() - last < every:
+            return
+        last = time.monotonic()
+        say(f"{label}: {done}/{total} {_beside(values)}".rstrip())
+
+    yield report
+
+
+def _bar(label: str, total: int) -> Generator[Callable[..., None], None, None]:
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[beside]}"),
+    )
+    with Progress(*columns, console=Console(stderr=True)) as bar:
+        task = bar.add_task(label, total=total, beside="")
+        yield lambda done, **values: bar.update(task, completed=done, beside=_beside(values))
+
+
+def _beside(values: Mapping[str, Any]) -> str:
+    return "  ".join(
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+    )
+
+
+# ---- ends ---------------------------------------------------------------------------------------------------------
+
+
+class Interrupted(KeyboardInterrupt):
+    """Ctrl-C in a run that was saved; ``resume`` is the command that goes on with it."""
+
+    def __init__(self, resume: str = ""):
+        super().__init__()
+        self.resume = resume
+
+
+@contextmanager
+def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
+    """Turns a ValueError inside the block into a `UsageError`: for settings that a Config's own guards refuse."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(str(error), where=where, fix=fix) from error
+
+
+def print_error(what: str, *, where: str = "", fix: str = "") -> None:
+    """Three lines on stderr, ``error:``, ``where:`` and ``fix:``; the ones without content are left out."""
+    for name, text in (("error", what), ("where", where), ("fix", fix)):
+        if text:
+            say(f"{_coloured(name)}: {' '.join(text.split())}")
+
+
+def _coloured(name: str) -> str:
+    if not sys.stderr.isatty() or os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
+        return name
+    return f"\x1b[1;{'31' if name == 'error' else '36'}m{name}\x1b[0m"
+
+
+def end(error: BaseException, *, debug: bool) -> int:
+    """Says how the command ended and returns its exit code; the traceback only if ``debug``."""
+    if isinstance(error, BrokenPipeError):
+        # Python flushes stdout once more on the way out; there is nobody to read it.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return BROKEN_PIPE
+    if debug:
+        traceback.print_exception(error)
+    match error:
+        case KeyboardInterrupt():
+            print_error("interrupted", fix=_resume(error))
+            return INTERRUPTED
+        case DpmfError():
+            print_error(error.what, where=error.where, fix=error.fix)
+            return error.exit_code
+        case ModuleNotFoundError(name=str(name)) if (package := name.partition(".")[0]) in EXTRA_OF:
+            print_error(f"{package} is not installed", fix=f"pip install 'dpmf-jax[{EXTRA_OF[package]}]'")
+            return PRECONDITION
+        case FloatingPointError():  # a run that diverged; what follows the semicolon is the remedy
+            what, _, fix = str(error).partition("; ")
+            print_error(what, fix=fix)
+        case OSError(strerror=str(reason), filename=filename):
+            print_error(reason, where=str(filename or ""), fix=_DEBUG)
+        case MemoryError():
+            print_error("out of memory", fix="use fewer ratings, a smaller rank, or a larger machine")
+        case _:
+            print_error(f"{type(error).__name__}: {error}".rstrip(": "), fix=_DEBUG)
+    return 1
+
+
+_DEBUG = "run again with --debug for the traceback"
+
+
+def _resume(error: BaseException) -> str:
+    command = getattr(error, "resume", "")
+    return f"resume with: {command}" if command else ""
+
+
+def refuse(what: str, *, where: str = "", fix: str = "") -> NoReturn:
+    """Raises a `UsageError`."""
+    raise UsageError(what, where=where, fix=fix)

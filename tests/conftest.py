@@ -1,0 +1,56 @@
+"""What every test may use: types checked at run time, a seeded key, the folder of real ratings, short hypothesis runs.
+
+jax keeps its single CPU device here; a test that needs several starts its own process.
+"""
+
+import os
+from pathlib import Path
+
+import hypothesis
+import pytest
+from jaxtyping import install_import_hook
+
+# Before any of our modules is imported: shapes in signatures are checked in tests, and only there.
+install_import_hook(["accounting", "audits", "dpmf_jax", "experiments"], "typechecking.check")
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+SHARED_DATA = CHECKOUT.parent / "shared" / "data"
+
+hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)
+hypothesis.settings.register_profile(
+    "short",
+    deadline=None,  # the first example compiles
+    max_examples=25,
+    derandomize="CI" in os.environ,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow],
+)
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "short"))
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of real data sets; tests that take this fixture carry the marker ``data``."""
+    named = os.environ.get("DPMF_DATA")
+    folder = Path(named).expanduser() if named else SHARED_DATA
+    if folder.is_dir():
+        return folder
+    why = f"DPMF_DATA names {folder}, which is no folder" if named else "DPMF_DATA is not set"
+    pytest.skip(
+        f"no real ratings: {why}; get MovieLens 100K and 1M from GroupLens, "
+        "unpack them as ml-100k/ and ml-1m/ in one folder, and set DPMF_DATA to that folder"
+    )
+
+
+@pytest.fixture
+def key():
+    """A new-style key, the same in every test; split it rather than use it twice."""
+    import jax
+
+    return jax.random.key(20_240_001)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for ``data_dir`` is a ``data`` test, marked or not."""
+    for item in items:
+        if "data_dir" in getattr(item, "fixturenames", ()):
+            item.add_marker(pytest.mark.data)

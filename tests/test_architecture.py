@@ -1,0 +1,211 @@
+"""The shape of the house: which floor may import which, what is imported when, and what a tracked file may not hold."""
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+CHECKOUT = Path(__file__).resolve().parent.parent
+PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+
+# Each floor and the floors below it.
+BELOW = {
+    "accounting": set(),
+    "dpmf_jax": {"accounting"},
+    "audits": {"accounting", "dpmf_jax"},
+    "experiments": {"accounting", "dpmf_jax", "audits"},
+}
+# Import names that differ from the name of the package that brings them.
+PACKAGE_OF = {"surprise": "scikit-surprise", "dp_accounting": "dp-accounting"}
+# Read without jax: ratings are checked before an accelerator is touched.
+WITHOUT_JAX = ["errors", "ratings", "readers", "datasets", "synthetic", "splits"]
+
+
+def sources(folder: str) -> list[Path]:
+    return sorted((CHECKOUT / folder).rglob("*.py"))
+
+
+def imported(tree: ast.AST, *, at_module_level: bool = False) -> set[str]:
+    """Top-level names of what a file imports, inside functions too unless ``at_module_level``."""
+    found = set()
+    todo = list(ast.iter_child_nodes(tree))
+    while todo:
+        node = todo.pop()
+        if isinstance(node, ast.Import):
+            found |= {alias.name.partition(".")[0] for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            found.add("." if node.level else (node.module or "").partition(".")[0])
+        is_function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda)
+        if not (at_module_level and (is_function or _is_type_checking(node))):
+            todo += ast.iter_child_nodes(node)
+    return found
+
+
+def _is_type_checking(node: ast.AST) -> bool:
+    return isinstance(node, ast.If) and "TYPE_CHECKING" in ast.unparse(node.test)
+
+
+def parsed(path: Path) -> ast.AST:
+    return ast.parse(path.read_text(encoding="utf-8"), filename=str(path))
+
+
+def python(code: str) -> str:
+    """What a fresh interpreter prints."""
+    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def tracked() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+        cwd=CHECKOUT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if listed.returncode:
+        pytest.skip("not a git checkout: which files are tracked is not known")
+    paths = [CHECKOUT / name for name in listed.stdout.split("\0") if name]
+    return [path for path in paths if path.is_file()]
+
+
+@pytest.mark.parametrize("floor", BELOW)
+def test_imports_only_go_down(floor):
+    above = {*BELOW, "tests"} - BELOW[floor] - {floor}
+    wrong = {str(path): found for path in sources(floor) if (found := imported(parsed(path)) & above)}
+    assert not wrong
+
+
+def test_accounting_knows_no_jax():
+    jax_family = {"jax", "jaxlib", "optax", "chex", "jaxtyping"}
+    assert not {str(path): found for path in sources("accounting") if (found := imported(parsed(path)) & jax_family)}
+
+
+@pytest.mark.parametrize("floor", BELOW)
+def test_imports_are_absolute(floor):
+    assert not [str(path) for path in sources(floor) if "." in imported(parsed(path))]
+
+
+def declared(extra: str | None = None) -> set[str]:
+    """Import names of the project's own dependencies, or of one of its extras."""
+    rows = PROJECT["project"]["optional-dependencies"][extra] if extra else PROJECT["project"]["dependencies"]
+    return {canonicalize_name(Requirement(row).name) for row in rows}
+
+
+@pytest.mark.parametrize("floor", BELOW)
+def test_every_import_is_declared(floor):
+    optional = declared("report") | declared("bench")
+    for path in sources(floor):
+        tree = parsed(path)
+        for names, allowed in (
+            (imported(tree, at_module_level=True), declared()),
+            (imported(tree), declared() | optional),
+        ):
+            foreign = names - set(sys.stdlib_module_names) - set(BELOW) - {"."}
+            unknown = {name for name in foreign if canonicalize_name(PACKAGE_OF.get(name, name)) not in allowed}
+            assert not unknown, f"{path.name} imports {unknown}"
+
+
+def test_the_packages_are_the_four_floors():
+    found = {path.parent.name for path in CHECKOUT.glob("*/__init__.py")}
+    assert found - {"tests"} == set(BELOW)
+    include = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
+    assert {pattern.rstrip("*") for pattern in include} == set(BELOW)
+    for floor in BELOW:
+        assert (CHECKOUT / floor / "py.typed").is_file()
+        assert "py.typed" in PROJECT["tool"]["setuptools"]["package-data"][floor]
+        # A folder without __init__.py would be left out of the wheel.
+        assert not [path for path in sources(floor) if not (path.parent / "__init__.py").is_file()]
+
+
+def test_files_are_named_for_one_idea():
+    vague = re.compile(r"_?(utils?|helpers?|common|misc|tools)(_.*|\d*)?")
+    assert not [str(path) for floor in [*BELOW, "tests"] for path in sources(floor) if vague.fullmatch(path.stem)]
+
+
+def test_tracked_files_name_no_registry_and_no_machine():
+    registry = r"\b(?:pypi|npmjs|pythonhosted|conda|anaconda)[.](?:org|com)\b|download[.]pytorch[.]org"
+    machine = r"(?<![\w.~)\]/-])/(?:home|root|work|Users|mnt)/[A-Za-z]"
+    private_key = r"-----BEGIN [A-Z ]*PRIVATE KEY"
+    pattern = re.compile(f"{registry}|{machine}|{private_key}")
+    found = []
+    for path in tracked():
+        text = path.read_bytes().decode("utf-8", errors="replace")
+        found += [f"{path.relative_to(CHECKOUT)}: {match.group()}" for match in pattern.finditer(text)]
+    assert not found
+
+
+def test_tracked_files_are_small():
+    assert not [str(path) for path in tracked() if path.stat().st_size > 1 << 20]
+
+
+def test_every_dependency_has_a_tested_version():
+    pinned = {}
+    for line in (CHECKOUT / "constraints.txt").read_text(encoding="utf-8").splitlines():
+        if line.strip() and not line.startswith("#"):
+            row = Requirement(line)
+            pinned.setdefault(canonicalize_name(row.name), []).append(row)
+            assert re.fullmatch(r"==[\w.]+", str(row.specifier)), line
+    extras = PROJECT["project"]["optional-dependencies"]
+    wanted = declared().union(*(declared(extra) for extra in extras if extra != "cuda"))
+    assert wanted <= set(pinned)
+    for version in ("3.11", "3.12", "3.13"):
+        environment = {"python_version": version, "python_full_version": f"{version}.0"}
+        for name, rows in pinned.items():
+            apply = [row for row in rows if row.marker is None or row.marker.evaluate(environment)]
+            assert len(apply) == 1, f"{name} on Python {version}"
+
+
+def test_the_test_extra_can_draw_reports():
+    assert declared("report") <= declared("test")
+
+
+@pytest.mark.parametrize("name", WITHOUT_JAX)
+def test_ratings_are_read_without_jax(name):
+    assert (CHECKOUT / "dpmf_jax" / f"{name}.py").is_file()
+    heavy = python(f"import sys, dpmf_jax.{name}; print(*{{'jax', 'optax', 'scipy.stats'}} & set(sys.modules))")
+    assert heavy.split() == []
+
+
+def test_importing_the_package_is_light():
+    assert python("import sys, dpmf_jax; print(*{'jax', 'optax', 'scipy', 'pyarrow'} & set(sys.modules))").split() == []
+
+
+def test_accounting_imports_its_heavy_parts_where_they_are_used():
+    loaded = python("import sys, accounting; print(*{'dp_accounting', 'scipy.stats', 'jax'} & set(sys.modules))")
+    assert loaded.split() == []
+
+
+def test_help_starts_nothing_heavy():
+    code = """
+import sys
+from experiments import cli
+code = cli.main(["--help"])
+print("loaded:", *{"jax", "numpy", "scipy", "pyarrow", "rich", "tyro", "dp_accounting"} & set(sys.modules))
+sys.exit(code)
+"""
+    said = python(code)
+    assert said.startswith("usage: dpmf")
+    assert said.rstrip().endswith("loaded:")
+
+
+def test_every_command_has_its_program_and_imports_jax_only_to_run():
+    code = """
+import dataclasses, importlib, sys
+from experiments import cli
+for name, (_, program) in cli.COMMANDS.items():
+    module = importlib.import_module(program.split(":")[0])
+    command = getattr(module, program.split(":")[1])
+    assert dataclasses.is_dataclass(command) and command.__dataclass_params__.frozen, name
+    assert callable(module.run), name
+    assert command.__doc__, name
+print(*{"jax", "dp_accounting", "matplotlib", "torch"} & set(sys.modules))
+"""
+    assert python(code).split() == []
