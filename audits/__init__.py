@@ -1,0 +1,88 @@
+"""Attacks on a claim: each takes a mechanism and ratings, and returns what it found as `Finding`s."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import jax
+
+    from audits.finding import Finding as Finding
+    from audits.finding import Verdict as Verdict
+    from dpmf_jax.protocol import Mechanism
+    from dpmf_jax.ratings import Ratings
+
+__all__ = ["NOT_BUILT", "Finding", "Verdict", "audit"]
+
+# What an auditor may look for here and will not find yet; printed beside every audit.
+NOT_BUILT = {
+    "privacy loss": "a lower bound on epsilon from the distribution of the loss",
+    "membership inference": "what an outsider does with the release alone",
+    "KL": "the divergence between errors on trained-on and held-out ratings",
+    "enumeration": "the exact largest ratio for finite outputs",
+    "coins": "who is sampled, against the rate that is priced",
+    "fit": "the program as a black box on both data sets",
+}
+
+
+def audit(
+    mechanism: Mechanism,
+    ratings: Ratings,
+    *,
+    key: jax.Array,
+    num_steps: int,
+    num_neighbours: int = 64,
+    layout_kind: str = "auto",
+) -> list[Finding]:
+    """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its parts will do.
+
+    Args:
+      mechanism: whose guarantee(num_steps) is on trial.
+      ratings: the data set; its neighbours are made here, within its declared range. Never changed.
+      key: of all randomness; the findings carry what replays them. Spent.
+      num_steps: length of the runs, and of the claim.
+      num_neighbours: of the sensitivity audit; the others, whose answer hardly depends on the pair, try 8.
+
+    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable". See `NOT_BUILT`
+      for what is not looked at.
+
+    Raises: ValueError for fewer than one step or neighbour.
+    """
+    import jax
+
+    from audits import density, post_processing, sampler, sensitivity
+    from dpmf_jax import layout
+
+    if not (num_steps >= 1 and num_neighbours >= 1):
+        raise ValueError(f"num_steps and num_neighbours must be at least 1; got {num_steps} and {num_neighbours}")
+    mechanism = _as_pytree(mechanism)
+    data = layout.make(ratings, kind=layout_kind, num_devices=1)
+    keys = jax.random.split(key, 4)
+    return [
+        *sensitivity.audit(mechanism, ratings, data, key=keys[0], num_steps=num_steps, num_neighbours=num_neighbours),
+        *post_processing.audit(mechanism, ratings, data, key=keys[1], num_steps=num_steps),
+        *sampler.audit(mechanism, ratings, data, key=keys[2], num_steps=num_steps),
+        *density.audit(mechanism, ratings, data, key=keys[3], num_steps=num_steps),
+    ]
+
+
+def _as_pytree(mechanism: Mechanism) -> Mechanism:
+    """The mechanism with plain functions wrapped, so that jit takes it as an argument."""
+    from jax.tree_util import Partial
+
+    from dpmf_jax.noise import Noise
+
+    def wrap(part: Any) -> Any:
+        if isinstance(part, Noise):
+            return Noise(*map(wrap, part))
+        return part if isinstance(part, Partial) else Partial(part)
+
+    return type(mechanism)(*map(wrap, mechanism))
+
+
+def __getattr__(name: str) -> Any:
+    if name in ("Finding", "Verdict"):
+        from audits import finding
+
+        return getattr(finding, name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -26,6 +26,28 @@ def unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
+def bias_rows(key: jax.Array, num_users: int, num_items: int, rank: int) -> tuple[jax.Array, jax.Array]:
+    """(float32[users, rank], float32[items, rank]) from which a descent first finds the biases. Spends `key`.
+
+    Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias; column 1 is the
+    reverse and grows into an item bias. The other columns are random and small. No row is longer than 1.
+    """
+    bias = jnp.sqrt(0.5).astype(jnp.float32)
+    keys = jax.random.split(key)
+
+    def rows(key: jax.Array, num_rows: int, constant: int) -> jax.Array:
+        return (0.1 * unit_rows(key, num_rows, rank)).at[:, :2].set(0.0).at[:, constant : constant + 1].set(bias)
+
+    return rows(keys[0], num_users, 1), rows(keys[1], num_items, 0)
+
+
+def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
+    """float32[num_rows, rank]: random unit rows that share their first coordinate, 1/√2. Spends `key`."""
+    rest = unit_rows(key, num_rows, rank - 1) if rank > 1 else jnp.zeros((num_rows, 0), jnp.float32)
+    rows = jnp.concatenate([jnp.ones((num_rows, 1), jnp.float32), rest], axis=1)
+    return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
+
+
 def clip_scale(factors: jax.Array, clip_norm: jax.Array) -> jax.Array:
     """1 / max(1, ‖row‖/C), float32[rows]: multiplied onto a row it bounds its norm by C."""
     return jax.lax.rsqrt(jnp.maximum(1.0, jnp.sum(factors**2, axis=1) / clip_norm**2))

@@ -17,14 +17,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
 from dpmf_jax import checkpoint, factorization, keys, layout, storage
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Factors, Info, Mechanism, State, factors, train
 from dpmf_jax.ratings import Ratings
-
-CHECKPOINT_SECONDS = 5.0
 
 
 class Diverged(DpmfError, FloatingPointError):
@@ -120,12 +119,30 @@ def _priced(mechanism: Mechanism, num_steps: int, *, seeded: bool, patience: int
     if patience is None or guarantee.status == "none":
         return guarantee
     early = f"stopping early (patience {patience}) looks at the training RMSE, which is not priced: not private"
+    stated = guarantee.accountants.get("closed_form", guarantee.epsilon)  # what a claim is stated in
     return dataclasses.replace(
         guarantee,
+        epsilon=max(guarantee.epsilon, price_of.round_up(stated)),
         status="claimed",
         assumptions=(*guarantee.assumptions, "the stopping step is the same in both worlds; it depends on the ratings"),
         not_covered=(early, *guarantee.not_covered),
     )
+
+
+def _spent(guarantee: Guarantee, step: int) -> float:
+    """ε of the first `step` of the guarantee's steps, by the accountant it is stated in; inf where it has no ρ."""
+    if guarantee.rho is None:
+        return math.inf
+    price = price_of.epsilon_exact if guarantee.status == "proved" else price_of.epsilon_closed_form
+    return price(guarantee.rho * step / guarantee.steps, guarantee.delta)
+
+
+@jax.jit
+def _init(mechanism: Mechanism, key: jax.Array, data: Any) -> State:
+    return mechanism.init(key, data, None)
+
+
+_mean_squared_error = jax.jit(factorization.mean_squared_error)
 
 
 def fit(
@@ -138,11 +155,13 @@ def fit(
     out: Path | str | None = None,
     resume: bool = False,
     settings: Mapping[str, Any] | None = None,
+    command: Mapping[str, Any] | None = None,
     patience: int | None = None,
     controls: Sequence[str] = (),
     layout_kind: str = "auto",
     num_devices: int | None = None,
     chunk_steps: int | None = None,
+    checkpoint_seconds: float = 5.0,
     report: Callable[[Progress], None] = lambda progress: None,
 ) -> Model:
     """Train `mechanism` on `ratings` for `num_steps` steps and release what it releases.
@@ -156,10 +175,12 @@ def fit(
         run. A release draws a fresh key for the remaining steps (nothing of the lost ones was released); steps and
         price stay what they were.
       settings: JSON values that describe the run; kept in model.json, so public.
+      command: JSON values kept in private/run.json for whoever resumes the run; not compared.
       patience: stop after this many steps without a new minimum of the training RMSE. Not private.
       controls: names of non-private baselines to put beside the RMSE (`dpmf_jax.controls`).
       layout_kind, num_devices: see `layout.make`.
       chunk_steps: steps between two looks of the host; any number gives the same bytes.
+      checkpoint_seconds: least time between two checkpoints.
       report: called with a Progress after every chunk.
 
     Returns: a Model with raw ids, its guarantee, and the curator's private part.
@@ -176,7 +197,7 @@ def fit(
     data = layout.make(ratings, kind=layout_kind, num_devices=num_devices)
     key = keys.from_operating_system() if seed is None else keys.from_seed(seed)
     init_key, train_key = jax.random.split(key)
-    state = jax.jit(mechanism.init)(init_key, data, None)
+    state = _init(mechanism, init_key, data)
     run = _Run(
         settings=dict(settings or {}),
         guarantee=guarantee.to_dict(),
@@ -186,7 +207,9 @@ def fit(
         seed=seed,
         patience=patience,
     )
-    journal = _Journal.open(None if out is None else Path(out), run, resume=resume)
+    journal = _Journal.open(
+        None if out is None else Path(out), run, command=command, resume=resume, every=checkpoint_seconds
+    )
     state = journal.restore(state)
 
     seconds_per_step: list[float] = []
@@ -205,8 +228,7 @@ def fit(
                 ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
-            spent = mechanism.guarantee(done + length).epsilon if done + length else 0.0
-            report(Progress(done + length, num_steps, float(rmse[-1]), spent))
+            report(Progress(done + length, num_steps, float(rmse[-1]), _spent(guarantee, done + length)))
     except KeyboardInterrupt:
         journal.save(state)
         raise Interrupted(int(state.step), num_steps, journal.folder) from None
@@ -259,8 +281,7 @@ def _measure(
     from dpmf_jax import controls as baselines
     from dpmf_jax import metrics
 
-    mean_squared_error = jax.jit(factorization.mean_squared_error)(*map(jax.numpy.asarray, whole), data)
-    rmse_train = math.sqrt(float(mean_squared_error))
+    rmse_train = math.sqrt(float(_mean_squared_error(*map(jax.numpy.asarray, whole), data)))
     if not math.isfinite(rmse_train):
         raise Diverged("diverged in the last step", fix="lower learning_rate (--learning-rate)")
     rmse_test = None
@@ -273,30 +294,32 @@ def _measure(
 class _Journal:
     """Checkpoints and metrics of one run under `folder`/private; does nothing where folder is None."""
 
-    def __init__(self, folder: Path | None):
-        self.folder = folder
+    def __init__(self, folder: Path | None, every: float):
+        self.folder, self.every = folder, every
         self.rmse: list[float] = []
         self._saved_at = time.monotonic()
 
     @classmethod
-    def open(cls, folder: Path | None, run: _Run, *, resume: bool) -> _Journal:
+    def open(
+        cls, folder: Path | None, run: _Run, *, command: Mapping[str, Any] | None, resume: bool, every: float
+    ) -> _Journal:
         if folder is None:
             if resume:
                 raise UsageError("there is no folder to resume from", fix="give out, the folder of the run")
-            return cls(None)
+            return cls(None, every)
         saved = folder / "private" / "run.json"
         if resume:
             run.refuse_changes(storage.read_json(saved), where=str(saved))
             if (folder / "model.json").exists():
                 raise UsageError("the run is complete already", where=str(folder), fix="load it, or start a new run")
-            return cls(folder)
+            return cls(folder, every)
         if folder.exists() and any(folder.iterdir()):
             raise UsageError(
                 "the folder is not empty, and a run never overwrites", where=str(folder), fix="choose a new --out"
             )
         storage.private_folder(folder)
-        storage.write_json(saved, dataclasses.asdict(run), private=True)
-        return cls(folder)
+        storage.write_json(saved, dataclasses.asdict(run) | {"command": dict(command or {})}, private=True)
+        return cls(folder, every)
 
     @property
     def private(self) -> Path | None:
@@ -331,7 +354,7 @@ class _Journal:
             for offset, (value, fraction) in enumerate(zip(rmse, clipped, strict=True)):
                 line = {"step": start + offset, "rmse_train": float(value), "clipped_fraction": float(fraction)}
                 file.write(json.dumps(line) + "\n")
-        if last or time.monotonic() - self._saved_at >= CHECKPOINT_SECONDS:
+        if last or time.monotonic() - self._saved_at >= self.every:
             self.save(state)
 
     def save(self, state: State) -> None:

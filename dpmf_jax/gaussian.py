@@ -28,7 +28,14 @@ import accounting
 from accounting.guarantee import Guarantee
 from dpmf_jax import noise
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.factorization import item_gradient, item_means, unit_rows, user_gradient
+from dpmf_jax.factorization import (
+    bias_rows,
+    item_gradient,
+    item_means,
+    shared_unit_rows,
+    unit_rows,
+    user_gradient,
+)
 from dpmf_jax.gaussian_config import Config, Params, make_params
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
@@ -139,9 +146,7 @@ def _nothing_release(state: State) -> Release:
 
 
 def _joint_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
-    user_key, item_key = jax.random.split(key)
-    users = unit_rows(user_key, data.num_users, params.rank)
-    items = unit_rows(item_key, data.num_items, params.rank)
+    users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
     center = params.center if previous is None else previous.center
     return State(Public(users, items, center, _optimizer(params).init((users, items))), None, jnp.int32(0))
 
@@ -168,9 +173,9 @@ def _everything_release(state: State) -> Release:
 
 
 def _public_items_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
-    user_key, item_key = jax.random.split(key)
-    users = unit_rows(user_key, data.num_users, params.rank)
-    items = unit_rows(item_key, data.num_items, params.rank) if params.item_factors is None else params.item_factors
+    known = params.item_factors is not None
+    items = params.item_factors if known else shared_unit_rows(key, data.num_items, params.rank)
+    users = jnp.zeros((data.num_users, params.rank), jnp.float32)
     center = params.center if previous is None else previous.center
     return State(Public(users, items, center, _optimizer(params).init(users)), None, jnp.int32(0))
 
@@ -214,7 +219,7 @@ def _entry_change(config: Config) -> float:
 
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
 _VALUE = "two data sets with the same rated pairs, one rating's value differs"
-_PRESENCE = "two data sets that differ in one rating: its value, or whether it is there"
+_PRESENCE = "two data sets, one of which has one rating more than the other"
 _FLOAT = "noise is float32: at most 2^23 values a draw, none beyond 5.42 standard deviations"
 _FIXED_STEPS = "the number of steps was fixed without looking at the ratings"
 _CATALOGUE = "the catalogue of users and items and the declared rating range are public"
@@ -341,7 +346,8 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     """Noise on both gradients, which form one query; releases both factors (and the public centre).
 
     One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most |Δe|·C, so
-    Δ = √2·|Δe|·C. Initial factors, λ, the optimizer and the centre are public or post-processing.
+    Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find biases before anything else),
+    λ, the optimizer and the centre are public or post-processing.
 
     Guarantee: zCDP with ρ = J/(2z²), proved; unit `config.relation`; a user's m ratings pay (m² + m)/2 times ρ.
 
@@ -365,7 +371,8 @@ def public_items(config: Config, items: Any = None, optimizer: optax.GradientTra
     """Item factors are public and fixed; noise on ∇Θ, one ridge regression per user; releases the user factors.
 
     Args:
-      items: float[items, rank], public item factors; None draws random unit rows, which know nothing of the items.
+      items: float[items, rank], public item factors; None draws random unit rows that share a coordinate
+        (`shared_unit_rows`): they know nothing of the items, so no more than a user's mean can be learned.
 
     Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved; unit `config.relation`; a user's m ratings pay m² times ρ.
       It does not cover the ratings that `items` may have been computed from.

@@ -98,7 +98,7 @@ class Params:
     clip_norm: jax.Array
     residual_clip: jax.Array | None
     center: jax.Array
-    delta: jax.Array
+    delta: float | jax.Array  # read on the host alone, so a float
     item_factors: jax.Array | None
     rank: int = dataclasses.field(metadata={"static": True})
     centering: str = dataclasses.field(metadata={"static": True})
@@ -115,15 +115,16 @@ def _up(x: float) -> jax.Array:
 def make_params(config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None) -> Params:
     f32 = jnp.float32
     named = isinstance(config.center, str)
+    bound = _up(sensitivity)  # the price divides σ by this very number
     return Params(
-        noise_scale=_up(sensitivity * (config.noise_multiplier or 0.0)),
-        sensitivity=_up(sensitivity),
+        noise_scale=_up(float(bound) * (config.noise_multiplier or 0.0)),
+        sensitivity=bound,
         learning_rate=f32(config.learning_rate),
         regularization=f32(config.regularization),
         clip_norm=f32(config.clip_norm),
         residual_clip=None if config.residual_clip is None else f32(config.residual_clip),
         center=f32(0.0 if named else config.center),
-        delta=f32(config.delta),
+        delta=config.delta,
         item_factors=item_factors,
         rank=config.rank,
         centering=str(config.center) if named else "constant",

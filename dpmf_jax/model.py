@@ -27,6 +27,7 @@ from dpmf_jax.protocol import Factors, Release
 from dpmf_jax.ratings import Ratings
 
 FORMAT = 1
+Ids = Sequence[Any] | np.ndarray
 _PARTS = Factors._fields
 
 
@@ -79,7 +80,7 @@ class Model:
             )
         return self._pairs(*self.seen)
 
-    def predict(self, users: Sequence[Any], items: Sequence[Any], *, clip: bool = True) -> np.ndarray:
+    def predict(self, users: Ids, items: Ids, *, clip: bool = True) -> np.ndarray:
         """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the declared range by default.
 
         Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent.
@@ -258,7 +259,7 @@ def _plain_ids(ids: np.ndarray) -> list[Any]:
     return ids.tolist()
 
 
-def _positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
+def positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
     """Index of each wanted id in the catalogue, -1 where it is not there. Ids compare as the catalogue's type."""
     wanted = np.asarray(wanted)
     if catalogue.dtype.kind in "iu" and wanted.dtype.kind not in "iu":
@@ -266,7 +267,7 @@ def _positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
         numeric = np.array([text.lstrip("+-").isdigit() and len(text) < 19 for text in as_text], bool)
         converted = np.full(len(as_text), -1, np.int64)
         converted[numeric] = as_text[numeric].astype(np.int64)
-        found = _positions(catalogue, converted)
+        found = positions(catalogue, converted)
         return np.where(numeric, found, -1)
     if catalogue.dtype.kind not in "iu":
         wanted = wanted.astype(str)
@@ -276,8 +277,8 @@ def _positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
     return np.where(catalogue[index] == wanted, index, -1)
 
 
-def _lookup(catalogue: np.ndarray, wanted: Sequence[Any], name: str) -> np.ndarray:
-    index = _positions(catalogue, wanted)
+def _lookup(catalogue: np.ndarray, wanted: Ids, name: str) -> np.ndarray:
+    index = positions(catalogue, wanted)
     if (index < 0).any():
         unknown = np.asarray(wanted)[index < 0]
         more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
@@ -291,7 +292,7 @@ def _lookup(catalogue: np.ndarray, wanted: Sequence[Any], name: str) -> np.ndarr
 
 def _in_catalogue(ratings: Ratings, users: np.ndarray, items: np.ndarray) -> tuple[Ratings, int]:
     """The ratings with this catalogue's indices, and how many had a user or an item outside it."""
-    user, item = _positions(users, ratings.users)[ratings.user], _positions(items, ratings.items)[ratings.item]
+    user, item = positions(users, ratings.users)[ratings.user], positions(items, ratings.items)[ratings.item]
     known = (user >= 0) & (item >= 0)
     kept = dataclasses.replace(
         ratings,

@@ -1,0 +1,124 @@
+"""Is the density that comes with a sampler the sampler's density?
+
+Everything that prices or attacks by likelihood ratios believes `log_prob` and `log_ratio`. They are claims too: that
+the ratio is the difference of the densities, and that the expectation of e^(-L) is 1 under the sampler, for
+L = log_ratio(response, statistics, other).
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import numpy as np
+
+from audits import neighbours, transcript
+from audits.finding import ALPHA, Finding, inconclusive, not_applicable
+from dpmf_jax.noise import Noise
+from dpmf_jax.protocol import Mechanism
+from dpmf_jax.ratings import Ratings
+
+DRAWS = 1 << 14
+SPREAD = 0.7  # standard deviation of L that the two statistics are stretched to
+TOLERANCE = 1e-5
+NAMES = ("density: log_ratio", "density: sampler")
+CLAIMS = ("log_ratio is the difference of two log_prob", "log_ratio is that of the sampler: the mean of exp(-L) is 1")
+
+
+@jax.jit
+def _losses(noise: Noise, key: jax.Array, statistics: Any, other: Any) -> jax.Array:
+    """float32[DRAWS], L = log_ratio(response, statistics, other) for responses to `statistics`."""
+    return jax.lax.map(
+        lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other),
+        jax.random.split(key, DRAWS),
+        batch_size=64,
+    )
+
+
+def stretch(statistics: Any, other: Any, factor: float) -> Any:
+    """statistics + factor · (other - statistics)."""
+    return jax.tree.map(lambda a, b: (a + factor * (b - a)).astype(a.dtype), statistics, other)
+
+
+@jax.jit
+def _densities(noise: Noise, response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+    log_prob = noise.log_prob
+    return noise.log_ratio(response, statistics, other), log_prob(response, statistics), log_prob(response, other)
+
+
+def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) -> float:
+    """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64, where nothing drowns."""
+    with jax.enable_x64(True):
+        wide = (jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree) for tree in (response, statistics, other))
+        ratio, here, there = map(float, _densities(noise, *wide))
+    difference = here - there
+    if math.isinf(ratio) or math.isinf(difference):
+        return 0.0 if ratio == difference else math.inf
+    return abs(ratio - difference) / (1 + abs(ratio))
+
+
+def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
+    """Two findings, on the first step's statistics of the data set and a neighbour, stretched apart until L varies.
+
+    `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA` by the central
+    limit theorem over 16,384 responses.
+    """
+    noise, unit = mechanism.noise, mechanism.guarantee(num_steps).unit
+    choose_key, run_key, pilot_key, draw_key = jax.random.split(key, 4)
+    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=8)
+    other_data = transcript.neighbour_at(data, tried.stacked, 0, unit=unit)
+    run = transcript.record(mechanism, run_key, data, num_steps)
+    statistics = transcript.first_step(run)
+    other = transcript.first_step(transcript.record(mechanism, run_key, other_data, num_steps))
+    response = jax.tree.map(lambda leaf: np.asarray(leaf[0]), run.responses)
+    replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "pair": neighbours.describe(ratings, tried, 0)}
+    error = log_ratio_error(noise, response, statistics, other)
+    ratio = Finding(
+        audit=NAMES[0],
+        claim=CLAIMS[0],
+        measured=error,
+        claimed=0.0,
+        verdict="violated" if not error <= TOLERANCE else "consistent",
+        details={
+            "limit": TOLERANCE,
+            "unit_of_measurement": "error relative to 1 + |log_ratio|",
+            "power": "exact for this response and pair, in float64",
+            "replay": replay,
+        },
+    )
+    pilot = np.asarray(_losses(noise, pilot_key, statistics, other), np.float64)
+    spread = float(np.std(pilot)) if np.all(np.isfinite(pilot)) else 0.0
+    if not spread > 0:
+        why = "log_ratio is infinite or constant: the response has no density, or the two worlds do not differ"
+        return [ratio, not_applicable(NAMES[1], CLAIMS[1], why)]
+    apart = stretch(statistics, other, SPREAD / spread)
+    losses = np.asarray(_losses(noise, draw_key, statistics, apart), np.float64)
+    return [ratio, _sampler(losses, replay)]
+
+
+def _sampler(losses: np.ndarray, replay: dict[str, Any]) -> Finding:
+    from scipy.special import ndtri
+
+    if not np.isfinite(losses).all():
+        return inconclusive(NAMES[1], CLAIMS[1], "log_ratio is not finite", replay=replay)
+    weights = np.exp(-losses)
+    mean, error = float(np.mean(weights)), float(np.std(weights) / math.sqrt(len(weights)))
+    z = float(-ndtri(ALPHA / 2))
+    return Finding(
+        audit=NAMES[1],
+        claim=CLAIMS[1],
+        measured=mean,
+        claimed=1.0,
+        lower=mean - 1.96 * error,
+        upper=mean + 1.96 * error,
+        confidence=0.95,
+        verdict="violated" if not abs(mean - 1) <= z * error else "consistent",
+        details={
+            "draws": len(weights),
+            "standard_deviation_of_L": float(np.std(losses)),
+            "alpha": ALPHA,
+            "power": f"a mean that is off by {(z + 1.65) * error:.4f} would be seen with probability 0.95",
+            "replay": replay,
+        },
+    )

@@ -1,0 +1,137 @@
+"""Neighbouring data sets: which ones to try, and how to step from a data set to one, without changing a shape.
+
+A neighbour's shapes are those of the data set, so all of them run in one compiled program. Which are chosen: at random,
+and on purpose, since a bound is reached at the extremes: on the heaviest and the lightest user and item, and on items
+of middling size, where one rating is neither alone nor drowned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.guarantee import Unit
+from dpmf_jax import layout
+from dpmf_jax.ratings import Ratings
+
+
+class Neighbour(NamedTuple):
+    """One change: where, and the new raw value (ignored where a rating or a user is removed). Stacked: leading axis."""
+
+    address: layout.Address
+    value: jax.Array
+
+
+class Neighbours(NamedTuple):
+    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason for its choice."""
+
+    unit: Unit
+    stacked: Neighbour
+    index: np.ndarray
+    why: tuple[str, ...]
+
+    @property
+    def num(self) -> int:
+        return len(self.index)
+
+
+def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
+    """The neighbouring data set; can be jitted and vmapped over `neighbour`.
+
+    unit: "rating value": one rating takes another value; "rating presence": it is removed; "user": all ratings of the
+      user at the address are removed.
+    """
+    if unit == "rating value":
+        return layout.replace_value(data, neighbour.address, neighbour.value)
+    if unit == "rating presence":
+        return layout.remove_rating(data, neighbour.address)
+    return layout.remove_user(data, neighbour.address.user)
+
+
+def choose(key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int) -> Neighbours:
+    """Up to `num` neighbours of `ratings` (laid out as `data`): all of them if there are no more than that.
+
+    A changed rating moves to the end of the declared range that is further away. Spends `key`.
+    """
+    random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
+    index, why = _users(random, ratings, num) if unit == "user" else _ratings(random, ratings, num)
+    low, high = ratings.rating_range
+    value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
+    address = layout.locate(data, ratings.user[index], ratings.item[index])
+    return Neighbours(unit, Neighbour(address, jnp.asarray(value)), index, tuple(why))
+
+
+def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[str, Any]:
+    """The pair of data sets in words that replay it: raw ids, the old and the new value, and why it was chosen."""
+    at = neighbours.index[position]
+    user, item = int(ratings.user[at]), int(ratings.item[at])
+    words: dict[str, Any] = {"chosen": neighbours.why[position], "user": ratings.users[user].item()}
+    if neighbours.unit == "user":
+        return words | {"change": "all ratings of the user removed", "ratings": int(np.sum(ratings.user == user))}
+    value = float(neighbours.stacked.value[position])
+    change = "rating removed" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
+    return words | {
+        "item": ratings.items[item].item(),
+        "value": float(ratings.value[at]),
+        "change": change,
+        "ratings_of_user": int(np.sum(ratings.user == user)),
+        "ratings_of_item": int(np.sum(ratings.item == item)),
+    }
+
+
+def _ratings(random: np.random.Generator, ratings: Ratings, num: int) -> tuple[np.ndarray, list[str]]:
+    total = ratings.num_ratings
+    if num >= total:
+        return np.arange(total), ["exhaustive"] * total
+    change = np.maximum(ratings.value - ratings.rating_range[0], ratings.rating_range[1] - ratings.value)
+    per_user, per_item = np.bincount(ratings.user), np.bincount(ratings.item)
+    user_weight, item_weight = per_user[ratings.user], per_item[ratings.item]
+    tie = random.permutation(total)
+    # Within each group: by its own weight first, then the largest change; groups take turns.
+    orders = {
+        "heaviest user": np.lexsort((tie, -change, -user_weight)),
+        "lightest user": np.lexsort((tie, -change, user_weight)),
+        "heaviest item": np.lexsort((tie, -change, -item_weight)),
+        "lightest item": np.lexsort((tie, -change, item_weight)),
+        "item of middling size": _middling(random, ratings.item, per_item, change),
+        "largest change": np.lexsort((tie, -change)),
+    }
+    return _take_turns(orders, random.permutation(total), num)
+
+
+def _middling(random: np.random.Generator, item: np.ndarray, per_item: np.ndarray, change: np.ndarray) -> np.ndarray:
+    """Ratings of items spread over all sizes, one item after the other: the largest change of each comes first."""
+    order = np.lexsort((random.permutation(len(item)), -change, item))
+    starts = np.flatnonzero(np.diff(item[order], prepend=-1))
+    first = order[starts]
+    by_size = first[np.argsort(per_item[item[first]], kind="stable")]
+    # Van der Corput, 1/2, 1/4, 3/4, ...: any beginning of the list is spread over all sizes.
+    places = [int(f"{i:020b}"[::-1], 2) / 2**20 for i in range(1, len(by_size) + 1)]
+    return by_size[(np.array(places) * len(by_size)).astype(np.int64)]
+
+
+def _users(random: np.random.Generator, ratings: Ratings, num: int) -> tuple[np.ndarray, list[str]]:
+    rated, first, count = np.unique(ratings.user, return_index=True, return_counts=True)
+    if num >= len(rated):
+        return first, ["exhaustive"] * len(rated)
+    by_count = np.argsort(count, kind="stable")
+    orders = {"heaviest user": first[by_count[::-1]], "lightest user": first[by_count]}
+    return _take_turns(orders, random.permutation(first), num)
+
+
+def _take_turns(orders: Mapping[str, np.ndarray], others: np.ndarray, num: int) -> tuple[np.ndarray, list[str]]:
+    chosen: dict[int, str] = {}
+    share = max(1, num // (2 * len(orders)))  # half on purpose, half at random
+    for why, order in orders.items():
+        fresh = (int(i) for i in order if int(i) not in chosen)
+        for _, i in zip(range(min(share, num - len(chosen))), fresh, strict=False):
+            chosen[i] = why
+    for i in others:
+        if len(chosen) >= num:
+            break
+        chosen.setdefault(int(i), "random")
+    return np.fromiter(chosen, np.int64), list(chosen.values())

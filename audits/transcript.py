@@ -1,0 +1,60 @@
+"""One run of a mechanism, written down: what was asked of the ratings at every step, and what was answered."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from accounting.guarantee import Unit
+from audits import neighbours
+from dpmf_jax import protocol
+from dpmf_jax.protocol import Mechanism, State
+
+STEPS = 32  # at most so many are written down
+ENTRIES = 1 << 24  # and at most so many numbers
+
+
+class Transcript(NamedTuple):
+    """start: the state before the first step. responses, statistics: leading axis of steps."""
+
+    start: State
+    responses: Any
+    statistics: Any
+
+
+def _both(response: Any, statistics: Any, other: Any) -> tuple[Any, Any]:
+    del other
+    return response, statistics
+
+
+@partial(jax.jit, static_argnames="num_steps")
+def _record(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> Transcript:
+    init_key, train_key = jax.random.split(key)
+    start = mechanism.init(init_key, data, None)
+    _, (responses, statistics) = protocol.train_coupled(
+        mechanism, train_key, (start, start), (data, data), num_steps, _both
+    )
+    return Transcript(start, responses, statistics)
+
+
+def record(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> Transcript:
+    """The first steps of a run: `num_steps`, but at most `STEPS`, and no more than `ENTRIES` numbers (two steps at
+    least). `key` makes the initial state and the noise; a second call with the same key and other data is the other
+    world's own run."""
+    shapes = jax.eval_shape(lambda m, k, d: _record(m, k, d, 1).statistics, mechanism, key, data)
+    entries = sum(leaf.size for leaf in jax.tree.leaves(shapes))
+    return _record(mechanism, key, data, min(num_steps, STEPS, max(2, ENTRIES // max(entries, 1))))
+
+
+@partial(jax.jit, static_argnames="unit")
+def neighbour_at(data: Any, stacked: neighbours.Neighbour, position: int, *, unit: Unit) -> Any:
+    """The neighbouring data set at one position of the stack."""
+    return neighbours.apply(unit, data, jax.tree.map(lambda leaf: leaf[position], stacked))
+
+
+def first_step(transcript: Transcript) -> Any:
+    """The statistics of the first step, float32 arrays on the host."""
+    return jax.tree.map(lambda leaf: np.asarray(leaf[0]), transcript.statistics)

@@ -1,0 +1,252 @@
+"""`dpmf audit`: try to break the claim of a mechanism, or of a saved model, on ratings."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from dpmf_jax.errors import AuditViolated, UsageError
+from experiments import console, fit_command
+
+
+# The ratings where none are named: an answer in a minute.
+SMALL = {"num_users": 60, "num_items": 40, "num_ratings": 700, "rank": 3}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it false."""
+
+    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
+    """A data set that `dpmf data list` knows, a file of ratings, or the folder of a saved model. By default small
+    generated ratings."""
+    ratings: str | None = None
+    """For a saved model: the ratings to audit it on."""
+    mechanism: fit_command.MechanismName = "gaussian-joint-noise"
+    """Which claim. This and the settings below are those of `dpmf fit`; a saved model has its own."""
+    rank: int | None = None
+    """Number of factors."""
+    epsilon_step: float | None = None
+    """Noise of a step as paper 001 writes it."""
+    delta_step: float = 0.01
+    """Goes with --epsilon-step."""
+    epsilon: float | None = None
+    """Total epsilon."""
+    delta: float = 1e-5
+    """Delta of the total."""
+    steps: int | None = None
+    """Number of steps of the claim and of the audited runs; for a saved model, its own."""
+    tau: float | None = None
+    """Largest change of one rating."""
+    center: str | None = None
+    """What is subtracted from the ratings: a number, none, item or global."""
+    learning_rate: float | None = None
+    """Step size of gradient descent."""
+    regularization: float | None = None
+    """Weight of the squared norms of the factors."""
+    clip_norm: float = 1.0
+    """Bound on a factor row's norm where it enters a gradient."""
+    relation: Literal["rating-value", "rating-presence"] = "rating-value"
+    """What is protected."""
+    residual_clip: float | None = None
+    """Bound on a rating's residual where it enters a gradient."""
+    items: Path | None = None
+    """Public item factors for gaussian-public-items."""
+    neighbours: int = 64
+    """How many neighbouring data sets the sensitivity audit tries; all of them where there are no more."""
+    seed: int = 0
+    """Of the audit's own randomness; the same seed gives the same findings."""
+    data_dir: Path | None = None
+    """Where the data sets are; else the environment's DPMF_DATA."""
+    split: str | None = None
+    """An official split of the data set, such as u1: its training part is audited."""
+    rating_range: tuple[float, float] | None = None
+    """Lowest and highest rating of your own file: declared, never computed."""
+    user_column: str | None = None
+    """Column of the user ids in your own file."""
+    item_column: str | None = None
+    """Column of the item ids."""
+    rating_column: str | None = None
+    """Column of the ratings."""
+    delimiter: str | None = None
+    """Between the columns of a text file."""
+    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
+    """What to do with two ratings of one item by one user."""
+    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
+    """What to do with a rating outside the declared range."""
+    slice: Literal["paper001"] | None = None
+    """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
+    layout: Literal["auto", "split", "dense"] = "auto"
+    """How ratings are laid out on the device."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def run(command: Command) -> None:
+    """Prints the findings.
+
+    Raises:
+      AuditViolated: a claim was found to be false; after the findings were printed.
+    """
+    result = audit(command)
+    console.emit(result, json=command.json, render=render)
+    if broken := [finding["audit"] for finding in result["findings"] if finding["verdict"] == "violated"]:
+        raise AuditViolated(
+            f"the claim of {result['mechanism']} does not hold: {len(broken)} of {len(result['findings'])} findings",
+            where="; ".join(broken),
+            fix="use a mechanism whose guarantee is proved, or report a bug if it is one",
+        )
+
+
+def audit(command: Command) -> dict[str, Any]:
+    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's JSON interface."""
+    if command.neighbours < 1:
+        raise UsageError(f"--neighbours must be at least 1; got {command.neighbours}", fix="--neighbours 64")
+    folder = Path(command.target) if command.target and (Path(command.target) / "model.json").is_file() else None
+    if folder is None and command.ratings is not None:
+        raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
+    if folder is None:
+        ratings = read(command, command.target)
+        made, settings, steps = fit_command.mechanism(_fit(command, command.target), ratings)
+    else:
+        made, settings, steps = saved(folder, command)
+        ratings = read(command, command.ratings)
+        if list(ratings.rating_range) != settings["rating_range"]:
+            raise UsageError(
+                f"the ratings have range {list(ratings.rating_range)}, the model was made for "
+                f"{settings['rating_range']}",
+                fix="audit the model on ratings of the range it was made for",
+            )
+
+    import audits
+    from dpmf_jax import keys
+
+    console.say(f"auditing {settings['mechanism']} on {ratings.name}: {steps} steps, {command.neighbours} neighbours")
+    findings = audits.audit(
+        made,
+        ratings,
+        key=keys.from_seed(command.seed),
+        num_steps=steps,
+        num_neighbours=command.neighbours,
+        layout_kind=command.layout,
+    )
+    return {
+        "data": ratings.name,
+        "mechanism": settings["mechanism"],
+        "steps": steps,
+        "seed": command.seed,
+        "findings": [{"mechanism": settings["mechanism"], **finding.to_dict()} for finding in findings],
+        "violated": sum(finding.verdict == "violated" for finding in findings),
+        "not_built": dict(audits.NOT_BUILT),
+        "guarantee": made.guarantee(steps).to_dict(),
+        "settings": settings,
+        "notes": list(ratings.notes),
+    }
+
+
+def read(command: Command, data: str | None) -> Any:
+    """The ratings to audit on; small generated ones where none are named."""
+    if data is None:
+        from dpmf_jax import synthetic
+
+        return synthetic.generate(**SMALL)
+    return fit_command.read(_fit(command, data))[0]
+
+
+def _fit(command: Command, data: str | None) -> fit_command.Command:
+    """The same settings as flags of `dpmf fit`, all ratings in training."""
+    shared = {field.name for field in dataclasses.fields(fit_command.Command)} - {"seed", "data", "json"}
+    values = {name: value for name, value in vars(command).items() if name in shared}
+    return fit_command.Command(data=data, test_fraction=0.0, **values)
+
+
+def saved(folder: Path, command: Command) -> tuple[Any, dict[str, Any], int]:
+    """(Mechanism, settings, steps) of a saved model, made anew from its public settings.
+
+    Raises:
+      UsageError: a flag that would change the claim of the model, or settings that are not those of a known mechanism.
+    """
+    from dpmf_jax import gaussian, model
+
+    own = ("mechanism", "rank", "epsilon_step", "delta_step", "epsilon", "delta", "steps", "tau", "center", "relation")
+    own += ("learning_rate", "regularization", "clip_norm", "residual_clip", "items")
+    defaults = {field.name: field.default for field in dataclasses.fields(Command)}
+    if given := [name for name in own if getattr(command, name) != defaults[name]]:
+        flag = f"--{given[0].replace('_', '-')}"
+        raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
+    loaded = model.load(folder)
+    settings = dict(loaded.settings)
+    made = {
+        "gaussian": gaussian.mechanism,
+        "gaussian-joint-noise": gaussian.joint_noise,
+        "gaussian-public-items": lambda config: gaussian.public_items(
+            config, None if settings.get("items") is None else loaded.release.item_factors
+        ),
+        "non-private": gaussian.non_private,
+    }.get(settings.get("mechanism", ""))
+    if made is None:
+        raise UsageError("the model does not say how it was made", where=str(folder / "model.json"), fix="fit it anew")
+    names = {field.name for field in dataclasses.fields(gaussian.Config)}
+    values: dict[str, Any] = {name: value for name, value in settings.items() if name in names}
+    values["rating_range"] = tuple(values["rating_range"])
+    mechanism = made(gaussian.Config(**values))
+    steps = loaded.guarantee.steps
+    if mechanism.guarantee(steps).epsilon != loaded.guarantee.epsilon:
+        raise UsageError(
+            "the model's guarantee is not that of its settings", where=str(folder / "model.json"), fix="fit it anew"
+        )
+    return mechanism, settings, steps
+
+
+COLOUR = {"consistent": "green", "violated": "bold red", "inconclusive": "yellow", "not applicable": "dim"}
+
+
+def render(result: Mapping[str, Any]) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+    from rich.text import Text
+
+    guarantee = result["guarantee"]
+    table = Table(
+        title=f"{result['mechanism']} on {result['data']}, {result['steps']} steps: status {guarantee['status']}",
+        caption="measured on the ratings and not priced: for the curator",
+    )
+    table.add_column("audit", no_wrap=True)
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("measured", justify="right")
+    table.add_column("claimed", justify="right")
+    table.add_column("claim")
+    lines: list[str] = []
+    for finding in result["findings"]:
+        verdict = Text(finding["verdict"], style=COLOUR[finding["verdict"]])
+        numbers = [_number(finding[name]) for name in ("measured", "claimed")]
+        table.add_row(Text(finding["audit"]), verdict, *numbers, Text(finding["claim"]))
+        if finding["verdict"] == "violated":
+            lines += _evidence(finding)
+    lines += [
+        "",
+        "consistent: this audit failed to break the claim on these ratings; it does not prove it.",
+        "Not built yet, so not looked at: "
+        + "; ".join(f"{name} ({what})" for name, what in result["not_built"].items())
+        + ".",
+        *(f"note: {note}" for note in result["notes"]),
+    ]
+    return Group(table, Text("\n".join(lines)))
+
+
+def _number(value: Any) -> str:
+    return "-" if value is None else f"{value:.5g}" if isinstance(value, int | float) else str(value)
+
+
+def _evidence(finding: Mapping[str, Any]) -> list[str]:
+    replay = finding["details"].get("replay", {})
+    pair = ", ".join(f"{name} {value}" for name, value in replay.get("pair", {}).items())
+    at = "".join(
+        f", {name.replace('_', ' ')} {replay[name]}" for name in ("step", "first_step", "leaf") if name in replay
+    )
+    ratio = f", {finding['details']['ratio']:.4f} times the claim" if "ratio" in finding["details"] else ""
+    return [f"violated: {finding['audit']}: {pair}{at}{ratio}; key {replay.get('key')}"]

@@ -1,0 +1,122 @@
+"""How fast a shuffled ratings.csv becomes checked ratings and a layout, and at which peak of memory."""
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+RANGE = (0.5, 5.0)
+STAGES = ("jax read + checks", "jax read + checks + layout", "pyarrow parse only")
+
+
+def run(
+    num_ratings: int = 20_000_000,
+    *,
+    num_users: int = 138_493,
+    num_items: int = 26_744,
+    seed: int = 0,
+    folder: str | None = None,
+) -> dict[str, Any]:
+    """Times `datasets.load` on a generated, shuffled file of MovieLens-20M's size and layout, each in a fresh process.
+
+    Returns: {"rows": [{contender, ms, ratio, peak_mb}], ...}. ms counts from after the imports of NumPy and jax; ratio
+    is to the time in which pyarrow parses the three columns without a check; peak_mb is the peak resident memory of the
+    whole process. Writing the file is not timed; the file (about 25 bytes a rating) is deleted afterwards.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        path = Path(temporary) / "ratings.csv"
+        write(path, num_ratings, num_users=num_users, num_items=num_items, seed=seed)
+        size = path.stat().st_size
+        results = [_fresh_process(path, stage) for stage in STAGES]
+    floor = results[-1]["ms"]
+    rows = [
+        {"contender": stage, "ms": result["ms"], "ratio": result["ms"] / floor, "peak_mb": result["peak_mb"]}
+        for stage, result in zip(STAGES, results, strict=True)
+    ]
+    return {
+        "benchmark": "read",
+        "data": f"generated, shuffled ratings.csv, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "file_mb": size / 2**20,
+        "goal": {"ms": 20_000, "peak_mb": 3_000, "contender": STAGES[1]},
+        "layout": results[1]["layout"],
+        "rows": rows,
+    }
+
+
+def write(path: Path, num_ratings: int, *, num_users: int, num_items: int, seed: int) -> None:
+    """A generated ratings.csv in the layout of MovieLens 20M, in random order."""
+    import pyarrow as pa
+    import pyarrow.csv
+
+    from dpmf_jax import synthetic
+
+    ratings = synthetic.generate(
+        num_users=num_users,
+        num_items=num_items,
+        num_ratings=num_ratings,
+        seed=seed,
+        rating_range=RANGE,
+        rating_step=0.5,
+    )
+    rng = np.random.default_rng(seed)
+    order = rng.permutation(num_ratings)
+    types = [("userId", pa.int64()), ("movieId", pa.int64()), ("rating", pa.float32()), ("timestamp", pa.int64())]
+    schema = pa.schema(types)
+    options = pyarrow.csv.WriteOptions(quoting_header="none")
+    with pyarrow.csv.CSVWriter(str(path), schema, write_options=options) as writer:
+        for start in range(0, num_ratings, 1 << 20):
+            rows = order[start : start + (1 << 20)]
+            stamps = rng.integers(800_000_000, 1_500_000_000, len(rows))
+            columns = [
+                ratings.users[ratings.user[rows]],
+                ratings.items[ratings.item[rows]],
+                ratings.value[rows],
+                stamps,
+            ]
+            writer.write_table(pa.table([pa.array(column) for column in columns], schema=schema))
+
+
+def _fresh_process(path: Path, stage: str) -> dict[str, Any]:
+    command = [sys.executable, "-m", "experiments.bench.read", str(path), stage]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measure(path: Path, stage: str) -> dict[str, Any]:
+    """One stage in this process: wall time, peak resident memory, and what the layout says of itself."""
+    import resource
+
+    layout = None
+    if stage == "pyarrow parse only":
+        import pyarrow as pa
+        import pyarrow.csv
+
+        types = {"userId": pa.int64(), "movieId": pa.int64(), "rating": pa.float32()}
+        start = time.perf_counter()
+        pyarrow.csv.read_csv(
+            str(path),
+            convert_options=pyarrow.csv.ConvertOptions(include_columns=list(types), column_types=types),
+        )
+    else:
+        import jax
+
+        from dpmf_jax import datasets
+        from dpmf_jax.layout import describe, make
+
+        start = time.perf_counter()
+        ratings = datasets.load(path, rating_range=RANGE)
+        if stage == "jax read + checks + layout":
+            data = jax.block_until_ready(make(ratings))
+            layout = describe(data)
+    elapsed = time.perf_counter() - start
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux, bytes on macOS
+    return {"ms": 1e3 * elapsed, "peak_mb": peak / (2**20 if sys.platform == "darwin" else 2**10), "layout": layout}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(Path(sys.argv[1]), sys.argv[2])))

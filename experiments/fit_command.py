@@ -1,0 +1,386 @@
+"""`dpmf fit`: from a ratings file to a priced, released model, with its controls beside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+import tyro
+
+from dpmf_jax.errors import PrivacyError, UsageError
+from experiments import console, devices
+
+MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """Settings of a mechanism where the flags say nothing."""
+
+    rank: int
+    steps: int
+    learning_rate: float
+    regularization: float
+    epsilon_step: float | None = None
+    epsilon: float | None = None
+    residual_clip: float | None = None
+
+
+def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
+    """From public sizes alone. The paper's own for what it published; the sound ones were searched on generated data
+    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side has rows, which bounds the
+    step size at which the descent is stable.
+    """
+    widest, span = max(num_users, num_items), rating_range[1] - rating_range[0]
+    paper = Defaults(rank=20, steps=791, learning_rate=5e-4, regularization=0.01)
+    return {
+        "gaussian": dataclasses.replace(paper, epsilon_step=0.15),
+        "gaussian-joint-noise": Defaults(
+            rank=2, steps=20, learning_rate=3 / widest, regularization=1.0, epsilon=3.0, residual_clip=span / 4
+        ),
+        "gaussian-public-items": Defaults(rank=1, steps=30, learning_rate=2 / widest, regularization=1.0, epsilon=3.0),
+        "non-private": paper,
+    }[mechanism]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """Fit a model of a ratings matrix, price it, save it, and compare it with its controls."""
+
+    data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
+    """A data set that `dpmf data list` knows, or a file of ratings."""
+    mechanism: MechanismName = "gaussian-joint-noise"
+    """gaussian is as published (claimed, not proved), the next two are sound, non-private protects nothing."""
+    rank: int | None = None
+    """Number of factors."""
+    epsilon_step: float | None = None
+    """Noise of a step as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25 / delta_step)) / epsilon_step."""
+    delta_step: float = 0.01
+    """Goes with --epsilon-step; a way to write sigma, not a price."""
+    epsilon: float | None = None
+    """Total epsilon: the noise is solved for it, on the safe side."""
+    delta: float = 1e-5
+    """Delta of the total."""
+    steps: int | None = None
+    """Number of steps, fixed up front."""
+    tau: float | None = None
+    """Largest change of one rating; by default the width of the rating range (the paper's figures: 5 on MovieLens)."""
+    center: str | None = None
+    """What is subtracted from the ratings: a number, none, or (gaussian, non-private) the unpriced item or global
+    mean."""
+    learning_rate: float | None = None
+    """Step size of gradient descent."""
+    regularization: float | None = None
+    """Weight of the squared norms of the factors."""
+    clip_norm: float = 1.0
+    """Bound on a factor row's norm where it enters a gradient."""
+    relation: Literal["rating-value", "rating-presence"] = "rating-value"
+    """What is protected: one rating's value, or (sound mechanisms, with --residual-clip) that it is there at all."""
+    residual_clip: float | None = None
+    """Bound on a rating's residual where it enters a gradient; joint-noise takes a quarter of the range by default."""
+    items: Path | None = None
+    """Public item factors for gaussian-public-items: csv (item id, then one column a factor), npy or safetensors."""
+    test_fraction: float = 0.1
+    """Share of the ratings held out at random."""
+    split: str | None = None
+    """An official split of the data set instead, such as u1."""
+    split_seed: int = 0
+    """Of the random split."""
+    seed: int | None = None
+    """Makes an experiment that can be repeated, not to be released. Without it the operating system gives the key."""
+    patience: int | None = None
+    """Stop after so many steps without a new minimum of the training RMSE. Not private."""
+    controls: Literal["all", "simple", "none"] = "all"
+    """Baselines beside the model: all (with a biased factorisation), simple (means only), none."""
+    out: Path | None = None
+    """Folder of the model; by default a new one under runs/. Never overwritten."""
+    resume: Path | None = None
+    """Folder of an interrupted run to go on with; needs no other flag."""
+    data_dir: Path | None = None
+    """Where the data sets are; else the environment's DPMF_DATA."""
+    rating_range: tuple[float, float] | None = None
+    """Lowest and highest rating of your own file: declared, never computed."""
+    user_column: str | None = None
+    """Column of the user ids in your own file."""
+    item_column: str | None = None
+    """Column of the item ids."""
+    rating_column: str | None = None
+    """Column of the ratings."""
+    delimiter: str | None = None
+    """Between the columns of a text file."""
+    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
+    """What to do with two ratings of one item by one user."""
+    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
+    """What to do with a rating outside the declared range."""
+    slice: Literal["paper001"] | None = None
+    """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
+    layout: Literal["auto", "split", "dense"] = "auto"
+    """How ratings are laid out on the device."""
+    devices: int | None = None
+    """Number of devices; all by default (a CPU counts one per core)."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def run(command: Command) -> None:
+    command = _resumed(command) if command.resume else command
+    if command.data is None:
+        raise UsageError(
+            "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
+        )
+    result = fit(command)
+    console.emit(result, json=command.json, render=render)
+
+
+def fit(command: Command) -> dict[str, Any]:
+    """Everything that `dpmf fit` does but the printing; the keys of the result are the command's JSON interface."""
+    from dpmf_jax import fitting
+
+    num_devices = devices.use(command.devices)
+    train, test = read(command)
+    made, settings, steps = mechanism(command, train)
+    out = command.resume or command.out or new_folder(command)
+    labels = ("global_mean", "item_means", "biased_mf")
+    controls = {"all": labels, "simple": labels[:2], "none": ()}[command.controls]
+    with console.progress(f"fit {train.name}", steps) as report:
+        try:
+            model = fitting.fit(
+                train,
+                made,
+                num_steps=steps,
+                seed=command.seed,
+                test=test,
+                out=out,
+                resume=command.resume is not None,
+                settings=settings,
+                command=console.plain(dataclasses.asdict(command)),
+                patience=command.patience,
+                controls=controls,
+                layout_kind=command.layout,
+                num_devices=num_devices,
+                report=lambda now: report(now.step, rmse=now.rmse, epsilon=now.epsilon),
+            )
+        except fitting.Interrupted as stopped:
+            console.say(str(stopped))
+            raise console.Interrupted(shlex.join(["dpmf", "fit", "--resume", str(out)])) from None
+    assert model.metrics is not None
+    guarantee = model.guarantee
+    return {
+        "data": train.name,
+        "mechanism": command.mechanism,
+        **model.metrics,
+        "definitions": DEFINITIONS,
+        "utility": utility(model.metrics),
+        "guarantee": guarantee.to_dict()
+        | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
+        "settings": settings,
+        "notes": list(train.notes),
+        "out": str(out),
+    }
+
+
+DEFINITIONS = {
+    "rmse_train": "root mean squared error on training ratings, predictions not clipped, as in the paper's figures",
+    "rmse_test": "on held-out ratings, predictions clipped to the declared rating range; null where none is held out",
+    "controls": "not private: predicting the global mean, each item's mean, and a biased matrix factorisation; clipped",
+}
+
+
+def read(command: Command) -> tuple[Any, Any]:
+    """(train, test) as the flags say; test is None where nothing is held out."""
+    from dpmf_jax import datasets, splits
+
+    if not 0 <= command.test_fraction < 1:
+        raise UsageError(
+            "--test-fraction must be at least 0 and below 1", where=f"--test-fraction {command.test_fraction}"
+        )
+    loaded = datasets.load(
+        command.data,
+        data_dir=command.data_dir,
+        split=command.split,
+        rating_range=command.rating_range,
+        user_column=command.user_column,
+        item_column=command.item_column,
+        rating_column=command.rating_column,
+        delimiter=command.delimiter,
+        duplicates=command.duplicates,
+        out_of_range=command.out_of_range,
+        slice=command.slice,
+    )
+    if isinstance(loaded, tuple):
+        return loaded
+    if command.test_fraction == 0:
+        return loaded, None
+    return splits.random(loaded, fraction=command.test_fraction, seed=command.split_seed)
+
+
+def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
+    """(Mechanism, its public settings, number of steps) as the flags say.
+
+    Raises: UsageError for flags that contradict each other; PrivacyError for what a guarantee does not allow.
+    """
+    from dpmf_jax import gaussian
+
+    name = command.mechanism
+    usual = defaults(name, train.num_users, train.num_items, tuple(train.rating_range))
+    steps = usual.steps if command.steps is None else command.steps
+    if steps < 1:
+        raise UsageError(f"--steps must be at least 1; got {steps}", fix="--steps 100")
+    items = None
+    rank = command.rank
+    if command.items is not None:
+        if name != "gaussian-public-items":
+            raise UsageError("--items goes with --mechanism gaussian-public-items", fix="leave out one of the two")
+        from experiments import item_files
+
+        items = item_files.read(command.items, train.items)
+        if rank not in (None, items.shape[1]):
+            raise UsageError(
+                f"--rank {rank} and {items.shape[1]} factors in the file",
+                where=str(command.items),
+                fix="leave out --rank",
+            )
+        rank = items.shape[1]
+    with console.usage_errors(fix=f"dpmf fit --help explains the settings of {name}"):
+        config = gaussian.Config(
+            rating_range=tuple(train.rating_range),
+            noise_multiplier=_noise_multiplier(command, usual, steps),
+            rank=usual.rank if rank is None else rank,
+            learning_rate=usual.learning_rate if command.learning_rate is None else command.learning_rate,
+            regularization=usual.regularization if command.regularization is None else command.regularization,
+            clip_norm=command.clip_norm,
+            tau=command.tau,
+            center=_center(command.center),
+            relation=command.relation.replace("-", " "),
+            residual_clip=usual.residual_clip if command.residual_clip is None else command.residual_clip,
+            delta=command.delta,
+        )
+        made = {
+            "gaussian": gaussian.mechanism,
+            "gaussian-joint-noise": gaussian.joint_noise,
+            "gaussian-public-items": lambda config: gaussian.public_items(config, items),
+            "non-private": gaussian.non_private,
+        }[name](config)
+    settings = {"data": train.name, "mechanism": name, "steps": steps, **dataclasses.asdict(config)}
+    settings |= {"items": None if items is None else "public file", "rating_range": list(config.rating_range)}
+    settings |= {"test_fraction": command.test_fraction, "split": command.split, "split_seed": command.split_seed}
+    return made, settings, steps
+
+
+def _noise_multiplier(command: Command, usual: Defaults, steps: int) -> float | None:
+    from accounting import gaussian as price
+
+    given = [flag for flag in ("epsilon_step", "epsilon") if getattr(command, flag) is not None]
+    if command.mechanism == "non-private":
+        if given:
+            flag = given[0].replace("_", "-")
+            raise PrivacyError(
+                f"--{flag} asks for privacy, and --mechanism non-private has none",
+                fix=f"leave out --{flag}, or choose a private mechanism",
+            )
+        return None
+    if len(given) == 2:
+        raise UsageError("--epsilon-step and --epsilon both set the noise", fix="give one of them")
+    source = command if given else usual
+    if source.epsilon_step is not None:
+        return price.noise_multiplier_from_step(source.epsilon_step, command.delta_step)
+    assert source.epsilon is not None
+    kind = "closed_form" if command.mechanism == "gaussian" else "exact"  # the accountant its guarantee is stated in
+    return price.solve_noise_multiplier(source.epsilon, command.delta, steps, price=kind)
+
+
+def _center(text: str | None) -> Any:
+    if text is None or text in ("item", "global"):
+        return text
+    if text == "none":
+        return 0.0
+    try:
+        return float(text)
+    except ValueError:
+        raise UsageError(f"--center {text} is not item, global, none or a number", fix="--center 3.5") from None
+
+
+def new_folder(command: Command) -> Path:
+    """The first free runs/NAME-MECHANISM-N."""
+    stem = Path(command.data or "run").name.split(".")[0]
+    for number in itertools.count(1):
+        folder = Path("runs") / f"{stem}-{command.mechanism}-{number}"
+        if not folder.exists():
+            return folder
+    raise AssertionError
+
+
+def _resumed(command: Command) -> Command:
+    """The command of the interrupted run; a flag that says otherwise is refused."""
+    from dpmf_jax import storage
+
+    assert command.resume is not None
+    where = command.resume / "private" / "run.json"
+    saved = storage.read_json(where).get("command", {})
+    fields: dict[str, Any] = {}
+    for field in dataclasses.fields(Command):
+        given = getattr(command, field.name)
+        if field.name in ("resume", "json", "devices", "layout", "out"):
+            fields[field.name] = given
+            continue
+        value = saved.get(field.name, field.default)
+        if given != field.default and console.plain(given) != value:
+            raise PrivacyError(
+                f"--{field.name.replace('_', '-')} was {value} when the run was started, now {given}",
+                where=str(where),
+                fix="resume without this flag, or start a new run",
+            )
+        is_path = field.name in ("items", "data_dir") and value is not None
+        fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
+    return Command(**fields)
+
+
+def utility(metrics: Mapping[str, Any]) -> str:
+    """One honest sentence: whether the model beats its controls, on held-out ratings where there are any."""
+    side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
+    ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
+    beaten = {name: values[side] for name, values in metrics["controls"].items() if values[side] > ours}
+    simple = [name for name in ("global_mean", "item_means") if name in metrics["controls"]]
+    if not metrics["controls"]:
+        return "no control was asked for"
+    text = {"global_mean": "the global mean", "item_means": "item means", "biased_mf": "a non-private factorisation"}
+    if all(name in beaten for name in simple):
+        names = " and ".join(text[name] for name in beaten)
+        return f"beats {names} on {where} ratings"
+    lost = " or ".join(text[name] for name in simple if name not in beaten)
+    return (
+        f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse than no factorisation"
+    )
+
+
+def render(result: Mapping[str, Any]) -> Any:
+    from rich.console import Group
+    from rich.table import Table
+
+    table = Table(title=f"{result['mechanism']} on {result['data']} (for the curator: these numbers are not priced)")
+    for heading in ("", "private", "RMSE train", "RMSE held-out"):
+        table.add_column(heading, justify="left" if not heading else "right")
+
+    def number(value: float | None) -> str:
+        return "-" if value is None else f"{value:.4f}"
+
+    status = result["guarantee"]["status"]
+    private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}[status]
+    table.add_row("this model", private, number(result["rmse_train"]), number(result["rmse_test"]))
+    for name, values in result["controls"].items():
+        table.add_row(name.replace("_", " "), "no", number(values["rmse_train"]), number(values["rmse_test"]))
+    seconds = result["seconds_per_step"]
+    pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
+    lines = [
+        result["guarantee"]["statement"],
+        "",
+        f"utility: {result['utility']}",
+        f"{result['steps']} steps on {result['device']}{pace}; {result['layout']}",
+        *(f"note: {note}" for note in result["notes"]),
+        f"saved in {result['out']} (what may be shown stands outside private/)",
+    ]
+    return Group(table, "\n".join(lines))
