@@ -103,12 +103,18 @@ def critical_distance(num: int, alpha: float) -> float:
 
 def detectable_scales(num: int, alpha: float) -> tuple[float, float]:
     """Scales (below, above) 1 that the test at `alpha` rejects with probability of at least 0.95, by the same bound."""
+    from scipy.optimize import brentq
     from scipy.special import ndtr
 
     need = critical_distance(num, alpha) + critical_distance(num, 2 * 0.05)
-    grid, x = np.geomspace(1.001, 50, 2000), np.linspace(0, 8, 4001)
-    distance = np.array([np.max(ndtr(x) - ndtr(x / s)) for s in grid])
-    above = grid[min(int(np.searchsorted(distance, need)), len(grid) - 1)]
+
+    def distance(s: float) -> float:
+        x = s * math.sqrt(2 * math.log(s) / (s**2 - 1))  # where the two densities cross
+        return float(ndtr(x) - ndtr(x / s))
+
+    if distance(1e6) <= need:
+        return 0.0, math.inf
+    above = float(brentq(lambda s: distance(s) - need, 1 + 1e-9, 1e6))
     return 1 / above, above  # the distance between scales depends on their ratio alone
 
 

@@ -50,7 +50,7 @@ def record(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> T
 
 
 @partial(jax.jit, static_argnames="unit")
-def neighbour_at(data: Any, stacked: neighbours.Neighbour, position: int, *, unit: Unit) -> Any:
+def neighbour_at(data: Any, stacked: neighbours.Neighbour, position: int | jax.Array, *, unit: Unit) -> Any:
     """The neighbouring data set at one position of the stack."""
     return neighbours.apply(unit, data, jax.tree.map(lambda leaf: leaf[position], stacked))
 

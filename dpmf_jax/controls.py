@@ -93,7 +93,8 @@ def biased_mf(train: Ratings, *, rank: int = 10, num_epochs: int = 20, seed: int
     mean = _mean(train)
     deviation = float(np.std(train.value.astype(np.float64))) or 1.0
     standard = ((train.value.astype(np.float64) - mean) / deviation).astype(np.float32)
-    data = layout.make(dataclasses.replace(train, value=standard))
+    # One device: over two CPU devices the loop below, with its factorisations, was seen to hang.
+    data = layout.make(dataclasses.replace(train, value=standard), num_devices=1)
     # Drawn on the host: compiling jax.random.normal takes longer than fitting MovieLens 100K.
     start = 0.1 * np.random.default_rng(seed).standard_normal((train.num_items, rank), np.float32)
     squares = np.float32(np.sum(np.square(standard, dtype=np.float64)))

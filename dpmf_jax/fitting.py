@@ -210,7 +210,7 @@ def fit(
     journal = _Journal.open(
         None if out is None else Path(out), run, command=command, resume=resume, every=checkpoint_seconds
     )
-    state = journal.restore(state)
+    state = layout.replicate(data, journal.restore(state))
 
     seconds_per_step: list[float] = []
     chunk = chunk_steps or min(default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from dpmf_jax.errors import UsageError
@@ -17,9 +18,9 @@ def from_seed(seed: int) -> jax.Array:
     """
     if not 0 <= seed < 2**64:
         raise UsageError(f"seed {seed} is not an integer from 0 to 2^64 - 1", fix="choose a seed in this range")
-    return jax.random.wrap_key_data(np.array([seed >> 32, seed & 0xFFFFFFFF], np.uint32), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32), impl="threefry2x32")
 
 
 def from_operating_system() -> jax.Array:
     """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store it nowhere."""
-    return jax.random.wrap_key_data(np.frombuffer(os.urandom(8), np.uint32), impl="threefry2x32")
+    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)), impl="threefry2x32")

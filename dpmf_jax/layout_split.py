@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from dpmf_jax.ratings import Ratings
 
 USER_WIDTH, ITEM_WIDTH = 32, 64
-BLOCK_BYTES = 128 << 10
-LARGE_TABLE = 384 << 10
+BLOCK_BYTES = 128 << 10  # of gathered columns: half a core's smallest second-level cache, with the table beside it
+LARGE_TABLE = 384 << 10  # bytes from which XLA's CPU backend would run a gather on two threads (512 KB with its result)
 
 
 class Side(NamedTuple):
@@ -96,7 +96,8 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
 
     def gather(part: Side) -> tuple[Any, Any]:
         rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
-        return rows, jax.tree.map(lambda leaf: leaf.at[part.column].get(mode="promise_in_bounds"), table)
+        columns = jax.tree.map(lambda leaf: leaf.at[part.column].get(mode="promise_in_bounds"), table)
+        return rows, jax.lax.optimization_barrier(columns)  # or each use repeats the gather
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
         present = (part.column != num_columns).astype(jnp.float32)
@@ -107,33 +108,32 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
         slot_bytes = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in jax.tree.leaves(column_tree))
         blocks = _num_blocks(pieces, width * slot_bytes)
     if blocks == 1:
-        return apply(jax.lax.optimization_barrier(gather(side)), side)
+        return apply(gather(side), side)
 
-    # Leaves gathered from large tables are written into a carried buffer one piece longer than the block. XLA keeps such
-    # an update in place on the thread that runs the block; left to itself it hands half of every small gather to another
-    # thread (its cost model counts the whole table), which costs more than the gather.
-    def longer(leaf):
-        return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
+    # What is gathered from a large table goes into a carried buffer that is one piece longer than the block. XLA
+    # updates that in place, on the thread that runs the block; a plain gather from such a table it would halve between
+    # two threads (its cost model counts the whole table), and handing over a few microseconds' work costs more.
+    tables, treedef = jax.tree.flatten((row_tree, table))
+    large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in tables]
 
-    large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in jax.tree.leaves((row_tree, table))]
+    def longer(leaf: jax.Array, fill: int = 0) -> jax.Array:
+        return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1), constant_values=fill)
 
-    def body(buffers, part: Side):
-        leaves, treedef = jax.tree.flatten(gather(part))
-        buffers = [
-            jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else buffer
-            for big, buffer, leaf in zip(large, buffers, leaves, strict=True)
+    def body(buffers: list[jax.Array], part: Side):
+        gathered = [
+            jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else longer(leaf)
+            for big, buffer, leaf in zip(large, buffers, jax.tree.leaves(gather(part)), strict=True)
         ]
-        leaves = [b if big else longer(leaf) for big, b, leaf in zip(large, buffers, jax.lax.optimization_barrier(leaves), strict=True)]
-        ghost = jnp.full((1, width), num_columns, part.column.dtype)
-        part = part._replace(value=longer(part.value), column=jnp.concatenate([part.column, ghost]))
-        out = apply(jax.tree.unflatten(treedef, leaves), part)
+        part = Side(part.row, longer(part.column, num_columns), longer(part.value))
+        out = apply(jax.tree.unflatten(treedef, gathered), part)
+        buffers = [new if big else old for big, old, new in zip(large, buffers, gathered, strict=True)]
         return buffers, jax.tree.map(lambda leaf: leaf[:-1], out)
 
     parts = jax.tree.map(lambda leaf: leaf.reshape(blocks, pieces // blocks, *leaf.shape[1:]), side)
-    shapes = jax.eval_shape(gather, jax.tree.map(lambda leaf: leaf[0], parts))
+    shapes = jax.tree.leaves(jax.eval_shape(gather, jax.tree.map(lambda leaf: leaf[0], parts)))
     buffers = [
         jnp.zeros((leaf.shape[0] + 1, *leaf.shape[1:]) if big else (), leaf.dtype)
-        for big, leaf in zip(large, jax.tree.leaves(shapes), strict=True)
+        for big, leaf in zip(large, shapes, strict=True)
     ]
     _, out = jax.lax.scan(body, buffers, parts)
     return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out)

@@ -85,13 +85,13 @@ class Model:
 
         Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent.
         """
+        from dpmf_jax import metrics
+
         whole = self._factors()
         u, i = _lookup(self.users, users, "user"), _lookup(self.items, items, "item")
         if len(u) != len(i):
             raise UsageError(f"{len(u)} users for {len(i)} items", fix="give one item for each user")
-        center = np.broadcast_to(whole.center, (len(self.items),))
-        predicted = center[i] + np.einsum("nk,nk->n", whole.user_factors[u], whole.item_factors[i])
-        return np.clip(predicted, *self.rating_range) if clip else predicted
+        return metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
 
     def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> list[tuple[Any, float]]:
         """The k items of highest predicted rating for one user, best first, as (raw item id, predicted rating).

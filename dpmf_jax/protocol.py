@@ -13,12 +13,14 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from accounting.guarantee import Guarantee
 from dpmf_jax.noise import Noise
 
 PyTree = Any
 Key = jax.Array
+Array = jax.Array | np.ndarray  # on the device while training, on the host in a model
 
 
 class State(NamedTuple):
@@ -53,17 +55,17 @@ class Factors(NamedTuple):
     A part that is absent is None.
     """
 
-    user_factors: jax.Array | None = None
-    item_factors: jax.Array | None = None
-    center: jax.Array | None = None
+    user_factors: Array | None = None
+    item_factors: Array | None = None
+    center: Array | None = None
 
 
 class Release(NamedTuple):
     """What the world may see, and nothing else; a part that is not released is None. Fields as in `Factors`."""
 
-    user_factors: jax.Array | None = None
-    item_factors: jax.Array | None = None
-    center: jax.Array | None = None
+    user_factors: Array | None = None
+    item_factors: Array | None = None
+    center: Array | None = None
 
 
 class Mechanism(NamedTuple):

@@ -6,7 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ PRIVATE_MODE = 0o600
 
 
 @contextlib.contextmanager
-def _replacing(path: Path, mode: int) -> Iterator[int]:
+def _replacing(path: Path, mode: int) -> Generator[int]:
     """A descriptor to write to; on success the file takes the place of `path` at once, on failure nothing changes."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)

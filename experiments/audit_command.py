@@ -12,9 +12,7 @@ import tyro
 from dpmf_jax.errors import AuditViolated, UsageError
 from experiments import console, fit_command
 
-
-# The ratings where none are named: an answer in a minute.
-SMALL = {"num_users": 60, "num_items": 40, "num_ratings": 700, "rank": 3}
+SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -153,7 +151,8 @@ def read(command: Command, data: str | None) -> Any:
     if data is None:
         from dpmf_jax import synthetic
 
-        return synthetic.generate(**SMALL)
+        users, items, num, rank = SMALL
+        return synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)
     return fit_command.read(_fit(command, data))[0]
 
 

@@ -58,6 +58,7 @@ def run(command: Command) -> None:
         "data": ratings.name,
         **model.evaluate(ratings, k=command.top),
         "definitions": dict(metrics.DEFINITIONS),
+        "guarantee": console.headline(model.guarantee),
         "note": "for the curator: these numbers are computed from the ratings and are not priced",
     }
     console.emit(result, json=command.json, render=render)
@@ -67,7 +68,7 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(title=f"on {result['data']}", caption=result["note"])
+    table = Table(title=f"on {result['data']}")
     table.add_column("")
     table.add_column("", justify="right")
     for name in ("rmse", "mae", "ndcg_at_k", "recall_at_k"):
@@ -75,4 +76,9 @@ def render(result: Mapping[str, Any]) -> Any:
         table.add_row(name.replace("_k", f"_{result['k']}"), "-" if value is None else f"{value:.4f}")
     for name in ("ratings", "users_evaluated", "users_left_out", "unknown"):
         table.add_row(name.replace("_", " "), f"{result[name]:,}")
-    return Group(table, *(f"{name}: {meaning}" for name, meaning in result["definitions"].items()))
+    return Group(
+        table,
+        result["note"],
+        f"model: {result['guarantee']}",
+        *(f"{name}: {meaning}" for name, meaning in result["definitions"].items()),
+    )

@@ -32,8 +32,8 @@ class Defaults:
 
 def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
     """From public sizes alone. The paper's own for what it published; the sound ones were searched on generated data
-    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side has rows, which bounds the
-    step size at which the descent is stable.
+    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side has rows, which bounds
+    the step size at which the descent is stable.
     """
     widest, span = max(num_users, num_items), rating_range[1] - rating_range[0]
     paper = Defaults(rank=20, steps=791, learning_rate=5e-4, regularization=0.01)
@@ -194,6 +194,10 @@ def read(command: Command) -> tuple[Any, Any]:
     """(train, test) as the flags say; test is None where nothing is held out."""
     from dpmf_jax import datasets, splits
 
+    if command.data is None:
+        raise UsageError(
+            "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
+        )
     if not 0 <= command.test_fraction < 1:
         raise UsageError(
             "--test-fraction must be at least 0 and below 1", where=f"--test-fraction {command.test_fraction}"
@@ -255,7 +259,7 @@ def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
             clip_norm=command.clip_norm,
             tau=command.tau,
             center=_center(command.center),
-            relation=command.relation.replace("-", " "),
+            relation="rating value" if command.relation == "rating-value" else "rating presence",
             residual_clip=usual.residual_clip if command.residual_clip is None else command.residual_clip,
             delta=command.delta,
         )
@@ -361,7 +365,7 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(title=f"{result['mechanism']} on {result['data']} (for the curator: these numbers are not priced)")
+    table = Table(title=f"{result['mechanism']} on {result['data']}")
     for heading in ("", "private", "RMSE train", "RMSE held-out"):
         table.add_column(heading, justify="left" if not heading else "right")
 
@@ -376,6 +380,8 @@ def render(result: Mapping[str, Any]) -> Any:
     seconds = result["seconds_per_step"]
     pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
     lines = [
+        "for the curator: the numbers above are computed from the ratings and are not priced",
+        "",
         result["guarantee"]["statement"],
         "",
         f"utility: {result['utility']}",

@@ -40,17 +40,18 @@ def run(command: Command) -> None:
     result = {
         "predicted": [{"user": user, "item": item, "rating": rating} for user, item, rating in rows],
         "rating_range": list(model.rating_range),
-        "guarantee": {"headline": model.guarantee.statement.splitlines()[0], "status": model.guarantee.status},
+        "guarantee": console.headline(model.guarantee),
     }
     console.emit(result, json=command.json, render=render)
 
 
 def render(result: Mapping[str, Any]) -> Any:
+    from rich.console import Group
     from rich.table import Table
 
-    table = Table(caption=result["guarantee"]["headline"])
+    table = Table()
     for name in ("user", "item", "predicted rating"):
         table.add_column(name, justify="right" if name.startswith("predicted") else "left")
     for row in result["predicted"]:
         table.add_row(row["user"], row["item"], f"{row['rating']:.3f}")
-    return table
+    return Group(table, f"model: {result['guarantee']}")

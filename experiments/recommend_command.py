@@ -40,7 +40,7 @@ def run(command: Command) -> None:
     result = {
         "user": command.user,
         "recommended": [{"item": item, "predicted_rating": rating} for item, rating in found],
-        "guarantee": {"headline": model.guarantee.statement.splitlines()[0], "status": model.guarantee.status},
+        "guarantee": console.headline(model.guarantee),
         "note": NOTE,
     }
     console.emit(result, json=command.json, render=as_csv if command.format == "csv" else as_table)
@@ -58,11 +58,12 @@ def as_csv(result: Mapping[str, Any]) -> str:
 
 
 def as_table(result: Mapping[str, Any]) -> Any:
+    from rich.console import Group
     from rich.table import Table
 
-    table = Table(title=f"for user {result['user']}", caption=f"{result['guarantee']['headline']}; {result['note']}")
+    table = Table(title=f"for user {result['user']}")
     table.add_column("item")
     table.add_column("predicted rating", justify="right")
     for row in result["recommended"]:
         table.add_row(str(row["item"]), f"{row['predicted_rating']:.3f}")
-    return table
+    return Group(table, f"model: {result['guarantee']}", result["note"])

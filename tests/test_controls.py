@@ -2,6 +2,8 @@
 
 import dataclasses
 import math
+import subprocess
+import sys
 from functools import partial
 
 import jax
@@ -167,6 +169,28 @@ def test_epochs_and_seeds_share_one_program():
     assert controls._alternate._cache_size() == compiled
     np.testing.assert_array_equal(first.user_factors, again.user_factors)
     assert not np.array_equal(first.user_factors, other.user_factors)
+
+
+TWO_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import numpy as np
+from dpmf_jax import controls
+from dpmf_jax.ratings import Ratings
+user, item = np.divmod(np.random.default_rng(0).permutation(1000 * 200)[:40_000].astype(np.int32), 200)
+value = np.random.default_rng(1).integers(1, 6, len(user)).astype(np.float32)
+train = Ratings(user, item, value, np.arange(1000), np.arange(200), (1.0, 5.0))
+print(len(jax.devices()), controls.controls(train, None, names=("biased_mf",))["biased_mf"]["rmse_train"])
+"""
+
+
+@pytest.mark.slow
+def test_two_cpu_devices_do_not_hang():
+    """Enough ratings that a layout spreads itself: the epochs, spread over two CPU devices, were seen to deadlock."""
+    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True, timeout=200, check=True)
+    devices, rmse = done.stdout.split()
+    assert devices == "2"
+    assert 0 < float(rmse) < 2
 
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])

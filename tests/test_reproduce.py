@@ -4,7 +4,6 @@ import csv
 import dataclasses
 import io
 import json
-import shutil
 import signal
 import subprocess
 import sys

@@ -186,11 +186,9 @@ def _init(init: Any, key: jax.Array, data: layout.Layout) -> State:
 def _everywhere(state: State, data: layout.Layout) -> State:
     """On every device that holds ratings, as `train` returns it: otherwise the second chunk would compile again."""
     sharding = jax.tree.leaves(data.stored)[0].sharding
-    return (
-        jax.device_put(state, NamedSharding(sharding.mesh, PartitionSpec()))
-        if isinstance(sharding, NamedSharding)
-        else state
-    )
+    if not isinstance(sharding, NamedSharding):
+        return state
+    return jax.device_put(state, NamedSharding(sharding.mesh, PartitionSpec()))
 
 
 def _train(
@@ -286,6 +284,3 @@ class _File:
         )
         storage.write_json(self.folder / "run.json", self.agreed | curve._asdict(), private=True)
         return curve
-
-
-__all__ = ["Curve", "Run", "config", "figure", "plan", "sweep"]
