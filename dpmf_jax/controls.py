@@ -93,8 +93,7 @@ def biased_mf(train: Ratings, *, rank: int = 10, num_epochs: int = 20, seed: int
     mean = _mean(train)
     deviation = float(np.std(train.value.astype(np.float64))) or 1.0
     standard = ((train.value.astype(np.float64) - mean) / deviation).astype(np.float32)
-    # One device: over two CPU devices the loop below, with its factorisations, was seen to hang.
-    data = layout.make(dataclasses.replace(train, value=standard), num_devices=1)
+    data = layout.make(dataclasses.replace(train, value=standard))
     # Drawn on the host: compiling jax.random.normal takes longer than fitting MovieLens 100K.
     start = 0.1 * np.random.default_rng(seed).standard_normal((train.num_items, rank), np.float32)
     squares = np.float32(np.sum(np.square(standard, dtype=np.float64)))
@@ -162,10 +161,7 @@ def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.
 
     precision = gram[:, :width, :width] / variance + jnp.diag(own.precision)
     target = (right[:, :width] - gram[:, :width, width]) / variance
-    root = jnp.linalg.cholesky(precision)
-    eye = jnp.broadcast_to(jnp.eye(width), root.shape)
-    inverse_root = jax.lax.linalg.triangular_solve(root, eye, left_side=True, lower=True)
-    covariance = jnp.einsum("nij,nik->njk", inverse_root, inverse_root)
+    covariance = _inverse(precision)
     own_mean = jnp.einsum("nij,nj->ni", covariance, target)
 
     rated = gram[:, width - 1, width - 1] > 0
@@ -175,6 +171,24 @@ def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.
     z_second = z[:, :, None] * z[:, None, :] + jnp.pad(covariance, ((0, 0), (0, 1), (0, 1)))
     error = jnp.sum(gram * z_second) - 2 * jnp.sum(right * z)
     return _Side(own_mean, covariance, 1 / jnp.clip(spread, 1e-6, 1e3)), error
+
+
+def _inverse(matrices: jax.Array) -> jax.Array:
+    """Inverses of symmetric positive definite matrices, float32[n, width, width], by sweeping one pivot at a time.
+
+    No LAPACK: jaxlib's batched factorisations wait for a free thread of the pool that runs them, so in a program spread
+    over as many CPU devices as that pool has threads they wait for ever (jaxlib 0.10.2, two devices on two cores).
+    """
+
+    def sweep(k: jax.Array, swept: jax.Array) -> jax.Array:
+        column = swept[:, :, k]
+        pivot = column[:, k, None]
+        scaled = column / pivot
+        swept = swept - scaled[:, :, None] * column[:, None, :]
+        swept = swept.at[:, :, k].set(scaled).at[:, k, :].set(scaled)
+        return swept.at[:, k, k].set(-1 / pivot[:, 0])
+
+    return -jax.lax.fori_loop(0, matrices.shape[-1], sweep, matrices)
 
 
 def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Array):

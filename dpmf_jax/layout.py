@@ -10,7 +10,12 @@ Two layouts behind the same operations:
 
 `make(kind="auto")` chooses from public sizes and the backend, never from who rated what. Shapes of the split layout do
 depend on how many ratings each row has: they stay with the curator, like the ratings. Everything on the device is
-float32, int32 or bool. All operations can be jitted, scanned, and vmapped over trees and over data of equal shape.
+float32, int32 or bool, products are full float32. All operations can be jitted, scanned, and vmapped over trees and
+over data of equal shape.
+
+Over several devices pieces (split) or users (dense) are spread evenly and partial sums are added up, so results are
+equal to those of one device up to float32 summation. On a CPU that is how further cores are used: each device runs its
+blocks on one thread. Whether blocks are used is decided by the backend when a program is traced.
 """
 
 from __future__ import annotations
@@ -115,7 +120,10 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
 
 
 def choose(num_users: int, num_items: int, num_ratings: int, *, backend: str) -> str:
-    """The layout that `make(kind="auto")` takes, from public sizes and the backend alone."""
+    """The layout that `make(kind="auto")` takes, from public sizes and the backend alone.
+
+    Dense cells cost about a sixth of a split rating on a CPU (measured); the figures for accelerators are a guess.
+    """
     cells = num_users * num_items
     if backend == "cpu":
         return "dense" if cells <= 1 << 14 or num_ratings > cells / 8 else "split"
@@ -285,7 +293,9 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
 
 def _dense(stored: Dense, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int) -> Tree:
     present = stored.present.astype(jnp.float32)
-    return jax.vmap(fn, in_axes=(0, None, orientation, orientation))(row_tree, column_tree, stored.value, present)
+    with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
+        by_row = jax.vmap(fn, in_axes=(0, None, orientation, orientation))
+        return by_row(row_tree, column_tree, stored.value, present)
 
 
 def _pad_rows(tree: Tree, rows: int) -> Tree:

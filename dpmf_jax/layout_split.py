@@ -101,7 +101,8 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
         present = (part.column != num_columns).astype(jnp.float32)
-        return jax.vmap(fn)(*gathered, part.value, present)
+        with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
+            return jax.vmap(fn)(*gathered, part.value, present)
 
     blocks = 1
     if jax.default_backend() == "cpu":
@@ -116,15 +117,15 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
     tables, treedef = jax.tree.flatten((row_tree, table))
     large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in tables]
 
-    def longer(leaf: jax.Array, fill: int = 0) -> jax.Array:
-        return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1), constant_values=fill)
+    def longer(leaf: jax.Array) -> jax.Array:
+        return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
 
     def body(buffers: list[jax.Array], part: Side):
         gathered = [
             jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else longer(leaf)
             for big, buffer, leaf in zip(large, buffers, jax.tree.leaves(gather(part)), strict=True)
         ]
-        part = Side(part.row, longer(part.column, num_columns), longer(part.value))
+        part = Side(part.row, longer(part.column), longer(part.value))
         out = apply(jax.tree.unflatten(treedef, gathered), part)
         buffers = [new if big else old for big, old, new in zip(large, buffers, gathered, strict=True)]
         return buffers, jax.tree.map(lambda leaf: leaf[:-1], out)

@@ -4,7 +4,7 @@ On disk it is a folder. Outside `private/` stand only what `Mechanism.release` r
 
     model.json            settings, versions, catalogue, guarantee, hashes of the released files
     PRIVACY.md            the guarantee's statement
-    release.safetensors   the released arrays
+    release.safetensors   the released arrays, if any are
     private/              mode 0700, files 0600: the curator's factors, who rated what, metrics, every unpriced number
 """
 
@@ -27,6 +27,7 @@ from dpmf_jax.protocol import Factors, Release
 from dpmf_jax.ratings import Ratings
 
 FORMAT = 1
+RELEASE = "release.safetensors"
 Ids = Sequence[Any] | np.ndarray
 _PARTS = Factors._fields
 
@@ -160,7 +161,7 @@ class Model:
             "versions": _versions(),
             "rating_range": list(self.rating_range),
             "guarantee": self.guarantee.to_dict(),
-            "files": {"release.safetensors": storage.write_arrays(path / "release.safetensors", released)},
+            "files": {RELEASE: storage.write_arrays(path / RELEASE, released)} if released else {},
             "users": _plain_ids(self.users),
             "items": _plain_ids(self.items),
         }
@@ -195,7 +196,8 @@ def load(path: Path | str) -> Model:
             fix="use the version of dpmf that wrote it (under `versions` in model.json)",
         )
     try:
-        arrays = storage.read_arrays(path / "release.safetensors", sha256=content["files"]["release.safetensors"])
+        files = content["files"]
+        arrays = storage.read_arrays(path / RELEASE, sha256=files[RELEASE]) if files else {}
         model = Model(
             release=Release(**arrays),
             guarantee=Guarantee.from_dict(content["guarantee"]),

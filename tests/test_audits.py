@@ -38,6 +38,14 @@ def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
 RATINGS = make_ratings(16, 7, 60)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def quick_compilation():
+    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
+    jax.config.update("jax_disable_most_optimizations", True)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def data():
     return layout.make(RATINGS, kind="dense")
@@ -60,7 +68,6 @@ def run(audit, mechanism, data, key, **options):
 
 SOUND = {
     "joint, value": (gaussian.joint_noise, {}),
-    "joint, presence": (gaussian.joint_noise, {"relation": "rating presence", "residual_clip": 1.0}),
     "public items, presence": (gaussian.public_items, {"relation": "rating presence", "residual_clip": 1.0}),
 }
 
@@ -118,7 +125,7 @@ REFUTING = gaussian.Config(
 )
 
 
-@pytest.mark.parametrize("center", [3.0, "item"])
+@pytest.mark.parametrize("center", [3.0, pytest.param("item", marks=pytest.mark.slow)])
 def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting, center):
     mechanism = gaussian.mechanism(dataclasses.replace(REFUTING, center=center))
     largest, overall = sensitivity.audit(mechanism, *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200)
@@ -141,7 +148,7 @@ def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting
     assert float(distance[-1]) == pytest.approx(largest.measured, rel=1e-2)  # another program rounds otherwise
 
 
-@pytest.mark.parametrize("make", [gaussian.joint_noise, gaussian.public_items])
+@pytest.mark.parametrize("make", [gaussian.joint_noise, pytest.param(gaussian.public_items, marks=pytest.mark.slow)])
 def test_the_sound_sensitivities_hold_where_the_published_one_does_not(refuting, make):
     findings = sensitivity.audit(make(REFUTING), *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200)
     for finding in findings:
@@ -151,10 +158,8 @@ def test_the_sound_sensitivities_hold_where_the_published_one_does_not(refuting,
 
 def test_the_published_user_factors_are_post_processing_all_the_same(data, key):
     """What is public looks at the ratings through the response alone; it is the response that says too much."""
-    for center in ("item", 3.0):
-        mechanism = gaussian.mechanism(dataclasses.replace(CONFIG, center=center))
-        findings = run(post_processing.audit, mechanism, data, key)
-        assert set(verdicts(findings).values()) == {"consistent"}
+    findings = run(post_processing.audit, gaussian.mechanism(CONFIG), data, key)  # centred by unpriced item means
+    assert set(verdicts(findings).values()) == {"consistent"}
 
 
 def test_presence_does_not_cover_a_changed_value(data, key):
@@ -272,11 +277,6 @@ def _touched_only(sample, key, statistics):
     return jax.tree.map(lambda r, q: jnp.where(q == 0, q, r), sample(key, statistics), statistics)
 
 
-def _one_row_silent(sample, key, statistics):
-    users, items = sample(key, statistics)
-    return users.at[4].set(statistics[0][4]), items
-
-
 def _by_norm(sample, key, statistics):
     noisy = sample(key, statistics)
     largest = jnp.max(jnp.abs(statistics[0]))
@@ -302,7 +302,6 @@ def noise_bugs():
         "three halves": (noise.gaussian(1.5 * sigma), "noise: scale"),
         "scale of the data": (made.noise._replace(sample=Partial(_by_norm, sample)), "noise: both worlds"),
         "touched rows only": (made.noise._replace(sample=Partial(_touched_only, sample)), "noise: every entry"),
-        "one row silent": (made.noise._replace(sample=Partial(_one_row_silent, sample)), "noise: every entry"),
         "one key for all steps": (made.noise._replace(sample=Partial(_same_key, sample)), "noise: independence"),
         "one key for both leaves": (
             made.noise._replace(sample=Partial(_shared_leaves, sigma)),
@@ -331,10 +330,15 @@ def _reversed_ratio(log_ratio, response, statistics, other):
     return log_ratio(response, other, statistics)
 
 
-def test_a_ratio_that_is_not_that_of_the_densities_is_caught(data, key):
-    made = joint()
-    wrong = replace_noise(made, log_ratio=Partial(_reversed_ratio, made.noise.log_ratio))
-    assert "density: log_ratio" in violated(run(density.audit, wrong, data, key))
+def test_a_ratio_that_is_not_that_of_the_densities_is_caught():
+    made, (r, q, other) = noise.gaussian(2.0), np.random.default_rng(0).normal(size=(3, 16, 3))
+    assert density.log_ratio_error(made, r, q, other) < density.TOLERANCE
+    for wrong in (
+        made._replace(log_ratio=Partial(_reversed_ratio, made.log_ratio)),
+        made._replace(log_prob=noise.gaussian(2.01).log_prob),
+        noise.none()._replace(log_ratio=made.log_ratio),
+    ):
+        assert density.log_ratio_error(wrong, r, q, other) > density.TOLERANCE
 
 
 # --- the parts
@@ -412,6 +416,7 @@ def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
     assert some.why.count("random") >= 12
 
 
+@pytest.mark.slow
 def test_batches_do_not_change_the_distances(data, key):
     tried = neighbours.choose(key, RATINGS, data, unit="rating value", num=6)
     whole, parts = (

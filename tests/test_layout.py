@@ -137,6 +137,19 @@ def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, sha
     jax.tree.map(np.testing.assert_array_equal, shuffled, sides)
 
 
+def test_padding_of_a_split_layout_reads_zeros():
+    ratings = make_ratings(ragged())
+    users, items, _ = factors(ratings)
+
+    def careless(row, columns, values, present):
+        return jnp.sum(columns, axis=0), jnp.sum(values)
+
+    actual = layout.sum_by_user(layout.make(ratings, kind="split"), careless, users, items)
+    mask = np.zeros((ratings.num_users, ratings.num_items))
+    mask[ratings.user, ratings.item] = 1
+    assert_close(actual, (mask @ items, np.bincount(ratings.user, ratings.value, ratings.num_users)))
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_map_ratings_gives_each_rating_its_own_and_zero_elsewhere(kind):
     ratings = make_ratings(ragged())

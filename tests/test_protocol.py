@@ -36,6 +36,14 @@ def make_ratings(seed: int = 0, num: int = 40) -> Ratings:
 RATINGS = make_ratings()
 
 
+@pytest.fixture(autouse=True)
+def quick_compilation(request):
+    """Most of the time goes into compiling; only where chunks are compared do the compiler's liberties matter."""
+    jax.config.update("jax_disable_most_optimizations", "chunks" not in request.fixturenames)
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
 @pytest.fixture(scope="module")
 def data():
     return layout.make(RATINGS, kind="dense")

@@ -1,0 +1,260 @@
+"""The commands as a user meets them: one JSON object, the exit code, nothing written where something is wrong."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpmf_jax import fitting
+from experiments import cli
+
+RANDOM = np.random.default_rng(0)
+PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPMF_DATA", raising=False)
+    rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
+    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+
+
+FIT = ["fit", "mine.csv", "--rating-range", "1", "5", "--steps", "6", "--controls", "simple", "--devices", "1"]
+
+
+def run(capsys, *words):
+    code = cli.main([str(word) for word in words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def fit(capsys, *words):
+    code, out, err = run(capsys, *FIT, "--json", *words)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def refused(capsys, *words):
+    """(exit code, what was said) of a fit that is refused, after which nothing new is in the folder."""
+    before = sorted(Path().rglob("*"))
+    code, out, err = run(capsys, *FIT, *words)
+    assert sorted(Path().rglob("*")) == before
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("error: ")
+    return code, err
+
+
+KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_per_step", "device", "layout", "out"}
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "status", "released"),
+    [
+        ("gaussian", "claimed", ["user_factors"]),
+        ("gaussian-joint-noise", "proved", ["center", "item_factors", "user_factors"]),
+        ("gaussian-public-items", "proved", ["center", "item_factors", "user_factors"]),
+        ("non-private", "none", []),
+    ],
+)
+def test_a_fit_is_one_json_object(capsys, mechanism, status, released):
+    from safetensors.numpy import load_file
+
+    found = fit(capsys, "--mechanism", mechanism, "--test-fraction", "0")
+    assert found.keys() >= KEYS
+    assert found["rmse_test"] is None
+    assert found["steps"] == 6
+    guarantee = found["guarantee"]
+    assert guarantee["status"] == status
+    assert guarantee["statement"]
+    file = Path(found["out"]) / "release.safetensors"
+    assert (sorted(load_file(file)) if file.exists() else []) == released
+    if status == "none":
+        assert guarantee["epsilon"] == "inf"
+        return
+    assert guarantee["unit"] == "rating value"
+    assert guarantee["delta"] == 1e-5
+    accountants = guarantee["accountants"]
+    stated = accountants["closed_form" if status == "claimed" else "exact"]
+    assert stated <= guarantee["epsilon"] <= stated + 1e-4
+    assert accountants["exact"] <= accountants["pld"] + 1e-9 <= accountants["rdp"] + 2e-9
+    assert accountants["rdp"] <= accountants["closed_form"]
+
+
+def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys):
+    first, second = fit(capsys, "--seed", "1"), fit(capsys, "--seed", "1")
+    assert first["out"] != second["out"]
+    assert first["rmse_test"] == second["rmse_test"] > 0
+    assert first["guarantee"]["statement"].startswith("EXPERIMENT: seeded, do not release")
+    assert {name for name, values in first["controls"].items() if values["rmse_test"] > 0} == {
+        "global_mean",
+        "item_means",
+    }
+
+
+def test_a_total_epsilon_is_never_exceeded(capsys):
+    for mechanism in ("gaussian", "gaussian-joint-noise"):
+        found = fit(capsys, "--mechanism", mechanism, "--epsilon", "2.5", "--delta", "1e-6")
+        assert 2.49 < found["guarantee"]["epsilon"] <= 2.5
+        assert found["guarantee"]["delta"] == 1e-6
+
+
+def test_noise_as_the_paper_writes_it(capsys):
+    found = fit(capsys, "--mechanism", "gaussian", "--epsilon-step", "0.15", "--tau", "5")
+    assert found["guarantee"]["noise_multiplier"] == pytest.approx(np.sqrt(2 * np.log(1.25 / 0.01)) / 0.15)
+    assert found["guarantee"]["sensitivity"] == pytest.approx(5)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--center", "item"], "without paying"),
+        (["--center", "global"], "without paying"),
+        (["--tau", "3.9"], "below the width"),
+    ],
+)
+def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, flags, told):
+    code, err = refused(capsys, "--mechanism", mechanism, *flags)
+    assert code == 4
+    assert told in err
+    assert "fix: " in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "told"),
+    [
+        (["--mechanism", "gaussian-public-items", "--relation", "rating-presence"], 4, "residual clip"),
+        (["--mechanism", "gaussian", "--relation", "rating-presence", "--residual-clip", "1"], 4, "gaussian"),
+        (["--mechanism", "non-private", "--epsilon", "1"], 4, "non-private"),
+        (["--epsilon", "1", "--epsilon-step", "1"], 2, "both set the noise"),
+        (["--epsilon", "0"], 2, "epsilon"),
+        (["--epsilon", "nan"], 2, "epsilon"),
+        (["--delta", "1"], 2, "delta"),
+        (["--steps", "0"], 2, "steps"),
+        (["--rank", "0"], 2, "rank"),
+        (["--rank", "two"], 2, "rank"),
+        (["--learning-rate", "inf"], 2, "learning_rate"),
+        (["--center", "middle"], 2, "--center"),
+        (["--test-fraction", "1"], 2, "--test-fraction"),
+        (["--seed", "-1"], 2, "seed"),
+        (["--patience", "0"], 2, "patience"),
+        (["--mechanism", "gausian"], 2, "mechanism"),
+        (["--ranks", "3"], 2, "ranks"),
+        (["--items", "nothing.csv", "--mechanism", "gaussian-public-items"], 3, "no such file"),
+        (["--items", "mine.csv"], 2, "--items"),
+        (["--rating-column", "stars"], 3, "stars"),
+        (["--rating-range", "2", "5"], 3, "outside"),
+        (["--rating-range", "5", "1"], 2, "range"),
+    ],
+)
+def test_a_wrong_flag_gets_a_clear_answer_and_nothing_is_written(capsys, flags, code, told):
+    found, err = refused(capsys, *flags)
+    assert found == code, err
+    assert told in err
+
+
+def test_a_range_is_declared_and_never_computed(capsys):
+    code, _, err = run(capsys, "fit", "mine.csv")
+    assert code == 2
+    assert "--rating-range" in err or "rating_range" in err
+
+
+def test_item_factors_from_a_file_follow_the_ids(capsys):
+    factors = RANDOM.standard_normal((7, 2)).astype(np.float32)
+    order = RANDOM.permutation(7)
+    Path("items.csv").write_text("item,a,b\n" + "\n".join(f"{i},{factors[i, 0]},{factors[i, 1]}" for i in order) + "\n")
+    np.save("items.npy", factors)
+    words = ("--mechanism", "gaussian-public-items", "--seed", "3", "--items")
+    by_id, by_order = fit(capsys, *words, "items.csv"), fit(capsys, *words, "items.npy")
+    assert by_id["rmse_train"] == by_order["rmse_train"]
+    assert by_id["settings"]["rank"] == 2
+    Path("short.csv").write_text("item,a\n0,1\n")
+    code, err = refused(capsys, *words, "short.csv")
+    assert code == 3
+    assert "is missing" in err
+
+
+def interrupted(capsys, monkeypatch, *words):
+    """A fit that is interrupted after some chunks; returns what it said and its folder."""
+    report = fitting.Progress
+
+    def stop(*values):
+        if values[0] >= 4:
+            raise KeyboardInterrupt
+        return report(*values)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "Progress", stop)
+        code, out, err = run(capsys, *FIT, *words)
+    assert (code, out) == (130, "")
+    return err
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypatch):
+    whole = fit(capsys, "--seed", "5", "--out", "whole")
+    told = interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
+    assert "dpmf fit --resume parts" in told
+    code, out, err = run(capsys, "fit", "--resume", "parts", "--json", "--devices", "1")
+    assert code == 0, err
+    found = json.loads(out)
+    for name in ("rmse_train", "rmse_test", "guarantee", "steps"):
+        assert found[name] == whole[name]
+    for name in ("release.safetensors", "private/factors.safetensors"):
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+@pytest.mark.parametrize("change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")])
+def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
+    interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
+    code, _, err = run(capsys, "fit", "--resume", "parts", *change)
+    assert code == 4
+    assert change[0] in err
+
+
+def test_a_resume_refuses_other_ratings(capsys, monkeypatch):
+    interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
+    text = Path("mine.csv").read_text()
+    Path("mine.csv").write_text(text.replace(",5\n", ",4\n"))
+    code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
+    assert code == 4
+    assert "ratings" in err
+
+
+def test_a_resume_of_nothing_is_a_clear_error(capsys):
+    code, _, err = run(capsys, "fit", "--resume", "nowhere")
+    assert code == 3
+    assert "nowhere" in err
+
+
+def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
+    folder = fit(capsys, "--seed", "1")["out"]
+    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--top", "2", "--json")
+    assert code == 0
+    assert json.loads(out)["user"] == "u3"
+    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--format", "csv", "--include-seen", "--top", "3")
+    assert code == 0
+    assert out.splitlines()[0] == "item,predicted_rating"
+    assert len(out.splitlines()) == 4
+    code, out, _ = run(capsys, "predict", folder, "--user", "u3", "u4", "--item", "1", "2", "--json")
+    assert code == 0
+    assert all(1 <= row["rating"] <= 5 for row in json.loads(out)["predicted"])
+    code, out, _ = run(capsys, "evaluate", folder, "--data", "mine.csv", "--json")
+    assert code == 0
+    assert json.loads(out)["unknown"] == 0
+    assert run(capsys, "recommend", folder, "--user", "nobody")[0] == 3
+    assert run(capsys, "predict", folder, "--user", "u3", "--item", "1", "2")[0] == 2
+
+
+def test_the_price_of_steps_needs_no_data(capsys):
+    code, out, _ = run(capsys, "epsilon", "--steps", "300", "--epsilon-step", "0.4", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert found["accountants"]["closed_form"] == pytest.approx(13.184, abs=5e-4)
+    assert found["accountants"]["exact"] == pytest.approx(11.438, abs=5e-4)
+    code, out, _ = run(capsys, "epsilon", "--steps", "300", "--epsilon", "2", "--json")
+    assert json.loads(out)["accountants"]["exact"] <= 2
+    assert run(capsys, "epsilon", "--steps", "300")[0] == 2
+    assert run(capsys, "epsilon", "--steps", "-1", "--epsilon-step", "0.4")[0] == 2
