@@ -87,9 +87,10 @@ def user_gradient(
     """
     scale = clip_scale(items, clip_norm)
     row_center, column_center = (_per_row(center, users), None) if center.ndim == 0 else (None, center)
-    rows = (users, row_center, _per_row(residual_clip, users))
-    gradient, squared = layout.sum_by_user(data, _row_gradient, rows, (items, column_center, scale))
-    return gradient, Info(jnp.sum(squared) / data.num_ratings, jnp.mean(scale < 1))
+    rows = (layout.pad_rank(users), row_center, _per_row(residual_clip, users))
+    columns = (layout.pad_rank(items), column_center, scale)
+    gradient, squared = layout.sum_by_user(data, _row_gradient, rows, columns)
+    return gradient[:, : users.shape[1]], Info(jnp.sum(squared) / data.num_ratings, jnp.mean(scale < 1))
 
 
 def item_gradient(
@@ -101,9 +102,10 @@ def item_gradient(
     data: Any,
 ) -> jax.Array:
     """∇X without its λ term, float32[items, rank]; arguments as in `user_gradient`."""
-    rows = (items, _per_row(center, items), _per_row(residual_clip, items))
-    gradient, _ = layout.sum_by_item(data, _row_gradient, rows, (users, None, clip_scale(users, clip_norm)))
-    return gradient
+    rows = (layout.pad_rank(items), _per_row(center, items), _per_row(residual_clip, items))
+    columns = (layout.pad_rank(users), None, clip_scale(users, clip_norm))
+    gradient, _ = layout.sum_by_item(data, _row_gradient, rows, columns)
+    return gradient[:, : items.shape[1]]
 
 
 def mean_squared_error(users: jax.Array, items: jax.Array, center: jax.Array, data: Any) -> jax.Array:

@@ -35,7 +35,7 @@ def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
     )
 
 
-RATINGS = make_ratings(16, 7, 60)
+RATINGS = make_ratings(16, 7, 56)
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -165,7 +165,7 @@ def test_the_published_user_factors_are_post_processing_all_the_same(data, key):
 def test_presence_does_not_cover_a_changed_value(data, key):
     """So the guarantee's relation may not say that it does: clipped to ±c a changed value moves twice as far."""
     mechanism = gaussian.joint_noise(dataclasses.replace(CONFIG, relation="rating presence", residual_clip=1.0))
-    largest, _ = run(sensitivity.audit, mechanism, data, key, unit="rating value", num_neighbours=60)
+    largest, _ = run(sensitivity.audit, mechanism, data, key, unit="rating value", num_neighbours=56)
     assert largest.verdict == "violated"
     assert largest.details["ratio"] == pytest.approx(2, rel=1e-3)
     assert "value" not in mechanism.guarantee(1).relation
@@ -238,7 +238,7 @@ def test_a_query_that_grows_is_caught_at_its_worst_step(data, key):
 
 
 def test_a_diverging_run_is_inconclusive(data, key):
-    findings = run(sensitivity.audit, gaussian.mechanism(dataclasses.replace(CONFIG, learning_rate=1e18)), data, key)
+    findings = run(sensitivity.audit, joint(learning_rate=1e30), data, key)
     assert set(verdicts(findings).values()) == {"inconclusive"}
     assert "learning_rate" in findings[0].details["why"]
 
@@ -338,7 +338,7 @@ def test_a_ratio_that_is_not_that_of_the_densities_is_caught():
         made._replace(log_prob=noise.gaussian(2.01).log_prob),
         noise.none()._replace(log_ratio=made.log_ratio),
     ):
-        assert density.log_ratio_error(wrong, r, q, other) > density.TOLERANCE
+        assert not density.log_ratio_error(wrong, r, q, other) <= density.TOLERANCE  # not-a-number is no pass
 
 
 # --- the parts
@@ -399,8 +399,8 @@ def item_totals(data):
 
 
 def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
-    everything = neighbours.choose(key, RATINGS, data, unit="rating value", num=60)
-    assert sorted(everything.index) == list(range(60))
+    everything = neighbours.choose(key, RATINGS, data, unit="rating value", num=56)
+    assert sorted(everything.index) == list(range(56))
     some = neighbours.choose(key, RATINGS, data, unit="rating value", num=24)
     per_user, per_item = np.bincount(RATINGS.user), np.bincount(RATINGS.item)
     for why, weight, extreme in (
@@ -461,12 +461,13 @@ def test_a_finding_that_contradicts_itself_is_refused(change):
 
 
 def command(*words):
-    return ["audit", "--steps", "3", "--neighbours", "4", "--rank", "2", *words]
+    return ["audit", "--steps", str(STEPS), "--rank", "3", "--layout", "dense", *words]
 
 
 @pytest.fixture
 def few_ratings(monkeypatch):
-    monkeypatch.setattr(audit_command, "SMALL", (12, 8, 40, 2))
+    """As many as in `RATINGS`, so that the programs are compiled already."""
+    monkeypatch.setattr(audit_command, "SMALL", (16, 7, 56, 2))
 
 
 def test_the_command_prints_one_object_and_says_what_is_not_built(few_ratings, capsys):
@@ -477,7 +478,7 @@ def test_the_command_prints_one_object_and_says_what_is_not_built(few_ratings, c
     assert {"privacy loss", "membership inference", "KL", "enumeration"} <= set(result["not_built"])
     assert result["guarantee"]["status"] == "proved"
     assert result["violated"] == 0
-    assert result["steps"] == 3
+    assert result["steps"] == STEPS
 
 
 def test_the_command_ends_with_5_after_printing_what_is_violated(few_ratings, capsys, monkeypatch):

@@ -257,7 +257,7 @@ def test_the_choice_depends_on_public_sizes_only():
     assert len(kinds) == 1
     assert layout.choose(6040, 3706, 1_000_209, backend="cpu") == "split"
     assert layout.choose(20, 7, 50, backend="cpu") == "dense"
-    assert layout.choose(1000, 1000, 900_000, backend="cpu") == "dense"
+    assert layout.choose(1000, 1000, 950_000, backend="cpu") == "dense"
 
 
 def test_bad_arguments_are_refused():
