@@ -67,7 +67,7 @@ def run(audit, mechanism, data, key, **options):
 
 
 SOUND = {
-    "joint, value": (gaussian.joint_noise, {}),
+    "joint, value": (gaussian.joint_noise, {"residual_clip": 2.0}),
     "public items, presence": (gaussian.public_items, {"relation": "rating presence", "residual_clip": 1.0}),
 }
 
@@ -205,7 +205,8 @@ def _growing_query(query, state, data, coins):
 
 
 def joint(**change):
-    return gaussian.joint_noise(dataclasses.replace(CONFIG, **change))
+    """By default Δe = min(τ, 2c) = τ."""
+    return gaussian.joint_noise(dataclasses.replace(CONFIG, **({"residual_clip": 2.0} | change)))
 
 
 def unclipped():
