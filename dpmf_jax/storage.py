@@ -76,7 +76,7 @@ def write_arrays(
     """Write named arrays as one safetensors file and return its SHA-256."""
     from safetensors.numpy import save
 
-    contiguous = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # a scalar stays a scalar
     return write_bytes(path, save(contiguous, metadata=dict(metadata or {})), private=private)
 
 

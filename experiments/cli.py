@@ -25,11 +25,12 @@ import difflib
 import importlib
 import inspect
 import io
+import os
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from dpmf_jax.errors import UsageError
 from experiments import console, settings
@@ -201,5 +202,15 @@ def _take_value(words: list[str], flag: str) -> str | None:
     return value
 
 
+def entry() -> NoReturn:
+    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation, may crash at exit."""
+    code = main()
+    if code == console.INTERRUPTED:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
+    sys.exit(code)
+
+
 if __name__ == "__main__":
-    sys.exit(main())
+    entry()

@@ -80,7 +80,7 @@ def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
     assert set(verdicts(findings).values()) == {"consistent"}, [str(f) for f in findings if f.verdict != "consistent"]
     largest = findings[0]
     assert largest.details["pairs"] == RATINGS.num_ratings
-    assert largest.details["ratio"] == pytest.approx(1, rel=1e-5)  # Δ is reached, so a smaller one would be caught
+    assert largest.details["ratio"] == pytest.approx(1, rel=1e-3)  # Δ is reached: a smaller one would be caught
     for finding in findings:
         assert finding.details["power"]
         assert finding.to_dict()["claim"]

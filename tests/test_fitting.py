@@ -1,4 +1,4 @@
-"""The run loop: any chunking, Ctrl-C and resume give the same bytes; the budget is never reset; the key stays secret."""
+"""The run loop: chunks, Ctrl-C and resume give the same bytes; the budget is never reset; the key stays secret."""
 
 import dataclasses
 import json
@@ -58,6 +58,14 @@ def stop_after(step: int):
 @pytest.mark.parametrize("chunk_steps", [1, 3, STEPS, 100])
 def test_chunks_do_not_change_the_bytes(chunk_steps):
     assert same_model(fit(chunk_steps=chunk_steps), fit())
+
+
+def test_a_resumed_run_goes_on_where_it_stopped(tmp_path):
+    with pytest.raises(Interrupted):
+        fit(out=tmp_path, report=stop_after(4))
+    steps = []
+    fit(out=tmp_path, resume=True, report=lambda progress: steps.append(progress.step))
+    assert steps == [6, 7]
 
 
 @pytest.mark.parametrize("stop", [2, 4, 6])

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from accounting.gaussian import noise_multiplier_from_step
 from dpmf_jax import checkpoint, datasets, gaussian, keys, layout, storage
@@ -183,14 +182,6 @@ def _init(init: Any, key: jax.Array, data: layout.Layout) -> State:
     return init(key, data, None)
 
 
-def _everywhere(state: State, data: layout.Layout) -> State:
-    """On every device that holds ratings, as `train` returns it: otherwise the second chunk would compile again."""
-    sharding = jax.tree.leaves(data.stored)[0].sharding
-    if not isinstance(sharding, NamedSharding):
-        return state
-    return jax.device_put(state, NamedSharding(sharding.mesh, PartitionSpec()))
-
-
 def _train(
     run: Run,
     data: layout.Layout,
@@ -202,7 +193,7 @@ def _train(
     mechanism = run.mechanism
     init_key, train_key = jax.random.split(keys.from_seed(run.seed))
     state, loss = file.restore(_init(mechanism.init, init_key, data))
-    state = _everywhere(state, data)
+    state = layout.replicate(data, state)
     saved = started = time.monotonic()
     try:
         while len(loss) < run.num_steps:  # whole chunks only: the last one may run past J, its surplus is dropped
@@ -214,7 +205,7 @@ def _train(
                     where=f"series {run.series}, seed {run.seed}",
                     fix="check the ratings (dpmf data check); the paper's settings do not diverge on the paper's",
                 )
-            state, loss = _everywhere(ahead, data), [*loss, *new.tolist()]
+            state, loss = ahead, [*loss, *new.tolist()]
             if len(loss) < run.num_steps and time.monotonic() - saved >= checkpoint_seconds:
                 saved = time.monotonic()
                 file.save(state, loss, saved - started)
