@@ -222,6 +222,7 @@ _VALUE = "two data sets with the same rated pairs, one rating's value differs"
 _PRESENCE = "two data sets, one of which has one rating more than the other"
 _FLOAT = "noise is float32: at most 2^23 values a draw, none beyond 5.42 standard deviations"
 _FIXED_STEPS = "the number of steps was fixed without looking at the ratings"
+_DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
 _CATALOGUE = "the catalogue of users and items and the declared rating range are public"
 
 
@@ -269,10 +270,12 @@ def _sound_guarantee(
         released=released,
         trust_model=_CURATOR,
         status="proved",
-        assumptions=(_FIXED_STEPS, _CATALOGUE, _FLOAT)
-        if presence
-        else ("who rated what is public", _FIXED_STEPS, _CATALOGUE, _FLOAT),
-        not_covered=() if presence else ("the presence of a rating",),
+        assumptions=(_DECLARED if presence else "who rated what is public", _FIXED_STEPS, _CATALOGUE, _FLOAT),
+        not_covered=(
+            "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
+            if presence
+            else "the presence of a rating",
+        ),
         user_rho=user_rho,
     )
 
@@ -282,7 +285,8 @@ def _joint_guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _public_items_guarantee(params: Params, num_steps: int) -> Guarantee:
-    return _sound_guarantee(params, num_steps, "gaussian-public-items", ("user factors",), (1.0, 0.0))
+    released = ("user factors", "item factors, which were public")
+    return _sound_guarantee(params, num_steps, "gaussian-public-items", released, (1.0, 0.0))
 
 
 def _no_guarantee(num_steps: int) -> Guarantee:
