@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import PrivacyError, UsageError
+from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from experiments import console, devices
 
 MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"]
@@ -116,6 +116,10 @@ class Command:
     """What to do with two ratings of one item by one user."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
     """What to do with a rating outside the declared range."""
+    catalogue_users: Path | None = None
+    """Every user there could be, one id a line; without it the users who rate. Needed for rating-presence."""
+    catalogue_items: Path | None = None
+    """Every item there could be, likewise."""
     slice: Literal["paper001"] | None = None
     """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
     layout: Literal["auto", "split", "dense"] = "auto"
@@ -198,6 +202,17 @@ def read(command: Command) -> tuple[Any, Any]:
         raise UsageError(
             "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
         )
+    catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
+    if (
+        command.relation == "rating-presence"
+        and None in catalogue.values()
+        and not command.data.startswith("synthetic")
+    ):
+        raise PrivacyError(
+            "the relation rating-presence needs a declared catalogue",
+            where="users and items read off the ratings show who has a rating at all",
+            fix="give --catalogue-users FILE and --catalogue-items FILE, one id a line; or use --relation rating-value",
+        )
     if not 0 <= command.test_fraction < 1:
         raise UsageError(
             "--test-fraction must be at least 0 and below 1", where=f"--test-fraction {command.test_fraction}"
@@ -214,12 +229,24 @@ def read(command: Command) -> tuple[Any, Any]:
         duplicates=command.duplicates,
         out_of_range=command.out_of_range,
         slice=command.slice,
+        **{name: _ids(path) for name, path in catalogue.items() if path is not None},
     )
     if isinstance(loaded, tuple):
         return loaded
     if command.test_fraction == 0:
         return loaded, None
     return splits.random(loaded, fraction=command.test_fraction, seed=command.split_seed)
+
+
+def _ids(path: Path) -> list[str]:
+    """The lines of a file, as ids."""
+    try:
+        lines = path.read_text(encoding="utf-8-sig").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(
+            f"the catalogue cannot be read: {error}", where=str(path), fix="give a text file with one id a line"
+        ) from None
+    return [line.strip() for line in lines if line.strip()]
 
 
 def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
@@ -338,7 +365,7 @@ def _resumed(command: Command) -> Command:
                 where=str(where),
                 fix="resume without this flag, or start a new run",
             )
-        is_path = field.name in ("items", "data_dir") and value is not None
+        is_path = value is not None and field.name in ("items", "data_dir", "catalogue_users", "catalogue_items")
         fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
     return Command(**fields)
 

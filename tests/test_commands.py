@@ -18,6 +18,9 @@ def elsewhere(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPMF_DATA", raising=False)
     rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
+    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
+    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
+    Path("few.txt").write_text("u1\nu2\n")
     Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
 
 
@@ -47,6 +50,7 @@ def refused(capsys, *words):
     return code, err
 
 
+CATALOGUE = ["--relation", "rating-presence", "--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_per_step", "device", "layout", "out"}
 
 
@@ -94,6 +98,15 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
     }
 
 
+def test_presence_is_promised_for_a_declared_catalogue(capsys):
+    from safetensors.numpy import load_file
+
+    found = fit(capsys, *CATALOGUE, "--mechanism", "gaussian-joint-noise")
+    assert (found["guarantee"]["unit"], found["guarantee"]["status"]) == ("rating presence", "proved")
+    released = load_file(Path(found["out"]) / "release.safetensors")
+    assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
+
+
 def test_a_total_epsilon_is_never_exceeded(capsys):
     for mechanism in ("gaussian", "gaussian-joint-noise"):
         found = fit(capsys, "--mechanism", mechanism, "--epsilon", "2.5", "--delta", "1e-6")
@@ -126,8 +139,11 @@ def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, fl
 @pytest.mark.parametrize(
     ("flags", "code", "told"),
     [
-        (["--mechanism", "gaussian-public-items", "--relation", "rating-presence"], 4, "residual clip"),
-        (["--mechanism", "gaussian", "--relation", "rating-presence", "--residual-clip", "1"], 4, "gaussian"),
+        (["--relation", "rating-presence"], 4, "catalogue"),
+        ([*CATALOGUE, "--mechanism", "gaussian-public-items"], 4, "residual clip"),
+        (["--catalogue-users", "nothing.txt"], 3, "catalogue"),
+        (["--catalogue-users", "few.txt"], 3, "declared users"),
+        ([*CATALOGUE, "--mechanism", "gaussian", "--residual-clip", "1"], 4, "mechanism gaussian"),
         (["--mechanism", "non-private", "--epsilon", "1"], 4, "non-private"),
         (["--epsilon", "1", "--epsilon-step", "1"], 2, "both set the noise"),
         (["--epsilon", "0"], 2, "epsilon"),
@@ -217,6 +233,9 @@ def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
 def test_a_resume_refuses_other_ratings(capsys, monkeypatch):
     interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
     text = Path("mine.csv").read_text()
+    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
+    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
+    Path("few.txt").write_text("u1\nu2\n")
     Path("mine.csv").write_text(text.replace(",5\n", ",4\n"))
     code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
     assert code == 4
