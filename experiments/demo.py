@@ -28,5 +28,6 @@ def run(command: Command) -> None:
     recommend_command.run(recommend_command.Command(model=Path(result["out"]), user=user, top=5))
     console.say(f"\nThe model is in {result['out']}: model.json, PRIVACY.md and release.safetensors may be shown;")
     console.say(f"{result['out']}/private is the curator's. Go on with:")
+    console.say("  . .venv/bin/activate")
     console.say(f"  dpmf recommend {result['out']} --user {user}")
     console.say("  dpmf fit --help")
