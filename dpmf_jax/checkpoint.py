@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,4 @@ def latest(private: Path, template: State) -> State | None:
 
 def clear(private: Path) -> None:
     """Remove all checkpoints: the run is complete."""
-    for path in _files(private):
-        path.unlink()
-    folder = private / "checkpoints"
-    if folder.is_dir():
-        folder.rmdir()
+    shutil.rmtree(private / "checkpoints", ignore_errors=True)

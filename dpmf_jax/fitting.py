@@ -312,6 +312,7 @@ class _Journal:
             run.refuse_changes(storage.read_json(saved), where=str(saved))
             if (folder / "model.json").exists():
                 raise UsageError("the run is complete already", where=str(folder), fix="load it, or start a new run")
+            storage.remove_partials(folder)
             return cls(folder, every)
         if folder.exists() and any(folder.iterdir()):
             raise UsageError(

@@ -113,6 +113,12 @@ def read_arrays(path: Path, *, sha256: str | None = None) -> dict[str, np.ndarra
         ) from None
 
 
+def remove_partials(folder: Path) -> None:
+    """Delete what writes that were killed half-way left below a folder."""
+    for path in folder.rglob(".*.partial"):
+        path.unlink(missing_ok=True)
+
+
 def private_folder(folder: Path) -> Path:
     """`folder`/private, made if needed, open to its owner alone."""
     private = folder / "private"

@@ -56,17 +56,17 @@ class Command:
     mechanism: MechanismName = "gaussian-joint-noise"
     """gaussian is as published (claimed, not proved), the next two are sound, non-private protects nothing."""
     rank: int | None = None
-    """Number of factors."""
+    """Number of factors; like all settings whose default is None, the mechanism's own (experiments/DEFAULTS.md)."""
     epsilon_step: float | None = None
     """Noise of a step as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25 / delta_step)) / epsilon_step."""
     delta_step: float = 0.01
     """Goes with --epsilon-step; a way to write sigma, not a price."""
     epsilon: float | None = None
-    """Total epsilon: the noise is solved for it, on the safe side."""
+    """Total epsilon: the noise is solved for it, on the safe side; 3 by default for the two sound mechanisms."""
     delta: float = 1e-5
     """Delta of the total."""
     steps: int | None = None
-    """Number of steps, fixed up front."""
+    """Number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two."""
     tau: float | None = None
     """Largest change of one rating; by default the width of the rating range (the paper's figures: 5 on MovieLens)."""
     center: str | None = None

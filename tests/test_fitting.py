@@ -145,6 +145,15 @@ def test_a_checkpoint_cut_short_falls_back_to_the_one_before(tmp_path):
     assert same_model(fit(out=tmp_path, resume=True), whole)
 
 
+def test_what_a_killed_write_left_behind_is_cleared_away(tmp_path):
+    with pytest.raises(Interrupted):
+        fit(out=tmp_path, report=stop_after(4))
+    for folder in (tmp_path, tmp_path / "private", tmp_path / "private" / "checkpoints"):
+        (folder / ".file.123.partial").write_bytes(b"half")
+    fit(out=tmp_path, resume=True)
+    assert not [name for name in contents(tmp_path) if "partial" in name or "checkpoint" in name]
+
+
 def test_a_run_never_overwrites(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(UsageError, match="not empty"):
@@ -216,7 +225,7 @@ import dpmf_jax
 from dpmf_jax import gaussian
 out = Path({out!r})
 seed = None if {release!r} else 0
-dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=3000, seed=seed, chunk_steps=10, checkpoint_seconds=0,
+dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=30_000, seed=seed, chunk_steps=10, checkpoint_seconds=0,
              out=out, resume=(out / "private" / "run.json").exists())
 """
 
@@ -242,9 +251,9 @@ def test_kill_at_ten_random_moments_and_resume(tmp_path, release):
     assert not (out / "model.json").exists(), "the run was over before it could be killed"
     subprocess.run([sys.executable, "-c", program], check=True)
     model = dpmf_jax.load_model(out)
-    assert model.guarantee.steps == 3000
-    assert model.guarantee.rho == gaussian.mechanism(CONFIG).guarantee(3000).rho
+    assert model.guarantee.steps == 30_000
+    assert model.guarantee.rho == gaussian.mechanism(CONFIG).guarantee(30_000).rho
     lines = (out / "private" / "metrics.jsonl").read_text().splitlines()
-    assert [json.loads(line)["step"] for line in lines] == list(range(3000))
+    assert [json.loads(line)["step"] for line in lines] == list(range(30_000))
     if not release:
-        assert same_model(model, fit(num_steps=3000, chunk_steps=100))
+        assert same_model(model, fit(num_steps=30_000, chunk_steps=100))
