@@ -381,7 +381,8 @@ def utility(metrics: Mapping[str, Any]) -> str:
     text = {"global_mean": "the global mean", "item_means": "item means", "biased_mf": "a non-private factorisation"}
     if all(name in beaten for name in simple):
         names = " and ".join(text[name] for name in beaten)
-        return f"beats {names} on {where} ratings"
+        little = "; that says little: hold some out (--test-fraction 0.1)" if where == "training" else ""
+        return f"beats {names} on {where} ratings{little}"
     lost = " or ".join(text[name] for name in simple if name not in beaten)
     return (
         f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse than no factorisation"
