@@ -318,7 +318,12 @@ class _Journal:
             raise UsageError(
                 "the folder is not empty, and a run never overwrites", where=str(folder), fix="choose a new --out"
             )
-        storage.private_folder(folder)
+        try:
+            storage.private_folder(folder)
+        except OSError as error:
+            raise UsageError(
+                f"the folder cannot be made: {error.strerror}", where=str(folder), fix="choose another --out"
+            ) from None
         storage.write_json(saved, dataclasses.asdict(run) | {"command": dict(command or {})}, private=True)
         return cls(folder, every)
 

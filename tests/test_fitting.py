@@ -164,6 +164,12 @@ def test_a_run_never_overwrites(tmp_path):
         fit(out=tmp_path / "new", resume=True)
 
 
+def test_an_out_that_cannot_be_made_is_a_clear_error(tmp_path):
+    (tmp_path / "file").write_text("not a folder")
+    with pytest.raises(UsageError, match="cannot be made"):
+        fit(out=tmp_path / "file" / "run")
+
+
 def test_nothing_is_written_where_the_settings_are_wrong(tmp_path):
     with pytest.raises(UsageError):
         fit(out=tmp_path / "run", num_steps=0)
