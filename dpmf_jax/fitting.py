@@ -229,17 +229,18 @@ def fit(
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
             report(Progress(done + length, num_steps, float(rmse[-1]), _spent(guarantee, done + length)))
+        whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
+        metrics = _measure(whole, data, ratings, test, controls)
     except KeyboardInterrupt:
         journal.save(state)
         raise Interrupted(int(state.step), num_steps, journal.folder) from None
 
     if patience is not None:
         guarantee = _priced(mechanism, max(num_steps, 1), seeded=seed is not None, patience=patience)
-    whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
-    metrics = _measure(whole, data, ratings, test, controls) | {
+    metrics |= {
         "steps": num_steps,
         "seconds_per_step": float(np.median(seconds_per_step)) if seconds_per_step else None,
-        "device": f"{jax.device_count()} x {jax.devices()[0].device_kind}",
+        "device": f"{data.num_devices} x {jax.devices()[0].device_kind}",
         "layout": layout.describe(data),
     }
     model = Model(

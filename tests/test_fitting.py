@@ -83,6 +83,22 @@ def test_an_interrupted_experiment_resumes_to_the_same_bytes(tmp_path, stop):
     assert {n: b for n, b in expected.items() if n != timed} == {n: b for n, b in found.items() if n != timed}
 
 
+def test_ctrl_c_while_the_controls_are_fitted_loses_no_step(tmp_path, monkeypatch):
+    from dpmf_jax import controls
+
+    def interrupt(*arguments, **options):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(controls, "controls", interrupt)
+        with pytest.raises(Interrupted) as caught:
+            fit(out=tmp_path, controls=("global_mean",))
+    assert caught.value.step == STEPS
+    steps = []
+    assert same_model(fit(out=tmp_path, resume=True, report=lambda progress: steps.append(progress.step)), fit())
+    assert steps == []
+
+
 def test_a_resumed_release_pays_for_every_step_once(tmp_path):
     with pytest.raises(Interrupted):
         fit(out=tmp_path / "run", seed=None, report=stop_after(4))
