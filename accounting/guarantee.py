@@ -138,6 +138,11 @@ class Guarantee:
         """The privacy statement, several lines of at most 110 characters."""
         return "\n".join(statement.lines(self))
 
+    @property
+    def headline(self) -> str:
+        """The guarantee in one line: status, ε rounded up, δ, unit, steps, what is released."""
+        return statement.headline(self)
+
     def __str__(self) -> str:
         return self.statement
 

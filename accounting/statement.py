@@ -74,6 +74,15 @@ def _headline(guarantee: "Guarantee") -> str:
     return f"{kind}: ε = {printed(g.epsilon)} (rounded up), δ = {g.delta:g}"
 
 
+def headline(g: "Guarantee") -> str:
+    """The guarantee in one line, for results that only use what it is about; never in place of the statement."""
+    seeded = "experiment, do not release: " if g.seeded else ""
+    if g.status == "none":
+        return f"{seeded}no privacy guarantee, {g.steps} steps"
+    price = f"{g.status} ε = {printed(g.epsilon)} (rounded up) at δ = {g.delta:g}, unit: one {g.unit}, {g.steps} steps"
+    return f"{seeded}{price}; released: {', '.join(g.released)}"
+
+
 def printed(epsilon: float) -> str:
     return f"{gaussian.round_up(epsilon, DIGITS):.{DIGITS}f}"
 

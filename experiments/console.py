@@ -88,15 +88,6 @@ def emit(result: Mapping[str, Any], *, json: bool, render: Callable[[Mapping[str
         Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 120).print(shown)
 
 
-def headline(guarantee: Any) -> str:
-    """A `Guarantee` in one line, for results that come from a model rather than make one."""
-    seeded = "experiment, do not release; " if guarantee.seeded else ""
-    if guarantee.status == "none":
-        return f"{seeded}no privacy guarantee"
-    epsilon = f"ε = {guarantee.epsilon:.4f}, δ = {guarantee.delta:g} for one {guarantee.unit}"
-    return f"{seeded}{epsilon} ({guarantee.status}; released: {', '.join(guarantee.released)})"
-
-
 # ---- progress and messages ----------------------------------------------------------------------------------------
 
 

@@ -58,7 +58,7 @@ def run(command: Command) -> None:
         "data": ratings.name,
         **model.evaluate(ratings, k=command.top),
         "definitions": dict(metrics.DEFINITIONS),
-        "guarantee": console.headline(model.guarantee),
+        "guarantee": model.guarantee.headline,
         "note": "for the curator: these numbers are computed from the ratings and are not priced",
     }
     console.emit(result, json=command.json, render=render)

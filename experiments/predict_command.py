@@ -40,7 +40,7 @@ def run(command: Command) -> None:
     result = {
         "predicted": [{"user": user, "item": item, "rating": rating} for user, item, rating in rows],
         "rating_range": list(model.rating_range),
-        "guarantee": console.headline(model.guarantee),
+        "guarantee": model.guarantee.headline,
     }
     console.emit(result, json=command.json, render=render)
 

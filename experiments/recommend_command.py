@@ -40,7 +40,7 @@ def run(command: Command) -> None:
     result = {
         "user": command.user,
         "recommended": [{"item": item, "predicted_rating": rating} for item, rating in found],
-        "guarantee": console.headline(model.guarantee),
+        "guarantee": model.guarantee.headline,
         "note": NOTE,
     }
     console.emit(result, json=command.json, render=as_csv if command.format == "csv" else as_table)

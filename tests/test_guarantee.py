@@ -412,3 +412,11 @@ def test_a_guarantee_cannot_be_edited():
     kept = proved_by_hand(accountants=mine, epsilon=20.0)
     mine["exact"] = 0.0
     assert kept.accountants["exact"] == 1.0
+
+
+def test_the_headline_holds_what_the_statement_is_about():
+    guarantee = proved()
+    for part in (guarantee.status, f"{guarantee.delta:g}", guarantee.unit, str(guarantee.steps), *guarantee.released):
+        assert part in guarantee.headline
+    assert "\n" not in guarantee.headline
+    assert guarantee.with_seed().headline.startswith("experiment, do not release")

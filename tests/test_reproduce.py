@@ -392,9 +392,9 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
         assert {"seeds", "commit", "device", "tolerance", "tau", "guarantee"} < set(row)
 
     private, none = told["series"]["0.15"], told["series"]["non-private"]
-    assert private["headline"].startswith("claimed ε = 7.4360")
+    assert private["headline"].startswith("experiment, do not release: claimed ε = 7.4360")
     assert private["guarantee"]["seeded"]
-    assert none["headline"].startswith("no privacy guarantee")
+    assert none["headline"].startswith("experiment, do not release: no privacy guarantee")
     assert told["command"] == "dpmf reproduce 001/fig1 --series 0.15 non-private --seeds 0 1"
 
     before = {path: path.read_bytes() for path in out.glob("001-fig1.*")}

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from accounting.statement import printed
 from dpmf_jax import storage
 from experiments import console
 from experiments.reproduce import comparison
@@ -29,7 +28,7 @@ def summary(figure: Figure, result: Mapping[str, Any], *, command: str) -> dict[
     worst = comparison.worst(rows)
     checked = [row for row in rows if row.result != "informative"]
     series = {
-        name: {**values, "headline": headline(values["guarantee"]), "guarantee": values["guarantee"].to_dict()}
+        name: {**values, "headline": values["guarantee"].headline, "guarantee": values["guarantee"].to_dict()}
         for name, values in result["series"].items()
     }
     return console.plain(
@@ -54,16 +53,6 @@ RULE = (
     f"|RMSE - paper| <= {comparison.TOLERANCE:g} at every marker from step {comparison.FIRST_CHECKED_STEP} on and at "
     "the end of each curve, mean over the seeds; the other points are informative"
 )
-
-
-def headline(guarantee: Any) -> str:
-    """The guarantee in one line; the whole statement is in the json."""
-    if guarantee.status == "none":
-        return f"no privacy guarantee, {guarantee.steps} steps"
-    return (
-        f"{guarantee.status} ε = {printed(guarantee.epsilon)} (rounded up) at δ = {guarantee.delta:g}, "
-        f"unit: one {guarantee.unit}, {guarantee.steps} steps"
-    )
 
 
 def write(figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], plotted: Sequence[Point], out: Path):
