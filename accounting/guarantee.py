@@ -47,6 +47,7 @@ class Guarantee:
       rho: of the whole release, which is nothing but Gaussian steps, `gaussian.rho`; None for other mechanisms.
       noise_multiplier: z = σ/Δ of every step; None where steps differ or there is no noise.
       sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or none holds.
+      largest_change: of one rating's value, that the price covers; None where it covers any, or none.
       accountants: ε by accountant, not rounded.
       user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price is known.
       assumptions: sentences, what the claim rests on.
@@ -69,6 +70,7 @@ class Guarantee:
     rho: float | None = None
     noise_multiplier: float | None = None
     sensitivity: float | None = None
+    largest_change: float | None = None
     accountants: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     user_rho: tuple[float, float] | None = None
     assumptions: tuple[str, ...] = ()
@@ -186,6 +188,7 @@ def gaussian_guarantee(
     assumptions: tuple[str, ...] = (),
     not_covered: tuple[str, ...] = (),
     user_rho: tuple[float, float] | None = None,
+    largest_change: float | None = None,
     seeded: bool = False,
 ) -> Guarantee:
     """The guarantee of J adaptive Gaussian steps of noise σ = z·Δ.
@@ -218,6 +221,7 @@ def gaussian_guarantee(
         rho=rho,
         noise_multiplier=noise_multiplier,
         sensitivity=float(sensitivity),
+        largest_change=largest_change,
         accountants=gaussian.accountants(noise_multiplier, num_steps, delta),
         user_rho=user_rho,
         assumptions=assumptions,
@@ -298,6 +302,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         rho=rho,
         noise_multiplier=first.noise_multiplier if same else None,
         sensitivity=first.sensitivity if same else None,
+        largest_change=min((p.largest_change for p in guarantees if p.largest_change is not None), default=None),
         accountants=gaussian.accountants(1 / math.sqrt(2 * rho), 1, first.delta) if rho > 0 else first.accountants,
         user_rho=_mean_user_rho(guarantees, rho),
         assumptions=_union(phase.assumptions for phase in guarantees),
@@ -348,7 +353,7 @@ def _check(guarantee: Guarantee) -> None:
         raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}")
     if not all(isinstance(name, str) and _is_number(value) and value >= 0 for name, value in g.accountants.items()):
         raise ValueError(f"accountants must be numbers of at least 0 by name, got {g.accountants!r}")
-    for name in ("rho", "noise_multiplier", "sensitivity"):
+    for name in ("rho", "noise_multiplier", "sensitivity", "largest_change"):
         value = getattr(g, name)
         if value is not None and not (_is_number(value) and 0 <= value < math.inf and (value > 0 or name == "rho")):
             raise ValueError(f"{name} must be positive and finite, got {value!r}")

@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -194,9 +195,18 @@ def fit(
     if patience is not None and patience < 1:
         raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
     guarantee = _priced(mechanism, num_steps, seeded=seed is not None, patience=patience)
+    low, high = ratings.rating_range
+    if guarantee.largest_change is not None and guarantee.largest_change < high - low:
+        raise PrivacyError(
+            f"the noise is made for a change of {guarantee.largest_change:g}, a rating may change by {high - low:g}",
+            where="the declared range of the ratings, against the mechanism's",
+            fix="make the mechanism with the rating_range of the ratings",
+        )
     data = layout.make(ratings, kind=layout_kind, num_devices=num_devices)
-    key = keys.from_operating_system() if seed is None else keys.from_seed(seed)
-    init_key, train_key = jax.random.split(key)
+    if seed is None:
+        init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
+    else:
+        init_key, train_key = jax.random.split(keys.from_seed(seed))
     state = _init(mechanism, init_key, data)
     run = _Run(
         settings=dict(settings or {}),
@@ -211,6 +221,7 @@ def fit(
         None if out is None else Path(out), run, command=command, resume=resume, every=checkpoint_seconds
     )
     state = layout.replicate(data, journal.restore(state))
+    journal.refuse_second_release(state, num_steps, seeded=seed is not None)
 
     seconds_per_step: list[float] = []
     chunk = chunk_steps or min(default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))
@@ -351,6 +362,17 @@ class _Journal:
         storage.write_bytes(self._metrics, b"".join(lines), private=True)
         return fresh if state is None else state
 
+    def refuse_second_release(self, state: State, num_steps: int, *, seeded: bool) -> None:
+        """Stop where a release stands already and its state does not: another one would be a second release."""
+        if self.folder is None or seeded or int(state.step) == num_steps:
+            return
+        if (self.folder / "release.safetensors").exists():
+            raise PrivacyError(
+                "this run wrote its release, and the state it came from is lost: going on would release twice",
+                where=str(self.folder / "release.safetensors"),
+                fix="start a new run, and count this one's price as spent",
+            )
+
     def write(self, state: State, rmse: np.ndarray, clipped: np.ndarray, *, last: bool) -> None:
         """Append one line a step to the metrics, and checkpoint when the last one is some seconds old."""
         start = len(self.rmse)
@@ -361,6 +383,8 @@ class _Journal:
             for offset, (value, fraction) in enumerate(zip(rmse, clipped, strict=True)):
                 line = {"step": start + offset, "rmse_train": float(value), "clipped_fraction": float(fraction)}
                 file.write(json.dumps(line) + "\n")
+            file.flush()
+            os.fsync(file.fileno())  # a state is checkpointed after its metrics, so a restored one has all of them
         if last or time.monotonic() - self._saved_at >= self.every:
             self.save(state)
 

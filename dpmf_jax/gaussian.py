@@ -218,21 +218,31 @@ def _entry_change(config: Config) -> float:
 
 
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-_VALUE = "two data sets with the same rated pairs, one rating's value differs"
 _PRESENCE = "two data sets, one of which has one rating more than the other"
-_FLOAT = "noise is float32: at most 2^23 values a draw, none beyond 5.42 standard deviations"
-_FIXED_STEPS = "the number of steps was fixed without looking at the ratings"
+_NOISE = (
+    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
+    "deviations; sums are float32"
+)
+_SETTINGS = (
+    "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings"
+)
+_MASK = "who rated what is public"
 _DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
 _CATALOGUE = "the catalogue of users and items and the declared rating range are public"
+_ITEMS = "the item factors that were given were not computed from these ratings"
+
+
+def _value_relation(params: Params) -> str:
+    return f"two data sets with the same rated pairs, one rating's value differs, by at most {float(params.span):g}"
 
 
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
     assumptions = [
         "the item factors are the same in both worlds at every step; they are not, since they follow the raw ratings",
-        "who rated what is public",
-        _FIXED_STEPS,
+        _MASK,
+        _SETTINGS,
         _CATALOGUE,
-        _FLOAT,
+        _NOISE,
     ]
     if params.centering != "constant":
         assumptions.append(
@@ -245,7 +255,8 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit="rating value",
-        relation=_VALUE,
+        relation=_value_relation(params),
+        largest_change=float(params.span),
         released=("user factors",),
         trust_model=_CURATOR,
         status="claimed",
@@ -266,11 +277,18 @@ def _sound_guarantee(
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit=params.relation,
-        relation=_PRESENCE if presence else _VALUE,
+        relation=_PRESENCE if presence else _value_relation(params),
+        largest_change=None if presence else float(params.span),
         released=released,
         trust_model=_CURATOR,
         status="proved",
-        assumptions=(_DECLARED if presence else "who rated what is public", _FIXED_STEPS, _CATALOGUE, _FLOAT),
+        assumptions=(
+            _DECLARED if presence else _MASK,
+            _SETTINGS,
+            _CATALOGUE,
+            _NOISE,
+            *(() if params.item_factors is None else (_ITEMS,)),
+        ),
         not_covered=(
             "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
             if presence
@@ -314,6 +332,8 @@ def _publicly_centred(config: Config) -> Config:
             where="a proved guarantee covers everything that is computed from the ratings",
             fix="give a public constant, such as the middle of the rating range (--center 3)",
         )
+    if config.residual_clip is None and config.relation == "rating value":
+        return dataclasses.replace(config, residual_clip=2 * config.span)
     return config
 
 

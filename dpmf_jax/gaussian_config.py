@@ -32,7 +32,8 @@ class Config:
       unpriced "item" or "global" mean. None is "item" for those two and the middle of rating_range for the sound
       ones.
     relation: what a neighbouring data set may differ in (sound variants only; the paper's is "rating value").
-    residual_clip: bound on |e_ui| where it enters a gradient [c]; needed for "rating presence".
+    residual_clip: bound on |e_ui| where it enters a gradient [c]; needed for "rating presence". None is 2τ for the
+      sound variants: it costs nothing there, and keeps a descent that blows up from drowning its noise in float32.
     delta: of the total guarantee [δ_r].
     """
 
@@ -62,11 +63,11 @@ class Config:
             raise ValueError(f"clip_norm must be positive and finite; got {self.clip_norm}")
         if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier must be positive and finite, or None; got {self.noise_multiplier}")
-        if self.tau is not None and not high - low <= self.tau < math.inf:
+        if self.tau is not None and not _width(self.rating_range) <= self.tau < math.inf:
             raise PrivacyError(
-                f"tau {self.tau:g} is below the width {high - low:g} of the declared rating range",
+                f"tau {self.tau:g} is below the width {_width(self.rating_range):g} of the declared rating range",
                 where="tau bounds the change of one rating: the noise would be too small for its price",
-                fix=f"set tau to {high - low:g} or more, or leave it out",
+                fix=f"set tau to {_width(self.rating_range):g} or more, or leave it out",
             )
         if isinstance(self.center, str) and self.center not in ("item", "global"):
             raise ValueError(f"center must be a number, 'item' or 'global'; got {self.center!r}")
@@ -82,8 +83,13 @@ class Config:
     @property
     def span(self) -> float:
         """τ: the largest change of one rating that the noise is made for."""
-        low, high = self.rating_range
-        return high - low if self.tau is None else self.tau
+        return _width(self.rating_range) if self.tau is None else self.tau
+
+
+def _width(rating_range: tuple[float, float]) -> float:
+    """Of the declared range, as it is or as float32 holds its ends, whichever is more."""
+    low, high = rating_range
+    return max(high - low, float(np.float32(high)) - float(np.float32(low)))
 
 
 @jax.tree_util.register_dataclass
@@ -102,6 +108,7 @@ class Params:
     item_factors: jax.Array | None
     rank: int = dataclasses.field(metadata={"static": True})
     centering: str = dataclasses.field(metadata={"static": True})
+    span: float | jax.Array  # read on the host alone, so a float
     relation: Relation = dataclasses.field(metadata={"static": True})
     optimizer: optax.GradientTransformation | None = dataclasses.field(metadata={"static": True})
 
@@ -125,6 +132,7 @@ def make_params(config: Config, sensitivity: float, optimizer: Any, *, item_fact
         residual_clip=None if config.residual_clip is None else f32(config.residual_clip),
         center=f32(0.0 if named else config.center),
         delta=config.delta,
+        span=config.span,
         item_factors=item_factors,
         rank=config.rank,
         centering=str(config.center) if named else "constant",

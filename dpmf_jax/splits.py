@@ -1,6 +1,7 @@
 """Train and test: seeded splits of ratings that keep the catalogue, and the slice of paper 001."""
 
 import dataclasses
+import hashlib
 from collections.abc import Iterator
 
 import numpy as np
@@ -19,6 +20,28 @@ def random(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ra
     test = np.zeros(len(ratings), bool)
     test[np.random.default_rng(seed).permutation(len(ratings))[:number]] = True
     return _cut(ratings, test, f"split by rating, test fraction {fraction:g}, seed {seed}")
+
+
+def by_pair(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
+    """Train and test: a rating is in the test where a hash of (seed, user id, item id) says so, about `fraction`.
+
+    Whether a rating is held out depends on nothing but its own ids, so a rating more or less moves no other: what the
+    presence of a rating needs, and `random` does not give. Raises: UsageError unless 0 <= fraction < 1.
+    """
+    _count(fraction, len(ratings))
+    user, item = (_id_hashes(ids, f"{side} {seed}") for ids, side in ((ratings.users, "user"), (ratings.items, "item")))
+    mixed = user[ratings.user] ^ item[ratings.item]
+    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # the finaliser of SplitMix64
+        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(multiplier)
+    mixed ^= mixed >> np.uint64(31)
+    test = mixed < np.uint64(int(fraction * 2**64))
+    return _cut(ratings, test, f"split by a hash of user and item, test fraction {fraction:g}, seed {seed}")
+
+
+def _id_hashes(ids: np.ndarray, salt: str) -> np.ndarray:
+    """uint64[ids]: of the ids as text."""
+    digests = (hashlib.blake2b(f"{salt} {entry}".encode(), digest_size=8).digest() for entry in ids.tolist())
+    return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def within_users(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:

@@ -203,15 +203,19 @@ def read(command: Command) -> tuple[Any, Any]:
             "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
         )
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
-    if (
-        command.relation == "rating-presence"
-        and None in catalogue.values()
-        and not command.data.startswith("synthetic")
-    ):
+    presence, generated = command.relation == "rating-presence", datasets.SYNTHETIC.fullmatch(command.data)
+    if presence and None in catalogue.values() and not generated:
         raise PrivacyError(
             "the relation rating-presence needs a declared catalogue",
             where="users and items read off the ratings show who has a rating at all",
             fix="give --catalogue-users FILE and --catalogue-items FILE, one id a line; or use --relation rating-value",
+        )
+    if presence and (command.slice or command.duplicates != "refuse"):
+        flag = "--slice" if command.slice else "--duplicates"
+        raise PrivacyError(
+            f"the relation rating-presence does not go with {flag}",
+            where="one row more may then change or move other ratings",
+            fix=f"leave out {flag}, or use --relation rating-value",
         )
     if not 0 <= command.test_fraction < 1:
         raise UsageError(
@@ -235,7 +239,8 @@ def read(command: Command) -> tuple[Any, Any]:
         return loaded
     if command.test_fraction == 0:
         return loaded, None
-    return splits.random(loaded, fraction=command.test_fraction, seed=command.split_seed)
+    split = splits.by_pair if presence else splits.random
+    return split(loaded, fraction=command.test_fraction, seed=command.split_seed)
 
 
 def _ids(path: Path) -> list[str]:
@@ -297,6 +302,8 @@ def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
             "non-private": gaussian.non_private,
         }[name](config)
     settings = {"data": train.name, "mechanism": name, "steps": steps, **dataclasses.asdict(config)}
+    if config.residual_clip is None and name in ("gaussian-joint-noise", "gaussian-public-items"):
+        settings["residual_clip"] = 2 * config.span
     settings |= {"items": None if items is None else "public file", "rating_range": list(config.rating_range)}
     settings |= {"test_fraction": command.test_fraction, "split": command.split, "split_seed": command.split_seed}
     return made, settings, steps

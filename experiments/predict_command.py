@@ -41,6 +41,7 @@ def run(command: Command) -> None:
         "predicted": [{"user": user, "item": item, "rating": rating} for user, item, rating in rows],
         "rating_range": list(model.rating_range),
         "guarantee": model.guarantee.headline,
+        "note": "these may use private factors, which the guarantee does not cover",
     }
     console.emit(result, json=command.json, render=render)
 
@@ -54,4 +55,4 @@ def render(result: Mapping[str, Any]) -> Any:
         table.add_column(name, justify="right" if name.startswith("predicted") else "left")
     for row in result["predicted"]:
         table.add_row(row["user"], row["item"], f"{row['rating']:.3f}")
-    return Group(table, f"model: {result['guarantee']}")
+    return Group(table, f"model: {result['guarantee']}", result["note"])

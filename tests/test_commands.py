@@ -107,6 +107,14 @@ def test_presence_is_promised_for_a_declared_catalogue(capsys):
     assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
 
 
+def test_a_file_is_not_generated_because_of_its_name(capsys):
+    Path("synthetic_clinic.csv").write_text(Path("mine.csv").read_text())
+    words = ("--rating-range", "1", "5", "--relation", "rating-presence")
+    code, _, err = run(capsys, "fit", "synthetic_clinic.csv", *words)
+    assert code == 4
+    assert "catalogue" in err
+
+
 def test_a_total_epsilon_is_never_exceeded(capsys):
     for mechanism in ("gaussian", "gaussian-joint-noise"):
         found = fit(capsys, "--mechanism", mechanism, "--epsilon", "2.5", "--delta", "1e-6")
@@ -141,6 +149,8 @@ def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, fl
     [
         (["--relation", "rating-presence"], 4, "catalogue"),
         ([*CATALOGUE, "--mechanism", "gaussian-public-items"], 4, "residual clip"),
+        ([*CATALOGUE, "--slice", "paper001"], 4, "--slice"),
+        ([*CATALOGUE, "--duplicates", "first"], 4, "--duplicates"),
         (["--catalogue-users", "nothing.txt"], 3, "catalogue"),
         (["--catalogue-users", "few.txt"], 3, "declared users"),
         ([*CATALOGUE, "--mechanism", "gaussian", "--residual-clip", "1"], 4, "mechanism gaussian"),

@@ -170,6 +170,27 @@ def test_what_a_killed_write_left_behind_is_cleared_away(tmp_path):
     assert not [name for name in contents(tmp_path) if "partial" in name or "checkpoint" in name]
 
 
+def test_a_lost_state_is_not_released_a_second_time(tmp_path):
+    """Power fails after the release is written and before model.json: the state and metrics may be gone."""
+    fit(out=tmp_path / "first", seed=None)
+    with pytest.raises(Interrupted):
+        fit(out=tmp_path / "run", seed=None, report=stop_after(2))
+    release = (tmp_path / "first" / "release.safetensors").read_bytes()
+    (tmp_path / "run" / "release.safetensors").write_bytes(release)
+    with pytest.raises(PrivacyError, match="twice"):
+        fit(out=tmp_path / "run", seed=None, resume=True)
+    assert (tmp_path / "run" / "release.safetensors").read_bytes() == release
+
+
+@pytest.mark.parametrize("factory", [gaussian.mechanism, gaussian.joint_noise, gaussian.public_items])
+def test_noise_for_a_narrower_range_than_the_ratings_is_refused(factory, tmp_path):
+    wide = Ratings.from_columns(RATINGS.users[RATINGS.user], RATINGS.item, RATINGS.value, rating_range=(0, 100))
+    with pytest.raises(PrivacyError, match="may change by 100"):
+        fit(factory(CONFIG), wide, out=tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    fit(factory(dataclasses.replace(CONFIG, rating_range=(0, 100))), wide)
+
+
 def test_a_run_never_overwrites(tmp_path):
     (tmp_path / "mine.txt").write_text("precious")
     with pytest.raises(UsageError, match="not empty"):

@@ -109,3 +109,19 @@ def test_official_splits_of_the_real_data_are_a_partition(data_dir, split):
     np.testing.assert_array_equal(train.users, whole.users)
     np.testing.assert_array_equal(test.items, whole.items)
     assert len(test) == (20_000 if split[1].isdigit() else 9_430)
+
+
+def test_by_pair_a_rating_more_moves_no_other():
+    ratings = synthetic.generate(num_users=60, num_items=40, num_ratings=900, seed=1)
+    train, test = splits.by_pair(ratings, fraction=0.25, seed=3)
+    assert len(train) + len(test) == len(ratings)
+    assert abs(len(test) / len(ratings) - 0.25) < 5 * (0.25 * 0.75 / 900) ** 0.5
+    held_out = set(zip(test.user.tolist(), test.item.tolist(), strict=True))
+    for row in (0, 400, 899):
+        fewer = ratings.take(np.arange(len(ratings)) != row)
+        again = splits.by_pair(fewer, fraction=0.25, seed=3)[1]
+        gone = {(int(ratings.user[row]), int(ratings.item[row]))}
+        assert set(zip(again.user.tolist(), again.item.tolist(), strict=True)) == held_out - gone
+    other = splits.by_pair(ratings, fraction=0.25, seed=4)[1]
+    assert set(zip(other.user.tolist(), other.item.tolist(), strict=True)) != held_out
+    assert len(splits.by_pair(ratings, fraction=0, seed=3)[1]) == 0
