@@ -40,7 +40,8 @@ class Interrupted(KeyboardInterrupt):
 
 
 class Progress(NamedTuple):
-    """Where a run stands. rmse is the training RMSE (unpriced, for the curator), epsilon what the steps so far cost."""
+    """Where a run stands. rmse: the training RMSE before the last of `step` steps (unpriced, for the curator);
+    epsilon: what the steps so far cost."""
 
     step: int
     num_steps: int

@@ -188,12 +188,16 @@ def load(path: Path | str) -> Model:
     path = Path(path)
     if not path.is_dir():
         raise DataError("there is no such model folder", where=str(path), fix="give the folder that `dpmf fit` printed")
+    if not (path / "model.json").exists() and (path / "private" / "run.json").exists():
+        raise DataError(
+            "the fit in this folder is not finished", where=str(path), fix=f"dpmf fit --resume {path}, then again"
+        )
     content = _checked(path / "model.json")
     if content.get("format") != FORMAT:
         raise DataError(
             f"the model has format {content.get('format')}, this program reads {FORMAT}",
             where=str(path / "model.json"),
-            fix="use the version of dpmf that wrote it (under `versions` in model.json)",
+            fix="use the version of dpmf-jax that wrote it (under `versions` in model.json), or fit again",
         )
     try:
         files = content["files"]

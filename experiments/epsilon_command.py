@@ -42,6 +42,8 @@ def run(command: Command) -> None:
             "exactly one of --epsilon-step, --noise-multiplier and --epsilon is needed",
             fix="dpmf epsilon --steps 791 --epsilon-step 0.15",
         )
+    if command.steps < 1:
+        raise UsageError(f"--steps must be at least 1; got {command.steps}", fix="--steps 100")
     with console.usage_errors(fix="dpmf epsilon --help"):
         if command.noise_multiplier is not None:
             z = command.noise_multiplier

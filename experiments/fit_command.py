@@ -219,7 +219,9 @@ def read(command: Command) -> tuple[Any, Any]:
         )
     if not 0 <= command.test_fraction < 1:
         raise UsageError(
-            "--test-fraction must be at least 0 and below 1", where=f"--test-fraction {command.test_fraction}"
+            "--test-fraction must be at least 0 and below 1",
+            where=f"--test-fraction {command.test_fraction}",
+            fix="--test-fraction 0.1, or 0 to hold out nothing",
         )
     loaded = datasets.load(
         command.data,
@@ -416,6 +418,7 @@ def render(result: Mapping[str, Any]) -> Any:
     pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
     lines = [
         "for the curator: the numbers above are computed from the ratings and are not priced",
+        "train of this model: predictions not clipped, as in the paper; all others: clipped to the declared range",
         "",
         result["guarantee"]["statement"],
         "",

@@ -8,6 +8,7 @@ import pytest
 
 from dpmf_jax import fitting
 from experiments import cli
+from experiments.fit_command import utility
 
 RANDOM = np.random.default_rng(0)
 PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
@@ -286,4 +287,39 @@ def test_the_price_of_steps_needs_no_data(capsys):
     code, out, _ = run(capsys, "epsilon", "--steps", "300", "--epsilon", "2", "--json")
     assert json.loads(out)["accountants"]["exact"] <= 2
     assert run(capsys, "epsilon", "--steps", "300")[0] == 2
-    assert run(capsys, "epsilon", "--steps", "-1", "--epsilon-step", "0.4")[0] == 2
+    assert run(capsys, "epsilon", "--steps", "0", "--epsilon-step", "0.4")[0] == 2
+
+
+@pytest.mark.parametrize("given", ["users", "items"])
+def test_one_catalogue_is_not_enough_for_presence(capsys, given):
+    code, err = refused(capsys, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt")
+    assert code == 4
+    assert "declared catalogue" in err
+
+
+def test_the_split_seed_splits(capsys):
+    words = ("--mechanism", "non-private", "--seed", "1", "--test-fraction", "0.5")
+    first, second = (
+        fit(capsys, *words, "--split-seed", seed)["controls"]["global_mean"]["rmse_test"] for seed in (0, 1)
+    )
+    assert first != second
+
+
+def test_the_defaults_are_the_documented_ones(capsys):
+    assert fit(capsys)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
+
+
+@pytest.mark.parametrize(
+    ("ours", "told"),
+    [
+        (0.9, "beats the global mean and item means on held-out"),
+        (1.05, "NOT USEFUL: does not beat predicting item means"),
+        (1.2, "NOT USEFUL: does not beat predicting the global mean or item means"),
+    ],
+)
+def test_utility_says_whether_the_controls_are_beaten(ours, told):
+    controls = {
+        "global_mean": {"rmse_train": 1.1, "rmse_test": 1.1},
+        "item_means": {"rmse_train": 1.0, "rmse_test": 1.0},
+    }
+    assert utility({"rmse_train": 0.1, "rmse_test": ours, "controls": controls}).startswith(told)

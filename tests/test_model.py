@@ -1,12 +1,13 @@
 """A saved model: only the release outside private/, refused when changed, clear about what is missing."""
 
+import dataclasses
 import json
 import shutil
 import stat
 
 import numpy as np
 import pytest
-from safetensors.numpy import load_file
+from safetensors.numpy import load_file, save_file
 
 import dpmf_jax
 from dpmf_jax import gaussian, load_model
@@ -179,3 +180,31 @@ def test_a_save_never_overwrites(folder):
     with pytest.raises(UsageError, match="overwrites"):
         load_model(folder).save(folder)
     assert (folder / "model.json").read_bytes() == before
+
+
+@pytest.mark.parametrize("name", ["factors", "seen"])
+def test_a_private_file_that_is_readable_but_another_is_refused(folder, name):
+    path = folder / "private" / f"{name}.safetensors"
+    save_file(
+        {key: np.ascontiguousarray(part[::-1]) if part.ndim else part for key, part in load_file(path).items()}, path
+    )
+    with pytest.raises(DataError, match=name):
+        load_model(folder)
+
+
+def test_recommended_ratings_stay_in_range(saved):
+    model = saved["published"]
+    far = model.factors._replace(user_factors=100 * model.factors.user_factors)
+    found = dataclasses.replace(model, factors=far).recommend(100, 100, include_seen=True)
+    ratings = [rating for _, rating in found]
+    assert min(ratings) == 1
+    assert max(ratings) == 5
+
+
+def test_evaluation_ranks_what_was_not_seen(saved):
+    model = saved["published"]
+    users = [u for u in np.unique(USER) if (u == USER).sum() < 7][:2]
+    pairs = [(u, i) for u in users for i in sorted(set(range(7)) - set(ITEM[u == USER].tolist()))]
+    rest = Ratings.from_columns(*zip(*pairs, strict=True), [5] * len(pairs), rating_range=(1, 5), name="rest")
+    assert model.evaluate(rest, k=7)["recall_at_k"] == 1
+    assert model.evaluate(rest, k=1)["ndcg_at_k"] == 1  # whatever is first among the unseen was held out
