@@ -57,9 +57,7 @@ def load(path: Path, command: Any) -> dict[str, Any]:
         try:
             settings[name] = convert(value, kinds[name])
         except TypeError as error:
-            raise UsageError(
-                f"`{written}` {error}", where=str(path), fix=f"give such a value, not {value!r}"
-            ) from error
+            raise UsageError(f"`{written}` {error}", where=str(path), fix=f"not {value!r}") from error
     return settings
 
 
