@@ -78,6 +78,7 @@ def _arrow_table(table: Any, name: str) -> Any:
 
             return from_dataframe(table)
         problem = f"{type(table).__name__} is no Arrow table, dataframe or mapping of arrays"
+    # The last is what a foreign table's own export may raise for a column type that it cannot hand over.
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         problem = f"the table cannot be read: {_line(error)}"
     raise DataError(problem, where=name, fix="give an Arrow table, a dataframe or a mapping of arrays")
