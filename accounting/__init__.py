@@ -1,9 +1,24 @@
 """What a release costs. Host only: no JAX here, and dp_accounting and SciPy are imported where they are used.
 
-`accounting.gaussian` prices Gaussian steps; `accounting.guarantee` is the claim that is printed with every result.
+`loss` is what a release spends, `price` turns it into ε by every accountant, `guarantee` is the claim that is printed
+with every result, `ledger` adds releases up. One module a kind of noise: `gaussian`, `subsampled`, `pure`, `objective`;
+`shuffle` amplifies local reports, `composition` prices mixes, `verification` holds the closed form to its word.
 """
 
-from accounting import gaussian, guarantee
-from accounting.guarantee import Guarantee, compose, gaussian_guarantee, no_guarantee
+from accounting import gaussian, guarantee, loss, objective, price, pure, shuffle, subsampled
+from accounting.guarantee import Guarantee, compose, no_guarantee, priced
 
-__all__ = ["Guarantee", "compose", "gaussian", "gaussian_guarantee", "guarantee", "no_guarantee"]
+__all__ = [
+    "Guarantee",
+    "compose",
+    "gaussian",
+    "guarantee",
+    "loss",
+    "no_guarantee",
+    "objective",
+    "price",
+    "priced",
+    "pure",
+    "shuffle",
+    "subsampled",
+]

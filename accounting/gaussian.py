@@ -1,26 +1,31 @@
-"""What J adaptive Gaussian steps cost.
+"""What J adaptive Gaussian steps cost, and which steps a budget buys.
 
 One number carries a price: ρ = J/(2z²), z = σ/Δ the noise multiplier of a step with L2 sensitivity Δ (ρ-zCDP, Bun &
 Steinke 2016). For Gaussians it says everything: J steps are together exactly one Gaussian of mean shift μ = √(2ρ).
-`accountants` turns a price into ε four ways, always `exact <= pld (+1e-9) <= rdp <= closed_form`:
+`accountants` turns a price into ε five ways, and but for `basic` always `exact <= pld (+1e-9) <= rdp <= closed_form`:
 
+- `basic`: every step at (ε, δ/J) and J times that ε; an upper bound, the exact one at J = 1 and far off at J = 1000;
 - `closed_form`: equation (9) of paper 001, that is Mironov's conversion minimised over real orders; an upper bound;
 - `rdp`: dp_accounting's RDP accountant, whose conversion (Canonne, Kamath & Steinke 2020) is tighter; an upper bound;
 - `pld`: dp_accounting's privacy loss distribution; an upper bound, nearly exact;
-- `exact`: the Gaussian trade-off (Balle & Wang 2018, theorem 8; Dong, Roth & Su 2019); no smaller ε holds.
+- `exact`: the Gaussian trade-off (`accounting.trade_off`); no smaller ε holds.
 
 The neighbouring relation is folded into Δ before anything is priced here: dp_accounting's RDP ignores REPLACE_ONE where
 its PLD doubles Δ, so its relations are not used. Every answer errs on the upper side, every inverse on the safe one.
 """
 
 import decimal
-import functools
 import math
 import operator
 from collections.abc import Callable, Iterable
-from typing import Literal
+from typing import Literal, get_args
 
-Price = Literal["exact", "closed_form"]
+from accounting.trade_off import bisect, check_delta, check_epsilon, check_rho, delta_exact, epsilon_exact
+from accounting.trade_off import mu_from_rho as mu_from_rho
+from accounting.trade_off import rho_from_mu as rho_from_mu
+from accounting.trade_off import trade_off as trade_off
+
+Price = Literal["exact", "closed_form", "rdp", "pld"]
 
 PLD_LIMIT = 1e4  # the ρ up to which the privacy loss distribution is asked; ε is above 10,000 there
 
@@ -67,14 +72,14 @@ def rho_from_step(epsilon_step: float, delta_step: float, num_steps: int) -> flo
 
 
 def epsilon_closed_form(rho: float, delta: float) -> float:
-    """ε_opt = ρ + 2√(ρ ln(1/δ)), equation (9) of paper 001: an upper bound, 5% and more above `epsilon_exact`."""
-    r, log_inverse = _rho(rho), -math.log(_delta(delta))
+    """ε_opt = ρ + 2√(ρ ln(1/δ)), equation (9) of paper 001: 8 to 68% above the exact ε on `epsilon_table`."""
+    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
     return r + 2 * math.sqrt(r * log_inverse)
 
 
 def optimal_order(rho: float, delta: float) -> float:
     """α* = 1 + √(ln(1/δ)/ρ), equation (8) of paper 001: the Rényi order at which its ε is smallest; inf at ρ = 0."""
-    r, log_inverse = _rho(rho), -math.log(_delta(delta))
+    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
     return 1 + math.sqrt(log_inverse / r) if r > 0 else math.inf
 
 
@@ -86,7 +91,7 @@ def epsilon_rdp_mironov(rho: float, delta: float, orders: Iterable[float]) -> fl
     Raises:
       ValueError: there is no order, or an order is not above 1.
     """
-    r, log_inverse = _rho(rho), -math.log(_delta(delta))
+    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
     grid = [float(order) for order in orders]
     if not (grid and all(order > 1 for order in grid)):
         raise ValueError("orders: at least one, and every one above 1")
@@ -100,15 +105,16 @@ def epsilon_rdp(noise_multiplier: float, num_steps: int, delta: float) -> float:
     orders alone end above the closed form at very small and very large ρ; with α* among them they cannot, except that
     dp_accounting refuses orders up to 1.01, which matter beyond ρ = 1e4: there the closed form is the better RDP bound.
     """
-    r, delta = rho(noise_multiplier, num_steps), _delta(delta)
+    r, delta = rho(noise_multiplier, num_steps), check_delta(delta)
     if r == 0:
         return 0.0
-    import dp_accounting
-    from dp_accounting.rdp import rdp_privacy_accountant
 
-    orders = {*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, optimal_order(r, delta), _best_order(r, delta)}
-    accountant = dp_accounting.rdp.RdpAccountant(sorted(orders))
-    accountant.compose(dp_accounting.GaussianDpEvent(float(noise_multiplier)), _steps(num_steps))
+    def price(order):
+        import numpy as np
+
+        return order * r + np.log1p(-1 / order) - np.log(delta * order) / (order - 1)
+
+    accountant = _rdp(noise_multiplier, num_steps, optimal_order(r, delta), price)
     return min(float(accountant.get_epsilon(delta)), epsilon_closed_form(r, delta))
 
 
@@ -120,134 +126,226 @@ def epsilon_pld(noise_multiplier: float, num_steps: int, delta: float) -> float:
     grid of 1e-4 takes seconds from ρ = 30 on and is 9% too high at ρ = 1e-8.
 
     Raises:
-      ValueError: as `rho`, δ is not in (0, 1), or ρ is above `PLD_LIMIT`, where it would take seconds to minutes.
+      ValueError: as `loss_distribution`, or δ is not in (0, 1).
     """
-    r, delta = rho(noise_multiplier, num_steps), _delta(delta)
+    r, delta = rho(noise_multiplier, num_steps), check_delta(delta)
+    return 0.0 if r == 0 else float(loss_distribution(noise_multiplier, num_steps).get_epsilon(delta))
+
+
+def loss_distribution(noise_multiplier: float, num_steps: int):
+    """dp_accounting's `PLDAccountant` of J >= 1 steps: `get_epsilon` and `get_delta` as often as wanted, for one price.
+
+    Raises:
+      ValueError: as `rho`, there is no step, or ρ is above `PLD_LIMIT`, where it would take seconds to minutes.
+    """
+    steps = _at_least_one_step(num_steps)
+    r = rho(noise_multiplier, steps)
     if not r <= PLD_LIMIT:
         raise ValueError(f"ρ = {r:g} is above {PLD_LIMIT:g}, where the privacy loss distribution takes too long")
-    if r == 0:
-        return 0.0
     import dp_accounting
 
     accountant = dp_accounting.pld.PLDAccountant(value_discretization_interval=1e-3 * math.sqrt(2 * r))
-    accountant.compose(dp_accounting.GaussianDpEvent(float(noise_multiplier)), _steps(num_steps))
-    return float(accountant.get_epsilon(delta))
+    return accountant.compose(dp_accounting.GaussianDpEvent(float(noise_multiplier)), steps)
 
 
-def delta_exact(rho: float, epsilon: float) -> float:
-    """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), μ = √(2ρ): no smaller δ holds at this ε.
+def epsilon_basic(rho: float, num_steps: int, delta: float) -> float:
+    """J·ε, ε the exact price of one of J equal steps, together ρ, at δ/J: basic composition, an upper bound.
 
-    Computed as φ(t)(R(t) − R(t + μ)) with t = ε/μ − μ/2 and R = (1 − Φ)/φ, which neither overflows nor cancels. An
-    upper bound, at most 1e-11 relative above the true value for ρ in [1e-8, 1e4]; at ρ > 0 never 0.
+    Raises:
+      ValueError: ρ or δ is out of range, or J is not an integer of at least 0, or is 0 where ρ is not.
     """
-    r = _rho(rho)
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
+    r, delta, steps = check_rho(rho), check_delta(delta), _steps(num_steps)
     if r == 0:
         return 0.0
-    # one float up: below 1e-308 the slack is less than a digit, and 0 would claim a pure guarantee
-    return math.nextafter(math.exp(min(0.0, _log_delta(math.sqrt(2 * r), float(epsilon)))), 1.0)
-
-
-def epsilon_exact(rho: float, delta: float) -> float:
-    """The ε of ρ at δ by the Gaussian trade-off: the root of `delta_exact`, 0 where δ is at least the total variation.
-
-    An upper bound: `delta_exact(rho, epsilon_exact(rho, delta)) <= delta` holds in floats. Within 1e-10 relative (or
-    1e-11·√ρ where that is more) of the true value for ρ in [1e-8, 1e4] and δ in [1e-15, 0.1], increasing in ρ,
-    decreasing in δ.
-    """
-    r, delta = _rho(rho), _delta(delta)
-    if delta_exact(r, 0.0) <= delta:
-        return 0.0
-    above = epsilon_closed_form(r, delta)
-    if not delta_exact(r, above) <= delta:
-        return above  # the larger one by theory; ρ is so large, or δ so small, that rounding swamps the difference
-    return _bisect(lambda epsilon: delta_exact(r, epsilon) <= delta, 0.0, above)[1]
+    if steps == 0:
+        raise ValueError(f"num_steps must be at least 1 where rho is {r!r}, got 0")
+    return steps * epsilon_exact(max(r / steps, math.ulp(0.0)), max(delta / steps, math.ulp(0.0)))
 
 
 def accountants(noise_multiplier: float, num_steps: int, delta: float) -> dict[str, float]:
-    """ε of J steps at noise multiplier z by name, largest first: closed_form, rdp, pld, exact.
+    """ε of J steps at noise multiplier z by name: basic, then, largest first, closed_form, rdp, pld, exact.
 
     pld is left out above `PLD_LIMIT`. The first call imports dp_accounting (a second); later ones take 20 to 200 ms.
     """
     r = rho(noise_multiplier, num_steps)
-    prices = {"closed_form": epsilon_closed_form(r, delta), "rdp": epsilon_rdp(noise_multiplier, num_steps, delta)}
+    prices = {
+        "basic": epsilon_basic(r, num_steps, delta),
+        "closed_form": epsilon_closed_form(r, delta),
+        "rdp": epsilon_rdp(noise_multiplier, num_steps, delta),
+    }
     if r <= PLD_LIMIT:
         prices["pld"] = epsilon_pld(noise_multiplier, num_steps, delta)
     return {**prices, "exact": epsilon_exact(r, delta)}
+
+
+# ---------------------------------------------------------------------------------------------------------- δ from ρ, ε
+
+
+def delta_closed_form(rho: float, epsilon: float) -> float:
+    """δ = exp(−(ε − ρ)²/(4ρ)), which inverts `epsilon_closed_form`; 1 where ε is at most ρ, and never 0 at ρ > 0."""
+    r, excess = check_rho(rho), check_epsilon(epsilon) - rho
+    if r == 0:
+        return 0.0
+    if excess <= 0:
+        return 1.0
+    log_inverse = excess / r * excess / 4
+    slack = 1e-15 * (1 + log_inverse) if log_inverse < math.inf else 0.0
+    return math.nextafter(math.exp(min(0.0, slack - log_inverse)), 1.0)
+
+
+def delta_rdp(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
+    """δ at this ε by dp_accounting's RDP accountant, with the orders that are best for it; see `epsilon_rdp`."""
+    r, epsilon = rho(noise_multiplier, num_steps), check_epsilon(epsilon)
+    if r == 0:
+        return 0.0
+    if epsilon == math.inf:
+        return math.ulp(0.0)
+
+    def log_delta(order):
+        import numpy as np
+
+        return (order - 1) * (order * r - epsilon + np.log1p(-1 / order)) - np.log(order)
+
+    near = 1 + max(epsilon - r, 0.0) / (2 * r) + 1 / math.sqrt(2 * r)
+    delta = float(_rdp(noise_multiplier, num_steps, near, log_delta).get_delta(epsilon))
+    return min(math.nextafter(delta, 1.0), delta_closed_form(r, epsilon))
+
+
+def delta_pld(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
+    """δ at this ε by dp_accounting's privacy loss distribution; see `epsilon_pld`.
+
+    Raises:
+      ValueError: as `epsilon_pld`, or ε is negative or NaN.
+    """
+    r, epsilon = rho(noise_multiplier, num_steps), check_epsilon(epsilon)
+    if r == 0:
+        return 0.0
+    return math.nextafter(float(loss_distribution(noise_multiplier, num_steps).get_delta(epsilon)), 1.0)
 
 
 # ------------------------------------------------------------------------------------------------------------- inverses
 
 
 def solve_rho(epsilon: float, delta: float, *, price: Price = "exact") -> float:
-    """The largest ρ (to 1e-11 relative) whose price at δ is at most ε, with room for a few roundings of z.
+    """The largest ρ whose price at δ is at most ε, with room for a few roundings of z.
+
+    Largest to 1e-11 relative for the prices that are formulas, to 1e-8 for the others.
 
     Args:
       epsilon, delta: the target; ε > 0, 0 < δ < 1.
-      price: the accountant that the target is stated in, "exact" or "closed_form".
+      price: the accountant that the target is stated in: "exact", "closed_form", "rdp" or "pld".
 
     Raises:
-      ValueError: ε or δ is out of range, or `price` has another name.
+      ValueError: ε or δ is out of range, `price` has another name, or it is "pld" and cannot be had at this ε and δ.
     """
-    target, delta, priced = _positive("epsilon", epsilon), _delta(delta), _priced(price)
+    target, delta, priced = _positive("epsilon", epsilon), check_delta(delta), _priced(price)
     log_inverse = -math.log(delta)
-    # the root of ρ + 2√(ρ ln(1/δ)) = ε, without the cancellation of √(L + ε) − √L; the exact price affords it too
+    # the root of ρ + 2√(ρ ln(1/δ)) = ε, without the cancellation of √(L + ε) − √L; every other price affords it too
     affordable = (target / (math.sqrt(log_inverse + target) + math.sqrt(log_inverse))) ** 2
     if not affordable > 0:
         raise ValueError(f"epsilon {target!r} is too small: no positive ρ is affordable")
+    if price == "closed_form":
+        return _with_room(affordable, lambda r: epsilon_closed_form(r, delta) <= target)
+    dear = 2 * affordable
+    low = affordable
+    while delta_exact(dear, target) <= delta:
+        low, dear = dear, 2 * dear
+    low, _ = bisect(lambda r: delta_exact(r, target) > delta, low, dear)
     if price == "exact":
-        beyond = 2 * affordable
-        while delta_exact(beyond, target) <= delta:
-            affordable, beyond = beyond, 2 * beyond
-        affordable, _ = _bisect(lambda r: delta_exact(r, target) > delta, affordable, beyond)
-    # σ = zΔ, stored and divided by Δ again, must still cost at most ε, or `round_up` shows one digit more
-    affordable *= 1 - 4e-12
-    while priced(affordable, delta) > target:
-        affordable *= 1 - 1e-13
-    return affordable
+        return _with_room(low, lambda r: epsilon_exact(r, delta) <= target)
+    return _between(lambda r: priced(1 / math.sqrt(2 * r), 1, delta) - target, affordable, low)
 
 
 def solve_noise_multiplier(epsilon: float, delta: float, num_steps: int, *, price: Price = "exact") -> float:
-    """The smallest noise multiplier z (to 1e-11 relative) at which J steps cost at most ε at δ; see `solve_rho`.
+    """The smallest noise multiplier z (as near as `solve_rho`) at which J steps cost at most ε at δ.
 
     Raises:
       ValueError: as `solve_rho`, or there is no step to take.
     """
-    return math.sqrt(_at_least_one_step(num_steps) / 2 / solve_rho(epsilon, delta, price=price))
+    steps, priced = _at_least_one_step(num_steps), _priced(price)
+    z = math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price))
+    return 1 / _with_room(1 / z, lambda inverse: priced(1 / inverse, steps, delta) <= epsilon, room=0.0)
 
 
 def solve_epsilon_step(
     epsilon: float, delta: float, num_steps: int, delta_step: float = 0.01, *, price: Price = "exact"
 ) -> float:
-    """The largest ε_i (to 1e-11 relative), see `noise_multiplier_from_step`, at which J steps cost at most ε at δ.
+    """The largest ε_i (as near as `solve_rho`), see `noise_multiplier_from_step`, at which J steps cost at most ε at δ.
 
     The answer may exceed 1, where Theorem 1 of paper 001 says nothing; the price, by ρ, holds all the same.
 
     Raises:
       ValueError: as `solve_noise_multiplier`.
     """
-    return step_from_noise_multiplier(solve_noise_multiplier(epsilon, delta, num_steps, price=price), delta_step)
+    steps, priced = _at_least_one_step(num_steps), _priced(price)
+    step = step_from_noise_multiplier(math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price)), delta_step)
+    return _with_room(
+        step, lambda e: priced(noise_multiplier_from_step(e, delta_step), steps, delta) <= epsilon, room=0.0
+    )
 
 
 def solve_num_steps(epsilon: float, delta: float, noise_multiplier: float, *, price: Price = "exact") -> int:
-    """The largest J at which J steps at noise multiplier z cost at most ε at δ; 0 where one step is too dear.
+    """The largest J (as near as `solve_rho`) at which J steps at z cost at most ε at δ; 0 where one step is too dear.
 
     Raises:
       ValueError: as `solve_rho`, or z is not positive and finite.
     """
     priced = _priced(price)
     num_steps = math.floor(solve_rho(epsilon, delta, price=price) / rho(noise_multiplier, 1))
-    while num_steps > 0 and priced(rho(noise_multiplier, num_steps), delta) > epsilon:
+    while num_steps > 0 and priced(noise_multiplier, num_steps, delta) > epsilon:
         num_steps -= 1
     # the quotient may have been rounded just below the integer that it is
-    return num_steps + 1 if priced(rho(noise_multiplier, num_steps + 1), delta) <= epsilon else num_steps
+    return num_steps + 1 if priced(noise_multiplier, num_steps + 1, delta) <= epsilon else num_steps
+
+
+def solve_delta(epsilon: float, noise_multiplier: float, num_steps: int, *, price: Price = "exact") -> float:
+    """The smallest δ at which J steps at z cost at most ε; 0 for no step, 1 where no δ below 1 will do.
+
+    Raises:
+      ValueError: ε is negative or NaN, z or J is out of range, or `price` has another name.
+    """
+    priced, target, r = _priced(price), check_epsilon(epsilon), rho(noise_multiplier, num_steps)
+    by_name = {
+        "exact": lambda: delta_exact(r, target),
+        "closed_form": lambda: delta_closed_form(r, target),
+        "rdp": lambda: delta_rdp(noise_multiplier, num_steps, target),
+        "pld": lambda: delta_pld(noise_multiplier, num_steps, target),
+    }
+    delta, more = by_name[price](), 1e-15
+    while 0 < delta < 1 and priced(noise_multiplier, num_steps, delta) > target:
+        delta, more = delta * (1 + more), 2 * more
+    return min(delta, 1.0)
+
+
+def calibrate_classical(epsilon: float, delta: float) -> float:
+    """z = √(2 ln(1.25/δ))/ε, at which one Gaussian step is (ε, δ) differentially private; for ε < 1 only.
+
+    Dwork & Roth 2014, theorem A.1, which is theorem 1 of paper 001. `calibrate_analytic` needs less noise;
+    `noise_multiplier_from_step` has the same formula where the pair is only a way to write z.
+
+    Raises:
+      ValueError: ε is not in (0, 1), where the theorem says nothing, or δ not in (0, 1).
+    """
+    if not 0 < epsilon < 1:
+        raise ValueError(f"epsilon must be above 0 and below 1, where the classical theorem ends, got {epsilon!r}")
+    return _step_constant(check_delta(delta)) / float(epsilon)
+
+
+def calibrate_analytic(epsilon: float, delta: float) -> float:
+    """The smallest z (to 1e-11 relative) at which one Gaussian step is (ε, δ) private, any ε > 0 (Balle & Wang 2018).
+
+    Raises:
+      ValueError: ε is not positive and finite, or δ is not in (0, 1).
+    """
+    return solve_noise_multiplier(epsilon, delta, 1, price="exact")
 
 
 def round_up(epsilon: float, digits: int = 4) -> float:
     """The smallest decimal with that many places that is not below ε, as the nearest float; inf stays inf.
 
-    Never below ε, and `f"{round_up(epsilon, digits):.{digits}f}"` is never below it either.
+    A float stands for the shortest decimal that names it, which is how its user wrote it: 0.1 stays 0.1, though the
+    float is 5e-18 above that, and what is printed, `f"{round_up(epsilon, digits):.{digits}f}"`, is never below ε when
+    it is read back as a float. 0.1 + 0.2 is the float 0.30000000000000004, and becomes 0.3001.
 
     Raises:
       ValueError: ε is negative or NaN, or `digits` is not an integer of at least 0.
@@ -258,82 +356,54 @@ def round_up(epsilon: float, digits: int = 4) -> float:
         raise ValueError(f"digits must be at least 0, got {digits!r}")
     if epsilon == math.inf:
         return math.inf
-    exact = decimal.Decimal(float(epsilon))  # the binary value, digit by digit
+    named = decimal.Decimal(repr(float(epsilon)))
     context = decimal.Context(prec=400 + digits, rounding=decimal.ROUND_CEILING)
-    # rounding to the nearest float is monotone and ε is a float, so this cannot fall below ε again
-    return float(exact.quantize(decimal.Decimal(1).scaleb(-digits), context=context))
+    # rounding to the nearest float is monotone and takes `named` to ε, so this cannot fall below ε again
+    return float(named.quantize(decimal.Decimal(1).scaleb(-digits), context=context))
 
 
 # ------------------------------------------------------------------------------------------------------------ numerics
 
 
-def _log_delta(mu: float, epsilon: float) -> float:
-    """An upper bound of ln δ(ε) of the trade-off with mean shift μ > 0, a few 1e-12 above it; decreasing in ε."""
-    t = epsilon / mu - mu / 2
-    if t > 1e6:
-        return -t * t / 2  # δ < φ(t); the difference below would drown
-    slack = 1e-12 + 1e-15 * (epsilon / mu + mu) * (1 + abs(t))  # of erfcx, and of rounding in t
-    if mu <= 1:  # R(t) − R(t + μ) = ∫ 1 − sR(s) ds over [t, t + μ], where the difference itself would cancel
-        nodes, weights = _quadrature()
-        integral = float(weights @ _one_minus_s_mills(t + mu * nodes))
-        return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(mu) + math.log(integral) + slack
-    # R(t) is infinite from t = −37 down, and so is this bound: δ is 1 there to the last digit
-    return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(_mills(t) - _mills(t + mu)) + slack
+def _rdp(noise_multiplier: float, num_steps: int, near: float, objective: Callable):
+    """dp_accounting's RDP of J steps at its own orders, at `near`, and where the objective is least, to 1e-6.
 
-
-def _mills(x: float) -> float:
-    """R(x) = (1 − Φ(x))/φ(x)."""
-    from scipy.special import erfcx
-
-    return math.sqrt(math.pi / 2) * float(erfcx(x / math.sqrt(2)))
-
-
-def _one_minus_s_mills(s):
-    """1 − sR(s) for an array s; from s = 5 on, where it would cancel, by R = 1/(s + 1/(s + 2/(s + 3/(s + …))))."""
+    Any order gives a valid bound, so nothing rests on the objective having one minimum.
+    """
+    import dp_accounting
     import numpy as np
-    from scipy.special import erfcx
+    from dp_accounting.rdp import rdp_privacy_accountant
 
-    near, far = np.minimum(s, 5.0), np.maximum(s, 5.0)
-    tail = far
-    for k in range(40, 1, -1):
-        tail = far + k / tail
-    tail = 1 / tail
-    return np.where(s < 5, 1 - near * math.sqrt(math.pi / 2) * erfcx(near / math.sqrt(2)), tail / (far + tail))
-
-
-@functools.cache
-def _quadrature():
-    """Ten Gauss–Legendre nodes and weights on [0, 1]."""
-    import numpy as np
-
-    nodes, weights = np.polynomial.legendre.leggauss(10)
-    return (nodes + 1) / 2, weights / 2
-
-
-def _bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Neighbouring floats (low, high) with `passes` false at low and true at high, given that it is so at the start."""
-    floor = 1e-18 * high
-    while high > floor:
-        middle = low + (high - low) / 2
-        if not low < middle < high:
-            break
-        low, high = (low, middle) if passes(middle) else (middle, high)
-    return low, high
-
-
-def _best_order(rho: float, delta: float) -> float:
-    """The order α (to 1e-6) at which αρ + ln(1 − 1/α) − ln(δα)/(α − 1) is smallest; any order gives a valid bound."""
-    import numpy as np
-
-    def epsilon(log_excess):
-        order = 1 + np.exp(log_excess)
-        return order * rho + np.log1p(-1 / order) - np.log(delta * order) / (order - 1)
-
-    centre, radius = math.log(optimal_order(rho, delta) - 1), 5.0
+    centre, radius = math.log(near - 1), 5.0
     while radius > 1e-6:
         grid = np.linspace(centre - radius, centre + radius, 65)
-        centre, radius = float(grid[np.argmin(epsilon(grid))]), radius / 16
-    return 1 + math.exp(centre)
+        centre, radius = float(grid[np.argmin(objective(1 + np.exp(grid)))]), radius / 16
+    orders = {*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, near, 1 + math.exp(centre)}
+    accountant = dp_accounting.rdp.RdpAccountant(sorted(orders))
+    return accountant.compose(dp_accounting.GaussianDpEvent(float(noise_multiplier)), _steps(num_steps))
+
+
+def _with_room(value: float, affords: Callable[[float], bool], *, room: float = 4e-12) -> float:
+    """A number just below `value` that affords the target.
+
+    The room is for σ = zΔ, which is stored and divided by Δ again and must still cost at most ε, or `round_up` shows
+    one digit more.
+    """
+    value, less = value * (1 - room), 1e-13
+    while not affords(value):
+        value, less = value * (1 - less), 2 * less
+    return value
+
+
+def _between(gap: Callable[[float], float], low: float, high: float) -> float:
+    """The ρ between a bound's and the exact answer at which the gap to the target is 0, on the safe side."""
+    from scipy.optimize import brentq
+
+    low, high = low * (1 - 1e-9), high * (1 + 1e-9)
+    if gap(low) > 0:
+        raise ValueError("the target is out of reach of this price: it ends above the closed form there")
+    root = high if gap(high) <= 0 else brentq(gap, low, high, xtol=1e-10 * low, rtol=1e-10)
+    return _with_room(root, lambda r: gap(r) <= 0)
 
 
 # -------------------------------------------------------------------------------------------------------------- guards
@@ -345,20 +415,10 @@ def _positive(name: str, value: float) -> float:
     return float(value)
 
 
-def _rho(value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"rho must be at least 0 and finite, got {value!r}")
-    return float(value)
-
-
-def _delta(value: float, name: str = "delta") -> float:
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {value!r}")
-    return float(value)
-
-
 def _steps(value: int) -> int:
     try:
+        if isinstance(value, bool):
+            raise TypeError
         steps = operator.index(value)
     except TypeError:
         raise ValueError(f"num_steps must be an integer, got {value!r}") from None
@@ -369,16 +429,22 @@ def _steps(value: int) -> int:
 
 def _at_least_one_step(value: int) -> int:
     if not (steps := _steps(value)) >= 1:
-        raise ValueError(f"num_steps must be at least 1 to solve for the noise, got {value!r}")
+        raise ValueError(f"num_steps must be at least 1 here, got {value!r}")
     return steps
 
 
 def _step_constant(delta_step: float) -> float:
-    return math.sqrt(2 * math.log(1.25 / _delta(delta_step, "delta_step")))
+    return math.sqrt(2 * math.log(1.25 / check_delta(delta_step, "delta_step")))
 
 
-def _priced(price: str) -> Callable[[float, float], float]:
-    prices = {"exact": epsilon_exact, "closed_form": epsilon_closed_form}
+def _priced(price: str) -> Callable[[float, int, float], float]:
+    """ε of (z, J, δ) by the accountant of that name."""
+    prices = {
+        "exact": lambda z, steps, delta: epsilon_exact(rho(z, steps), delta),
+        "closed_form": lambda z, steps, delta: epsilon_closed_form(rho(z, steps), delta),
+        "rdp": epsilon_rdp,
+        "pld": epsilon_pld,
+    }
     if price not in prices:
-        raise ValueError(f"price must be one of {', '.join(prices)}, got {price!r}")
+        raise ValueError(f"price must be one of {', '.join(get_args(Price))}, got {price!r}")
     return prices[price]

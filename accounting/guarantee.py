@@ -2,14 +2,13 @@
 
 import dataclasses
 import math
-import operator
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from accounting import gaussian, statement
+from accounting import gaussian, loss, price, statement
+from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.statement import DIGITS
 
-Unit = Literal["rating value", "rating presence", "user"]
 Status = Literal["proved", "claimed", "none"]  # strongest first
 
 SELECTION = (
@@ -18,11 +17,18 @@ SELECTION = (
 )
 
 
+NO_NOISE = "there is no noise between the ratings and what is released"
+
+ROUNDING = 1 + 1e-9  # another machine's last digits may differ
+
+_DERIVED = ("rho", "noise_multiplier", "user_price", "statement")  # in JSON for the reader, never read back
+
+
 class UserPrice(NamedTuple):
     """What all ratings of one user cost together: (epsilon, the guarantee's delta), with the guarantee's status."""
 
     num_ratings: int
-    rho: float
+    rho: float | None  # of nothing but Gaussian steps
     epsilon: float
     status: Status
 
@@ -31,8 +37,8 @@ class UserPrice(NamedTuple):
 class Guarantee:
     """What a release promises: for neighbours by `relation`, P(S) <= exp(epsilon) P'(S) + delta for every event S.
 
-    `str()` is the privacy statement, `to_dict()` goes to JSON. `gaussian_guarantee`, `no_guarantee` and `compose` make
-    these; made by hand, the numbers must agree with each other, and an ε below the price of ρ is refused.
+    `str()` is the privacy statement, `to_dict()` goes to JSON. `priced`, `no_guarantee` and `compose` make these; made
+    by hand, the numbers must agree with each other, and an ε below the price of Gaussian or pure losses is refused.
 
     Attributes:
       mechanism: its name.
@@ -42,14 +48,12 @@ class Guarantee:
       relation: a sentence, which data sets are neighbours.
       released: the names of what the world may see.
       trust_model: a sentence, who sees what.
-      steps: of training.
+      steps: of training, or rounds.
       status: "proved"; "claimed": a paper says so and it does not hold in general; "none".
-      rho: of the whole release, which is nothing but Gaussian steps, `gaussian.rho`; None for other mechanisms.
-      noise_multiplier: z = σ/Δ of every step; None where steps differ or there is no noise.
+      losses: what is spent, phase by phase, the relation folded in; empty with status none.
       sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or none holds.
       largest_change: of one rating's value, that the price covers; None where it covers any, or none.
       accountants: ε by accountant, not rounded.
-      user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price is known.
       assumptions: sentences, what the claim rests on.
       not_covered: sentences; `SELECTION` is always among them.
       seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside world.
@@ -67,38 +71,47 @@ class Guarantee:
     trust_model: str
     steps: int
     status: Status
-    rho: float | None = None
-    noise_multiplier: float | None = None
+    losses: tuple[Loss, ...] = ()
     sensitivity: float | None = None
     largest_change: float | None = None
     accountants: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
-    user_rho: tuple[float, float] | None = None
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
     seeded: bool = False
 
     def __post_init__(self):
-        for name in ("released", "assumptions", "not_covered"):
+        for name in ("losses", "released", "assumptions", "not_covered"):
             if isinstance(value := getattr(self, name), str):
                 raise ValueError(f"{name} must be a sequence of texts, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         if SELECTION not in self.not_covered:
             object.__setattr__(self, "not_covered", (*self.not_covered, SELECTION))
         object.__setattr__(self, "accountants", dict(self.accountants))
-        if self.user_rho is not None:
-            object.__setattr__(self, "user_rho", tuple(self.user_rho))
         _check(self)
+
+    @property
+    def rho(self) -> float | None:
+        """ρ of the whole release where it is nothing but Gaussian steps; None otherwise."""
+        return price.rho(self.losses)
+
+    @property
+    def noise_multiplier(self) -> float | None:
+        """z of every step where all steps are alike; None otherwise."""
+        if len(self.losses) == 1 and isinstance(only := self.losses[0], Gaussian | SubsampledGaussian):
+            return only.noise_multiplier
+        return None
 
     @property
     def user_price(self) -> str | None:
         """A sentence: what a user with m ratings pays; None where the unit is the user or no price is known."""
-        if self.status == "none" or self.user_rho is None or self.rho is None:
+        if self.status == "none" or self.unit == "user":
             return None
-        a, b = self.user_rho
-        terms = [f"{weight:g}·{power}" for weight, power in ((a, "m²"), (b, "m")) if weight]
-        examples = ", ".join(f"m = {m}: ε = {self.for_user(m).epsilon:.{DIGITS}f}" for m in (20, 100))
+        rule = _user_rule(self)
+        if rule is None:
+            return None
+        examples = ", ".join(f"m = {m}: ε = {statement.printed(self.for_user(m).epsilon)}" for m in rule[1])
         claim = "" if self.status == "proved" else " (a claim as well, not proved)"
-        return f"a user with m ratings pays ({' + '.join(terms)}) times ρ{claim}; {examples}"
+        return f"a user with m ratings pays {rule[0]}{claim}; {examples}"
 
     def for_user(self, num_ratings: int) -> UserPrice:
         """The price of all m ratings of one user, by the same δ, relation and status as the guarantee.
@@ -106,30 +119,39 @@ class Guarantee:
         Raises:
           ValueError: m is not an integer of at least 1, or no such price is known.
         """
-        if self.status == "none" or self.rho is None or self.user_rho is None:
-            raise ValueError(f"{self.mechanism}: no price per user is known")
-        if not (isinstance(num_ratings, int) and num_ratings >= 1):
-            raise ValueError(f"num_ratings must be an integer of at least 1, got {num_ratings!r}")
-        a, b = self.user_rho
-        rho = self.rho * max(1.0, a * num_ratings**2 + b * num_ratings)
-        return UserPrice(num_ratings, rho, _stated(self.status, rho, self.delta), self.status)
+        unknown = f"{self.mechanism}: no price per user is known"
+        if self.status == "none" or self.unit == "user" or not self.losses:
+            raise ValueError(unknown)
+        own = price.user_losses(self.losses, num_ratings)
+        if own is not None:
+            epsilon = _stated(self.status, price.accountants(own, self.delta, unit=self.unit))
+            return UserPrice(num_ratings, price.rho(own), epsilon, self.status)
+        epsilon = price.epsilon_user(self.losses, self.delta, num_ratings=num_ratings, unit=self.unit)
+        if epsilon is None:
+            raise ValueError(unknown)
+        return UserPrice(num_ratings, None, gaussian.round_up(epsilon, DIGITS), self.status)
+
+    def at_delta(self, delta: float) -> "Guarantee":
+        """The same release, priced at another δ.
+
+        Raises:
+          ValueError: δ is out of range, or too small for the losses.
+        """
+        if self.status == "none" or delta == self.delta:
+            return self
+        prices = price.accountants(self.losses, delta, unit=self.unit)
+        kept = {name: value for name, value in self.accountants.items() if name == "paper"}
+        return dataclasses.replace(
+            self, delta=float(delta), accountants={**kept, **prices}, epsilon=_stated(self.status, prices)
+        )
 
     def dp_event(self):
-        """The release as a dp_accounting `DpEvent`, the relation being folded into z; None where there is none.
-
-        Phases of different noise are, together, exactly one Gaussian with their total ρ.
-        """
+        """The release as a dp_accounting `DpEvent`, see `price.event`; None where there is none."""
         import dp_accounting
 
         if self.status == "none":
             return dp_accounting.NonPrivateDpEvent()
-        if self.noise_multiplier is not None:
-            return dp_accounting.SelfComposedDpEvent(dp_accounting.GaussianDpEvent(self.noise_multiplier), self.steps)
-        if self.rho is None:
-            return None
-        if self.rho == 0:
-            return dp_accounting.NoOpDpEvent()
-        return dp_accounting.GaussianDpEvent(1 / math.sqrt(2 * self.rho))
+        return price.event(self.losses, unit=self.unit)
 
     def with_seed(self, seeded: bool = True) -> "Guarantee":
         """The same claim for a run whose noise comes from a seed: an experiment, not a release."""
@@ -149,13 +171,14 @@ class Guarantee:
         return self.statement
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: every field (infinity as the string "inf") and, for the reader, `user_price` and `statement`."""
+        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows from them."""
         fields = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
-        return {**fields, "user_price": self.user_price, "statement": self.statement}
+        fields["losses"] = [loss.to_dict(phase) for phase in self.losses]
+        return {**fields, **{name: getattr(self, name) for name in _DERIVED}}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":
-        """The inverse of `to_dict`; `user_price` and `statement` are made anew, never read.
+        """The inverse of `to_dict`; what follows from the fields is made anew, never read.
 
         Raises:
           ValueError: a key is unknown or missing, a value has the wrong type, or the values contradict each other.
@@ -163,7 +186,7 @@ class Guarantee:
         if not isinstance(values, Mapping):
             raise ValueError(f"a guarantee must be an object, got {type(values).__name__}")
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - set(fields) - {"user_price", "statement"}):
+        if unknown := sorted(set(values) - set(fields) - set(_DERIVED)):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
         if missing := sorted(set(fields) - set(values)):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
@@ -173,57 +196,54 @@ class Guarantee:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
 
 
-def gaussian_guarantee(
+def priced(
     *,
     mechanism: str,
-    noise_multiplier: float,
-    num_steps: int,
+    losses: Sequence[Loss],
     delta: float,
-    sensitivity: float,
     unit: Unit,
     relation: str,
     released: tuple[str, ...],
     trust_model: str,
     status: Literal["proved", "claimed"],
+    sensitivity: float | None = None,
+    largest_change: float | None = None,
     assumptions: tuple[str, ...] = (),
     not_covered: tuple[str, ...] = (),
-    user_rho: tuple[float, float] | None = None,
-    largest_change: float | None = None,
     seeded: bool = False,
+    accountants: Mapping[str, float] | None = None,
 ) -> Guarantee:
-    """The guarantee of J adaptive Gaussian steps of noise σ = z·Δ.
+    """The guarantee of a release that spends these losses.
 
     Args:
-      noise_multiplier: z = σ/Δ, the numbers that the noise itself reads; Δ is already the one of `relation`.
-      num_steps: J, fixed beforehand.
-      sensitivity: Δ, for the record; the price depends on z alone.
-      status: "proved" makes `epsilon` the exact ε, "claimed" the paper's closed form; both rounded up at 4 decimals.
-      user_rho: (a, b) of `Guarantee`: (½, ½) for joint noise, (1, 0) for public items.
+      losses: phases; the numbers that the noise itself reads, for the `relation`.
+      delta: of the whole; 0 has a finite price for pure losses only.
+      status: "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one, else
+        the largest price. Both are rounded up at 4 decimals.
+      sensitivity: Δ, for the record; the price depends on the losses alone.
+      accountants: numbers by name to print before the prices, such as the paper's own under "paper".
 
     Returns:
       A guarantee with every accountant in `accountants`. The first call imports dp_accounting, about a second.
 
     Raises:
-      ValueError: from `gaussian.rho` and `Guarantee`; z is never 0, infinite or NaN.
+      ValueError: from `price.accountants` and `Guarantee`; noise is never 0, infinite or NaN.
     """
-    noise_multiplier, num_steps, delta = float(noise_multiplier), operator.index(num_steps), float(delta)
-    rho = gaussian.rho(noise_multiplier, num_steps)
+    prices = price.accountants(losses, delta, unit=unit)
     return Guarantee(
         mechanism=mechanism,
-        epsilon=_stated(status, rho, delta),
-        delta=delta,
+        epsilon=_stated(status, prices),
+        delta=float(delta),
         unit=unit,
         relation=relation,
         released=released,
         trust_model=trust_model,
-        steps=num_steps,
+        steps=loss.num_steps(losses),
         status=status,
-        rho=rho,
-        noise_multiplier=noise_multiplier,
-        sensitivity=float(sensitivity),
+        losses=tuple(losses),
+        sensitivity=None if sensitivity is None else float(sensitivity),
         largest_change=largest_change,
-        accountants=gaussian.accountants(noise_multiplier, num_steps, delta),
-        user_rho=user_rho,
+        accountants={**(accountants or {}), **prices},
         assumptions=assumptions,
         not_covered=not_covered,
         seeded=seeded,
@@ -237,9 +257,10 @@ def no_guarantee(
     released: tuple[str, ...],
     trust_model: str = "none: whoever sees what is released may learn any rating",
     unit: Unit = "rating value",
+    reason: str = NO_NOISE,
     seeded: bool = False,
 ) -> Guarantee:
-    """What a path without noise promises: nothing. Its ε is infinite and its statement says so."""
+    """What a path without a guarantee promises: nothing. Its ε is infinite, and its statement says so and why."""
     return Guarantee(
         mechanism=mechanism,
         epsilon=math.inf,
@@ -250,6 +271,7 @@ def no_guarantee(
         trust_model=trust_model,
         steps=num_steps,
         status="none",
+        assumptions=(reason,),
         not_covered=("everything",),
         seeded=seeded,
     )
@@ -258,10 +280,11 @@ def no_guarantee(
 def compose(*guarantees: Guarantee) -> Guarantee:
     """The guarantee of phases that run one after the other on the same ratings, each seeing what the earlier released.
 
-    ρ adds up; the status is the weakest, and decides which ε is stated; one phase without a guarantee leaves none.
+    Losses add up; the status is the weakest, and decides which ε is stated; one phase without a guarantee leaves none.
 
     Raises:
-      ValueError: no phase, a phase without ρ, or phases that differ in unit, relation or delta; it names them.
+      ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the last), it names them;
+        (ε, δ) losses whose δ add up to more than the phases' δ.
     """
     if not guarantees:
         raise ValueError("nothing to compose")
@@ -271,61 +294,78 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     released = _union(phase.released for phase in guarantees)
     trust_model = "; ".join(_union((phase.trust_model,) for phase in guarantees))
     seeded = any(phase.seeded for phase in guarantees)
-    steps = sum(phase.steps for phase in guarantees)
     status = max((phase.status for phase in guarantees), key=get_args(Status).index)
     if status == "none":
         return no_guarantee(
-            mechanism=mechanism, num_steps=steps, released=released, trust_model=trust_model, seeded=seeded
+            mechanism=mechanism,
+            num_steps=sum(phase.steps for phase in guarantees),
+            released=released,
+            trust_model=trust_model,
+            reason="; ".join(_union(phase.assumptions for phase in guarantees if phase.status == "none")),
+            seeded=seeded,
         )
     for name in ("unit", "relation", "delta"):
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
-    rhos = [phase.rho for phase in guarantees if phase.rho is not None]
-    if len(rhos) < len(guarantees):
-        missing = ", ".join(phase.mechanism for phase in guarantees if phase.rho is None)
-        raise ValueError(f"phases without a ρ cannot be added up: {missing}")
-    first, rho = guarantees[0], math.fsum(rhos)
-    same = all(
-        (phase.noise_multiplier, phase.sensitivity) == (first.noise_multiplier, first.sensitivity)
-        for phase in guarantees
-    )
-    return Guarantee(
+    first = guarantees[0]
+    losses = loss.merged([part for phase in guarantees for part in phase.losses])
+    return priced(
         mechanism=mechanism,
-        epsilon=_stated(status, rho, first.delta),
+        losses=losses,
         delta=first.delta,
         unit=first.unit,
         relation=first.relation,
         released=released,
         trust_model=trust_model,
-        steps=steps,
-        status=status,
-        rho=rho,
-        noise_multiplier=first.noise_multiplier if same else None,
-        sensitivity=first.sensitivity if same else None,
+        status="claimed" if status == "claimed" else "proved",
+        sensitivity=first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None,
         largest_change=min((p.largest_change for p in guarantees if p.largest_change is not None), default=None),
-        accountants=gaussian.accountants(1 / math.sqrt(2 * rho), 1, first.delta) if rho > 0 else first.accountants,
-        user_rho=_mean_user_rho(guarantees, rho),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
         seeded=seeded,
     )
 
 
-def _price(status: Status, rho: float, delta: float) -> float:
-    if delta == 0:
-        return math.inf if rho > 0 else 0.0  # no Gaussian has a finite pure ε
-    return gaussian.epsilon_exact(rho, delta) if status == "proved" else gaussian.epsilon_closed_form(rho, delta)
+def _agree(guarantees: Sequence[Guarantee], name: str) -> bool:
+    return len({getattr(guarantee, name) for guarantee in guarantees}) == 1
 
 
-def _stated(status: Status, rho: float, delta: float) -> float:
-    return gaussian.round_up(_price(status, rho, delta), DIGITS)
+def _stated(status: Status, prices: Mapping[str, float]) -> float:
+    if status == "proved":
+        return gaussian.round_up(min(prices.values()), DIGITS)
+    return gaussian.round_up(prices.get("closed_form", max(prices.values())), DIGITS)
 
 
-def _mean_user_rho(guarantees, rho):
+def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
+    """How a user's price follows from m, in words, and the m of the examples."""
+    kinds = {type(phase) for phase in guarantee.losses}
+    if kinds == {Pure}:
+        return "m times ε" if guarantee.delta == 0 else "m times ε in every round", (20, 100)
+    if kinds == {SubsampledGaussian} and guarantee.unit == "rating presence":
+        return "for a mixture of Gaussians, which m² times ρ does not cover", (20,)
+    if kinds == {Gaussian} and (weights := _mean_user_rho(guarantee)):
+        terms = [
+            power if weight == 1 else f"{weight:g}·{power}"
+            for weight, power in zip(weights, ("m²", "m"), strict=True)
+            if weight
+        ]
+        return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
+    if kinds == {Gaussian, Pure} and all(getattr(phase, "user_rho", ()) is not None for phase in guarantee.losses):
+        return "each Gaussian phase's polynomial in m times its ρ, and m times each pure phase's ε", (20, 100)
+    return None
+
+
+def _mean_user_rho(guarantee: Guarantee) -> tuple[float, float] | None:
     """Σ ρ_k (a_k m² + b_k m) as ρ (a m² + b m)."""
-    if rho == 0 or any(phase.user_rho is None for phase in guarantees):
-        return guarantees[0].user_rho if rho == 0 else None
-    return tuple(math.fsum(phase.rho * phase.user_rho[k] for phase in guarantees) / rho for k in (0, 1))
+    phases = [phase for phase in guarantee.losses if isinstance(phase, Gaussian)]
+    weights = [phase.user_rho for phase in phases if phase.user_rho is not None]
+    if len(weights) < len(phases):
+        return None
+    spent = [gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases]
+    if sum(spent) == 0:
+        return weights[0]
+    a, b = (math.fsum(r * pair[k] for r, pair in zip(spent, weights, strict=True)) / math.fsum(spent) for k in (0, 1))
+    return a, b
 
 
 def _union(groups) -> tuple[str, ...]:
@@ -353,19 +393,15 @@ def _check(guarantee: Guarantee) -> None:
         raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}")
     if not all(isinstance(name, str) and _is_number(value) and value >= 0 for name, value in g.accountants.items()):
         raise ValueError(f"accountants must be numbers of at least 0 by name, got {g.accountants!r}")
-    for name in ("rho", "noise_multiplier", "sensitivity", "largest_change"):
+    for name in ("sensitivity", "largest_change"):
         value = getattr(g, name)
-        if value is not None and not (_is_number(value) and 0 <= value < math.inf and (value > 0 or name == "rho")):
+        if value is not None and not (_is_number(value) and 0 < value < math.inf):
             raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    if g.user_rho is not None and not (
-        len(g.user_rho) == 2
-        and all(_is_number(w) and 0 <= w < math.inf for w in g.user_rho)
-        and sum(g.user_rho) >= 1 - 1e-9
-    ):
-        raise ValueError(
-            f"user_rho must be two numbers of at least 0 that price one rating at 1 or more, got {g.user_rho!r}"
-        )
-    if g.unit == "user" and g.user_rho is not None:
+    if not all(isinstance(phase, Loss) for phase in g.losses):
+        raise ValueError(f"losses must be those of accounting.loss, got {g.losses!r}")
+    if g.losses and g.steps != loss.num_steps(g.losses):
+        raise ValueError(f"steps must be those of the losses, {loss.num_steps(g.losses)}, got {g.steps!r}")
+    if g.unit == "user" and any(getattr(phase, "user_rho", None) is not None for phase in g.losses):
         raise ValueError("user_rho prices a user by ratings; where the unit is the user, epsilon is the price")
     _check_price(g)
 
@@ -373,18 +409,33 @@ def _check(guarantee: Guarantee) -> None:
 def _check_price(guarantee: Guarantee) -> None:
     g = guarantee
     if g.status == "none":
-        if not (g.epsilon == math.inf and g.rho is None and not g.accountants):
-            raise ValueError("without a guarantee epsilon is infinite, and there is neither rho nor an accountant")
+        if not (g.epsilon == math.inf and not g.losses and not g.accountants):
+            raise ValueError("without a guarantee epsilon is infinite, and there is neither a loss nor an accountant")
         return
+    if g.steps > 0 and not g.losses:
+        raise ValueError(f"the losses of {g.steps} steps must be given: without them nothing supports epsilon")
+    wrong = []
+    if not g.epsilon * ROUNDING >= _lowest_price(g):
+        wrong.append(f"epsilon {g.epsilon!r}")
+    if g.delta > 0 and g.rho is not None:
+        exact = gaussian.epsilon_exact(g.rho, g.delta)  # no accountant can be below
+        prices = {name: value for name, value in g.accountants.items() if name != "paper"}
+        wrong += [f"{name} {value!r}" for name, value in prices.items() if not value * ROUNDING + 1e-9 >= exact]
+    if wrong:
+        raise ValueError(f"{', '.join(wrong)}: below the price of the losses at delta {g.delta!r}")
+
+
+def _lowest_price(g: Guarantee) -> float:
+    """What ε must not be below, as far as it is known without dp_accounting's accountants, which take seconds."""
+    kinds = {type(phase) for phase in g.losses}
+    if kinds == {Pure} and (g.delta == 0 or g.status == "claimed"):
+        return loss.total(phase.epsilon for phase in g.losses if isinstance(phase, Pure))
+    if kinds - {Pure} and g.delta == 0:
+        return 0.0 if g.rho == 0 else math.inf  # no Gaussian has a finite pure ε
     if g.rho is None:
-        return
-    if g.noise_multiplier is not None and not math.isclose(
-        g.rho, gaussian.rho(g.noise_multiplier, g.steps), rel_tol=1e-9
-    ):
-        raise ValueError(f"rho {g.rho!r} is not that of {g.steps} steps at noise multiplier {g.noise_multiplier!r}")
-    price = _price(g.status, g.rho, g.delta)
-    if not g.epsilon * (1 + 1e-9) >= price:  # another machine's last digits may differ
-        raise ValueError(f"epsilon {g.epsilon!r} is below {price!r}, the price of rho {g.rho!r} at delta {g.delta!r}")
+        return 0.0
+    price_by_status = gaussian.epsilon_exact if g.status == "proved" else gaussian.epsilon_closed_form
+    return price_by_status(g.rho, g.delta)
 
 
 def _is_number(value: Any) -> bool:
@@ -402,6 +453,10 @@ def _to_json(value: Any) -> Any:
 def _from_json(name: str, value: Any) -> Any:
     if name == "accountants":
         return {key: _from_json("epsilon", entry) for key, entry in dict(value).items()}
+    if name == "losses":
+        if not isinstance(value, list):
+            raise ValueError(f"losses must be a list, got {value!r}")
+        return tuple(loss.from_dict(entry) for entry in value)
     if isinstance(value, list):
         return tuple(value)
     return math.inf if name == "epsilon" and value == "inf" else value

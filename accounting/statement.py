@@ -1,17 +1,23 @@
 """The words of a privacy statement: the one text that is printed with every result."""
 
+import decimal
 import math
 import textwrap
 from typing import TYPE_CHECKING
 
 from accounting import gaussian
+from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian
 
 if TYPE_CHECKING:
     from accounting.guarantee import Guarantee
 
 DIGITS = 4  # decimals of a printed ε, rounded up
+SHOWN = 4  # phases whose noise a statement spells out
 
-_KINDS = {
+KINDS = {
+    "paper": "the paper's own number, not a price of ours",
+    "basic": "upper bound, basic composition",
+    "optimal": "exact, the worst pure mechanism of this ε composed with itself",
     "closed_form": "upper bound, equation (9) of paper 001",
     "rdp": "upper bound, dp_accounting's Rényi accountant",
     "pld": "upper bound, dp_accounting's privacy loss distribution",
@@ -31,10 +37,8 @@ def lines(guarantee: "Guarantee") -> list[str]:
     steps = f"{g.steps} step{'' if g.steps == 1 else 's'}"
     out.append(f"PRIVACY STATEMENT: {g.mechanism}, {steps}")
     if g.status == "none":
-        out += _wrapped(
-            "NO PRIVACY GUARANTEE: there is no noise between the ratings and what is released. "
-            "Nothing is protected, for nobody."
-        )
+        why = "; ".join(g.assumptions) or "no reason was given"
+        out += _wrapped(f"NO PRIVACY GUARANTEE: {why}. Nothing is protected, for nobody.")
         out += _entry("released", ", ".join(g.released)) + _entry("trust model", g.trust_model)
         return out
     out += _wrapped(_headline(g))
@@ -45,16 +49,20 @@ def lines(guarantee: "Guarantee") -> list[str]:
         out += _entry("per user", g.user_price)
     out += _entry("released", ", ".join(g.released))
     out += _entry("trust model", g.trust_model)
-    noise = [f"z = σ/Δ = {g.noise_multiplier:.6g} in each step"] if g.noise_multiplier is not None else []
+    noise = [_spent(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
+    noise += [f"and {len(g.losses) - SHOWN} more phases"] if len(g.losses) > SHOWN else []
     noise += [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"] if g.sensitivity is not None else []
     noise += [f"ρ = {g.rho:.6g} in all"] if g.rho is not None else []
     if noise:
         out += _entry("noise", ", ".join(noise))
     if g.accountants:
-        out.append(f"  ε at δ = {g.delta:g} by accountant" + (", if the claim holds" if g.status == "claimed" else ""))
+        out.append(
+            f"  ε at δ = {printed_delta(g.delta)} by accountant"
+            + (", if the claim holds" if g.status == "claimed" else "")
+        )
         width = max(map(len, g.accountants))
         for name, epsilon in g.accountants.items():
-            kind = f" ({_KINDS[name]})" if name in _KINDS else ""
+            kind = f" ({KINDS[name]})" if name in KINDS else ""
             out.append(f"    {name:<{width}}  {printed(epsilon)}{kind}")
         if g.rho is not None and g.rho > gaussian.PLD_LIMIT and "pld" not in g.accountants:
             out.append(f"    {'pld':<{width}}  skipped: above ρ = {gaussian.PLD_LIMIT:g} it takes too long")
@@ -69,9 +77,9 @@ def lines(guarantee: "Guarantee") -> list[str]:
 def _headline(guarantee: "Guarantee") -> str:
     g = guarantee
     if g.epsilon == math.inf:
-        return f"NO FINITE EPSILON holds at δ = {g.delta:g}: treat it as no guarantee"
+        return f"NO FINITE EPSILON holds at δ = {printed_delta(g.delta)}: treat it as no guarantee"
     kind = "Differential privacy" if g.status == "proved" else "Claimed differential privacy"
-    return f"{kind}: ε = {printed(g.epsilon)} (rounded up), δ = {g.delta:g}"
+    return f"{kind}: ε = {printed(g.epsilon)} (rounded up), δ = {printed_delta(g.delta)}"
 
 
 def headline(g: "Guarantee") -> str:
@@ -79,12 +87,45 @@ def headline(g: "Guarantee") -> str:
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
         return f"{seeded}no privacy guarantee, {g.steps} steps"
-    price = f"{g.status} ε = {printed(g.epsilon)} (rounded up) at δ = {g.delta:g}, unit: one {g.unit}, {g.steps} steps"
-    return f"{seeded}{price}; released: {', '.join(g.released)}"
+    price = f"{g.status} ε = {printed(g.epsilon)} (rounded up) at δ = {printed_delta(g.delta)}"
+    return f"{seeded}{price}, unit: one {g.unit}, {g.steps} steps; released: {', '.join(g.released)}"
+
+
+def _spent(phase: Loss, several: bool) -> str:
+    """The noise of one phase; with the number of its steps where there are several phases."""
+    match phase:
+        case Gaussian():
+            steps = f"{phase.num_steps} steps" if several else "each step"
+            return f"z = σ/Δ = {phase.noise_multiplier:.6g} in {steps}"
+        case SubsampledGaussian():
+            steps = f"{phase.num_steps} steps" if several else "each step"
+            return (
+                f"z = σ/C = {phase.noise_multiplier:.6g} on a sample of rate q = {phase.sampling_rate:.6g} in {steps}"
+            )
+        case Pure(num_rounds=1):
+            return f"a pure ε = {phase.epsilon:.6g}"
+        case Pure():
+            return f"a pure ε/k = {phase.epsilon / phase.num_rounds:.6g} in each of k = {phase.num_rounds} rounds"
+        case _:
+            return f"(ε, δ) = ({phase.epsilon:.6g}, {phase.delta:.6g}), {phase.num_steps} times"
 
 
 def printed(epsilon: float) -> str:
-    return f"{gaussian.round_up(epsilon, DIGITS):.{DIGITS}f}"
+    """ε rounded up, at 4 decimals; from a million on at 5 digits."""
+    if epsilon < 1e6:
+        return f"{gaussian.round_up(epsilon, DIGITS):.{DIGITS}f}"
+    return "inf" if epsilon == math.inf else _rounded_up(epsilon, DIGITS)
+
+
+def printed_delta(delta: float) -> str:
+    """δ, in 6 digits, rounded up."""
+    return f"{delta:g}" if float(f"{delta:g}") >= delta else _rounded_up(delta, 5)
+
+
+def _rounded_up(value: float, digits: int) -> str:
+    """In scientific notation, with so many digits after the point, not below the value."""
+    with decimal.localcontext(decimal.Context(prec=digits + 1, rounding=decimal.ROUND_CEILING)):
+        return f"{+decimal.Decimal(repr(value)):.{digits}e}"
 
 
 def _entry(name: str, text: str) -> list[str]:

@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 
 import accounting
 from accounting.guarantee import Guarantee
+from accounting.loss import Gaussian
 from dpmf_jax import noise
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.factorization import (
@@ -248,10 +249,9 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         assumptions.append(
             f"the {params.centering} mean that centres the ratings is the same in both worlds; it is computed from them"
         )
-    return accounting.gaussian_guarantee(
+    return accounting.priced(
         mechanism="gaussian",
-        noise_multiplier=float(params.noise_scale) / float(params.sensitivity),
-        num_steps=num_steps,
+        losses=(_steps(params, num_steps, (1.0, 0.0)),),
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit="rating value",
@@ -262,18 +262,21 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         status="claimed",
         assumptions=tuple(assumptions),
         not_covered=("the item factors and the centre, which stay with the curator", "the presence of a rating"),
-        user_rho=(1.0, 0.0),
     )
+
+
+def _steps(params: Params, num_steps: int, user_rho: tuple[float, float]) -> Gaussian:
+    z = float(params.noise_scale) / float(params.sensitivity)
+    return Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=user_rho)
 
 
 def _sound_guarantee(
     params: Params, num_steps: int, mechanism: str, released: tuple[str, ...], user_rho: tuple[float, float]
 ) -> Guarantee:
     presence = params.relation == "rating presence"
-    return accounting.gaussian_guarantee(
+    return accounting.priced(
         mechanism=mechanism,
-        noise_multiplier=float(params.noise_scale) / float(params.sensitivity),
-        num_steps=num_steps,
+        losses=(_steps(params, num_steps, user_rho),),
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit=params.relation,
@@ -294,7 +297,6 @@ def _sound_guarantee(
             if presence
             else "the presence of a rating",
         ),
-        user_rho=user_rho,
     )
 
 

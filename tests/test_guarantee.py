@@ -12,15 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import Guarantee, compose, gaussian, gaussian_guarantee, no_guarantee
+from accounting import Guarantee, compose, gaussian, no_guarantee, priced, statement
 from accounting.guarantee import SELECTION
+from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 
 DELTA = 1e-5
 
 COMMON: dict[str, Any] = {
     "mechanism": "gaussian-joint-noise",
-    "noise_multiplier": 20.0,
-    "num_steps": 300,
     "delta": DELTA,
     "sensitivity": 2.5,
     "unit": "rating value",
@@ -28,14 +27,14 @@ COMMON: dict[str, Any] = {
     "released": ("user factors", "item factors"),
     "trust_model": "the curator sees all ratings and is trusted",
     "status": "proved",
-    "user_rho": (0.5, 0.5),
     "assumptions": ("the number of steps was fixed beforehand",),
     "not_covered": ("the time that training took",),
 }
 
 
-def proved(**changes) -> Any:
-    return gaussian_guarantee(**{**COMMON, **changes})
+def proved(*, noise_multiplier=20.0, num_steps=300, user_rho: Any = (0.5, 0.5), **changes) -> Any:
+    steps = Gaussian(noise_multiplier=noise_multiplier, num_steps=num_steps, user_rho=user_rho)
+    return priced(**{**COMMON, "losses": (steps,), **changes})
 
 
 def claimed(**changes) -> Any:
@@ -43,7 +42,7 @@ def claimed(**changes) -> Any:
 
 
 def proved_by_hand(**changes) -> Any:
-    return dataclasses.replace(proved(), **{"accountants": {}, "noise_multiplier": None, "user_rho": None, **changes})
+    return dataclasses.replace(proved(user_rho=None), **{"accountants": {}, **changes})
 
 
 def plain(text):
@@ -188,8 +187,19 @@ def test_statement_without_a_guarantee_shows_no_epsilon():
     assert guarantee.epsilon == math.inf
 
 
+def test_numbers_of_a_statement_are_never_below_what_they_stand_for():
+    for epsilon in (0.1, 0.00001, 999_999.99991, 1e6, 1234567.1, 1e300, 3.00000000001):
+        assert float(statement.printed(epsilon)) >= epsilon
+        assert len(statement.printed(epsilon)) <= 12
+    for delta in (1e-5, 1.0000004e-5, 0.1, 1 / 3, 3e-300):
+        assert float(statement.printed_delta(delta)) >= delta
+        assert float(statement.printed_delta(delta)) <= delta * 1.00001
+    assert statement.printed_delta(1e-5) == "1e-05"
+    assert statement.printed(math.inf) == "inf"
+
+
 def test_an_infinite_epsilon_is_not_printed_as_a_number():
-    text = str(proved_by_hand(epsilon=math.inf, delta=0.0, rho=None))
+    text = str(proved_by_hand(epsilon=math.inf, delta=0.0))
     assert "NO FINITE EPSILON" in text
     assert "ε = inf" not in text
 
@@ -227,6 +237,10 @@ def test_infinity_travels_as_a_string():
     assert values["epsilon"] == "inf"
 
 
+def steps_for_users(weights):
+    return {"kind": "gaussian", "noise_multiplier": 20.0, "num_steps": 300, "user_rho": weights}
+
+
 FORGED: list[tuple[str, Any]] = [
     ("surprise", 1),
     ("epsilon", 0.5),  # below its price
@@ -237,9 +251,13 @@ FORGED: list[tuple[str, Any]] = [
     ("delta", 1.0),
     ("delta", 3.0),  # J·δ of 300 steps at 0.01
     ("delta", math.nan),
-    ("rho", 1e-3),
-    ("rho", math.nan),
-    ("noise_multiplier", 30.0),
+    ("losses", []),
+    ("losses", [{"kind": "gaussian", "noise_multiplier": 10.0, "num_steps": 300, "user_rho": None}]),  # dearer
+    ("losses", [{"kind": "gaussian", "noise_multiplier": math.nan, "num_steps": 300, "user_rho": None}]),
+    ("losses", [{"kind": "gaussian", "noise_multiplier": 20.0, "num_steps": 300}, {"kind": "smoke"}]),
+    ("losses", [{"kind": "pure", "epsilon": 1.0, "num_rounds": 300, "rounds": 1}]),
+    ("losses", [300]),
+    ("losses", {"kind": "gaussian"}),
     ("steps", 100),
     ("steps", 1.5),
     ("steps", -1),
@@ -252,11 +270,12 @@ FORGED: list[tuple[str, Any]] = [
     ("released", "user factors"),
     ("released", [1]),
     ("accountants", {"exact": math.nan}),
+    ("accountants", {"exact": 0.5}),  # below what these losses cost
     ("accountants", [1.0]),
-    ("user_rho", [0.1, 0.1]),  # one rating for less than the price of one rating
-    ("user_rho", [-1.0, 2.0]),
-    ("user_rho", [1.0]),
-    ("user_rho", 1.0),
+    ("losses", [steps_for_users([0.1, 0.1])]),  # one rating for less than the price of one rating
+    ("losses", [steps_for_users([-1.0, 2.0])]),
+    ("losses", [steps_for_users([1.0])]),
+    ("losses", [steps_for_users(1.0)]),
     ("unit", "user"),  # with a price per rating
     ("seeded", "yes"),
     ("sensitivity", 0.0),
@@ -328,9 +347,11 @@ def test_a_phase_cut_in_two_costs_the_same():
 
 
 def test_phases_of_different_noise_have_no_common_noise_multiplier():
-    total: Any = compose(proved(), proved(sensitivity=1.0))
+    assert compose(proved(), proved(sensitivity=1.0)).sensitivity is None
+    total: Any = compose(proved(), proved(noise_multiplier=5.0))
     assert total.noise_multiplier is None
     assert total.sensitivity is None
+    assert "z = σ/Δ = 20 in 300 steps, z = σ/Δ = 5 in 300 steps" in plain(str(total))
     assert total.accountants["exact"] <= total.epsilon
 
 
@@ -377,11 +398,129 @@ def test_phases_that_cannot_be_added_up_are_refused_by_name(change, named):
         compose(proved(), proved(**change))
 
 
-def test_a_phase_without_rho_is_refused_even_beside_a_namesake_with_one():
-    with pytest.raises(ValueError, match="without a ρ"):
-        compose(proved_by_hand(epsilon=1.0, rho=None), proved_by_hand())
+def test_an_epsilon_that_nothing_supports_is_refused():
+    with pytest.raises(ValueError, match="nothing supports"):
+        proved_by_hand(epsilon=1.0, losses=())
     with pytest.raises(ValueError, match="nothing"):
         compose()
+
+
+# ------------------------------------------------------------------------------------------ other losses than Gaussian
+
+
+LOCAL: dict[str, Any] = {
+    "mechanism": "one-bit reports",
+    "losses": (Pure(epsilon=0.3, num_rounds=3),),
+    "delta": 0.0,
+    "unit": "user",
+    "relation": "any change to all that a user holds",
+    "released": ("messages",),
+    "trust_model": "nobody but the user sees what he holds",
+    "status": "proved",
+}
+SAMPLED: dict[str, Any] = {
+    **COMMON,
+    "mechanism": "sampled",
+    "losses": (SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, num_steps=100),),
+    "unit": "rating presence",
+    "sensitivity": None,
+}
+
+
+def test_pure_rounds_cost_their_decimal_sum_and_nothing_else():
+    guarantee = priced(**LOCAL)
+    assert (guarantee.epsilon, guarantee.delta, guarantee.steps) == (0.3, 0.0, 3)
+    assert "ε = 0.3000 (rounded up), δ = 0" in str(guarantee)
+    assert "ε/k = 0.1 in each of k = 3 rounds" in plain(str(guarantee))
+    assert guarantee.user_price is None
+    ten: Any = compose(*[priced(**{**LOCAL, "losses": (Pure(epsilon=0.1),)})] * 10)
+    assert (ten.epsilon, ten.losses) == (1.0, (Pure(epsilon=1.0, num_rounds=10),))
+    with pytest.raises(ValueError, match="below the price"):
+        dataclasses.replace(guarantee, epsilon=0.2999)
+
+
+def test_pure_rounds_cost_a_user_of_m_ratings_m_times_as_much():
+    guarantee = priced(**{**LOCAL, "unit": "rating value", "losses": (Pure(epsilon=0.1),)})
+    assert guarantee.for_user(7).epsilon == 0.7
+    assert guarantee.for_user(7).rho is None
+    assert "pays m times ε; m = 20: ε = 2.0000, m = 100: ε = 10.0000" in plain(str(guarantee))
+
+
+def test_at_another_delta_pure_rounds_compose_better_and_gaussians_cannot_do_without_one():
+    guarantee = priced(**{**LOCAL, "losses": (Pure(epsilon=10.0, num_rounds=100),)})
+    better = guarantee.at_delta(1e-5)
+    assert better.accountants["optimal"] < 0.6 * better.accountants["basic"] == 6.0
+    assert better.epsilon < 6 < guarantee.epsilon == 10
+    assert proved().at_delta(1e-9).epsilon > proved().epsilon
+    assert proved().at_delta(0.0).epsilon == math.inf
+    assert "NO FINITE EPSILON" in str(proved().at_delta(0.0))
+    assert no_guarantee(mechanism="x", num_steps=1, released=()).at_delta(0.1).epsilon == math.inf
+
+
+def test_sampled_steps_are_priced_by_dp_accounting_and_a_user_by_a_mixture():
+    guarantee = priced(**SAMPLED)
+    assert set(guarantee.accountants) == {"rdp", "pld"}
+    assert guarantee.accountants["pld"] <= guarantee.epsilon < guarantee.accountants["rdp"]
+    assert guarantee.at_delta(1e-6).for_user(20).epsilon == pytest.approx(21.7, abs=0.05)
+    assert "mixture of Gaussians" in guarantee.user_price
+    assert "q = 0.01 in each step" in plain(str(guarantee))
+    changed = priced(**{**SAMPLED, "unit": "rating value"})
+    assert set(changed.accountants) == {"pld"}
+    assert changed.epsilon > guarantee.epsilon
+    assert changed.user_price is None
+
+
+def test_a_mix_of_kinds_costs_less_than_its_parts_and_more_than_each():
+    parts = [priced(**SAMPLED), proved(unit="rating presence", noise_multiplier=30.0, num_steps=10)]
+    parts.append(priced(**{**SAMPLED, "losses": (Pure(epsilon=0.1),)}))
+    total: Any = compose(*parts)
+    assert max(part.epsilon for part in parts) < total.epsilon < math.fsum(part.epsilon for part in parts)
+    assert compose(*reversed(parts)).epsilon == total.epsilon
+    assert total.rho is None
+    assert Guarantee.from_dict(json.loads(json.dumps(total.to_dict()))) == total
+
+
+def test_releases_known_only_as_epsilon_and_delta_add_up_and_a_vacuous_total_is_refused():
+    step = Approximate(epsilon=0.4, delta=0.01, num_steps=99)
+    assert priced(**{**COMMON, "losses": (step,), "delta": 0.99, "sensitivity": None}).epsilon == 39.6
+    with pytest.raises(ValueError, match="says nothing"):
+        dataclasses.replace(step, num_steps=300)  # J·δ = 3, paper 001's own numbers
+    for losses, delta in (((step, step), 0.999), ((step,), 0.98)):
+        with pytest.raises(ValueError, match="says nothing|must be at least"):
+            priced(**{**COMMON, "losses": losses, "delta": delta, "sensitivity": None})
+    one = Approximate(epsilon=0.4, delta=1e-6)
+    both: Any = priced(**{**COMMON, "losses": (one, Gaussian(noise_multiplier=20.0, num_steps=300))})
+    assert both.epsilon == pytest.approx(0.4 + proved(delta=9e-6).epsilon, abs=2e-4)
+    assert both.user_price is None
+
+
+def test_what_has_no_finite_price_says_so():
+    guarantee = priced(**{**LOCAL, "losses": (Pure(epsilon=math.inf),)})
+    assert guarantee.epsilon == math.inf
+    assert "NO FINITE EPSILON" in str(guarantee)
+    assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict(), allow_nan=False))) == guarantee
+
+
+def test_the_papers_own_number_stands_beside_the_price_and_never_in_its_place():
+    guarantee = priced(
+        **{
+            **LOCAL,
+            "unit": "rating value",
+            "status": "claimed",
+            "losses": (Pure(epsilon=10.0, num_rounds=100),),
+            "accountants": {"paper": 0.1},
+        }
+    )
+    assert guarantee.epsilon == 10.0
+    assert re.search(r"paper +0\.1000 \(the paper's own number", str(guarantee))
+
+
+def test_a_path_without_a_guarantee_says_why():
+    reason = "ε here is a clipping threshold, not a privacy parameter"
+    bare = no_guarantee(mechanism="sketch", num_steps=3, released=("sketch",), reason=reason)
+    assert reason in plain(str(bare))
+    assert "no noise" not in str(bare)
+    assert reason in plain(str(compose(bare, proved())))
 
 
 # --------------------------------------------------------------------------------------------------------- construction
@@ -408,10 +547,10 @@ def test_a_guarantee_cannot_be_edited():
     guarantee = proved()
     with pytest.raises(dataclasses.FrozenInstanceError):
         guarantee.epsilon = 0.0
-    mine = {"exact": 1.0}
+    mine = {"exact": 20.0}
     kept = proved_by_hand(accountants=mine, epsilon=20.0)
     mine["exact"] = 0.0
-    assert kept.accountants["exact"] == 1.0
+    assert kept.accountants["exact"] == 20.0
 
 
 def test_the_headline_holds_what_the_statement_is_about():

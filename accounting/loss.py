@@ -1,0 +1,226 @@
+"""What a release spends, phase by phase, before anybody asks for ε: pure data that `accounting.price` prices.
+
+A loss says which noise was drawn how often. It keeps more than an (ε, δ) would: losses of one kind add up exactly,
+whatever their order, and the price of a user with m ratings follows from the noise. The neighbouring relation is folded
+in where the loss is made (z = σ/Δ with the Δ of that relation), except that subsampling depends on it by itself.
+"""
+
+import dataclasses
+import math
+import operator
+from collections.abc import Mapping, Sequence
+from decimal import Decimal
+from typing import Any, Literal, get_args
+
+Unit = Literal["rating value", "rating presence", "user"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Gaussian:
+    """J adaptive Gaussian steps on all of the data.
+
+    Attributes:
+      noise_multiplier: z = σ/Δ of a step, Δ its L2 sensitivity for the relation of the release.
+      num_steps: J; ρ = J/(2z²), `accounting.gaussian.rho`.
+      user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price is known.
+    """
+
+    noise_multiplier: float
+    num_steps: int
+    user_rho: tuple[float, float] | None = None
+
+    def __post_init__(self):
+        _positive(self, "noise_multiplier")
+        _count(self, "num_steps", 0)
+        if self.user_rho is not None:
+            weights = tuple(float(weight) for weight in self.user_rho)
+            if not (len(weights) == 2 and all(0 <= w < math.inf for w in weights) and sum(weights) >= 1 - 1e-9):
+                raise ValueError(
+                    f"user_rho must be two numbers of at least 0 that price one rating at 1 or more, got {weights!r}"
+                )
+            object.__setattr__(self, "user_rho", weights)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SubsampledGaussian:
+    """J Gaussian steps, each on a fresh, secret Poisson sample.
+
+    Where the unit of the release is a rating's presence, a record is a rating and its clipped part is there or not;
+    where it is a rating's value, it is −C against +C; where it is the user, a record is all that a user gave.
+
+    Attributes:
+      noise_multiplier: z = σ/C, C the clip of one record, in every relation.
+      sampling_rate: q in (0, 1], the probability with which each record takes part, public.
+      num_steps: J.
+    """
+
+    noise_multiplier: float
+    sampling_rate: float
+    num_steps: int
+
+    def __post_init__(self):
+        _positive(self, "noise_multiplier")
+        _count(self, "num_steps", 0)
+        _number(self, "sampling_rate")
+        if not 0 < self.sampling_rate <= 1:
+            raise ValueError(f"sampling_rate must be above 0 and at most 1, got {self.sampling_rate!r}")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Pure:
+    """k rounds that are pure differentially private, each for ε/k: Laplace, randomised response, one-bit reports.
+
+    Attributes:
+      epsilon: ε of all rounds together by basic composition, at least 0; inf where no finite ε holds.
+      num_rounds: k.
+    """
+
+    epsilon: float
+    num_rounds: int = 1
+
+    def __post_init__(self):
+        _number(self, "epsilon")
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, got {self.epsilon!r}")
+        _count(self, "num_rounds", 1)
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Approximate:
+    """J releases of which nothing is known but that each is (ε, δ) differentially private; they only add up.
+
+    Attributes:
+      epsilon, delta: of each; δ in (0, 1).
+      num_steps: J; a total J·δ of 1 or more says nothing and is refused.
+    """
+
+    epsilon: float
+    delta: float
+    num_steps: int = 1
+
+    def __post_init__(self):
+        _number(self, "epsilon")
+        _number(self, "delta")
+        if not self.epsilon >= 0:
+            raise ValueError(f"epsilon must be at least 0, got {self.epsilon!r}")
+        if not 0 < self.delta < 1:
+            raise ValueError(f"delta must be between 0 and 1, both excluded, got {self.delta!r}")
+        _count(self, "num_steps", 1)
+        if not self.num_steps * self.delta < 1:
+            raise ValueError(
+                f"{self.num_steps} releases at delta {self.delta!r} add up to "
+                f"{self.num_steps * self.delta:g}, which is 1 or more: that says nothing"
+            )
+
+
+Loss = Gaussian | SubsampledGaussian | Pure | Approximate
+
+_KIND_OF: dict[type, str] = {
+    Gaussian: "gaussian",
+    SubsampledGaussian: "subsampled gaussian",
+    Pure: "pure",
+    Approximate: "approximate",
+}
+
+
+def num_steps(losses: Sequence[Loss]) -> int:
+    """Steps, rounds and releases of all phases."""
+    return sum(loss.num_rounds if isinstance(loss, Pure) else loss.num_steps for loss in losses)
+
+
+def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
+    """The same losses with equal steps counted together and phases without a step left out; first come, first named.
+
+    A run cut into chunks has the losses of the whole. Pure rounds are merged only where each has the same ε.
+    """
+    counts: dict[Any, Any] = {}
+    for loss in losses:
+        if isinstance(loss, Pure):
+            key = (Pure, Decimal(repr(loss.epsilon)) / loss.num_rounds)
+            counts[key] = (*counts.get(key, ()), loss)
+        else:
+            key = dataclasses.replace(loss, num_steps=1)
+            counts[key] = counts.get(key, 0) + loss.num_steps
+    out: list[Loss] = []
+    for key, count in counts.items():
+        if isinstance(key, tuple):
+            rounds = sum(loss.num_rounds for loss in count)
+            out.append(Pure(epsilon=total(loss.epsilon for loss in count), num_rounds=rounds))
+        elif count:
+            out.append(dataclasses.replace(key, num_steps=count))
+    return tuple(out)
+
+
+def total(epsilons) -> float:
+    """The sum of decimals, as the nearest float: ten times 0.1 is 1.0, where adding floats may end a digit above.
+
+    A float stands for the shortest decimal that names it, which is how its user wrote it.
+    """
+    values = [float(epsilon) for epsilon in epsilons]
+    if math.inf in values:
+        return math.inf
+    return float(sum((Decimal(repr(value)) for value in values), Decimal(0)))
+
+
+def times(epsilon: float, count: int) -> float:
+    """`total` of the same number `count` times."""
+    return math.inf if count and epsilon == math.inf else float(Decimal(repr(float(epsilon))) * count)
+
+
+def to_dict(loss: Loss) -> dict[str, Any]:
+    """For JSON: the kind and the fields; infinity as the string "inf"."""
+    fields = {field.name: getattr(loss, field.name) for field in dataclasses.fields(loss)}
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
+    return {"kind": _KIND_OF[type(loss)]} | {n: "inf" if v == math.inf else v for n, v in plain.items()}
+
+
+def from_dict(values: Mapping[str, Any]) -> Loss:
+    """The inverse of `to_dict`.
+
+    Raises:
+      ValueError: the kind is unknown, a field is missing, unknown or out of range.
+    """
+    if not isinstance(values, Mapping):
+        raise ValueError(f"a loss must be an object, got {type(values).__name__}")
+    fields = dict(values)
+    kinds: dict[str, Any] = {name: kind for kind, name in _KIND_OF.items()}
+    kind = fields.pop("kind", None)
+    if not (isinstance(kind, str) and kind in kinds):
+        raise ValueError(f"the kind of a loss must be one of {', '.join(kinds)}, got {kind!r}")
+    if fields.get("epsilon") == "inf":
+        fields["epsilon"] = math.inf
+    try:
+        return kinds[kind](**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
+    except TypeError as error:
+        raise ValueError(f"a loss of the wrong shape: {error}") from error
+
+
+def check_unit(unit: Any) -> Unit:
+    """Refuses a unit that is none of ours."""
+    if unit not in get_args(Unit):
+        raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}, got {unit!r}")
+    return unit
+
+
+def _number(loss: Any, name: str) -> None:
+    value = getattr(loss, name)
+    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
+        raise ValueError(f"{name} must be a number, got {value!r}")
+    object.__setattr__(loss, name, float(value))
+
+
+def _positive(loss: Any, name: str) -> None:
+    _number(loss, name)
+    if not 0 < getattr(loss, name) < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {getattr(loss, name)!r}")
+
+
+def _count(loss: Any, name: str, least: int) -> None:
+    value = getattr(loss, name)
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"{name} must be an integer, got {value!r}") from None
+    if isinstance(value, bool) or not count >= least:
+        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
+    object.__setattr__(loss, name, count)

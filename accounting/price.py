@@ -1,0 +1,221 @@
+"""From what a release spends (`accounting.loss`) to ε at a δ, by every accountant that can price it.
+
+| losses                  | basic            | optimal          | closed_form, exact | rdp, pld             |
+|-------------------------|------------------|------------------|--------------------|----------------------|
+| Gaussian steps          | J times (ε, δ/J) |                  | `gaussian`         | dp_accounting        |
+| pure rounds             | Σ ε              | equal rounds     |                    | pld: unequal rounds  |
+| subsampled, or a mix    |                  |                  |                    | `composition`        |
+| (ε, δ) and nothing else | Σ ε, Σ δ         |                  |                    |                      |
+
+Approximate losses beside others take their Σδ out of δ first. Every number is an upper bound or exact; the smallest is
+valid, because each is by itself. δ = 0 has a finite price for pure losses only.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from accounting import gaussian
+from accounting.loss import (
+    Approximate,
+    Gaussian,
+    Loss,
+    Pure,
+    SubsampledGaussian,
+    Unit,
+    check_unit,
+    merged,
+    times,
+    total,
+)
+
+
+def accountants(losses: Sequence[Loss], delta: float, *, unit: Unit) -> dict[str, float]:
+    """ε of all losses together at δ, by accountant, bounds first and the exact price last.
+
+    The first call on anything but pure losses imports dp_accounting (a second); subsampled ones take seconds.
+
+    Args:
+      losses: phases, in any order.
+      delta: of the whole, in [0, 1).
+      unit: whose change is hidden; it decides the price of subsampled losses.
+
+    Raises:
+      ValueError: δ is out of range; the δ of approximate losses alone exceed it, or reach 1, which says nothing.
+    """
+    return dict(_accountants(merged(losses), _delta(delta), check_unit(unit)))
+
+
+def epsilon(losses: Sequence[Loss], delta: float, *, unit: Unit) -> float:
+    """The smallest ε of `accountants`."""
+    return min(accountants(losses, delta, unit=unit).values())
+
+
+def rho(losses: Sequence[Loss]) -> float | None:
+    """ρ of Gaussian steps of any noise together, Σ J/(2z²); None where there is another kind of loss, or no loss."""
+    phases = [loss for loss in losses if isinstance(loss, Gaussian)]
+    if not phases or len(phases) < len(losses):
+        return None
+    return math.fsum(gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases)
+
+
+def user_losses(losses: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
+    """What the same release spends on a user who changes m ratings; None where no such price is known.
+
+    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses: none, their δ would
+    grow as e^(mε). Subsampled steps are a mixture of Gaussians, which is no loss of this kind: `epsilon_user`.
+
+    Raises:
+      ValueError: m is not an integer of at least 1.
+    """
+    if isinstance(num_ratings, bool) or not (isinstance(num_ratings, int) and num_ratings >= 1):
+        raise ValueError(f"num_ratings must be an integer of at least 1, got {num_ratings!r}")
+    out: list[Loss] = []
+    for loss in losses:
+        match loss:
+            case Gaussian(user_rho=(a, b)):
+                weight = max(1.0, a * num_ratings**2 + b * num_ratings)
+                z = loss.noise_multiplier / math.sqrt(weight)
+                out.append(Gaussian(noise_multiplier=z, num_steps=loss.num_steps))
+            case Pure():
+                rounds = loss.num_rounds
+                out.append(Pure(epsilon=times(loss.epsilon, num_ratings), num_rounds=rounds))
+            case _:
+                return None
+    return tuple(out)
+
+
+@functools.lru_cache(maxsize=256)
+def epsilon_user(losses: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
+    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such price is known.
+
+    Subsampled steps on their own are priced by a mixture of Gaussians, and only for ratings that are there or not: a
+    user who changes m values would be a pair of mixtures, which no accountant here prices.
+    """
+    if check_unit(unit) == "user":
+        return None
+    own = user_losses(losses, num_ratings)
+    if own is not None:
+        return epsilon(own, delta, unit=unit)
+    phases = [loss for loss in losses if isinstance(loss, SubsampledGaussian)]
+    if unit == "rating presence" and len(phases) == len(losses) and delta > 0:
+        from accounting import subsampled
+
+        return subsampled.epsilon_user(phases, delta, num_ratings=num_ratings)
+    return None
+
+
+def event(losses: Sequence[Loss], *, unit: Unit):
+    """The losses as a dp_accounting `DpEvent`; None where there is none for one of them (approximate losses).
+
+    Gaussian steps have the relation folded into z, to be priced under ADD_OR_REMOVE_ONE; subsampled ones are priced
+    under REPLACE_ONE for a rating's value, ADD_OR_REMOVE_ONE otherwise; pure rounds are randomised responses, priced
+    under REPLACE_ONE. No accountant of dp_accounting prices a mix of these relations in one go; `accountants` does.
+    """
+    import dp_accounting
+
+    check_unit(unit)
+    events: list[Any] = []
+    one: Any
+    for loss in merged(losses):
+        match loss:
+            case Gaussian():
+                one = dp_accounting.GaussianDpEvent(loss.noise_multiplier)
+            case SubsampledGaussian():
+                step = dp_accounting.GaussianDpEvent(loss.noise_multiplier)
+                one = dp_accounting.PoissonSampledDpEvent(loss.sampling_rate, step)
+            case Pure() if loss.epsilon / loss.num_rounds > 700:  # a lie would be no float
+                return dp_accounting.NonPrivateDpEvent()
+            case Pure():
+                lie = 2 / (1 + math.exp(loss.epsilon / loss.num_rounds))
+                one = dp_accounting.dp_event.RandomizedResponseDpEvent(lie, 2)
+            case _:
+                return None
+        count = loss.num_rounds if isinstance(loss, Pure) else loss.num_steps
+        events.append(dp_accounting.SelfComposedDpEvent(one, count))
+    if not events:
+        return dp_accounting.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
+
+
+# ------------------------------------------------------------------------------------------------------- kind by kind
+
+
+@functools.lru_cache(maxsize=256)
+def _accountants(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
+    approximate = [loss for loss in losses if isinstance(loss, Approximate)]
+    rest: tuple[Loss, ...] = tuple(loss for loss in losses if not isinstance(loss, Approximate))
+    if not approximate:
+        return _by_kind(rest, delta, unit)
+    reserved = total(times(loss.delta, loss.num_steps) for loss in approximate)
+    if not reserved < 1:
+        raise ValueError(f"the deltas of the phases add up to {reserved:g}, which is 1 or more: that says nothing")
+    added = total(times(loss.epsilon, loss.num_steps) for loss in approximate)
+    left = delta - reserved
+    if left < 0:
+        raise ValueError(f"delta must be at least {reserved:g}, what the phases add up to, got {delta!r}")
+    if not rest:
+        return {"basic": added}
+    if not left > 0:
+        left = 0.0
+    return {name: added + value for name, value in _by_kind(rest, left, unit).items()}
+
+
+def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
+    if not losses:
+        return {"exact": 0.0}
+    pure = [loss for loss in losses if isinstance(loss, Pure)]
+    if len(pure) == len(losses):
+        return _pure(pure, delta)
+    if delta == 0:
+        return {"basic": math.inf}  # no Gaussian has a finite pure ε
+    gaussians = [loss for loss in losses if isinstance(loss, Gaussian)]
+    if len(gaussians) == len(losses):
+        return _gaussian(gaussians, delta)
+    return _mixed(losses, delta, unit)
+
+
+def _gaussian(losses: list[Gaussian], delta: float) -> dict[str, float]:
+    if len(losses) == 1:
+        return gaussian.accountants(losses[0].noise_multiplier, losses[0].num_steps, delta)
+    spent = rho(losses)
+    assert spent is not None
+    steps = sum(loss.num_steps for loss in losses)
+    prices = gaussian.accountants(1 / math.sqrt(2 * spent), 1, delta)
+    basic = math.fsum(
+        loss.num_steps * gaussian.epsilon_exact(gaussian.rho(loss.noise_multiplier, 1), delta / steps)
+        for loss in losses
+    )
+    return {**prices, "basic": basic}
+
+
+def _pure(losses: list[Pure], delta: float) -> dict[str, float]:
+    basic = total(loss.epsilon for loss in losses)
+    if delta == 0 or basic in (0.0, math.inf):
+        return {"basic": basic}
+    if len(losses) == 1:
+        from accounting import pure
+
+        rounds = losses[0].num_rounds
+        each = basic / rounds if rounds == 1 else math.nextafter(basic / rounds, math.inf)
+        return {"basic": basic, "optimal": min(basic, pure.epsilon_optimal(each, rounds, delta))}
+    from accounting import composition
+
+    return {"basic": basic, "pld": min(basic, composition.pld(losses, unit="user").epsilon(delta))}
+
+
+def _mixed(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
+    from accounting import composition
+
+    prices = {}
+    if not (unit == "rating value" and any(isinstance(loss, SubsampledGaussian) for loss in losses)):
+        prices["rdp"] = composition.rdp(losses, unit=unit).epsilon(delta)
+    prices["pld"] = composition.pld(losses, unit=unit).epsilon(delta)
+    return prices
+
+
+def _delta(value: float) -> float:
+    if not 0 <= value < 1:
+        raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {value!r}")
+    return float(value)

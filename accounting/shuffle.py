@@ -1,0 +1,224 @@
+"""What local reports cost once a trusted shuffler has mixed them: a central (ε, δ), beside the local price.
+
+Feldman, McMillan & Talwar, "Hiding among the clones" (FOCS 2021, arXiv 2012.12803). n users send one report each
+through the same ε₀-differentially private randomiser, and only the multiset of reports is seen. Two data sets that
+differ in what one user has (replaced, not removed: n is public) are then no easier to tell apart than
+
+    P = (A + B, C − A + 1 − B) and Q = (A + 1 − B, C − A + B),
+    C ~ Bin(n − 1, e^−ε₀), A ~ Bin(C, ½), B ~ Bernoulli(e^ε₀/(e^ε₀ + 1)):
+
+each other report is, with probability e^−ε₀, a clone: one of the two reports in question, by a fair coin. (The user's
+two laws are mixtures of two others with weights e^ε₀ : 1 and 1 : e^ε₀, and every other law is at least e^−ε₀ times
+either.) These are upper bounds for every randomiser; for one in particular less may hold. The tighter C of their later
+paper (arXiv 2208.04591) has an erratum and is not used.
+
+What must hold, and is no part of the computation: all of a report is in the anonymous message, the coordinate that was
+drawn included, and nowhere else; every user has the same randomiser, with the same ε₀; no time, size, or address tells
+reports apart; n counts the honest reporters, because what a colluding one sent hides nobody. Users who are split into k
+groups that report once are n/k in each shuffle, and one user is in one of them.
+"""
+
+import functools
+import math
+import operator
+
+from accounting.guarantee import Guarantee, priced
+from accounting.loss import Approximate
+from accounting.pure import USER_RELATION, share
+
+REPORTS_LIMIT = 10**12
+BUCKETS = 4096  # values of C that are looked at one by one; where there are more, several share a bound
+
+
+def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) -> float:
+    """ε = ln(1 + (e^ε₀ − 1)/(e^ε₀ + 1)·(8√(e^ε₀ ln(4/δ)/n) + 8e^ε₀/n)), theorem 3.1: an upper bound; at most ε₀.
+
+    Args:
+      epsilon_local: ε₀ of one report.
+      num_reports: n, honest users with one report each.
+      delta: of the shuffled reports.
+
+    Raises:
+      ValueError: ε₀ is above ln(n/(16 ln(2/δ))), where the theorem says nothing; or as `epsilon_numerical`.
+    """
+    local, n, delta = _positive("epsilon_local", epsilon_local), _reports(num_reports), _delta(delta)
+    if not local <= (limit := math.log(n / (16 * math.log(2 / delta)))):
+        raise ValueError(
+            f"epsilon_local must be at most ln(n/(16 ln(2/δ))) = {limit:.4g} "
+            f"at n = {n} and δ = {delta!r} for the closed form, got {local!r}"
+        )
+    root = math.sqrt(math.exp(local) / n)  # no overflow: e^ε₀ < n
+    amplified = math.tanh(local / 2) * (8 * root * math.sqrt(math.log(4 / delta)) + 8 * root * root)
+    return min(local, math.log1p(amplified) * (1 + 1e-15))
+
+
+def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> float:
+    """The smallest ε (to 1e-9 relative) with `delta_numerical` at most δ: an upper bound, and never above ε₀.
+
+    For large ε₀ or small n it is ε₀ or nearly so. 10 ms to 1 s (3 s at n = 1e12), the more clones the longer.
+
+    Raises:
+      ValueError: ε₀ is not positive and finite, n is not an integer of at least 1, or δ is not in (0, 1).
+    """
+    local, n, delta = _positive("epsilon_local", epsilon_local), _reports(num_reports), _delta(delta)
+    if delta_numerical(local, n, 0.0) <= delta:
+        return 0.0
+    from scipy.optimize import brentq
+
+    def excess(epsilon: float) -> float:
+        return math.log(delta_numerical(local, n, epsilon) / delta)
+
+    below = math.nextafter(local, 0)
+    if excess(below) > 0:
+        return local
+    root = float(brentq(excess, 0.0, below, xtol=1e-300, rtol=1e-10, maxiter=500))
+    while root < local and excess(root) > 0:
+        root *= 1 + 1e-10
+    return min(root, local)
+
+
+def delta_numerical(epsilon_local: float, num_reports: int, epsilon: float) -> float:
+    """δ of the shuffled reports at ε, the upper end of `delta_bounds`; 0 from ε₀ on and nowhere else.
+
+    Raises:
+      ValueError: as `epsilon_numerical`, or ε is negative or NaN.
+    """
+    return delta_bounds(epsilon_local, num_reports, epsilon)[1]
+
+
+def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tuple[float, float]:
+    """(lower, upper) bounds of the divergence δ(ε) between P and Q of this module; both directions are equal.
+
+    Given C = c the likelihood ratio grows with the first count, and the best event is "more than m of c + 1", with
+    m = ⌊½(c + 1)(1 + tanh(ε/2)/tanh(ε₀/2))⌋ and
+
+        δ_c = (e^ε₀ − e^ε)/(e^ε₀ + 1)·P(Bin(c, ½) = m) − (e^ε − 1)·P(Bin(c, ½) > m).
+
+    δ_c falls with c, since a clone more is a fair coin more. So c that is cut off below counts with δ_0, above with the
+    last δ_c, and values of c that share a bucket with the first (upper) or the last (lower) of them. The lower bound is
+    one of P against Q, not of what a given randomiser leaks.
+
+    Raises:
+      ValueError: as `delta_numerical`.
+    """
+    local, n = _positive("epsilon_local", epsilon_local), _reports(num_reports)
+    if not epsilon >= 0:
+        raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
+    if epsilon >= local:
+        return 0.0, 0.0
+    firsts, lasts, masses = _clones(local, n)
+    slack = 1e-12 + 4e-15 * math.sqrt(n)  # of the binomials, and of a sum: 4e-13 measured at 1e6
+    upper = float(masses @ _delta_given(firsts, float(epsilon), local, slack)) * (1 + slack)
+    lower = float(masses @ _delta_given(lasts, float(epsilon), local, -slack)) * (1 - slack)
+    return max(0.0, lower), math.nextafter(min(1.0, upper), 1.0)  # one float up: 0 would claim a pure guarantee
+
+
+def shuffled_guarantee(
+    epsilon: float,
+    num_rounds: int,
+    *,
+    num_reports: int,
+    delta: float,
+    mechanism: str = "local DP, one-bit reports (paper 004)",
+    released: tuple[str, ...] = ("item factors", "the shuffled reports of each round"),
+    assumptions: tuple[str, ...] = (),
+    not_covered: tuple[str, ...] = (),
+    seeded: bool = False,
+) -> Guarantee:
+    """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a trusted third party.
+
+    A number beside the local one of `pure.local_guarantee`, never in its place: it holds against whoever sees shuffled
+    reports only. Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`, and the rounds, which are adaptive,
+    add up by basic composition to (k·ε_r, δ). An upper bound.
+
+    Args:
+      epsilon: the local ε of all rounds of one user together.
+      num_rounds: k, reports of one user; 1 where users are split into groups that report once, which is parallel.
+      num_reports: n, the least number of honest reports in each shuffle; for k groups that report once, users/k.
+      delta: of all rounds together, in (0, 1).
+
+    Raises:
+      ValueError: an argument is out of range.
+    """
+    total, n, each = _positive("epsilon", epsilon), _reports(num_reports), share(_delta(delta), num_rounds)
+    amplified = epsilon_numerical(math.nextafter(total / num_rounds, math.inf), n, each)
+    return priced(
+        mechanism=f"{mechanism}; central, after shuffling",
+        losses=(Approximate(epsilon=amplified, delta=each, num_steps=num_rounds),),
+        delta=delta,
+        unit="user",
+        relation=USER_RELATION,
+        released=released,
+        trust_model=(
+            "a trusted shuffler stands between users and server: it drops who sent what, when and from where, and does "
+            "not collude; against the shuffler itself, and whoever sees reports before it, only the local ε holds"
+        ),
+        status="proved",
+        assumptions=(
+            f"at least {n} honest users report in each shuffle; what the others send hides nobody",
+            "every user has the same randomiser, with the same ε, which the public state decides",
+            "a coordinate is drawn privately, afresh in each round, and seen only in the anonymous message",
+            "no time, size, order or address tells reports apart",
+            "real randomness: the bit's probability is a float, the generator is secure and its seed secret",
+            *assumptions,
+        ),
+        not_covered=("taking part: how many report in a shuffle is visible", *not_covered),
+        seeded=seeded,
+    )
+
+
+# ------------------------------------------------------------------------------------------------------- numerics
+
+
+@functools.lru_cache(maxsize=32)
+def _clones(local: float, n: int):
+    """Buckets of C ~ Bin(n − 1, e^−ε₀): their first and last values and their masses."""
+    import numpy as np
+    from scipy.stats import binom
+
+    share = math.exp(-local)
+    mean = (n - 1) * share
+    reach = 14 * math.sqrt(mean) + 100  # Chernoff: less than 3e-43 is below
+    low, high = max(0, math.floor(mean - reach)), min(n - 1, math.ceil(mean + reach))
+    inner = low + np.arange(BUCKETS + 1) * (high - low) // BUCKETS
+    edges = np.unique(np.concatenate(([0], inner, [n])))
+    firsts, lasts = edges[:-1].astype(float), edges[1:].astype(float) - 1
+    return firsts, lasts, binom.cdf(lasts, n - 1, share) - binom.cdf(firsts - 1, n - 1, share)
+
+
+def _delta_given(clones, epsilon: float, local: float, slack: float):
+    """δ_c for an array of c: a slack above it, or below it where the slack is negative."""
+    import numpy as np
+    from scipy.stats import binom
+
+    # 1 − ½(1 + tanh(ε/2)/tanh(ε₀/2)) without its cancellation at large ε
+    rest = math.exp(-epsilon) * math.expm1(epsilon - local) / math.expm1(-local) / (1 + math.exp(-epsilon))
+    cut = clones + 1 - np.maximum(np.ceil((clones + 1) * rest), 1)
+    at = -math.expm1(epsilon - local) / (1 + math.exp(-local)) * binom.pmf(cut, clones, 0.5)
+    beyond = math.expm1(min(epsilon, 700.0)) * binom.sf(cut, clones, 0.5)
+    return np.maximum(at * (1 + slack) - beyond * (1 - slack), 0.0)
+
+
+# --------------------------------------------------------------------------------------------------------- guards
+
+
+def _positive(name: str, value: float) -> float:
+    if not 0 < value < math.inf:
+        raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    return float(value)
+
+
+def _reports(value: int) -> int:
+    try:
+        count = operator.index(value)
+    except TypeError:
+        raise ValueError(f"num_reports must be an integer, got {value!r}") from None
+    if isinstance(value, bool) or not 1 <= count <= REPORTS_LIMIT:
+        raise ValueError(f"num_reports must be an integer from 1 to {REPORTS_LIMIT}, got {value!r}")
+    return count
+
+
+def _delta(value: float) -> float:
+    if not 0 < value < 1:
+        raise ValueError(f"delta must be between 0 and 1, both excluded, got {value!r}")
+    return float(value)
