@@ -11,8 +11,6 @@ On disk it is a folder. Outside `private/` stand only what `Mechanism.release` r
 from __future__ import annotations
 
 import dataclasses
-import hashlib
-import json
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -21,13 +19,12 @@ from typing import Any
 import numpy as np
 
 from accounting.guarantee import Guarantee
-from dpmf_jax import storage
+from dpmf_jax import model_file, storage
 from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.model_file import FORMAT, RELEASE
 from dpmf_jax.protocol import Factors, Release
 from dpmf_jax.ratings import Ratings
 
-FORMAT = 1
-RELEASE = "release.safetensors"
 Ids = Sequence[Any] | np.ndarray
 _PARTS = Factors._fields
 
@@ -166,7 +163,7 @@ class Model:
             "items": _plain_ids(self.items),
         }
         storage.write_bytes(path / "PRIVACY.md", f"# Privacy statement\n\n```\n{self.guarantee}\n```\n".encode())
-        storage.write_json(path / "model.json", {**content, "sha256": _digest(content)})
+        model_file.write_signed(path / "model.json", content)
         return dataclasses.replace(self, path=path)
 
     def _save_private(self, private: Path) -> None:
@@ -177,7 +174,7 @@ class Model:
             seen = dict(zip(("user", "item"), self.seen, strict=True))
             files["seen.safetensors"] = storage.write_arrays(private / "seen.safetensors", seen, private=True)
         content = {"files": files, "metrics": dict(self.metrics or {})}
-        storage.write_json(private / "curator.json", {**content, "sha256": _digest(content)}, private=True)
+        model_file.write_signed(private / "curator.json", content, private=True)
 
 
 def load(path: Path | str) -> Model:
@@ -186,25 +183,11 @@ def load(path: Path | str) -> Model:
     Raises: DataError where a file is missing, changed or cut short, naming it.
     """
     path = Path(path)
-    if not path.is_dir():
-        raise DataError("there is no such model folder", where=str(path), fix="give the folder that `dpmf fit` printed")
-    if not (path / "model.json").exists() and (path / "private" / "run.json").exists():
-        raise DataError(
-            "the fit in this folder is not finished", where=str(path), fix=f"dpmf fit --resume {path}, then again"
-        )
-    content = _checked(path / "model.json")
-    if content.get("format") != FORMAT:
-        raise DataError(
-            f"the model has format {content.get('format')}, this program reads {FORMAT}",
-            where=str(path / "model.json"),
-            fix="use the version of dpmf-jax that wrote it (under `versions` in model.json), or fit again",
-        )
+    content, guarantee, arrays = model_file.read(path)
     try:
-        files = content["files"]
-        arrays = storage.read_arrays(path / RELEASE, sha256=files[RELEASE]) if files else {}
         model = Model(
             release=Release(**arrays),
-            guarantee=Guarantee.from_dict(content["guarantee"]),
+            guarantee=guarantee,
             users=np.array(content["users"]),
             items=np.array(content["items"]),
             rating_range=tuple(content["rating_range"]),
@@ -212,18 +195,14 @@ def load(path: Path | str) -> Model:
             path=path,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(
-            f"model.json does not describe a model: {error}",
-            where=str(path / "model.json"),
-            fix="restore the file from a copy, or fit again",
-        ) from None
+        raise model_file.not_a_model(path / "model.json", error) from None
     return _with_private(model, path / "private")
 
 
 def _with_private(model: Model, private: Path) -> Model:
     if not (private / "curator.json").exists():
         return model
-    content = _checked(private / "curator.json")
+    content = model_file.read_signed(private / "curator.json")
     files = content["files"]
 
     def arrays(name: str) -> dict[str, np.ndarray] | None:
@@ -237,20 +216,6 @@ def _with_private(model: Model, private: Path) -> Model:
         seen=None if seen is None else (seen["user"], seen["item"]),
         metrics=content["metrics"],
     )
-
-
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode()).hexdigest()
-
-
-def _checked(path: Path) -> dict[str, Any]:
-    content = storage.read_json(path)
-    expected = content.pop("sha256", None)
-    if expected != _digest(content):
-        raise DataError(
-            f"{path.name} was changed after it was saved", where=str(path), fix="restore the file, or fit again"
-        )
-    return content
 
 
 def _versions() -> dict[str, str]:

@@ -26,7 +26,9 @@ import importlib
 import inspect
 import io
 import os
+import shlex
 import sys
+import textwrap
 from collections.abc import Sequence
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -38,7 +40,17 @@ from experiments import console, settings
 # Name: (what it does, module:dataclass). `run` stands in the same module.
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit a model, price it, save it", "experiments.fit_command:Command"),
-    "epsilon": ("what a run costs, or the noise a budget buys", "experiments.epsilon_command:Command"),
+    "epsilon gaussian": ("Gaussian steps on all of the data", "experiments.epsilon_command:Command"),
+    "epsilon sampled": ("Gaussian steps on secret Poisson samples", "experiments.epsilon_sampled:Sampled"),
+    "epsilon langevin": ("Langevin dynamics on secret Poisson samples", "experiments.epsilon_sampled:Langevin"),
+    "epsilon local": ("one-bit reports of each user, shuffled or not", "experiments.epsilon_pure:Local"),
+    "epsilon objective": ("objective perturbation: the noise of one fit", "experiments.epsilon_objective:Objective"),
+    "epsilon federated": ("noisy federated iterations, claimed and sound", "experiments.epsilon_objective:Federated"),
+    "epsilon pure": ("rounds of pure differential privacy", "experiments.epsilon_pure:Pure"),
+    "epsilon model": ("a saved model, by every accountant", "experiments.epsilon_model:Command"),
+    "epsilon verify": ("the closed form against every other way to compute it", "experiments.epsilon_verify:Command"),
+    "budget show": ("what was released about each data set, added up", "experiments.budget_command:Show"),
+    "budget add": ("enter a release in the ledger", "experiments.budget_command:Add"),
     "audit": ("try to break a claim", "experiments.audit_command:Command"),
     "reproduce": ("a figure of a paper, its points and ours", "experiments.reproduce_command:Command"),
     "recommend": ("the best unseen items for a user", "experiments.recommend_command:Command"),
@@ -50,6 +62,13 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data convert": ("write a data set as csv, tsv or parquet", "experiments.data_command:Convert"),
     "doctor": ("versions, devices, data, and a self-test", "experiments.doctor:Command"),
     "demo": ("the whole job on generated ratings, in a minute", "experiments.demo:Command"),
+}
+
+# A group's name: what its commands do.
+GROUPS: dict[str, str] = {
+    "epsilon": "what a release costs, or the noise that a budget buys",
+    "budget": "a ledger of releases per data set",
+    "data": "which ratings there are, what is wrong with them",
 }
 
 COMMON_FLAGS = """\
@@ -90,17 +109,42 @@ def _dispatch(words: list[str]) -> int:
 
 
 def usage() -> str:
-    width = max(map(len, COMMANDS)) + 2
-    rows = "\n".join(f"  {name:<{width}}{what}" for name, (what, _) in COMMANDS.items())
+    rows = {name: what for name, (what, _) in COMMANDS.items() if " " not in name}
+    rows |= {group: f"{GROUPS.get(group, '')}: {', '.join(members)}" for group, members in _groups().items()}
+    first = [name.partition(" ")[0] for name in COMMANDS]
+    width = max(map(len, rows)) + 2
+    lines = [_row(name, rows[name], width) for name in dict.fromkeys(first)]
     return f"""\
 usage: dpmf COMMAND [flags]
 
 Private factorisation of a ratings matrix: published mechanisms, their prices, and audits of their claims.
 
-{rows}
+{chr(10).join(lines)}
 
 dpmf COMMAND --help lists a command's flags; dpmf --version prints the version; --debug shows tracebacks.
 Start with: dpmf demo"""
+
+
+def group_usage(group: str) -> str:
+    """The commands of a group, one a line."""
+    names = [f"{group} {member}" for member in _groups()[group]]
+    width = max(map(len, names)) + 2
+    lines = [_row(f"dpmf {name}", COMMANDS[name][0], width + 5) for name in names]
+    return f"usage: dpmf {group} COMMAND [flags]\n\n{GROUPS.get(group, '')}:\n\n{chr(10).join(lines)}"
+
+
+def _groups() -> dict[str, list[str]]:
+    """The second words of the commands of two words, by the first."""
+    groups: dict[str, list[str]] = {}
+    for name in COMMANDS:
+        group, _, member = name.partition(" ")
+        if member:
+            groups.setdefault(group, []).append(member)
+    return groups
+
+
+def _row(name: str, what: str, width: int) -> str:
+    return textwrap.fill(f"  {name:<{width}}{what}", 110, subsequent_indent=" " * (width + 2))
 
 
 def _split(words: list[str]) -> tuple[str, list[str]]:
@@ -109,18 +153,44 @@ def _split(words: list[str]) -> tuple[str, list[str]]:
         return " ".join(words[:2]), words[2:]
     if words[0] in COMMANDS:
         return words[0], words[1:]
-    group = [name for name in COMMANDS if name.startswith(f"{words[0]} ")]
-    if group and words[1:] and words[1] in ("-h", "--help"):
-        print("\n".join(f"dpmf {name:<16}{COMMANDS[name][0]}" for name in group))
-        raise SystemExit(0)
-    if group:
-        what = f"there is no command `dpmf {' '.join(words[:2])}`"
-        raise UsageError(what, fix=" or ".join(f"dpmf {name}" for name in group))
-    nearest = difflib.get_close_matches(words[0], COMMANDS, n=1)
+    if len(words) == 1 and f"{words[0]} show" in COMMANDS:
+        return f"{words[0]} show", []
+    if words[0] in _groups():
+        return _in_group(words[0], words[1:])
+    nearest = difflib.get_close_matches(words[0], [*COMMANDS, *_groups()], n=1)
     raise UsageError(
         f"there is no command `dpmf {words[0]}`",
         fix=f"dpmf {nearest[0]}" if nearest else "dpmf --help lists the commands",
     )
+
+
+def _in_group(group: str, words: list[str]) -> NoReturn:
+    """Ends a command line that names a group and none of its commands."""
+    if not words:
+        console.say(group_usage(group))
+        raise SystemExit(2)
+    if words[0] in ("-h", "--help", "help"):
+        print(group_usage(group))
+        raise SystemExit(0)
+    members = _groups()[group]
+    if words[0].startswith("-"):
+        raise UsageError(
+            f"`dpmf {group}` is a group of commands: flags come after one of them, {', '.join(members)}",
+            fix=shlex.join(["dpmf", group, members[0], *_renamed(group, words)]),
+        )
+    nearest = difflib.get_close_matches(words[0], members, n=1) or members
+    raise UsageError(
+        f"there is no command `dpmf {group} {words[0]}`", fix=" or ".join(f"dpmf {group} {name}" for name in nearest)
+    )
+
+
+def _renamed(group: str, words: list[str]) -> list[str]:
+    """The flags of `dpmf epsilon` as it was, before it was a group, under their present names."""
+    if group != "epsilon":
+        return words
+    new = [word.replace("--price", "--accountant", 1) if word.startswith("--price") else word for word in words]
+    target = any(word.partition("=")[0] == "--epsilon" for word in words)
+    return [*new, "--solve", "noise-multiplier"] if target and "--solve" not in words else new
 
 
 def _program(name: str) -> tuple[Any, type]:

@@ -35,7 +35,7 @@ EXTRA_OF = {
     "surprise": "bench",
     "pytest": "test",
     "hypothesis": "test",
-    "mpmath": "test",
+    "mpmath": "report",
 }
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import DataError, PrivacyError, UsageError
+from dpmf_jax.errors import DataError, DpmfError, PrivacyError, UsageError
 from experiments import console, devices
 
 MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"]
@@ -184,7 +184,34 @@ def fit(command: Command) -> dict[str, Any]:
         "settings": settings,
         "notes": list(train.notes),
         "out": str(out),
+        "ledger": enter(out, model, str(command.data)),
     }
+
+
+def enter(out: Path, model: Any, data: str) -> str | None:
+    """Enters the release in the ledger of `dpmf budget`, and says where that is.
+
+    None where there is nothing to enter: an experiment, no release, generated ratings. A ledger that cannot be written
+    is no reason to lose a model: that is said, with the command that enters it later.
+    """
+    from dpmf_jax import datasets
+
+    nothing = all(part is None for part in model.release)
+    if model.guarantee.seeded or nothing or datasets.SYNTHETIC.fullmatch(data):
+        return None
+    try:
+        from experiments import budget_command
+
+        budget_command.record(out)
+    except UsageError:
+        return str(budget_command.ledger_path())  # entered before, by the run that this one resumed
+    except (DpmfError, ImportError) as error:
+        what = error.what if isinstance(error, DpmfError) else f"this system has no file locks ({error})"
+        where = error.where if isinstance(error, DpmfError) else ""
+        console.print_error(f"the model is saved, its release is in no ledger: {what}", where=where)
+        console.say(f"later: dpmf budget add {shlex.quote(str(out))}")
+        return None
+    return str(budget_command.ledger_path())
 
 
 DEFINITIONS = {
@@ -427,4 +454,6 @@ def render(result: Mapping[str, Any]) -> Any:
         *(f"note: {note}" for note in result["notes"]),
         f"saved in {result['out']} (what may be shown stands outside private/)",
     ]
+    if result["ledger"]:
+        lines.append(f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases cost together")
     return Group(table, "\n".join(lines))

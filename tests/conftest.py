@@ -41,6 +41,12 @@ def data_dir() -> Path:
     )
 
 
+@pytest.fixture(autouse=True, scope="session")
+def ledger(tmp_path_factory):
+    """Releases of tests are nobody's: they go into a ledger of this run, and so do those of subprocesses."""
+    os.environ["DPMF_LEDGER"] = str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
+
+
 @pytest.fixture
 def key():
     """A new-style key, the same in every test; split it rather than use it twice."""

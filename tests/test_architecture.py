@@ -24,7 +24,7 @@ BELOW = {
 # Import names that differ from the name of the package that brings them.
 PACKAGE_OF = {"surprise": "scikit-surprise", "dp_accounting": "dp-accounting"}
 # Read without jax: ratings are checked before an accelerator is touched.
-WITHOUT_JAX = ["errors", "ratings", "readers", "datasets", "synthetic", "splits"]
+WITHOUT_JAX = ["errors", "model_file", "ratings", "readers", "datasets", "synthetic", "splits"]
 
 
 def sources(folder: str) -> list[Path]:

@@ -206,8 +206,16 @@ def test_a_closed_pipe_is_silent(folder):
     [
         (["fitt"], "there is no command `dpmf fitt`", "dpmf fit"),
         (["--frobnicate"], "there is no command `dpmf --frobnicate`", "dpmf --help lists the commands"),
-        (["data", "chek"], "there is no command `dpmf data chek`", "dpmf data list or dpmf data check"),
-        (["data"], "there is no command `dpmf data`", "dpmf data list or"),
+        (["data", "chek"], "there is no command `dpmf data chek`", "dpmf data check"),
+        (["data", "x"], "there is no command `dpmf data x`", "dpmf data list or dpmf data check or dpmf data convert"),
+        (["dta"], "there is no command `dpmf dta`", "dpmf data"),
+        (["data", "--json"], "flags come after one of them, list, check, convert", "dpmf data list --json"),
+        (["epsilon", "--steps", "3"], "flags come after one of them, gaussian", "dpmf epsilon gaussian --steps 3"),
+        (
+            ["epsilon", "--steps", "3", "--epsilon=2", "--price", "exact"],
+            "flags come after one of them, gaussian",
+            "dpmf epsilon gaussian --steps 3 --epsilon=2 --accountant exact --solve noise-multiplier",
+        ),
         (["try"], "Missing from dpmf try: DATA", "dpmf try --help"),
         (["try", "a", "--step", "3"], "Unrecognized options: --step, 3", "Perhaps you meant: --steps INT"),
         (["try", "a", "b"], "Unrecognized options: b", "dpmf try --help"),
@@ -242,8 +250,13 @@ def test_a_mistyped_flag_is_three_lines(folder, encoding):
 def test_help_is_on_stdout_and_no_command_is_a_usage_error(dpmf):
     code, out, err = dpmf("--help")
     assert (code, err) == (0, "")
-    assert all(name in out for name in cli.COMMANDS)
     assert dpmf() == (2, "", out)
+    entries = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
+    assert sorted(entries) == sorted({name.partition(" ")[0] for name in cli.COMMANDS})
+    assert {name.split()[-1] for name in cli.COMMANDS} <= {word.strip(",:") for word in out.split()}
+    assert out.count("epsilon") == 1  # a group has one entry, however many commands
+    assert len(out.splitlines()) < 22
+    assert max(map(len, out.splitlines())) <= 110
 
 
 def test_help_of_a_command_and_of_a_group(dpmf):
@@ -254,7 +267,10 @@ def test_help_of_a_command_and_of_a_group(dpmf):
     )
     code, out, _ = dpmf("data", "--help")
     assert code == 0
-    assert out.count("dpmf data") == 3
+    assert [line.split()[:3] for line in out.splitlines() if line.startswith("  dpmf")] == [
+        ["dpmf", "data", name] for name in ("list", "check", "convert")
+    ]
+    assert dpmf("data") == (2, "", out)
 
 
 def test_version_is_the_installed_one(dpmf):
@@ -450,3 +466,9 @@ def test_the_installed_command_is_this_one():
     installed = Path(sys.executable).with_name("dpmf")
     done = subprocess.run([installed, "--version"], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("dpmf ")
+
+
+def test_budget_alone_shows_the_ledger(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.jsonl"))
+    assert cli.main(["budget"]) == 0
+    assert "no release is in the ledger" in capsys.readouterr().out

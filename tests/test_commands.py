@@ -278,18 +278,6 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     assert run(capsys, "predict", folder, "--user", "u3", "--item", "1", "2")[0] == 2
 
 
-def test_the_price_of_steps_needs_no_data(capsys):
-    code, out, _ = run(capsys, "epsilon", "--steps", "300", "--epsilon-step", "0.4", "--json")
-    assert code == 0
-    found = json.loads(out)
-    assert found["accountants"]["closed_form"] == pytest.approx(13.184, abs=5e-4)
-    assert found["accountants"]["exact"] == pytest.approx(11.438, abs=5e-4)
-    code, out, _ = run(capsys, "epsilon", "--steps", "300", "--epsilon", "2", "--json")
-    assert json.loads(out)["accountants"]["exact"] <= 2
-    assert run(capsys, "epsilon", "--steps", "300")[0] == 2
-    assert run(capsys, "epsilon", "--steps", "0", "--epsilon-step", "0.4")[0] == 2
-
-
 @pytest.mark.parametrize("given", ["users", "items"])
 def test_one_catalogue_is_not_enough_for_presence(capsys, given):
     code, err = refused(capsys, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt")

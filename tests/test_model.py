@@ -155,7 +155,7 @@ TAMPERED = {
     "seen empty": lambda f: (f / "private/seen.safetensors").write_bytes(b""),
     "guarantee edited": lambda f: edit_json(f / "model.json", "guarantee", {"epsilon": 0.1}),
     "range edited": lambda f: edit_json(f / "model.json", "rating_range", [1, 10]),
-    "format edited": lambda f: edit_json(f / "model.json", "format", 2),
+    "format edited": lambda f: edit_json(f / "model.json", "format", 3),
     "no json": lambda f: (f / "model.json").write_text("{"),
     "json is a list": lambda f: (f / "model.json").write_text("[]"),
     "json not text": lambda f: (f / "model.json").write_bytes(b"\xff\xfe\x00"),

@@ -1,0 +1,102 @@
+"""`dpmf epsilon model`: what a saved model promised, priced again from what it spent; no data, and no jax."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from experiments import console
+from experiments import epsilon_report as report
+
+if TYPE_CHECKING:
+    from accounting.guarantee import Guarantee
+
+PROGRAM = "dpmf epsilon model"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Command:
+    """The price of a saved model by every accountant, computed again from the noise it says it had, and its statement.
+
+    At another --delta too. It reads model.json, checks that files are the ones that were saved, and nothing private.
+    """
+
+    model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
+    """The folder that `dpmf fit` wrote."""
+    delta: float | None = None
+    """Price it at this delta; by default the one it was saved with."""
+    user_ratings: int | None = None
+    """Also the price of all ratings of a user who has so many."""
+    json: bool = False
+    """Print one JSON object on stdout."""
+
+
+def run(command: Command) -> None:
+    from dpmf_jax import model_file
+
+    report.check_flags(command)
+    saved = model_file.read(command.model).guarantee
+    with report.pricing(PROGRAM):
+        result, guarantee = _priced(command, saved)
+    console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantee))
+
+
+def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarantee]:
+    from accounting import price
+
+    delta = saved.delta if command.delta is None else command.delta
+    guarantee, notes = saved.at_delta(delta), []
+    if saved.status == "none":
+        delta, prices = saved.delta, {}
+        notes.append("no noise stands between the ratings and what is released, at any δ")
+    else:
+        prices = price.accountants(guarantee.losses, delta, unit=guarantee.unit)
+    for name, value in prices.items():
+        told = saved.accountants.get(name) if delta == saved.delta else None
+        if told is not None and not math.isclose(told, value, rel_tol=1e-6):
+            notes.append(
+                f"{name} was {told:.6g} when the model was saved, {value:.6g} now: another version of a library?"
+            )
+    notes += report.free_note(prices, delta)
+    own = {name: value for name, value in guarantee.accountants.items() if name == "paper"}
+    user = None
+    if command.user_ratings and saved.status != "none":
+        user = guarantee.for_user(command.user_ratings)._asdict()
+    elif command.user_ratings:
+        notes.append("no price per user is known where nothing is promised")
+    result = {
+        "model": str(command.model),
+        "mechanism": guarantee.mechanism,
+        "epsilon": guarantee.epsilon,
+        "delta": delta,
+        "saved_epsilon": saved.epsilon,
+        "saved_delta": saved.delta,
+        "steps": guarantee.steps,
+        "rho": guarantee.rho,
+        "noise_multiplier": guarantee.noise_multiplier,
+        "sensitivity": guarantee.sensitivity,
+        "seeded": guarantee.seeded,
+        "released": list(guarantee.released),
+        **own,
+        **prices,
+        "accountants": {**own, **prices},
+        "kinds": report.kinds([*own, *prices]),
+        **report.of_guarantee(guarantee),
+        "user": user,
+        "notes": notes,
+    }
+    return result, guarantee
+
+
+def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
+    lines = report.user_lines(result)
+    if result["delta"] != result["saved_delta"]:
+        lines.append(f"saved with ε = {result['saved_epsilon']:.4f} at δ = {result['saved_delta']:g}")
+    title = f"{result['model']}: {guarantee.mechanism}, {report.counted(guarantee.steps, 'step')}"
+    drawn = report.table(title, result["accountants"], result["delta"]) if result["accountants"] else title
+    return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))
