@@ -89,7 +89,7 @@ def test_unequal_rounds_are_composed_by_the_privacy_loss_distribution_near_the_o
     assert equal * 0.999 < prices["pld"] < equal * 1.01 < prices["basic"]
 
 
-# ------------------------------------------------------------------------------------------- subsampled steps, and mixes
+# ----------------------------------------------------------------------------------------- subsampled steps, and mixes
 
 
 def test_a_changed_value_under_sampling_costs_more_than_a_present_rating_and_only_pld_prices_it():

@@ -486,7 +486,7 @@ def test_releases_known_only_as_epsilon_and_delta_add_up_and_a_vacuous_total_is_
     with pytest.raises(ValueError, match="says nothing"):
         dataclasses.replace(step, num_steps=300)  # J·δ = 3, paper 001's own numbers
     for losses, delta in (((step, step), 0.999), ((step,), 0.98)):
-        with pytest.raises(ValueError, match="says nothing|must be at least"):
+        with pytest.raises(ValueError, match=r"says nothing|must be at least"):
             priced(**{**COMMON, "losses": losses, "delta": delta, "sensitivity": None})
     one = Approximate(epsilon=0.4, delta=1e-6)
     both: Any = priced(**{**COMMON, "losses": (one, Gaussian(noise_multiplier=20.0, num_steps=300))})
