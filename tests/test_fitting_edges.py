@@ -147,7 +147,8 @@ def test_a_centre_read_off_the_ratings_stands_among_the_assumptions():
 
 def test_what_a_user_pays_is_the_mechanisms():
     found = [
-        make(CONFIG).guarantee(3).losses[0].user_rho for make in (gaussian.joint_noise, gaussian.public_items, gaussian.mechanism)
+        make(CONFIG).guarantee(3).losses[0].user_rho
+        for make in (gaussian.joint_noise, gaussian.public_items, gaussian.mechanism)
     ]
     assert found == [(0.5, 0.5), (1.0, 0.0), (1.0, 0.0)]
 
