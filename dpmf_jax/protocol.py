@@ -113,18 +113,30 @@ def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[St
 
 
 @partial(jax.jit, static_argnames="num_steps")
-def train(mechanism: Mechanism, key: Key, state: State, data: PyTree, num_steps: int) -> tuple[State, Info]:
+def train(
+    mechanism: Mechanism, key: Key, state: State, data: PyTree, num_steps: int, limit: jax.Array | None = None
+) -> tuple[State, Info]:
     """`num_steps` steps from `state`; the project's only loop over steps.
 
     The key of a step is fold_in(key, state.step), so chunks equal the whole: 2 + 3 steps give the same bytes as 5.
 
-    Returns: (State, Info), each leaf of Info with a leading axis of num_steps.
+    Args:
+      limit: int32 scalar; the step from which on nothing is done any more, at no cost. Runs of unequal length can so
+        share one compiled program, see `sweep`. None: all `num_steps` are done.
+
+    Returns: (State, Info), each leaf of Info with a leading axis of num_steps; 0 for the steps not done.
     """
 
     def body(state: State, _: None) -> tuple[State, Info]:
         return step(mechanism, jax.random.fold_in(key, state.step), state, data)
 
-    return jax.lax.scan(body, state, length=num_steps)
+    def body_or_nothing(state: State, _: None) -> tuple[State, Info]:
+        assert limit is not None
+        _after, info = jax.eval_shape(body, state, None)
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
+        return jax.lax.cond(state.step < limit, lambda state: body(state, None), lambda state: (state, nothing), state)
+
+    return jax.lax.scan(body if limit is None else body_or_nothing, state, length=num_steps)
 
 
 def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:

@@ -1,4 +1,4 @@
-"""`dpmf bench`: one training step against its peers, or the reading of a large file; ratios of one interleaved run."""
+"""`dpmf bench`: one training step against its peers, a sweep against separate runs, the reading of a large file."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from experiments import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step (step) or the reading of a ratings file with checks and layout (read)."""
+    """Time a training step, a sweep over configurations, or the reading of a ratings file with checks and layout."""
 
-    what: Annotated[Literal["step", "read"], tyro.conf.Positional]
-    """step: both gradients and updates at a data set's size, on generated ratings. read: a generated, shuffled csv."""
+    what: Annotated[Literal["step", "sweep", "read"], tyro.conf.Positional]
+    """step: both gradients and updates at a data set's size, on generated ratings. sweep: many configurations at once
+    against separate runs. read: a generated, shuffled csv."""
     rank: int = 20
-    """step: number of factors."""
+    """step, sweep: number of factors."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] = "ml-1m"
-    """step: the data set whose size the generated ratings have."""
+    """step, sweep: the data set whose size the generated ratings have."""
     repeats: int = 9
-    """step: interleaved rounds; the median counts."""
+    """step, sweep: interleaved rounds; the median counts."""
+    configurations: int = 16
+    """sweep: how many."""
     devices: int | None = None
-    """step: number of devices; all by default (a CPU counts one per core)."""
+    """step, sweep: number of devices; all by default (a CPU counts one per core)."""
     num_ratings: int = 20_000_000
     """read: rows of the file."""
     json: bool = False
@@ -36,6 +39,12 @@ def run(command: Command) -> None:
         from experiments.bench import step
 
         result = step.run(command.rank, command.size, command.repeats, num_devices=command.devices)
+    elif command.what == "sweep":
+        from experiments.bench import sweep
+
+        result = sweep.run(
+            command.configurations, command.rank, command.size, command.repeats, num_devices=command.devices
+        )
     else:
         from experiments.bench import read
 

@@ -1,0 +1,150 @@
+"""Many runs of one shape at once: a configuration axis sharded over devices, one compiled program.
+
+Mechanisms whose Configs differ in real numbers only (ε_i, learning rate, λ, clip, seed) are pytrees of equal structure.
+`train_many` stacks them; on a CPU each device follows its own configurations one after the other (`lax.map`), with a
+trip count of its own, so nothing is communicated and a run that is done costs nothing. The ratings are on every device.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator, Sequence
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import AxisType, PartitionSpec
+
+from dpmf_jax.protocol import Info, Mechanism, State, train
+
+AXIS = "configuration"
+
+
+class Job(NamedTuple):
+    """One run: its mechanism, the key of its steps, where it stands, and the number of steps it is to reach."""
+
+    mechanism: Mechanism
+    key: jax.Array
+    state: State
+    num_steps: int
+
+
+class Chunk(NamedTuple):
+    """What one run did since the last look: its position in `jobs`, its state, and Info, one entry a step done."""
+
+    job: int
+    state: State
+    info: Info
+
+
+@partial(jax.jit, static_argnames=("num_steps", "num_devices"))
+def train_many(
+    mechanisms: Mechanism,
+    keys: jax.Array,
+    states: State,
+    limits: jax.Array,
+    data: Any,
+    *,
+    num_steps: int,
+    num_devices: int,
+) -> tuple[State, Info]:
+    """`protocol.train` for stacked runs: up to `num_steps` steps of each, but none from step `limits[i]` on.
+
+    Args:
+      mechanisms, keys, states, limits: leading axis = number of runs, a multiple of `num_devices`.
+      data: ratings in a layout of one device; every device gets them.
+
+    Returns: stacked (State, Info); Info has axes (runs, num_steps), 0 for steps not taken.
+    """
+
+    def local(mechanisms, keys, states, limits, data):
+        def one(run):
+            mechanism, key, state, limit = run
+            return train(mechanism, key, state, data, num_steps, limit)
+
+        return jax.lax.map(one, (mechanisms, keys, states, limits))
+
+    if num_devices == 1:
+        return local(mechanisms, keys, states, limits, data)
+    runs, everywhere = PartitionSpec(AXIS), PartitionSpec()
+    mesh = jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,))
+    spread = jax.shard_map(
+        local, mesh=mesh, in_specs=(runs, runs, runs, runs, everywhere), out_specs=runs, check_vma=False
+    )
+    return spread(mechanisms, keys, states, limits, data)
+
+
+def run(
+    jobs: Sequence[Job],
+    data: Any,
+    *,
+    chunk_steps: int = 50,
+    num_devices: int | None = None,
+    finished: Container[int] = frozenset(),
+) -> Iterator[Chunk]:
+    """All jobs to their ends, longest first; as one device is done with a run, the next waiting one takes its place.
+
+    Jobs of equal structure and shapes share one compiled program; others wait for their own. A run's steps do not
+    depend on the other runs, on chunking or on the number of devices.
+
+    Args:
+      data: ratings in a layout of one device.
+      chunk_steps: steps between two looks of the host; a job that ends within a chunk takes none beyond its end.
+      num_devices: over the first so many of `jax.devices()`; None is all of them.
+      finished: positions of jobs that end early; the caller may add one when it has seen enough of its chunks.
+
+    Yields: a `Chunk` for each run and look. States and Info are NumPy arrays.
+    """
+    devices = min(num_devices or jax.device_count(), jax.device_count(), max(len(jobs), 1))
+    queues: dict[Any, list[int]] = {}
+    for index, job in enumerate(jobs):
+        queues.setdefault(_shape(job), []).append(index)
+    for queue in queues.values():
+        yield from _run_equal(
+            jobs, sorted(queue, key=lambda index: -_left(jobs[index])), data, chunk_steps, devices, finished
+        )
+
+
+def _run_equal(
+    jobs: Sequence[Job], waiting: list[int], data: Any, chunk_steps: int, devices: int, finished: Container[int]
+) -> Iterator[Chunk]:
+    states = {index: jobs[index].state for index in waiting}
+    waiting = [index for index in waiting if _left(jobs[index]) > 0]
+    active: list[int] = []
+    while waiting or active:
+        while waiting and len(active) < devices:
+            active.append(waiting.pop(0))
+        slots = (active * devices)[:devices]  # a device without a run of its own repeats one for no step
+        limits = [jobs[index].num_steps if slot < len(active) else 0 for slot, index in enumerate(slots)]
+        before = [int(states[index].step) for index in slots]
+        after, info = jax.device_get(
+            train_many(
+                _stacked([jobs[index].mechanism for index in slots]),
+                jnp.stack([jobs[index].key for index in slots]),
+                _stacked([states[index] for index in slots]),
+                np.asarray(limits, np.int32),
+                data,
+                num_steps=chunk_steps,
+                num_devices=devices,
+            )
+        )
+        for slot, index in enumerate(list(active)):
+            states[index] = jax.tree.map(lambda leaf, slot=slot: leaf[slot], after)
+            done = int(states[index].step) - before[slot]
+            yield Chunk(index, states[index], jax.tree.map(lambda leaf, n=done, slot=slot: leaf[slot, :n], info))
+            if index in finished or int(states[index].step) >= jobs[index].num_steps:
+                active.remove(index)
+
+
+def _stacked(trees: Sequence[Any]) -> Any:
+    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)
+
+
+def _left(job: Job) -> int:
+    return job.num_steps - int(job.state.step)
+
+
+def _shape(job: Job) -> Any:
+    leaves, structure = jax.tree.flatten((job.mechanism, job.state))
+    return structure, tuple((np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves)
