@@ -341,7 +341,7 @@ def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
     kinds = {type(phase) for phase in guarantee.losses}
     if kinds == {Pure}:
         return "m times ε" if guarantee.delta == 0 else "m times ε in every round", (20, 100)
-    if kinds == {SubsampledGaussian} and guarantee.unit == "rating presence":
+    if kinds == {SubsampledGaussian} and _is_presence(guarantee):
         return "for a mixture of Gaussians, which m² times ρ does not cover", (20,)
     if kinds == {Gaussian} and (weights := _mean_user_rho(guarantee)):
         terms = [
@@ -350,9 +350,14 @@ def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
             if weight
         ]
         return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
-    if kinds == {Gaussian, Pure} and all(getattr(phase, "user_rho", ()) is not None for phase in guarantee.losses):
-        return "each Gaussian phase's polynomial in m times its ρ, and m times each pure phase's ε", (20, 100)
+    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_presence(guarantee))
+    if kinds and priced and all(getattr(phase, "user_rho", ()) is not None for phase in guarantee.losses):
+        return "for each phase by its own kind", (20,)
     return None
+
+
+def _is_presence(guarantee: Guarantee) -> bool:
+    return guarantee.unit == "rating presence"
 
 
 def _mean_user_rho(guarantee: Guarantee) -> tuple[float, float] | None:

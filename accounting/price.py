@@ -64,7 +64,7 @@ def user_losses(losses: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | 
     """What the same release spends on a user who changes m ratings; None where no such price is known.
 
     Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses: none, their δ would
-    grow as e^(mε). Subsampled steps are a mixture of Gaussians, which is no loss of this kind: `epsilon_user`.
+    grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of this kind; see `epsilon_user`.
 
     Raises:
       ValueError: m is not an integer of at least 1.
@@ -90,20 +90,22 @@ def user_losses(losses: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | 
 def epsilon_user(losses: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
     """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such price is known.
 
-    Subsampled steps on their own are priced by a mixture of Gaussians, and only for ratings that are there or not: a
-    user who changes m values would be a pair of mixtures, which no accountant here prices.
+    Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `user_losses` says. Only for
+    ratings that are there or not: a user who changes m values would be a pair of mixtures, which nothing here prices.
     """
     if check_unit(unit) == "user":
         return None
-    own = user_losses(losses, num_ratings)
-    if own is not None:
+    sampled = [loss for loss in losses if isinstance(loss, SubsampledGaussian)]
+    own = user_losses([loss for loss in losses if not isinstance(loss, SubsampledGaussian)], num_ratings)
+    if own is None:
+        return None
+    if not sampled:
         return epsilon(own, delta, unit=unit)
-    phases = [loss for loss in losses if isinstance(loss, SubsampledGaussian)]
-    if unit == "rating presence" and len(phases) == len(losses) and delta > 0:
-        from accounting import subsampled
+    if unit != "rating presence" or delta == 0:
+        return None
+    from accounting import composition
 
-        return subsampled.epsilon_user(phases, delta, num_ratings=num_ratings)
-    return None
+    return composition.pld([*own, *sampled], unit=unit, num_ratings=num_ratings).epsilon(delta)
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):

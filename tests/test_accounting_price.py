@@ -184,11 +184,22 @@ def test_a_user_of_sampled_steps_pays_a_mixture_which_is_more_than_m_squared_in_
     assert fewer == pytest.approx(price.epsilon([SAMPLED], DELTA, unit="rating presence"), rel=2e-3)
 
 
+def test_a_user_of_a_mix_pays_each_phase_by_its_own_kind():
+    mix = (SAMPLED, gauss(user_rho=(1.0, 0.0)), Pure(epsilon=0.01))
+
+    def paid(losses):
+        return price.epsilon_user(losses, 1e-6, num_ratings=5, unit="rating presence")
+
+    assert max(paid((part,)) for part in mix) < paid(mix) < math.fsum(paid((part,)) for part in mix) + 1e-3
+    assert paid(mix[1:]) == pytest.approx(price.epsilon(price.user_losses(mix[1:], 5), 1e-6, unit="user"))
+
+
 def test_no_user_price_is_made_up():
     for losses, unit in (
         ((gauss(),), "rating value"),
         ((SAMPLED,), "rating value"),
-        ((SAMPLED, gauss(user_rho=(1.0, 0.0))), "rating presence"),
+        ((SAMPLED, gauss()), "rating presence"),
+        ((SAMPLED, gauss(user_rho=(1.0, 0.0))), "rating value"),
         ((Approximate(epsilon=1.0, delta=1e-6),), "rating presence"),
         ((gauss(user_rho=(1.0, 0.0)),), "user"),
     ):

@@ -91,7 +91,7 @@ def test_rdp_is_at_most_what_the_default_orders_give(z, q, num_steps, delta):
     accountant = dp_accounting.rdp.RdpAccountant()
     accountant.compose(subsampled.event(phases(z, q, num_steps), unit=PRESENCE))
     ours = subsampled.epsilon_rdp(phases(z, q, num_steps), delta, unit=PRESENCE)
-    assert ours <= accountant.get_epsilon(delta) * (1 + 1e-4) + 1e-9
+    assert ours <= accountant.get_epsilon(delta) * (1 + 1e-3) + 1e-9
 
 
 @pytest.mark.parametrize(("z", "q"), [(1.0, 1e-9), (1.0, 1e-4), (0.5, 0.01), (3.0, 0.3), (0.3, 0.9), (20.0, 1e-6)])

@@ -476,6 +476,7 @@ def test_a_mix_of_kinds_costs_less_than_its_parts_and_more_than_each():
     total: Any = compose(*parts)
     assert max(part.epsilon for part in parts) < total.epsilon < math.fsum(part.epsilon for part in parts)
     assert compose(*reversed(parts)).epsilon == total.epsilon
+    assert "by its own kind" in total.user_price
     assert total.rho is None
     assert Guarantee.from_dict(json.loads(json.dumps(total.to_dict()))) == total
 
