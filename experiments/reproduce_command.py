@@ -1,40 +1,51 @@
-"""`dpmf reproduce`: train a figure of a paper again and hold it to the paper's points."""
+"""`dpmf reproduce`: train figures of a paper again and hold them to the paper's points."""
 
 from __future__ import annotations
 
 import dataclasses
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
 from dpmf_jax.errors import OutsideTolerance, UsageError
 from experiments import console, devices
-from experiments.reproduce import figures
-from experiments.reproduce.figures import Figure
+from experiments.reproduce import figures, plans
+from experiments.reproduce.figures import Figure, Request
+
+if TYPE_CHECKING:
+    from dpmf_jax.ratings import Ratings
+    from experiments.reproduce.runs import Progress
+
+ROOT = Path("runs") / "reproduce"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Train a figure of a paper again and compare it with the paper's points; exit code 6 outside the tolerance.
+    """Train figures of a paper again and compare them with its points; exit code 6 outside the tolerance.
 
-    Seeded and not private: for the curator. It goes on where an earlier run into the same folder stopped.
+    Seeded and not private: for the curator. Figures share their runs, and what an earlier call into the same folder
+    trained is not trained again.
     """
 
-    figure: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE")] = None
-    """Such as 001/fig1; --list names them."""
+    figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
+    """Such as 001/fig1 001/fig4, or 001/all; --list names them."""
     list: bool = False
-    """Print what can be reproduced, and how long it takes."""
+    """Print what can be reproduced, and how long it takes on this machine."""
+    scale: Literal["small", "full"] | None = None
+    """small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an accelerator."""
+    ranks: tuple[int, ...] | None = None
+    """Of figures over the rank, only these, at any scale."""
     series: tuple[str, ...] | None = None
     """Only these curves, such as 0.15 0.5 non-private; all by default."""
-    seeds: tuple[int, ...] = (0, 1, 2)
-    """One training a seed and series; the mean is compared."""
+    seeds: tuple[int, ...] | None = None
+    """One training a seed and setting; the mean is compared. By default 0 1 2, see --scale."""
     data_dir: Path | None = None
     """Where the data sets are; else the environment's DPMF_DATA."""
-    out: Path | None = None
-    """Folder of the results; runs/reproduce/FIGURE by default. What is complete there is not trained again."""
+    out: Path = ROOT
+    """Folder of the results, one folder a figure, and of the runs; what is there is not trained again."""
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core)."""
     json: bool = False
@@ -44,60 +55,142 @@ class Command:
 def run(command: Command) -> None:
     if command.list:
         rows = [_listed(figure) for figure in figures.FIGURES.values()]
-        console.emit({"figures": rows}, json=command.json, render=_render_list)
+        groups = [{"name": name, "figures": names, **_amounts(names)} for name, names in figures.GROUPS.items()]
+        told = {"figures": rows, "groups": groups, "cores": devices.cores(), "minutes_are": plans.COST_OF}
+        console.emit(told, json=command.json, render=_render_list)
         return
-    if command.figure is None:
+    if not command.figures:
         raise UsageError("no figure is named", fix="dpmf reproduce 001/fig1, or dpmf reproduce --list")
-    figure = figures.find(command.figure)
+    chosen = figures.expand(command.figures)
     seeds = command.seeds
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+    if seeds is not None and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
         raise UsageError(f"--seeds {' '.join(map(str, seeds))} are not distinct numbers from 0 on", fix="--seeds 0 1 2")
-    told = reproduce(figure, command)
+    told = reproduce(chosen, command)
     console.emit(told, json=command.json, render=_render)
-    if told["result"] == "outside":
-        worst = told["worst"]
-        raise OutsideTolerance(
-            f"{told['outside']} of {told['checked']} checked points are more than {told['tolerance']:g} from the paper",
-            where=f"the furthest: {worst['difference']:+.4f}, series {worst['series']}, step {worst['step']}; "
-            f"all of them in {told['files'][0]}",
-            fix="check that the ratings are the published ones (dpmf data check); "
-            f"{told['ratings']['name']} has {told['ratings']['count']} ratings here; the table: {figure.scale}",
-        )
+    if outside := [one for one in told["figures"] if one["result"] == "outside"]:
+        raise _outside(outside)
 
 
-def reproduce(figure: Figure, command: Command) -> dict[str, Any]:
+def reproduce(chosen: Sequence[Figure], command: Command) -> dict[str, Any]:
     """Everything but the printing: trains, compares, writes; the result's keys are the command's JSON interface."""
-    from experiments.reproduce import report
-
-    plotted = figures.points(figure.points)
-    figures.choose_series(plotted, command.series)  # refuses what is not there before anything is loaded
-    out = command.out or figure.folder
+    wanted = _requests(chosen, command, scale="small")  # refuses what is not there before anything is loaded
     num_devices = devices.use(command.devices)
-    console.say(f"{figure.name} ({report.NOTICE})\nall of it: {figure.scale}, {figure.minutes:g} minutes on two cores")
+    wanted = _requests(
+        chosen, command, scale=command.scale or ("small" if _on_cpu() else "full"), num_devices=num_devices
+    )
     try:
-        result = figure.run(
-            figures.Request(
-                series=command.series,
-                seeds=command.seeds,
-                data_dir=command.data_dir,
-                out=out,
-                num_devices=num_devices,
-            )
-        )
+        done = [told for group in _by_data(wanted) for told in _group(group, command, num_devices)]
     except KeyboardInterrupt:
         raise console.Interrupted(words(command)) from None
-    repeat = dataclasses.replace(command, data_dir=None, out=None, devices=None, json=False)
-    told = report.summary(figure, result, command=words(repeat))
-    files = report.write(figure, told, result, plotted, out)
-    return told | {"out": str(out), "files": [str(file) for file in files]}
+    results = {told["result"] for told in done}
+    verdicts = ("outside", "inside", "informative", "no points to compare")
+    return {"result": next(one for one in verdicts if one in results), "figures": done, "out": str(command.out)}
+
+
+def _on_cpu() -> bool:
+    import jax
+
+    return jax.default_backend() == "cpu"
+
+
+def _requests(chosen: Sequence[Figure], command: Command, **rest: Any) -> dict[Figure, Request]:
+    """What is asked of every figure. --ranks and --series go to those that have them, and one of them must.
+
+    Raises: UsageError where a figure has nothing of what is asked.
+    """
+    over_ranks = [figure for figure in chosen if figure.x_name == "n"]
+    known = tuple(dict.fromkeys(series for figure in chosen for series in figure.series))
+    asked = None if command.series is None else figures.choose_series(known, command.series)
+    wanted = {}
+    for figure in chosen:
+        series = None if asked is None else tuple(name for name in figure.series if name in asked)
+        if series == ():
+            figures.choose_series(figure.series, asked)
+        ranks = command.ranks if figure in over_ranks or not over_ranks else None
+        wanted[figure] = Request(series=series, ranks=ranks, seeds=command.seeds, **rest)
+        plans.plan(figure, wanted[figure])
+    return wanted
+
+
+def _by_data(wanted: Mapping[Figure, Request]) -> list[dict[Figure, Request]]:
+    """Figures on the same ratings share their runs."""
+    groups: dict[Any, dict[Figure, Request]] = {}
+    for figure, request in wanted.items():
+        groups.setdefault((figure.data, figure.fallback, figure.slice), {})[figure] = request
+    return list(groups.values())
+
+
+def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int) -> list[dict[str, Any]]:
+    """Trains what figures on the same ratings need, each run once, then compares and writes them one by one."""
+    from experiments.reproduce import report, runs
+
+    some = next(iter(wanted))
+    ratings, compared = _ratings(some, command)
+    store = command.out / ratings.name  # runs of equal settings on other ratings are others
+    names = " ".join(figure.name for figure in wanted)
+    planned = {figure: plans.plan(figure, request) for figure, request in wanted.items()}
+    everything = [setting for plan in planned.values() for setting in plan.settings]
+    estimate = plans.minutes(everything, num_devices)
+    console.say(f"{names} ({report.NOTICE})\nall of it: {_amount(everything)}, about {estimate:.0f} minutes on a CPU")
+    for figure, plan in planned.items():
+        if plan.left_out:
+            console.say(f"{figure.name}: {report.left_out({'left_out': plan.left_out})}")
+    work = {
+        figure: figure.work(dataclasses.replace(request, compared=compared, store=store), ratings)
+        for figure, request in wanted.items()
+    }
+    needed = [run for one in work.values() for run in one.runs]
+    total = sum(plans.work(s for figure, one in work.items() if one.runs for s in planned[figure].settings).values())
+    with console.progress(names, total, every=20.0) as bar:
+        curves = runs.train_all(
+            needed,
+            ratings,
+            store,
+            num_devices=num_devices,
+            chunk_steps=runs.CHUNK_STEPS if _on_cpu() else runs.ACCELERATOR_CHUNK_STEPS,
+            report=_told_to(bar, total),
+        )
+    done = []
+    for figure, one in work.items():
+        repeat = dataclasses.replace(command, figures=(figure.name,), data_dir=None, out=ROOT, devices=None, json=False)
+        result = one.result(curves)
+        told = report.summary(figure, result, command=words(repeat), compared=compared)
+        files = report.write(figure, told, result, command.out / figure.stem)
+        done.append(told | {"out": str(command.out / figure.stem), "files": [str(file) for file in files]})
+    return done
+
+
+def _ratings(figure: Figure, command: Command) -> tuple[Ratings, bool]:
+    """The figure's ratings, and whether they are the paper's.
+
+    Raises: DataError where neither they nor a fallback are there.
+    """
+    from dpmf_jax import datasets
+
+    name, cut = figure.data, figure.slice
+    if figure.fallback is not None:
+        here = {row["name"]: row["path"] for row in datasets.list_datasets(command.data_dir)}
+        if here[figure.data] is None and here[figure.fallback] is not None:
+            name, cut = figure.fallback, None
+            console.say(f"{figure.data} is not there: {name} instead, with numbers of its own, nothing to compare")
+    return datasets.load(name, data_dir=command.data_dir, split=None, slice=cut), name == figure.data
+
+
+def _told_to(bar: Callable[..., None], total: int) -> Callable[[Progress], None]:
+    def report(now: Progress) -> None:
+        left = "?" if now.minutes_left is None else f"{now.minutes_left:.1f} min"
+        more = {} if now.total == total else {"of": f"about {now.total}"}  # a rule ends a run when it does
+        bar(now.done, **more, run=now.run, rmse=now.rmse, left=left)
+
+    return report
 
 
 def words(command: Command) -> str:
     """The command line that does, or resumes, this."""
-    said = ["dpmf", "reproduce", str(command.figure)]
+    said = ["dpmf", "reproduce", *command.figures]
     for field in dataclasses.fields(command):
         value = getattr(command, field.name)
-        if field.name == "figure" or value == field.default:
+        if field.name == "figures" or value == field.default:
             continue
         said.append(f"--{field.name.replace('_', '-')}")
         if value is not True:
@@ -105,40 +198,111 @@ def words(command: Command) -> str:
     return shlex.join(said)
 
 
+def _outside(told: Sequence[Mapping[str, Any]]) -> OutsideTolerance:
+    from experiments.reproduce import report
+
+    first = told[0]
+    return OutsideTolerance(
+        "; ".join(f"{one['figure']}: {one['outside']} of {one['checked']} checked points are too far" for one in told)
+        + " from the paper",
+        where=f"the furthest of {first['figure']}: {report.furthest(first)}; all of them in {first['files'][0]}",
+        fix="check that the ratings are the published ones (dpmf data check); "
+        f"{first['ratings']['name']} has {first['ratings']['count']} ratings here",
+    )
+
+
+# ---------------------------------------------------------------------------------------------- what is printed
+
+
+def _amount(settings: Sequence[plans.Setting]) -> str:
+    steps = plans.work(settings)
+    number = "1 run" if len(steps) == 1 else f"{len(steps)} runs"
+    return f"{number}, {sum(steps.values()):,} steps"
+
+
 def _listed(figure: Figure) -> dict[str, Any]:
-    fields = {field.name: getattr(figure, field.name) for field in dataclasses.fields(figure)}
-    return {name: fields[name] for name in ("name", "paper", "number", "title", "data", "scale", "minutes")}
+    row: dict[str, Any] = {
+        name: getattr(figure, name)
+        for name in ("name", "paper", "number", "title", "what", "x_name", "data", "fallback")
+    }
+    row["compared"] = bool(figure.points)
+    return row | _amounts((figure.name,))
+
+
+def _amounts(names: Sequence[str]) -> dict[str, Any]:
+    """Runs, steps and minutes at both scales, of figures that share their runs."""
+    amounts = {}
+    for scale in ("small", "full"):
+        request = Request(scale=scale)
+        settings = [setting for name in names for setting in plans.plan(figures.find(name), request).settings]
+        steps = plans.work(settings)
+        minutes = round(plans.minutes(settings, devices.cores()), 1)
+        amounts[scale] = {"runs": len(steps), "steps": sum(steps.values()), "minutes": minutes}
+    return amounts
 
 
 def _render_list(result: Mapping[str, Any]) -> Any:
     from rich.table import Table
 
-    table = Table(title="dpmf reproduce FIGURE", caption="minutes: on two CPU cores; an interrupted run goes on")
-    for heading in ("figure", "paper", "what", "data", "scale", "minutes"):
-        table.add_column(heading, justify="right" if heading == "minutes" else "left")
+    table = Table(
+        title="dpmf reproduce FIGURE…",
+        caption=f"* the paper's points are not known. Minutes: estimates for {result['cores']} CPU cores "
+        f"({result['minutes_are']}). Figures share runs; an interrupted call goes on.",
+    )
+    for heading in ("figure", "what", "data", "small scale", "full scale"):
+        scale = heading.endswith("scale")
+        table.add_column(heading, justify="right" if scale else "left", no_wrap=heading != "what" and heading != "data")
     for row in result["figures"]:
-        paper = f"{row['paper']}, figure {row['number']}"
-        table.add_row(row["name"], paper, row["title"], row["data"], row["scale"], f"{row['minutes']:g}")
+        data = row["data"] + (f" or {row['fallback']}" if row["fallback"] else "")
+        what = row["what"] if row["compared"] else f"{row['what']} *"
+        table.add_row(row["name"], what, data, *_scales(row))
+    table.add_section()
+    for row in result["groups"]:
+        numbers = ", ".join(name.partition("fig")[2] for name in row["figures"])
+        table.add_row(row["name"], f"figures {numbers}", figures.find(row["figures"][0]).data, *_scales(row))
     return table
+
+
+def _scales(row: Mapping[str, Any]) -> list[str]:
+    return [f"{row[scale]['runs']} runs, {_duration(row[scale]['minutes'])}" for scale in ("small", "full")]
+
+
+def _duration(minutes: float) -> str:
+    return f"{minutes:.0f} min" if minutes < 100 else f"{minutes / 60:.1f} h"
 
 
 def _render(told: Mapping[str, Any]) -> Any:
     from rich.console import Group
+
+    return Group(*(part for one in told["figures"] for part in _render_figure(one)))
+
+
+def _render_figure(told: Mapping[str, Any]) -> list[Any]:
     from rich.table import Table
 
+    from experiments.reproduce import report
+    from experiments.reproduce.figures import AXES
+
     table = Table(title=f"{told['figure']} ({told['notice']})")
-    for heading in ("series", "step", "paper", "ours", "difference", "result"):
-        table.add_column(heading, justify="left" if heading in ("series", "result") else "right")
-    for row in told["rows"]:
-        if row["result"] != "informative":
-            numbers = (f"{row['paper']:.5f}", f"{row['value']:.5f}", f"{row['difference']:+.5f}")
-            table.add_row(row["series"], str(row["step"]), *numbers, row["result"])
-    starts = [abs(row["difference"]) for row in told["rows"] if row["kind"] == "line_start"]
+    left = ("series", "of", "result")
+    for heading in ("series", "of", "x", "J", "paper", "ours", "difference", "result"):
+        table.add_column(heading, justify="left" if heading in left else "right")
+    decided = [row for row in told["rows"] if row["result"] != "informative"]
+    shown = [row for row in told["rows"] if row["kind"] not in ("line_start", "line_vertex") and row not in decided]
+    for row in decided or shown:
+        numbers = (report.number(row["paper"]), report.number(row["value"]), report.signed(row["difference"]))
+        steps = "" if row["num_steps"] is None else f"{row['num_steps']:.6g}"
+        table.add_row(row["series"], AXES[row["axis"]], f"{row['x']:g}", steps, *numbers, row["result"])
+    starts = [abs(r["difference"]) for r in told["rows"] if r["kind"] == "line_start" and r["difference"] is not None]
+    ended = [row for row in told["rows"] if row["kind"] == "patience" and row["axis"] == "rmse"]
+    headlines = {setting["series"]: setting["headline"] for setting in told["settings"]}  # the last of each series
     lines = [
-        f"{told['result']} tolerance: {told['checked'] - told['outside']} of {told['checked']} checked points",
+        f"{report.verdict_words(told)}: {told['checked'] - told['outside']} of {told['checked']} checked points",
         f"rule: {told['rule']}",
-        f"seeds {' '.join(map(str, told['seeds']))}; at step 0 within {max(starts):.4f} of the paper (informative)",
-        *(f"{name}: {series['headline']}" for name, series in told["series"].items()),
+        *([f"at step 0 within {max(starts):.4f} of the paper (informative)"] if starts else []),
+        *([report.left_out(told)] if told["left_out"] else []),
+        *([f"early stopping by patience (not private, informative): {len(ended)} rows in the files"] if ended else []),
+        *(f"{name}: {headline}" for name, headline in headlines.items()),
         *(f"wrote {file}" for file in told["files"]),
     ]
-    return Group(table, "\n".join(lines))
+    return [table, "\n".join(lines), ""]

@@ -1,7 +1,6 @@
-"""Reproductions: which points decide, the tolerance, exit 6, curves that survive kills, points that ship."""
+"""Reproductions: which points decide, the tolerance, exit 6, what is written, points that ship."""
 
 import csv
-import dataclasses
 import io
 import json
 import signal
@@ -9,46 +8,21 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpmf_jax import fitting, synthetic
 from dpmf_jax.errors import UsageError
 from experiments import cli, reproduce_command
-from experiments.reproduce import comparison, figures, gaussian_curves, report
-from experiments.reproduce.figures import Point
+from experiments.reproduce import comparison, figures, pictures, plans, work
+from experiments.reproduce.figures import Point, Request
+from tests.reproduce_cases import FIGURE, SERIES, command_line, rating_file
 
-FIGURE = figures.FIGURES["001/fig1"]
-SERIES = ("0.15", "0.20", "0.30", "0.50", "0.75", "0.90", "non-private")
 SHIPPED = [*range(1, 13), *range(16, 19)]
 
 
 def point(x: float, kind: str, y: float = 0.9, series: str = "0.15") -> Point:
     return Point(series, x, y, "rmse", kind, "iteration")
-
-
-def rating_file(folder: Path) -> Path:
-    """A folder of data sets in which ml-1m is a small file of the test's own, in the official layout."""
-    ratings = synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3)
-    lines = [
-        f"{user + 1}::{item + 1}::{round(value)}::0"
-        for user, item, value in zip(ratings.user, ratings.item, ratings.value, strict=True)
-    ]
-    (folder / "ml-1m").mkdir(parents=True)
-    (folder / "ml-1m" / "ratings.dat").write_text("\n".join(lines) + "\n")
-    return folder
-
-
-@pytest.fixture(scope="module")
-def tiny():
-    return synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3)
-
-
-def small_runs(ratings, series=("0.15", "non-private"), seeds=(0, 1), steps=23):
-    plotted = [point(steps - 1, "line_end", series=name) for name in series]
-    return gaussian_curves.plan(plotted, series, seeds, ratings.rating_range)
 
 
 # --- the points
@@ -64,28 +38,30 @@ def test_points_ship_and_parse(number):
 
 
 def test_the_last_steps_of_figure_1_are_the_paper_s():
-    runs = gaussian_curves.plan(figures.points("fig01.csv"), SERIES, (0, 1, 2), (1.0, 5.0))
-    steps = {run.series: run.num_steps for run in runs}
+    settings = plans.plan(FIGURE, Request()).settings
+    steps = {setting.series: setting.num_steps for setting in settings}
     assert steps == dict(zip(SERIES, (791, 1127, 1265, 2109, 2240, 2489, 2491), strict=True))
-    assert sum(run.num_steps for run in runs) == 37_536  # as FIGURES says
-    assert len(runs) == 21
+    assert {(setting.rank, setting.learning_rate, setting.seeds) for setting in settings} == {(20, 5e-4, (0, 1, 2))}
+    assert (len(plans.work(settings)), sum(plans.work(settings).values())) == (21, 37_536)
 
 
 def test_the_steps_of_figure_1_have_the_price_of_figure_4():
     """Equation (9) at our J and σ gives the overall ε that the paper plots, to what can be read from its plot."""
     plotted = {p.series: p.y for p in figures.points("fig04.csv") if p.axis == "overall_epsilon"}
-    for run in gaussian_curves.plan(figures.points("fig01.csv"), SERIES[:-1], (0,), (1.0, 5.0)):
+    for setting in plans.plan(FIGURE, Request(series=SERIES[:-1], seeds=(0,))).settings:
+        (run,) = work.runs_of(FIGURE, setting, (1.0, 5.0))
         ours = run.mechanism.guarantee(run.num_steps).accountants["closed_form"]
         assert ours == pytest.approx(plotted[run.series], abs=0.005)
+        assert ours == pytest.approx(work.overall_epsilon(run.series, run.num_steps), rel=1e-6)
 
 
 def test_series_are_found_however_they_are_spelled():
-    plotted = figures.points("fig01.csv")
-    assert figures.choose_series(plotted, None) == SERIES
-    assert figures.choose_series(plotted, ("non-private", "0.5", ".15", "0.50")) == ("0.15", "0.50", "non-private")
+    assert FIGURE.series == SERIES
+    assert figures.choose_series(SERIES, None) == SERIES
+    assert figures.choose_series(SERIES, ("non-private", "0.5", ".15", "0.50")) == ("0.15", "0.50", "non-private")
     for wrong in ("0.4", "private", "nan", ""):
         with pytest.raises(UsageError, match="no series"):
-            figures.choose_series(plotted, (wrong,))
+            figures.choose_series(SERIES, (wrong,))
 
 
 # --- the comparison
@@ -160,188 +136,34 @@ def test_one_point_outside_is_outside_and_no_point_is_not_inside():
     )
     assert comparison.verdict(rows) == "outside"
     assert comparison.worst(rows).series == "0.20"
-    assert comparison.verdict([]) == "outside"
-
-
-# --- the sweep
-
-
-def test_a_curve_is_that_of_fit(tiny, tmp_path):
-    runs = small_runs(tiny)
-    curves = gaussian_curves.sweep(runs, tiny, tmp_path, chunk_steps=10)
-    for run in runs:
-        seen = []
-        fitting.fit(
-            tiny,
-            run.mechanism,
-            num_steps=run.num_steps,
-            seed=run.seed,
-            chunk_steps=10,
-            report=lambda now, seen=seen: seen.append(now.rmse),
-        )
-        np.testing.assert_array_equal(curves[run].rmse[[9, 19, 22]], seen)  # fit tells the last of each chunk
-
-
-def test_chunks_do_not_change_a_curve_and_runs_differ(tiny, tmp_path):
-    runs = small_runs(tiny)
-    one = gaussian_curves.sweep(runs, tiny, tmp_path / "one", chunk_steps=7)
-    other = gaussian_curves.sweep(runs, tiny, tmp_path / "other", chunk_steps=50)
-    assert {run: curve.loss for run, curve in one.items()} == {run: curve.loss for run, curve in other.items()}
-    assert len({curve.loss for curve in one.values()}) == len(runs)
-    assert all(len(one[run].loss) == run.num_steps for run in runs)
-
-
-def test_what_is_complete_is_not_trained_again(tiny, tmp_path):
-    runs = small_runs(tiny)
-    first = gaussian_curves.sweep(runs[:3], tiny, tmp_path)
-    told = []
-    second = gaussian_curves.sweep(runs, tiny, tmp_path, report=told.append)
-    assert [second[run] for run in runs[:3]] == [first[run] for run in runs[:3]]
-    assert {now.run for now in told} == {runs[3].name}
-    assert (told[-1].done, told[-1].total) == (4 * 23, 4 * 23)
-
-
-@pytest.mark.parametrize("after", [1, 2, 3, 4, 5, 6, 7])
-def test_ctrl_c_loses_nothing(tiny, tmp_path, after):
-    runs = small_runs(tiny, seeds=(0,))
-    whole = gaussian_curves.sweep(runs, tiny, tmp_path / "whole", chunk_steps=6)
-    told = []
-
-    def interrupt(now):
-        told.append(now.done)
-        if len(told) == after:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gaussian_curves.sweep(runs, tiny, tmp_path / "cut", chunk_steps=6, report=interrupt)
-    done = []
-    cut = gaussian_curves.sweep(
-        runs, tiny, tmp_path / "cut", chunk_steps=6, report=lambda now: done.append((now.run, now.done))
-    )
-    assert {run: curve.loss for run, curve in cut.items()} == {run: curve.loss for run, curve in whole.items()}
-    assert all(steps > told[-1] for _, steps in done)  # nothing that was done is done again
-    assert not list(tmp_path.glob("cut/private/*/checkpoints"))
-
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-from dpmf_jax import synthetic
-from dpmf_jax.protocol import train
-from experiments.reproduce import gaussian_curves
-from experiments.reproduce.figures import Point
-
-out, after = Path(sys.argv[1]), int(sys.argv[2])
-ratings = synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3)
-series = ("0.15", "0.90", "non-private")
-plotted = [Point(name, 22.0, 0.9, "rmse", "line_end", "iteration") for name in series]
-runs = gaussian_curves.plan(plotted, series, (0, 1), ratings.rating_range)
-told = []
-
-def report(now):
-    told.append(now)
-    if len(told) == after:
-        os.kill(os.getpid(), signal.SIGKILL)
-
-gaussian_curves.sweep(runs, ratings, out, num_devices=2, chunk_steps=6, checkpoint_seconds=0.0, report=report)
-print("compiled", train._cache_size())
-"""
-
-
-@pytest.mark.slow
-def test_kill_9_and_one_compilation_on_two_devices(tmp_path):
-    """Killed in the middle of two series and resumed: the same bytes. The private series share one program."""
-
-    def start(folder: str, after: int) -> subprocess.CompletedProcess:
-        words = [sys.executable, "-c", KILLED, str(tmp_path / folder), str(after)]
-        return subprocess.run(words, capture_output=True, text=True)
-
-    whole = start("whole", 0)
-    assert whole.returncode == 0, whole.stderr
-    assert whole.stdout.split() == ["compiled", "2"]
-    for after in (3, 9, 2):
-        assert start("cut", after).returncode == -signal.SIGKILL
-    last = start("cut", 0)
-    assert last.returncode == 0, last.stderr
-    assert last.stdout.split() == ["compiled", "2"]
-    losses = [
-        {path.parent.name: json.loads(path.read_text())["loss"] for path in (tmp_path / name).rglob("run.json")}
-        for name in ("whole", "cut")
-    ]
-    assert losses[0] == losses[1]
-    assert len(losses[0]) == 6
-
-
-@pytest.mark.parametrize("lost", ["the newest", "all"])
-def test_a_checkpoint_that_is_lost_costs_time_only(tiny, tmp_path, lost):
-    runs = small_runs(tiny, series=("0.15",), seeds=(0,))
-    whole = gaussian_curves.sweep(runs, tiny, tmp_path / "whole", chunk_steps=6)
-
-    def interrupt(now):
-        if now.done == 18:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gaussian_curves.sweep(runs, tiny, tmp_path / "cut", chunk_steps=6, checkpoint_seconds=0.0, report=interrupt)
-    kept = sorted((tmp_path / "cut" / "private" / runs[0].name / "checkpoints").iterdir())
-    assert len(kept) == 2
-    for path in kept[-1:] if lost == "the newest" else kept:
-        path.unlink()
-    cut = gaussian_curves.sweep(runs, tiny, tmp_path / "cut", chunk_steps=6)
-    assert cut[runs[0]].loss == whole[runs[0]].loss
-
-
-def test_a_run_that_diverges_stops_with_its_step_and_stores_nothing(tiny, tmp_path):
-    (run,) = small_runs(tiny, series=("0.15",), seeds=(0,))
-    wild = run._replace(config=dataclasses.replace(run.config, learning_rate=1e6))
-    with pytest.raises(fitting.Diverged, match=r"diverged at step \d+"):
-        gaussian_curves.sweep([wild], tiny, tmp_path)
-    assert not list((tmp_path / "private").rglob("*.json"))
-
-
-def test_a_folder_with_other_ratings_or_settings_is_refused(tiny, tmp_path):
-    runs = small_runs(tiny, series=("0.15",), seeds=(0,))
-    gaussian_curves.sweep(runs, tiny, tmp_path)
-    others = synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=4)
-    with pytest.raises(UsageError, match="another ratings already"):
-        gaussian_curves.sweep(runs, others, tmp_path)
-    with pytest.raises(UsageError, match="another steps already"):
-        gaussian_curves.sweep(small_runs(tiny, series=("0.15",), seeds=(0,), steps=24), tiny, tmp_path)
-    changed = runs[0]._replace(config=gaussian_curves.config("0.20", tiny.rating_range))
-    with pytest.raises(UsageError, match="another config already"):
-        gaussian_curves.sweep([changed], tiny, tmp_path)
-
-
-def test_checkpoints_and_losses_are_the_owner_s_alone(tiny, tmp_path):
-    def interrupt(now):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        gaussian_curves.sweep(small_runs(tiny), tiny, tmp_path, chunk_steps=6, report=interrupt)
-    found = [path for path in (tmp_path / "private").rglob("*") if path.is_file()]
-    assert len(found) == 2
-    assert {path.stat().st_mode & 0o077 for path in [*found, tmp_path / "private"]} == {0}
+    assert comparison.verdict([]) == "no points to compare"
+    assert comparison.worst([]) is None
 
 
 # --- the command
 
 
-def command_line(*words: str) -> int:
-    try:
-        return cli.main(["reproduce", *words])
-    except SystemExit as ended:
-        return int(ended.code or 0)
-
-
 def test_list(capsys):
     assert command_line("--list", "--json") == 0
-    (row,) = json.loads(capsys.readouterr().out)["figures"]
-    assert row["name"] == "001/fig1"
-    assert {"paper", "number", "data", "minutes", "scale"} < set(row)
+    told = json.loads(capsys.readouterr().out)
+    rows = {row["name"]: row for row in told["figures"]}
+    assert sorted(rows) == sorted(f"001/fig{number}" for number in range(1, 28))
+    assert {row["number"] for row in told["figures"]} == set(range(1, 28))
+    assert rows["001/fig1"]["small"] == rows["001/fig1"]["full"]
+    assert (rows["001/fig1"]["small"]["runs"], rows["001/fig1"]["small"]["steps"]) == (21, 37_536)
+    assert rows["001/fig7"]["small"]["minutes"] < rows["001/fig7"]["full"]["minutes"]
+    (everything,) = told["groups"]
+    assert everything["small"]["runs"] < sum(rows[name]["small"]["runs"] for name in everything["figures"])
     assert command_line("--list") == 0
-    assert "001/fig1" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "001/fig27" in said
+    assert "001/all" in said
+
+
+def test_listing_needs_no_jax():
+    code = "import sys; from experiments import cli; cli.main(['reproduce', '--list']); print('jax' in sys.modules)"
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert run.stdout.splitlines()[-1] == "False", run.stderr
 
 
 @pytest.mark.parametrize(
@@ -350,8 +172,13 @@ def test_list(capsys):
         ((), "no figure is named"),
         (("001/fig99",), "there is no figure"),
         (("001/fig1", "--series", "0.4"), "no series 0.4"),
+        (("001/fig10", "--series", "non-private"), "no series non-private"),
+        (("001/fig1", "001/fig10", "--series", "0.15"), "no series 0.15"),
         (("001/fig1", "--seeds", "1", "1"), "distinct"),
         (("001/fig1", "--seeds", "-1"), ""),
+        (("001/fig1", "--ranks", "20"), "not over ranks"),
+        (("001/fig7", "--ranks", "21"), "no rank 21"),
+        (("001/fig7", "--scale", "huge"), ""),
     ],
 )
 def test_usage(words, what, tmp_path, monkeypatch, capsys):
@@ -361,23 +188,27 @@ def test_usage(words, what, tmp_path, monkeypatch, capsys):
     assert not list(tmp_path.iterdir())
 
 
+def test_absent_data_is_a_data_error(tmp_path, capsys):
+    for name in ("001/fig1", "001/fig2", "001/fig3"):
+        assert command_line(name, "--data-dir", str(tmp_path), "--out", str(tmp_path / "out")) == 3
+        assert "are not there" in capsys.readouterr().err
+
+
 def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     """Ratings that are not MovieLens-1M give other curves: the command must say so."""
-    data, out = rating_file(tmp_path / "data"), tmp_path / "out"
+    data, root = rating_file(tmp_path / "data"), tmp_path / "out"
+    out = root / "001-fig1"
     words = ("001/fig1", "--series", "0.15", "non-private", "--seeds", "0", "1", "--data-dir", str(data))
-    words = (*words, "--out", str(out), "--devices", "1", "--json")
+    words = (*words, "--out", str(root), "--devices", "1", "--json")
     assert command_line(*words) == 6
     said = capsys.readouterr()
-    told = json.loads(said.out)
-    assert told["result"] == "outside"
+    (told,) = json.loads(said.out)["figures"]
+    assert told["result"] == json.loads(said.out)["result"] == "outside"
     assert "from the paper" in said.err
-    assert report.NOTICE in said.err
-    assert {path.name for path in out.iterdir()} == {
-        "private",
-        *(f"001-fig1.{end}" for end in ("csv", "json", "md", "svg")),
-    }
-    for path in out.glob("001-fig1.*"):
-        assert report.NOTICE.lower() in path.read_text().lower()
+    assert pictures.NOTICE in said.err
+    assert {path.name for path in out.iterdir()} == {f"001-fig1.{end}" for end in ("csv", "json", "md", "svg")}
+    for path in out.iterdir():
+        assert pictures.NOTICE.lower() in path.read_text().lower()
     xml.etree.ElementTree.parse(out / "001-fig1.svg")
 
     written = json.loads((out / "001-fig1.json").read_text())
@@ -385,58 +216,110 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     rows = list(csv.DictReader(io.StringIO((out / "001-fig1.csv").read_text())))
     assert len(rows) == len(told["rows"])
     for row, same in zip(rows, told["rows"], strict=True):
-        assert (row["series"], int(row["step"]), row["result"]) == (same["series"], same["step"], same["result"])
+        assert (row["series"], float(row["x"]), row["result"]) == (same["series"], same["x"], same["result"])
         values = np.array(row["values"].split(), float)
         assert len(values) == 2
-        assert float(row["difference"]) == pytest.approx(values.mean() - float(row["paper"]))
-        assert {"seeds", "commit", "device", "tolerance", "tau", "guarantee"} < set(row)
+        if row["paper"]:
+            assert float(row["difference"]) == pytest.approx(values.mean() - float(row["paper"]))
+        assert (row["rank"], row["learning_rate"], row["seeds"]) == ("20", "0.0005", "0 1")
+        assert {"commit", "device", "tolerance", "tau", "guarantee", "num_steps", "noise_multiplier"} < set(row)
+        assert row["guarantee"].startswith("experiment, do not release")
 
-    private, none = told["series"]["0.15"], told["series"]["non-private"]
+    private, none = told["settings"]
     assert private["headline"].startswith("experiment, do not release: claimed ε = 7.4360")
     assert private["guarantee"]["seeded"]
     assert none["headline"].startswith("experiment, do not release: no privacy guarantee")
     assert told["command"] == "dpmf reproduce 001/fig1 --series 0.15 non-private --seeds 0 1"
 
-    before = {path: path.read_bytes() for path in out.glob("001-fig1.*")}
+    before = {path: path.read_bytes() for path in out.iterdir()}
     assert command_line(*words) == 6  # nothing is trained, the same is written again
     assert {path: path.read_bytes() for path in before} == before
 
 
+def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
+    data, root = rating_file(tmp_path / "data"), tmp_path / "out"
+    words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(root))
+    assert command_line("001/fig10", "001/fig13", "001/fig7", *words, "--devices", "1", "--json") == 6
+    told = json.loads(capsys.readouterr().out)
+    assert [one["figure"] for one in told["figures"]] == ["001/fig10", "001/fig13", "001/fig7"]
+    assert [one["result"] for one in told["figures"]] == ["inside", "outside", "outside"]
+    assert told["result"] == "outside"
+    assert len(list((root / "ml-1m" / "private").iterdir())) == 1
+    assert sorted(path.name for path in root.iterdir()) == ["001-fig10", "001-fig13", "001-fig7", "ml-1m"]
+
+
+def test_a_price_alone_is_inside_and_exits_0(tmp_path, capsys):
+    data = rating_file(tmp_path / "data")
+    words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(tmp_path / "out"))
+    assert command_line("001/fig10", *words) == 0
+    assert "inside tolerance: 1 of 1" in capsys.readouterr().out
+
+
+def test_anime_takes_the_slice_that_is_there_and_compares_nothing(tmp_path, capsys):
+    folder, ratings = tmp_path / "data" / "anime-5000", np.random.default_rng(0)
+    folder.mkdir(parents=True)
+    pairs = [f"{user},{item},{ratings.integers(1, 11)}" for user in range(9) for item in range(5)]
+    (folder / "rating.csv").write_text("\n".join(["user_id,anime_id,rating", *pairs]) + "\n")
+    words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(folder.parent), "--out", str(tmp_path / "out"))
+    assert command_line("001/fig3", "001/fig6", *words, "--devices", "1", "--json") == 0
+    said = capsys.readouterr()
+    assert "anime-5000 instead" in said.err
+    for told in json.loads(said.out)["figures"]:
+        assert told["result"] == "no points to compare"
+        assert told["rows"]
+        assert all(row["paper"] is None for row in told["rows"])
+        assert told["config"]["tau"] == 10
+        assert "not the paper's ratings" in told["rule"]
+
+
 def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     data, out = rating_file(tmp_path / "data"), tmp_path / "out"
-    words = ["001/fig1", "--seeds", *map(str, range(12)), "--data-dir", str(data), "--out", str(out), "--devices", "1"]
+    words = ["001/fig1", "001/fig4", "--seeds", *map(str, range(12))]
+    words += ["--data-dir", str(data), "--out", str(out), "--devices", "1"]
     start = [sys.executable, "-m", "experiments.cli", "reproduce", *words]
-    complete = out / "private" / "0.15-seed-0" / "run.json"
     with subprocess.Popen(start, stderr=subprocess.PIPE, text=True) as run:
-        while not complete.exists():  # an interrupt while XLA compiles can crash Python on its way out
+        while not list(out.rglob("run.json")):  # an interrupt while XLA compiles can crash Python on its way out
             assert run.poll() is None
             time.sleep(0.02)
         run.send_signal(signal.SIGINT)
         said = run.communicate()[1]
     assert run.returncode == 130, said
     assert f"resume with: dpmf reproduce {' '.join(words)}" in said
-    assert not list(out.glob("001-fig1.*"))
+    assert not list(out.glob("001-fig*"))
 
 
 def test_words_are_the_command():
-    made = reproduce_command.Command(figure="001/fig1", series=("0.15", "non-private"), seeds=(4,), json=True)
-    assert reproduce_command.words(made) == "dpmf reproduce 001/fig1 --series 0.15 non-private --seeds 4 --json"
-    assert cli.parse("reproduce", reproduce_command.Command, reproduce_command.words(made).split()[2:]) == made
+    made = reproduce_command.Command(
+        figures=("001/fig1", "001/fig4"), series=("0.15", "non-private"), seeds=(4,), scale="full", json=True
+    )
+    said = "dpmf reproduce 001/fig1 001/fig4 --scale full --series 0.15 non-private --seeds 4 --json"
+    assert reproduce_command.words(made) == said
+    assert cli.parse("reproduce", reproduce_command.Command, said.split()[2:]) == made
 
 
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     data, out = rating_file(tmp_path / "data"), tmp_path / "out"
     words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(data), "--out", str(out), "--devices", "1")
-    assert command_line("001/fig1", *words) == 6
+    assert command_line("001/fig1", "001/fig4", *words) == 6
     assert "matplotlib is not installed" in capsys.readouterr().err
-    assert {path.suffix for path in out.glob("001-fig1.*")} == {".csv", ".json", ".md"}
-    assert ".svg" not in (out / "001-fig1.md").read_text()
+    for name in ("001-fig1", "001-fig4"):
+        assert {path.suffix for path in (out / name).iterdir()} == {".csv", ".json", ".md"}
+        assert ".svg" not in (out / name / f"{name}.md").read_text()
 
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_figure_1_at_its_noisiest(data_dir, tmp_path):
-    """ε_i = 0.15, one seed: 791 steps on MovieLens-1M, inside the tolerance. The whole figure: dpmf reproduce."""
+def test_figures_1_and_4_at_their_noisiest(data_dir, tmp_path):
+    """ε_i = 0.15, one seed: 791 steps on MovieLens-1M, inside the tolerance. The whole figures: dpmf reproduce."""
     words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(data_dir), "--out", str(tmp_path))
-    assert command_line("001/fig1", *words) == 0
+    assert command_line("001/fig1", "001/fig4", *words) == 0
+
+
+@pytest.mark.slow
+@pytest.mark.data
+def test_figures_7_and_10_at_rank_4(data_dir, tmp_path):
+    """One private and the non-private series: 1,128 and about 960 steps."""
+    words = ("--series", "0.50", "non-private", "--ranks", "4", "--seeds", "0", "--data-dir", str(data_dir))
+    assert command_line("001/fig7", *words, "--out", str(tmp_path)) == 0
+    assert command_line("001/fig10", "--series", "0.5", *words[3:], "--out", str(tmp_path)) == 0

@@ -1,4 +1,4 @@
-"""A paper's curves and ours, point by point, under a tolerance that was fixed beforehand."""
+"""A paper's values and ours, point by point, under tolerances that were fixed beforehand."""
 
 from __future__ import annotations
 
@@ -9,26 +9,60 @@ from typing import Any, Literal, NamedTuple
 from experiments.reproduce.figures import Point
 
 TOLERANCE = 0.005  # in RMSE, of the mean over seeds
+NON_PRIVATE_TOLERANCE = 0.01  # where the step is not the paper's but that of a rule
+EPSILON_TOLERANCE = 0.01  # in overall ε
 FIRST_CHECKED_STEP = 100  # curves are steep before, and the paper's start is another random draw
 
 _ROUNDING = 1e-12  # of two decimal numbers' difference; "at most 0.005" includes 0.005
 
 
 class Row(NamedTuple):
-    """One point compared. step: updates done. values: one a seed; value: their mean. difference: value - paper.
+    """One value of ours, beside the paper's where it has one. value: the mean of values, one a seed.
 
-    tolerance: None where the row is informative only.
+    axis: what the value is. kind: of the paper's point, or the rule that chose the step ("patience", "small fall").
+    x: on the figure's axis. step: updates done before the value was read, a mean where seeds differ; None for a price.
+    num_steps: J, the updates that are paid for. difference: value - paper.
+    tolerance, paper, difference: None where there is none. result: informative where nothing is decided.
     """
 
     series: str
+    axis: str
     kind: str
-    step: int
-    paper: float
+    x: float
+    step: float | None
+    num_steps: float | None
+    paper: float | None
     value: float
     values: tuple[float, ...]
-    difference: float
+    difference: float | None
     tolerance: float | None
     result: Literal["inside", "outside", "informative"]
+    note: str = ""
+
+
+def row(
+    series: str,
+    axis: str,
+    kind: str,
+    x: float,
+    values: Sequence[float],
+    *,
+    paper: float | None = None,
+    tolerance: float | None = None,
+    step: float | None = None,
+    num_steps: float | None = None,
+    note: str = "",
+) -> Row:
+    """One row; it decides where there is a paper's value and a tolerance. A value that is not finite is outside."""
+    values = tuple(map(float, values))
+    value = math.fsum(values) / len(values)
+    difference = None if paper is None else value - paper
+    result: Literal["inside", "outside", "informative"] = "informative"
+    if difference is None or tolerance is None:
+        tolerance = None
+    else:
+        result = "inside" if abs(difference) <= tolerance + _ROUNDING else "outside"
+    return Row(series, axis, kind, x, step, num_steps, paper, value, values, difference, tolerance, result, note)
 
 
 def is_checked(point: Point) -> bool:
@@ -36,47 +70,57 @@ def is_checked(point: Point) -> bool:
     return point.kind == "line_end" or (point.kind == "marker" and round(point.x) >= FIRST_CHECKED_STEP)
 
 
-def compare(points: Iterable[Point], curves: Mapping[str, Sequence[Any]], tolerance: float = TOLERANCE) -> list[Row]:
+def compare(
+    points: Iterable[Point],
+    curves: Mapping[str, Sequence[Any]],
+    tolerance: float = TOLERANCE,
+    *,
+    compared: bool = True,
+) -> list[Row]:
     """One row for every point of every series in `curves`, in the order of `curves`, then of steps.
 
     Args:
       points: x is the number of updates done, rounded to the nearest whole one.
       curves: by series, for each seed the training RMSE before update 0, 1, 2, … (an array or a list)
-
-    A value that is not finite is outside.
+      compared: False leaves the paper's values out: the ratings are others.
     """
     rows = []
     place = {series: number for number, series in enumerate(curves)}
     for point in sorted((p for p in points if p.series in place), key=lambda p: (place[p.series], round(p.x))):
         step = round(point.x)
-        values = tuple(float(curve[step]) for curve in curves[point.series])
-        mean = math.fsum(values) / len(values)
-        difference = mean - point.y
-        checked = is_checked(point)
-        close = abs(difference) <= tolerance + _ROUNDING
         rows.append(
-            Row(
-                series=point.series,
-                kind=point.kind,
+            row(
+                point.series,
+                "rmse",
+                point.kind,
+                float(step),
+                [float(curve[step]) for curve in curves[point.series]],
+                paper=point.y if compared else None,
+                tolerance=tolerance if is_checked(point) else None,
                 step=step,
-                paper=point.y,
-                value=mean,
-                values=values,
-                difference=difference,
-                tolerance=tolerance if checked else None,
-                result=("inside" if close else "outside") if checked else "informative",
+                num_steps=len(curves[point.series][0]),
             )
         )
     return rows
 
 
-def verdict(rows: Sequence[Row]) -> Literal["inside", "outside"]:
-    """Inside if every checked row is, and there is one."""
-    checked = [row for row in rows if row.result != "informative"]
-    return "inside" if checked and all(row.result == "inside" for row in checked) else "outside"
+Verdict = Literal["inside", "outside", "informative", "no points to compare"]
 
 
-def worst(rows: Sequence[Row]) -> Row:
-    """The checked row furthest from the paper; one that is no number is further than any."""
+def verdict(rows: Sequence[Row]) -> Verdict:
+    """Inside if every checked row is; where none is checked, nothing is decided, or there was nothing to compare."""
     checked = [row for row in rows if row.result != "informative"]
-    return max(checked, key=lambda row: math.inf if math.isnan(row.difference) else abs(row.difference))
+    if not checked:
+        return "informative" if any(row.paper is not None for row in rows) else "no points to compare"
+    return "inside" if all(row.result == "inside" for row in checked) else "outside"
+
+
+def worst(rows: Sequence[Row]) -> Row | None:
+    """The checked row furthest from the paper, in tolerances; one that is no number is further than any."""
+
+    def distance(row: Row) -> float:
+        assert row.difference is not None
+        assert row.tolerance is not None
+        return math.inf if math.isnan(row.difference) else abs(row.difference) / row.tolerance
+
+    return max((row for row in rows if row.result != "informative"), key=distance, default=None)

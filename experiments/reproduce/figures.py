@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import csv
 import difflib
+import functools
 import importlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from dpmf_jax.errors import UsageError
 
+if TYPE_CHECKING:
+    from dpmf_jax.ratings import Ratings
+    from experiments.reproduce.work import Work
+
+NON_PRIVATE = "non-private"
+AXES = {"rmse": "RMSE", "overall_epsilon": "overall ε", "ms_per_iteration": "ms per iteration"}
+X_LABELS = {"iteration": "Iterations", "epsilon_i": "ε_i", "n": "n", "mu": "μ"}
+
 
 class Point(NamedTuple):
-    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is; x_name: what x is."""
+    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is; x_name: what x is.
+
+    num_steps: for an overall ε, the J (not a whole number) at which equation (9) gives it.
+    """
 
     series: str
     x: float
@@ -22,71 +35,148 @@ class Point(NamedTuple):
     axis: str
     kind: str
     x_name: str
+    num_steps: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
     """One figure of a paper.
 
-    name: what the command calls it. paper, number, title: where it stands. points: file of its points.
-    data: the data set as `dpmf data list` names it. scale: how much work there is. minutes: on two CPU cores.
-    program: "module:function" that trains it; see `Request` and `gaussian_curves.figure`.
+    name: what the command calls it. paper, number: where it stands. what, on: what is plotted, on which ratings.
+    x_name: iteration, epsilon_i, n or mu.
+    axes: what is plotted over it. points: files of the paper's points, none where they are not known.
+    steps: file whose points imply the numbers of steps J; "" where something else gives them.
+    data: the data set as `dpmf data list` names it. fallback: what is taken where it is absent, without comparison.
+    slice: of `data`, see `datasets.load`. tau: the τ that the noise is drawn with.
+    program: "module:function" that says what to train and compares it; see `work.Work`.
     """
 
     name: str
     paper: str
     number: int
-    title: str
-    points: str
+    what: str
+    on: str
+    x_name: Literal["iteration", "epsilon_i", "n", "mu"]
+    axes: tuple[str, ...]
+    points: tuple[str, ...]
+    steps: str
     data: str
-    scale: str
-    minutes: float
+    fallback: str | None
+    slice: str | None
+    tau: float
     program: str
 
-    def run(self, request: Request) -> dict[str, Any]:
+    def work(self, request: Request, ratings: Ratings) -> Work:
+        """What has to be trained for this figure, and how the outcome is compared."""
         module, _, function = self.program.partition(":")
-        return getattr(importlib.import_module(module), function)(self, request)
+        return getattr(importlib.import_module(module), function)(self, request, ratings)
 
     @property
-    def folder(self) -> Path:
-        """Where results go unless the user says otherwise."""
-        return Path("runs") / "reproduce" / self.name.replace("/", "-")
+    def title(self) -> str:
+        return f"{self.what}, Gaussian mechanism as published, {self.on}"
+
+    @property
+    def stem(self) -> str:
+        """Name of its files and of their folder."""
+        return self.name.replace("/", "-")
+
+    @property
+    def plotted(self) -> tuple[Point, ...]:
+        """The paper's points, of the axes shown."""
+        return tuple(point for file in self.points for point in points(file) if point.axis in self.axes)
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """In the paper's order."""
+        known = dict.fromkeys(point.series for point in self.plotted)
+        return tuple(known or (SWEPT if "rmse" in self.axes else SWEPT[:-1]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of a figure's program; series None is all of them."""
+    """What is asked of a figure. None: series, ranks and seeds are all that the scale has.
 
-    series: tuple[str, ...] | None
-    seeds: tuple[int, ...]
-    data_dir: Path | None
-    out: Path
-    num_devices: int | None
+    scale: full is every rank with three seeds; small leaves out what takes a CPU hours (see `plans`).
+    store: where the runs are kept. compared: whether the ratings are the paper's, so that its points apply.
+    """
 
+    series: tuple[str, ...] | None = None
+    ranks: tuple[int, ...] | None = None
+    seeds: tuple[int, ...] | None = None
+    scale: Literal["small", "full"] = "small"
+    num_devices: int | None = None
+    store: Path = Path()
+    compared: bool = True
+
+
+# ---------------------------------------------------------------------------------------------- paper 001
+
+SWEPT = ("0.20", "0.30", "0.50", "0.75", "0.90", NON_PRIVATE)  # of figures over μ: those of the figures over n
+
+# Ratings as the paper uses them: title, data set, fallback, slice, τ (5 on MovieLens, found from its plots; the largest
+# rating of a declared range that starts at 1, so 5 and 10 elsewhere).
+_DATA = (
+    ("MovieLens-1M", "ml-1m", None, None, 5.0),
+    ("Netflix slice", "netflix", None, "paper001", 5.0),
+    ("AnimeReco slice", "anime", "anime-5000", "paper001", 10.0),
+)
+_CURVES, _SETTINGS, _TIMES = (
+    f"experiments.reproduce.{program}:figure" for program in ("gaussian_curves", "gaussian_settings", "gaussian_times")
+)
+
+# The first of three figures, one a data set; what, x, axes, the first figures of its points and of its J, program.
+_KINDS = (
+    (1, "training RMSE over steps, rank 20", "iteration", ("rmse",), (1,), 0, _CURVES),
+    (4, "training RMSE and overall ε over ε_i, rank 20", "epsilon_i", ("rmse", "overall_epsilon"), (4,), 4, _SETTINGS),
+    (7, "training RMSE over the rank n", "n", ("rmse",), (7,), 10, _SETTINGS),
+    (10, "overall ε over the rank n", "n", ("overall_epsilon",), (10,), 10, _SETTINGS),
+    (13, "training RMSE and overall ε over the rank n", "n", ("rmse", "overall_epsilon"), (7, 10), 10, _SETTINGS),
+    (16, "time of an iteration over the rank n", "n", ("ms_per_iteration",), (16,), 0, _TIMES),
+    (19, "training RMSE over the learning rate μ, rank 20", "mu", ("rmse",), (), 0, _SETTINGS),
+    (22, "overall ε over the learning rate μ, rank 20", "mu", ("overall_epsilon",), (), 0, _SETTINGS),
+    (25, "training RMSE and overall ε over μ, rank 20", "mu", ("rmse", "overall_epsilon"), (), 0, _SETTINGS),
+)
 
 FIGURES: dict[str, Figure] = {
     figure.name: figure
+    for place, (name, data, fallback, cut, tau) in enumerate(_DATA)
+    for first, what, x_name, axes, numbers, steps, program in _KINDS
     for figure in (
         Figure(
-            name="001/fig1",
+            name=f"001/fig{first + place}",
             paper="001, arXiv 2304.09096",
-            number=1,
-            title="training RMSE over steps, Gaussian mechanism as published, MovieLens-1M, rank 20",
-            points="fig01.csv",
-            data="ml-1m",
-            scale="7 series x 3 seeds, 37,536 steps of 1,000,209 ratings",
-            minutes=15,
-            program="experiments.reproduce.gaussian_curves:figure",
+            number=first + place,
+            what=what,
+            on=name,
+            x_name=x_name,
+            axes=axes,
+            points=tuple(f"fig{number + place:02}.csv" for number in numbers),
+            steps=f"fig{steps + place:02}.csv" if steps else "",
+            data=data,
+            fallback=fallback,
+            slice=cut,
+            tau=tau,
+            program=program,
         ),
     )
 }
+
+GROUPS = {"001/all": tuple(name for name, figure in FIGURES.items() if figure.data == "ml-1m")}
+
+
+def expand(names: Sequence[str]) -> list[Figure]:
+    """The figures that are named, each once; a group such as 001/all stands for its figures.
+
+    Raises: UsageError for a figure that is not in the table, with the nearest that is.
+    """
+    return [find(name) for name in dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,)))]
 
 
 def find(name: str) -> Figure:
     """Raises: UsageError for a figure that is not in the table, with the nearest that is."""
     if name in FIGURES:
         return FIGURES[name]
-    nearest = difflib.get_close_matches(name, FIGURES, n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name, (*FIGURES, *GROUPS), n=1, cutoff=0.0)
     raise UsageError(
         f"there is no figure {name!r} to reproduce",
         where="dpmf reproduce --list names them",
@@ -94,23 +184,31 @@ def find(name: str) -> Figure:
     )
 
 
+@functools.cache
 def points(file: str) -> tuple[Point, ...]:
     """The paper's points, in the order of the file; `points/README.md` says where they come from."""
     text = (resources.files("experiments") / "reproduce" / "points" / file).read_text(encoding="utf-8")
     return tuple(
-        Point(row["series"], float(row["x"]), float(row["y"]), row["axis"], row["kind"], row["x_name"])
+        Point(
+            row["series"],
+            float(row["x"]),
+            float(row["y"]),
+            row["axis"],
+            row["kind"],
+            row["x_name"],
+            float(row["J_implied"]) if row["J_implied"] else None,
+        )
         for row in csv.DictReader(text.splitlines())
     )
 
 
-def choose_series(plotted: tuple[Point, ...], asked: tuple[str, ...] | None) -> tuple[str, ...]:
+def choose_series(known: Sequence[str], asked: Sequence[str] | None) -> tuple[str, ...]:
     """The series asked for, as the paper spells them ("0.5" is "0.50"), in the paper's order; None is all of them.
 
-    Raises: UsageError for one that the figure does not have.
+    Raises: UsageError for one that is not known.
     """
-    known = tuple(dict.fromkeys(point.series for point in plotted))
     if asked is None:
-        return known
+        return tuple(known)
     spelled = set()
     for name in asked:
         same = [series for series in known if series == name or _same_number(series, name)]

@@ -1,0 +1,126 @@
+"""A figure in the paper's axes as svg: the paper's points and ours. The same input gives the same text.
+
+Everything here raises ModuleNotFoundError without matplotlib.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from experiments.reproduce.comparison import Row
+from experiments.reproduce.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
+
+NOTICE = "seeded, not private: unpriced training errors, for the curator's eyes only"
+
+
+def curves(
+    figure: Figure, rmse: Mapping[str, Sequence[np.ndarray]], rows: Sequence[Row], points: Sequence[Point]
+) -> str:
+    """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have ended a run."""
+    with _canvas(figure) as (canvas, axes, drawn):
+        for (series, values), colour in zip(rmse.items(), _colours(len(rmse)), strict=True):
+            mean = np.mean(values, axis=0)
+            axes.plot(np.arange(len(mean)), mean, color=colour, linewidth=1.2, label=_label(series))
+            theirs = sorted((p.x, p.y) for p in points if p.series == series and p.kind != "marker")
+            if theirs:
+                axes.plot(*zip(*theirs, strict=True), color=colour, linewidth=0.8, linestyle=":")
+            mine = [row for row in rows if row.series == series and row.axis == "rmse"]
+            marked = [row for row in mine if row.kind in ("marker", "line_end") and row.paper is not None]
+            _marks(axes, marked, colour)
+            _paper(axes, [(row.x, row.paper) for row in marked], colour)
+            for row in mine:
+                if row.kind == "patience":
+                    axes.plot([row.x], [row.value], "D", color=colour, markersize=5)
+        axes.plot([], [], "k-x", markersize=5, label="ours, mean over seeds")
+        axes.plot([], [], "k:o", markerfacecolor="none", label="the paper's")
+        axes.plot([], [], "kD", markersize=5, label="ended by patience, not private")
+        axes.set(ylabel="RMSE")
+        axes.legend(frameon=False)
+        _save(canvas, drawn)
+    return drawn.getvalue()
+
+
+def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point]) -> str:
+    """Values over a setting, a line a series, and the paper's points of these series, trained by us or not.
+
+    Of two axes the second stands on the right, dashed. Early stopping, where something else gives the paper's J, is
+    dotted; many series on two axes leave no room for it.
+    """
+    with _canvas(figure) as (canvas, axes, drawn):
+        sides = {axis: axes if number == 0 else axes.twinx() for number, axis in enumerate(figure.axes)}
+        room = figure.x_name == "epsilon_i" or len(sides) == 1
+        palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True))
+        early: list[Row] = []
+        for (axis, side), style in zip(sides.items(), ("-", "--"), strict=False):
+            for series, line in _lines(figure, [row for row in rows if row.axis == axis]).items():
+                colour = palette[series] if series else {"-": "C0", "--": "C3"}[style]  # one line on each axis
+                main = [row for row in line if row.kind != "patience"] or line
+                label = AXES[axis] if not series else _label(series) if axis == figure.axes[0] else None
+                side.plot([r.x for r in main], [r.value for r in main], style, color=colour, linewidth=1.0, label=label)
+                _marks(side, main, colour)
+                theirs = [point for point in points if point.axis == axis and series in ("", point.series)]
+                _paper(side, [(point.x, point.y) for point in theirs], colour)
+                if room and main is not line:
+                    here = [row for row in line if row.kind == "patience"]
+                    early += here
+                    side.plot([r.x for r in here], [r.value for r in here], "D:", color=colour, markersize=3, lw=0.6)
+            side.set_ylabel(AXES[axis] + (" (dashed)" if style == "--" else ""))
+        axes.plot([], [], "kx", markersize=5, label="ours, mean over seeds")
+        if points:
+            axes.plot([], [], "ko", markerfacecolor="none", label="the paper's")
+        if early:
+            axes.plot([], [], "kD:", markersize=3, label="ended by patience,\nnot private")
+        handles = [handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]]
+        canvas.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
+        _save(canvas, drawn)
+    return drawn.getvalue()
+
+
+def _lines(figure: Figure, rows: Sequence[Row]) -> dict[str, list[Row]]:
+    """By series; over ε_i every series is one point, and all of them are one line."""
+    lines: dict[str, list[Row]] = {}
+    for row in sorted(rows, key=lambda row: row.x):
+        lines.setdefault("" if figure.x_name == "epsilon_i" else row.series, []).append(row)
+    return {name: lines[name] for name in ("", *figure.series) if name in lines}
+
+
+def _marks(axes: Any, rows: Sequence[Row], colour: Any) -> None:
+    axes.plot([row.x for row in rows], [row.value for row in rows], "x", color=colour, markersize=5)
+
+
+def _paper(axes: Any, points: Sequence[tuple[float, Any]], colour: Any) -> None:
+    axes.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, markersize=7, markerfacecolor="none")
+
+
+@contextlib.contextmanager
+def _canvas(figure: Figure) -> Generator[tuple[Any, Any, io.StringIO]]:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    with matplotlib.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}):
+        canvas = Canvas(figsize=(8, 5), layout="constrained")
+        axes = canvas.add_subplot()
+        axes.set(xlabel=X_LABELS[figure.x_name], title=f"{figure.name}: {figure.title}")
+        axes.title.set_fontsize(8)
+        axes.grid(alpha=0.3)
+        yield canvas, axes, io.StringIO()
+
+
+def _save(canvas: Any, drawn: io.StringIO) -> None:
+    canvas.text(0.995, 0.005, NOTICE, ha="right", va="bottom", fontsize=6, color="0.4")
+    canvas.savefig(drawn, format="svg", metadata={"Date": None})
+
+
+def _colours(number: int) -> Any:
+    import matplotlib
+
+    return matplotlib.colormaps["viridis"](np.linspace(0, 0.9, number))
+
+
+def _label(series: str) -> str:
+    return series if series == NON_PRIVATE else f"ε_i = {series}"
