@@ -123,13 +123,14 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
             return gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, delta)
         return _smallest(lambda order: (float(accountant(order).get_epsilon(delta)),), orders)
 
-    def delta(epsilon: float) -> float:
-        target = _epsilon(epsilon)
+    def delta(at: float) -> float:
+        target = _epsilon(at)
 
         def price(order: float) -> tuple[float, float]:  # δ is 1 at most orders where ε is large
             return float(accountant(order).get_delta(target)), float(accountant(order).get_epsilon(0.5))
 
-        return _smallest(price, orders)
+        # by total variation the lowest orders are best, by the conversion higher ones: each has a minimum of its own
+        return min(_smallest(price, part) for part in (orders, [order for order in orders if order >= 2]))
 
     composed = Composed(epsilon, delta)
     return composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)

@@ -207,7 +207,10 @@ def delta_rdp(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
         return (order - 1) * (order * r - epsilon + np.log1p(-1 / order)) - np.log(order)
 
     near = 1 + max(epsilon - r, 0.0) / (2 * r) + 1 / math.sqrt(2 * r)
-    delta = float(_rdp(noise_multiplier, num_steps, near, log_delta).get_delta(epsilon))
+    try:
+        delta = float(_rdp(noise_multiplier, num_steps, near, log_delta).get_delta(epsilon))
+    except ValueError:  # dp_accounting takes the logarithm of 0 where the divergence of an order is below 1e-16
+        return delta_closed_form(r, epsilon)
     return min(math.nextafter(delta, 1.0), delta_closed_form(r, epsilon))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 from accounting import gaussian, loss, price, statement
-from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit
+from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.statement import DIGITS
 
 Status = Literal["proved", "claimed", "none"]  # strongest first
@@ -37,8 +37,9 @@ class UserPrice(NamedTuple):
 class Guarantee:
     """What a release promises: for neighbours by `relation`, P(S) <= exp(epsilon) P'(S) + delta for every event S.
 
-    `str()` is the privacy statement, `to_dict()` goes to JSON. `priced`, `no_guarantee` and `compose` make these; made
-    by hand, the numbers must agree with each other, and an ε below the price of Gaussian or pure losses is refused.
+    `str()` is the privacy statement, `to_dict()` goes to JSON. `priced`, `no_guarantee` and `compose` make these. Made
+    by hand, an ε or an accountant below what the losses cost is refused as far as that is known in no time: below the
+    exact price of the Gaussian losses, of the pure ones, the sum of the others. `from_dict` prices mixes again.
 
     Attributes:
       mechanism: its name.
@@ -81,8 +82,8 @@ class Guarantee:
 
     def __post_init__(self):
         for name in ("losses", "released", "assumptions", "not_covered"):
-            if isinstance(value := getattr(self, name), str):
-                raise ValueError(f"{name} must be a sequence of texts, got {value!r}")
+            if isinstance(value := getattr(self, name), str | Mapping):
+                raise ValueError(f"{name} must be a sequence, got {value!r}")
             object.__setattr__(self, name, tuple(value))
         if SELECTION not in self.not_covered:
             object.__setattr__(self, "not_covered", (*self.not_covered, SELECTION))
@@ -191,9 +192,16 @@ class Guarantee:
         if missing := sorted(set(fields) - set(values)):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
-            return cls(**{name: _from_json(name, values[name]) for name in fields})
-        except TypeError as error:
+            guarantee = cls(**{name: _from_json(name, values[name]) for name in fields})
+        except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
+        apart = [phase for phase in loss.merged(guarantee.losses) if not isinstance(phase, Approximate | Gaussian)]
+        if not apart or (len(apart) == len(guarantee.losses) == 1 and isinstance(apart[0], Pure)):
+            return guarantee  # held to its losses already
+        stated = _stated(guarantee.status, price.accountants(guarantee.losses, guarantee.delta, unit=guarantee.unit))
+        if not guarantee.epsilon * (1 + 1e-6) >= stated:
+            raise ValueError(f"epsilon {guarantee.epsilon!r} is below {stated!r}, the price of its losses")
+        return guarantee
 
 
 def priced(
@@ -308,7 +316,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
     first = guarantees[0]
-    losses = loss.merged([part for phase in guarantees for part in phase.losses])
+    losses = loss.merged([part for phase in guarantees for part in phase.losses]) or first.losses
     return priced(
         mechanism=mechanism,
         losses=losses,
@@ -417,34 +425,58 @@ def _check_price(guarantee: Guarantee) -> None:
         if not (g.epsilon == math.inf and not g.losses and not g.accountants):
             raise ValueError("without a guarantee epsilon is infinite, and there is neither a loss nor an accountant")
         return
-    if g.steps > 0 and not g.losses:
-        raise ValueError(f"the losses of {g.steps} steps must be given: without them nothing supports epsilon")
-    wrong = []
-    if not g.epsilon * ROUNDING >= _lowest_price(g):
+    if not g.losses:
+        raise ValueError("the losses must be given: without them nothing supports epsilon")
+    floor = _floor(g.losses, g.delta)
+    prices = {name: value for name, value in g.accountants.items() if name != "paper"}
+    wrong = [f"{name} {value!r}" for name, value in prices.items() if not value * ROUNDING + 1e-9 >= floor]
+    if not g.epsilon * ROUNDING >= (_claim(g) if g.status == "claimed" else floor):
         wrong.append(f"epsilon {g.epsilon!r}")
-    if g.delta > 0 and g.rho is not None:
-        exact = gaussian.epsilon_exact(g.rho, g.delta)  # no accountant can be below
-        prices = {name: value for name, value in g.accountants.items() if name != "paper"}
-        wrong += [f"{name} {value!r}" for name, value in prices.items() if not value * ROUNDING + 1e-9 >= exact]
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: below the price of the losses at delta {g.delta!r}")
 
 
-def _lowest_price(g: Guarantee) -> float:
-    """What ε must not be below, as far as it is known without dp_accounting's accountants, which take seconds."""
-    kinds = {type(phase) for phase in g.losses}
-    if kinds == {Pure} and (g.delta == 0 or g.status == "claimed"):
+def _claim(g: Guarantee) -> float:
+    """The price that a claim is stated at, where it takes no accountant of dp_accounting."""
+    if g.rho is not None and g.delta > 0:
+        return gaussian.epsilon_closed_form(g.rho, g.delta)
+    if all(isinstance(phase, Pure) for phase in g.losses):
         return loss.total(phase.epsilon for phase in g.losses if isinstance(phase, Pure))
-    if kinds - {Pure} and g.delta == 0:
-        return 0.0 if g.rho == 0 else math.inf  # no Gaussian has a finite pure ε
-    if g.rho is None:
-        return 0.0
-    price_by_status = gaussian.epsilon_exact if g.status == "proved" else gaussian.epsilon_closed_form
-    return price_by_status(g.rho, g.delta)
+    return _floor(g.losses, g.delta)
+
+
+def _floor(losses: Sequence[Loss], delta: float) -> float:
+    """What no price of these losses is below, without dp_accounting, which takes seconds.
+
+    Raises:
+      ValueError: δ is below what (ε, δ) losses add up to.
+    """
+    reserved = loss.total(loss.times(one.delta, one.num_steps) for one in losses if isinstance(one, Approximate))
+    if not reserved <= delta:
+        raise ValueError(f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}")
+    known = loss.total(loss.times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate))
+    rounds = [one for one in loss.merged(losses) if isinstance(one, Pure)]
+    rho = price.rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
+    left = delta - reserved
+    if left <= 0:
+        noisy = rho > 0 or any(isinstance(one, SubsampledGaussian) and one.num_steps for one in losses)
+        return math.inf if noisy else known + loss.total(one.epsilon for one in rounds)
+    parts = [gaussian.epsilon_exact(rho, left), *(_optimal(one, left) for one in rounds)]
+    return known + max(parts)
+
+
+def _optimal(phase: Pure, delta: float) -> float:
+    if phase.epsilon in (0.0, math.inf) or phase.num_rounds > 10**6:
+        return phase.epsilon if phase.epsilon == math.inf else 0.0
+    from accounting import pure
+
+    return pure.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
 
 
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    return isinstance(value, float) or abs(value) < 2**1023  # a larger integer is no float
 
 
 def _to_json(value: Any) -> Any:

@@ -33,7 +33,7 @@ class Gaussian:
         _positive(self, "noise_multiplier")
         _count(self, "num_steps", 0)
         if self.user_rho is not None:
-            weights = tuple(float(weight) for weight in self.user_rho)
+            weights = () if isinstance(self.user_rho, str) else tuple(float(weight) for weight in self.user_rho)
             if not (len(weights) == 2 and all(0 <= w < math.inf for w in weights) and sum(weights) >= 1 - 1e-9):
                 raise ValueError(
                     f"user_rho must be two numbers of at least 0 that price one rating at 1 or more, got {weights!r}"
@@ -191,7 +191,7 @@ def from_dict(values: Mapping[str, Any]) -> Loss:
         fields["epsilon"] = math.inf
     try:
         return kinds[kind](**{n: tuple(v) if isinstance(v, list) else v for n, v in fields.items()})
-    except TypeError as error:
+    except (TypeError, OverflowError) as error:
         raise ValueError(f"a loss of the wrong shape: {error}") from error
 
 
@@ -206,7 +206,10 @@ def _number(loss: Any, name: str) -> None:
     value = getattr(loss, name)
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
         raise ValueError(f"{name} must be a number, got {value!r}")
-    object.__setattr__(loss, name, float(value))
+    try:
+        object.__setattr__(loss, name, float(value))
+    except OverflowError:
+        raise ValueError(f"{name} must be a number that a float can hold") from None
 
 
 def _positive(loss: Any, name: str) -> None:

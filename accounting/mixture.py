@@ -11,18 +11,29 @@ m = 100 where Newton's method on all points at once takes 0.2 s. A test holds th
 
 import math
 
+MOST_RATINGS = 10_000
 NEGLIGIBLE = 1e-18  # probability of more sampled ratings than are counted; who composes adds it to δ, step by step
 
 
 def binomial(num_ratings: int, sampling_rate: float):
-    """Counts 0, 1, … of sampled ratings with their probabilities, up to where more have probability `NEGLIGIBLE`."""
+    """Counts of sampled ratings with their probabilities, without those that are all but impossible.
+
+    More than are counted have probability `NEGLIGIBLE`; fewer, where that is below 1e-280, are counted as the least
+    that is kept, which can only move the sum further.
+
+    Raises:
+      ValueError: m is above `MOST_RATINGS`.
+    """
     import numpy as np
     from scipy import stats
 
+    if not num_ratings <= MOST_RATINGS:
+        raise ValueError(f"num_ratings must be at most {MOST_RATINGS} under sampling, got {num_ratings}")
     counts = np.arange(num_ratings + 1)
-    kept = int(np.sum(stats.binom.sf(counts - 1, num_ratings, sampling_rate) > NEGLIGIBLE))
-    probabilities = stats.binom.pmf(counts[:kept], num_ratings, sampling_rate)
-    return counts[:kept].astype(float), probabilities / probabilities.sum()
+    kept = stats.binom.sf(counts - 1, num_ratings, sampling_rate) > NEGLIGIBLE
+    kept &= stats.binom.cdf(counts, num_ratings, sampling_rate) > 1e-280
+    probabilities = stats.binom.pmf(counts[kept], num_ratings, sampling_rate)
+    return counts[kept].astype(float), probabilities / probabilities.sum()
 
 
 def log_ratio(x, noise_multiplier: float, counts, probabilities):

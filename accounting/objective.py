@@ -27,6 +27,7 @@ from typing import Literal, get_args
 from accounting import gaussian, pure
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Gaussian, Loss, Pure
+from accounting.statement import printed_whole
 
 Noise = Literal["laplace", "l2_laplace", "gaussian"]
 Change = Literal["replace", "remove"]
@@ -318,7 +319,8 @@ def statistics_guarantee(
         status="proved",
         assumptions=(
             _PUBLIC_USERS,
-            f"every rating is clipped to {rating_bound:g} on either side of a public centre before it is summed",
+            f"every rating is clipped to {printed_whole(rating_bound)} on either side of a public centre before it is "
+            "summed",
             "every item of the declared catalogue gets noise, rated or not; no count is divided by, none is released",
             _SETTINGS,
             "the catalogue was declared, not read off the ratings, and covers every user and item there could be",
@@ -427,7 +429,7 @@ def iterations_guarantee(
         status="proved",
         sensitivity=message_sensitivity(clip_norm, change) if noise == "gaussian" else None,
         assumptions=(
-            f"a user clips the whole message of an iteration, {norm}, to {clip_norm:g}, whatever the data",
+            f"a user clips the whole message of an iteration, {norm}, to {printed_whole(clip_norm)}, whatever the data",
             "user factors are computed from the user's own data and public values alone",
             f"at least {shares} users other than the protected one add their share of noise to the sum of every item, "
             "rated or not, in every iteration, and keep it to themselves: who drops out or colludes does not count",
@@ -459,7 +461,9 @@ _NOISE = "noise is pseudo-random, and floating point does not leave gaps that te
 
 
 def _value_relation(range_width: float) -> str:
-    return f"two data sets with the same rated pairs, one rating's value differs, by at most {range_width:g}"
+    return (
+        f"two data sets with the same rated pairs, one rating's value differs, by at most {printed_whole(range_width)}"
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ numerics

@@ -34,8 +34,7 @@ def lines(guarantee: "Guarantee") -> list[str]:
     """The privacy statement, line by line, each at most 110 characters unless a word is longer."""
     g = guarantee
     out = ["EXPERIMENT: seeded, do not release"] if g.seeded else []
-    steps = f"{g.steps} step{'' if g.steps == 1 else 's'}"
-    out.append(f"PRIVACY STATEMENT: {g.mechanism}, {steps}")
+    out.append(f"PRIVACY STATEMENT: {g.mechanism}, {_steps(g)}")
     if g.status == "none":
         why = "; ".join(g.assumptions) or "no reason was given"
         out += _wrapped(f"NO PRIVACY GUARANTEE: {why}. Nothing is protected, for nobody.")
@@ -52,7 +51,7 @@ def lines(guarantee: "Guarantee") -> list[str]:
     noise = [_spent(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
     noise += [f"and {len(g.losses) - SHOWN} more phases"] if len(g.losses) > SHOWN else []
     noise += [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"] if g.sensitivity is not None else []
-    noise += [f"ρ = {g.rho:.6g} in all"] if g.rho is not None else []
+    noise += [f"ρ = {printed_up(g.rho)} in all"] if g.rho is not None else []
     if noise:
         out += _entry("noise", ", ".join(noise))
     if g.accountants:
@@ -86,9 +85,9 @@ def headline(g: "Guarantee") -> str:
     """The guarantee in one line, for results that only use what it is about; never in place of the statement."""
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
-        return f"{seeded}no privacy guarantee, {g.steps} steps"
+        return f"{seeded}no privacy guarantee, {_steps(g)}"
     price = f"{g.status} ε = {printed(g.epsilon)} (rounded up) at δ = {printed_delta(g.delta)}"
-    return f"{seeded}{price}, unit: one {g.unit}, {g.steps} steps; released: {', '.join(g.released)}"
+    return f"{seeded}{price}, unit: one {g.unit}, {_steps(g)}; released: {', '.join(g.released)}"
 
 
 def _spent(phase: Loss, several: bool) -> str:
@@ -96,18 +95,23 @@ def _spent(phase: Loss, several: bool) -> str:
     match phase:
         case Gaussian():
             steps = f"{phase.num_steps} steps" if several else "each step"
-            return f"z = σ/Δ = {phase.noise_multiplier:.6g} in {steps}"
+            return f"z = σ/Δ = {printed_down(phase.noise_multiplier)} in {steps}"
         case SubsampledGaussian():
             steps = f"{phase.num_steps} steps" if several else "each step"
-            return (
-                f"z = σ/C = {phase.noise_multiplier:.6g} on a sample of rate q = {phase.sampling_rate:.6g} in {steps}"
-            )
+            sample = f"on a sample of rate q = {printed_up(phase.sampling_rate)}"
+            return f"z = σ/C = {printed_down(phase.noise_multiplier)} {sample} in {steps}"
         case Pure(num_rounds=1):
-            return f"a pure ε = {phase.epsilon:.6g}"
+            return f"a pure ε = {printed_up(phase.epsilon)}"
         case Pure():
-            return f"a pure ε/k = {phase.epsilon / phase.num_rounds:.6g} in each of k = {phase.num_rounds} rounds"
+            return (
+                f"a pure ε/k = {printed_up(phase.epsilon / phase.num_rounds)} in each of k = {phase.num_rounds} rounds"
+            )
         case _:
-            return f"(ε, δ) = ({phase.epsilon:.6g}, {phase.delta:.6g}), {phase.num_steps} times"
+            return f"(ε, δ) = ({printed_up(phase.epsilon)}, {printed_up(phase.delta)}), {phase.num_steps} times"
+
+
+def _steps(g: "Guarantee") -> str:
+    return f"{g.steps} step{'' if g.steps == 1 else 's'}"
 
 
 def printed(epsilon: float) -> str:
@@ -119,7 +123,29 @@ def printed(epsilon: float) -> str:
 
 def printed_delta(delta: float) -> str:
     """δ, in 6 digits, rounded up."""
-    return f"{delta:g}" if float(f"{delta:g}") >= delta else _rounded_up(delta, 5)
+    return printed_up(delta)
+
+
+def printed_up(value: float, digits: int = 6) -> str:
+    """In so many significant digits, never below the value: for what is paid, such as δ, ρ and rates."""
+    return _significant(value, digits, decimal.ROUND_CEILING)
+
+
+def printed_down(value: float, digits: int = 6) -> str:
+    """In so many significant digits, never above the value: for what protects, such as a noise multiplier."""
+    return _significant(value, digits, decimal.ROUND_FLOOR)
+
+
+def printed_whole(value: float) -> str:
+    """Every digit, and no more: for bounds that a relation names."""
+    return repr(float(value)).removesuffix(".0")
+
+
+def _significant(value: float, digits: int, rounding: str) -> str:
+    if not math.isfinite(value):
+        return str(value)
+    with decimal.localcontext(decimal.Context(prec=digits, rounding=rounding)):
+        return f"{float(+decimal.Decimal(repr(float(value)))):.{digits}g}"
 
 
 def _rounded_up(value: float, digits: int) -> str:

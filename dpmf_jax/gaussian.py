@@ -27,6 +27,7 @@ from jax.tree_util import Partial
 import accounting
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
+from accounting.statement import printed_whole
 from dpmf_jax import noise
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.factorization import (
@@ -234,7 +235,8 @@ _ITEMS = "the item factors that were given were not computed from these ratings"
 
 
 def _value_relation(params: Params) -> str:
-    return f"two data sets with the same rated pairs, one rating's value differs, by at most {float(params.span):g}"
+    most = printed_whole(float(params.span))
+    return f"two data sets with the same rated pairs, one rating's value differs, by at most {most}"
 
 
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:

@@ -184,6 +184,16 @@ def test_a_user_of_sampled_steps_pays_a_mixture_which_is_more_than_m_squared_in_
     assert fewer == pytest.approx(price.epsilon([SAMPLED], DELTA, unit="rating presence"), rel=2e-3)
 
 
+def test_a_user_of_thousands_of_ratings_is_priced_and_of_millions_refused():
+    half = (SubsampledGaussian(noise_multiplier=100.0, sampling_rate=0.5, num_steps=3),)
+    paid = price.epsilon_user(half, DELTA, num_ratings=2000, unit="rating presence")
+    least = gaussian.epsilon_exact(gaussian.rho(100.0 / 900, 3), DELTA)  # 900 of them are in all but surely
+    most = gaussian.epsilon_exact(gaussian.rho(100.0 / 1100, 3), DELTA)
+    assert least < paid < most
+    with pytest.raises(ValueError, match="num_ratings must be at most"):
+        price.epsilon_user(half, DELTA, num_ratings=10**6, unit="rating presence")
+
+
 def test_a_user_of_a_mix_pays_each_phase_by_its_own_kind():
     mix = (SAMPLED, gauss(user_rho=(1.0, 0.0)), Pure(epsilon=0.01))
 

@@ -194,7 +194,10 @@ def test_numbers_of_a_statement_are_never_below_what_they_stand_for():
     for delta in (1e-5, 1.0000004e-5, 0.1, 1 / 3, 3e-300):
         assert float(statement.printed_delta(delta)) >= delta
         assert float(statement.printed_delta(delta)) <= delta * 1.00001
+        assert statement.printed_down(delta) != statement.printed_up(delta) or float(f"{delta:g}") == delta
+        assert float(statement.printed_down(delta)) <= delta == float(statement.printed_whole(delta))
     assert statement.printed_delta(1e-5) == "1e-05"
+    assert [statement.printed_whole(x) for x in (4.0, 4, 0.12345651)] == ["4", "4", "0.12345651"]
     assert statement.printed(math.inf) == "inf"
 
 
@@ -500,6 +503,48 @@ def test_what_has_no_finite_price_says_so():
     assert guarantee.epsilon == math.inf
     assert "NO FINITE EPSILON" in str(guarantee)
     assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict(), allow_nan=False))) == guarantee
+
+
+def forged(guarantee, **changes):
+    return Guarantee.from_dict({**json.loads(json.dumps(guarantee.to_dict())), **changes})
+
+
+def test_no_kind_of_loss_is_read_with_less_than_it_costs():
+    local = priced(**{**LOCAL, "losses": (Pure(epsilon=10.0, num_rounds=10),), "delta": 1e-5})
+    unequal = priced(**{**LOCAL, "losses": (Pure(epsilon=1.0), Pure(epsilon=2.0)), "delta": 1e-5})
+    known = priced(**{**LOCAL, "losses": (Approximate(epsilon=0.4, delta=1e-6),), "delta": 1e-6})
+    sampled: Any = priced(**SAMPLED)
+    mix: Any = compose(sampled, proved(unit="rating presence"))
+    for guarantee in (priced(**LOCAL), local, unequal, known, sampled, mix):
+        assert forged(guarantee) == guarantee
+        for epsilon in (0.0, guarantee.epsilon * 0.99):
+            with pytest.raises(ValueError, match="below"):
+                forged(guarantee, epsilon=epsilon, accountants={})
+    for guarantee in (priced(**LOCAL), local, known):
+        with pytest.raises(ValueError, match="below"):
+            forged(guarantee, accountants={"basic": 0.0})
+    with pytest.raises(ValueError, match="at least 1e-06"):
+        forged(known, delta=1e-12)
+    with pytest.raises(ValueError, match="below"):
+        forged(sampled, unit="rating value")  # priced for a rating's presence
+    with pytest.raises(ValueError, match="nothing supports"):
+        forged(proved(), losses=[], steps=0, epsilon=0.0, accountants={})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"epsilon": 10**400},
+        {"sensitivity": 10**400},
+        {"losses": [{"kind": "gaussian", "noise_multiplier": 10**400, "num_steps": 300, "user_rho": None}]},
+        {"losses": [steps_for_users("12")]},
+    ],
+)
+def test_numbers_that_no_float_can_hold_are_refused(changes):
+    code = "import json, sys; from accounting import Guarantee; Guarantee.from_dict(json.load(sys.stdin))"
+    text = json.dumps({**proved().to_dict(), **changes})
+    run = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True)
+    assert "ValueError" in run.stderr.splitlines()[-1]
 
 
 def test_the_papers_own_number_stands_beside_the_price_and_never_in_its_place():
