@@ -129,8 +129,13 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
         def price(order: float) -> tuple[float, float]:  # δ is 1 at most orders where ε is large
             return float(accountant(order).get_delta(target)), float(accountant(order).get_epsilon(0.5))
 
+        def converted(order: float) -> tuple[float]:
+            divergence = float(accountant(order).rdp[0])
+            return ((order - 1) * (divergence - target + math.log1p(-1 / order)) - math.log(order),)
+
         # by total variation the lowest orders are best, by the conversion higher ones: each has a minimum of its own
-        return min(_smallest(price, part) for part in (orders, [order for order in orders if order >= 2]))
+        _smallest(converted, orders)
+        return min(_smallest(price, orders), *(float(one.get_delta(target)) for one in accountants.values()))
 
     composed = Composed(epsilon, delta)
     return composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)

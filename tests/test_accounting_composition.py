@@ -54,6 +54,12 @@ def test_pld_is_at_most_rdp(losses, delta, unit):
     assert pld(losses, unit).epsilon(delta) <= rdp(losses, unit).epsilon(delta) * (1 + 1e-3)
 
 
+def test_rdp_delta_is_the_inverse_of_rdp_epsilon_where_total_variation_is_nearly_as_good():
+    one = [sampled(math.e, 0.004086771438464067)]
+    epsilon = rdp(one).epsilon(1e-3)
+    assert 0.999e-3 < rdp(one).delta(epsilon) < 1.001e-3
+
+
 @given(mixes, deltas, units, st.randoms())
 def test_order_of_composition_does_not_matter(losses, delta, unit, random):
     other = random.sample(losses, len(losses))
