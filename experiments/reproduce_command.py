@@ -21,6 +21,10 @@ if TYPE_CHECKING:
 
 ROOT = Path("runs") / "reproduce"
 
+CLAIMS_WHAT = "what the paper says, statement by statement, by stored rows"
+CLAIMS_DATA = "--out, and ml-100k or generated"
+CLAIMS_MINUTES = 1
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
@@ -31,7 +35,8 @@ class Command:
     """
 
     figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
-    """Such as 001/fig1 001/fig4, or 001/all; --list names them."""
+    """Such as 001/fig1 001/fig4, or 001/all; --list names them. 001/claims is a table of the paper's statements, from
+    the rows that are in --out; it trains nothing."""
     list: bool = False
     """Print what can be reproduced, and how long it takes on this machine."""
     scale: Literal["small", "full"] | None = None
@@ -46,6 +51,8 @@ class Command:
     """Where the data sets are; else the environment's DPMF_DATA."""
     out: Path = ROOT
     """Folder of the results, one folder a figure, and of the runs; what is there is not trained again."""
+    docs: Path | None = None
+    """With 001/claims: write the results page in this folder too, such as docs/results."""
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core)."""
     json: bool = False
@@ -56,16 +63,25 @@ def run(command: Command) -> None:
     if command.list:
         rows = [_listed(figure) for figure in figures.FIGURES.values()]
         groups = [{"name": name, "figures": names, **_amounts(names)} for name, names in figures.GROUPS.items()]
-        told = {"figures": rows, "groups": groups, "cores": devices.cores(), "minutes_are": plans.COST_OF}
+        told: dict[str, Any] = {
+            "figures": rows,
+            "groups": groups,
+            "cores": devices.cores(),
+            "minutes_are": plans.COST_OF,
+        }
+        told["claims"] = {"name": figures.CLAIMS, "what": CLAIMS_WHAT, "data": CLAIMS_DATA, "minutes": CLAIMS_MINUTES}
         console.emit(told, json=command.json, render=_render_list)
         return
     if not command.figures:
         raise UsageError("no figure is named", fix="dpmf reproduce 001/fig1, or dpmf reproduce --list")
-    chosen = figures.expand(command.figures)
+    chosen = figures.expand([name for name in command.figures if name != figures.CLAIMS])
+    _check_claims(chosen, command)
     seeds = command.seeds
     if seeds is not None and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
         raise UsageError(f"--seeds {' '.join(map(str, seeds))} are not distinct numbers from 0 on", fix="--seeds 0 1 2")
     told = reproduce(chosen, command)
+    if figures.CLAIMS in command.figures:
+        told["claims"] = claimed(command)
     console.emit(told, json=command.json, render=_render)
     if outside := [one for one in told["figures"] if one["result"] == "outside"]:
         raise _outside(outside)
@@ -73,6 +89,8 @@ def run(command: Command) -> None:
 
 def reproduce(chosen: Sequence[Figure], command: Command) -> dict[str, Any]:
     """Everything but the printing: trains, compares, writes; the result's keys are the command's JSON interface."""
+    if not chosen:
+        return {"result": "informative", "figures": [], "out": str(command.out)}
     wanted = _requests(chosen, command, scale="small")  # refuses what is not there before anything is loaded
     num_devices = devices.use(command.devices)
     wanted = _requests(
@@ -85,6 +103,47 @@ def reproduce(chosen: Sequence[Figure], command: Command) -> dict[str, Any]:
     results = {told["result"] for told in done}
     verdicts = ("outside", "inside", "informative", "no points to compare")
     return {"result": next(one for one in verdicts if one in results), "figures": done, "out": str(command.out)}
+
+
+def _check_claims(chosen: Sequence[Figure], command: Command) -> None:
+    """Raises: UsageError for flags that do nothing."""
+    if command.docs is not None and figures.CLAIMS not in command.figures:
+        raise UsageError("--docs goes with 001/claims", fix=f"dpmf reproduce 001/claims --docs {command.docs}")
+    for name in ("scale", "ranks", "series", "seeds"):
+        if not chosen and getattr(command, name) is not None:
+            raise UsageError("001/claims trains nothing", where=f"--{name}", fix="dpmf reproduce 001/claims")
+
+
+def claimed(command: Command) -> dict[str, Any]:
+    """The table of claims, from the rows that are stored; writes it, and the results page where --docs asks for it."""
+    from experiments.reproduce import claims, page, provenance
+
+    stored = claims.stored(command.out)
+    devices.use(command.devices)
+    console.say(f"{figures.CLAIMS}: rows of {len(stored)} figures in {command.out}; auditing the sensitivity")
+    findings = claims.audit_sensitivity(command.data_dir)
+    judged = claims.judge(claims.Evidence(stored, findings))
+    docs = None if command.docs is None else Path("docs") / "results"
+    told = console.plain(
+        page.summary(
+            judged,
+            stored,
+            command=words(Command(figures=(figures.CLAIMS,), docs=docs)),
+            commit=provenance.commit(),
+            device=provenance.device(),
+            audit={
+                "data": findings["range"]["data"],
+                "steps": claims.AUDIT_STEPS,
+                "pairs": claims.AUDIT_PAIRS,
+                "seed": claims.AUDIT_SEED,
+                "findings": findings,
+            },
+        )
+    )
+    files = page.write(told, command.out / page.STEM)
+    if command.docs is not None:
+        files += page.write_docs(told, stored, command.docs)
+    return told | {"files": [str(file) for file in files]}
 
 
 def _on_cpu() -> bool:
@@ -260,6 +319,8 @@ def _render_list(result: Mapping[str, Any]) -> Any:
     for row in result["groups"]:
         numbers = ", ".join(name.partition("fig")[2] for name in row["figures"])
         table.add_row(row["name"], f"figures {numbers}", figures.find(row["figures"][0]).data, *_scales(row))
+    claims = result["claims"]
+    table.add_row(claims["name"], claims["what"], claims["data"], *[f"0 runs, {claims['minutes']} min"] * 2)
     return table
 
 
@@ -274,7 +335,22 @@ def _duration(minutes: float) -> str:
 def _render(told: Mapping[str, Any]) -> Any:
     from rich.console import Group
 
-    return Group(*(part for one in told["figures"] for part in _render_figure(one)))
+    shown = [part for one in told["figures"] for part in _render_figure(one)]
+    return Group(*shown, *(_render_claims(told["claims"]) if "claims" in told else ()))
+
+
+def _render_claims(told: Mapping[str, Any]) -> list[Any]:
+    from rich.table import Table
+
+    from experiments.reproduce import page
+
+    table = Table(title=f"{told['claims']} ({told['notice']})", show_lines=True)
+    for heading in ("statement, in our words", "verdict", "measured, and why"):
+        table.add_column(heading, ratio={"verdict": None, "measured, and why": 3}.get(heading, 2))
+    for row in told["rows"]:
+        parts = [row["value"], row["why"], f"[dim]how: {row['how']}[/dim]"]
+        table.add_row(f"{row['statement']} ({row['where']})", row["verdict"], "\n".join(part for part in parts if part))
+    return [table, "\n".join([page.counted(told), *(f"wrote {file}" for file in told["files"])])]
 
 
 def _render_figure(told: Mapping[str, Any]) -> list[Any]:

@@ -161,6 +161,7 @@ FIGURES: dict[str, Figure] = {
     )
 }
 
+CLAIMS = "001/claims"  # no figure: a table of the paper's statements, see `claims`
 GROUPS = {"001/all": tuple(name for name, figure in FIGURES.items() if figure.data == "ml-1m")}
 
 
@@ -176,7 +177,7 @@ def find(name: str) -> Figure:
     """Raises: UsageError for a figure that is not in the table, with the nearest that is."""
     if name in FIGURES:
         return FIGURES[name]
-    nearest = difflib.get_close_matches(name, (*FIGURES, *GROUPS), n=1, cutoff=0.0)
+    nearest = difflib.get_close_matches(name, (*FIGURES, *GROUPS, CLAIMS), n=1, cutoff=0.0)
     raise UsageError(
         f"there is no figure {name!r} to reproduce",
         where="dpmf reproduce --list names them",
