@@ -23,6 +23,7 @@ import tyro
 
 from accounting import Guarantee
 from accounting.ledger import COVERS, Budget, Entry, budgets, parse, to_line
+from accounting.statement import printed, printed_delta, printed_whole
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from experiments import console
 
@@ -318,10 +319,12 @@ def _entry(entry: Entry) -> dict[str, Any]:
 def _beyond(budget: Budget, limit: float) -> str:
     names = ", ".join(budget.names)
     if len(budget.totals) > 1:
-        return f"{names}: the releases protect different things, so no total is known to be within {limit:g}"
+        return (
+            f"{names}: the releases protect different things, so no total is known to be within {printed_whole(limit)}"
+        )
     if budget.epsilon == math.inf:
-        return f"{names}: no finite epsilon holds, the limit is {limit:g}"
-    return f"{names}: the total epsilon is {budget.epsilon:.4f}, the limit is {limit:g}"
+        return f"{names}: no finite epsilon holds, the limit is {printed_whole(limit)}"
+    return f"{names}: the total epsilon is {printed(budget.epsilon)}, the limit is {printed_whole(limit)}"
 
 
 def render_show(result: Mapping[str, Any]) -> str:
@@ -353,9 +356,9 @@ def _total_lines(total: Mapping[str, Any]) -> list[str]:
     count = f"{total['releases']} release{'s' if total['releases'] != 1 else ''}"
     if total["status"] == "none":
         return [f"  total: NO GUARANTEE, {count}: one without a guarantee leaves none"]
-    epsilon = "NO FINITE EPSILON" if total["epsilon"] == math.inf else f"ε = {total['epsilon']:.4f} (rounded up)"
+    epsilon = "NO FINITE EPSILON" if total["epsilon"] == math.inf else f"ε = {printed(total['epsilon'])} (rounded up)"
     claim = "" if total["status"] == "proved" else ", claimed and NOT proved"
-    first = f"  total: {epsilon} at δ = {total['delta']:g}, unit: one {total['unit']}, {count}{claim}"
+    first = f"  total: {epsilon} at δ = {printed_delta(total['delta'])}, unit: one {total['unit']}, {count}{claim}"
     return [first, f"         {total['relation']}"]
 
 

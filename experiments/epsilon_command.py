@@ -88,7 +88,13 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     from accounting import gaussian
 
     accountant = command.accountant or ("closed_form" if command.mechanism == "gaussian" else "exact")
-    z, steps, delta = _solved(command, solve, accountant)
+    try:
+        z, steps, delta = _solved(command, solve, accountant)
+    except ValueError as error:
+        if accountant == "pld" and "takes too long" in str(error):
+            raise UsageError(f"--accountant pld: {error}", where=PROGRAM, fix="--accountant exact") from error
+        raise
+    steps, cut = report.capped(steps, "steps")
     guarantee = _guarantee(command, z, steps, delta)
     prices = gaussian.accountants(z, steps, delta)
     rho = gaussian.rho(z, steps)
@@ -98,7 +104,8 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         raise ValueError(f"sigma, {z!r} times --sensitivity {command.sensitivity!r}, is out of range")
     if accountant not in prices:
         raise ValueError(
-            f"--accountant {accountant}: ρ = {rho:g} is above {gaussian.PLD_LIMIT:g}, where it takes too long"
+            f"--accountant {accountant}: ρ = {report.at_least(rho, 6)} is above {gaussian.PLD_LIMIT:g}, where it takes "
+            "too long; --accountant exact knows every ρ"
         )
     report.check_answer(prices[accountant], command.epsilon, solve)
     result = {
@@ -124,7 +131,7 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "curves": None,
     }
     as_steps = "epsilon_step" in (solve, *_given(command))
-    result["notes"] = [*_notes(result, as_steps=as_steps), *report.free_note(prices, delta)]
+    result["notes"] = [*cut, *_notes(result, as_steps=as_steps), *report.price_notes(prices, delta)]
     return result, guarantee
 
 
@@ -152,7 +159,8 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
         steps = gaussian.solve_num_steps(command.epsilon, delta, z, price=accountant)
         if not steps >= 1:
             raise UsageError(
-                f"not one step at z = {z:.6g} costs as little as ε = {command.epsilon:g} at δ = {delta:g}",
+                f"not one step at z = {z:.6g} costs as little as ε = {report.exactly(command.epsilon)} "
+                f"at δ = {report.shown(delta)}",
                 where=PROGRAM,
                 fix="more noise, or a larger --epsilon or --delta",
             )
@@ -163,7 +171,7 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
         delta = report.shown_delta(gaussian.solve_delta(command.epsilon, z, command.steps, price=accountant))
         if not delta < 1:
             raise UsageError(
-                f"no δ below 1 holds at ε = {command.epsilon:g} by {accountant}",
+                f"no δ below 1 holds at ε = {report.exactly(command.epsilon)} by {accountant}",
                 where=PROGRAM,
                 fix="more noise, fewer steps, a larger --epsilon, or --accountant exact",
             )
@@ -195,7 +203,8 @@ def _notes(result: Mapping[str, Any], *, as_steps: bool) -> list[str]:
         )
     if as_steps and (spent := result["steps"] * result["delta_step"]) >= 1:
         notes.append(
-            f"{result['steps']} steps at δ_i = {result['delta_step']:g} add up to δ = {spent:g}, which is 1 or more: "
+            f"{report.counted(result['steps'], 'step')} at δ_i = {report.shown(result['delta_step'])} "
+            f"add up to δ = {spent:g}, which is 1 or more: "
             "(ε_i, δ_i) per step says nothing about the whole by basic composition; it only writes the noise, "
             "and `basic` composes other pairs of the same noise"
         )
@@ -270,7 +279,7 @@ def _curves(folder: Path, result: Mapping[str, Any]) -> list[str]:
 def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     steps = result["steps"]
     drawn = report.table(
-        f"{steps} Gaussian step{'s' if steps > 1 else ''} ({result['mechanism']}), z = σ/Δ = "
+        f"{report.counted(steps, 'Gaussian step')} ({result['mechanism']}), z = σ/Δ = "
         f"{report.at_least(result['noise_multiplier'])}",
         {name: result[name] for name in guarantee.accountants},
         result["delta"],
@@ -286,7 +295,8 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     lines = report.solved_line(result, answers)
     lines += [
         f"ρ = {report.at_least(result['rho'], 6)}, α* = {result['alpha_star']:.6g}, σ = {sigma} at "
-        f"Δ = {result['sensitivity']:g}, ε_i = {epsilon_step} at δ_i = {result['delta_step']:g}"
+        f"Δ = {report.exactly(result['sensitivity'])}, ε_i = {epsilon_step} at "
+        f"δ_i = {report.exactly(result['delta_step'])}"
     ]
     lines += report.user_lines(result)
     lines += [f"wrote {path}" for path in result["curves"] or ()]

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from dpmf_jax.errors import UsageError
+from experiments import epsilon_report as report
 
 Prices = Callable[[int, float], Mapping[str, float]]  # (steps, δ) -> ε by accountant
 DELTAS = [float(f"1e-{power}") for power in range(1, 13)]
@@ -48,11 +49,22 @@ def write(
     told = f"{title}; {status}\n{relation}"
     texts = {
         "epsilon-steps.svg": _plot(
-            "epsilon-steps", by_steps, f"ε at δ = {delta:g}, {told}", x="number of steps J", y="ε", mark=steps
+            "epsilon-steps",
+            by_steps,
+            f"ε at δ = {report.shown(delta)}, {told}",
+            x="number of steps J",
+            y="ε",
+            mark=steps,
         ),
         "epsilon-steps.csv": _csv("steps", by_steps),
         "delta-epsilon.svg": _plot(
-            "delta-epsilon", by_delta, f"δ of {steps} steps, {told}", x="ε", y="δ", mark=delta, swapped=True
+            "delta-epsilon",
+            by_delta,
+            f"δ of {report.counted(steps, 'step')}, {told}",
+            x="ε",
+            y="δ",
+            mark=delta,
+            swapped=True,
         ),
         "delta-epsilon.csv": _csv("delta", by_delta),
     }

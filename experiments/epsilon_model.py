@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from dpmf_jax.errors import UsageError
 from experiments import console
 from experiments import epsilon_report as report
 
@@ -37,10 +38,17 @@ class Command:
 
 
 def run(command: Command) -> None:
+    from accounting import loss
     from dpmf_jax import model_file
 
-    report.check_flags(command)
+    report.check_flags(command, pure=True)
     saved = model_file.read(command.model).guarantee
+    if command.delta == 0 and saved.status != "none" and not all(isinstance(one, loss.Pure) for one in saved.losses):
+        raise UsageError(
+            "--delta must be between 0 and 1, both excluded: the noise of this model has no finite ε at δ = 0",
+            where=str(command.model),
+            fix=f"--delta {report.shown(saved.delta)}, with which it was saved",
+        )
     with report.pricing(PROGRAM):
         result, guarantee = _priced(command, saved)
     console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantee))
@@ -62,7 +70,7 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
             notes.append(
                 f"{name} was {told:.6g} when the model was saved, {value:.6g} now: another version of a library?"
             )
-    notes += report.free_note(prices, delta)
+    notes += report.price_notes(prices, delta)
     own = {name: value for name, value in guarantee.accountants.items() if name == "paper"}
     user = None
     if command.user_ratings and saved.status != "none":
@@ -96,7 +104,9 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
 def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     lines = report.user_lines(result)
     if result["delta"] != result["saved_delta"]:
-        lines.append(f"saved with ε = {result['saved_epsilon']:.4f} at δ = {result['saved_delta']:g}")
+        lines.append(
+            f"saved with ε = {report.decimals(result['saved_epsilon'], 4)} at δ = {report.shown(result['saved_delta'])}"
+        )
     title = f"{result['model']}: {guarantee.mechanism}, {report.counted(guarantee.steps, 'step')}"
     drawn = report.table(title, result["accountants"], result["delta"]) if result["accountants"] else title
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

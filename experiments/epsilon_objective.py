@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -44,6 +45,8 @@ class Objective:
     """objective-statistics: ratings are clipped to so much on either side of a public centre."""
     delta: float | None = None
     """For Gaussian noise, 1e-5 by default; pure noise needs none."""
+    solve: Literal["epsilon", "scale", "delta"] | None = None
+    """What is unknown; without it the scale where --epsilon is given, epsilon otherwise. delta: Gaussian noise only."""
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
     json: bool = False
@@ -58,7 +61,7 @@ class Federated:
     With --clip-norm: every user clips a whole message; proved, per user, by --scale or solved for an --epsilon.
     """
 
-    iterations: int
+    iterations: int | None = None
     """T, fixed up front."""
     epsilon: float | None = None
     """As published: of the noise in each iteration. With --clip-norm: a target of the whole to solve the scale for."""
@@ -76,12 +79,14 @@ class Federated:
     """With --clip-norm: how many users, whoever drops out or colludes, surely add their share of the noise."""
     delta: float | None = None
     """With --clip-norm: 1e-5 for Gaussian noise; for pure noise that of the optimal composition, none by default."""
+    solve: Literal["epsilon", "scale", "iterations", "delta"] | None = None
+    """With --clip-norm: what is unknown; without it the scale where --epsilon is given, epsilon otherwise."""
     json: bool = False
     """Print one JSON object on stdout."""
 
 
 def run(command: Objective | Federated) -> None:
-    report.check_flags(command)
+    report.check_flags(command, pure=isinstance(command, Federated) and command.noise in ("laplace", "l2-laplace"))
     program = f"dpmf epsilon {type(command).__name__.lower()}"
     with report.pricing(program):
         result, guarantee = _objective(command) if isinstance(command, Objective) else _federated(command)
@@ -96,6 +101,55 @@ def _require(command: Any, program: str, *, needed: Sequence[str], unused: Seque
         told = [f"missing {', '.join(missing)}"] if missing else []
         told += [f"{', '.join(idle)} means nothing here"] if idle else []
         raise UsageError(f"{why}: {'; '.join(told)}", where=program, fix=f"give {', '.join(map(report.flag, needed))}")
+
+
+def _check_solved(command: Any, program: str, *, noise: Sequence[Sequence[str]], others: Sequence[str] = ()) -> str:
+    """What is unknown: as --solve says, or what is not given of scale and ε. Refuses what does not fit.
+
+    Args:
+      noise: ways to write the noise, each by flags that go together.
+      others: further quantities that have to be given unless they are solved for.
+    """
+    if command.solve is None:
+        _one_of(command, program, (*noise, ("epsilon",)))
+        solve = "epsilon" if command.epsilon is None else "scale"
+    else:
+        solve = command.solve
+        if solve == "scale":
+            _require(
+                command, program, needed=("epsilon",), unused=[f for way in noise for f in way], why="for the scale"
+            )
+        else:
+            _one_of(command, program, noise)
+            given = ("epsilon",)
+            needed, unused = ((), given) if solve == "epsilon" else (given, ("delta",) if solve == "delta" else ())
+            _require(command, program, needed=needed, unused=unused, why=f"to solve for {solve}")
+    needed = [name for name in others if name != solve]
+    unused = [name for name in others if name == solve]
+    _require(command, program, needed=needed, unused=unused, why=f"to solve for {solve}")
+    return solve
+
+
+def _least_delta(guarantee: Guarantee, epsilon: float, program: str) -> float:
+    """δ at which the loss costs just ε: of Gaussian steps by the exact trade-off, of pure rounds by the optimal one."""
+    from accounting import gaussian, loss, pure
+
+    (spent,) = guarantee.losses
+    if isinstance(spent, loss.Gaussian):
+        delta = gaussian.solve_delta(epsilon, spent.noise_multiplier, spent.num_steps, price="exact")
+    else:
+        assert isinstance(spent, loss.Pure)
+        if spent.epsilon <= epsilon:
+            return 0.0
+        each = math.nextafter(spent.epsilon / spent.num_rounds, math.inf)
+        delta = pure.delta_optimal(each, spent.num_rounds, epsilon)
+    if not (delta := report.shown_delta(delta)) < 1:
+        raise UsageError(
+            f"no δ below 1 holds at ε = {report.exactly(epsilon)}",
+            where=program,
+            fix="a larger scale, or a larger --epsilon",
+        )
+    return delta
 
 
 def _one_of(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
@@ -128,7 +182,7 @@ def _objective(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         )
     result, guarantee = _statistics(command) if statistics else _value_change(command)
     user = guarantee.for_user(command.user_ratings)._asdict() if command.user_ratings else None
-    return {**result, "user": user, "notes": report.free_note(guarantee.accountants, guarantee.delta)}, guarantee
+    return {**result, "user": user, "notes": report.price_notes(guarantee.accountants, guarantee.delta)}, guarantee
 
 
 def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
@@ -137,21 +191,27 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     program = "dpmf epsilon objective"
     unused = ("matrix_scale", "vector_scale", "rating_bound")
     _require(command, program, needed=("range_width", "rank"), unused=unused, why=f"mechanism {command.mechanism}")
-    _one_of(command, program, (("scale",), ("epsilon",)))
+    solve = _check_solved(command, program, noise=(("scale",),))
     noise = _law(command.noise or "l2-laplace")
     delta = _delta(command, noise, program)
+    if solve == "delta" and delta is None:
+        raise UsageError("pure noise costs the same at every δ", where=program, fix="--solve epsilon, or scale")
     assert command.range_width is not None
     assert command.rank is not None
     shape: dict[str, Any] = {"range_width": command.range_width, "rank": command.rank}
     scale = command.scale
-    if command.epsilon is not None:
+    if solve == "scale":
+        assert command.epsilon is not None
         scale = objective.value_change_scale(noise=noise, epsilon=command.epsilon, delta=delta, **shape)
     assert scale is not None
     if command.mechanism == "objective":
         guarantee = objective.published_guarantee(noise=noise, scale=scale, **shape)
     else:
         guarantee = objective.closed_form_guarantee(noise=noise, scale=scale, delta=delta or 0.0, **shape)
-    told = _told(command, guarantee, f"{noise.replace('_', '-')} noise, b or σ = {report.at_least(scale)}", scale)
+    if solve == "delta":
+        guarantee = guarantee.at_delta(_least_delta(guarantee, command.epsilon or math.nan, program))
+    title = f"{noise.replace('_', '-')} noise, b or σ = {report.at_least(scale)}"
+    told = _told(command, guarantee, title, scale, solve)
     squared = objective.squared_noise(noise, scale=scale, rank=command.rank)
     return {**told, "noise": noise.replace("_", "-"), **shape, "squared_noise_per_item": squared}, guarantee
 
@@ -162,14 +222,15 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     program = "dpmf epsilon objective"
     why = "mechanism objective-statistics"
     _require(command, program, needed=("rating_bound",), unused=("scale", "range_width", "rank"), why=why)
-    _one_of(command, program, (("matrix_scale", "vector_scale"), ("epsilon",)))
+    solve = _check_solved(command, program, noise=(("matrix_scale", "vector_scale"),))
     if command.noise not in (None, "gaussian"):
         raise UsageError(f"{why} has Gaussian noise, not {command.noise}", where=program, fix="--noise gaussian")
     delta = _delta(command, "gaussian", program)
     assert delta is not None
     assert command.rating_bound is not None
     matrix, vector = command.matrix_scale, command.vector_scale
-    if command.epsilon is not None:
+    if solve == "scale":
+        assert command.epsilon is not None
         matrix, vector = objective.statistics_scales(
             epsilon=command.epsilon, delta=delta, rating_bound=command.rating_bound
         )
@@ -178,8 +239,10 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     guarantee = objective.statistics_guarantee(
         matrix_scale=matrix, vector_scale=vector, rating_bound=command.rating_bound, delta=delta
     )
+    if solve == "delta":
+        guarantee = guarantee.at_delta(_least_delta(guarantee, command.epsilon or math.nan, program))
     title = f"gaussian noise, σ = {report.at_least(matrix)} on Σuuᵀ, {report.at_least(vector)} on Σur"
-    told = _told(command, guarantee, title, None)
+    told = _told(command, guarantee, title, None, solve)
     scales = {"matrix_scale": matrix, "vector_scale": vector, "rating_bound": command.rating_bound}
     return {**told, "noise": "gaussian", **scales}, guarantee
 
@@ -194,40 +257,91 @@ def _federated(command: Federated) -> tuple[dict[str, Any], Guarantee]:
     if command.clip_norm is None:
         unused = ("scale", "honest_shares", "delta", "noise", "change")
         why = "without --clip-norm, as published"
-        _require(command, program, needed=("epsilon",), unused=unused, why=why)
+        unused = (*unused, *(("solve",) if command.solve not in (None, "epsilon") else ()))
+        _require(command, program, needed=("epsilon", "iterations"), unused=unused, why=why)
         assert command.epsilon is not None
+        assert command.iterations is not None
         guarantee = objective.published_iterations_guarantee(
             epsilon=command.epsilon, num_iterations=command.iterations, range_width=command.range_width or 4.0
         )
-        told = _told(command, guarantee, f"{report.counted(command.iterations, 'iteration')} as published", None)
+        title = f"{report.counted(command.iterations, 'iteration')} as published"
+        told = _told(command, guarantee, title, None, "epsilon")
         told |= {"target": None, "epsilon_iteration": command.epsilon, "iterations": command.iterations}
         note = "the paper states ε once, for the whole run; each iteration is a release of its own, and they add up"
         return {**told, "user": None, "notes": [note]}, guarantee
     why = "with --clip-norm, per user"
     _require(command, program, needed=("honest_shares",), unused=("range_width",), why=why)
-    _one_of(command, program, (("scale",), ("epsilon",)))
+    solve = _check_solved(command, program, noise=(("scale",),), others=("iterations",))
     noise, change = _law(command.noise or "gaussian"), command.change or "replace"
     delta = command.delta if noise != "gaussian" or command.delta is not None else report.USUAL_DELTA
-    shape: dict[str, Any] = {"clip_norm": command.clip_norm, "num_iterations": command.iterations, "change": change}
-    scale = command.scale
-    if command.epsilon is not None:
-        of_solver = delta if noise == "gaussian" else None
-        scale = objective.iterations_scale(noise=noise, epsilon=command.epsilon, delta=of_solver, **shape)
+    shape: dict[str, Any] = {"clip_norm": command.clip_norm, "change": change}
+    scale, iterations, cut = command.scale, command.iterations, []
+    if solve == "scale":
+        assert iterations is not None
+        scale = _iterations_scale(command, noise, delta, shape)
     assert scale is not None
+    if solve == "iterations":
+        iterations, cut = _affordable(command, noise, scale, delta, shape, program)
+    assert iterations is not None
     assert command.honest_shares is not None
+    shape |= {"num_iterations": iterations}
     guarantee = objective.iterations_guarantee(
         noise=noise, scale=scale, honest_shares=command.honest_shares, delta=delta or 0.0, **shape
     )
+    if solve == "delta":
+        guarantee = guarantee.at_delta(_least_delta(guarantee, command.epsilon or math.nan, program))
     law = noise.replace("_", "-")
-    title = f"{report.counted(command.iterations, 'iteration')}, {law} noise, b or σ = {report.at_least(scale)}"
-    told = _told(command, guarantee, title, scale)
-    told |= {"iterations": command.iterations, "clip_norm": command.clip_norm, "change": change}
+    title = f"{report.counted(iterations, 'iteration')}, {law} noise, b or σ = {report.at_least(scale)}"
+    told = _told(command, guarantee, title, scale, solve)
+    told |= {"iterations": iterations, "clip_norm": command.clip_norm, "change": change}
     return {
         **told,
         "noise": law,
         "user": None,
-        "notes": report.free_note(guarantee.accountants, guarantee.delta),
+        "notes": [*cut, *report.price_notes(guarantee.accountants, guarantee.delta)],
     }, guarantee
+
+
+def _iterations_scale(command: Federated, noise: Any, delta: float | None, shape: Mapping[str, Any]) -> float:
+    """The smallest scale whose stated price, by the optimal composition where pure noise has a δ, is at most ε."""
+    from accounting import objective, pure
+
+    assert command.epsilon is not None
+    assert command.iterations is not None
+    if noise == "gaussian" or not delta:
+        of_solver = delta if noise == "gaussian" else None
+        epsilon, count = command.epsilon, command.iterations
+        return objective.iterations_scale(noise=noise, epsilon=epsilon, delta=of_solver, num_iterations=count, **shape)
+    each = pure.solve_epsilon_round(command.epsilon, command.iterations, delta)
+    scale = objective.iterations_scale(noise=noise, epsilon=each, num_iterations=1, **shape)
+    return scale * (1 + 1e-12)  # ε of all iterations is a product, rounded up, and shared again where it is priced
+
+
+def _affordable(
+    command: Federated, noise: Any, scale: float, delta: float | None, shape: Mapping[str, Any], program: str
+) -> tuple[int, list[str]]:
+    """The largest number of iterations that costs at most ε, and a note where --iterations takes no more."""
+    from accounting import gaussian, loss, objective, pure
+
+    assert command.epsilon is not None
+    one = objective.iterations_per_user(noise=noise, scale=scale, num_iterations=1, **shape)
+    if isinstance(one, loss.Gaussian):
+        assert delta is not None
+        count = gaussian.solve_num_steps(command.epsilon, delta, one.noise_multiplier)
+    else:
+        assert isinstance(one, loss.Pure)
+        each = one.epsilon if not delta else one.epsilon * (1 + 1e-12)
+        count = pure.solve_num_rounds(command.epsilon, each, delta or 0.0)
+        more = objective.iterations_per_user(noise=noise, scale=scale, num_iterations=count + 1, **shape)
+        if not delta and isinstance(more, loss.Pure) and more.epsilon <= command.epsilon:
+            count += 1  # ε of one was rounded up, and the product is not that of rounded ones
+    if not count >= 1:
+        raise UsageError(
+            f"not one iteration costs as little as ε = {report.exactly(command.epsilon)}",
+            where=program,
+            fix="a larger --scale or --epsilon, or a smaller --clip-norm",
+        )
+    return report.capped(count, "iterations")
 
 
 # ---- both ---------------------------------------------------------------------------------------------------------
@@ -256,13 +370,16 @@ def _delta(command: Objective, noise: str, program: str) -> float | None:
     return None
 
 
-def _told(command: Any, guarantee: Guarantee, title: str, scale: float | None) -> dict[str, Any]:
+def _told(command: Any, guarantee: Guarantee, title: str, scale: float | None, solve: str) -> dict[str, Any]:
+    price = min(value for name, value in guarantee.accountants.items() if name != "paper")
+    if solve != "epsilon":
+        report.check_answer(price, command.epsilon, solve)
     return {
         "mechanism": guarantee.mechanism,
         "title": title,
-        "solved": "scale" if command.epsilon is not None and scale is not None else "epsilon",
+        "solved": solve,
         "target": command.epsilon,
-        "epsilon": min(value for name, value in guarantee.accountants.items() if name != "paper"),
+        "epsilon": price,
         "delta": guarantee.delta,
         "scale": scale,
         "rho": guarantee.rho,
@@ -275,14 +392,18 @@ def _told(command: Any, guarantee: Guarantee, title: str, scale: float | None) -
 def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     drawn = report.table(f"{result['mechanism']}: {result['title']}", guarantee.accountants, result["delta"])
     lines = []
-    if result["target"] is not None and result["scale"] is not None:
-        lines.append(f"solved: --scale {report.at_least(result['scale'])}, for ε = {result['target']:g}")
-    elif result["target"] is not None:
-        lines.append(
-            f"solved: --matrix-scale {report.at_least(result['matrix_scale'])} --vector-scale "
-            f"{report.at_least(result['vector_scale'])}, for ε = {result['target']:g}"
-        )
+    if (solved := result["solved"]) != "epsilon":
+        answers = {
+            "delta": f"--delta {report.at_least(result['delta'])}",
+            "iterations": f"--iterations {result.get('iterations')}",
+            "scale": " ".join(
+                f"{report.flag(name)} {report.at_least(result[name])}"
+                for name in ("scale", "matrix_scale", "vector_scale")
+                if result.get(name) is not None
+            ),
+        }
+        lines.append(f"solved: {answers[solved]}, for ε = {report.exactly(result['target'])}")
     if "squared_noise_per_item" in result:
-        lines.append(f"E‖η‖² of one item's noise: {result['squared_noise_per_item']:.6g}")
+        lines.append(f"E‖η‖² of one item's noise: {report.at_least(result['squared_noise_per_item'], 6)}")
     lines += report.user_lines(result)
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import decimal
 import math
 import warnings
 from collections.abc import Generator, Mapping, Sequence
@@ -27,11 +26,15 @@ def flag(name: str) -> str:
     return "--" + name.replace("_", "-")
 
 
-def check_flags(command: Any) -> None:
+def check_flags(command: Any, *, pure: bool = False) -> None:
     """Refuses numbers that no quantity of these commands can have, by the name of the field.
 
     Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other one is positive and
     finite. So NaN, infinities, 0 and negative numbers end here, and never as a price of 0.
+
+    Args:
+      command: the dataclass.
+      pure: whether --delta may be 0, at which pure differential privacy has a price and Gaussian noise has none.
 
     Raises:
       UsageError: names the flag, what it must be, and what was given.
@@ -42,6 +45,8 @@ def check_flags(command: Any) -> None:
             continue
         if isinstance(value, int):
             allowed, right = f"a whole number from 1 to {LARGEST_COUNT:.0e}", 1 <= value <= LARGEST_COUNT
+        elif pure and field.name == "delta":
+            allowed, right = "at least 0 and below 1", 0 <= value < 1 and math.copysign(1, value) == 1
         elif field.name.startswith("delta"):
             allowed, right = "between 0 and 1, both excluded", 0 < value < 1
         elif field.name.endswith("rate") and "learning" not in field.name:
@@ -122,12 +127,16 @@ def check_known(
 
 def at_least(value: float, digits: int = 8) -> str:
     """The number with so many significant digits, rounded up: for what is safe when larger, such as noise."""
-    return _rounded(value, digits, decimal.ROUND_CEILING)
+    from accounting.statement import printed_up
+
+    return printed_up(value, digits)
 
 
 def at_most(value: float, digits: int = 8) -> str:
     """The number with so many significant digits, rounded down: for what is safe when smaller, such as ε of a step."""
-    return _rounded(value, digits, decimal.ROUND_FLOOR)
+    from accounting.statement import printed_down
+
+    return printed_down(value, digits)
 
 
 def counted(count: int, noun: str) -> str:
@@ -148,11 +157,18 @@ def shown_delta(delta: float) -> float:
     return float(at_least(delta, 6))
 
 
-def _rounded(value: float, digits: int, rounding: str) -> str:
-    if not math.isfinite(value):
-        return str(value)
-    context = decimal.Context(prec=digits, rounding=rounding)
-    return f"{float(context.create_decimal(repr(float(value)))):.{digits}g}"
+def shown(delta: float) -> str:
+    """δ as every page shows it: never below the one that is priced."""
+    from accounting.statement import printed_delta
+
+    return printed_delta(delta)
+
+
+def exactly(value: float) -> str:
+    """A number that was given, in all its digits: a target that is shown is the one that is kept."""
+    from accounting.statement import printed_whole
+
+    return printed_whole(value)
 
 
 # ---- the result ---------------------------------------------------------------------------------------------------
@@ -189,7 +205,7 @@ def table(title: str, prices: Mapping[str, float], delta: float) -> Any:
 
     drawn = Table(title=Text(title), title_justify="left")
     drawn.add_column("accountant")
-    drawn.add_column(Text(f"ε at δ = {delta:g}, rounded up"), justify="right")
+    drawn.add_column(Text(f"ε at δ = {shown(delta)}, rounded up"), justify="right")
     drawn.add_column("kind")
     known = kinds(list(prices))
     for name, value in prices.items():
@@ -200,18 +216,33 @@ def table(title: str, prices: Mapping[str, float], delta: float) -> Any:
 def check_answer(price: float, target: float | None, solve: str) -> None:
     """Refuses an answer that costs more than was asked, as one may where a price jumps: no safe one was found."""
     if solve != "epsilon" and target is not None and not price <= target:
-        raise ValueError(f"no {solve.replace('_', '-')} was found that surely costs at most ε = {target:g}")
+        raise ValueError(f"no {solve.replace('_', '-')} was found that surely costs at most ε = {exactly(target)}")
 
 
-def free_note(prices: Mapping[str, float], delta: float) -> list[str]:
-    """What an ε of 0 means, where an accountant finds one."""
+def price_notes(prices: Mapping[str, float], delta: float) -> list[str]:
+    """What an ε of 0 means, where an accountant finds one, and what an infinite one of pld beside a finite one."""
     free = [name for name, value in prices.items() if value == 0]
+    finite = [name for name, value in prices.items() if value < math.inf]
+    notes = []
+    if prices.get("pld") == math.inf and finite:
+        notes.append(
+            f"pld = inf is that accountant's floor and no price: at δ = {shown(delta)} its Fourier transforms leave an "
+            f"error as large as δ (9e-16 for each step); {' and '.join(finite)} is below"
+        )
     if not free:
-        return []
+        return notes
     return [
-        f"ε = 0 by {', '.join(free)} is not free: δ = {delta:g} alone covers all that tells two neighbours apart, "
-        "and with a probability of δ anything may be learnt"
+        *notes,
+        f"ε = 0 by {', '.join(free)} is not free: δ = {shown(delta)} alone covers all that tells two neighbours apart, "
+        "and with a probability of δ anything may be learnt",
     ]
+
+
+def capped(count: int, what: str, most: int = LARGEST_COUNT) -> tuple[int, list[str]]:
+    """A solved number of steps that is not above what its flag takes, and a note where it is cut."""
+    if count <= most:
+        return count, []
+    return most, [f"more {what} than {most:,} are affordable, the most that --{what} takes; these cost less"]
 
 
 def solved_line(result: Mapping[str, Any], answers: Mapping[str, str]) -> list[str]:
@@ -223,7 +254,7 @@ def solved_line(result: Mapping[str, Any], answers: Mapping[str, str]) -> list[s
     """
     if (solved := result["solved"]) == "epsilon":
         return []
-    return [f"solved: {flag(solved)} {answers[solved]}, for ε = {result['target']:g} by {result['accountant']}"]
+    return [f"solved: {flag(solved)} {answers[solved]}, for ε = {exactly(result['target'])} by {result['accountant']}"]
 
 
 def user_lines(result: Mapping[str, Any]) -> list[str]:

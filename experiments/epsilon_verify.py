@@ -13,7 +13,7 @@ from typing import Any
 
 from accounting import epsilon_table, verification
 from accounting.verification import Row, Verification, Violation
-from dpmf_jax.errors import OutsideTolerance
+from dpmf_jax.errors import OutsideTolerance, UsageError
 from experiments import console
 
 STEM = "epsilon-verify"
@@ -56,6 +56,12 @@ def run(command: Command) -> None:
 def verified(command: Command) -> dict[str, Any]:
     """Everything but the printing: verifies, writes the report; the result's keys are the command's JSON interface."""
     started = time.perf_counter()
+    if not command.num_settings >= (least := len(epsilon_table.TABLE)):
+        raise UsageError(
+            f"--num-settings must be at least {least}, those whose prices are written down, got {command.num_settings}",
+            where="dpmf epsilon verify",
+            fix=f"--num-settings {least} for a look, {ENOUGH} for the verification",
+        )
     num_pld = max(0, min(400, command.num_settings - len(epsilon_table.TABLE)))
     with (
         console.usage_errors(fix=f"--num-settings {ENOUGH}"),

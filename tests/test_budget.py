@@ -523,3 +523,12 @@ def test_a_fitted_model_can_be_entered(capsys):
     assert found["releases"] == 1
     assert len(found["data_hashes"][0]) == 64
     assert run(capsys, "add", "model")[0] == 2
+
+
+def test_a_total_is_never_shown_at_a_smaller_delta_than_it_has(capsys):
+    saved("runs/a", guarantee(delta=1.2345612e-5))  # nearest in six digits: 1.23456e-05
+    run(capsys, "add", "runs/a")
+    code, out, _ = run(capsys, "show")
+    assert code == 0
+    assert "at δ = 1.23457e-05, unit: one rating value" in out
+    assert "1.23456e-05" not in out

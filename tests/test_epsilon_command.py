@@ -339,6 +339,57 @@ def test_an_answer_that_costs_more_than_was_asked_is_refused(price):
     epsilon_report.check_answer(price, None, "epsilon")
 
 
+def test_more_steps_than_are_countable_are_cut_with_a_note(priced):
+    words = ("gaussian", "--noise-multiplier", "1e9", "--epsilon", "1")
+    found = priced(*words, "--solve", "steps")
+    assert found["steps"] == 10**12
+    assert "more steps than 1,000,000,000,000 are affordable" in found["notes"][0]
+    pure = priced("pure", "--solve", "rounds", "--epsilon-round", "1e-12", "--epsilon", "100", "--accountant", "basic")
+    assert (pure["rounds"], pure["epsilon"]) == (10**12, 1.0)
+    assert "more rounds than" in pure["notes"][0]
+
+
+def test_a_target_beyond_the_distribution_names_the_accountant_to_take(refused):
+    words = ["gaussian", "--epsilon", "30000", "--accountant", "pld"]
+    assert "fix: --accountant exact" in refused(*words, "--solve", "noise-multiplier", "--steps", "1")
+    assert "--accountant pld" in refused(*words, "--solve", "epsilon-step", "--steps", "1")
+
+
+def test_too_few_settings_to_verify_are_refused_by_the_flag(refused):
+    told = refused("verify", "--num-settings", "10")
+    assert "--num-settings must be at least 40" in told
+    assert "got 10" in told
+
+
+ODD = "1.2345612e-5"  # in six digits nearest 1.23456e-05, a smaller δ than is priced
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["gaussian", "--steps", "1", "--sigma", "3"],
+        ["pure", "--rounds", "3", "--epsilon-round", "1"],
+        ["local", "--rounds", "3", "--epsilon", "1", "--reports", "1000"],
+        ["objective", "--mechanism", "objective-statistics", "--rating-bound", "2", "--epsilon", "1"],
+        ["federated", "--iterations", "3", "--clip-norm", "1", "--honest-shares", "2", "--scale", "9"],
+    ],
+)
+def test_no_page_shows_a_smaller_delta_than_is_priced(dpmf, words):
+    code, out, _ = dpmf(*words, "--delta", ODD)
+    assert code == 0
+    assert "δ = 1.23457e-05" in out
+    assert "1.23456e-05" not in out
+    assert "1 steps" not in out
+
+
+def test_no_curve_shows_a_smaller_delta_than_is_priced(priced, tmp_path):
+    priced("gaussian", "--steps", "1", "--sigma", "3", "--delta", ODD, "--curves", tmp_path)
+    text = (tmp_path / "epsilon-steps.svg").read_text()
+    assert "δ = 1.23457e-05" in text
+    assert "1.23456e-05" not in text
+    assert "δ of 1 step," in (tmp_path / "delta-epsilon.svg").read_text()
+
+
 def test_an_epsilon_of_0_is_said_not_to_be_free(priced):
     found = priced("gaussian", "--noise-multiplier", "100", "--steps", "1", "--delta", "0.5")
     assert found["exact"] == 0.0  # the total variation is below δ
@@ -468,6 +519,48 @@ def test_langevin_steps_are_priced_by_their_temperature(dpmf, priced):
     assert 0.499 < delta["pld"] <= 0.5
 
 
+@pytest.mark.parametrize("unknown", ["temperature", "learning-rate", "clip-norm", "steps"])
+def test_every_unknown_of_langevin_costs_no_more_than_was_asked(dpmf, priced, unknown):
+    flags = {"--temperature": "1", "--learning-rate": "1e-4", "--clip-norm": "1", "--steps": "20"}
+    given = [word for name, text in flags.items() if name != f"--{unknown}" for word in (name, text)]
+    words = ["langevin", "--sampling-rate", "0.01", *given, "--accountant", "rdp"]
+    code, out, _ = dpmf(*words, "--solve", unknown, "--epsilon", "0.45")
+    assert code == 0
+    assert 0.44 < rows_of(out)["rdp"] <= 0.45
+    flag, answer = next(line for line in out.splitlines() if line.startswith("solved: ")).split(",")[0].split()[1:]
+    assert flag == f"--{unknown}"
+    assert 0.44 < priced(*words, flag, answer)["rdp"] <= 0.45
+    if unknown == "steps":
+        assert priced(*words, flag, int(answer) + 1)["rdp"] > 0.45
+
+
+def test_an_unknown_of_langevin_that_nothing_affords_is_refused(refused, priced, monkeypatch):
+    from experiments import epsilon_sampled
+
+    monkeypatch.setattr(epsilon_sampled, "MAX_STEPS", 64)  # the real limit takes minutes to reach
+    words = ["langevin", "--sampling-rate", "0.01", "--learning-rate", "1e-4", "--clip-norm", "1", "--solve", "steps"]
+    rdp = [*words, "--accountant", "rdp"]
+    assert "not one step" in refused(*rdp, "--temperature", "1", "--epsilon", "1e-6")
+    found = priced(*rdp, "--temperature", "100", "--epsilon", "1")
+    assert found["steps"] == 64
+    assert "more steps than 64 are affordable" in found["notes"][0]
+
+
+def test_a_delta_below_what_a_distribution_knows_is_rdps(priced):
+    words = [*LANGEVIN, "--temperature", "1", "--solve", "delta", "--epsilon", "10"]
+    found = priced(*words)
+    assert found["delta"] < 20 * 9e-16
+    assert found["accountant"] == "rdp"
+    assert found["rdp"] <= 10
+    assert found["pld"] == "inf"
+    assert "its floor for so many steps; rdp says less" in found["notes"][0]
+    assert "pld = inf is that accountant's floor" in found["notes"][1]
+    value = priced(*words, "--unit", "rating-value", "--temperature", "4")
+    assert value["accountant"] == "pld"
+    assert "δ is at the floor of pld" in value["notes"][0]
+    assert not any("floor" in note for note in priced(*LANGEVIN, "--temperature", "1")["notes"])
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -478,7 +571,13 @@ def test_langevin_steps_are_priced_by_their_temperature(dpmf, priced):
         ([*SAMPLED, "--sampling-rate", "0"], "--sampling-rate must be above 0 and at most 1"),
         ([*SAMPLED, "--unit", "rating-value", "--accountant", "rdp"], "--accountant rdp does not price"),
         ([*SAMPLED, "--unit", "rating-value", "--user-ratings", "3"], "no price per user is known"),
-        ([*SAMPLED, "--unit", "user", "--user-ratings", "3"], "no price per user is known"),
+        ([*SAMPLED, "--unit", "rating-value", "--user-ratings", "3"], "--unit rating-presence"),
+        ([*SAMPLED, "--unit", "user", "--user-ratings", "3"], "ε is the user's price already"),
+        ([*SAMPLED, "--user-ratings", "10001"], "--user-ratings must be at most 10,000"),
+        ([*SAMPLED[:-1], "10000001"], "fix: --steps 10000000"),
+        ([*SAMPLED[:-1], "999999999999"], "--steps must be at most 10,000,000"),
+        ([*SAMPLED, "--noise-multiplier", "1e-5"], "error: --noise-multiplier"),
+        ([*LANGEVIN, "--temperature", "1e-18"], "error: --temperature"),
         ([*SAMPLED, "--clip-norm", "inf"], "--clip-norm must be positive and finite"),
         (["sampled", "--solve", "steps", *SAMPLED[1:5], "--epsilon", "1e-3", "--accountant", "rdp"], "not one step"),
         (LANGEVIN, "missing --temperature"),
@@ -525,6 +624,46 @@ def test_a_pure_answer_costs_no_more_than_was_asked(dpmf, priced, unknown, accou
     assert target * 0.9 < priced("pure", *given, f"--{unknown}", answer)[accountant] <= target
 
 
+@pytest.mark.parametrize("accountant", ["basic", "optimal"])
+@pytest.mark.parametrize("words", [["--rounds", "2000000000"], ["--rounds", "20", "--delta", "0"]])
+def test_without_a_delta_or_beyond_the_sum_the_basic_price_stands_alone(dpmf, priced, words, accountant):
+    words = ["pure", "--epsilon-round", "1e-6", *words, "--accountant", accountant]
+    found = priced(*words)
+    assert found["basic"] == found["epsilon"] == pytest.approx(1e-6 * float(words[4]), rel=1e-15)
+    assert (found["accountant"], found["optimal"], found["delta"]) == ("basic", None, 0.0)
+    assert found["kinds"].keys() == {"basic"}
+    assert any("optimal is left out" in note for note in found["notes"]) == ("2000000000" in words)
+    code, out, _ = dpmf(*words)
+    assert code == 0
+    assert rows_of(out).keys() == {"basic"}
+
+
+def test_local_reports_without_a_delta_or_beyond_the_sum(priced):
+    for words in (["--rounds", "3", "--delta", "0"], ["--rounds", "2000000000", "--delta", "1e-5"]):
+        found = priced("local", "--epsilon", "1", *words)
+        assert (found["basic"], found["optimal"], found["delta"]) == (1.0, None, 0.0)
+        assert found["kinds"].keys() == {"basic"}
+    assert priced("local", "--epsilon", "1", "--rounds", "3", "--delta", "1e-5")["kinds"].keys() == {"basic", "optimal"}
+
+
+@pytest.mark.parametrize("schedule", ["rounds", "partition"])
+def test_a_shuffled_target_is_met(dpmf, priced, schedule):
+    words = ["local", "--rounds", "2", "--schedule", schedule]
+    for unknown, given in (("reports", ["--epsilon", "3"]), ("epsilon", ["--reports", "20000"])):
+        asked = [*words, *given, "--solve", unknown, "--shuffled-epsilon", "0.2"]
+        found = priced(*asked)
+        assert 0.1999 < found["shuffled"]["epsilon"] <= 0.2
+        code, out, _ = dpmf(*asked)
+        assert code == 0
+        flag, answer = next(line for line in out.splitlines() if line.startswith("solved: ")).split(",")[0].split()[1:]
+        assert flag == f"--{unknown}"
+        assert float(answer) == found[unknown]
+        assert 0.1999 < priced(*words, *given, flag, answer)["shuffled"]["epsilon"] <= 0.2
+        if unknown == "reports":
+            fewer = found["reports"] - (2 if schedule == "partition" else 1)
+            assert priced(*words, *given, flag, fewer)["shuffled"]["epsilon"] > 0.2
+
+
 def test_local_reports_cost_what_the_user_was_told(priced, dpmf):
     found = priced("local", "--epsilon", "1", "--rounds", "10")
     assert (found["basic"], found["epsilon_round"], found["delta"], found["unit"]) == (1.0, 0.1, 0.0, "user")
@@ -558,9 +697,11 @@ def test_the_shuffled_price_stands_beside_the_local_one(priced):
         (["pure", "--rounds", "3"], "missing --epsilon-round"),
         (["pure", "--rounds", "0", "--epsilon-round", "1"], "--rounds must be a whole number"),
         (["pure", "--rounds", "3", "--epsilon-round", "nan"], "--epsilon-round must be positive and finite"),
-        (["pure", "--rounds", "3", "--epsilon-round", "1", "--delta", "1"], "--delta must be between 0 and 1"),
+        (["pure", "--rounds", "3", "--epsilon-round", "1", "--delta", "1"], "--delta must be at least 0 and below 1"),
         (["pure", "--solve", "rounds", "--epsilon-round", "1", "--epsilon", "0.5"], "not one round"),
-        (["pure", "--rounds", "999999999999", "--epsilon-round", "1"], "num_rounds"),
+        (["pure", "--rounds", "3", "--epsilon-round", "1", "--delta=-0.0"], "--delta must be at least 0 and below 1"),
+        (["pure", "--solve", "epsilon-round", "--rounds", "2000000000", "--epsilon", "1"], "fix: --accountant basic"),
+        (["pure", "--solve", "rounds", "--epsilon-round", "1e-12", "--epsilon", "1"], "fix: --accountant basic"),
         (
             [
                 "pure",
@@ -580,7 +721,9 @@ def test_the_shuffled_price_stands_beside_the_local_one(priced):
         (["local", "--epsilon", "1"], "--rounds"),
         (["local", "--rounds", "3", "--epsilon", "inf"], "--epsilon must be positive and finite"),
         (["local", "--rounds", "-3", "--epsilon", "1"], "--rounds must be a whole number"),
-        (["local", "--rounds", "3", "--epsilon", "1", "--delta", "0"], "--delta must be between 0 and 1"),
+        (["local", "--rounds", "3", "--epsilon", "1", "--delta", "0", "--reports", "9"], "--delta must be between 0"),
+        (["local", "--rounds", "3", "--epsilon", "1", "--shuffled-epsilon", "1"], "too many --shuffled-epsilon"),
+        (["local", "--rounds", "3", "--epsilon", "1", "--solve", "reports"], "missing --shuffled-epsilon"),
         (
             ["local", "--rounds", "3", "--epsilon", "1", "--reports", "2", "--schedule", "partition"],
             "2 users cannot be split into 3 groups",
@@ -649,6 +792,43 @@ def test_federated_iterations_add_up(priced):
     assert priced(*words, "--noise", "l2-laplace", "--scale", "100", "--delta", "1e-5")["optimal"] < 2
 
 
+CLIPPED = ["--clip-norm", "1", "--honest-shares", "10"]
+STATISTICS = ["--mechanism", "objective-statistics", "--rating-bound", "2"]
+PUBLIC_USERS = ["--mechanism", "objective-public-users", "--noise", "gaussian", *SHAPE]
+
+
+@pytest.mark.parametrize(
+    ("words", "unknown", "at_least"),
+    [
+        (["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--iterations", "100"], "scale", 0.999),
+        (["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--scale", "70"], "iterations", 0.98),
+        (["federated", *CLIPPED, "--noise", "l2-laplace", "--scale", "70"], "iterations", 0.96),
+        (["federated", *CLIPPED, "--scale", "70"], "iterations", 0.99),
+        (["federated", *CLIPPED, "--iterations", "100"], "scale", 0.999),
+        (["federated", *CLIPPED, "--scale", "70", "--iterations", "100"], "delta", 0.999),
+        (["federated", *CLIPPED, "--scale", "70", "--iterations", "100", "--noise", "laplace"], "delta", 0.999),
+        (["objective", *STATISTICS, "--matrix-scale", "8", "--vector-scale", "16"], "delta", 0.999),
+        (["objective", *STATISTICS], "scale", 0.999),
+        (["objective", *PUBLIC_USERS, "--scale", "8"], "delta", 0.999),
+        (["objective", *PUBLIC_USERS], "scale", 0.999),
+    ],
+)
+def test_what_paper_003_solves_is_stated_at_the_target(dpmf, priced, words, unknown, at_least):
+    asked = [*words, "--solve", unknown, "--epsilon", "1"]
+    found = priced(*asked)
+    assert found["solved"] == unknown
+    assert at_least < found["epsilon"] <= 1
+    assert found["stated_epsilon"] <= 1
+    code, out, _ = dpmf(*asked)
+    assert code == 0
+    solved = next(line for line in out.splitlines() if line.startswith("solved: ")).partition(",")[0]
+    assert at_least < (back := priced(*words, *solved.split()[1:]))["epsilon"] <= 1
+    assert back["solved"] == "epsilon"
+    if unknown == "iterations":
+        more = [*words, "--iterations", found["iterations"] + 1]
+        assert priced(*more)["epsilon"] > 1
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -671,6 +851,12 @@ def test_federated_iterations_add_up(priced):
         (["federated", "--iterations", "3", "--epsilon", "1", "--scale", "2"], "--scale means nothing here"),
         (["federated", "--iterations", "3", "--clip-norm", "1", "--scale", "2"], "missing --honest-shares"),
         (["federated", "--iterations", "3", "--clip-norm", "1", "--honest-shares", "2"], "(missing)"),
+        (["federated", "--iterations", "3", "--epsilon", "1", "--solve", "scale"], "--solve means nothing here"),
+        (["federated", *CLIPPED, "--scale", "1", "--epsilon", "1", "--solve", "scale", "--iterations", "3"], "--scale"),
+        (["federated", *CLIPPED, "--scale", "1", "--epsilon", "1", "--solve", "iterations"], "not one iteration"),
+        (["federated", *CLIPPED, "--scale", "1", "--solve", "iterations"], "missing --epsilon"),
+        (["federated", *CLIPPED, "--scale", "1", "--iterations", "3", "--delta", "0"], "--delta must be between 0"),
+        (["objective", *SHAPE, "--scale", "1", "--epsilon", "1", "--solve", "delta"], "same at every δ"),
     ],
 )
 def test_what_paper_003_refuses(refused, words, told):
@@ -699,21 +885,32 @@ def models(tmp_path_factory) -> dict[str, Path]:
         trust_model="a curator",
         status="proved",
     )
+    pure = priced(
+        mechanism="federated-ldp",
+        losses=(loss.Pure(epsilon=0.5, num_rounds=5),),
+        delta=float(ODD),
+        unit="user",
+        relation="any change to one user's ratings",
+        released=("item factors",),
+        trust_model="local",
+        status="proved",
+    )
     folder = tmp_path_factory.mktemp("models")
     for name, guarantee in (
         ("proved", proved),
+        ("pure", pure),
         ("none", no_guarantee(mechanism="non-private", num_steps=3, released=())),
     ):
         factors = np.ones((2, 1), np.float32)
         Model(
-            release=Release(user_factors=factors) if name == "proved" else Release(),
+            release=Release(user_factors=factors) if name != "none" else Release(),
             guarantee=guarantee,
             users=np.array(["a", "b"]),
             items=np.array([1, 2]),
             rating_range=(1.0, 5.0),
             settings={},
         ).save(folder / name)
-    return {name: folder / name for name in ("proved", "none")}
+    return {name: folder / name for name in ("proved", "pure", "none")}
 
 
 def test_a_saved_model_is_priced_again(models, priced, dpmf):
@@ -734,6 +931,17 @@ def test_a_saved_model_at_another_delta(models, priced):
     assert found["exact"] == pytest.approx(gaussian.epsilon_exact(0.1, 1e-8))
     assert found["epsilon"] == gaussian.round_up(found["exact"]) > saved["epsilon"] == found["saved_epsilon"]
     assert "δ = 1e-08" in found["statement"]
+
+
+def test_a_pure_model_has_a_price_without_a_delta(models, priced, dpmf, refused):
+    found = priced("model", models["pure"], "--delta", "0")
+    assert (found["basic"], found["epsilon"], found["delta"]) == (0.5, 0.5, 0.0)
+    assert "δ = 0" in found["statement"]
+    code, out, _ = dpmf("model", models["pure"], "--delta", "0")
+    assert code == 0
+    saved = next(line for line in out.splitlines() if line.startswith("saved with"))
+    assert saved.endswith(" at δ = 1.23457e-05")
+    assert "no finite ε at δ = 0" in refused("model", models["proved"], "--delta", "0")
 
 
 def test_a_model_without_a_guarantee_has_no_price(models, priced, dpmf):
