@@ -267,7 +267,7 @@ def test_a_wrong_table_ends_with_code_6(tmp_path, short_table, monkeypatch):
 
 def test_too_few_settings_are_a_usage_error(tmp_path, capsys):
     assert verify(tmp_path / "none", num_settings=39) == 2
-    assert "num_settings must be at least 40" in capsys.readouterr().err
+    assert "--num-settings must be at least 40" in capsys.readouterr().err
     assert not (tmp_path / "none").exists()
 
 
