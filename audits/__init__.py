@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import jax
 
     from audits.finding import Finding as Finding
     from audits.finding import Verdict as Verdict
-    from dpmf_jax.protocol import Mechanism
+    from dpmf_jax.protocol import Mechanism, Phase
     from dpmf_jax.ratings import Ratings
 
 __all__ = ["NOT_BUILT", "Finding", "Verdict", "audit"]
@@ -31,6 +34,7 @@ def audit(
     *,
     key: jax.Array,
     num_steps: int,
+    earlier: Sequence[Phase] = (),
     num_neighbours: int = 64,
     layout_kind: str = "auto",
 ) -> list[Finding]:
@@ -41,22 +45,41 @@ def audit(
       ratings: the data set; its neighbours are made here, within its declared range. Never changed.
       key: of all randomness; the findings carry what replays them. Spent.
       num_steps: length of the runs, and of the claim.
+      earlier: phases that ran before, (mechanism, number of steps) each: each is audited for its own steps, on from
+        what the one before it made public; with that in the transcript, prices add up and so do the claims.
       num_neighbours: of the sensitivity audit; the others, whose answer hardly depends on the pair, try 8.
 
-    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable". See `NOT_BUILT`
-      for what is not looked at.
+    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
+      several phases, `details["phase"]` counts them from 0. See `NOT_BUILT` for what is not looked at.
 
     Raises: ValueError for fewer than one step or neighbour.
     """
     import jax
 
-    from audits import density, post_processing, sampler, sensitivity
-    from dpmf_jax import layout
+    from dpmf_jax import layout, protocol
 
     if not (num_steps >= 1 and num_neighbours >= 1):
         raise ValueError(f"num_steps and num_neighbours must be at least 1; got {num_steps} and {num_neighbours}")
-    mechanism = _as_pytree(mechanism)
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
+    phases = [(_as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
+    if not earlier:
+        return _findings(*phases[0], ratings, data, key, num_neighbours)
+    link_key, *keys = jax.random.split(key, len(phases) + 1)
+    return [
+        dataclasses.replace(finding, details={**finding.details, "phase": place})
+        for place, linked in enumerate(protocol.link(phases, link_key, data))
+        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], num_neighbours)
+    ]
+
+
+def _findings(
+    mechanism: Mechanism, num_steps: int, ratings: Ratings, data: Any, key: jax.Array, num_neighbours: int
+) -> list[Finding]:
+    """Of one phase."""
+    import jax
+
+    from audits import density, post_processing, sampler, sensitivity
+
     keys = jax.random.split(key, 4)
     return [
         *sensitivity.audit(mechanism, ratings, data, key=keys[0], num_steps=num_steps, num_neighbours=num_neighbours),

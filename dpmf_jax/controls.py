@@ -17,14 +17,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.gaussian import solve_rho
-from dpmf_jax import layout, metrics, noise
+from dpmf_jax import layout, metrics, noisy_means, protocol
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.protocol import Factors
 from dpmf_jax.ratings import Ratings
-
-# Public constants of `noisy_item_means`, in widths of the rating range: how far item means lie apart, and how far the
-# ratings of one item lie from its mean. Half a star and one star on a scale of 1 to 5.
-ITEM_SPREAD, RATING_SPREAD = 1 / 8, 1 / 4
 
 
 class NoisyItemMeans(NamedTuple):
@@ -217,23 +213,15 @@ def noisy_item_means(
 ) -> NoisyItemMeans:
     """Item means from sums with Gaussian noise: a private control, ρ-zCDP for one rating. Spends `key`.
 
-    Sums are of ratings minus the middle m of the declared range, whose half-width is h. Every item of the catalogue,
-    which is public, gets noise; what is done with noisy sums and counts is post-processing.
-
-    - "rating value": one rating changes its value; who rated what is public. One sum moves by at most 2h: Δ = 2h.
-      Exact counts are used.
-    - "rating presence": one rating is added or removed. One (sum, h·count) moves by at most (h, h): Δ = √2·h. The
-      counts are noisy too and exact ones are never divided by. A changed value (Δ = 2h) costs 2ρ here.
-
-    The estimate of an item shrinks to the noisy global mean by the ratio of public guesses of the variances
-    (`ITEM_SPREAD`, `RATING_SPREAD`) and of the noise, so an item that has only noise gets the global mean.
+    The one step of `dpmf_jax.noisy_means`: Δ is 2h for "rating value" and √2·h for "rating presence", h half the width
+    of the declared range. A changed value costs 2ρ under "rating presence".
 
     Args:
       rho: the price; or else epsilon and delta, from which the largest exact ρ is solved.
 
     Raises:
-      UsageError: not exactly one of rho and (epsilon, delta), not positive and finite, or another relation.
-      PrivacyError: a rating outside the declared range, which would break the sensitivity.
+      UsageError: not exactly one of rho and (epsilon, delta), or not positive and finite. ValueError: another relation.
+      PrivacyError: a rating outside the declared range, which would be clipped.
     """
     if rho is None and epsilon is not None and delta is not None:
         rho = solve_rho(epsilon, delta)
@@ -244,40 +232,13 @@ def noisy_item_means(
     low, high = train.rating_range
     if not bool(np.all((train.value >= low) & (train.value <= high))):
         raise PrivacyError(f"a rating lies outside the declared range {low:g} to {high:g}", fix="clip the ratings")
-    statistics, sensitivity = _statistics(train, relation)
-    scale = sensitivity / math.sqrt(2 * rho)
-    noisy = noise.gaussian(scale).sample(key, jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), statistics))
-    public_count = np.bincount(train.item, minlength=train.num_items) if relation == "rating value" else None
-    means = _estimate(noisy, public_count, scale, train.rating_range)
-    return NoisyItemMeans(_constant(train, jnp.asarray(means, jnp.float32)), float(rho), relation, sensitivity, scale)
-
-
-def _statistics(train: Ratings, relation: str) -> tuple[tuple[np.ndarray, ...], float]:
-    """((Σ(r - m),) or (Σ(r - m), h·count), float64[items] each; their L2 sensitivity), side by side."""
-    low, high = train.rating_range
-    half, middle = (high - low) / 2, (high + low) / 2
-    sums = np.bincount(train.item, weights=train.value.astype(np.float64) - middle, minlength=train.num_items)
-    if relation == "rating value":
-        return (sums,), 2 * half
-    if relation == "rating presence":
-        return (sums, half * np.bincount(train.item, minlength=train.num_items)), math.sqrt(2) * half
-    raise UsageError(f"unknown relation {relation!r}", fix='use "rating value" or "rating presence"')
-
-
-def _estimate(noisy: Sequence[Any], public_count: np.ndarray | None, scale: float, rating_range) -> np.ndarray:
-    """Item means from noisy statistics, and from counts only where they are public; float64[items]."""
-    low, high = rating_range
-    half, width = (high - low) / 2, high - low
-    sums = np.asarray(noisy[0], np.float64)
-    count = np.asarray(noisy[1], np.float64) / half if public_count is None else public_count.astype(np.float64)
-    count_scale = scale / half if public_count is None else 0.0
-    overall = np.clip(sums.sum() / max(count.sum(), 1.0), -half, half)
-    # Noise in the count moves the quotient by about the item's mean, here half of h, times its relative error.
-    from_noise = scale**2 + (count_scale * half / 2) ** 2
-    count = np.maximum(count, 0.0)
-    signal = (ITEM_SPREAD * width) ** 2 * count**2
-    weight = signal / (signal + (RATING_SPREAD * width) ** 2 * count + from_noise)
-    return (high + low) / 2 + overall + weight * (np.clip(sums / np.maximum(count, 1.0), -half, half) - overall)
+    config = noisy_means.Config(rating_range=(low, high), noise_multiplier=math.sqrt(0.5 / rho), relation=relation)
+    made = noisy_means.mechanism(config)
+    init_key, train_key = jax.random.split(key)
+    data = layout.make(train)
+    state, _info = protocol.train(made, train_key, protocol.begin(made, init_key, data), data, 1)
+    scale = config.sensitivity * config.noise_multiplier
+    return NoisyItemMeans(_constant(train, state.public.center), float(rho), relation, config.sensitivity, scale)
 
 
 _CONTROLS: dict[str, Callable[[Ratings], Factors]] = {

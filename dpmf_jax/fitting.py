@@ -18,12 +18,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
 from dpmf_jax import checkpoint, factorization, keys, layout, storage
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
-from dpmf_jax.protocol import Factors, Info, Mechanism, State, factors, train
+from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, factors, train
 from dpmf_jax.ratings import Ratings
 
 
@@ -116,8 +117,9 @@ def _stopping_step(rmse: Sequence[float], patience: int | None) -> int | None:
     return None
 
 
-def _priced(mechanism: Mechanism, num_steps: int, *, seeded: bool, patience: int | None) -> Guarantee:
-    guarantee = mechanism.guarantee(num_steps).with_seed(seeded)
+def _priced(phases: Sequence[Phase], *, seeded: bool, patience: int | None) -> Guarantee:
+    guarantee = accounting.compose(*(mechanism.guarantee(num_steps) for mechanism, num_steps in phases))
+    guarantee = guarantee.with_seed(seeded)
     if patience is None or guarantee.status == "none":
         return guarantee
     early = f"stopping early (patience {patience}) looks at the training RMSE, which is not priced: not private"
@@ -131,17 +133,13 @@ def _priced(mechanism: Mechanism, num_steps: int, *, seeded: bool, patience: int
     )
 
 
-def _spent(guarantee: Guarantee, step: int) -> float:
-    """ε of the first `step` of the guarantee's steps, by the accountant it is stated in; inf where it has no ρ."""
+def _spent(guarantee: Guarantee, earlier_rho: float, done: float) -> float:
+    """ε of the earlier phases and of the share `done` of the steps, by the accountant that the guarantee is stated in;
+    inf where it has no ρ."""
     if guarantee.rho is None:
         return math.inf
     price = price_of.epsilon_exact if guarantee.status == "proved" else price_of.epsilon_closed_form
-    return price(guarantee.rho * step / guarantee.steps, guarantee.delta)
-
-
-@jax.jit
-def _init(mechanism: Mechanism, key: jax.Array, data: Any) -> State:
-    return mechanism.init(key, data, None)
+    return price(earlier_rho + (guarantee.rho - earlier_rho) * done, guarantee.delta)
 
 
 _mean_squared_error = jax.jit(factorization.mean_squared_error)
@@ -152,6 +150,7 @@ def fit(
     mechanism: Mechanism,
     *,
     num_steps: int,
+    earlier: Sequence[Phase] = (),
     seed: int | None = None,
     test: Ratings | None = None,
     out: Path | str | None = None,
@@ -170,6 +169,8 @@ def fit(
 
     Args:
       ratings: what is trained on. test: held-out ratings of the same catalogue, for the RMSE beside it.
+      earlier: phases that run before, (mechanism, number of steps) each, such as noisy item means to centre by. They
+        are part of the price; what they make public, `mechanism` starts from.
       seed: an experiment with this seed, marked "do not release"; None is a release: the key comes from the operating
         system and is stored nowhere.
       out: folder of the run and of the model; None keeps everything in memory. It must be new, or hold a run to resume.
@@ -195,7 +196,9 @@ def fit(
         raise UsageError(f"the number of steps must be at least 1; got {num_steps}", fix="set --steps")
     if patience is not None and patience < 1:
         raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
-    guarantee = _priced(mechanism, num_steps, seeded=seed is not None, patience=patience)
+    phases = (*earlier, (mechanism, num_steps))
+    guarantee = _priced(phases, seeded=seed is not None, patience=patience)
+    earlier_rho = sum(phase.guarantee(steps).rho or 0.0 for phase, steps in earlier)
     low, high = ratings.rating_range
     if guarantee.largest_change is not None and guarantee.largest_change < high - low:
         raise PrivacyError(
@@ -208,11 +211,11 @@ def fit(
         init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
     else:
         init_key, train_key = jax.random.split(keys.from_seed(seed))
-    state = _init(mechanism, init_key, data)
+    state = begin(mechanism, init_key, data, earlier)
     run = _Run(
         settings=dict(settings or {}),
         guarantee=guarantee.to_dict(),
-        mechanism=_fingerprint(mechanism),
+        mechanism=_fingerprint([phase for phase, _ in phases] if earlier else mechanism),
         ratings=_ratings_digest(ratings),
         steps=num_steps,
         seed=seed,
@@ -240,7 +243,8 @@ def fit(
                 ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
-            report(Progress(done + length, num_steps, float(rmse[-1]), _spent(guarantee, done + length)))
+            spent = _spent(guarantee, earlier_rho, (done + length) / phases[-1][1])
+            report(Progress(done + length, num_steps, float(rmse[-1]), spent))
         whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
         metrics = _measure(whole, data, ratings, test, controls)
     except KeyboardInterrupt:
@@ -248,7 +252,8 @@ def fit(
         raise Interrupted(int(state.step), num_steps, journal.folder) from None
 
     if patience is not None:
-        guarantee = _priced(mechanism, max(num_steps, 1), seeded=seed is not None, patience=patience)
+        phases = (*earlier, (mechanism, max(num_steps, 1)))
+        guarantee = _priced(phases, seeded=seed is not None, patience=patience)
     metrics |= {
         "steps": num_steps,
         "seconds_per_step": float(np.median(seconds_per_step)) if seconds_per_step else None,

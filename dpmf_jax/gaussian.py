@@ -27,8 +27,7 @@ from jax.tree_util import Partial
 import accounting
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
-from accounting.statement import printed_whole
-from dpmf_jax import noise
+from dpmf_jax import curator, noise
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.factorization import (
     bias_rows,
@@ -79,10 +78,6 @@ def _descend(params: Params, factors: Any, gradient: Any, optimizer_state: Any) 
     full = jax.tree.map(lambda g, f: g + params.regularization * f, gradient, factors)
     updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
     return optax.apply_updates(factors, updates), optimizer_state
-
-
-def _no_coins(key: jax.Array) -> None:
-    del key  # every rating takes part in every step
 
 
 # --- as published: noise on ∇Θ, raw ∇X
@@ -219,33 +214,14 @@ def _entry_change(config: Config) -> float:
     return config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
 
 
-_CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-_PRESENCE = "two data sets, one of which has one rating more than the other"
-_NOISE = (
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
-    "deviations; sums are float32"
-)
-_SETTINGS = (
-    "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings"
-)
-_MASK = "who rated what is public"
-_DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
-_CATALOGUE = "the catalogue of users and items and the declared rating range are public"
 _ITEMS = "the item factors that were given were not computed from these ratings"
-
-
-def _value_relation(params: Params) -> str:
-    most = printed_whole(float(params.span))
-    return f"two data sets with the same rated pairs, one rating's value differs, by at most {most}"
 
 
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
     assumptions = [
         "the item factors are the same in both worlds at every step; they are not, since they follow the raw ratings",
-        _MASK,
-        _SETTINGS,
-        _CATALOGUE,
-        _NOISE,
+        curator.MASK,
+        *curator.ALWAYS,
     ]
     if params.centering != "constant":
         assumptions.append(
@@ -257,10 +233,10 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit="rating value",
-        relation=_value_relation(params),
+        relation=curator.value_relation(float(params.span)),
         largest_change=float(params.span),
         released=("user factors",),
-        trust_model=_CURATOR,
+        trust_model=curator.TRUST,
         status="claimed",
         assumptions=tuple(assumptions),
         not_covered=("the item factors and the centre, which stay with the curator", "the presence of a rating"),
@@ -282,23 +258,17 @@ def _sound_guarantee(
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit=params.relation,
-        relation=_PRESENCE if presence else _value_relation(params),
+        relation=curator.PRESENCE if presence else curator.value_relation(float(params.span)),
         largest_change=None if presence else float(params.span),
         released=released,
-        trust_model=_CURATOR,
+        trust_model=curator.TRUST,
         status="proved",
         assumptions=(
-            _DECLARED if presence else _MASK,
-            _SETTINGS,
-            _CATALOGUE,
-            _NOISE,
+            curator.DECLARED if presence else curator.MASK,
+            *curator.ALWAYS,
             *(() if params.item_factors is None else (_ITEMS,)),
         ),
-        not_covered=(
-            "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
-            if presence
-            else "the presence of a rating",
-        ),
+        not_covered=(curator.not_covered(params.relation),),
     )
 
 
@@ -361,7 +331,7 @@ def mechanism(config: Config, optimizer: optax.GradientTransformation | None = N
     params = make_params(config, config.span * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_published_init, params),
-        coins=Partial(_no_coins),
+        coins=Partial(curator.no_coins),
         query=Partial(_published_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_published_update, params),
@@ -386,7 +356,7 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     params = make_params(config, math.sqrt(2) * _entry_change(config) * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_joint_init, params),
-        coins=Partial(_no_coins),
+        coins=Partial(curator.no_coins),
         query=Partial(_joint_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_joint_update, params),
@@ -418,7 +388,7 @@ def public_items(config: Config, items: Any = None, optimizer: optax.GradientTra
     params = make_params(config, _entry_change(config) * config.clip_norm, optimizer, item_factors=items)
     return Mechanism(
         init=Partial(_public_items_init, params),
-        coins=Partial(_no_coins),
+        coins=Partial(curator.no_coins),
         query=Partial(_public_items_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_public_items_update, params),
@@ -441,7 +411,7 @@ def non_private(config: Config, optimizer: optax.GradientTransformation | None =
     params = make_params(config, config.span * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_published_init, params),
-        coins=Partial(_no_coins),
+        coins=Partial(curator.no_coins),
         query=Partial(_published_query, params),
         noise=noise.none(),
         update=Partial(_published_update, params),

@@ -8,12 +8,10 @@ from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
-from dpmf_jax.errors import PrivacyError
-
-Relation = Literal["rating value", "rating presence"]
+from dpmf_jax import curator
+from dpmf_jax.curator import Relation
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -50,9 +48,7 @@ class Config:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        low, high = self.rating_range
-        if not -math.inf < low < high < math.inf:
-            raise ValueError(f"rating_range must be two finite numbers, low < high; got {self.rating_range}")
+        curator.check(self.rating_range, self.tau, self.relation, self.delta)
         if not self.rank >= 1:
             raise ValueError(f"rank must be at least 1; got {self.rank}")
         if not 0 < self.learning_rate < math.inf:
@@ -63,33 +59,17 @@ class Config:
             raise ValueError(f"clip_norm must be positive and finite; got {self.clip_norm}")
         if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
             raise ValueError(f"noise_multiplier must be positive and finite, or None; got {self.noise_multiplier}")
-        if self.tau is not None and not _width(self.rating_range) <= self.tau < math.inf:
-            raise PrivacyError(
-                f"tau {self.tau:g} is below the width {_width(self.rating_range):g} of the declared rating range",
-                where="tau bounds the change of one rating: the noise would be too small for its price",
-                fix=f"set tau to {_width(self.rating_range):g} or more, or leave it out",
-            )
         if isinstance(self.center, str) and self.center not in ("item", "global"):
             raise ValueError(f"center must be a number, 'item' or 'global'; got {self.center!r}")
         if not isinstance(self.center, str | None) and not math.isfinite(self.center):
             raise ValueError(f"center must be finite; got {self.center}")
-        if self.relation not in ("rating value", "rating presence"):
-            raise ValueError(f"relation must be 'rating value' or 'rating presence'; got {self.relation!r}")
         if self.residual_clip is not None and not 0 < self.residual_clip < math.inf:
             raise ValueError(f"residual_clip must be positive and finite, or None; got {self.residual_clip}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must lie strictly between 0 and 1; got {self.delta}")
 
     @property
     def span(self) -> float:
         """τ: the largest change of one rating that the noise is made for."""
-        return _width(self.rating_range) if self.tau is None else self.tau
-
-
-def _width(rating_range: tuple[float, float]) -> float:
-    """Of the declared range, as it is or as float32 holds its ends, whichever is more."""
-    low, high = rating_range
-    return max(high - low, float(np.float32(high)) - float(np.float32(low)))
+        return curator.width(self.rating_range) if self.tau is None else self.tau
 
 
 @jax.tree_util.register_dataclass
@@ -113,18 +93,12 @@ class Params:
     optimizer: optax.GradientTransformation | None = dataclasses.field(metadata={"static": True})
 
 
-def _up(x: float) -> jax.Array:
-    """float32 not below x, so that the noise is never less than what is priced."""
-    single = np.float32(x)
-    return jnp.asarray(single if float(single) >= x else np.nextafter(single, np.float32(np.inf)))
-
-
 def make_params(config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None) -> Params:
     f32 = jnp.float32
     named = isinstance(config.center, str)
-    bound = _up(sensitivity)  # the price divides σ by this very number
+    bound = curator.float32_up(sensitivity)  # the price divides σ by this very number
     return Params(
-        noise_scale=_up(float(bound) * (config.noise_multiplier or 0.0)),
+        noise_scale=curator.float32_up(float(bound) * (config.noise_multiplier or 0.0)),
         sensitivity=bound,
         learning_rate=f32(config.learning_rate),
         regularization=f32(config.regularization),

@@ -7,13 +7,14 @@ that keeps to the cut is as private as its responses; the audits check that it d
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
 from dpmf_jax.noise import Noise
@@ -137,6 +138,46 @@ def train(
         return jax.lax.cond(state.step < limit, lambda state: body(state, None), lambda state: (state, nothing), state)
 
     return jax.lax.scan(body if limit is None else body_or_nothing, state, length=num_steps)
+
+
+Phase = tuple[Mechanism, int]  # and its number of steps
+
+
+def _init_after(init: Callable[..., State], public: PyTree, key: Key, data: PyTree, previous: None) -> State:
+    del previous
+    return init(key, data, public)
+
+
+def after(mechanism: Mechanism, public: PyTree) -> Mechanism:
+    """`mechanism` as it goes on from the public state of an earlier phase, which its `init` gets as `previous`."""
+    return mechanism._replace(init=Partial(_init_after, mechanism.init, public))
+
+
+@jax.jit
+def _init(init: Callable[..., State], key: Key, data: PyTree) -> State:
+    return init(key, data, None)
+
+
+def link(phases: Sequence[Phase], key: Key, data: PyTree) -> list[Mechanism]:
+    """Each phase's mechanism as it goes on from the one before it; all but the last are run for that. Spends `key`.
+
+    A phase sees what the one before it made public, and nothing else of it. Prices add up: `accounting.compose`.
+    """
+    linked = [mechanism for mechanism, _ in phases[:1]]
+    keys = jax.random.split(key, max(len(phases) - 1, 1))
+    for phase_key, (_, num_steps), (following, _) in zip(keys, phases, phases[1:], strict=False):
+        init_key, train_key = jax.random.split(phase_key)
+        state, _info = train(linked[-1], train_key, _init(linked[-1].init, init_key, data), data, num_steps)
+        linked.append(after(following, state.public))
+    return linked
+
+
+def begin(mechanism: Mechanism, key: Key, data: PyTree, earlier: Sequence[Phase] = ()) -> State:
+    """The state that `mechanism` starts from, after the `earlier` phases ran on the same data. Spends `key`."""
+    if earlier:
+        key, earlier_key = jax.random.split(key)
+        mechanism = link((*earlier, (mechanism, 0)), earlier_key, data)[-1]
+    return _init(mechanism.init, key, data)
 
 
 def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:

@@ -41,7 +41,9 @@ class Command:
     tau: float | None = None
     """Largest change of one rating."""
     center: str | None = None
-    """What is subtracted from the ratings: a number, none, item or global."""
+    """What is subtracted from the ratings: a number, none, noisy-means, item or global."""
+    center_share: float = 0.5
+    """Share of the price that --center noisy-means takes."""
     learning_rate: float | None = None
     """Step size of gradient descent."""
     regularization: float | None = None
@@ -109,9 +111,9 @@ def audit(command: Command) -> dict[str, Any]:
         raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
     if folder is None:
         ratings = read(command, command.target)
-        made, settings, steps = fit_command.mechanism(_fit(command, command.target), ratings)
+        phases, settings = fit_command.mechanism(_fit(command, command.target), ratings)
     else:
-        made, settings, steps = saved(folder, command)
+        phases, settings = saved(folder, command)
         ratings = read(command, command.ratings)
         if list(ratings.rating_range) != settings["rating_range"]:
             raise UsageError(
@@ -120,15 +122,19 @@ def audit(command: Command) -> dict[str, Any]:
                 fix="audit the model on ratings of the range it was made for",
             )
 
+    import accounting
     import audits
     from dpmf_jax import keys
 
+    made, steps = phases[-1]
+    names = [phase.guarantee(1).mechanism for phase, _ in phases[:-1]] + [settings["mechanism"]]
     console.say(f"auditing {settings['mechanism']} on {ratings.name}: {steps} steps, {command.neighbours} neighbours")
     findings = audits.audit(
         made,
         ratings,
         key=keys.from_seed(command.seed),
         num_steps=steps,
+        earlier=phases[:-1],
         num_neighbours=command.neighbours,
         layout_kind=command.layout,
     )
@@ -136,11 +142,12 @@ def audit(command: Command) -> dict[str, Any]:
         "data": ratings.name,
         "mechanism": settings["mechanism"],
         "steps": steps,
+        "phases": names,
         "seed": command.seed,
-        "findings": [{"mechanism": settings["mechanism"], **finding.to_dict()} for finding in findings],
+        "findings": [{"mechanism": names[f.details.get("phase", -1)], **f.to_dict()} for f in findings],
         "violated": sum(finding.verdict == "violated" for finding in findings),
         "not_built": dict(audits.NOT_BUILT),
-        "guarantee": made.guarantee(steps).to_dict(),
+        "guarantee": accounting.compose(*(phase.guarantee(num) for phase, num in phases)).to_dict(),
         "settings": settings,
         "notes": list(ratings.notes),
     }
@@ -163,42 +170,35 @@ def _fit(command: Command, data: str | None) -> fit_command.Command:
     return fit_command.Command(data=data, test_fraction=0.0, **values)
 
 
-def saved(folder: Path, command: Command) -> tuple[Any, dict[str, Any], int]:
-    """(Mechanism, settings, steps) of a saved model, made anew from its public settings.
+def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(phases, settings) of a saved model, made anew from its public settings.
 
     Raises:
       UsageError: a flag that would change the claim of the model, or settings that are not those of a known mechanism.
     """
-    from dpmf_jax import gaussian, model
+    import accounting
+    from dpmf_jax import model
 
     own = ("mechanism", "rank", "epsilon_step", "delta_step", "epsilon", "delta", "steps", "tau", "center", "relation")
-    own += ("learning_rate", "regularization", "clip_norm", "residual_clip", "items")
+    own += ("learning_rate", "regularization", "clip_norm", "residual_clip", "items", "center_share")
     defaults = {field.name: field.default for field in dataclasses.fields(Command)}
     if given := [name for name in own if getattr(command, name) != defaults[name]]:
         flag = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     loaded = model.load(folder)
     settings = dict(loaded.settings)
-    made = {
-        "gaussian": gaussian.mechanism,
-        "gaussian-joint-noise": gaussian.joint_noise,
-        "gaussian-public-items": lambda config: gaussian.public_items(
-            config, None if settings.get("items") is None else loaded.release.item_factors
-        ),
-        "non-private": gaussian.non_private,
-    }.get(settings.get("mechanism", ""))
-    if made is None:
-        raise UsageError("the model does not say how it was made", where=str(folder / "model.json"), fix="fit it anew")
-    names = {field.name for field in dataclasses.fields(gaussian.Config)}
-    values: dict[str, Any] = {name: value for name, value in settings.items() if name in names}
-    values["rating_range"] = tuple(values["rating_range"])
-    mechanism = made(gaussian.Config(**values))
-    steps = loaded.guarantee.steps
-    if mechanism.guarantee(steps).epsilon != loaded.guarantee.epsilon:
+    items = None if settings.get("items") is None else loaded.release.item_factors
+    steps = loaded.guarantee.steps - (settings.get("center") == fit_command.NOISY_MEANS)  # patience may have ended it
+    try:
+        phases, _config = fit_command.phases(settings | {"steps": steps}, items)
+    except KeyError:
+        where = str(folder / "model.json")
+        raise UsageError("the model does not say how it was made", where=where, fix="fit it anew") from None
+    if accounting.compose(*(phase.guarantee(num) for phase, num in phases)).epsilon != loaded.guarantee.epsilon:
         raise UsageError(
             "the model's guarantee is not that of its settings", where=str(folder / "model.json"), fix="fit it anew"
         )
-    return mechanism, settings, steps
+    return phases, settings
 
 
 COLOUR = {"consistent": "green", "violated": "bold red", "inconclusive": "yellow", "not applicable": "dim"}
@@ -223,7 +223,10 @@ def render(result: Mapping[str, Any]) -> Any:
     for finding in result["findings"]:
         verdict = Text(finding["verdict"], style=COLOUR[finding["verdict"]])
         numbers = [_number(finding[name]) for name in ("measured", "claimed")]
-        table.add_row(Text(finding["audit"]), verdict, *numbers, Text(finding["claim"]))
+        name = finding["audit"]
+        if finding["mechanism"] != result["mechanism"]:
+            name = f"{finding['mechanism']}: {name}"
+        table.add_row(Text(name), verdict, *numbers, Text(finding["claim"]))
         if finding["verdict"] == "violated":
             lines += _evidence(finding)
     lines += [

@@ -14,6 +14,7 @@ import tyro
 from dpmf_jax.errors import DataError, DpmfError, PrivacyError, UsageError
 from experiments import console, devices
 
+NOISY_MEANS = "noisy-means"  # of --center
 MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"]
 
 
@@ -28,6 +29,7 @@ class Defaults:
     epsilon_step: float | None = None
     epsilon: float | None = None
     residual_clip: float | None = None
+    center: str | None = None
 
 
 def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
@@ -42,7 +44,15 @@ def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple
         "gaussian-joint-noise": Defaults(
             rank=2, steps=20, learning_rate=3 / widest, regularization=1.0, epsilon=3.0, residual_clip=span / 4
         ),
-        "gaussian-public-items": Defaults(rank=1, steps=30, learning_rate=2 / widest, regularization=1.0, epsilon=3.0),
+        "gaussian-public-items": Defaults(
+            rank=1,
+            steps=30,
+            learning_rate=2 / widest,
+            regularization=1.0,
+            epsilon=3.0,
+            residual_clip=span / 4,
+            center=NOISY_MEANS,
+        ),
         "non-private": paper,
     }[mechanism]
 
@@ -70,8 +80,10 @@ class Command:
     tau: float | None = None
     """Largest change of one rating; by default the width of the rating range (the paper's figures: 5 on MovieLens)."""
     center: str | None = None
-    """What is subtracted from the ratings: a number, none, or (gaussian, non-private) the unpriced item or global
-    mean."""
+    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
+    price (sound mechanisms; public-items' default); item or global: unpriced means (gaussian, non-private)."""
+    center_share: float = 0.5
+    """Share of the price (in rho) that --center noisy-means takes."""
     learning_rate: float | None = None
     """Step size of gradient descent."""
     regularization: float | None = None
@@ -81,7 +93,7 @@ class Command:
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
     """What is protected: one rating's value, or (sound mechanisms, with --residual-clip) that it is there at all."""
     residual_clip: float | None = None
-    """Bound on a rating's residual where it enters a gradient; joint-noise takes a quarter of the range by default."""
+    """Bound on a rating's residual where it enters a gradient; the sound ones take a quarter of the range."""
     items: Path | None = None
     """Public item factors for gaussian-public-items: csv (item id, then one column a factor), npy or safetensors."""
     test_fraction: float = 0.1
@@ -146,7 +158,8 @@ def fit(command: Command) -> dict[str, Any]:
 
     num_devices = devices.use(command.devices)
     train, test = read(command)
-    made, settings, steps = mechanism(command, train)
+    phases, settings = mechanism(command, train)
+    made, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
     labels = ("global_mean", "item_means", "biased_mf")
     controls = {"all": labels, "simple": labels[:2], "none": ()}[command.controls]
@@ -156,6 +169,7 @@ def fit(command: Command) -> dict[str, Any]:
                 train,
                 made,
                 num_steps=steps,
+                earlier=phases[:-1],
                 seed=command.seed,
                 test=test,
                 out=out,
@@ -283,13 +297,11 @@ def _ids(path: Path) -> list[str]:
     return [line.strip() for line in lines if line.strip()]
 
 
-def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
-    """(Mechanism, its public settings, number of steps) as the flags say.
+def mechanism(command: Command, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps), the last one trains.
 
     Raises: UsageError for flags that contradict each other; PrivacyError for what a guarantee does not allow.
     """
-    from dpmf_jax import gaussian
-
     name = command.mechanism
     usual = defaults(name, train.num_users, train.num_items, tuple(train.rating_range))
     steps = usual.steps if command.steps is None else command.steps
@@ -310,32 +322,92 @@ def mechanism(command: Command, train: Any) -> tuple[Any, dict[str, Any], int]:
                 fix="leave out --rank",
             )
         rank = items.shape[1]
+    center = _center(usual.center if command.center is None else command.center)
     with console.usage_errors(fix=f"dpmf fit --help explains the settings of {name}"):
-        config = gaussian.Config(
-            rating_range=tuple(train.rating_range),
-            noise_multiplier=_noise_multiplier(command, usual, steps),
-            rank=usual.rank if rank is None else rank,
-            learning_rate=usual.learning_rate if command.learning_rate is None else command.learning_rate,
-            regularization=usual.regularization if command.regularization is None else command.regularization,
-            clip_norm=command.clip_norm,
-            tau=command.tau,
-            center=_center(command.center),
-            relation="rating value" if command.relation == "rating-value" else "rating presence",
-            residual_clip=usual.residual_clip if command.residual_clip is None else command.residual_clip,
-            delta=command.delta,
-        )
-        made = {
-            "gaussian": gaussian.mechanism,
-            "gaussian-joint-noise": gaussian.joint_noise,
-            "gaussian-public-items": lambda config: gaussian.public_items(config, items),
-            "non-private": gaussian.non_private,
-        }[name](config)
-    settings = {"data": train.name, "mechanism": name, "steps": steps, **dataclasses.asdict(config)}
+        noise = _noise(command, usual, steps, center)
+    settings = {
+        "data": train.name,
+        "mechanism": name,
+        "steps": steps,
+        "rating_range": list(train.rating_range),
+        **noise,
+        "rank": usual.rank if rank is None else rank,
+        "learning_rate": usual.learning_rate if command.learning_rate is None else command.learning_rate,
+        "regularization": usual.regularization if command.regularization is None else command.regularization,
+        "clip_norm": command.clip_norm,
+        "tau": command.tau,
+        "center": center,
+        "relation": "rating value" if command.relation == "rating-value" else "rating presence",
+        "residual_clip": usual.residual_clip if command.residual_clip is None else command.residual_clip,
+        "delta": command.delta,
+        "items": None if items is None else "public file",
+        "test_fraction": command.test_fraction,
+        "split": command.split,
+        "split_seed": command.split_seed,
+    }
+    with console.usage_errors(fix=f"dpmf fit --help explains the settings of {name}"):
+        made, config = phases(settings, items)
     if config.residual_clip is None and name in ("gaussian-joint-noise", "gaussian-public-items"):
         settings["residual_clip"] = 2 * config.span
-    settings |= {"items": None if items is None else "public file", "rating_range": list(config.rating_range)}
-    settings |= {"test_fraction": command.test_fraction, "split": command.split, "split_seed": command.split_seed}
-    return made, settings, steps
+    return made, settings
+
+
+def phases(settings: Mapping[str, Any], items: Any) -> tuple[tuple[Any, ...], Any]:
+    """(the phases of a run, the Config of the last one), made of what model.json keeps.
+
+    Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its settings do not allow.
+    """
+    from dpmf_jax import gaussian, noisy_means
+
+    name = settings["mechanism"]
+    names = {field.name for field in dataclasses.fields(gaussian.Config)}
+    values: dict[str, Any] = {name: value for name, value in settings.items() if name in names}
+    values["rating_range"] = tuple(values["rating_range"])
+    noisy = values.get("center") == NOISY_MEANS
+    if noisy:
+        values["center"] = None
+    config = gaussian.Config(**values)
+    made = {
+        "gaussian": gaussian.mechanism,
+        "gaussian-joint-noise": gaussian.joint_noise,
+        "gaussian-public-items": lambda config: gaussian.public_items(config, items),
+        "non-private": gaussian.non_private,
+    }[name](config)
+    training = (made, settings["steps"])
+    if not noisy:
+        return (training,), config
+    if name not in ("gaussian-joint-noise", "gaussian-public-items"):
+        raise PrivacyError(
+            "--center noisy-means goes with the sound mechanisms",
+            where=f"--mechanism {name}",
+            fix="--mechanism gaussian-joint-noise or gaussian-public-items",
+        )
+    first = noisy_means.mechanism(
+        noisy_means.Config(
+            rating_range=config.rating_range,
+            noise_multiplier=settings["center_noise_multiplier"],
+            tau=config.tau,
+            relation=config.relation,
+            delta=config.delta,
+        )
+    )
+    return ((first, 1), training), config
+
+
+def _noise(command: Command, usual: Defaults, steps: int, center: Any) -> dict[str, float | None]:
+    """The noise multiplier of a training step, and that of the noisy means where there are some."""
+    whole = _noise_multiplier(command, usual, steps)
+    if center != NOISY_MEANS:
+        return {"noise_multiplier": whole}
+    from dpmf_jax import noisy_means
+
+    if whole is None:
+        raise PrivacyError(
+            "--center noisy-means has a price, and --mechanism non-private has none",
+            fix="leave out --center, or give a number, item or global",
+        )
+    means, training = noisy_means.split(whole, steps, command.center_share)
+    return {"noise_multiplier": training, "center_noise_multiplier": means}
 
 
 def _noise_multiplier(command: Command, usual: Defaults, steps: int) -> float | None:
@@ -361,14 +433,16 @@ def _noise_multiplier(command: Command, usual: Defaults, steps: int) -> float | 
 
 
 def _center(text: str | None) -> Any:
-    if text is None or text in ("item", "global"):
+    if text is None or text in ("item", "global", NOISY_MEANS):
         return text
     if text == "none":
         return 0.0
     try:
         return float(text)
     except ValueError:
-        raise UsageError(f"--center {text} is not item, global, none or a number", fix="--center 3.5") from None
+        raise UsageError(
+            f"--center {text} is not noisy-means, item, global, none or a number", fix="--center 3.5"
+        ) from None
 
 
 def new_folder(command: Command) -> Path:

@@ -505,7 +505,7 @@ def test_a_saved_model_is_audited_by_its_own_settings(tmp_path, few_ratings, cap
 
     settings = {"mechanism": "gaussian-joint-noise", **dataclasses.asdict(CONFIG), "rating_range": list(RANGE)}
     dpmf_jax.fit(RATINGS, joint(), num_steps=2, seed=0, settings=settings, out=tmp_path / "model")
-    made, found, steps = audit_command.saved(tmp_path / "model", audit_command.Command())
+    ((made, steps),), found = audit_command.saved(tmp_path / "model", audit_command.Command())
     assert (found["noise_multiplier"], steps) == (2.0, 2)
     assert made.guarantee(2) == joint().guarantee(2)
     assert cli.main(["audit", str(tmp_path / "model"), "--rank", "3"]) == 2

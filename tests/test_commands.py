@@ -25,7 +25,8 @@ def elsewhere(tmp_path, monkeypatch):
     Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
 
 
-FIT = ["fit", "mine.csv", "--rating-range", "1", "5", "--steps", "6", "--controls", "simple", "--devices", "1"]
+OWN = ["--rating-range", "1", "5"]
+FIT = ["fit", "mine.csv", *OWN, "--steps", "6", "--controls", "simple", "--devices", "1"]
 
 
 def run(capsys, *words):
@@ -99,13 +100,47 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
     }
 
 
-def test_presence_is_promised_for_a_declared_catalogue(capsys):
+@pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
+def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
     from safetensors.numpy import load_file
 
-    found = fit(capsys, *CATALOGUE, "--mechanism", "gaussian-joint-noise")
+    found = fit(capsys, *CATALOGUE, "--mechanism", mechanism)
     assert (found["guarantee"]["unit"], found["guarantee"]["status"]) == ("rating presence", "proved")
     released = load_file(Path(found["out"]) / "release.safetensors")
     assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
+
+
+@pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
+def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
+    words = ("--mechanism", mechanism, "--center", "noisy-means", "--epsilon", "2.5")
+    found = fit(capsys, *words, "--center-share", "0.25", "--seed", "0")
+    guarantee, settings = found["guarantee"], found["settings"]
+    assert (guarantee["status"], found["steps"], guarantee["steps"]) == ("proved", 6, 7)
+    assert 2.49 < guarantee["epsilon"] <= 2.5
+    means, training = 0.5 / settings["center_noise_multiplier"] ** 2, 3 / settings["noise_multiplier"] ** 2
+    assert means / (means + training) == pytest.approx(0.25)
+    code, out, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *OWN, "--neighbours", "2", "--json")
+    assert code == 0, err
+    audited = json.loads(out)
+    assert audited["guarantee"]["epsilon"] == guarantee["epsilon"]
+    assert {finding["mechanism"] for finding in audited["findings"]} == {"noisy-item-means", mechanism}
+    code, _, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *OWN, "--neighbours", "2")
+    assert code == 0, err
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (["--mechanism", "gaussian"], "goes with the sound mechanisms"),
+        (["--mechanism", "non-private"], "has a price"),
+        (["--center-share", "0"], "between 0 and 1"),
+        (["--center-share", "nan"], "between 0 and 1"),
+    ],
+)
+def test_noisy_means_are_refused_where_they_are_not_priced(capsys, flags, told):
+    code, err = refused(capsys, "--center", "noisy-means", *flags)
+    assert code == 4
+    assert told in err
 
 
 def test_a_file_is_not_generated_because_of_its_name(capsys):
@@ -149,7 +184,7 @@ def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, fl
     ("flags", "code", "told"),
     [
         (["--relation", "rating-presence"], 4, "catalogue"),
-        ([*CATALOGUE, "--mechanism", "gaussian-public-items"], 4, "residual clip"),
+        ([*CATALOGUE, "--mechanism", "gaussian"], 4, "the paper's"),
         ([*CATALOGUE, "--slice", "paper001"], 4, "--slice"),
         ([*CATALOGUE, "--duplicates", "first"], 4, "--duplicates"),
         (["--catalogue-users", "nothing.txt"], 3, "catalogue"),

@@ -10,9 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.stats
 
-from dpmf_jax import controls, layout, metrics
+from dpmf_jax import controls, layout, metrics, noisy_means
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.ratings import Ratings
 
@@ -194,47 +193,15 @@ def test_two_cpu_devices_do_not_hang():
 
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])
-def test_sensitivity_is_reached_and_never_exceeded(relation):
-    train = tiny(users=8)
-    train = dataclasses.replace(train, value=np.random.default_rng(0).uniform(1, 5, len(train)).astype(np.float32))
-    base, sensitivity = controls._statistics(train, relation)
-    largest = 0.0
-    for row in range(len(train)):
-        for extreme in (1.0, 5.0):
-            value = train.value.copy()
-            value[row] = extreme
-            world = dataclasses.replace(train, value=value)
-            if relation == "rating value":
-                value = value.copy()
-                value[row] = 6 - extreme
-                other = dataclasses.replace(train, value=value)
-            else:
-                other = world.take(np.arange(len(train)) != row)
-            near, far = (np.concatenate(controls._statistics(x, relation)[0]) for x in (world, other))
-            largest = max(largest, float(np.linalg.norm(near - far)))
-    assert largest == pytest.approx(sensitivity, rel=1e-6)
-    assert len(base) == (1 if relation == "rating value" else 2)
-
-
-@pytest.mark.parametrize("relation", ["rating value", "rating presence"])
-def test_noise_is_what_the_price_promises(relation, monkeypatch, key):
-    """On no ratings at all the noisy statistics are the noise: the promised scale passes, 2/3 and 3/2 of it do not."""
-    items = 5000
-    empty = Ratings(
-        *(np.zeros(0, t) for t in (np.int32, np.int32, np.float32)), np.arange(2), np.arange(items), (1.0, 5.0)
+def test_noisy_item_means_say_what_the_mechanism_spends(relation, key):
+    result = controls.noisy_item_means(tiny(), key, rho=0.1, relation=relation)
+    made = noisy_means.mechanism(
+        noisy_means.Config(rating_range=(1.0, 5.0), noise_multiplier=math.sqrt(5.0), relation=relation)
     )
-    seen = []
-    estimate = controls._estimate
-    monkeypatch.setattr(controls, "_estimate", lambda noisy, *rest: (seen.append(noisy), estimate(noisy, *rest))[1])
-    result = controls.noisy_item_means(empty, key, rho=0.1, relation=relation)
-    promised = result.sensitivity / math.sqrt(2 * result.rho)
-    assert result.noise_scale == pytest.approx(promised)
-    for leaf in seen[0]:
-        p = [
-            scipy.stats.kstest(np.asarray(leaf, np.float64) / (promised * f), "norm").pvalue for f in (1, 2 / 3, 3 / 2)
-        ]
-        assert p[0] > 1e-4  # false alarms: 1e-4 a leaf, and the key is fixed
-        assert max(p[1:]) < 1e-6
+    guarantee = made.guarantee(1)
+    assert guarantee.rho == pytest.approx(result.rho, rel=1e-6)
+    assert guarantee.sensitivity == pytest.approx(result.sensitivity, rel=1e-6)
+    assert result.noise_scale == pytest.approx(guarantee.sensitivity * guarantee.noise_multiplier, rel=1e-6)
 
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])
@@ -279,8 +246,6 @@ def test_refusals(key):
     for rho in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(UsageError, match="rho must be"):
             controls.noisy_item_means(train, key, rho=rho)
-    with pytest.raises(UsageError, match="unknown relation"):
-        controls._statistics(train, "user")
     with pytest.raises(PrivacyError, match="outside the declared range"):
         controls.noisy_item_means(dataclasses.replace(train, rating_range=(1.0, 2.0)), key, rho=1.0)
 

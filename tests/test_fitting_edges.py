@@ -88,7 +88,7 @@ def test_the_initial_factors_and_the_noise_have_keys_of_their_own(monkeypatch):
 
         return call
 
-    for name in ("_init", "train"):
+    for name in ("begin", "train"):
         monkeypatch.setattr(fitting, name, watched(getattr(fitting, name)))
     fit(chunk_steps=STEPS)
     assert len(used) == len(set(used)) == 2

@@ -1,0 +1,72 @@
+"""What all mechanisms of a trusted curator share: neighbouring relations and assumptions, in words and numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.statement import printed_whole
+from dpmf_jax.errors import PrivacyError
+
+Relation = Literal["rating value", "rating presence"]
+
+TRUST = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
+PRESENCE = "two data sets, one of which has one rating more than the other"
+MASK = "who rated what is public"
+DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
+ALWAYS = (
+    "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings",
+    "the catalogue of users and items and the declared rating range are public",
+    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
+    "deviations; sums are float32",
+)
+
+
+def value_relation(span: float) -> str:
+    """The relation of a changed value; span: τ, the largest change that the noise is made for."""
+    return f"two data sets with the same rated pairs, one rating's value differs, by at most {printed_whole(span)}"
+
+
+def not_covered(relation: Relation) -> str:
+    if relation == "rating presence":
+        return "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
+    return "the presence of a rating"
+
+
+def width(rating_range: tuple[float, float]) -> float:
+    """Of the declared range, as it is or as float32 holds its ends, whichever is more."""
+    low, high = rating_range
+    return max(high - low, float(np.float32(high)) - float(np.float32(low)))
+
+
+def check(rating_range: tuple[float, float], tau: float | None, relation: str, delta: float) -> None:
+    """Raises: ValueError or PrivacyError for what no guarantee can be given for."""
+    low, high = rating_range
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"rating_range must be two finite numbers, low < high; got {rating_range}")
+    widest = width(rating_range)
+    if tau is not None and not widest <= tau < math.inf:
+        raise PrivacyError(
+            f"tau {tau:g} is below the width {widest:g} of the declared rating range",
+            where="tau bounds the change of one rating: the noise would be too small for its price",
+            fix=f"set tau to {widest:g} or more, or leave it out",
+        )
+    if relation not in ("rating value", "rating presence"):
+        raise ValueError(f"relation must be 'rating value' or 'rating presence'; got {relation!r}")
+    if not 0 < delta < 1:
+        raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}")
+
+
+def float32_up(x: float) -> jax.Array:
+    """float32 not below x, so that the noise is never less than what is priced."""
+    single = np.float32(x)
+    return jnp.asarray(single if float(single) >= x else np.nextafter(single, np.float32(np.inf)))
+
+
+def no_coins(key: jax.Array) -> None:
+    """Every rating takes part in every step."""
+    del key
