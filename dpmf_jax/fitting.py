@@ -104,7 +104,7 @@ def default_chunk_steps(num_ratings: int) -> int:
     return max(1, min(100, 25_000_000 // max(num_ratings, 1)))
 
 
-def _stopping_step(rmse: Sequence[float], patience: int | None) -> int | None:
+def stopping_step(rmse: Sequence[float], patience: int | None) -> int | None:
     """The first step with `patience` steps behind it that brought no new minimum; None where there is none."""
     if patience is None:
         return None
@@ -237,7 +237,7 @@ def fit(
             ahead, info = train(mechanism, train_key, state, data, num_steps=length)
             rmse = _finite_rmse(info, done)
             seconds_per_step.append((time.perf_counter() - started) / length)
-            stop = _stopping_step([*journal.rmse, *rmse], patience)
+            stop = stopping_step([*journal.rmse, *rmse], patience)
             if stop is not None:
                 num_steps, length = stop, stop - done
                 ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)

@@ -41,6 +41,9 @@ class Command:
     """Print what can be reproduced, and how long it takes on this machine."""
     scale: Literal["small", "full"] | None = None
     """small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an accelerator."""
+    beside: Literal["auto", "all", "none"] = "auto"
+    """Sound variants at equal exact ε, trained on 80% of the ratings and measured on the rest. auto: at the small scale
+    with one seed and ranks up to 20, at the full scale like everything else. all: like everything else."""
     ranks: tuple[int, ...] | None = None
     """Of figures over the rank, only these, at any scale."""
     series: tuple[str, ...] | None = None
@@ -61,8 +64,12 @@ class Command:
 
 def run(command: Command) -> None:
     if command.list:
-        rows = [_listed(figure) for figure in figures.FIGURES.values()]
-        groups = [{"name": name, "figures": names, **_amounts(names)} for name, names in figures.GROUPS.items()]
+        here = _here(command.data_dir)
+        rows = [_listed(figure, here, command) for figure in figures.FIGURES.values()]
+        groups = [
+            {"name": name, "figures": names, **_on(figures.find(names[0]), here), **_amounts(names, command)}
+            for name, names in figures.GROUPS.items()
+        ]
         told: dict[str, Any] = {
             "figures": rows,
             "groups": groups,
@@ -109,8 +116,8 @@ def _check_claims(chosen: Sequence[Figure], command: Command) -> None:
     """Raises: UsageError for flags that do nothing."""
     if command.docs is not None and figures.CLAIMS not in command.figures:
         raise UsageError("--docs goes with 001/claims", fix=f"dpmf reproduce 001/claims --docs {command.docs}")
-    for name in ("scale", "ranks", "series", "seeds"):
-        if not chosen and getattr(command, name) is not None:
+    for name in ("scale", "beside", "ranks", "series", "seeds"):
+        if not chosen and getattr(command, name) not in (None, "auto"):
             raise UsageError("001/claims trains nothing", where=f"--{name}", fix="dpmf reproduce 001/claims")
 
 
@@ -166,7 +173,7 @@ def _requests(chosen: Sequence[Figure], command: Command, **rest: Any) -> dict[F
         if series == ():
             figures.choose_series(figure.series, asked)
         ranks = command.ranks if figure in over_ranks or not over_ranks else None
-        wanted[figure] = Request(series=series, ranks=ranks, seeds=command.seeds, **rest)
+        wanted[figure] = Request(series=series, ranks=ranks, seeds=command.seeds, beside=command.beside, **rest)
         plans.plan(figure, wanted[figure])
     return wanted
 
@@ -188,18 +195,20 @@ def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int)
     store = command.out / ratings.name  # runs of equal settings on other ratings are others
     names = " ".join(figure.name for figure in wanted)
     planned = {figure: plans.plan(figure, request) for figure, request in wanted.items()}
-    everything = [setting for plan in planned.values() for setting in plan.settings]
+    everything = [setting for plan in planned.values() for setting in plan.trained]
     estimate = plans.minutes(everything, num_devices)
     console.say(f"{names} ({report.NOTICE})\nall of it: {_amount(everything)}, about {estimate:.0f} minutes on a CPU")
     for figure, plan in planned.items():
         if plan.left_out:
             console.say(f"{figure.name}: {report.left_out({'left_out': plan.left_out})}")
+        if plan.not_beside:
+            console.say(f"{figure.name}: {plan.not_beside}")
     work = {
         figure: figure.work(dataclasses.replace(request, compared=compared, store=store), ratings)
         for figure, request in wanted.items()
     }
     needed = [run for one in work.values() for run in one.runs]
-    total = sum(plans.work(s for figure, one in work.items() if one.runs for s in planned[figure].settings).values())
+    total = sum(plans.work(s for figure, one in work.items() if one.runs for s in planned[figure].trained).values())
     with console.progress(names, total, every=20.0) as bar:
         curves = runs.train_all(
             needed,
@@ -210,7 +219,8 @@ def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int)
             report=_told_to(bar, total),
         )
     done = []
-    for figure, one in work.items():
+    for planned_figure, one in work.items():
+        figure = planned_figure.shown_on(ratings.name)
         repeat = dataclasses.replace(command, figures=(figure.name,), data_dir=None, out=ROOT, devices=None, json=False)
         result = one.result(curves)
         told = report.summary(figure, result, command=words(repeat), compared=compared)
@@ -227,12 +237,22 @@ def _ratings(figure: Figure, command: Command) -> tuple[Ratings, bool]:
     from dpmf_jax import datasets
 
     name, cut = figure.data, figure.slice
-    if figure.fallback is not None:
-        here = {row["name"]: row["path"] for row in datasets.list_datasets(command.data_dir)}
-        if here[figure.data] is None and here[figure.fallback] is not None:
-            name, cut = figure.fallback, None
-            console.say(f"{figure.data} is not there: {name} instead, with numbers of its own, nothing to compare")
+    if figure.fallback is not None and _on(figure, _here(command.data_dir))["here"] == figure.fallback:
+        name, cut = figure.fallback, None
+        console.say(f"{figure.data} is not there: {name} instead, with numbers of its own, nothing to compare")
     return datasets.load(name, data_dir=command.data_dir, split=None, slice=cut), name == figure.data
+
+
+def _here(data_dir: Path | None) -> set[str]:
+    """The data sets that are there."""
+    from dpmf_jax import datasets
+
+    return {row["name"] for row in datasets.list_datasets(data_dir) if row["path"] is not None}
+
+
+def _on(figure: Figure, here: set[str]) -> dict[str, Any]:
+    """What the figure runs on here: the paper's data, else what stands in for it, else None."""
+    return {"here": next((name for name in (figure.data, figure.fallback) if name in here), None)}
 
 
 def _told_to(bar: Callable[..., None], total: int) -> Callable[[Progress], None]:
@@ -279,21 +299,21 @@ def _amount(settings: Sequence[plans.Setting]) -> str:
     return f"{number}, {sum(steps.values()):,} steps"
 
 
-def _listed(figure: Figure) -> dict[str, Any]:
+def _listed(figure: Figure, here: set[str], command: Command) -> dict[str, Any]:
     row: dict[str, Any] = {
         name: getattr(figure, name)
         for name in ("name", "paper", "number", "title", "what", "x_name", "data", "fallback")
     }
     row["compared"] = bool(figure.points)
-    return row | _amounts((figure.name,))
+    return row | _on(figure, here) | _amounts((figure.name,), command)
 
 
-def _amounts(names: Sequence[str]) -> dict[str, Any]:
+def _amounts(names: Sequence[str], command: Command) -> dict[str, Any]:
     """Runs, steps and minutes at both scales, of figures that share their runs."""
     amounts = {}
     for scale in ("small", "full"):
-        request = Request(scale=scale)
-        settings = [setting for name in names for setting in plans.plan(figures.find(name), request).settings]
+        request = Request(scale=scale, beside=command.beside)
+        settings = [setting for name in names for setting in plans.plan(figures.find(name), request).trained]
         steps = plans.work(settings)
         minutes = round(plans.minutes(settings, devices.cores()), 1)
         amounts[scale] = {"runs": len(steps), "steps": sum(steps.values()), "minutes": minutes}
@@ -306,13 +326,14 @@ def _render_list(result: Mapping[str, Any]) -> Any:
     table = Table(
         title="dpmf reproduce FIGURE…",
         caption=f"* the paper's points are not known. Minutes: estimates for {result['cores']} CPU cores "
-        f"({result['minutes_are']}). Figures share runs; an interrupted call goes on.",
+        f"({result['minutes_are']}), what is trained beside included (--beside). Figures share runs; an interrupted "
+        "call goes on. --data-dir says where the data sets are.",
     )
     for heading in ("figure", "what", "data", "small scale", "full scale"):
         scale = heading.endswith("scale")
         table.add_column(heading, justify="right" if scale else "left", no_wrap=heading != "what" and heading != "data")
     for row in result["figures"]:
-        data = row["data"] + (f" or {row['fallback']}" if row["fallback"] else "")
+        data = row["data"] if row["here"] in (row["data"], None) else f"{row['here']}, not {row['data']}"
         what = row["what"] if row["compared"] else f"{row['what']} *"
         table.add_row(row["name"], what, data, *_scales(row))
     table.add_section()
@@ -325,6 +346,8 @@ def _render_list(result: Mapping[str, Any]) -> Any:
 
 
 def _scales(row: Mapping[str, Any]) -> list[str]:
+    if row["here"] is None:
+        return ["data absent"] * 2
     return [f"{row[scale]['runs']} runs, {_duration(row[scale]['minutes'])}" for scale in ("small", "full")]
 
 
@@ -350,7 +373,8 @@ def _render_claims(told: Mapping[str, Any]) -> list[Any]:
     for row in told["rows"]:
         parts = [row["value"], row["why"], f"[dim]how: {row['how']}[/dim]"]
         table.add_row(f"{row['statement']} ({row['where']})", row["verdict"], "\n".join(part for part in parts if part))
-    return [table, "\n".join([page.counted(told), *(f"wrote {file}" for file in told["files"])])]
+    words = [page.counted(told), *([told["beside"]] if told["beside"] else [])]
+    return [table, "\n".join([*words, *(f"wrote {file}" for file in told["files"])])]
 
 
 def _render_figure(told: Mapping[str, Any]) -> list[Any]:
@@ -379,6 +403,31 @@ def _render_figure(told: Mapping[str, Any]) -> list[Any]:
         *([report.left_out(told)] if told["left_out"] else []),
         *([f"early stopping by patience (not private, informative): {len(ended)} rows in the files"] if ended else []),
         *(f"{name}: {headline}" for name, headline in headlines.items()),
-        *(f"wrote {file}" for file in told["files"]),
     ]
-    return [table, "\n".join(lines), ""]
+    files = "\n".join(f"wrote {file}" for file in told["files"])
+    return [table, "\n".join(lines), *_render_beside(told), files, ""]
+
+
+def _render_beside(told: Mapping[str, Any]) -> list[Any]:
+    """What stands beside the paper's, each with its promise, and where it does not beat a simple control."""
+    from rich.table import Table
+
+    from experiments.reproduce import report
+    from experiments.reproduce.beside import WORDS
+
+    found = told["beside"]
+    if not found:
+        return []
+    words = [text for text in (found["sentence"], report.simple_controls(found), found["not_beside"]) if text]
+    if not found["verdicts"]:
+        return ["\n".join(words)]
+    table = Table(title=f"{told['figure']}, held out ({told['notice']})")
+    for heading in ("trained, and what it promises", "series", "x", "held out", "control", "of control", "verdict"):
+        numeric = heading in ("x", "held out", "of control")
+        table.add_column(heading, justify="right" if numeric else "left", ratio=1 if "promises" in heading else None)
+    for one in found["verdicts"]:
+        place = "" if one["x"] is None else f"{one['x']:g}"
+        numbers = (report.number(one["rmse_test"]), WORDS[one["control"]], report.number(one["control_rmse_test"]))
+        promise = f"{WORDS[one['variant']]}: [dim]{one['headline']}[/dim]"
+        table.add_row(promise, one["series"], place, *numbers, one["verdict"])
+    return [table, "\n".join([*words, *report.relations(found)])]

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -143,8 +144,9 @@ def test_one_point_outside_is_outside_and_no_point_is_not_inside():
 # --- the command
 
 
-def test_list(capsys):
-    assert command_line("--list", "--json") == 0
+def test_list(tmp_path, capsys):
+    data = str(rating_file(tmp_path / "data"))
+    assert command_line("--list", "--beside", "none", "--data-dir", data, "--json") == 0
     told = json.loads(capsys.readouterr().out)
     rows = {row["name"]: row for row in told["figures"]}
     assert sorted(rows) == sorted(f"001/fig{number}" for number in range(1, 28))
@@ -152,12 +154,29 @@ def test_list(capsys):
     assert rows["001/fig1"]["small"] == rows["001/fig1"]["full"]
     assert (rows["001/fig1"]["small"]["runs"], rows["001/fig1"]["small"]["steps"]) == (21, 37_536)
     assert rows["001/fig7"]["small"]["minutes"] < rows["001/fig7"]["full"]["minutes"]
+    assert {row["here"] for row in told["figures"] if row["data"] == "ml-1m"} == {"ml-1m"}
+    assert {row["here"] for row in told["figures"] if row["data"] != "ml-1m"} == {None}
     (everything,) = told["groups"]
     assert everything["small"]["runs"] < sum(rows[name]["small"]["runs"] for name in everything["figures"])
-    assert command_line("--list") == 0
+    (tmp_path / "data" / "anime-5000").mkdir()
+    (tmp_path / "data" / "anime-5000" / "rating.csv").touch()
+    assert command_line("--list", "--data-dir", data, "--json") == 0
+    beside = {row["name"]: row for row in json.loads(capsys.readouterr().out)["figures"]}
+    assert [beside["001/fig1"][scale]["runs"] for scale in ("small", "full")] == [21 + 6 * 3 + 1, 21 + 3 * (6 * 3 + 1)]
+    assert beside["001/fig1"]["small"]["steps"] == 37_536 + 3 * (37_536 // 3 - 2491) + 2489
+    assert beside["001/fig3"]["here"] == "anime-5000"
+    assert command_line("--list", "--data-dir", data) == 0
     said = capsys.readouterr().out
     assert "001/fig27" in said
     assert "001/all" in said
+    assert said.count("data absent") == 2 * 9
+
+
+def test_no_data_folder_lists_everything_as_absent(tmp_path, monkeypatch, capsys):
+    monkeypatch.delenv("DPMF_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert command_line("--list") == 0
+    assert capsys.readouterr().out.count("data absent") == 2 * 28
 
 
 def test_listing_needs_no_jax():
@@ -179,6 +198,7 @@ def test_listing_needs_no_jax():
         (("001/fig1", "--ranks", "20"), "not over ranks"),
         (("001/fig7", "--ranks", "21"), "no rank 21"),
         (("001/fig7", "--scale", "huge"), ""),
+        (("001/fig7", "--beside", "some"), ""),
     ],
 )
 def test_usage(words, what, tmp_path, monkeypatch, capsys):
@@ -206,24 +226,40 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     assert told["result"] == json.loads(said.out)["result"] == "outside"
     assert "from the paper" in said.err
     assert pictures.NOTICE in said.err
-    assert {path.name for path in out.iterdir()} == {f"001-fig1.{end}" for end in ("csv", "json", "md", "svg")}
+    names = {f"001-fig1{end}" for end in (".csv", ".json", ".md", ".svg", "-held-out.svg")}
+    assert {path.name for path in out.iterdir()} == names
     for path in out.iterdir():
         assert pictures.NOTICE.lower() in path.read_text().lower()
-    xml.etree.ElementTree.parse(out / "001-fig1.svg")
+    for path in out.glob("*.svg"):
+        xml.etree.ElementTree.parse(path)
 
     written = json.loads((out / "001-fig1.json").read_text())
     assert written == {name: value for name, value in told.items() if name not in ("out", "files")}
     rows = list(csv.DictReader(io.StringIO((out / "001-fig1.csv").read_text())))
-    assert len(rows) == len(told["rows"])
-    for row, same in zip(rows, told["rows"], strict=True):
-        assert (row["series"], float(row["x"]), row["result"]) == (same["series"], same["x"], same["result"])
+    every = told["rows"] + told["beside"]["rows"]
+    assert len(rows) == len(every)
+    for row, same in zip(rows, every, strict=True):
+        for name in ("series", "result", "variant", "part", "axis", "kind"):
+            assert row[name] == same[name]
+        assert float(row["x"]) == same["x"]
+        assert row["guarantee"].startswith("experiment, do not release") or row["variant"] in (
+            "item-means",
+            "global-mean",
+        )
         values = np.array(row["values"].split(), float)
+        if same not in told["rows"]:
+            assert row["paper"] == row["tolerance"] == row["difference"] == ""
+            assert row["result"] == "informative"
+            continue
+        assert (row["variant"], row["part"]) == (
+            "non-private" if row["series"] == "non-private" else "published",
+            "all",
+        )
         assert len(values) == 2
         if row["paper"]:
             assert float(row["difference"]) == pytest.approx(values.mean() - float(row["paper"]))
         assert (row["rank"], row["learning_rate"], row["seeds"]) == ("20", "0.0005", "0 1")
         assert {"commit", "device", "tolerance", "tau", "guarantee", "num_steps", "noise_multiplier"} < set(row)
-        assert row["guarantee"].startswith("experiment, do not release")
 
     private, none = told["settings"]
     assert private["headline"].startswith("experiment, do not release: claimed ε = 7.4360")
@@ -239,6 +275,7 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
 def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
     data, root = rating_file(tmp_path / "data"), tmp_path / "out"
     words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(root))
+    words = (*words, "--beside", "none")
     assert command_line("001/fig10", "001/fig13", "001/fig7", *words, "--devices", "1", "--json") == 6
     told = json.loads(capsys.readouterr().out)
     assert [one["figure"] for one in told["figures"]] == ["001/fig10", "001/fig13", "001/fig7"]
@@ -251,7 +288,7 @@ def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
 def test_a_price_alone_is_inside_and_exits_0(tmp_path, capsys):
     data = rating_file(tmp_path / "data")
     words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(tmp_path / "out"))
-    assert command_line("001/fig10", *words) == 0
+    assert command_line("001/fig10", *words, "--beside", "none") == 0
     assert "inside tolerance: 1 of 1" in capsys.readouterr().out
 
 
@@ -270,6 +307,11 @@ def test_anime_takes_the_slice_that_is_there_and_compares_nothing(tmp_path, caps
         assert all(row["paper"] is None for row in told["rows"])
         assert told["config"]["tau"] == 10
         assert "not the paper's ratings" in told["rule"]
+        drawn = [path for path in told["files"] if path.endswith(".svg")]
+        assert len(drawn) == 2
+        for path in drawn:
+            assert "anime-5000" in Path(path).read_text()
+            assert "AnimeReco" not in Path(path).read_text()
 
 
 def test_ctrl_c_names_the_command_that_resumes(tmp_path):
@@ -313,6 +355,7 @@ def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):
 def test_figures_1_and_4_at_their_noisiest(data_dir, tmp_path):
     """ε_i = 0.15, one seed: 791 steps on MovieLens-1M, inside the tolerance. The whole figures: dpmf reproduce."""
     words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(data_dir), "--out", str(tmp_path))
+    words = (*words, "--beside", "none")
     assert command_line("001/fig1", "001/fig4", *words) == 0
 
 
@@ -321,5 +364,6 @@ def test_figures_1_and_4_at_their_noisiest(data_dir, tmp_path):
 def test_figures_7_and_10_at_rank_4(data_dir, tmp_path):
     """One private and the non-private series: 1,128 and about 960 steps."""
     words = ("--series", "0.50", "non-private", "--ranks", "4", "--seeds", "0", "--data-dir", str(data_dir))
+    words = (*words, "--beside", "none")
     assert command_line("001/fig7", *words, "--out", str(tmp_path)) == 0
     assert command_line("001/fig10", "--series", "0.5", *words[3:], "--out", str(tmp_path)) == 0

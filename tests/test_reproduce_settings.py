@@ -246,7 +246,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
     told = report.summary(figure, outcome, command="dpmf reproduce")
     page = report.page(figure, told, plot=None)
     lines = report.table(told).splitlines()
-    assert len(lines) == 1 + len(told["rows"])
+    assert len(lines) == 1 + len(told["rows"]) + len(told["beside"]["rows"])
     for row in told["rows"]:
         assert row["kind"] == "line_vertex" or f"{float(row['value']):.5f}" in page
     for setting in told["settings"]:
@@ -262,6 +262,10 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
     assert pictures.NOTICE in drawn
     for axis in figure.axes:
         assert figures.AXES[axis] in drawn
+    simple = [row for row in told["beside"]["rows"] if row["variant"] != "item-means"]
+    assert {row["variant"] for row in simple} == (
+        {"priced-item-means", "global-mean"} if "rmse" in figure.axes else set()
+    )
 
 
 def test_times_are_kept_and_informative(ratings, tmp_path, capsys):

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from experiments.reproduce.figures import Point
+from experiments.reproduce.figures import NON_PRIVATE, Point
 
 TOLERANCE = 0.005  # in RMSE, of the mean over seeds
 NON_PRIVATE_TOLERANCE = 0.01  # where the step is not the paper's but that of a rule
@@ -19,10 +19,12 @@ _ROUNDING = 1e-12  # of two decimal numbers' difference; "at most 0.005" include
 class Row(NamedTuple):
     """One value of ours, beside the paper's where it has one. value: the mean of values, one a seed.
 
-    axis: what the value is. kind: of the paper's point, or the rule that chose the step ("patience", "small fall").
+    axis: what the value is. kind: of the paper's point, or the rule that chose the step ("patience", "small fall"); of
+      what the paper does not have, "along" and "end" of a run, and "control".
     x: on the figure's axis. step: updates done before the value was read, a mean where seeds differ; None for a price.
     num_steps: J, the updates that are paid for. difference: value - paper.
     tolerance, paper, difference: None where there is none. result: informative where nothing is decided.
+    variant: "published", "non-private" or what `beside` has. part: of the ratings, that was trained on.
     """
 
     series: str
@@ -38,6 +40,8 @@ class Row(NamedTuple):
     tolerance: float | None
     result: Literal["inside", "outside", "informative"]
     note: str = ""
+    variant: str = "published"
+    part: str = "all"
 
 
 def row(
@@ -52,6 +56,8 @@ def row(
     step: float | None = None,
     num_steps: float | None = None,
     note: str = "",
+    variant: str | None = None,
+    part: str = "all",
 ) -> Row:
     """One row; it decides where there is a paper's value and a tolerance. A value that is not finite is outside."""
     values = tuple(map(float, values))
@@ -62,7 +68,9 @@ def row(
         tolerance = None
     else:
         result = "inside" if abs(difference) <= tolerance + _ROUNDING else "outside"
-    return Row(series, axis, kind, x, step, num_steps, paper, value, values, difference, tolerance, result, note)
+    variant = variant or ("non-private" if series == NON_PRIVATE else "published")
+    decided = (paper, value, values, difference, tolerance, result)
+    return Row(series, axis, kind, x, step, num_steps, *decided, note, variant, part)
 
 
 def is_checked(point: Point) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import difflib
 import functools
 import importlib
@@ -19,7 +20,13 @@ if TYPE_CHECKING:
     from experiments.reproduce.work import Work
 
 NON_PRIVATE = "non-private"
-AXES = {"rmse": "RMSE", "overall_epsilon": "overall ε", "ms_per_iteration": "ms per iteration"}
+AXES = {
+    "rmse": "RMSE",
+    "overall_epsilon": "overall ε",
+    "ms_per_iteration": "ms per iteration",
+    "rmse_train": "RMSE on the part trained on",
+    "rmse_test": "held-out RMSE",
+}
 X_LABELS = {"iteration": "Iterations", "epsilon_i": "ε_i", "n": "n", "mu": "μ"}
 
 
@@ -75,6 +82,10 @@ class Figure:
     def title(self) -> str:
         return f"{self.what}, Gaussian mechanism as published, {self.on}"
 
+    def shown_on(self, ratings: str) -> Figure:
+        """The same, said of the ratings that it was run on, where they are not the paper's."""
+        return self if ratings == self.data else dataclasses.replace(self, on=ratings)
+
     @property
     def stem(self) -> str:
         """Name of its files and of their folder."""
@@ -97,6 +108,7 @@ class Request:
     """What is asked of a figure. None: series, ranks and seeds are all that the scale has.
 
     scale: full is every rank with three seeds; small leaves out what takes a CPU hours (see `plans`).
+    beside: which of the sound variants, on held-out ratings, are trained too; auto is by the scale.
     store: where the runs are kept. compared: whether the ratings are the paper's, so that its points apply.
     """
 
@@ -104,6 +116,7 @@ class Request:
     ranks: tuple[int, ...] | None = None
     seeds: tuple[int, ...] | None = None
     scale: Literal["small", "full"] = "small"
+    beside: Literal["auto", "all", "none"] = "none"
     num_devices: int | None = None
     store: Path = Path()
     compared: bool = True

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpmf_jax.ratings import Ratings
-from experiments.reproduce import comparison, plans
+from experiments.reproduce import beside, comparison, plans
 from experiments.reproduce.figures import Figure, Request
 from experiments.reproduce.runs import Curve, Run
 from experiments.reproduce.work import Work, described, runs_of, stopped
@@ -18,13 +18,15 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
     Beside them, informative: where early stopping by patience would have ended each, and what it would have cost.
     """
     plan = plans.plan(what, request)
-    trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.settings}
+    trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
 
     def result(curves: Mapping[Run, Curve]) -> dict[str, Any]:
-        rmse = {setting.series: [curves[run].rmse for run in runs] for setting, runs in trained.items()}
+        own = {setting: [curves[run] for run in trained[setting]] for setting in plan.settings}
+        rmse = {setting.series: [curve.rmse for curve in seeds] for setting, seeds in own.items()}
         rows = comparison.compare(what.plotted, rmse, compared=request.compared)
-        for setting, runs in trained.items():
-            rows += stopped(setting, None, [curves[run] for run in runs], "patience", ("rmse", "overall_epsilon"))
-        return {"rows": rows, "curves": rmse, **described(what, plan, ratings, trained, curves)}
+        for setting, seeds in own.items():
+            rows += stopped(setting, None, seeds, "patience", ("rmse", "overall_epsilon"))
+        told = described(what, plan, ratings, trained, curves)
+        return {"rows": rows, "curves": rmse, **told, "beside": beside.told(what, plan, ratings, trained, curves)}
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.ratings import Ratings
-from experiments.reproduce import comparison, plans
+from experiments.reproduce import beside, comparison, plans
 from experiments.reproduce.comparison import Row, row
 from experiments.reproduce.figures import NON_PRIVATE, Figure, Request
 from experiments.reproduce.plans import Setting
@@ -26,16 +26,17 @@ IMPLIED = "J is read from this very point: it checks the formula, not the traini
 def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
     """Trains every setting and compares it at the paper's points; early stopping by patience beside it."""
     plan = plans.plan(what, request)
-    trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.settings}
+    trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
     paper = {(point.axis, point.series, _place(point.x)): point.y for point in what.plotted} if request.compared else {}
 
     def result(curves: Mapping[Run, Curve]) -> dict[str, Any]:
         rows = []
-        for setting, runs in trained.items():
-            rows += _rows(what, setting, [curves[run] for run in runs], paper)
+        for setting in plan.settings:
+            rows += _rows(what, setting, [curves[run] for run in trained[setting]], paper)
         axes = list(what.axes)
         rows.sort(key=lambda row: (axes.index(row.axis), what.series.index(row.series), row.x))
-        return {"rows": rows, **described(what, plan, ratings, trained, curves)}
+        told = described(what, plan, ratings, trained, curves)
+        return {"rows": rows, **told, "beside": beside.told(what, plan, ratings, trained, curves)}
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)
 

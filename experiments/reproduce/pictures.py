@@ -12,16 +12,23 @@ from typing import Any
 
 import numpy as np
 
+from experiments.reproduce import plans
+from experiments.reproduce.beside import GLOBAL, MEANS, PRICED, WORDS
 from experiments.reproduce.comparison import Row
 from experiments.reproduce.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
 
-NOTICE = "seeded, not private: unpriced training errors, for the curator's eyes only"
+NOTICE = "seeded, not private: unpriced errors, for the curator's eyes only"
 
 
 def curves(
-    figure: Figure, rmse: Mapping[str, Sequence[np.ndarray]], rows: Sequence[Row], points: Sequence[Point]
+    figure: Figure,
+    rmse: Mapping[str, Sequence[np.ndarray]],
+    rows: Sequence[Row],
+    points: Sequence[Point],
+    beside: Sequence[Row] = (),
 ) -> str:
-    """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have ended a run."""
+    """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have ended a run. Thin
+    lines are controls, which are among the rows of `beside`."""
     with _canvas(figure) as (canvas, axes, drawn):
         for (series, values), colour in zip(rmse.items(), _colours(len(rmse)), strict=True):
             mean = np.mean(values, axis=0)
@@ -39,14 +46,16 @@ def curves(
         axes.plot([], [], "k-x", markersize=5, label="ours, mean over seeds")
         axes.plot([], [], "k:o", markerfacecolor="none", label="the paper's")
         axes.plot([], [], "kD", markersize=5, label="ended by patience, not private")
+        _levels(axes, [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
         axes.set(ylabel="RMSE")
         axes.legend(frameon=False)
         _save(canvas, drawn)
     return drawn.getvalue()
 
 
-def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point]) -> str:
-    """Values over a setting, a line a series, and the paper's points of these series, trained by us or not.
+def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row] = ()) -> str:
+    """Values over a setting, a line a series, and the paper's points of these series, trained by us or not; thin lines
+    are controls, as in `curves`.
 
     Of two axes the second stands on the right, dashed. Early stopping, where something else gives the paper's J, is
     dotted; many series on two axes leave no room for it.
@@ -75,10 +84,82 @@ def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point]) -> st
             axes.plot([], [], "ko", markerfacecolor="none", label="the paper's")
         if early:
             axes.plot([], [], "kD:", markersize=3, label="ended by patience,\nnot private")
+        if "rmse" in sides:
+            _levels(sides["rmse"], [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
         handles = [handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]]
         canvas.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
         _save(canvas, drawn)
     return drawn.getvalue()
+
+
+def held_out(figure: Figure, beside: Sequence[Row]) -> str:
+    """A panel for each private variant: held-out RMSE solid, RMSE on the part trained on dashed, and the controls.
+
+    Over ε_i the priced item means are a line; elsewhere those of the smallest ε, as labelled.
+    """
+    rows = [row for row in beside if row.part != "all"]
+    series = [name for name in figure.series if name != NON_PRIVATE and any(row.series == name for row in rows)]
+    palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True)) | {NON_PRIVATE: "k"}
+    simple = [row for row in rows if row.kind == "control"]
+    seeds = max(len(row.values) for row in rows if row.kind == "end")
+    with _canvas(figure, columns=len(plans.BESIDE)) as (canvas, panels, drawn):
+        words = f"mean over {seeds} seeds" if seeds > 1 else "1 seed"
+        canvas.suptitle(f"{figure.name}: held-out RMSE, by mechanism, {figure.on}, {words}", fontsize=8)
+        for variant, axes in zip(plans.BESIDE, panels, strict=True):
+            _errors(figure, axes, [row for row in rows if row.variant in (variant, NON_PRIVATE)], palette)
+            _controls(figure, axes, [row for row in simple if row.axis == "rmse_test"])
+            axes.set_title(WORDS[variant], fontsize=8)
+        panels[0].set_ylabel("RMSE")
+        low, high = panels[0].get_ylim()
+        panels[0].set_ylim(low, min(high, HIGHEST * max(row.value for row in simple)))
+        for name in () if figure.x_name == "epsilon_i" else series:
+            panels[-1].plot([], [], color=palette[name], label=_label(name))
+        panels[-1].plot([], [], "k", label="without privacy")
+        panels[-1].plot([], [], "-", color="0.5", label="held out")
+        panels[-1].plot([], [], "--", color="0.5", label="trained on")
+        handles, labels = panels[-1].get_legend_handles_labels()
+        canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=7)
+        _save(canvas, drawn)
+    return drawn.getvalue()
+
+
+HIGHEST = 1.3  # the top of a picture of held-out errors, in the worst control's; what is above is far from any use
+
+
+def _errors(figure: Figure, axes: Any, rows: Sequence[Row], palette: Mapping[str, Any]) -> None:
+    """A line a series; over ε_i, one for all of them, and the run without privacy over the whole of the axis."""
+    for axis, style, width in (("rmse_test", "-", 1.0), ("rmse_train", "--", 0.6)):
+        lines: dict[str, list[Row]] = {}
+        for row in rows:
+            if row.axis == axis and row.kind != "control":
+                private = row.series != NON_PRIVATE
+                lines.setdefault("" if private and figure.x_name == "epsilon_i" else row.series, []).append(row)
+        for name, line in lines.items():
+            look = {"linestyle": style, "color": palette.get(name, "C0"), "linewidth": width}
+            if name == NON_PRIVATE and figure.x_name == "epsilon_i":
+                axes.axhline(line[0].value, **look)
+            else:
+                axes.plot([row.x for row in line], [row.value for row in line], marker=".", markersize=3, **look)
+
+
+def _controls(figure: Figure, axes: Any, controls: Sequence[Row]) -> None:
+    priced = [row for row in controls if row.variant == PRICED]
+    _levels(axes, [row for row in controls if row.variant != PRICED])
+    if figure.x_name == "iteration":
+        _levels(axes, priced[:1])
+        return
+    same = priced if figure.x_name == "epsilon_i" else [row for row in priced if row.series == priced[0].series]
+    label = "priced item means" + ("" if same == priced else f", ε_i = {priced[0].series}")
+    axes.plot([row.x for row in same], [row.value for row in same], ":", color="C3", linewidth=1.0, label=label)
+
+
+def _levels(axes: Any, controls: Sequence[Row]) -> None:
+    """A thin line at the error of each control, labelled with what it costs."""
+    for row in controls:
+        style = {GLOBAL: "-.", MEANS: (0, (1, 3)), PRICED: ":"}[row.variant]
+        cost = row.note.partition(",")[0] if row.variant == PRICED else "not private"
+        label = f"{WORDS[row.variant]}, {cost}" + (f"\n(ε_i = {row.series})" if row.variant == PRICED else "")
+        axes.axhline(row.value, color="C3" if row.variant == PRICED else "0.5", linestyle=style, lw=0.8, label=label)
 
 
 def _lines(figure: Figure, rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -98,17 +179,20 @@ def _paper(axes: Any, points: Sequence[tuple[float, Any]], colour: Any) -> None:
 
 
 @contextlib.contextmanager
-def _canvas(figure: Figure) -> Generator[tuple[Any, Any, io.StringIO]]:
+def _canvas(figure: Figure, columns: int = 0) -> Generator[tuple[Any, Any, io.StringIO]]:
+    """One pair of axes, or so many side by side that share their y."""
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     with matplotlib.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}):
-        canvas = Canvas(figsize=(8, 5), layout="constrained")
-        axes = canvas.add_subplot()
-        axes.set(xlabel=X_LABELS[figure.x_name], title=f"{figure.name}: {figure.title}")
-        axes.title.set_fontsize(8)
-        axes.grid(alpha=0.3)
-        yield canvas, axes, io.StringIO()
+        canvas = Canvas(figsize=(10, 4) if columns else (8, 5), layout="constrained")
+        panels = list(canvas.subplots(1, columns, sharey=True)) if columns else [canvas.add_subplot()]
+        for axes in panels:
+            axes.set(xlabel=X_LABELS[figure.x_name])
+            axes.grid(alpha=0.3)
+        if not columns:
+            panels[0].set_title(f"{figure.name}: {figure.title}", fontsize=8)
+        yield canvas, panels if columns else panels[0], io.StringIO()
 
 
 def _save(canvas: Any, drawn: io.StringIO) -> None:

@@ -29,10 +29,22 @@ TIMED_STEPS = {"small": 50, "full": 300}  # the paper's times are means of 300
 # The small scale: three seeds up to the first rank, one up to the second, none beyond.
 SMALL_RANKS = (60, 128)
 
+# Trained beside each private setting on 80% of the ratings, at its J and its exact ε; and at the longest J of a rank,
+# one run without privacy. Where little is trained beside, up to this rank.
+BESIDE = ("published", "joint-noise", "public-items")
+FIXED_STEPS = ("public-items",)  # what a step of these costs depends on how many there are
+SMALL_BESIDE = 20
+
 # Milliseconds a step of one run on one of two CPU cores, both at work, MovieLens-1M; between and beyond: linear.
 COST = {4: 12.5, 20: 27.0, 60: 67.0, 128: 81.0, 192: 118.0, 512: 430.0}
 COST_OF = "by a table of ms a step at MovieLens-1M size, measured on two cores of a server, not here"
 EXPECTED = {"patience": 2_000, "small fall": 4_000}  # steps until a rule ends a run, for estimates
+
+
+NOT_OVER_RATES = (
+    "Nothing was trained beside: over μ the paper's numbers of steps are not known and ours are those of early "
+    "stopping by patience, which is not private, so there is no price to be equal at."
+)
 
 
 class Setting(NamedTuple):
@@ -42,6 +54,7 @@ class Setting(NamedTuple):
     num_steps: J; where a rule ends the run (see `stopping`), the most steps.
     seeds: empty where nothing is trained, because the scale leaves it out and the price needs no training.
     implied: the J, not a whole number, that the paper's overall ε implies; None where none is plotted.
+    beside: the variant that is trained, on the part of the ratings that a test leaves; None: the paper's, on all.
     """
 
     series: str
@@ -52,6 +65,7 @@ class Setting(NamedTuple):
     seeds: tuple[int, ...]
     rule: str | None = None
     implied: float | None = None
+    beside: str | None = None
 
     @property
     def expected_steps(self) -> int:
@@ -59,10 +73,19 @@ class Setting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """settings: what is asked for. left_out: the ranks of the figure that the scale does not train."""
+    """settings: what is asked for. left_out: the ranks of the figure that the scale does not train.
+
+    beside: the variants that are trained beside them. not_beside: what is not, in words; "" where all of it is.
+    """
 
     settings: tuple[Setting, ...]
     left_out: tuple[int, ...] = ()
+    beside: tuple[Setting, ...] = ()
+    not_beside: str = ""
+
+    @property
+    def trained(self) -> tuple[Setting, ...]:
+        return self.settings + self.beside
 
 
 def plan(figure: Figure, request: Request) -> Plan:
@@ -74,7 +97,33 @@ def plan(figure: Figure, request: Request) -> Plan:
     if request.ranks is not None and figure.x_name != "n":
         raise UsageError(f"{figure.name} is not over ranks", where="--ranks", fix="leave out --ranks")
     make = {"iteration": _curves, "epsilon_i": _over_epsilon, "n": _over_ranks, "mu": _over_learning_rates}
-    return make[figure.x_name](figure, request, series)
+    return _beside(figure, request, make[figure.x_name](figure, request, series))
+
+
+def _beside(figure: Figure, request: Request, made: Plan) -> Plan:
+    """The plan with the variants beside it, where its private runs have a number of steps to put a price on."""
+    private = [setting for setting in made.settings if setting.series != NON_PRIVATE]
+    if "ms_per_iteration" in figure.axes or not private:
+        return made
+    if figure.x_name == "mu":
+        return made._replace(not_beside=NOT_OVER_RATES)
+    if request.beside == "none":
+        return made._replace(not_beside="Nothing was trained beside the paper's settings (--beside none).")
+    few = request.beside == "auto" and request.scale == "small"
+    beside: list[Setting] = []
+    left = []
+    for rank in dict.fromkeys(setting.rank for setting in private):
+        here = [setting for setting in private if setting.rank == rank]
+        if not here[0].seeds or (few and rank > SMALL_BESIDE):
+            left.append(rank)
+            continue
+        seeds = here[0].seeds[:1] if few else here[0].seeds
+        here = [setting._replace(seeds=seeds, implied=None) for setting in here]
+        beside += [setting._replace(beside=variant) for setting in here for variant in BESIDE]
+        longest = max(here, key=lambda setting: setting.num_steps)
+        beside.append(longest._replace(series=NON_PRIVATE, beside=NON_PRIVATE))
+    words = f"Nothing was trained beside rank {', '.join(map(str, left))}; --beside all has what the scale trains."
+    return made._replace(beside=tuple(beside), not_beside=words if left else "")
 
 
 def _setting(series: str, x: float | None, num_steps: int, seeds: tuple[int, ...], **rest: Any) -> Setting:
@@ -174,16 +223,17 @@ def cost(rank: int) -> float:
     return at_low + (at_high - at_low) * (rank - low) / (high - low)
 
 
-def work(settings: Iterable[Setting]) -> dict[tuple[str, int, float, int], int]:
-    """Steps of every run that the settings need, each run once: by series, rank, learning rate and seed."""
-    steps: dict[tuple[str, int, float, int], int] = {}
+def work(settings: Iterable[Setting]) -> dict[tuple[Any, ...], int]:
+    """Steps of every run that the settings need, each run once: by rank, series, learning rate, seed and variant."""
+    steps: dict[tuple[Any, ...], int] = {}
     for setting in settings:
+        fixed = setting.num_steps if setting.beside in FIXED_STEPS else None
         for seed in setting.seeds:
-            run = (setting.series, setting.rank, setting.learning_rate, seed)
+            run = (setting.rank, setting.series, setting.learning_rate, seed, setting.beside, fixed)
             steps[run] = max(steps.get(run, 0), setting.expected_steps)
     return steps
 
 
 def minutes(settings: Iterable[Setting], cores: int) -> float:
     """An estimate by `COST`, for so many CPU cores."""
-    return sum(cost(rank) * steps for (_, rank, _, _), steps in work(settings).items()) / cores / 60_000
+    return sum(cost(rank) * steps for (rank, *_), steps in work(settings).items()) / cores / 60_000

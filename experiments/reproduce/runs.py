@@ -2,7 +2,7 @@
 
 All training goes through `dpmf_jax.sweep.run`, so runs of one shape share one compiled program and are spread over the
 devices. A run does not depend on the others, on chunking or on interruptions: its curve is that of `dpmf fit` with its
-seed on one device.
+seed on one device. Runs on a part of the ratings are measured on the rest as they go.
 """
 
 from __future__ import annotations
@@ -10,29 +10,60 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
+import accounting
 from accounting.gaussian import step_from_noise_multiplier
-from dpmf_jax import checkpoint, gaussian, keys, layout, metrics, splits, storage, sweep
+from accounting.guarantee import Guarantee
+from dpmf_jax import checkpoint, gaussian, keys, layout, noisy_means, splits, storage, sweep
 from dpmf_jax.errors import UsageError
 from dpmf_jax.fitting import Diverged
-from dpmf_jax.protocol import Mechanism, State, factors
+from dpmf_jax.protocol import Factors, Mechanism, Phase, State, begin, factors
 from dpmf_jax.ratings import Ratings
 from experiments.reproduce import plans, provenance
 from experiments.reproduce.stopping import RULES
 
-VARIANTS: Mapping[str, Callable[[gaussian.Config], Mechanism]] = {
-    "published": gaussian.mechanism,
-    "joint-noise": gaussian.joint_noise,
-    "public-items": gaussian.public_items,
-    "non-private": gaussian.non_private,
+# Of the whole price of "public-items", in ρ: what the noisy item means take that it centres by.
+NOISY_MEANS_SHARE = 0.1
+
+
+class Phases(NamedTuple):
+    """earlier: run before `mechanism`, which starts from what they make public."""
+
+    earlier: tuple[Phase, ...]
+    mechanism: Mechanism
+
+
+def _centred_by_noisy_means(config: gaussian.Config, num_steps: int) -> Phases:
+    """At the price of `num_steps` steps of the config's noise, the means included."""
+    assert config.noise_multiplier is not None
+    of_means, of_training = noisy_means.split(config.noise_multiplier, num_steps, NOISY_MEANS_SHARE)
+    means = noisy_means.Config(
+        rating_range=config.rating_range,
+        noise_multiplier=of_means,
+        tau=config.tau,
+        relation=config.relation,
+        delta=config.delta,
+    )
+    training = gaussian.public_items(dataclasses.replace(config, noise_multiplier=of_training))
+    return Phases(((noisy_means.mechanism(means), 1),), training)
+
+
+# A run's phases, from its config and its number of steps. A config's noise is that of the whole price, by steps.
+VARIANTS: Mapping[str, Callable[[gaussian.Config, int], Phases]] = {
+    "published": lambda config, num_steps: Phases((), gaussian.mechanism(config)),
+    "joint-noise": lambda config, num_steps: Phases((), gaussian.joint_noise(config)),
+    "public-items": _centred_by_noisy_means,
+    "non-private": lambda config, num_steps: Phases((), gaussian.non_private(config)),
 }
 
 # What a run is trained on: everything, or what a split leaves when it holds out the rest for a test.
@@ -43,13 +74,16 @@ PARTS = {"all": "all ratings", "held-out": f"{1 - HELD_OUT:.0%} at random, split
 # Steps between two looks of the host; the same for every run, so that one program serves all.
 CHUNK_STEPS = 50
 ACCELERATOR_CHUNK_STEPS = 1_000  # a look costs as much as hundreds of steps there
+TEST_STEPS = 50  # between two measurements on the ratings that are held out, on every device
 
 
 class Run(NamedTuple):
-    """One training. Runs of one variant, config, seed and part are one, however many steps each asks for.
+    """One training. Runs of one variant, config, seed and part are one, however many steps each asks for; of
+    `plans.FIXED_STEPS`, only with as many steps.
 
     variant: of `VARIANTS`. num_steps: needed, which gives the training RMSE before update 0, …, num_steps - 1.
     series: a label. part: of `PARTS`. rule: of `stopping.RULES`; ends the run where it says so, num_steps is the most.
+      Only on the part "all".
     """
 
     variant: str
@@ -64,17 +98,46 @@ class Run(NamedTuple):
     def name(self) -> str:
         """Fit for a file, one for each (variant, config, seed, part); the hash is of settings, never of ratings."""
         config, z = self.config, self.config.noise_multiplier
-        settings = json.dumps(
-            [self.variant, dataclasses.asdict(config), self.seed, PARTS[self.part]], sort_keys=True, default=str
-        )
+        told = [self.variant, dataclasses.asdict(config), self.seed, PARTS[self.part]]
+        settings = json.dumps([*told, *self._fixed.values()], sort_keys=True, default=str)
         words = [self.variant, *([] if self.part == "all" else [self.part]), f"rank{config.rank}"]
         words += [] if z is None else [f"eps{step_from_noise_multiplier(z, plans.DELTA_STEP):.4g}"]
-        words += [f"mu{config.learning_rate:g}", f"seed{self.seed}", hashlib.sha256(settings.encode()).hexdigest()[:8]]
-        return "-".join(words)
+        words += [f"mu{config.learning_rate:g}", *(f"steps{steps}" for steps in self._fixed.values())]
+        return "-".join([*words, f"seed{self.seed}", hashlib.sha256(settings.encode()).hexdigest()[:8]])
+
+    @property
+    def agreed(self) -> dict[str, Any]:
+        """What a stored run must agree with, but for the ratings; as JSON has it."""
+        config = json.loads(json.dumps(dataclasses.asdict(self.config)))
+        told = {"variant": self.variant, "config": config, "seed": self.seed, "part": PARTS[self.part]}
+        return told | self._fixed | ({"share": NOISY_MEANS_SHARE} if self._fixed else {})
+
+    @property
+    def _fixed(self) -> dict[str, int]:
+        return {"steps": self.num_steps} if self.variant in plans.FIXED_STEPS else {}
+
+    @property
+    def phases(self) -> Phases:
+        return VARIANTS[self.variant](self.config, self.num_steps)
 
     @property
     def mechanism(self) -> Mechanism:
-        return VARIANTS[self.variant](self.config)
+        return self.phases.mechanism
+
+    def guarantee(self, num_steps: int) -> Guarantee:
+        """Of so many training steps and everything before them; seeded, as all runs are."""
+        earlier, mechanism = self.phases
+        parts = [phase.guarantee(steps) for phase, steps in earlier]
+        return accounting.compose(*parts, mechanism.guarantee(num_steps)).with_seed()
+
+    @property
+    def tests(self) -> tuple[int, ...]:
+        """The numbers of updates after which it is measured on what is held out; the last is its end."""
+        if self.part == "all":
+            return ()
+        if self.rule is not None:
+            raise ValueError(f"a rule ends runs on all ratings only, got {self.rule!r} on {self.part!r}")
+        return (*range(TEST_STEPS, self.num_steps, TEST_STEPS), self.num_steps)
 
     def enough(self, loss: Sequence[float]) -> int | None:
         """How many of the losses this run asks for, once they are all there; None before."""
@@ -88,20 +151,25 @@ class Run(NamedTuple):
 class Curve(NamedTuple):
     """What a run gave. loss: mean squared errors before update 0, 1, 2, …; commits, devices: all that took part.
 
-    seconds: its share of the wall time of runs of its shape, for all steps that are stored.
-    test_rmse: of the model after the last update, on the held-out ratings, predictions clipped to the rating range as
-      in `dpmf fit`; None for the part "all".
+    seconds: its share of the wall time of runs of its shape, for these steps.
+    test: RMSE on the held-out ratings by the number of updates done, at every `TEST_STEPS` and at the end, predictions
+      clipped to the rating range as in `dpmf fit`; empty for the part "all".
     """
 
     loss: tuple[float, ...]
     commits: tuple[str, ...]
     devices: tuple[str, ...]
     seconds: float
-    test_rmse: float | None = None
+    test: Mapping[int, float] = MappingProxyType({})
 
     @property
     def rmse(self) -> np.ndarray:
         return np.sqrt(np.asarray(self.loss, np.float64))
+
+    @property
+    def test_rmse(self) -> float | None:
+        """After the last update; None for the part "all"."""
+        return self.test.get(len(self.loss))
 
 
 class Progress(NamedTuple):
@@ -132,7 +200,8 @@ def train_all(
     Args:
       store: `store`/private gets a folder for each run, since its last state holds the item factors. It is kept, so
         that who needs more steps goes on from there.
-      chunk_steps: steps between two looks of the host; any number gives the same curves.
+      chunk_steps: steps between two looks of the host; any number gives the same curves. Where something is held out,
+        the largest divisor of it that meets every measurement.
       checkpoint_seconds: what a kill may cost. Ctrl-C costs nothing: it passes through after the states are saved.
 
     Raises: UsageError where the folder of a run has other ratings or settings. Diverged where a loss is not finite.
@@ -152,20 +221,19 @@ def train_all(
         alike = [t for t in trainings.values() if (t.run.part, t.run.config.rank) == (part, rank)]
         while waiting := [training for training in alike if training.wants is not None]:
             if part not in parts:
-                kept, test = _part(part, ratings)
+                kept, test = parted(part, ratings)
                 parts = {part: (layout.make(kept, num_devices=1), test)}
             data, test = parts[part]
+            before = [(len(training.loss), len(training.test)) for training in waiting]
             _train(waiting, data, test, everything, num_devices, chunk_steps, checkpoint_seconds)
+            if before == [(len(training.loss), len(training.test)) for training in waiting]:
+                raise RuntimeError(f"no progress in {waiting[0].run.name}: what is asked for would never be there")
     return {run: trainings[run.name].curve(run) for run in runs}
 
 
-def _part(part: str, ratings: Ratings) -> tuple[Ratings, Ratings | None]:
+def parted(part: str, ratings: Ratings) -> tuple[Ratings, Ratings | None]:
+    """What is trained on, and what is held out."""
     return (ratings, None) if part == "all" else splits.random(ratings, fraction=HELD_OUT, seed=SPLIT_SEED)
-
-
-@jax.jit
-def _init(init: Any, key: jax.Array, data: layout.Layout) -> State:
-    return init(key, data, None)
 
 
 def _train(
@@ -180,23 +248,27 @@ def _train(
     """Every run to the next number of steps that it wants, or until it is enough; what is reached is stored."""
     jobs = []
     for training in waiting:
-        mechanism = training.run.mechanism
+        earlier, mechanism = training.run.phases
         init_key, train_key = jax.random.split(keys.from_seed(training.run.seed))
-        training.restore(jax.device_get(_init(mechanism.init, init_key, data)))
-        jobs.append(sweep.Job(mechanism, train_key, training.state, training.wants or 0))
+        training.restore(jax.device_get(begin(mechanism, init_key, data, earlier)))
+        training.measure(test)
+        jobs.append(sweep.Job(mechanism, train_key, training.state, training.wants or len(training.loss)))
     finished: set[int] = set()
+    if test is not None:
+        chunk_steps = math.gcd(chunk_steps, TEST_STEPS)
     try:
         for position, training in enumerate(waiting):
             if len(training.loss) >= jobs[position].num_steps:
-                training.finish(test)
+                training.finish()
         everything.looked = time.monotonic()
         chunks = sweep.run(jobs, data, chunk_steps=chunk_steps, num_devices=num_devices, finished=finished)
         for chunk in chunks:
             training = waiting[chunk.job]
             everything.count(training, training.take(chunk))
+            training.measure(test)
             if training.is_enough or len(training.loss) >= jobs[chunk.job].num_steps:
                 finished.add(chunk.job)
-                training.finish(test)
+                training.finish()
             elif time.monotonic() - training.saved >= checkpoint_seconds:
                 training.save()
             everything.tell(training)
@@ -204,6 +276,21 @@ def _train(
         for training in waiting:
             training.save()
         raise
+
+
+def _rmse(state: State, test: Ratings) -> float:
+    """`metrics.rmse` with the predictions made on the device: it is asked for every few steps, at any rank."""
+    whole = factors(jax.tree.map(jnp.asarray, state))
+    predicted = np.asarray(_predict(whole, test.user, test.item), np.float64)
+    return float(np.sqrt(np.mean((np.clip(predicted, *test.rating_range) - test.value) ** 2)))
+
+
+@jax.jit
+def _predict(whole: Factors, user: jax.Array, item: jax.Array) -> jax.Array:
+    assert whole.user_factors is not None
+    assert whole.item_factors is not None
+    center = jnp.broadcast_to(jnp.asarray(whole.center), whole.item_factors.shape[:1])
+    return jnp.sum(whole.user_factors[user] * whole.item_factors[item], axis=1) + center[item]
 
 
 class _Training:
@@ -214,7 +301,7 @@ class _Training:
         self.loss: list[float] = list(stored.get("loss", ()))
         self.commits, self.devices = (set(stored.get(name, ())) for name in ("commits", "devices"))
         self.seconds: float = stored.get("seconds", 0.0)
-        self.test_rmse = {int(steps): rmse for steps, rmse in stored.get("test_rmse", {}).items()}
+        self.test = {int(steps): rmse for steps, rmse in stored.get("test_rmse", {}).items()}
         self.state: State = State(None, None, jnp.int32(0))  # see restore
         self.written = len(self.loss)
         self.saved = time.monotonic()
@@ -222,9 +309,7 @@ class _Training:
 
     @classmethod
     def open(cls, folder: Path, run: Run, ratings: str) -> _Training:
-        config = json.loads(json.dumps(dataclasses.asdict(run.config)))
-        agreed = {"variant": run.variant, "config": config, "seed": run.seed, "part": PARTS[run.part]}
-        agreed["ratings"] = ratings
+        agreed = run.agreed | {"ratings": ratings}
         path = folder / "run.json"
         if not path.exists():
             return cls(folder, run, agreed, {})
@@ -241,10 +326,27 @@ class _Training:
     @property
     def wants(self) -> int | None:
         """The number of steps to go to next; None where all that is asked for is there."""
-        left = [run.num_steps for run in self.asked if self._given(run) is None]
+        left = self._left
         if not left:
             return None
-        return max(left) if self.run.part == "all" else min(left)  # a test needs the state at its very step
+        if self.run.part == "all":
+            return max(left)
+        first = self._first
+        end, here = min(steps for steps in left if steps >= first), len(self.loss) if len(self.loss) <= first else 0
+        return min(end, here + TEST_STEPS - here % TEST_STEPS) if here % TEST_STEPS else end  # onto the grid first
+
+    @property
+    def _left(self) -> list[int]:
+        return [run.num_steps for run in self.asked if self._given(run) is None]
+
+    @property
+    def _untested(self) -> set[int]:
+        return {steps for run in self.asked for steps in run.tests}.difference(self.test)
+
+    @property
+    def _first(self) -> int:
+        """What is missing first, as a number of steps: the state to go on from must not be past it."""
+        return min([*self._left, *self._untested], default=0)
 
     @property
     def is_enough(self) -> bool:
@@ -255,22 +357,22 @@ class _Training:
     def _given(self, run: Run) -> int | None:
         """How many losses answer the run; None where something is missing."""
         count = run.enough(self.loss)
-        tested = run.part == "all" or run.num_steps in self.test_rmse
-        return count if tested else None
+        return count if all(steps in self.test for steps in run.tests) else None
 
     def curve(self, run: Run) -> Curve:
+        count = self._given(run)
         return Curve(
-            tuple(self.loss[: self._given(run)]),
+            tuple(self.loss[:count]),
             tuple(sorted(self.commits)),
             tuple(sorted(self.devices)),
-            self.seconds,
-            None if run.part == "all" else self.test_rmse[run.num_steps],
+            self.seconds * (count or 0) / max(len(self.loss), 1),
+            MappingProxyType({steps: self.test[steps] for steps in run.tests}),
         )
 
     def restore(self, fresh: State) -> None:
         """The state to go on from: the newest that is stored and not past what is wanted, else the fresh one."""
         state = checkpoint.latest(self.folder, fresh)
-        if state is None or int(state.step) > min(len(self.loss), self.wants or 0):
+        if state is None or int(state.step) > min(len(self.loss), self._first):
             state = fresh
         self.state = jax.device_get(state)
         self.seconds *= int(state.step) / max(len(self.loss), 1)
@@ -291,11 +393,14 @@ class _Training:
         self.state = chunk.state
         return len(new)
 
-    def finish(self, test: Ratings | None) -> None:
+    def measure(self, test: Ratings | None) -> None:
+        """The error on what is held out, where one is asked for after so many steps."""
+        if test is not None and len(self.loss) in self._untested:
+            self.test[len(self.loss)] = _rmse(self.state, test)
+            self._enough = (-1, False)
+
+    def finish(self) -> None:
         """Keeps the losses, then the last state alone."""
-        if test is not None:
-            whole = jax.device_get(factors(jax.tree.map(jnp.asarray, self.state)))
-            self.test_rmse[int(self.state.step)] = metrics.rmse(whole, test)
         self._enough = (-1, False)
         self._write()
         checkpoint.clear(self.folder)
@@ -315,7 +420,7 @@ class _Training:
             "commits": sorted(self.commits),
             "devices": sorted(self.devices),
             "seconds": self.seconds,
-            "test_rmse": {str(steps): rmse for steps, rmse in self.test_rmse.items()},
+            "test_rmse": {str(steps): rmse for steps, rmse in sorted(self.test.items())},
         }
         self.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         storage.write_json(self.folder / "run.json", content, private=True)

@@ -7,18 +7,15 @@ from types import MappingProxyType
 
 import numpy as np
 
+from dpmf_jax.fitting import stopping_step
+
 PATIENCE = 5  # steps without a new minimum
 LEAST_FALL = 5.5e-6  # in RMSE, of one step
 
 
 def no_new_minimum(rmse: np.ndarray) -> int | None:
     """The first step that has `PATIENCE` steps behind it without a new minimum, as `dpmf fit --patience` counts."""
-    if len(rmse) == 0:
-        return None
-    steps = np.arange(len(rmse))
-    lowest = np.minimum.accumulate(rmse)
-    new = np.append(True, rmse[1:] < lowest[:-1])
-    return _first(steps - np.maximum.accumulate(np.where(new, steps, 0)) >= PATIENCE)
+    return stopping_step(rmse.tolist(), PATIENCE)
 
 
 def small_fall(rmse: np.ndarray) -> int | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -35,11 +37,37 @@ def config(figure: Figure, setting: Setting, rating_range: tuple[float, float]) 
     )
 
 
+def config_beside(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> gaussian.Config:
+    """Of a variant beside the paper's: its rank, learning rate and λ, and the noise multiplier that its price is by.
+
+    The sound variants are centred by a public constant (by what is priced, where noisy means come first), residuals
+    are clipped at a quarter of the declared range, and τ is its width: usual here, and chosen without the ratings.
+    """
+    made = config(figure, setting, rating_range)
+    if setting.beside not in ("joint-noise", "public-items"):
+        return made
+    low, high = rating_range
+    change = {"center": (low + high) / 2, "residual_clip": (high - low) / 4, "tau": None}
+    return dataclasses.replace(made, noise_multiplier=_priced_multiplier(made), **change)
+
+
+@functools.cache
+def _priced_multiplier(published: gaussian.Config) -> float:
+    """z as float32 draws it and the price has it, a last digit above the config's: no variant is to cost more."""
+    z = gaussian.mechanism(published).guarantee(1).noise_multiplier
+    assert z is not None
+    return z
+
+
 def runs_of(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> list[Run]:
     """A run for every seed."""
-    variant = "non-private" if setting.series == NON_PRIVATE else "published"
-    made = config(figure, setting, rating_range)
-    return [Run(variant, made, seed, setting.num_steps, setting.series, rule=setting.rule) for seed in setting.seeds]
+    return [_run(figure, setting, rating_range, seed) for seed in setting.seeds]
+
+
+def _run(figure: Figure, setting: Setting, rating_range: tuple[float, float], seed: int) -> Run:
+    made, part = config_beside(figure, setting, rating_range), "all" if setting.beside is None else "held-out"
+    variant = setting.beside or ("non-private" if setting.series == NON_PRIVATE else "published")
+    return Run(variant, made, seed, setting.num_steps, setting.series, part, setting.rule)
 
 
 def overall_epsilon(series: str, num_steps: float) -> float:
@@ -89,42 +117,54 @@ def stopped(
 def described(
     figure: Figure, plan: Plan, ratings: Ratings, trained: Mapping[Setting, Sequence[Run]], curves: Mapping[Run, Curve]
 ) -> dict[str, Any]:
-    """What every result has beside its rows: ratings, settings, prices, and what computed it."""
+    """What every result has beside its rows: ratings, settings, prices, and what computed it.
+
+    Args:
+      trained: the runs of the plan's settings and of those beside them.
+    """
     varied = {"n": "rank", "mu": "learning_rate"}.get(figure.x_name)
     used = [curves[run] for runs in trained.values() for run in runs]
-    steps = sum(len(curve.loss) for curve in used)
+    own = [curves[run] for setting, runs in trained.items() for run in runs if setting.beside is None]
+    steps = sum(len(curve.loss) for curve in own)
     return {
         "ratings": {"name": ratings.name, "count": ratings.num_ratings, "sha256": ratings.sha256()},
         "config": {name: value for name, value in plans.SETTINGS.items() if name != varied}
         | {"tau": figure.tau, "delta_step": plans.DELTA_STEP, "rating_range": list(ratings.rating_range)},
-        "settings": [_priced(figure, setting, ratings, curves, trained.get(setting, ())) for setting in plan.settings],
+        "settings": [priced(figure, setting, ratings, curves, trained.get(setting, ())) for setting in plan.settings],
         "left_out": list(plan.left_out),
         "commits": sorted({commit for curve in used for commit in curve.commits}),
         "devices": sorted({device for curve in used for device in curve.devices}),
-        "milliseconds_per_step": 1e3 * sum(curve.seconds for curve in used) / steps if steps else None,
+        "milliseconds_per_step": 1e3 * sum(curve.seconds for curve in own) / steps if steps else None,
+        "seconds": sum(curve.seconds for curve in used),
     }
 
 
-def _priced(
+def steps_paid(setting: Setting, runs: Sequence[Run], curves: Mapping[Run, Curve]) -> int:
+    """J. Where a rule chose it, the most that a seed took."""
+    if setting.rule is not None and runs:
+        return max(len(curves[run].loss) - 1 for run in runs)
+    return setting.num_steps
+
+
+def priced(
     figure: Figure, setting: Setting, ratings: Ratings, curves: Mapping[Run, Curve], runs: Sequence[Run]
 ) -> dict[str, Any]:
-    """A setting as JSON has it, with its guarantee. Where a rule chose the steps, the most that a seed took."""
-    steps = setting.num_steps
-    if setting.rule is not None and runs:
-        steps = max(len(curves[run].loss) - 1 for run in runs)
-    made = config(figure, setting, ratings.rating_range)
-    variant = "non-private" if setting.series == NON_PRIVATE else "published"
-    guarantee = Run(variant, made, 0, steps, setting.series).mechanism.guarantee(steps).with_seed()
+    """A setting as JSON has it, with its guarantee."""
+    steps = steps_paid(setting, runs, curves)
+    run = _run(figure, setting, ratings.rating_range, 0)._replace(num_steps=steps)
+    guarantee = run.guarantee(steps)
     return {
         "series": setting.series,
         "x": setting.x,
         "rank": setting.rank,
         "learning_rate": setting.learning_rate,
-        "noise_multiplier": made.noise_multiplier,
+        "noise_multiplier": run.config.noise_multiplier,
         "steps": steps,
         "implied_steps": setting.implied,
         "rule": setting.rule,
         "seeds": list(setting.seeds),
+        "variant": run.variant,
+        "part": run.part,
         "headline": guarantee.headline,
         "guarantee": guarantee,
     }
