@@ -14,13 +14,13 @@ import functools
 import itertools
 import logging
 import math
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-from accounting import gaussian, mixture
+from accounting import gaussian, guards, mixture
 from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit, check_unit, merged, total
 
+STEPS_LIMIT = 10**7  # on samples, by a distribution: 20 s measured there at q = 0.001, z = 10, and beyond soon minutes
 MAX_POINTS = 4e6  # of a grid of privacy losses, 64 MB of complex numbers
 MAX_STEP_POINTS = 2e5  # of one step's part of it, which dp_accounting holds in a dict
 
@@ -62,7 +62,7 @@ def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed
       ValueError: a loss is Approximate; ratings of several that change value together are sampled; the unit or
         `num_ratings` is unknown or out of range.
     """
-    m = _count("num_ratings", num_ratings)
+    m = guards.count("num_ratings", num_ratings, 1)
     rho, sampled, pure = _sorted(losses, unit, m)
     if m > 1 and sampled and unit != "rating presence":
         raise ValueError(
@@ -118,13 +118,13 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
         return accountants[order]
 
     def epsilon(delta: float) -> float:
-        delta = _delta(delta)
+        delta = guards.probability("delta", delta)
         if not (sampled or pure):
             return gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, delta)
         return _smallest(lambda order: (float(accountant(order).get_epsilon(delta)),), orders)
 
     def delta(at: float) -> float:
-        target = _epsilon(at)
+        target = guards.nonnegative("epsilon", at)
 
         def price(order: float) -> tuple[float, float]:  # δ is 1 at most orders where ε is large
             return float(accountant(order).get_delta(target)), float(accountant(order).get_epsilon(0.5))
@@ -139,6 +139,15 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
     composed = Composed(epsilon, delta)
     return composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+
+
+def step_rho(loss: SubsampledGaussian, *, unit: Unit) -> float:
+    """ρ of the Gaussian that many such steps come to resemble, by the variance of one's loss: no bound, but near it.
+
+    Where a search for a number of steps begins.
+    """
+    counts, probabilities = mixture.binomial(1, loss.sampling_rate)
+    return _variance(loss.noise_multiplier, counts, probabilities, check_unit(unit) == "rating value") / 2
 
 
 # ----------------------------------------------------------------------------------------------- privacy loss by factor
@@ -233,9 +242,9 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
     slack = 9e-16 * steps
 
     def delta(epsilon: float) -> float:
-        return min(1.0, float(whole.get_delta_for_epsilon(_epsilon(epsilon))) + slack)
+        return min(1.0, float(whole.get_delta_for_epsilon(guards.nonnegative("epsilon", epsilon))) + slack)
 
-    return Composed(lambda target: _inverse(delta, _delta(target)), delta)
+    return Composed(lambda target: _inverse(delta, guards.probability("delta", target)), delta)
 
 
 def _inverse(delta_of: Callable[[float], float], target: float) -> float:
@@ -349,26 +358,7 @@ def _at_most(pure: float, composed: Composed) -> Composed:
 
 
 def _constant(epsilon: float, delta: float) -> Composed:
-    return Composed(lambda at: (_delta(at), epsilon)[1], lambda at: (_epsilon(at), delta)[1])
-
-
-def _delta(value: float) -> float:
-    if not 0 < value < 1:
-        raise ValueError(f"delta must be between 0 and 1, both excluded, got {value!r}")
-    return float(value)
-
-
-def _epsilon(value: float) -> float:
-    if not 0 <= value < math.inf:
-        raise ValueError(f"epsilon must be at least 0 and finite, got {value!r}")
-    return float(value)
-
-
-def _count(name: str, value: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if not count >= 1:
-        raise ValueError(f"{name} must be at least 1, got {value!r}")
-    return count
+    return Composed(
+        lambda at: (guards.probability("delta", at), epsilon)[1],
+        lambda at: (guards.nonnegative("epsilon", at), delta)[1],
+    )

@@ -16,11 +16,11 @@ its PLD doubles Δ, so its relations are not used. Every answer errs on the uppe
 
 import decimal
 import math
-import operator
 from collections.abc import Callable, Iterable
 from typing import Literal, get_args
 
-from accounting.trade_off import bisect, check_delta, check_epsilon, check_rho, delta_exact, epsilon_exact
+from accounting import guards
+from accounting.trade_off import bisect, delta_exact, epsilon_exact
 from accounting.trade_off import mu_from_rho as mu_from_rho
 from accounting.trade_off import rho_from_mu as rho_from_mu
 from accounting.trade_off import trade_off as trade_off
@@ -39,8 +39,8 @@ def rho(noise_multiplier: float, num_steps: int) -> float:
     Raises:
       ValueError: z is not positive and finite, J is not an integer of at least 0, or ρ is outside [1e-200, 1e200].
     """
-    num_steps = _steps(num_steps)
-    z = _positive("noise_multiplier", noise_multiplier)
+    num_steps = guards.count("num_steps", num_steps, 0)
+    z = guards.positive("noise_multiplier", noise_multiplier)
     if num_steps == 0:
         return 0.0
     total = num_steps / z / z / 2
@@ -55,12 +55,12 @@ def noise_multiplier_from_step(epsilon_step: float, delta_step: float = 0.01) ->
     Theorem 1 of the paper, which reads (ε_i, δ) as the privacy of one step, is for ε_i < 1 only, and J such steps add
     up to J·δ, which is 1 from J = 100 on at δ = 0.01. Here the pair only writes z, for any ε_i > 0, and ρ prices it.
     """
-    return _step_constant(delta_step) / _positive("epsilon_step", epsilon_step)
+    return _step_constant(delta_step) / guards.positive("epsilon_step", epsilon_step)
 
 
 def step_from_noise_multiplier(noise_multiplier: float, delta_step: float = 0.01) -> float:
     """ε_i = √(2 ln(1.25/δ))/z, the inverse of `noise_multiplier_from_step`."""
-    return _step_constant(delta_step) / _positive("noise_multiplier", noise_multiplier)
+    return _step_constant(delta_step) / guards.positive("noise_multiplier", noise_multiplier)
 
 
 def rho_from_step(epsilon_step: float, delta_step: float, num_steps: int) -> float:
@@ -73,13 +73,13 @@ def rho_from_step(epsilon_step: float, delta_step: float, num_steps: int) -> flo
 
 def epsilon_closed_form(rho: float, delta: float) -> float:
     """ε_opt = ρ + 2√(ρ ln(1/δ)), equation (9) of paper 001: 8 to 68% above the exact ε on `epsilon_table`."""
-    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
+    r, log_inverse = guards.nonnegative("rho", rho), -math.log(guards.probability("delta", delta))
     return r + 2 * math.sqrt(r * log_inverse)
 
 
 def optimal_order(rho: float, delta: float) -> float:
     """α* = 1 + √(ln(1/δ)/ρ), equation (8) of paper 001: the Rényi order at which its ε is smallest; inf at ρ = 0."""
-    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
+    r, log_inverse = guards.nonnegative("rho", rho), -math.log(guards.probability("delta", delta))
     return 1 + math.sqrt(log_inverse / r) if r > 0 else math.inf
 
 
@@ -91,7 +91,7 @@ def epsilon_rdp_mironov(rho: float, delta: float, orders: Iterable[float]) -> fl
     Raises:
       ValueError: there is no order, or an order is not above 1.
     """
-    r, log_inverse = check_rho(rho), -math.log(check_delta(delta))
+    r, log_inverse = guards.nonnegative("rho", rho), -math.log(guards.probability("delta", delta))
     grid = [float(order) for order in orders]
     if not (grid and all(order > 1 for order in grid)):
         raise ValueError("orders: at least one, and every one above 1")
@@ -105,7 +105,7 @@ def epsilon_rdp(noise_multiplier: float, num_steps: int, delta: float) -> float:
     orders alone end above the closed form at very small and very large ρ; with α* among them they cannot, except that
     dp_accounting refuses orders up to 1.01, which matter beyond ρ = 1e4: there the closed form is the better RDP bound.
     """
-    r, delta = rho(noise_multiplier, num_steps), check_delta(delta)
+    r, delta = rho(noise_multiplier, num_steps), guards.probability("delta", delta)
     if r == 0:
         return 0.0
 
@@ -128,7 +128,7 @@ def epsilon_pld(noise_multiplier: float, num_steps: int, delta: float) -> float:
     Raises:
       ValueError: as `loss_distribution`, or δ is not in (0, 1).
     """
-    r, delta = rho(noise_multiplier, num_steps), check_delta(delta)
+    r, delta = rho(noise_multiplier, num_steps), guards.probability("delta", delta)
     return 0.0 if r == 0 else float(loss_distribution(noise_multiplier, num_steps).get_epsilon(delta))
 
 
@@ -138,7 +138,7 @@ def loss_distribution(noise_multiplier: float, num_steps: int):
     Raises:
       ValueError: as `rho`, there is no step, or ρ is above `PLD_LIMIT`, where it would take seconds to minutes.
     """
-    steps = _at_least_one_step(num_steps)
+    steps = guards.count("num_steps", num_steps, 1)
     r = rho(noise_multiplier, steps)
     if not r <= PLD_LIMIT:
         raise ValueError(f"ρ = {r:g} is above {PLD_LIMIT:g}, where the privacy loss distribution takes too long")
@@ -154,7 +154,9 @@ def epsilon_basic(rho: float, num_steps: int, delta: float) -> float:
     Raises:
       ValueError: ρ or δ is out of range, or J is not an integer of at least 0, or is 0 where ρ is not.
     """
-    r, delta, steps = check_rho(rho), check_delta(delta), _steps(num_steps)
+    r = guards.nonnegative("rho", rho)
+    delta = guards.probability("delta", delta)
+    steps = guards.count("num_steps", num_steps, 0)
     if r == 0:
         return 0.0
     if steps == 0:
@@ -183,7 +185,7 @@ def accountants(noise_multiplier: float, num_steps: int, delta: float) -> dict[s
 
 def delta_closed_form(rho: float, epsilon: float) -> float:
     """δ = exp(−(ε − ρ)²/(4ρ)), which inverts `epsilon_closed_form`; 1 where ε is at most ρ, and never 0 at ρ > 0."""
-    r, excess = check_rho(rho), check_epsilon(epsilon) - rho
+    r, excess = guards.nonnegative("rho", rho), guards.epsilon("epsilon", epsilon) - rho
     if r == 0:
         return 0.0
     if excess <= 0:
@@ -195,7 +197,7 @@ def delta_closed_form(rho: float, epsilon: float) -> float:
 
 def delta_rdp(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
     """δ at this ε by dp_accounting's RDP accountant, with the orders that are best for it; see `epsilon_rdp`."""
-    r, epsilon = rho(noise_multiplier, num_steps), check_epsilon(epsilon)
+    r, epsilon = rho(noise_multiplier, num_steps), guards.epsilon("epsilon", epsilon)
     if r == 0:
         return 0.0
     if epsilon == math.inf:
@@ -220,7 +222,7 @@ def delta_pld(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
     Raises:
       ValueError: as `epsilon_pld`, or ε is negative or NaN.
     """
-    r, epsilon = rho(noise_multiplier, num_steps), check_epsilon(epsilon)
+    r, epsilon = rho(noise_multiplier, num_steps), guards.epsilon("epsilon", epsilon)
     if r == 0:
         return 0.0
     return math.nextafter(float(loss_distribution(noise_multiplier, num_steps).get_delta(epsilon)), 1.0)
@@ -241,7 +243,7 @@ def solve_rho(epsilon: float, delta: float, *, price: Price = "exact") -> float:
     Raises:
       ValueError: ε or δ is out of range, `price` has another name, or it is "pld" and cannot be had at this ε and δ.
     """
-    target, delta, priced = _positive("epsilon", epsilon), check_delta(delta), _priced(price)
+    target, delta, priced = guards.positive("epsilon", epsilon), guards.probability("delta", delta), _priced(price)
     log_inverse = -math.log(delta)
     # the root of ρ + 2√(ρ ln(1/δ)) = ε, without the cancellation of √(L + ε) − √L; every other price affords it too
     affordable = (target / (math.sqrt(log_inverse + target) + math.sqrt(log_inverse))) ** 2
@@ -265,7 +267,7 @@ def solve_noise_multiplier(epsilon: float, delta: float, num_steps: int, *, pric
     Raises:
       ValueError: as `solve_rho`, or there is no step to take.
     """
-    steps, priced = _at_least_one_step(num_steps), _priced(price)
+    steps, priced = guards.count("num_steps", num_steps, 1), _priced(price)
     z = math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price))
     return 1 / _with_room(1 / z, lambda inverse: priced(1 / inverse, steps, delta) <= epsilon, room=0.0)
 
@@ -280,7 +282,7 @@ def solve_epsilon_step(
     Raises:
       ValueError: as `solve_noise_multiplier`.
     """
-    steps, priced = _at_least_one_step(num_steps), _priced(price)
+    steps, priced = guards.count("num_steps", num_steps, 1), _priced(price)
     step = step_from_noise_multiplier(math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price)), delta_step)
     return _with_room(
         step, lambda e: priced(noise_multiplier_from_step(e, delta_step), steps, delta) <= epsilon, room=0.0
@@ -307,7 +309,7 @@ def solve_delta(epsilon: float, noise_multiplier: float, num_steps: int, *, pric
     Raises:
       ValueError: ε is negative or NaN, z or J is out of range, or `price` has another name.
     """
-    priced, target, r = _priced(price), check_epsilon(epsilon), rho(noise_multiplier, num_steps)
+    priced, target, r = _priced(price), guards.epsilon("epsilon", epsilon), rho(noise_multiplier, num_steps)
     by_name = {
         "exact": lambda: delta_exact(r, target),
         "closed_form": lambda: delta_closed_form(r, target),
@@ -331,7 +333,7 @@ def calibrate_classical(epsilon: float, delta: float) -> float:
     """
     if not 0 < epsilon < 1:
         raise ValueError(f"epsilon must be above 0 and below 1, where the classical theorem ends, got {epsilon!r}")
-    return _step_constant(check_delta(delta)) / float(epsilon)
+    return _step_constant(guards.probability("delta", delta)) / float(epsilon)
 
 
 def calibrate_analytic(epsilon: float, delta: float) -> float:
@@ -353,13 +355,10 @@ def round_up(epsilon: float, digits: int = 4) -> float:
     Raises:
       ValueError: ε is negative or NaN, or `digits` is not an integer of at least 0.
     """
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
-    if not operator.index(digits) >= 0:
-        raise ValueError(f"digits must be at least 0, got {digits!r}")
+    epsilon, digits = guards.epsilon("epsilon", epsilon), guards.count("digits", digits, 0)
     if epsilon == math.inf:
         return math.inf
-    named = decimal.Decimal(repr(float(epsilon)))
+    named = decimal.Decimal(repr(epsilon))
     context = decimal.Context(prec=400 + digits, rounding=decimal.ROUND_CEILING)
     # rounding to the nearest float is monotone and takes `named` to ε, so this cannot fall below ε again
     return float(named.quantize(decimal.Decimal(1).scaleb(-digits), context=context))
@@ -383,7 +382,9 @@ def _rdp(noise_multiplier: float, num_steps: int, near: float, objective: Callab
         centre, radius = float(grid[np.argmin(objective(1 + np.exp(grid)))]), radius / 16
     orders = {*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, near, 1 + math.exp(centre)}
     accountant = dp_accounting.rdp.RdpAccountant(sorted(orders))
-    return accountant.compose(dp_accounting.GaussianDpEvent(float(noise_multiplier)), _steps(num_steps))
+    return accountant.compose(
+        dp_accounting.GaussianDpEvent(float(noise_multiplier)), guards.count("num_steps", num_steps, 0)
+    )
 
 
 def _with_room(value: float, affords: Callable[[float], bool], *, room: float = 4e-12) -> float:
@@ -412,32 +413,8 @@ def _between(gap: Callable[[float], float], low: float, high: float) -> float:
 # -------------------------------------------------------------------------------------------------------------- guards
 
 
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
-
-
-def _steps(value: int) -> int:
-    try:
-        if isinstance(value, bool):
-            raise TypeError
-        steps = operator.index(value)
-    except TypeError:
-        raise ValueError(f"num_steps must be an integer, got {value!r}") from None
-    if not steps >= 0:
-        raise ValueError(f"num_steps must be at least 0, got {value!r}")
-    return steps
-
-
-def _at_least_one_step(value: int) -> int:
-    if not (steps := _steps(value)) >= 1:
-        raise ValueError(f"num_steps must be at least 1 here, got {value!r}")
-    return steps
-
-
 def _step_constant(delta_step: float) -> float:
-    return math.sqrt(2 * math.log(1.25 / check_delta(delta_step, "delta_step")))
+    return math.sqrt(2 * math.log(1.25 / guards.probability("delta_step", delta_step)))
 
 
 def _priced(price: str) -> Callable[[float, int, float], float]:

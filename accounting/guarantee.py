@@ -349,7 +349,7 @@ def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
     kinds = {type(phase) for phase in guarantee.losses}
     if kinds == {Pure}:
         return "m times ε" if guarantee.delta == 0 else "m times ε in every round", (20, 100)
-    if kinds == {SubsampledGaussian} and _is_presence(guarantee):
+    if kinds == {SubsampledGaussian} and _is_mixture(guarantee):
         return "for a mixture of Gaussians, which m² times ρ does not cover", (20,)
     if kinds == {Gaussian} and (weights := _mean_user_rho(guarantee)):
         terms = [
@@ -358,14 +358,15 @@ def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
             if weight
         ]
         return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
-    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_presence(guarantee))
+    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(guarantee))
     if kinds and priced and all(getattr(phase, "user_rho", ()) is not None for phase in guarantee.losses):
         return "for each phase by its own kind", (20,)
     return None
 
 
-def _is_presence(guarantee: Guarantee) -> bool:
-    return guarantee.unit == "rating presence"
+def _is_mixture(guarantee: Guarantee) -> bool:
+    """Whether the subsampled steps of a user with m ratings are priced."""
+    return guarantee.unit == "rating presence" and not price.too_many_steps(guarantee.losses)
 
 
 def _mean_user_rho(guarantee: Guarantee) -> tuple[float, float] | None:

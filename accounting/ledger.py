@@ -16,6 +16,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from accounting import guards
 from accounting.guarantee import Guarantee, compose
 from accounting.loss import Approximate, total
 
@@ -123,8 +124,8 @@ def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Bu
     Raises:
       ValueError: δ is out of range; no ε holds at that δ, as where (ε, δ) losses add up to more: it names the data set.
     """
-    if delta is not None and not 0 <= delta < 1:
-        raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {delta!r}")
+    if delta is not None:
+        guards.delta("delta", delta)
     found = []
     for together in _connected(entries):
         names = tuple(sorted({entry.data_set for entry in together}))

@@ -7,10 +7,11 @@ in where the loss is made (z = σ/Δ with the Δ of that relation), except that 
 
 import dataclasses
 import math
-import operator
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Literal, get_args
+
+from accounting import guards
 
 Unit = Literal["rating value", "rating presence", "user"]
 
@@ -30,8 +31,11 @@ class Gaussian:
     user_rho: tuple[float, float] | None = None
 
     def __post_init__(self):
-        _positive(self, "noise_multiplier")
-        _count(self, "num_steps", 0)
+        _set(
+            self,
+            noise_multiplier=guards.positive("noise_multiplier", self.noise_multiplier),
+            num_steps=guards.count("num_steps", self.num_steps, 0),
+        )
         if self.user_rho is not None:
             weights = () if isinstance(self.user_rho, str) else tuple(float(weight) for weight in self.user_rho)
             if not (len(weights) == 2 and all(0 <= w < math.inf for w in weights) and sum(weights) >= 1 - 1e-9):
@@ -59,11 +63,12 @@ class SubsampledGaussian:
     num_steps: int
 
     def __post_init__(self):
-        _positive(self, "noise_multiplier")
-        _count(self, "num_steps", 0)
-        _number(self, "sampling_rate")
-        if not 0 < self.sampling_rate <= 1:
-            raise ValueError(f"sampling_rate must be above 0 and at most 1, got {self.sampling_rate!r}")
+        _set(
+            self,
+            noise_multiplier=guards.positive("noise_multiplier", self.noise_multiplier),
+            sampling_rate=guards.rate("sampling_rate", self.sampling_rate),
+            num_steps=guards.count("num_steps", self.num_steps, 0),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,10 +84,11 @@ class Pure:
     num_rounds: int = 1
 
     def __post_init__(self):
-        _number(self, "epsilon")
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be at least 0, got {self.epsilon!r}")
-        _count(self, "num_rounds", 1)
+        _set(
+            self,
+            epsilon=guards.epsilon("epsilon", self.epsilon),
+            num_rounds=guards.count("num_rounds", self.num_rounds, 1),
+        )
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -99,13 +105,12 @@ class Approximate:
     num_steps: int = 1
 
     def __post_init__(self):
-        _number(self, "epsilon")
-        _number(self, "delta")
-        if not self.epsilon >= 0:
-            raise ValueError(f"epsilon must be at least 0, got {self.epsilon!r}")
-        if not 0 < self.delta < 1:
-            raise ValueError(f"delta must be between 0 and 1, both excluded, got {self.delta!r}")
-        _count(self, "num_steps", 1)
+        _set(
+            self,
+            epsilon=guards.epsilon("epsilon", self.epsilon),
+            delta=guards.probability("delta", self.delta),
+            num_steps=guards.count("num_steps", self.num_steps, 1),
+        )
         if not self.num_steps * self.delta < 1:
             raise ValueError(
                 f"{self.num_steps} releases at delta {self.delta!r} add up to "
@@ -202,28 +207,7 @@ def check_unit(unit: Any) -> Unit:
     return unit
 
 
-def _number(loss: Any, name: str) -> None:
-    value = getattr(loss, name)
-    if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
-        raise ValueError(f"{name} must be a number, got {value!r}")
-    try:
-        object.__setattr__(loss, name, float(value))
-    except OverflowError:
-        raise ValueError(f"{name} must be a number that a float can hold") from None
-
-
-def _positive(loss: Any, name: str) -> None:
-    _number(loss, name)
-    if not 0 < getattr(loss, name) < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {getattr(loss, name)!r}")
-
-
-def _count(loss: Any, name: str, least: int) -> None:
-    value = getattr(loss, name)
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or not count >= least:
-        raise ValueError(f"{name} must be an integer of at least {least}, got {value!r}")
-    object.__setattr__(loss, name, count)
+def _set(loss: Any, **checked: Any) -> None:
+    """What the guards gave back, floats and ints, in place of what was given."""
+    for name, value in checked.items():
+        object.__setattr__(loss, name, value)

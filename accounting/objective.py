@@ -11,26 +11,25 @@ noisy 2Σ_i u_i r_ij − η_j and of Σ_i u_i u_iᵀ, and its exact minimiser is
 | a rating's presence             | Σuuᵀ and Σur      | ‖u‖² <= 1 (Frobenius) and |r|‖u‖ <= c: `statistics_loss`       |
 | a user, all of his data         | Σ_i g_i           | 2C replaced, C removed, ‖g_i‖ <= C: `iterations_per_user`      |
 
-The noise is one of three: "laplace" in every coordinate (Lemma 1), "l2_laplace" of density ∝ exp(−‖η‖₂/b) (Theorem 1;
-radius Gamma(d, b), uniform direction), or "gaussian". What of the paper's own claims does not hold stands in the
-assumptions of its two published guarantees.
-
-A float stands for the shortest decimal that names it; a pure ε is exact in these decimals, then rounded up to a float.
+The noise is one of three (`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem 1), or "gaussian".
+What of the paper's own claims does not hold stands in the assumptions of its two published guarantees. The iterations
+of the last row are `accounting.iterations`; those names are here as well.
 """
 
 import math
-import operator
-from decimal import Decimal
-from fractions import Fraction
-from typing import Literal, get_args
 
-from accounting import gaussian, pure
+from accounting import gaussian, guards
+from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
 from accounting.guarantee import Guarantee, priced
+from accounting.iterations import CATALOGUE, MASK, NOISE, SETTINGS, value_relation
+from accounting.iterations import iterations_claimed as iterations_claimed
+from accounting.iterations import iterations_guarantee as iterations_guarantee
+from accounting.iterations import iterations_per_user as iterations_per_user
+from accounting.iterations import iterations_scale as iterations_scale
+from accounting.iterations import published_iterations_guarantee as published_iterations_guarantee
+from accounting.iterations import rounded_sensitivity as rounded_sensitivity
 from accounting.loss import Gaussian, Loss, Pure
 from accounting.statement import printed_whole
-
-Noise = Literal["laplace", "l2_laplace", "gaussian"]
-Change = Literal["replace", "remove"]
 
 # ----------------------------------------------------------------------------- one release, trusted recommender (S1)
 
@@ -48,11 +47,11 @@ def value_sensitivity(noise: Noise, *, range_width: float, rank: int) -> float:
     Raises:
       ValueError: Δ is not positive and finite, d is not an integer of at least 1, or the noise has another name.
     """
-    width = _decimal("range_width", range_width)
-    rank = _count("rank", rank)
-    if _noise(noise) == "laplace":
-        return _root_up(4 * width**2 * rank)
-    return _up(2 * width)
+    width = exactly("range_width", range_width)
+    rank = guards.count("rank", rank, 1)
+    if check_noise(noise) == "laplace":
+        return root_up(4 * width**2 * rank)
+    return up(2 * width)
 
 
 def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: int) -> Loss:
@@ -70,7 +69,7 @@ def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: i
       ValueError: as `value_sensitivity`, or the scale is not positive and finite.
     """
     sensitivity = value_sensitivity(noise, range_width=range_width, rank=rank)
-    return _loss(noise, scale, sensitivity, 1, user_rho=(0.0, 1.0))
+    return spent(noise, scale, sensitivity, 1, user_rho=(0.0, 1.0))
 
 
 def value_change_scale(
@@ -82,7 +81,7 @@ def value_change_scale(
       ValueError: as `value_change_loss`; ε is not positive and finite; δ is given for a noise that has none, or is not
         in (0, 1) for the Gaussian.
     """
-    return _scale(noise, epsilon, delta, value_sensitivity(noise, range_width=range_width, rank=rank), 1)
+    return scale_for(noise, epsilon, delta, value_sensitivity(noise, range_width=range_width, rank=rank), 1)
 
 
 def presence_loss() -> Pure:
@@ -100,8 +99,8 @@ def squared_noise(noise: Noise, *, scale: float, rank: int) -> float:
 
     At equal ε, L2-Laplace needs (d + 1)/(2d) of Lemma 1's: 0.51 at d = 50.
     """
-    b, d = _positive("scale", scale), _count("rank", rank)
-    weight = {"laplace": 2 * d, "l2_laplace": d * (d + 1), "gaussian": d}[_noise(noise)]
+    b, d = guards.positive("scale", scale), guards.count("rank", rank, 1)
+    weight = {"laplace": 2 * d, "l2_laplace": d * (d + 1), "gaussian": d}[check_noise(noise)]
     return weight * b * b
 
 
@@ -124,8 +123,8 @@ def statistics_loss(*, matrix_scale: float, vector_scale: float, rating_bound: f
     Raises:
       ValueError: a number is not positive and finite.
     """
-    z_matrix = _positive("matrix_scale", matrix_scale)
-    z_vector = _positive("vector_scale", vector_scale) / _positive("rating_bound", rating_bound)
+    z_matrix = guards.positive("matrix_scale", matrix_scale)
+    z_vector = guards.positive("vector_scale", vector_scale) / guards.positive("rating_bound", rating_bound)
     return Gaussian(noise_multiplier=1 / math.hypot(1 / z_matrix, 1 / z_vector), num_steps=1, user_rho=(0.0, 1.0))
 
 
@@ -137,100 +136,10 @@ def statistics_scales(
     Raises:
       ValueError: ε, δ or c is out of range, or the share is not strictly between 0 and 1.
     """
-    if not 0 < matrix_share < 1:
-        raise ValueError(f"matrix_share must be between 0 and 1, both excluded, got {matrix_share!r}")
-    bound = _positive("rating_bound", rating_bound)
+    matrix_share = guards.probability("matrix_share", matrix_share)
+    bound = guards.positive("rating_bound", rating_bound)
     z = gaussian.solve_noise_multiplier(epsilon, delta, 1)
     return z / math.sqrt(matrix_share), bound * z / math.sqrt(1 - matrix_share)
-
-
-# ------------------------------------------------------------------------ T iterations, untrusted recommender (S2, S3)
-
-
-def iterations_claimed(epsilon: float, num_iterations: int) -> Pure:
-    """What T iterations of the published protocol spend on one rating, if the paper's claim held in each: T·ε.
-
-    The paper states ε for the whole run; each iteration is a release of its own, so the claim is ε per iteration: 10.0
-    at ε = 0.1, T = 100. The η of (6) is not paid again, V is post-processing. Even this is not proved: u_i follows the
-    user's own ratings and moves all of his messages, and the residual has no bound.
-
-    Raises:
-      ValueError: ε is not positive and finite, or T is not an integer of at least 1.
-    """
-    rounds = _count("num_iterations", num_iterations)
-    return Pure(epsilon=_up(rounds * _decimal("epsilon", epsilon)), num_rounds=rounds)
-
-
-def message_sensitivity(clip_norm: float, change: Change) -> float:
-    """How far one user moves Σ_i g_i where messages are clipped to C: 2C if all of his data are replaced, C if removed.
-
-    The message is all that the user sends in an iteration, over all items; its norm is the one of the noise: Σ_j‖g_ij‖₁
-    for "laplace", Σ_j‖g_ij‖₂ for "l2_laplace" of scale b on every item, √(Σ_j‖g_ij‖₂²) for "gaussian". Rounding towards
-    zero after the clip keeps every one of these norms, so fixed point costs nothing here.
-
-    Raises:
-      ValueError: C is not positive and finite, or the change has another name.
-    """
-    if change not in get_args(Change):
-        raise ValueError(f"change must be one of {', '.join(get_args(Change))}, got {change!r}")
-    return _up((2 if change == "replace" else 1) * _decimal("clip_norm", clip_norm))
-
-
-def iterations_per_user(
-    *, noise: Noise, clip_norm: float, scale: float, num_iterations: int, change: Change = "replace"
-) -> Loss:
-    """What T iterations spend on a user who clips his whole message: T·2C/b, or ρ = T·2C²/σ² ("replace").
-
-    A removed user costs half the ε, a quarter of the ρ. u_i may be anything computed from the user's own data and
-    public V, and what is sent may change from iteration to iteration. T = 1 is one release of clipped statistics.
-
-    Args:
-      noise: see `message_sensitivity` for the norm that goes with it.
-      clip_norm: C. scale: b or σ, of the sum over users, in every iteration. num_iterations: T, fixed beforehand.
-      change: "replace" hides what all of a user's data are, "remove" that he takes part.
-
-    Raises:
-      ValueError: a number is out of range, or the noise or the change has another name.
-    """
-    return _loss(noise, scale, message_sensitivity(clip_norm, change), _count("num_iterations", num_iterations))
-
-
-def iterations_scale(
-    *,
-    noise: Noise,
-    epsilon: float,
-    clip_norm: float,
-    num_iterations: int,
-    change: Change = "replace",
-    delta: float | None = None,
-) -> float:
-    """The smallest scale (to 1e-11 relative) at which `iterations_per_user` costs at most ε, at δ for Gaussians.
-
-    Raises:
-      ValueError: as `iterations_per_user` and `value_change_scale`.
-    """
-    sensitivity = message_sensitivity(clip_norm, change)
-    return _scale(noise, epsilon, delta, sensitivity, _count("num_iterations", num_iterations))
-
-
-def rounded_sensitivity(sensitivity: float, *, rounding_step: float, num_coordinates: int) -> float:
-    """The L2 sensitivity after rounding to multiples of h, h√n more: each of n coordinates may end one step further.
-
-    Rounding, to the nearest or with coins that are the same in both worlds, moves |x − y| to at most |x − y| + h. The
-    noise must be added after it, on the grid. This is for differences; `message_sensitivity` bounds each message.
-
-    Args:
-      num_coordinates: n that can differ: d for a changed rating, d times the declared catalogue for a user.
-
-    Raises:
-      ValueError: a number is out of range; a step of 0 is no rounding.
-    """
-    base = _decimal("sensitivity", sensitivity)
-    if not 0 <= rounding_step < math.inf:
-        raise ValueError(f"rounding_step must be at least 0 and finite, got {rounding_step!r}")
-    step = Fraction(Decimal(repr(float(rounding_step))))
-    more = Fraction(Decimal(repr(_root_up(step**2 * _count("num_coordinates", num_coordinates))))) if step else 0
-    return _up(base + more)
 
 
 # ---------------------------------------------------------------------------------------------------------- guarantees
@@ -244,14 +153,14 @@ def published_guarantee(
     Raises:
       ValueError: as `value_change_loss`, or the noise is not one of the paper's two.
     """
-    if _noise(noise) == "gaussian":
+    if check_noise(noise) == "gaussian":
         raise ValueError("noise must be laplace or l2_laplace, which the paper has, got 'gaussian'")
     return priced(
         mechanism="objective",
         losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
         delta=0.0,
         unit="rating value",
-        relation=_value_relation(range_width),
+        relation=value_relation(range_width),
         released=("item factors",),
         trust_model=_CURATOR,
         status="claimed",
@@ -261,10 +170,10 @@ def published_guarantee(
             "the user factors are the same in both worlds; they are not, since they were fitted on the same ratings",
             "every user factor has norm 1 at most; fitted ones may exceed it",
             "the released item factors are the exact minimiser, or depend on the ratings through the noisy sums alone",
-            _MASK,
-            _SETTINGS,
-            _CATALOGUE,
-            _NOISE,
+            MASK,
+            SETTINGS,
+            CATALOGUE,
+            NOISE,
         ),
         not_covered=("the user factors, which stay with the curator", "the presence of a rating"),
         seeded=seeded,
@@ -285,7 +194,7 @@ def closed_form_guarantee(
         losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
         delta=delta,
         unit="rating value",
-        relation=_value_relation(range_width),
+        relation=value_relation(range_width),
         released=("item factors", "user factors, which were public"),
         trust_model=_CURATOR,
         status="proved",
@@ -294,10 +203,10 @@ def closed_form_guarantee(
         assumptions=(
             _PUBLIC_USERS,
             "the number M that weighs the regularisation is a public constant",
-            _MASK,
-            _SETTINGS,
-            _CATALOGUE,
-            _NOISE,
+            MASK,
+            SETTINGS,
+            CATALOGUE,
+            NOISE,
         ),
         not_covered=("the presence of a rating, for which the closed form has no finite epsilon",),
         seeded=seeded,
@@ -322,9 +231,9 @@ def statistics_guarantee(
             f"every rating is clipped to {printed_whole(rating_bound)} on either side of a public centre before it is "
             "summed",
             "every item of the declared catalogue gets noise, rated or not; no count is divided by, none is released",
-            _SETTINGS,
+            SETTINGS,
             "the catalogue was declared, not read off the ratings, and covers every user and item there could be",
-            _NOISE,
+            NOISE,
         ),
         not_covered=(
             "a changed value at this price: it may move the sums twice as far, for up to four times ρ",
@@ -334,202 +243,5 @@ def statistics_guarantee(
     )
 
 
-def published_iterations_guarantee(
-    *, epsilon: float, num_iterations: int, range_width: float, mechanism: str = "federated", seeded: bool = False
-) -> Guarantee:
-    """S2 and S3 as published: claimed, T·ε in all, with the paper's number, ε, beside it.
-
-    Args:
-      epsilon: of each iteration's noise, which the paper states for the whole run.
-      num_iterations: T.
-      mechanism: its name; S3 has another.
-    """
-    return priced(
-        mechanism=mechanism,
-        losses=(iterations_claimed(epsilon, num_iterations),),
-        delta=0.0,
-        unit="rating value",
-        relation=_value_relation(range_width),
-        released=("item factors",),
-        trust_model=(
-            "untrusted recommender, which sees the noisy sum of every iteration; a third party sees masked messages "
-            "and does not collude with it; users send what the protocol asks for"
-        ),
-        status="claimed",
-        sensitivity=2 * range_width,
-        largest_change=float(range_width),
-        accountants={"paper": epsilon},
-        assumptions=(
-            "every iteration is a release of its own at the paper's epsilon, and they add up: the paper states it once",
-            "user factors are the same in both worlds at every iteration; they are not: each follows all of the user's "
-            "ratings, and moves what he sends about every item he rated",
-            "what a rating adds to a sum changes by 2Δ at most; its residual has no bound",
-            "the recommender does not use that it drew H, which the shares of noise are scaled with; given H their sum "
-            "is Gaussian of a variance that it chose, and no pure epsilon holds against it",
-            "the recommender and the third party do not collude, and all shares of noise arrive",
-            "a mask drawn from an interval of real numbers hides what it is added to; only one of a finite group does",
-            _MASK,
-            _SETTINGS,
-            _CATALOGUE,
-        ),
-        not_covered=(
-            "the recommender and the third party together, who can take every mask off",
-            "who rated what, which both of them see",
-            "the presence of a rating",
-        ),
-        seeded=seeded,
-    )
-
-
-def iterations_guarantee(
-    *,
-    noise: Noise,
-    clip_norm: float,
-    scale: float,
-    num_iterations: int,
-    honest_shares: int,
-    change: Change = "replace",
-    delta: float = 0.0,
-    mechanism: str = "federated-user",
-    seeded: bool = False,
-) -> Guarantee:
-    """S2 and S3 with every user's whole message clipped to C; unit user, T iterations added up, proved.
-
-    Args:
-      noise, clip_norm, scale, num_iterations, change: see `iterations_per_user`; the scale is that of the sum of
-        `honest_shares` shares.
-      honest_shares: k', so many users add their share to the sum of every item in every iteration.
-      delta: 0 for the pure noises; in (0, 1) for the Gaussian.
-    """
-    loss = iterations_per_user(
-        noise=noise, clip_norm=clip_norm, scale=scale, num_iterations=num_iterations, change=change
-    )
-    shares = _count("honest_shares", honest_shares)
-    relation = (
-        "two data sets that differ in all data of one user, who takes part in the same iterations"
-        if change == "replace"
-        else "two data sets, one of which has all data of one user and the other has none of that user"
-    )
-    norm = {
-        "laplace": "the sum of all absolute values",
-        "l2_laplace": "the sum over items of L2 norms",
-        "gaussian": "the L2 norm over all items",
-    }[noise]
-    return priced(
-        mechanism=mechanism,
-        losses=(loss,),
-        delta=delta,
-        unit="user",
-        relation=relation,
-        released=("item factors", "the noisy sum of every item in every iteration"),
-        trust_model=(
-            "untrusted recommender, which sees the noisy sums; a third party sees masked messages and does not collude "
-            "with it; other users see the item factors"
-        ),
-        status="proved",
-        sensitivity=message_sensitivity(clip_norm, change) if noise == "gaussian" else None,
-        assumptions=(
-            f"a user clips the whole message of an iteration, {norm}, to {printed_whole(clip_norm)}, whatever the data",
-            "user factors are computed from the user's own data and public values alone",
-            f"at least {shares} users other than the protected one add their share of noise to the sum of every item, "
-            "rated or not, in every iteration, and keep it to themselves: who drops out or colludes does not count",
-            "the recommender and the third party do not collude, and masks are uniform on a finite group",
-            "a message still has that norm after rounding to the grid, and its noise is drawn on the same grid",
-            "who takes part in which iteration does not depend on the ratings",
-            _SETTINGS,
-            _CATALOGUE,
-            _NOISE,
-        ),
-        not_covered=(
-            "the recommender and the third party together, who can take every mask off",
-            *(
-                ("who takes part at all",)
-                if change == "replace"
-                else ("other data in place of a user's: twice the change",)
-            ),
-        ),
-        seeded=seeded,
-    )
-
-
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
 _PUBLIC_USERS = "the user factors were not computed from these ratings, and every one has norm 1 at most"
-_MASK = "who rated what is public"
-_SETTINGS = "the number of steps, the clips and all other settings were chosen without looking at the ratings"
-_CATALOGUE = "the catalogue of users and items and the declared rating range are public"
-_NOISE = "noise is pseudo-random, and floating point does not leave gaps that tell ratings apart"
-
-
-def _value_relation(range_width: float) -> str:
-    return (
-        f"two data sets with the same rated pairs, one rating's value differs, by at most {printed_whole(range_width)}"
-    )
-
-
-# ------------------------------------------------------------------------------------------------------------ numerics
-
-
-def _loss(
-    noise: Noise, scale: float, sensitivity: float, count: int, user_rho: tuple[float, float] | None = None
-) -> Loss:
-    if _noise(noise) == "gaussian":
-        z = _positive("scale", scale) / sensitivity
-        return Gaussian(noise_multiplier=z, num_steps=count, user_rho=user_rho)
-    return Pure(epsilon=pure.epsilon_laplace(scale, _times(count, sensitivity)), num_rounds=count)
-
-
-def _scale(noise: Noise, epsilon: float, delta: float | None, sensitivity: float, count: int) -> float:
-    if _noise(noise) == "gaussian":
-        if delta is None:
-            raise ValueError("delta must be given for Gaussian noise, which has no finite epsilon without one")
-        return gaussian.solve_noise_multiplier(epsilon, delta, count) * sensitivity
-    if delta is not None:
-        raise ValueError(f"delta must be left out for pure noise ({noise}), got {delta!r}")
-    return pure.scale_laplace(epsilon, _times(count, sensitivity))
-
-
-def _times(count: int, sensitivity: float) -> float:
-    """T·Δ: T rounds at Δ/b cost together what one round of T times the change would."""
-    return _up(count * _decimal("sensitivity", sensitivity))
-
-
-def _up(value: Fraction) -> float:
-    """The smallest float whose decimal name is not below a positive number."""
-    try:
-        nearest = float(value)
-    except OverflowError:
-        nearest = math.inf
-    if nearest == math.inf:
-        raise ValueError("the numbers are so far apart that their quotient is out of range")
-    return nearest if Fraction(Decimal(repr(nearest))) >= value else math.nextafter(nearest, math.inf)
-
-
-def _root_up(square: Fraction) -> float:
-    root = math.sqrt(_up(square))
-    return root if Fraction(Decimal(repr(root))) ** 2 >= square else math.nextafter(root, math.inf)
-
-
-def _decimal(name: str, value: float) -> Fraction:
-    return Fraction(Decimal(repr(_positive(name, value))))
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
-
-
-def _count(name: str, value: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"{name} must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or not count >= 1:
-        raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-    return count
-
-
-def _noise(noise: Noise) -> Noise:
-    if noise not in get_args(Noise):
-        raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}, got {noise!r}")
-    return noise

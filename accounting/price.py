@@ -7,6 +7,7 @@
 | subsampled, or a mix    |                  |                  |                    | `composition`        |
 | (ε, δ) and nothing else | Σ ε, Σ δ         |                  |                    |                      |
 
+Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for any number.
 Approximate losses beside others take their Σδ out of δ first. Every number is an upper bound or exact; the smallest is
 valid, because each is by itself. δ = 0 has a finite price for pure losses only.
 """
@@ -16,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from accounting import gaussian
+from accounting import gaussian, guards
 from accounting.loss import (
     Approximate,
     Gaussian,
@@ -44,7 +45,7 @@ def accountants(losses: Sequence[Loss], delta: float, *, unit: Unit) -> dict[str
     Raises:
       ValueError: δ is out of range; the δ of approximate losses alone exceed it, or reach 1, which says nothing.
     """
-    return dict(_accountants(merged(losses), _delta(delta), check_unit(unit)))
+    return dict(_accountants(merged(losses), guards.delta("delta", delta), check_unit(unit)))
 
 
 def epsilon(losses: Sequence[Loss], delta: float, *, unit: Unit) -> float:
@@ -69,8 +70,7 @@ def user_losses(losses: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | 
     Raises:
       ValueError: m is not an integer of at least 1.
     """
-    if isinstance(num_ratings, bool) or not (isinstance(num_ratings, int) and num_ratings >= 1):
-        raise ValueError(f"num_ratings must be an integer of at least 1, got {num_ratings!r}")
+    num_ratings = guards.count("num_ratings", num_ratings, 1)
     out: list[Loss] = []
     for loss in losses:
         match loss:
@@ -105,7 +105,16 @@ def epsilon_user(losses: tuple[Loss, ...], delta: float, *, num_ratings: int, un
         return None
     from accounting import composition
 
+    if too_many_steps(sampled):
+        return None
     return composition.pld([*own, *sampled], unit=unit, num_ratings=num_ratings).epsilon(delta)
+
+
+def too_many_steps(losses: Sequence[Loss]) -> bool:
+    """Whether there are more steps on samples than a distribution is made of in less than minutes."""
+    from accounting import composition
+
+    return sum(loss.num_steps for loss in losses if isinstance(loss, SubsampledGaussian)) > composition.STEPS_LIMIT
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):
@@ -213,11 +222,6 @@ def _mixed(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, floa
     prices = {}
     if not (unit == "rating value" and any(isinstance(loss, SubsampledGaussian) for loss in losses)):
         prices["rdp"] = composition.rdp(losses, unit=unit).epsilon(delta)
-    prices["pld"] = composition.pld(losses, unit=unit).epsilon(delta)
+    if not (prices and too_many_steps(losses)):
+        prices["pld"] = composition.pld(losses, unit=unit).epsilon(delta)
     return prices
-
-
-def _delta(value: float) -> float:
-    if not 0 <= value < 1:
-        raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {value!r}")
-    return float(value)

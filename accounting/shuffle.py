@@ -20,13 +20,15 @@ groups that report once are n/k in each shuffle, and one user is in one of them.
 
 import functools
 import math
-import operator
 
+from accounting import guards
 from accounting.guarantee import Guarantee, priced
-from accounting.loss import Approximate
-from accounting.pure import USER_RELATION, share
+from accounting.loss import Approximate, times
+from accounting.pure import USER_RELATION
+from accounting.rounds import share
 
 REPORTS_LIMIT = 10**12
+ROUNDS_TRIED = 2**16  # by the solver; the price there is within 1e-4 of its limit
 BUCKETS = 4096  # values of C that are looked at one by one; where there are more, several share a bound
 
 
@@ -41,7 +43,9 @@ def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) ->
     Raises:
       ValueError: ε₀ is above ln(n/(16 ln(2/δ))), where the theorem says nothing; or as `epsilon_numerical`.
     """
-    local, n, delta = _positive("epsilon_local", epsilon_local), _reports(num_reports), _delta(delta)
+    local = guards.positive("epsilon_local", epsilon_local)
+    n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
+    delta = guards.probability("delta", delta)
     if not local <= (limit := math.log(n / (16 * math.log(2 / delta)))):
         raise ValueError(
             f"epsilon_local must be at most ln(n/(16 ln(2/δ))) = {limit:.4g} "
@@ -60,7 +64,9 @@ def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> f
     Raises:
       ValueError: ε₀ is not positive and finite, n is not an integer of at least 1, or δ is not in (0, 1).
     """
-    local, n, delta = _positive("epsilon_local", epsilon_local), _reports(num_reports), _delta(delta)
+    local = guards.positive("epsilon_local", epsilon_local)
+    n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
+    delta = guards.probability("delta", delta)
     if delta_numerical(local, n, 0.0) <= delta:
         return 0.0
     from scipy.optimize import brentq
@@ -101,16 +107,89 @@ def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tupl
     Raises:
       ValueError: as `delta_numerical`.
     """
-    local, n = _positive("epsilon_local", epsilon_local), _reports(num_reports)
-    if not epsilon >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {epsilon!r}")
+    local = guards.positive("epsilon_local", epsilon_local)
+    n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
+    epsilon = guards.epsilon("epsilon", epsilon)
     if epsilon >= local:
         return 0.0, 0.0
     firsts, lasts, masses = _clones(local, n)
     slack = 1e-12 + 4e-15 * math.sqrt(n)  # of the binomials, and of a sum: 4e-13 measured at 1e6
-    upper = float(masses @ _delta_given(firsts, float(epsilon), local, slack)) * (1 + slack)
-    lower = float(masses @ _delta_given(lasts, float(epsilon), local, -slack)) * (1 - slack)
+    upper = float(masses @ _delta_given(firsts, epsilon, local, slack)) * (1 + slack)
+    lower = float(masses @ _delta_given(lasts, epsilon, local, -slack)) * (1 - slack)
     return max(0.0, lower), math.nextafter(min(1.0, upper), 1.0)  # one float up: 0 would claim a pure guarantee
+
+
+def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta: float) -> float:
+    """k·ε_r, the central ε at δ of k rounds of local reports at ε/k each: what `shuffled_guarantee` states.
+
+    Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`; adaptive rounds add up by basic composition. It
+    falls in k, towards a positive limit: weaker reports hide one another better. Never above ε, but for a rounding.
+
+    Args:
+      epsilon: the local ε of all rounds of one user together.
+      num_rounds: k, reports of one user; 1 where users are split into groups that report once, which is parallel.
+      num_reports: n, the least number of honest reports in each shuffle; for k groups that report once, users/k.
+      delta: of all rounds together, in (0, 1).
+
+    Raises:
+      ValueError: an argument is out of range.
+    """
+    return times(_amplified(epsilon, num_rounds, num_reports, delta).epsilon, num_rounds)
+
+
+def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float, num_reports: int) -> int:
+    """The smallest k at which k rounds of reports at ε₀/k each cost at most ε at δ behind the shuffler.
+
+    The price of the answer, by `epsilon_shuffled`, is at most ε, that of one round fewer is above it, and as the price
+    falls in k no smaller number will do.
+
+    Args:
+      epsilon, delta: the central target; ε > 0, 0 < δ < 1.
+      epsilon_local: ε₀, of all rounds of one user together.
+      num_reports: n, honest reports in each shuffle.
+
+    Raises:
+      ValueError: a number is out of range, or `ROUNDS_TRIED` rounds cost more; beyond, the price hardly falls.
+    """
+    target = guards.positive("epsilon", epsilon)
+
+    def price(num_rounds: int) -> float:
+        return epsilon_shuffled(epsilon_local, num_rounds, num_reports=num_reports, delta=delta)
+
+    few, enough = 0, 1
+    while (least := price(enough)) > target:
+        if enough == ROUNDS_TRIED:
+            raise ValueError(
+                f"epsilon must be larger: {ROUNDS_TRIED} rounds still cost {least:.6g}, and more hardly less, "
+                f"got {epsilon!r}"
+            )
+        few, enough = enough, min(2 * enough, ROUNDS_TRIED)
+    while enough - few > 1:
+        middle = (few + enough) // 2
+        few, enough = (few, middle) if price(middle) <= target else (middle, enough)
+    return enough
+
+
+def solve_shuffled_delta(epsilon: float, *, epsilon_local: float, num_rounds: int, num_reports: int) -> float:
+    """The smallest δ (to 1e-6 relative) at which k rounds at ε₀/k each cost at most ε behind the shuffler.
+
+    The price of the answer, by `epsilon_shuffled`, is at most ε. It is 0 where ε is at least ε₀, since there the local
+    price says as much without any δ; else at least k·1e-300, since less is nothing that floats can share.
+
+    Raises:
+      ValueError: a number is out of range, or no δ below 1 will do.
+    """
+    target, local = guards.positive("epsilon", epsilon), guards.positive("epsilon_local", epsilon_local)
+    k, n = guards.count("num_rounds", num_rounds, 1), guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
+    if target >= local:
+        return 0.0
+    each = max(delta_numerical(math.nextafter(local / k, math.inf), n, target / k), 1e-300)  # less is hard to share
+    delta, more = times(each, k), 1e-12
+    while delta < 1 and epsilon_shuffled(local, k, num_reports=n, delta=delta) > target:  # by roundings of the search
+        delta, more = math.nextafter(delta * (1 + more), 1.0), 2 * more
+    if not delta < 1:
+        raise ValueError(f"epsilon must be larger: no δ below 1 will do, got {epsilon!r}")
+    return delta
 
 
 def shuffled_guarantee(
@@ -128,23 +207,19 @@ def shuffled_guarantee(
     """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a trusted third party.
 
     A number beside the local one of `pure.local_guarantee`, never in its place: it holds against whoever sees shuffled
-    reports only. Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`, and the rounds, which are adaptive,
-    add up by basic composition to (k·ε_r, δ). An upper bound.
+    reports only. The price is `epsilon_shuffled`, an upper bound.
 
     Args:
-      epsilon: the local ε of all rounds of one user together.
-      num_rounds: k, reports of one user; 1 where users are split into groups that report once, which is parallel.
-      num_reports: n, the least number of honest reports in each shuffle; for k groups that report once, users/k.
-      delta: of all rounds together, in (0, 1).
+      epsilon, num_rounds, num_reports, delta: as `epsilon_shuffled`.
 
     Raises:
       ValueError: an argument is out of range.
     """
-    total, n, each = _positive("epsilon", epsilon), _reports(num_reports), share(_delta(delta), num_rounds)
-    amplified = epsilon_numerical(math.nextafter(total / num_rounds, math.inf), n, each)
+    loss = _amplified(epsilon, num_rounds, num_reports, delta)
+    n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
     return priced(
         mechanism=f"{mechanism}; central, after shuffling",
-        losses=(Approximate(epsilon=amplified, delta=each, num_steps=num_rounds),),
+        losses=(loss,),
         delta=delta,
         unit="user",
         relation=USER_RELATION,
@@ -168,6 +243,13 @@ def shuffled_guarantee(
 
 
 # ------------------------------------------------------------------------------------------------------- numerics
+
+
+def _amplified(epsilon: float, num_rounds: int, num_reports: int, delta: float) -> Approximate:
+    """What k shuffled rounds spend, each at ε/k and δ/k."""
+    total, each = guards.positive("epsilon", epsilon), share(guards.probability("delta", delta), num_rounds)
+    amplified = epsilon_numerical(math.nextafter(total / num_rounds, math.inf), num_reports, each)
+    return Approximate(epsilon=amplified, delta=each, num_steps=num_rounds)
 
 
 @functools.lru_cache(maxsize=32)
@@ -197,28 +279,3 @@ def _delta_given(clones, epsilon: float, local: float, slack: float):
     at = -math.expm1(epsilon - local) / (1 + math.exp(-local)) * binom.pmf(cut, clones, 0.5)
     beyond = math.expm1(min(epsilon, 700.0)) * binom.sf(cut, clones, 0.5)
     return np.maximum(at * (1 + slack) - beyond * (1 - slack), 0.0)
-
-
-# --------------------------------------------------------------------------------------------------------- guards
-
-
-def _positive(name: str, value: float) -> float:
-    if not 0 < value < math.inf:
-        raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    return float(value)
-
-
-def _reports(value: int) -> int:
-    try:
-        count = operator.index(value)
-    except TypeError:
-        raise ValueError(f"num_reports must be an integer, got {value!r}") from None
-    if isinstance(value, bool) or not 1 <= count <= REPORTS_LIMIT:
-        raise ValueError(f"num_reports must be an integer from 1 to {REPORTS_LIMIT}, got {value!r}")
-    return count
-
-
-def _delta(value: float) -> float:
-    if not 0 < value < 1:
-        raise ValueError(f"delta must be between 0 and 1, both excluded, got {value!r}")
-    return float(value)

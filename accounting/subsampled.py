@@ -8,19 +8,23 @@ refuses it). All m ratings of one user are a mixture of Gaussians, see `accounti
 
 The sample has to stay secret and to be drawn so: batches of a fixed size, and batches cut from a shuffled order, are
 other mechanisms with other prices (for shuffled ones usually higher), and nothing here prices them.
+
+`accounting.langevin` writes Langevin dynamics as phases, `accounting.calibration` inverts the prices; their names are
+here as well.
 """
 
-import functools
-import math
-import operator
-from collections.abc import Callable, Sequence
-from typing import Literal
+from collections.abc import Sequence
 
-from accounting import composition, guarantee, price
+from accounting import composition, guarantee, guards, price
+from accounting.calibration import solve_langevin_decay as solve_langevin_decay
+from accounting.calibration import solve_langevin_rate as solve_langevin_rate
+from accounting.calibration import solve_noise_multiplier as solve_noise_multiplier
+from accounting.calibration import solve_num_steps as solve_num_steps
+from accounting.calibration import solve_sampling_rate as solve_sampling_rate
 from accounting.guarantee import Guarantee
-from accounting.loss import SubsampledGaussian, Unit, check_unit, merged
-
-Accountant = Literal["pld", "rdp"]
+from accounting.langevin import decaying_rates as decaying_rates
+from accounting.langevin import langevin_phases as langevin_phases
+from accounting.loss import SubsampledGaussian, Unit, check_unit
 
 Phases = Sequence[SubsampledGaussian]
 
@@ -78,154 +82,6 @@ def event(phases: Phases, *, unit: Unit):
     return price.event(_checked(phases), unit=unit)
 
 
-# ------------------------------------------------------------------------------------------------------------- inverses
-
-
-def solve_noise_multiplier(
-    epsilon: float, delta: float, *, sampling_rate: float, num_steps: int, unit: Unit, accountant: Accountant = "pld"
-) -> float:
-    """The smallest z (to 1e-5 relative) at which J steps at rate q cost at most ε at δ. Ten prices: seconds.
-
-    Args:
-      epsilon, delta: the target; ε > 0, 0 < δ < 1.
-      accountant: what the target is stated in, "pld" or "rdp".
-
-    Raises:
-      ValueError: a number is out of range; or no z in [1e-3, 1e6] is the answer (where q·J is below δ any noise does).
-    """
-    epsilon_of = _priced(accountant, delta, unit)
-
-    def excess(log_z: float) -> float:
-        phase = SubsampledGaussian(noise_multiplier=math.exp(log_z), sampling_rate=sampling_rate, num_steps=num_steps)
-        return _excess(epsilon_of((phase,)), epsilon)
-
-    return math.exp(_cheapest(excess, "noise_multiplier", 1e-3, 1e6, start=1.0, sign=1))
-
-
-def solve_sampling_rate(
-    epsilon: float, delta: float, *, noise_multiplier: float, num_steps: int, unit: Unit, accountant: Accountant = "pld"
-) -> float:
-    """The largest q (to 1e-5 relative) at which J steps at noise z cost at most ε at δ; 1 where all data may be used.
-
-    Raises:
-      ValueError: a number is out of range, or q would be below 1e-9.
-    """
-    epsilon_of = _priced(accountant, delta, unit)
-
-    def excess(log_q: float) -> float:
-        q = min(1.0, math.exp(log_q))
-        phase = SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_rate=q, num_steps=num_steps)
-        return _excess(epsilon_of((phase,)), epsilon)
-
-    if excess(0.0) <= 0:
-        return 1.0
-    return min(1.0, math.exp(_cheapest(excess, "sampling_rate", 1e-9, 1.0, start=0.01, sign=-1)))
-
-
-def solve_num_steps(
-    epsilon: float,
-    delta: float,
-    *,
-    noise_multiplier: float,
-    sampling_rate: float,
-    unit: Unit,
-    accountant: Accountant = "pld",
-) -> int:
-    """The largest J at which J steps cost at most ε at δ, up to the accuracy of the price; 0 where one is too dear.
-
-    Raises:
-      ValueError: a number is out of range, or more than 1e8 steps are affordable.
-    """
-    epsilon_of = _priced(accountant, delta, unit)
-
-    @functools.cache
-    def excess(steps: int) -> float:
-        phase = SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, num_steps=steps)
-        return _excess(epsilon_of((phase,)), epsilon)
-
-    if excess(1) > 0:
-        return 0
-
-    def excess_of_log(log_steps: float) -> float:
-        return excess(max(1, round(math.exp(log_steps))))
-
-    steps = round(math.exp(_cheapest(excess_of_log, "num_steps", 0.5, 1e8, start=1.0, sign=-1)))
-    while excess(steps) > 0:
-        steps -= 1
-    while excess(steps + 1) <= 0:
-        steps += 1
-    return steps
-
-
-# ---------------------------------------------------------------------------------------------------- Langevin dynamics
-
-
-def decaying_rates(learning_rate: float, decay: float, num_steps: int) -> list[float]:
-    """η_t = η/(1 + b·t/J) for t = 0, …, J − 1: step sizes that fall to 1/(1 + b) of the first.
-
-    Raises:
-      ValueError: η is not positive and finite, b is negative, J is not an integer of at least 0.
-    """
-    if not 0 < learning_rate < math.inf:
-        raise ValueError(f"learning_rate must be positive and finite, got {learning_rate!r}")
-    if not 0 <= decay < math.inf:
-        raise ValueError(f"decay must be at least 0 and finite, got {decay!r}")
-    steps = operator.index(num_steps)
-    if not steps >= 0:
-        raise ValueError(f"num_steps must be at least 0, got {num_steps!r}")
-    return [learning_rate / (1 + decay * t / steps) for t in range(steps)]
-
-
-def langevin_phases(
-    *,
-    sampling_rate: float,
-    temperature: float,
-    clip_norm: float,
-    learning_rates: Sequence[float],
-    max_phases: int = 32,
-) -> tuple[SubsampledGaussian, ...]:
-    """Steps of Langevin dynamics as phases: z_t = q·√(2T/η_t)/C.
-
-    The step adds η_t/q times the sampled gradients, each clipped to C, and √(2η_tT) times normals: one record moves it
-    by η_tC/q. Steps of equal z are one phase. More than `max_phases` different ones are put into that many groups of
-    nearly equal z, each priced at its smallest, which can only raise ε: with η falling tenfold over 1,000 steps by
-    4% for 8 groups, 2% for 16 and 1% for 32, in a second where a thousand distributions would take minutes.
-
-    Args:
-      sampling_rate: q, public, also in the estimate 1/q of the sum's gradient.
-      temperature: T; the noise of an exact posterior has T = 1.
-      clip_norm: C, of one record's gradient before the step size.
-      learning_rates: η_t, step by step, public.
-
-    Raises:
-      ValueError: a number is not positive and finite.
-    """
-    for name, value in (("temperature", temperature), ("clip_norm", clip_norm)):
-        if not 0 < value < math.inf:
-            raise ValueError(f"{name} must be positive and finite, got {value!r}")
-    if not operator.index(max_phases) >= 1:
-        raise ValueError(f"max_phases must be at least 1, got {max_phases!r}")
-    multipliers = []
-    for rate in learning_rates:
-        if not 0 < rate < math.inf:
-            raise ValueError(f"learning_rates must be positive and finite, got {rate!r}")
-        multipliers.append(sampling_rate * math.sqrt(2 * temperature / rate) / clip_norm)
-    if len(set(multipliers)) > max_phases:
-        low, high = math.log(min(multipliers)), math.log(max(multipliers))
-        groups: dict[int, float] = {}
-        places = [min(max_phases - 1, int((math.log(z) - low) / (high - low) * max_phases)) for z in multipliers]
-        for place, z in zip(places, multipliers, strict=True):
-            groups[place] = min(z, groups.get(place, math.inf))
-        multipliers = [groups[place] for place in places]
-    return tuple(
-        phase
-        for phase in merged(
-            [SubsampledGaussian(noise_multiplier=z, sampling_rate=sampling_rate, num_steps=1) for z in multipliers]
-        )
-        if isinstance(phase, SubsampledGaussian)
-    )
-
-
 # ----------------------------------------------------------------------------------------------------------- guarantees
 
 _CURATOR = "a curator holds the ratings and the samples; only what is released leaves it"
@@ -249,6 +105,8 @@ _NOT_COVERED = {
     "rating value": "the presence of a rating",
     "user": "what other users' ratings say about a user",
 }
+
+_MANY = "all ratings of a user: a mixture of Gaussians is not priced over so many steps"
 
 
 def sampled_guarantee(
@@ -329,8 +187,7 @@ def sketch_published_guarantee(*, num_steps: int, clip_threshold: float | None =
 
 def _guarantee(phases, delta, clip_norm, unit, mechanism, released, seeded, *, assumptions, not_covered) -> Guarantee:
     check_unit(unit)
-    if not 0 < clip_norm < math.inf:
-        raise ValueError(f"clip_norm must be positive and finite, got {clip_norm!r}")
+    clip_norm = guards.positive("clip_norm", clip_norm)
     if not phases:
         raise ValueError("phases: at least one")
     return guarantee.priced(
@@ -342,52 +199,15 @@ def _guarantee(phases, delta, clip_norm, unit, mechanism, released, seeded, *, a
         released=released,
         trust_model=_CURATOR,
         status="proved",
-        sensitivity=float(clip_norm) * (2 if unit == "rating value" else 1),
+        sensitivity=clip_norm * (2 if unit == "rating value" else 1),
         assumptions=(*((_RECORD[unit],) if unit in _RECORD else ()), *assumptions),
-        not_covered=(_NOT_COVERED[unit], *not_covered),
+        not_covered=(
+            _NOT_COVERED[unit],
+            *not_covered,
+            *((_MANY,) if unit == "rating presence" and price.too_many_steps(phases) else ()),
+        ),
         seeded=seeded,
     )
-
-
-# ------------------------------------------------------------------------------------------------------------- numerics
-
-
-def _priced(accountant: str, delta: float, unit: Unit) -> Callable[[Phases], float]:
-    by_name = {"pld": epsilon_pld, "rdp": epsilon_rdp}
-    if accountant not in by_name:
-        raise ValueError(f"accountant must be one of {', '.join(by_name)}, got {accountant!r}")
-    return lambda phases: by_name[accountant](phases, delta, unit=unit)
-
-
-def _excess(price: float, epsilon: float) -> float:
-    """ln(price/ε) within ±30, so that a root search may meet prices of 0 and infinity."""
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be positive and finite, got {epsilon!r}")
-    if price == math.inf:
-        return 30.0
-    return max(-30.0, min(30.0, math.log(price / epsilon))) if price > 0 else -30.0
-
-
-def _cheapest(
-    excess: Callable[[float], float], name: str, least: float, most: float, *, start: float, sign: int
-) -> float:
-    """ln of the unknown at which the price all but reaches the target, never above it; more is cheaper if sign is 1."""
-    from scipy.optimize import brentq
-
-    low, high, far = math.log(least), math.log(most), sign * math.log(4)
-    cheap = dear = math.log(start)
-    while excess(cheap) > 0:
-        if not low < cheap < high:
-            raise ValueError(f"no {name} between {least:g} and {most:g} costs as little as that")
-        dear, cheap = cheap, min(max(cheap + far, low), high)
-    while cheap == dear or excess(dear) <= 0:
-        if not low < dear < high:
-            raise ValueError(f"{name} {math.exp(dear):g} costs less than that, and nothing beyond is tried")
-        cheap, dear = dear, min(max(dear - far, low), high)
-    root, nudge = brentq(excess, cheap, dear, xtol=2e-6), 2e-6
-    while excess(root) > 0:
-        root, nudge = root + sign * nudge, 2 * nudge
-    return root
 
 
 def _checked(phases: Phases) -> tuple[SubsampledGaussian, ...]:

@@ -9,6 +9,8 @@ import functools
 import math
 from collections.abc import Callable
 
+from accounting import guards
+
 
 def mu_from_rho(rho: float) -> float:
     """μ = √(2ρ), the mean shift of the one Gaussian that has this ρ (μ-GDP).
@@ -16,7 +18,7 @@ def mu_from_rho(rho: float) -> float:
     Raises:
       ValueError: ρ is negative, infinite or NaN.
     """
-    return math.sqrt(2 * check_rho(rho))
+    return math.sqrt(2 * guards.nonnegative("rho", rho))
 
 
 def rho_from_mu(mu: float) -> float:
@@ -25,9 +27,8 @@ def rho_from_mu(mu: float) -> float:
     Raises:
       ValueError: μ is negative, infinite or NaN, or ρ would be 0 without μ being 0, or infinite.
     """
-    if not 0 <= mu < math.inf:
-        raise ValueError(f"mu must be at least 0 and finite, got {mu!r}")
-    rho = float(mu) * float(mu) / 2
+    mu = guards.nonnegative("mu", mu)
+    rho = mu * mu / 2
     if mu > 0 and not 0 < rho < math.inf:
         raise ValueError(f"mu must be 0 or have a ρ that a float can hold, got {mu!r}")
     return rho
@@ -40,11 +41,10 @@ def trade_off(rho: float, false_alarm_rate: float) -> float:
       ValueError: ρ is out of range, or α is not in [0, 1].
     """
     mu = mu_from_rho(rho)
-    if not 0 <= false_alarm_rate <= 1:
-        raise ValueError(f"false_alarm_rate must be between 0 and 1, got {false_alarm_rate!r}")
+    alpha = guards.share("false_alarm_rate", false_alarm_rate)
     from scipy.special import ndtr, ndtri
 
-    return float(ndtr(-ndtri(float(false_alarm_rate)) - mu))
+    return float(ndtr(-ndtri(alpha) - mu))
 
 
 def delta_exact(rho: float, epsilon: float) -> float:
@@ -53,7 +53,7 @@ def delta_exact(rho: float, epsilon: float) -> float:
     Computed as φ(t)(R(t) − R(t + μ)) with t = ε/μ − μ/2 and R = (1 − Φ)/φ, which neither overflows nor cancels. An
     upper bound, at most 1e-11 relative above the true value for ρ in [1e-8, 1e4]; at ρ > 0 never 0.
     """
-    r, epsilon = check_rho(rho), check_epsilon(epsilon)
+    r, epsilon = guards.nonnegative("rho", rho), guards.epsilon("epsilon", epsilon)
     if r == 0:
         return 0.0
     # one float up: below 1e-308 the slack is less than a digit, and 0 would claim a pure guarantee
@@ -67,34 +67,13 @@ def epsilon_exact(rho: float, delta: float) -> float:
     1e-11·√ρ where that is more) of the true value for ρ in [1e-8, 1e4] and δ in [1e-15, 0.1], increasing in ρ,
     decreasing in δ.
     """
-    r, delta = check_rho(rho), check_delta(delta)
+    r, delta = guards.nonnegative("rho", rho), guards.probability("delta", delta)
     if delta_exact(r, 0.0) <= delta:
         return 0.0
     above = r + 2 * math.sqrt(r * -math.log(delta))  # equation (9) of paper 001, `gaussian.epsilon_closed_form`
     if not delta_exact(r, above) <= delta:
         return above  # the larger one by theory; ρ is so large, or δ so small, that rounding swamps the difference
     return bisect(lambda epsilon: delta_exact(r, epsilon) <= delta, 0.0, above)[1]
-
-
-def check_rho(value: float) -> float:
-    """Refuses what is no ρ: a negative or infinite number, or none."""
-    if not 0 <= value < math.inf:
-        raise ValueError(f"rho must be at least 0 and finite, got {value!r}")
-    return float(value)
-
-
-def check_delta(value: float, name: str = "delta") -> float:
-    """Refuses a δ at which nothing, or everything, would have to hold."""
-    if not 0 < value < 1:
-        raise ValueError(f"{name} must be between 0 and 1, both excluded, got {value!r}")
-    return float(value)
-
-
-def check_epsilon(value: float) -> float:
-    """Refuses what is no ε: a negative number, or none; infinity is one."""
-    if not value >= 0:
-        raise ValueError(f"epsilon must be at least 0, got {value!r}")
-    return float(value)
 
 
 def bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:

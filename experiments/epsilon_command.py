@@ -1,19 +1,20 @@
-"""`dpmf epsilon gaussian`: what J Gaussian steps on all of the data cost, by every accountant; no data, no training."""
+"""`dpmf epsilon gaussian`: what Gaussian steps on all of the data cost, by every accountant; no data, no training."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
-from experiments import console
+from experiments import console, epsilon_flags, epsilon_phases
 from experiments import epsilon_report as report
 
 if TYPE_CHECKING:
     from accounting.guarantee import Guarantee
+    from accounting.loss import Gaussian
 
 PROGRAM = "dpmf epsilon gaussian"
 ROOM = 1 + 1e-12  # z written as ε_i or as σ and read back may lose its last digits, and must not cost more then
@@ -24,6 +25,9 @@ QUANTITIES = {
     "epsilon": ("epsilon",),
     "delta": ("delta",),
 }
+OPTIONAL = ("delta", "sensitivity")
+QUANTITIES_OF_PHASES = {"phases": ("phases",), "epsilon": ("epsilon",), "delta": ("delta",)}
+REPLACED = ("epsilon_step", "noise_multiplier", "sigma", "sensitivity", "steps")  # by --phases
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -31,11 +35,12 @@ class Command:
     """The price of J Gaussian steps on all of the data, or (--solve) any one number that a price leaves open.
 
     The noise of a step is written in one of three ways: --epsilon-step with --delta-step as paper 001 does,
-    --noise-multiplier, or --sigma with --sensitivity. Every answer errs on the safe side: it costs no more than asked.
+    --noise-multiplier, or --sigma with --sensitivity. Steps of several noises are --phases. Every answer errs on the
+    safe side: it costs no more than asked.
     """
 
-    solve: Literal["epsilon", "delta", "steps", "epsilon-step", "noise-multiplier", "sigma"] = "epsilon"
-    """What is unknown; all the rest is given."""
+    solve: Literal["epsilon", "delta", "steps", "epsilon-step", "noise-multiplier", "sigma", "sensitivity"] = "epsilon"
+    """What is unknown; all the rest is given. sensitivity: the largest that --sigma covers."""
     steps: int | None = None
     """J, fixed up front."""
     epsilon_step: float | None = None
@@ -46,8 +51,10 @@ class Command:
     """z = sigma / sensitivity of a step."""
     sigma: float | None = None
     """Standard deviation of the noise in each coordinate."""
-    sensitivity: float = 1.0
-    """How far a neighbour moves a step's statistics, in L2, for the relation."""
+    sensitivity: float | None = None
+    """How far a neighbour moves a step's statistics, in L2, for the relation; 1 by default."""
+    phases: tuple[str, ...] | None = None
+    """Steps of several noises, each NOISE_MULTIPLIERxSTEPS, such as 20x1 8x300, in place of a noise and --steps."""
     epsilon: float | None = None
     """The target of the whole, where something else is solved for."""
     delta: float | None = None
@@ -61,47 +68,76 @@ class Command:
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
     curves: Path | None = None
-    """Folder for epsilon-steps and delta-epsilon, each as svg and csv (needs the extra `report`)."""
+    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (needs the extra `report`)."""
     json: bool = False
     """Print one JSON object on stdout."""
 
 
 def run(command: Command) -> None:
-    report.check_flags(command)
+    epsilon_flags.check_flags(command)
     solve = command.solve.replace("-", "_")
-    report.check_known(command, QUANTITIES, solve=solve, program=PROGRAM)
+    _check_given(command, solve)
     if command.mechanism == "gaussian" and command.relation == "rating-presence":
         raise PrivacyError(
             "mechanism gaussian has no finite sensitivity for a rating's presence",
             where="a rating added or removed moves the gradient by its residual, which as published is unbounded",
             fix="--mechanism gaussian-joint-noise or gaussian-public-items, which clip it",
         )
-    with report.pricing(PROGRAM):
+    with epsilon_flags.pricing(PROGRAM):
         result, guarantee = _priced(command, solve)
     if command.curves is not None:
-        with report.pricing(PROGRAM):
-            result["curves"] = _curves(command.curves, result)
+        with epsilon_flags.pricing(PROGRAM):
+            result["curves"] = _curves(command.curves, result, guarantee)
     console.emit(result, json=command.json, render=lambda shown: render(shown, guarantee))
 
 
+def _check_given(command: Command, solve: str) -> None:
+    """Refuses a command line that does not leave exactly one number open."""
+    if command.phases is None:
+        if solve == "sensitivity":
+            unused = ("epsilon_step", "noise_multiplier", "sensitivity")
+            why = "to solve for the sensitivity that a noise covers"
+            epsilon_flags.require(command, PROGRAM, needed=("sigma",), unused=unused, why=why)
+        epsilon_flags.check_known(
+            command, QUANTITIES | {"sensitivity": ("sensitivity",)}, solve=solve, program=PROGRAM, optional=OPTIONAL
+        )
+        return
+    if solve not in ("epsilon", "delta"):
+        raise UsageError(
+            f"--solve {command.solve} means nothing with --phases, which say the noise and the steps",
+            where=PROGRAM,
+            fix="--solve epsilon or --solve delta, or one noise and --steps in place of --phases",
+        )
+    epsilon_flags.require(command, PROGRAM, needed=(), unused=REPLACED, why="with --phases, which say noise and steps")
+    epsilon_flags.check_known(command, QUANTITIES_OF_PHASES, solve=solve, program=PROGRAM)
+
+
 def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
-    from accounting import gaussian
+    from accounting import gaussian, price
 
     accountant = command.accountant or ("closed_form" if command.mechanism == "gaussian" else "exact")
+    cut: list[str] = []
     try:
-        z, steps, delta = _solved(command, solve, accountant)
+        if command.phases is not None:
+            phases = epsilon_phases.read(command.phases, PROGRAM)
+            sensitivity = None
+            losses = epsilon_phases.losses_of(command.mechanism, phases)
+            delta = _delta(command, solve, losses, accountant)
+        else:
+            z, steps, sensitivity = _solved(command, solve, accountant)
+            steps, cut = epsilon_flags.capped(steps, "steps")
+            losses = epsilon_phases.losses_of(command.mechanism, [(z, steps)])
+            delta = _delta(command, solve, losses, accountant)
     except ValueError as error:
         if accountant == "pld" and "takes too long" in str(error):
             raise UsageError(f"--accountant pld: {error}", where=PROGRAM, fix="--accountant exact") from error
         raise
-    steps, cut = report.capped(steps, "steps")
-    guarantee = _guarantee(command, z, steps, delta)
-    prices = gaussian.accountants(z, steps, delta)
-    rho = gaussian.rho(z, steps)
-    epsilon_step = gaussian.step_from_noise_multiplier(z, command.delta_step)
-    sigma = z * command.sensitivity if command.sigma is None else command.sigma
-    if not 0 < sigma < math.inf:
-        raise ValueError(f"sigma, {z!r} times --sensitivity {command.sensitivity!r}, is out of range")
+    guarantee = epsilon_phases.guarantee_of(
+        command.mechanism, losses, relation=command.relation, sensitivity=sensitivity, delta=delta
+    )
+    prices = dict(guarantee.accountants)
+    rho = price.rho(losses)
+    assert rho is not None
     if accountant not in prices:
         raise ValueError(
             f"--accountant {accountant}: ρ = {report.at_least(rho, 6)} is above {gaussian.PLD_LIMIT:g}, where it takes "
@@ -115,12 +151,9 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "epsilon": prices[accountant],
         "target": command.epsilon,
         "delta": delta,
-        "steps": steps,
-        "epsilon_step": epsilon_step if command.epsilon_step is None else command.epsilon_step,
-        "delta_step": command.delta_step,
-        "noise_multiplier": z,
-        "sigma": sigma,
-        "sensitivity": command.sensitivity,
+        "steps": guarantee.steps,
+        **_noise(command, losses, sensitivity),
+        "phases": [{"noise_multiplier": phase.noise_multiplier, "steps": phase.num_steps} for phase in losses],
         "rho": rho,
         "alpha_star": gaussian.optimal_order(rho, delta),
         "pld": None,
@@ -135,25 +168,54 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     return result, guarantee
 
 
+def _noise(command: Command, losses: Sequence[Gaussian], sensitivity: float | None) -> dict[str, Any]:
+    """The noise of a step in all its spellings; with phases there is no one noise, but for their multipliers."""
+    from accounting import gaussian
+
+    if sensitivity is None:
+        multipliers = {phase.noise_multiplier for phase in losses}
+        z = multipliers.pop() if len(multipliers) == 1 else None
+        step = None if z is None else gaussian.step_from_noise_multiplier(z, command.delta_step)
+        sigma = None
+    else:
+        z = losses[0].noise_multiplier
+        step = command.epsilon_step or gaussian.step_from_noise_multiplier(z, command.delta_step)
+        sigma = z * sensitivity if command.sigma is None else command.sigma
+        if not 0 < sigma < math.inf:
+            raise ValueError(f"sigma, {z!r} times --sensitivity {sensitivity!r}, is out of range")
+    return {
+        "epsilon_step": step,
+        "delta_step": command.delta_step,
+        "noise_multiplier": z,
+        "sigma": sigma,
+        "sensitivity": sensitivity,
+    }
+
+
 def _given(command: Command) -> list[str]:
     return [name for name in QUANTITIES["noise"] if getattr(command, name) is not None]
 
 
 def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, float]:
-    """(z, J, δ), one of them solved for."""
+    """(z, J, Δ), one of them, or none, solved for."""
     from accounting import gaussian
 
-    delta = report.USUAL_DELTA if command.delta is None else command.delta
-    if solve in QUANTITIES["noise"]:
+    delta = epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
+    sensitivity = 1.0 if command.sensitivity is None else command.sensitivity
+    if solve in (*QUANTITIES["noise"], "sensitivity"):
         assert command.epsilon is not None
         assert command.steps is not None
         target, steps = command.epsilon, command.steps
         if solve == "epsilon_step":
             step = gaussian.solve_epsilon_step(target, delta, steps, command.delta_step, price=accountant)
-            return gaussian.noise_multiplier_from_step(step, command.delta_step) * ROOM, steps, delta
+            return gaussian.noise_multiplier_from_step(step, command.delta_step) * ROOM, steps, sensitivity
         z = gaussian.solve_noise_multiplier(target, delta, steps, price=accountant)
-        return z * (ROOM if solve == "sigma" else 1.0), steps, delta
-    z = _noise_multiplier(command)
+        if solve != "sensitivity":
+            return z * (ROOM if solve == "sigma" else 1.0), steps, sensitivity
+        assert command.sigma is not None
+        sensitivity = command.sigma / (z * ROOM)
+        return _ratio(command.sigma, sensitivity), steps, sensitivity
+    z = _noise_multiplier(command, sensitivity)
     if solve == "steps":
         assert command.epsilon is not None
         steps = gaussian.solve_num_steps(command.epsilon, delta, z, price=accountant)
@@ -164,21 +226,29 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
                 where=PROGRAM,
                 fix="more noise, or a larger --epsilon or --delta",
             )
-        return z, steps, delta
+        return z, steps, sensitivity
     assert command.steps is not None
-    if solve == "delta":
-        assert command.epsilon is not None
-        delta = report.shown_delta(gaussian.solve_delta(command.epsilon, z, command.steps, price=accountant))
-        if not delta < 1:
-            raise UsageError(
-                f"no δ below 1 holds at ε = {report.exactly(command.epsilon)} by {accountant}",
-                where=PROGRAM,
-                fix="more noise, fewer steps, a larger --epsilon, or --accountant exact",
-            )
-    return z, command.steps, delta
+    return z, command.steps, sensitivity
 
 
-def _noise_multiplier(command: Command) -> float:
+def _delta(command: Command, solve: str, losses: Sequence[Gaussian], accountant: Any) -> float:
+    """δ as given, or the smallest at which the losses cost at most ε."""
+    from accounting import gaussian
+
+    if solve != "delta":
+        return epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
+    assert command.epsilon is not None
+    delta = gaussian.solve_delta(command.epsilon, *epsilon_phases.together(losses), price=accountant)
+    if not (delta := report.shown_delta(delta)) < 1:
+        raise UsageError(
+            f"no δ below 1 holds at ε = {report.exactly(command.epsilon)} by {accountant}",
+            where=PROGRAM,
+            fix="more noise, fewer steps, a larger --epsilon, or --accountant exact",
+        )
+    return delta
+
+
+def _noise_multiplier(command: Command, sensitivity: float) -> float:
     from accounting import gaussian
 
     if command.noise_multiplier is not None:
@@ -186,9 +256,13 @@ def _noise_multiplier(command: Command) -> float:
     if command.epsilon_step is not None:
         return gaussian.noise_multiplier_from_step(command.epsilon_step, command.delta_step)
     assert command.sigma is not None
-    z = command.sigma / command.sensitivity
+    return _ratio(command.sigma, sensitivity)
+
+
+def _ratio(sigma: float, sensitivity: float) -> float:
+    z = sigma / sensitivity if sensitivity > 0 else math.inf
     if not 0 < z < math.inf:
-        raise ValueError(f"--sigma / --sensitivity = {command.sigma!r}/{command.sensitivity!r} is out of range")
+        raise ValueError(f"--sigma / --sensitivity = {sigma!r}/{sensitivity!r} is out of range")
     return z
 
 
@@ -217,87 +291,52 @@ def _notes(result: Mapping[str, Any], *, as_steps: bool) -> list[str]:
     return notes
 
 
-# ---- the guarantee that such steps have ---------------------------------------------------------------------------
-
-_VALUE = "two data sets with the same rated pairs, one rating's value differs, by no more than the sensitivity covers"
-_PRESENCE = "two data sets, one of which has one rating more than the other"
-_CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-_GIVEN = "nothing was run: noise, sensitivity and number of steps are as given, and nothing here checks them"
-_UP_FRONT = "the number of steps and all settings are chosen without looking at the ratings"
-_FIXED_ITEMS = "the item factors are the same in both worlds at every step; they are not, since they follow raw ratings"
-# Released, (a, b) of a user's (a·m² + b·m)·ρ, status.
-_MECHANISMS: dict[str, tuple[tuple[str, ...], tuple[float, float], Literal["proved", "claimed"]]] = {
-    "gaussian": (("user factors",), (1.0, 0.0), "claimed"),
-    "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), "proved"),
-    "gaussian-public-items": (("user factors", "item factors, which were public"), (1.0, 0.0), "proved"),
-}
-
-
-def _guarantee(command: Command, z: float, steps: int, delta: float) -> Guarantee:
-    from accounting import loss, priced
-
-    released, user_rho, status = _MECHANISMS[command.mechanism]
-    presence = command.relation == "rating-presence"
-    mask = (
-        "the declared catalogue covers every user and item there could be" if presence else "who rated what is public"
-    )
-    other = "a changed value at this price: it may cost up to four times ρ" if presence else "the presence of a rating"
-    return priced(
-        mechanism=command.mechanism,
-        losses=(loss.Gaussian(noise_multiplier=z, num_steps=steps, user_rho=user_rho),),
-        delta=delta,
-        sensitivity=command.sensitivity,
-        unit="rating presence" if presence else "rating value",
-        relation=_PRESENCE if presence else _VALUE,
-        released=released,
-        trust_model=_CURATOR,
-        status=status,
-        assumptions=(*((_FIXED_ITEMS,) if status == "claimed" else ()), _GIVEN, _UP_FRONT, mask),
-        not_covered=(other,),
-    )
-
-
 # ---- what is printed ----------------------------------------------------------------------------------------------
 
 
-def _curves(folder: Path, result: Mapping[str, Any]) -> list[str]:
-    from accounting import gaussian
+def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> list[str]:
     from experiments import epsilon_curves
 
-    z = result["noise_multiplier"]
-    return epsilon_curves.write(
+    return epsilon_curves.draw(
         folder,
-        lambda steps, delta: gaussian.accountants(z, steps, delta),
-        steps=result["steps"],
-        delta=result["delta"],
-        title=f"{result['mechanism']}, z = {report.at_least(z, 6)}",
-        status=result["status"],
-        relation=result["relation"],
+        epsilon_curves.first_steps(guarantee.losses),
+        guarantee,
+        title=f"{result['mechanism']}, {_noise_words(result, digits=6)}",
+        accountants=("basic", "closed_form", "rdp", "pld", "exact"),
     )
+
+
+def _noise_words(result: Mapping[str, Any], digits: int = 8) -> str:
+    if (z := result["noise_multiplier"]) is not None:
+        return f"z = {report.at_least(z, digits)}"
+    phases = [f"{report.exactly(phase['noise_multiplier'])}x{phase['steps']}" for phase in result["phases"]]
+    shown = phases if len(phases) <= 6 else [*phases[:5], f"and {len(phases) - 5} more"]
+    return f"phases z x J = {', '.join(shown)}"
 
 
 def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     steps = result["steps"]
     drawn = report.table(
-        f"{report.counted(steps, 'Gaussian step')} ({result['mechanism']}), z = σ/Δ = "
-        f"{report.at_least(result['noise_multiplier'])}",
+        f"{report.counted(steps, 'Gaussian step')} ({result['mechanism']}), "
+        f"{_noise_words(result).replace('z = ', 'z = σ/Δ = ')}",
         {name: result[name] for name in guarantee.accountants},
         result["delta"],
     )
-    sigma, epsilon_step = report.at_least(result["sigma"]), report.at_most(result["epsilon_step"])
-    answers = {
-        "epsilon_step": epsilon_step,
-        "noise_multiplier": report.at_least(result["noise_multiplier"]),
-        "sigma": sigma,
-        "steps": f"{steps}",
-        "delta": report.at_least(result["delta"]),
-    }
-    lines = report.solved_line(result, answers)
-    lines += [
-        f"ρ = {report.at_least(result['rho'], 6)}, α* = {result['alpha_star']:.6g}, σ = {sigma} at "
-        f"Δ = {report.exactly(result['sensitivity'])}, ε_i = {epsilon_step} at "
-        f"δ_i = {report.exactly(result['delta_step'])}"
-    ]
-    lines += report.user_lines(result)
-    lines += [f"wrote {path}" for path in result["curves"] or ()]
+    lines = report.solved_line(result, _answers(result))
+    noise = f"ρ = {report.at_least(result['rho'], 6)}, α* = {result['alpha_star']:.6g}"
+    if result["sigma"] is not None:
+        noise += f", σ = {report.at_least(result['sigma'])} at Δ = {report.exactly(result['sensitivity'])}"
+    if result["epsilon_step"] is not None:
+        noise += f", ε_i = {report.at_most(result['epsilon_step'])} at δ_i = {report.exactly(result['delta_step'])}"
+    lines += [noise, *report.user_lines(result), *report.written_lines(result)]
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))
+
+
+def _answers(result: Mapping[str, Any]) -> dict[str, str]:
+    """What may be solved for, as it is to be typed: rounded to where it costs no more."""
+    down, up = ("epsilon_step", "sensitivity"), ("noise_multiplier", "sigma", "delta")
+    return {
+        "steps": f"{result['steps']}",
+        **{name: report.at_most(result[name]) for name in down if result[name] is not None},
+        **{name: report.at_least(result[name]) for name in up if result[name] is not None},
+    }

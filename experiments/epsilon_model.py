@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from dpmf_jax.errors import UsageError
-from experiments import console
+from experiments import console, epsilon_flags
 from experiments import epsilon_report as report
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class Command:
     """Price it at this delta; by default the one it was saved with."""
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
+    curves: Path | None = None
+    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (extra `report`)."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -41,7 +43,7 @@ def run(command: Command) -> None:
     from accounting import loss
     from dpmf_jax import model_file
 
-    report.check_flags(command, pure=True)
+    epsilon_flags.check_flags(command, pure=True)
     saved = model_file.read(command.model).guarantee
     if command.delta == 0 and saved.status != "none" and not all(isinstance(one, loss.Pure) for one in saved.losses):
         raise UsageError(
@@ -49,8 +51,10 @@ def run(command: Command) -> None:
             where=str(command.model),
             fix=f"--delta {report.shown(saved.delta)}, with which it was saved",
         )
-    with report.pricing(PROGRAM):
+    with epsilon_flags.pricing(PROGRAM):
         result, guarantee = _priced(command, saved)
+        if command.curves is not None:
+            result["curves"] = _curves(command.curves, result, guarantee)
     console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantee))
 
 
@@ -96,13 +100,31 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
         "kinds": report.kinds([*own, *prices]),
         **report.of_guarantee(guarantee),
         "user": user,
+        "curves": None,
         "notes": notes,
     }
     return result, guarantee
 
 
+def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> list[str]:
+    from experiments import epsilon_curves
+
+    if guarantee.status == "none":
+        raise UsageError(
+            "--curves: without a guarantee there is no price to draw", where=result["model"], fix="leave out --curves"
+        )
+    return epsilon_curves.draw(
+        folder,
+        epsilon_curves.first_steps(guarantee.losses),
+        guarantee,
+        title=f"{guarantee.mechanism}, saved",
+        accountants=("paper", "basic", "optimal", "closed_form", "rdp", "pld", "exact"),
+        points=7,
+    )
+
+
 def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
-    lines = report.user_lines(result)
+    lines = [*report.user_lines(result), *report.written_lines(result)]
     if result["delta"] != result["saved_delta"]:
         lines.append(
             f"saved with ε = {report.decimals(result['saved_epsilon'], 4)} at δ = {report.shown(result['saved_delta'])}"

@@ -1,126 +1,16 @@
-"""What the `dpmf epsilon` commands share: which quantity is unknown, guards on flags, the table and the statement."""
+"""What the `dpmf epsilon` commands print: numbers on their safe side, the table, notes, and the statement."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
-import warnings
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from dpmf_jax.errors import UsageError
-from experiments import console
+from experiments.epsilon_flags import flag
 
 if TYPE_CHECKING:
     from accounting.guarantee import Guarantee
-
-LARGEST_COUNT = 10**12  # of steps, rounds, reports: beyond it floats and patience end
-USUAL_DELTA = 1e-5
-
-
-# ---- the command line ---------------------------------------------------------------------------------------------
-
-
-def flag(name: str) -> str:
-    return "--" + name.replace("_", "-")
-
-
-def check_flags(command: Any, *, pure: bool = False) -> None:
-    """Refuses numbers that no quantity of these commands can have, by the name of the field.
-
-    Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other one is positive and
-    finite. So NaN, infinities, 0 and negative numbers end here, and never as a price of 0.
-
-    Args:
-      command: the dataclass.
-      pure: whether --delta may be 0, at which pure differential privacy has a price and Gaussian noise has none.
-
-    Raises:
-      UsageError: names the flag, what it must be, and what was given.
-    """
-    for field in dataclasses.fields(command):
-        value = getattr(command, field.name)
-        if isinstance(value, bool) or not isinstance(value, int | float):
-            continue
-        if isinstance(value, int):
-            allowed, right = f"a whole number from 1 to {LARGEST_COUNT:.0e}", 1 <= value <= LARGEST_COUNT
-        elif pure and field.name == "delta":
-            allowed, right = "at least 0 and below 1", 0 <= value < 1 and math.copysign(1, value) == 1
-        elif field.name.startswith("delta"):
-            allowed, right = "between 0 and 1, both excluded", 0 < value < 1
-        elif field.name.endswith("rate") and "learning" not in field.name:
-            allowed, right = "above 0 and at most 1", 0 < value <= 1
-        elif field.name == "decay":
-            allowed, right = "at least 0 and finite", 0 <= value < math.inf
-        else:
-            allowed, right = "positive and finite", 0 < value < math.inf
-        if not right:
-            raise UsageError(
-                f"{flag(field.name)} must be {allowed}, got {value}", fix=f"give a number that is {allowed}"
-            )
-
-
-@contextmanager
-def pricing(program: str) -> Generator[None, None, None]:
-    """Around everything that prices: what an accountant refuses, or cannot hold in a float, is a usage error.
-
-    NumPy's warnings of overflows on the way are not shown: what comes out is checked, and is never NaN.
-    """
-    try:
-        with warnings.catch_warnings(), console.usage_errors(where=program, fix=f"{program} --help"):
-            warnings.simplefilter("ignore", RuntimeWarning)
-            yield
-    except ArithmeticError as error:
-        raise UsageError(
-            f"these numbers are beyond what the accountants can compute ({error})",
-            where=program,
-            fix="noise that is neither next to nothing nor without end, and fewer steps",
-        ) from error
-
-
-def check_known(
-    command: Any,
-    quantities: Mapping[str, Sequence[str]],
-    *,
-    solve: str,
-    program: str,
-    optional: Sequence[str] = ("delta",),
-) -> None:
-    """Refuses a command line that does not leave exactly one quantity unknown, naming what is missing and superfluous.
-
-    Args:
-      command: the dataclass; a field that was not given is None.
-      quantities: each quantity and the fields that are ways to write it.
-      solve: the field that is asked for.
-      program: for the message, such as `dpmf epsilon gaussian`.
-      optional: quantities that have a usual value.
-
-    Raises:
-      UsageError: a quantity is not given, is given twice, or is given and asked for.
-    """
-    missing, superfluous = [], []
-    for name, fields in quantities.items():
-        given = [flag(field) for field in fields if getattr(command, field) is not None]
-        if solve in fields:
-            superfluous += [
-                f"{word} (solved for{'' if word == flag(solve) else ', as ' + flag(solve)})" for word in given
-            ]
-        elif not given and name not in optional:
-            missing.append(" or ".join(map(flag, fields)))
-        elif len(given) > 1:
-            superfluous.append(f"{' or '.join(given)} (they say the same)")
-    if not missing and not superfluous:
-        return
-    told = [f"{word} {', '.join(names)}" for word, names in (("missing", missing), ("too many", superfluous)) if names]
-    wanted = [" or ".join(map(flag, fields)) for fields in quantities.values() if solve not in fields]
-    unknowns = [field.replace("_", "-") for fields in quantities.values() for field in fields]
-    raise UsageError(
-        f"to solve for {solve.replace('_', '-')}: {'; '.join(told)}",
-        where=program,
-        fix=f"give {', '.join(wanted)}; or name another unknown: --solve {'|'.join(unknowns)}",
-    )
-
 
 # ---- numbers as they are shown: on the safe side --------------------------------------------------------------------
 
@@ -238,13 +128,6 @@ def price_notes(prices: Mapping[str, float], delta: float) -> list[str]:
     ]
 
 
-def capped(count: int, what: str, most: int = LARGEST_COUNT) -> tuple[int, list[str]]:
-    """A solved number of steps that is not above what its flag takes, and a note where it is cut."""
-    if count <= most:
-        return count, []
-    return most, [f"more {what} than {most:,} are affordable, the most that --{what} takes; these cost less"]
-
-
 def solved_line(result: Mapping[str, Any], answers: Mapping[str, str]) -> list[str]:
     """The answer, as it is to be typed, where something other than ε was solved for.
 
@@ -265,6 +148,11 @@ def user_lines(result: Mapping[str, Any]) -> list[str]:
     return [
         f"a user with {user['num_ratings']} ratings pays ε = {decimals(user['epsilon'], 4)} ({rho}{user['status']})"
     ]
+
+
+def written_lines(result: Mapping[str, Any]) -> list[str]:
+    """The files of --curves."""
+    return [f"wrote {path}" for path in result["curves"] or ()]
 
 
 def page(drawn: Any, lines: Sequence[str], notes: Sequence[str], *statements: str) -> Any:

@@ -9,6 +9,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from accounting import loss, pure
+from accounting import rounds as of_rounds
 
 positive = st.floats(-100, 100).map(lambda power: 10.0**power)
 epsilons = st.floats(-6, 2).map(lambda power: 10.0**power)
@@ -268,7 +269,7 @@ def test_optimal_for_many_rounds_is_a_gaussian():
 
 def test_binomial_of_many_rounds_is_within_its_slack():
     for num_rounds, epsilon_round in ((10**5, 0.01), (10**8, 1e-4)):
-        losses, probabilities = pure._losses(epsilon_round, num_rounds)
+        losses, probabilities = of_rounds._losses(epsilon_round, num_rounds)
         with mpmath.workdps(40):
             lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon_round)))
             for index in range(0, len(losses), len(losses) // 40):

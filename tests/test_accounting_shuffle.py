@@ -6,7 +6,7 @@ import math
 
 import mpmath
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from accounting import pure, shuffle
@@ -258,6 +258,83 @@ def test_groups_that_report_once_are_cheaper_shuffled_than_rounds_of_everybody()
     assert rounds.losses[0].num_steps == 10
 
 
+# ------------------------------------------------------------------------------------------------------------ inverses
+
+
+def price_of(epsilon_local, num_rounds, num_reports, delta):
+    return shuffle.epsilon_shuffled(epsilon_local, num_rounds, num_reports=num_reports, delta=delta)
+
+
+@given(st.floats(0.1, 100), st.integers(1, 10**6), deltas, st.integers(1, 3000), st.floats(1, 4))
+def test_price_of_all_rounds_falls_with_their_number(local, num_reports, delta, num_rounds, factor):
+    fewer, more = num_rounds, max(num_rounds + 1, int(num_rounds * factor))
+    dear, cheap = price_of(local, fewer, num_reports, delta), price_of(local, more, num_reports, delta)
+    assert cheap <= dear * (1 + 1e-7)
+    assert dear <= local * (1 + 1e-12)
+
+
+def test_price_of_all_rounds_is_the_one_that_is_stated():
+    g = shuffle.shuffled_guarantee(3.0, 7, num_reports=5000, delta=1e-5)
+    assert g.accountants["basic"] == price_of(3.0, 7, 5000, 1e-5)
+
+
+@given(st.floats(0.5, 60), st.integers(200, 10**5), deltas, st.floats(0.01, 0.99))
+def test_rounds_are_affordable_and_one_fewer_is_not(local, num_reports, delta, part):
+    first, last = price_of(local, 1, num_reports, delta), price_of(local, 2**12, num_reports, delta)
+    target = last + part * (first - last)
+    if not target > last:
+        return  # nothing is gained by rounds
+    count = shuffle.solve_shuffled_rounds(target, delta, epsilon_local=local, num_reports=num_reports)
+    assert price_of(local, count, num_reports, delta) <= target
+    assert count == 1 or price_of(local, count - 1, num_reports, delta) > target
+
+
+@pytest.mark.parametrize("target", [49.0, 6.0, 1.9, 1.0])
+def test_rounds_are_the_fewest_of_all(target):
+    count = shuffle.solve_shuffled_rounds(target, 1e-6, epsilon_local=50.0, num_reports=100_000)
+    assert all(price_of(50.0, fewer, 100_000, 1e-6) > target for fewer in range(1, count))
+
+
+def test_rounds_at_their_ends():
+    assert shuffle.solve_shuffled_rounds(9.0, 1e-5, epsilon_local=8.0, num_reports=10) == 1
+    least = price_of(8.0, shuffle.ROUNDS_TRIED, 1000, 1e-5)
+    known = {"epsilon_local": 8.0, "num_reports": 1000}
+    assert shuffle.solve_shuffled_rounds(least, 1e-5, **known) <= shuffle.ROUNDS_TRIED
+    with pytest.raises(ValueError, match="epsilon must be larger: 65536 rounds still cost"):
+        shuffle.solve_shuffled_rounds(least * (1 - 1e-3), 1e-5, **known)
+    assert price_of(8.0, 4 * shuffle.ROUNDS_TRIED, 1000, 1e-5) > least * (1 - 1e-4)
+
+
+@given(st.floats(0.5, 30), st.integers(1, 50), st.integers(2, 10**6), st.floats(0.001, 0.999))
+def test_delta_is_affordable_and_nearly_the_smallest(local, num_rounds, num_reports, part):
+    target = part * local
+    known = {"epsilon_local": local, "num_rounds": num_rounds, "num_reports": num_reports}
+    least = num_rounds * shuffle.delta_numerical(local / num_rounds, num_reports, target / num_rounds)
+    assume(not 1 - 1e-5 < least < 1 + 1e-9)
+    if least > 1:
+        with pytest.raises(ValueError, match="no δ below 1"):
+            shuffle.solve_shuffled_delta(target, **known)
+        return
+    delta = shuffle.solve_shuffled_delta(target, **known)
+    assert 0 < delta < 1
+    assert price_of(local, num_rounds, num_reports, delta) <= target
+    less = delta * (1 - 2e-6)
+    if delta > 1.01e-300 * num_rounds:
+        assert price_of(local, num_rounds, num_reports, less) > target
+
+
+def test_delta_at_its_ends():
+    known = {"epsilon_local": 2.0, "num_rounds": 4, "num_reports": 1000}
+    assert shuffle.solve_shuffled_delta(2.0, **known) == 0
+    assert 0 < shuffle.solve_shuffled_delta(math.nextafter(2.0, 0), **known) < 1e-100
+    for rounds in (37, 41, 50):  # a δ that is no float once it is shared
+        delta = shuffle.solve_shuffled_delta(0.4995, epsilon_local=0.5, num_rounds=rounds, num_reports=10**6)
+        assert delta == pytest.approx(rounds * 1e-300)
+        assert price_of(0.5, rounds, 10**6, delta) <= 0.4995
+    with pytest.raises(ValueError, match="no δ below 1"):
+        shuffle.solve_shuffled_delta(1e-9, epsilon_local=50.0, num_rounds=5, num_reports=2)
+
+
 # -------------------------------------------------------------------------------------------------------------- guards
 
 _FINE = {"epsilon_local": 1.0, "num_reports": 10_000, "delta": 1e-5, "epsilon": 0.1, "num_rounds": 2}
@@ -266,7 +343,7 @@ _BAD = {
     "num_reports": (0, -1, 10**13, True),
     "delta": (0.0, 1.0, -1e-5, math.nan),
     "epsilon": (-1.0, math.nan),
-    "num_rounds": (0, -1),
+    "num_rounds": (0, -1, True),
 }
 _ARGUMENTS = {
     shuffle.epsilon_closed_form: ("epsilon_local", "num_reports", "delta"),
@@ -274,6 +351,9 @@ _ARGUMENTS = {
     shuffle.delta_numerical: ("epsilon_local", "num_reports", "epsilon"),
     shuffle.delta_bounds: ("epsilon_local", "num_reports", "epsilon"),
     shuffle.shuffled_guarantee: ("epsilon", "num_rounds", "num_reports", "delta"),
+    shuffle.epsilon_shuffled: ("epsilon", "num_rounds", "num_reports", "delta"),
+    shuffle.solve_shuffled_rounds: ("epsilon", "delta", "epsilon_local", "num_reports"),
+    shuffle.solve_shuffled_delta: ("epsilon", "epsilon_local", "num_rounds", "num_reports"),
 }
 
 
