@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
-from accounting import gaussian, loss, price, statement
+from accounting import gaussian, loss, price, statement, user
 from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.statement import DIGITS
 
@@ -107,7 +107,7 @@ class Guarantee:
         """A sentence: what a user with m ratings pays; None where the unit is the user or no price is known."""
         if self.status == "none" or self.unit == "user":
             return None
-        rule = _user_rule(self)
+        rule = user.rule(self.losses, self.delta, unit=self.unit)
         if rule is None:
             return None
         examples = ", ".join(f"m = {m}: ε = {statement.printed(self.for_user(m).epsilon)}" for m in rule[1])
@@ -123,11 +123,11 @@ class Guarantee:
         unknown = f"{self.mechanism}: no price per user is known"
         if self.status == "none" or self.unit == "user" or not self.losses:
             raise ValueError(unknown)
-        own = price.user_losses(self.losses, num_ratings)
+        own = user.losses(self.losses, num_ratings)
         if own is not None:
             epsilon = _stated(self.status, price.accountants(own, self.delta, unit=self.unit))
             return UserPrice(num_ratings, price.rho(own), epsilon, self.status)
-        epsilon = price.epsilon_user(self.losses, self.delta, num_ratings=num_ratings, unit=self.unit)
+        epsilon = user.epsilon(self.losses, self.delta, num_ratings=num_ratings, unit=self.unit)
         if epsilon is None:
             raise ValueError(unknown)
         return UserPrice(num_ratings, None, gaussian.round_up(epsilon, DIGITS), self.status)
@@ -344,44 +344,6 @@ def _stated(status: Status, prices: Mapping[str, float]) -> float:
     return gaussian.round_up(prices.get("closed_form", max(prices.values())), DIGITS)
 
 
-def _user_rule(guarantee: Guarantee) -> tuple[str, tuple[int, ...]] | None:
-    """How a user's price follows from m, in words, and the m of the examples."""
-    kinds = {type(phase) for phase in guarantee.losses}
-    if kinds == {Pure}:
-        return "m times ε" if guarantee.delta == 0 else "m times ε in every round", (20, 100)
-    if kinds == {SubsampledGaussian} and _is_mixture(guarantee):
-        return "for a mixture of Gaussians, which m² times ρ does not cover", (20,)
-    if kinds == {Gaussian} and (weights := _mean_user_rho(guarantee)):
-        terms = [
-            power if weight == 1 else f"{weight:g}·{power}"
-            for weight, power in zip(weights, ("m²", "m"), strict=True)
-            if weight
-        ]
-        return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
-    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(guarantee))
-    if kinds and priced and all(getattr(phase, "user_rho", ()) is not None for phase in guarantee.losses):
-        return "for each phase by its own kind", (20,)
-    return None
-
-
-def _is_mixture(guarantee: Guarantee) -> bool:
-    """Whether the subsampled steps of a user with m ratings are priced."""
-    return guarantee.unit == "rating presence" and not price.too_many_steps(guarantee.losses)
-
-
-def _mean_user_rho(guarantee: Guarantee) -> tuple[float, float] | None:
-    """Σ ρ_k (a_k m² + b_k m) as ρ (a m² + b m)."""
-    phases = [phase for phase in guarantee.losses if isinstance(phase, Gaussian)]
-    weights = [phase.user_rho for phase in phases if phase.user_rho is not None]
-    if len(weights) < len(phases):
-        return None
-    spent = [gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases]
-    if sum(spent) == 0:
-        return weights[0]
-    a, b = (math.fsum(r * pair[k] for r, pair in zip(spent, weights, strict=True)) / math.fsum(spent) for k in (0, 1))
-    return a, b
-
-
 def _union(groups) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text for group in groups for text in group))
 
@@ -428,7 +390,7 @@ def _check_price(guarantee: Guarantee) -> None:
         return
     if not g.losses:
         raise ValueError("the losses must be given: without them nothing supports epsilon")
-    floor = _floor(g.losses, g.delta)
+    floor = price.floor(g.losses, g.delta)
     prices = {name: value for name, value in g.accountants.items() if name != "paper"}
     wrong = [f"{name} {value!r}" for name, value in prices.items() if not value * ROUNDING + 1e-9 >= floor]
     if not g.epsilon * ROUNDING >= (_claim(g) if g.status == "claimed" else floor):
@@ -443,35 +405,7 @@ def _claim(g: Guarantee) -> float:
         return gaussian.epsilon_closed_form(g.rho, g.delta)
     if all(isinstance(phase, Pure) for phase in g.losses):
         return loss.total(phase.epsilon for phase in g.losses if isinstance(phase, Pure))
-    return _floor(g.losses, g.delta)
-
-
-def _floor(losses: Sequence[Loss], delta: float) -> float:
-    """What no price of these losses is below, without dp_accounting, which takes seconds.
-
-    Raises:
-      ValueError: δ is below what (ε, δ) losses add up to.
-    """
-    reserved = loss.total(loss.times(one.delta, one.num_steps) for one in losses if isinstance(one, Approximate))
-    if not reserved <= delta:
-        raise ValueError(f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}")
-    known = loss.total(loss.times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate))
-    rounds = [one for one in loss.merged(losses) if isinstance(one, Pure)]
-    rho = price.rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
-    left = delta - reserved
-    if left <= 0:
-        noisy = rho > 0 or any(isinstance(one, SubsampledGaussian) and one.num_steps for one in losses)
-        return math.inf if noisy else known + loss.total(one.epsilon for one in rounds)
-    parts = [gaussian.epsilon_exact(rho, left), *(_optimal(one, left) for one in rounds)]
-    return known + max(parts)
-
-
-def _optimal(phase: Pure, delta: float) -> float:
-    if phase.epsilon in (0.0, math.inf) or phase.num_rounds > 10**6:
-        return phase.epsilon if phase.epsilon == math.inf else 0.0
-    from accounting import pure
-
-    return pure.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
+    return price.floor(g.losses, g.delta)
 
 
 def _is_number(value: Any) -> bool:

@@ -61,60 +61,39 @@ def rho(losses: Sequence[Loss]) -> float | None:
     return math.fsum(gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases)
 
 
-def user_losses(losses: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
-    """What the same release spends on a user who changes m ratings; None where no such price is known.
-
-    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses: none, their δ would
-    grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of this kind; see `epsilon_user`.
-
-    Raises:
-      ValueError: m is not an integer of at least 1.
-    """
-    num_ratings = guards.count("num_ratings", num_ratings, 1)
-    out: list[Loss] = []
-    for loss in losses:
-        match loss:
-            case Gaussian(user_rho=(a, b)):
-                weight = max(1.0, a * num_ratings**2 + b * num_ratings)
-                z = loss.noise_multiplier / math.sqrt(weight)
-                out.append(Gaussian(noise_multiplier=z, num_steps=loss.num_steps))
-            case Pure():
-                rounds = loss.num_rounds
-                out.append(Pure(epsilon=times(loss.epsilon, num_ratings), num_rounds=rounds))
-            case _:
-                return None
-    return tuple(out)
-
-
-@functools.lru_cache(maxsize=256)
-def epsilon_user(losses: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
-    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such price is known.
-
-    Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `user_losses` says. Only for
-    ratings that are there or not: a user who changes m values would be a pair of mixtures, which nothing here prices.
-    """
-    if check_unit(unit) == "user":
-        return None
-    sampled = [loss for loss in losses if isinstance(loss, SubsampledGaussian)]
-    own = user_losses([loss for loss in losses if not isinstance(loss, SubsampledGaussian)], num_ratings)
-    if own is None:
-        return None
-    if not sampled:
-        return epsilon(own, delta, unit=unit)
-    if unit != "rating presence" or delta == 0:
-        return None
-    from accounting import composition
-
-    if too_many_steps(sampled):
-        return None
-    return composition.pld([*own, *sampled], unit=unit, num_ratings=num_ratings).epsilon(delta)
-
-
 def too_many_steps(losses: Sequence[Loss]) -> bool:
     """Whether there are more steps on samples than a distribution is made of in less than minutes."""
     from accounting import composition
 
     return sum(loss.num_steps for loss in losses if isinstance(loss, SubsampledGaussian)) > composition.STEPS_LIMIT
+
+
+def floor(losses: Sequence[Loss], delta: float) -> float:
+    """What no price of these losses is below, without dp_accounting, which takes seconds.
+
+    Raises:
+      ValueError: δ is below what (ε, δ) losses add up to.
+    """
+    reserved = total(times(one.delta, one.num_steps) for one in losses if isinstance(one, Approximate))
+    if not reserved <= delta:
+        raise ValueError(f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}")
+    known = total(times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate))
+    rounds = [one for one in merged(losses) if isinstance(one, Pure)]
+    spent = rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
+    left = delta - reserved
+    if left <= 0:
+        noisy = spent > 0 or any(isinstance(one, SubsampledGaussian) and one.num_steps for one in losses)
+        return math.inf if noisy else known + total(one.epsilon for one in rounds)
+    parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in rounds)]
+    return known + max(parts)
+
+
+def _optimal_floor(phase: Pure, delta: float) -> float:
+    if phase.epsilon in (0.0, math.inf) or phase.num_rounds > 10**6:
+        return phase.epsilon if phase.epsilon == math.inf else 0.0
+    from accounting import pure
+
+    return pure.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import gaussian, objective
+from accounting import gaussian, objective, user
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian, Pure
-from accounting.price import rho, user_losses
+from accounting.price import rho
 
 PURE = ["laplace", "l2_laplace"]
 NOISES = [*PURE, "gaussian"]
@@ -92,7 +92,7 @@ def test_a_user_with_m_ratings_pays_m_times(noise):
     """Ratings of m items: m independent noises, each shifted as far as one rating goes."""
     scale, width, rank, m = 50.0, 4.0, 6, 20
     loss = objective.value_change_loss(noise=noise, scale=scale, range_width=width, rank=rank)
-    (own,) = user_losses([loss], m)
+    (own,) = user.losses([loss], m)
     shift = 2 * width * np.full((m, rank), 1 / math.sqrt(rank))
     if noise == "gaussian":
         assert np.sum(shift**2) / (2 * scale**2) == pytest.approx(rho([own]), rel=1e-12)
@@ -175,7 +175,7 @@ def test_one_rating_never_moves_the_statistics_further_than_priced(seed, rank, b
 def test_one_rating_can_move_the_statistics_as_far_as_priced():
     loss = objective.statistics_loss(matrix_scale=3.0, vector_scale=5.0, rating_bound=2.0)
     assert rho([loss]) == pytest.approx(1 / (2 * 3.0**2) + 2.0**2 / (2 * 5.0**2), rel=1e-12)
-    (own,) = user_losses([loss], 7)  # seven ratings are of seven items
+    (own,) = user.losses([loss], 7)  # seven ratings are of seven items
     assert rho([own]) == pytest.approx(7 * rho([loss]), rel=1e-12)
 
 

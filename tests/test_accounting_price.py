@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from accounting import gaussian, price
+from accounting import gaussian, price, user
 from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 
 DELTA = 1e-5
@@ -166,42 +166,42 @@ def test_a_delta_that_says_nothing_is_refused(delta):
 
 @given(st.integers(1, 300), st.sampled_from([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]))
 def test_a_user_pays_m_squared_or_the_triangle_or_m_times_rho(m, weights):
-    (own,) = price.user_losses([gauss(user_rho=weights)], m)
+    (own,) = user.losses([gauss(user_rho=weights)], m)
     factor = {(1.0, 0.0): m**2, (0.5, 0.5): (m**2 + m) / 2, (0.0, 1.0): m}[weights]
     assert price.rho([own]) == pytest.approx(factor * price.rho([gauss()]), rel=1e-12)
 
 
 @given(st.integers(1, 300), st.sampled_from([0.1, 0.3, 2.0]))
 def test_a_user_pays_m_times_a_pure_epsilon(m, epsilon):
-    (own,) = price.user_losses([Pure(epsilon=epsilon, num_rounds=7)], m)
+    (own,) = user.losses([Pure(epsilon=epsilon, num_rounds=7)], m)
     assert own == Pure(epsilon=round(m * epsilon, 9), num_rounds=7)
 
 
 def test_a_user_of_sampled_steps_pays_a_mixture_which_is_more_than_m_squared_in_rho():
-    paid = price.epsilon_user((SAMPLED,), 1e-6, num_ratings=20, unit="rating presence")
+    paid = user.epsilon((SAMPLED,), 1e-6, num_ratings=20, unit="rating presence")
     assert paid == pytest.approx(21.7, abs=0.05)  # m² in ρ would say 15.5
-    fewer = price.epsilon_user((SAMPLED,), DELTA, num_ratings=1, unit="rating presence")
+    fewer = user.epsilon((SAMPLED,), DELTA, num_ratings=1, unit="rating presence")
     assert fewer == pytest.approx(price.epsilon([SAMPLED], DELTA, unit="rating presence"), rel=2e-3)
 
 
 def test_a_user_of_thousands_of_ratings_is_priced_and_of_millions_refused():
     half = (SubsampledGaussian(noise_multiplier=100.0, sampling_rate=0.5, num_steps=3),)
-    paid = price.epsilon_user(half, DELTA, num_ratings=2000, unit="rating presence")
+    paid = user.epsilon(half, DELTA, num_ratings=2000, unit="rating presence")
     least = gaussian.epsilon_exact(gaussian.rho(100.0 / 900, 3), DELTA)  # 900 of them are in all but surely
     most = gaussian.epsilon_exact(gaussian.rho(100.0 / 1100, 3), DELTA)
     assert least < paid < most
     with pytest.raises(ValueError, match="num_ratings must be at most"):
-        price.epsilon_user(half, DELTA, num_ratings=10**6, unit="rating presence")
+        user.epsilon(half, DELTA, num_ratings=10**6, unit="rating presence")
 
 
 def test_a_user_of_a_mix_pays_each_phase_by_its_own_kind():
     mix = (SAMPLED, gauss(user_rho=(1.0, 0.0)), Pure(epsilon=0.01))
 
     def paid(losses):
-        return price.epsilon_user(losses, 1e-6, num_ratings=5, unit="rating presence")
+        return user.epsilon(losses, 1e-6, num_ratings=5, unit="rating presence")
 
     assert max(paid((part,)) for part in mix) < paid(mix) < math.fsum(paid((part,)) for part in mix) + 1e-3
-    assert paid(mix[1:]) == pytest.approx(price.epsilon(price.user_losses(mix[1:], 5), 1e-6, unit="user"))
+    assert paid(mix[1:]) == pytest.approx(price.epsilon(user.losses(mix[1:], 5), 1e-6, unit="user"))
 
 
 def test_no_user_price_is_made_up():
@@ -213,7 +213,7 @@ def test_no_user_price_is_made_up():
         ((Approximate(epsilon=1.0, delta=1e-6),), "rating presence"),
         ((gauss(user_rho=(1.0, 0.0)),), "user"),
     ):
-        assert price.epsilon_user(losses, DELTA, num_ratings=3, unit=unit) is None
+        assert user.epsilon(losses, DELTA, num_ratings=3, unit=unit) is None
     for m in (0, -1):
         with pytest.raises(ValueError, match="at least 1"):
-            price.user_losses([gauss(user_rho=(1.0, 0.0))], m)
+            user.losses([gauss(user_rho=(1.0, 0.0))], m)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import calibration, composition, gaussian, price, subsampled
+from accounting import calibration, composition, gaussian, subsampled, user
 from accounting.loss import SubsampledGaussian
 
 DELTA = 1e-5
@@ -156,7 +156,7 @@ def test_a_user_is_priced_over_phases_of_different_noise_and_rate():
     whole = subsampled.epsilon_user(parts, DELTA, num_ratings=5)
     assert whole == pytest.approx(subsampled.epsilon_user(parts[::-1], DELTA, num_ratings=5), rel=1e-9)
     assert whole > max(subsampled.epsilon_user([part], DELTA, num_ratings=5) for part in parts)
-    assert price.epsilon_user(tuple(parts), DELTA, num_ratings=5, unit=PRESENCE) == whole
+    assert user.epsilon(tuple(parts), DELTA, num_ratings=5, unit=PRESENCE) == whole
 
 
 # ------------------------------------------------------------------------------------------------------------ inverses

@@ -1,0 +1,97 @@
+"""What all m ratings of one user cost, where the unit is a single rating.
+
+Pure rounds: m·ε. Gaussian steps: (a·m² + b·m)·ρ, a and b as each mechanism's statistics move. Subsampled steps: a
+mixture of Gaussians, Binomial(m, q). Nothing else has a known price.
+"""
+
+import functools
+import math
+from collections.abc import Sequence
+
+from accounting import gaussian, guards, price
+from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit, check_unit, times
+
+
+def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
+    """What the same release spends on a user who changes m ratings; None where no such price is known.
+
+    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses: none, their δ would
+    grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of this kind; see `epsilon`.
+
+    Raises:
+      ValueError: m is not an integer of at least 1.
+    """
+    num_ratings = guards.count("num_ratings", num_ratings, 1)
+    out: list[Loss] = []
+    for loss in spent:
+        match loss:
+            case Gaussian(user_rho=(a, b)):
+                weight = max(1.0, a * num_ratings**2 + b * num_ratings)
+                z = loss.noise_multiplier / math.sqrt(weight)
+                out.append(Gaussian(noise_multiplier=z, num_steps=loss.num_steps))
+            case Pure():
+                rounds = loss.num_rounds
+                out.append(Pure(epsilon=times(loss.epsilon, num_ratings), num_rounds=rounds))
+            case _:
+                return None
+    return tuple(out)
+
+
+@functools.lru_cache(maxsize=256)
+def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
+    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such price is known.
+
+    Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `losses` says. Only for
+    ratings that are there or not: a user who changes m values would be a pair of mixtures, which nothing here prices.
+    """
+    if check_unit(unit) == "user":
+        return None
+    sampled = [loss for loss in spent if isinstance(loss, SubsampledGaussian)]
+    own = losses([loss for loss in spent if not isinstance(loss, SubsampledGaussian)], num_ratings)
+    if own is None:
+        return None
+    if not sampled:
+        return price.epsilon(own, delta, unit=unit)
+    if not _is_mixture(sampled, unit) or delta == 0:
+        return None
+    from accounting import composition
+
+    return composition.pld([*own, *sampled], unit=unit, num_ratings=num_ratings).epsilon(delta)
+
+
+def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple[int, ...]] | None:
+    """How the price follows from m, in words, and the m of examples; None where no price is known."""
+    kinds = {type(phase) for phase in spent}
+    if kinds == {Pure}:
+        return "m times ε" if delta == 0 else "m times ε in every round", (20, 100)
+    if kinds == {SubsampledGaussian} and _is_mixture(spent, unit):
+        return "for a mixture of Gaussians, which m² times ρ does not cover", (20,)
+    if kinds == {Gaussian} and (weights := _mean_user_rho(spent)):
+        terms = [
+            power if weight == 1 else f"{weight:g}·{power}"
+            for weight, power in zip(weights, ("m²", "m"), strict=True)
+            if weight
+        ]
+        return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
+    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(spent, unit))
+    if kinds and priced and all(getattr(phase, "user_rho", ()) is not None for phase in spent):
+        return "for each phase by its own kind", (20,)
+    return None
+
+
+def _is_mixture(spent: Sequence[Loss], unit: Unit) -> bool:
+    """Whether the subsampled steps of a user with m ratings are priced."""
+    return unit == "rating presence" and not price.too_many_steps(spent)
+
+
+def _mean_user_rho(spent: Sequence[Loss]) -> tuple[float, float] | None:
+    """Σ ρ_k (a_k m² + b_k m) as ρ (a m² + b m)."""
+    phases = [phase for phase in spent if isinstance(phase, Gaussian)]
+    weights = [phase.user_rho for phase in phases if phase.user_rho is not None]
+    if len(weights) < len(phases):
+        return None
+    each = [gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases]
+    if sum(each) == 0:
+        return weights[0]
+    a, b = (math.fsum(r * pair[k] for r, pair in zip(each, weights, strict=True)) / math.fsum(each) for k in (0, 1))
+    return a, b
