@@ -13,7 +13,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpmf_jax import controls, gaussian, layout, metrics, noisy_means, protocol, ratings, splits, synthetic
+    from dpmf_jax import controls, gaussian, layout, local, metrics, noisy_means, protocol, ratings, splits, synthetic
     from dpmf_jax.datasets import load
     from dpmf_jax.fitting import fit
     from dpmf_jax.model import Model
@@ -29,6 +29,7 @@ __all__ = [
     "layout",
     "load",
     "load_model",
+    "local",
     "metrics",
     "noisy_means",
     "protocol",

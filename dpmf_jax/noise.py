@@ -83,3 +83,102 @@ def _none_log_ratio(response: PyTree, statistics: PyTree, other: PyTree) -> jax.
 def none() -> Noise:
     """No noise: the response is the statistics, nothing is private, log_ratio is ±∞ as soon as two worlds differ."""
     return Noise(sample=Partial(_none_sample), log_prob=Partial(_none_log_prob), log_ratio=Partial(_none_log_ratio))
+
+
+class Report(NamedTuple):
+    """What one user says of one entry, or is about to say; leading axis of users where there are many.
+
+    row, column: int32, the place of the entry. value: float32 in [-1, 1] before it is randomised; after it the bit as
+    -1 or 1, or 0 where nothing is reported. sent: bool, whether this user reports at all; public.
+    """
+
+    row: jax.Array
+    column: jax.Array
+    value: jax.Array
+    sent: jax.Array
+
+
+class OneBit(NamedTuple):
+    """The least probability of either bit, as a whole number of 2^64: upper, lower word uint32; share: as float32."""
+
+    upper: jax.Array
+    lower: jax.Array
+    share: jax.Array
+
+
+def one_bit(epsilon: float) -> Noise:
+    """Paper 004's report: an entry in [-1, 1] becomes one bit, P(1 | x) linear in x, between 1/(1 + e^ε) and its rest.
+
+    Guarantee: ε-differential privacy of each report, pure and exact: probabilities are whole numbers of 2^64, drawn by
+      comparing 64 random bits with an integer, and the largest over the smallest is at most e^ε. Entries are clipped
+      to [-1, 1]; one that is not a number counts as 0. A report that is not sent is 0 in every world.
+
+    Raises: ValueError for an ε outside (0, 20], beyond which float32 entries are too coarse.
+    """
+    if not 0 < epsilon <= 20:
+        raise ValueError(f"the epsilon of one report must be above 0 and at most 20; got {epsilon}")
+    low = one_bit_low(epsilon)
+    params = OneBit(*map(jnp.uint32, divmod(low, 2**32)), jnp.float32(low / 2**64))
+    return Noise(
+        sample=Partial(_one_bit_sample, params),
+        log_prob=Partial(_one_bit_log_prob, params),
+        log_ratio=Partial(_one_bit_log_ratio, params),
+    )
+
+
+def one_bit_low(epsilon: float) -> int:
+    """The smallest probability of a report, 1/(1 + e^ε) in whole numbers of 2^64: rounded up, so ε is not exceeded."""
+    import decimal
+
+    with decimal.localcontext() as exact:
+        exact.prec, exact.rounding = 60, decimal.ROUND_CEILING
+        shares = 1 + decimal.Decimal(epsilon).exp()
+        return int((2**64 / shares).to_integral_value(decimal.ROUND_FLOOR)) + 1
+
+
+def one_bit_gain(epsilon: float) -> float:
+    """E[bit as -1 or 1] over the entry, tanh(ε/2): what reports are divided by."""
+    return (2**64 - 2 * one_bit_low(epsilon)) / 2**64
+
+
+def _unlikely(params: OneBit, value: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Of the bit that contradicts the entry's sign: its probability as (upper, lower) word of 2^64, uint32.
+
+    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond.
+    """
+    far = jnp.clip(jnp.nan_to_num(jnp.abs(value), nan=0.0), 0.0, 1.0)
+    share = jnp.minimum(params.share + (1 - far) * (0.5 - params.share), 0.5) * jnp.float32(2**32)
+    upper = share.astype(jnp.uint32)
+    lower = ((share - upper.astype(jnp.float32)) * jnp.float32(2**32)).astype(jnp.uint32)
+    below = (upper < params.upper) | ((upper == params.upper) & (lower < params.lower)) | (far == 1)
+    return jnp.where(below, params.upper, upper), jnp.where(below, params.lower, lower)
+
+
+def _one_bit_sample(params: OneBit, key: jax.Array, statistics: Report) -> Report:
+    drawn = jax.random.bits(key, (2, *statistics.value.shape), jnp.uint32)
+    upper, lower = _unlikely(params, statistics.value)
+    contradicts = (drawn[0] < upper) | ((drawn[0] == upper) & (drawn[1] < lower))
+    bit = jnp.where(contradicts ^ (statistics.value < 0), jnp.float32(-1), jnp.float32(1))
+    return statistics._replace(value=jnp.where(statistics.sent, bit, jnp.float32(0)))
+
+
+def _one_bit_logs(params: OneBit, response: Report, statistics: Report) -> jax.Array:
+    """The log-probability of every user's report."""
+    upper, lower = _unlikely(params, statistics.value)
+    share = upper.astype(jnp.float32) * jnp.float32(2**-32) + lower.astype(jnp.float32) * jnp.float32(2**-64)
+    contradicts = (response.value < 0) ^ (statistics.value < 0)
+    said = jnp.where(contradicts, jnp.log(share), jnp.log1p(-share))
+    said = jnp.where(jnp.abs(response.value) == 1, said, -jnp.inf)
+    silent = jnp.where(response.value == 0, 0.0, -jnp.inf)
+    possible = (response.row == statistics.row) & (response.column == statistics.column)
+    possible &= response.sent == statistics.sent
+    return jnp.where(possible, jnp.where(statistics.sent, said, silent), -jnp.inf)
+
+
+def _one_bit_log_prob(params: OneBit, response: Report, statistics: Report) -> jax.Array:
+    return jnp.sum(_one_bit_logs(params, response, statistics))
+
+
+def _one_bit_log_ratio(params: OneBit, response: Report, statistics: Report, other: Report) -> jax.Array:
+    here, there = (_one_bit_logs(params, response, world) for world in (statistics, other))
+    return jnp.sum(jnp.where(here == there, 0.0, here - there))

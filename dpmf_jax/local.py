@@ -1,0 +1,351 @@
+"""Local differential privacy: one coordinate, one bit (paper 004), without and with a random projection.
+
+V ≈ center + U Vᵀ. The server holds the item factors V. Each user holds the own ratings and the own row of U, and says
+one bit a round about one entry of the own gradient; the server sees `noise.Report`s and nothing else.
+
+- `gd`     Private GD (algorithm 1): an entry of the gradient of V, of items × rank.
+- `gd_dr`  Private GD-DR (algorithm 2): an entry of Φ times that gradient, of q × rank, lifted back by Φ.
+
+As published: everybody reports in each of k rounds at ε/k, Φ is one Gaussian matrix and the lift its pseudo-inverse.
+Variants with the same guarantee, by settings: `lift="transpose"`, `fresh_projection`, `law="sign"`, `clip`,
+`schedule="partition"`. The printed loop runs k + 1 rounds and would spend ε·(k + 1)/k; here it is k. The printed
+algorithm 2 updates V inside the loop over users; here each device does it once a round.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from fractions import Fraction
+from typing import Any, Literal, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import optax
+from jax.tree_util import Partial
+
+import accounting.pure
+from accounting.guarantee import Guarantee
+from dpmf_jax import layout, noise, projection
+from dpmf_jax.factorization import unit_rows
+from dpmf_jax.noise import Report
+from dpmf_jax.protocol import Info, Mechanism, Release, State
+
+Schedule = Literal["every-round", "partition"]
+Lift = Literal["pseudo-inverse", "transpose"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config:
+    """Settings; host numbers, all public. Paper 004's letters in brackets.
+
+    epsilon: of all reports of one user together [ε]. num_rounds: [k].
+    rank: [d]. learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both sides.
+    center: subtracted from ratings; a public constant.
+    clip: c > 0; entries are clipped to [-c, c] and reports scaled by c. The paper has 1.
+    schedule: "every-round": everybody reports in each round, at ε/k [the paper]. "partition": users are split into k
+      groups at random, and each group reports in one round, with all of ε.
+    num_projected: q, rows of Φ; `gd_dr` only. law: of its entries. lift: how its image comes back.
+    fresh_projection: another Φ in each round, from a public seed; needs lift "transpose".
+    """
+
+    epsilon: float
+    num_rounds: int
+    rank: int = 15
+    learning_rate: float = 1.0
+    regularization: float = 1e-8
+    center: float = 0.0
+    clip: float = 1.0
+    schedule: Schedule = "every-round"
+    num_projected: int | None = None
+    law: projection.Law = "gaussian"
+    lift: Lift = "pseudo-inverse"
+    fresh_projection: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("epsilon", "learning_rate", "clip"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
+        if not 0 <= self.regularization < math.inf:
+            raise ValueError(f"regularization must be non-negative and finite; got {self.regularization}")
+        if not -math.inf < self.center < math.inf:
+            raise ValueError(f"center must be finite; got {self.center}")
+        for name, value in (("num_rounds", self.num_rounds), ("rank", self.rank)):
+            if not value >= 1:
+                raise ValueError(f"{name} must be at least 1; got {value}")
+        if self.num_projected is not None and not self.num_projected >= 1:
+            raise ValueError(f"num_projected must be at least 1; got {self.num_projected}")
+        if self.fresh_projection and self.lift != "transpose":
+            raise ValueError(
+                'fresh_projection needs lift="transpose": a pseudo-inverse in each round costs q² times items'
+            )
+
+    @property
+    def epsilon_report(self) -> float:
+        """Of one report: ε/k rounded down, or ε where each user reports once."""
+        if self.schedule == "partition":
+            return self.epsilon
+        each = self.epsilon / self.num_rounds
+        return each if Fraction(each) * self.num_rounds <= Fraction(self.epsilon) else math.nextafter(each, 0)
+
+
+class Public(NamedTuple):
+    """What the server, and so everybody, knows.
+
+    item_factors: float32[items, rank]. group: int32[users], in which round a user reports; None where in all. words: of
+    Φ, None without one. cholesky: float32[q, q], of ΦΦᵀ, where the lift needs it. optimizer_state: of V.
+    """
+
+    item_factors: jax.Array
+    center: jax.Array
+    group: jax.Array | None
+    words: projection.Words | None
+    cholesky: jax.Array | None
+    optimizer_state: Any
+
+
+class Private(NamedTuple):
+    """On the devices of the users: row u of each is user u's own. It is updated there and never sent."""
+
+    user_factors: jax.Array
+    optimizer_state: Any
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Params:
+    epsilon: float | jax.Array  # read on the host alone, so a float
+    gain: jax.Array
+    learning_rate: jax.Array
+    regularization: jax.Array
+    center: jax.Array
+    clip: jax.Array
+    num_rounds: int = dataclasses.field(metadata={"static": True})
+    rank: int = dataclasses.field(metadata={"static": True})
+    schedule: Schedule = dataclasses.field(metadata={"static": True})
+    num_projected: int | None = dataclasses.field(metadata={"static": True})
+    law: projection.Law = dataclasses.field(metadata={"static": True})
+    lift: Lift = dataclasses.field(metadata={"static": True})
+    fresh_projection: bool = dataclasses.field(metadata={"static": True})
+
+
+def gd(config: Config) -> Mechanism:
+    """Paper 004, algorithm 1: one entry of the gradient of V, chosen uniformly among items × rank.
+
+    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a user's ratings and
+      items; proved (lemma 1 and theorem 1). Taking part is visible.
+    Departs from the paper: k rounds, not k + 1. The user's step, whose equation (4) is not printed, is that of the mean
+      squared error of the user's own ratings.
+
+    Raises: ValueError for a projection, which is `gd_dr`'s.
+    """
+    if config.num_projected is not None:
+        raise ValueError("num_projected goes with gd_dr: gd has no projection")
+    return _mechanism(config)
+
+
+def gd_dr(config: Config) -> Mechanism:
+    """Paper 004, algorithm 2: one entry of Φ times the gradient of V, uniformly among q × rank, lifted back.
+
+    Guarantee: as `gd`; Φ is public.
+    Departs from the paper: as `gd`; and V is updated once a round, not once a user.
+
+    Raises: ValueError without num_projected.
+    """
+    if config.num_projected is None:
+        raise ValueError("gd_dr needs num_projected, the number of rows of Φ (q)")
+    return _mechanism(config)
+
+
+def _mechanism(config: Config) -> Mechanism:
+    f32 = jnp.float32
+    params = Params(
+        epsilon=config.epsilon,
+        gain=f32(noise.one_bit_gain(config.epsilon_report)),
+        learning_rate=f32(config.learning_rate),
+        regularization=f32(config.regularization),
+        center=f32(config.center),
+        clip=f32(config.clip),
+        num_rounds=config.num_rounds,
+        rank=config.rank,
+        schedule=config.schedule,
+        num_projected=config.num_projected,
+        law=config.law,
+        lift=config.lift,
+        fresh_projection=config.fresh_projection,
+    )
+    return Mechanism(
+        init=Partial(_init, params),
+        coins=Partial(_no_shared_coins),
+        query=Partial(_query, params),
+        noise=noise.one_bit(config.epsilon_report),
+        update=Partial(_update, params),
+        release=Partial(_release),
+        guarantee=Partial(_guarantee, params),
+    )
+
+
+# --- the state
+
+
+def _no_shared_coins(key: jax.Array) -> jax.Array:
+    return key  # of the users' coordinates, which are drawn without looking at ratings
+
+
+def _optimizer(params: Params) -> optax.GradientTransformation:
+    return optax.sgd(lambda count: params.learning_rate / (count + 1))
+
+
+def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+    user_key, item_key, group_key, phi_key = jax.random.split(key, 4)
+    users, items = (
+        unit_rows(k, rows, params.rank) for k, rows in ((user_key, data.num_users), (item_key, data.num_items))
+    )
+    group = None
+    if params.schedule == "partition":
+        group = jax.random.permutation(group_key, jnp.arange(data.num_users) % params.num_rounds)
+    words = cholesky = None
+    if params.num_projected is not None:
+        words = projection.words(phi_key)
+        if params.lift == "pseudo-inverse":
+            cholesky = projection.cholesky(words, params.law, params.num_projected, data.num_items)
+    optimizer = _optimizer(params)
+    center = params.center if previous is None else previous.center
+    public = Public(items, center, group, words, cholesky, optimizer.init(items))
+    return State(public, Private(users, optimizer.init(users)), jnp.int32(0))
+
+
+def _round_words(params: Params, public: Public, step: jax.Array) -> projection.Words | None:
+    """Of this round's Φ."""
+    if public.words is None or not params.fresh_projection:
+        return public.words
+    return projection.Words(public.words.high, public.words.low + jnp.uint32(step))
+
+
+# --- on a user's device
+
+
+class _Own(NamedTuple):
+    """What one device holds and was asked: its factors, the place of the entry. factor: factors[column]."""
+
+    factors: jax.Array
+    factor: jax.Array
+    row: jax.Array
+
+
+class _Known(NamedTuple):
+    """Of one item, public: its factors, its centre, its index."""
+
+    factors: jax.Array
+    center: jax.Array
+    index: jax.Array
+
+
+def _entry(
+    phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One user: (the entry at (row, column) of Φ·∇V, or of ∇V; Σ e²). ∇V has the rows -2·e_j·u at the rated items."""
+    residual = present * (values - known.center - known.factors @ own.factors)
+    weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
+    return -2 * own.factor * (weight @ residual), residual @ residual
+
+
+def _phi(law: projection.Law, num_projected: int, words: projection.Words, row: Any, columns: Any) -> jax.Array:
+    return projection.entries(words, law, row, columns, num_projected)
+
+
+def _per_item(center: jax.Array, num_items: int) -> jax.Array:
+    return jnp.broadcast_to(center, (num_items,))
+
+
+def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Report, Info]:
+    public, users = state.public, state.private.user_factors
+    row_key, column_key = jax.random.split(coins)
+    rows = data.num_items if params.num_projected is None else params.num_projected
+    row = jax.random.randint(row_key, (data.num_users,), 0, rows)
+    column = jax.random.randint(column_key, (data.num_users,), 0, params.rank)
+    phi = None
+    if (words := _round_words(params, public, state.step)) is not None:
+        phi = Partial(_phi, params.law, params.num_projected, words)
+    padded = layout.pad_rank(users)
+    own = _Own(padded, users[jnp.arange(data.num_users), column], row)
+    known = _Known(
+        layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items), jnp.arange(data.num_items)
+    )
+    entry, squared = layout.sum_by_user(data, Partial(_entry, phi), own, known)
+    sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
+    value = jnp.clip(entry / params.clip, -1.0, 1.0)
+    outside = jnp.mean(sent * (jnp.abs(entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)
+    report = Report(row, column, jnp.where(sent, value, 0.0), sent)
+    return report, Info(jnp.sum(squared) / data.num_ratings, outside)
+
+
+def _own_gradient(
+    own: jax.Array, known: tuple[jax.Array, jax.Array], values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """One user: (-2 Σ e_j·v_j, number of own ratings)."""
+    factors, center = known
+    residual = present * (values - center - factors @ own)
+    return -2 * residual @ factors, jnp.sum(present)
+
+
+def _devices(params: Params, private: Private, public: Public, data: Any) -> Private:
+    """Every user's own step on the mean squared error of the own ratings, given the public item factors."""
+    known = (layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items))
+    total, count = layout.sum_by_user(data, _own_gradient, layout.pad_rank(private.user_factors), known)
+    gradient = total[:, : params.rank] / jnp.maximum(count, 1)[:, None]
+    return Private(*_descend(params, private.user_factors, gradient, private.optimizer_state))
+
+
+# --- at the server, which sees reports and nothing else
+
+
+def server(params: Params, public: Public, reports: Report, step: jax.Array) -> Public:
+    """The item factors after a round: the mean of what was reported, lifted back, as a step of descent."""
+    num_items = public.item_factors.shape[0]
+    rows = num_items if params.num_projected is None else params.num_projected
+    said = reports.value * (params.clip * rows * params.rank / params.gain)
+    mean = jnp.zeros((rows, params.rank)).at[reports.row, reports.column].add(said)
+    mean = mean / jnp.maximum(jnp.sum(reports.sent), 1)
+    words = _round_words(params, public, step)
+    if words is not None and params.lift == "transpose":
+        mean = projection.apply_transpose(words, params.law, mean, num_items)
+    elif words is not None:
+        mean = projection.apply_pseudo_inverse(words, params.law, public.cholesky, mean, num_items)
+    items, optimizer_state = _descend(params, public.item_factors, mean, public.optimizer_state)
+    return public._replace(item_factors=items, optimizer_state=optimizer_state)
+
+
+def _descend(params: Params, factors: jax.Array, gradient: jax.Array, optimizer_state: Any) -> tuple[Any, Any]:
+    full = gradient + 2 * params.regularization * factors
+    updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
+    return optax.apply_updates(factors, updates), optimizer_state
+
+
+def _update(params: Params, state: State, response: Report, data: Any) -> State:
+    after = server(params, state.public, response, state.step)
+    # algorithm 1 moves the users after V, algorithm 2 before it
+    seen = after if params.num_projected is None else state.public
+    return State(after, _devices(params, state.private, seen, data), state.step)
+
+
+def _release(state: State) -> Release:
+    return Release(item_factors=state.public.item_factors, center=state.public.center)
+
+
+def _guarantee(params: Params, num_steps: int) -> Guarantee:
+    """Of so many rounds: a user who reports r times pays r times what one report costs."""
+    whole = Fraction(float(params.epsilon))
+    if params.schedule == "partition":
+        reports = -(-num_steps // params.num_rounds)
+        spent = whole * reports
+    else:
+        reports, spent = num_steps, whole * num_steps / params.num_rounds
+    epsilon = float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
+    projected = ("Φ is public and drawn without looking at data",) if params.num_projected is not None else ()
+    return accounting.pure.local_guarantee(
+        epsilon,
+        reports,
+        mechanism="local-gd" if params.num_projected is None else "local-gd-dr",
+        assumptions=projected,
+    )

@@ -1,0 +1,386 @@
+"""Local DP: the exact law of a report, what the server sees, unbiased sums, the printed order, both schedules."""
+
+import dataclasses
+import decimal
+import inspect
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+import audits
+from accounting import pure
+from dpmf_jax import keys, layout, local, noise, projection, protocol
+from dpmf_jax.noise import Report
+from dpmf_jax.ratings import Ratings
+
+USERS, ITEMS, RANK, Q = 14, 6, 3, 4
+EPSILONS = (1e-3, 0.05, 0.7, 1.6, 5.0, 20.0)
+
+
+def tiny(seed: int = 0) -> Ratings:
+    """50 ratings; the last user and the last item have none."""
+    random = np.random.default_rng(seed)
+    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
+    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
+    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
+
+
+RATINGS = tiny()
+
+
+def config(**settings) -> local.Config:
+    defaults = {"epsilon": 1.0, "num_rounds": 4, "rank": RANK, "learning_rate": 0.3, "center": 3.0}
+    return local.Config(**(defaults | settings))
+
+
+def gd(**settings):
+    return local.gd(config(**settings))
+
+
+def gd_dr(**settings):
+    return local.gd_dr(config(**({"num_projected": Q} | settings)))
+
+
+MAKERS = {
+    "gd": gd,
+    "gd-dr": gd_dr,
+    "sign": lambda **s: gd_dr(law="sign", **s),
+    "transpose": lambda **s: gd_dr(lift="transpose", fresh_projection=True, **s),
+    "partition": lambda **s: gd_dr(schedule="partition", clip=0.5, **s),
+}
+
+
+@pytest.fixture(scope="module")
+def data():
+    return layout.make(RATINGS, num_devices=1)
+
+
+def begun(made, data, seed=0):
+    return protocol.begin(made, keys.from_seed(seed), data)
+
+
+def report(values, *, sent=True) -> Report:
+    values = jnp.atleast_1d(jnp.asarray(values, jnp.float32))
+    zeros = jnp.zeros(values.shape, jnp.int32)
+    return Report(zeros, zeros, values, jnp.full(values.shape, sent))
+
+
+# ------------------------------------------------------------------------------------------------- the law of one bit
+
+
+def law(epsilon: float, values) -> list[Fraction]:
+    """P(bit = 1) of every entry, as the sampler has it."""
+    params, values = noise.one_bit(epsilon).sample.args[0], np.asarray(values, np.float32)
+    upper, lower = noise._unlikely(params, jnp.asarray(values))
+    unlikely = [Fraction(int(u) * 2**32 + int(w), 2**64) for u, w in zip(upper, lower, strict=True)]
+    return [p if value < 0 else 1 - p for p, value in zip(unlikely, values, strict=True)]
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_largest_log_ratio_over_all_entries_and_bits_is_epsilon(epsilon):
+    """By enumeration, in whole numbers: never above ε, and as near to it as 32 bits allow."""
+    random = np.random.default_rng(0).uniform(-1.2, 1.2, 500)
+    extreme = [-1.0, 1.0, 0.0, -0.0, 5.0, -5.0, math.inf, -math.inf, math.nan, 1e-30, np.nextafter(1, 0), 1 - 2**-24]
+    ones = law(epsilon, [*extreme, *random])
+    assert all(0 < p < 1 for p in ones)  # so 1 - p is what is left, and both sum to 1
+    ratio = max(max(ones) / min(ones), (1 - min(ones)) / (1 - max(ones)))
+    with decimal.localcontext(prec=50):
+        measured = float((decimal.Decimal(ratio.numerator) / ratio.denominator).ln())
+    assert measured <= epsilon * (1 + 1e-12)
+    assert measured == pytest.approx(epsilon, rel=1e-12)
+    low, high = min(ones), max(ones)
+    assert low + high == 1
+
+
+@pytest.mark.parametrize("epsilon", EPSILONS)
+def test_the_expected_report_is_the_clipped_entry(epsilon):
+    values = np.linspace(-1.5, 1.5, 301).astype(np.float32)
+    expected = [(2 * p - 1) / Fraction(noise.one_bit_gain(epsilon)) for p in law(epsilon, values)]
+    np.testing.assert_allclose(
+        [float(e) for e in expected], np.clip(values, -1, 1), atol=1e-7 / noise.one_bit_gain(epsilon)
+    )
+    printed = [pure.one_bit_probability(float(value), epsilon) for value in values]
+    np.testing.assert_allclose([float(p) for p in law(epsilon, values)], printed, atol=2e-7)
+
+
+def test_the_sampler_keeps_to_the_law():
+    """200,000 bits at five entries against Binomial(n, p), false alarm 1e-4 each; 0.02 beside p is seen."""
+    made, num = noise.one_bit(1.0), 200_000
+    for value, p in zip((-1.0, -0.3, 0.0, 0.8, 1.0), law(1.0, [-1.0, -0.3, 0.0, 0.8, 1.0]), strict=True):
+        drawn = made.sample(keys.from_seed(7), report(np.full(num, value)))
+        ones = int(jnp.sum(drawn.value > 0))
+        assert set(np.unique(drawn.value)) == {-1.0, 1.0}
+        assert scipy.stats.binomtest(ones, num, float(p)).pvalue > 1e-4
+        assert scipy.stats.binomtest(ones, num, float(p) + 0.02).pvalue < 1e-6
+
+
+def test_log_prob_is_the_law_and_log_ratio_its_difference():
+    made = noise.one_bit(1.0)
+    values = np.array([-1.0, -0.2, 0.5, 1.0], np.float32)
+    bits = np.array([1.0, -1.0, 1.0, -1.0], np.float32)
+    p = [float(x) for x in law(1.0, values)]
+    expected = sum(math.log(one if bit > 0 else 1 - one) for one, bit in zip(p, bits, strict=True))
+    assert float(made.log_prob(report(bits), report(values))) == pytest.approx(expected, rel=1e-5)
+    other = report(-values)
+    ratio = float(made.log_ratio(report(bits), report(values), other))
+    expected -= float(made.log_prob(report(bits), other))
+    assert ratio == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_report_that_is_not_sent_says_nothing_in_every_world():
+    made = noise.one_bit(1.0)
+    drawn = made.sample(keys.from_seed(0), report([-1.0, 1.0], sent=False))
+    assert np.all(np.asarray(drawn.value) == 0)
+    assert float(made.log_prob(drawn, report([0.3, 1.0], sent=False))) == 0
+    assert float(made.log_prob(drawn, report([0.3, 1.0]))) == -math.inf
+    moved = drawn._replace(row=drawn.row + 1)
+    assert float(made.log_prob(moved, report([0.3, 1.0], sent=False))) == -math.inf
+
+
+@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 21.0])
+def test_a_report_has_a_finite_epsilon(bad):
+    with pytest.raises(ValueError, match="epsilon of one report"):
+        noise.one_bit(bad)
+
+
+# ------------------------------------------------------------------------------------------------- the user's side
+
+
+def gradient_of(user: int, users, items) -> np.ndarray:
+    """∇V of one user by the printed formula, [items, rank]."""
+    out = np.zeros((ITEMS, RANK))
+    for row in np.flatnonzero(RATINGS.user == user):
+        j = RATINGS.item[row]
+        out[j] = -2 * users[user] * (RATINGS.value[row] - 3.0 - users[user] @ items[j])
+    return out
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_every_entry_is_that_of_the_users_own_gradient(name, data):
+    made = MAKERS[name](num_rounds=2)
+    state = begun(made, data)
+    reports, info = made.query(state, data, keys.from_seed(5))
+    users, items = np.asarray(state.private.user_factors), np.asarray(state.public.item_factors)
+    phi = np.eye(ITEMS)
+    if name != "gd":
+        kind = "sign" if name == "sign" else "gaussian"
+        phi = np.asarray(projection.entries(state.public.words, kind, np.arange(Q)[:, None], np.arange(ITEMS)[None], Q))
+    clip = 0.5 if name == "partition" else 1.0
+    for user in range(USERS):
+        whole = phi @ gradient_of(user, users, items)
+        expected = np.clip(whole[reports.row[user], reports.column[user]] / clip, -1, 1)
+        assert float(reports.value[user]) == pytest.approx(expected if reports.sent[user] else 0.0, abs=1e-5)
+    residual = [
+        v - 3.0 - users[u] @ items[i] for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)
+    ]
+    assert float(info.loss) == pytest.approx(np.mean(np.square(residual)), rel=1e-5)
+
+
+@pytest.mark.parametrize("name", ["gd", "gd-dr"])
+def test_a_users_report_does_not_depend_on_the_others(name, data):
+    made = MAKERS[name]()
+    state = begun(made, data)
+    reports, _ = made.query(state, data, keys.from_seed(5))
+    others = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 3, RATINGS.value, 6 - RATINGS.value))
+    changed, _ = made.query(state, layout.make(others, num_devices=1), keys.from_seed(5))
+    assert float(changed.value[3]) == float(reports.value[3])
+    assert not np.array_equal(changed.value, reports.value)
+
+
+def test_a_user_without_ratings_reports_a_fair_coin(data):
+    made = gd()
+    state = begun(made, data)
+    reports, _ = made.query(state, data, keys.from_seed(5))
+    assert float(reports.value[USERS - 1]) == 0
+    assert law(1.0, [0.0])[0] == Fraction(1, 2)
+
+
+def test_users_are_asked_for_every_entry_alike(data):
+    made = gd_dr()
+    state = begun(made, data)
+    asked = jax.vmap(lambda key: made.query(state, data, key)[0])(jax.random.split(keys.from_seed(1), 2000))
+    cells = np.bincount((np.asarray(asked.row) * RANK + np.asarray(asked.column)).ravel(), minlength=Q * RANK)
+    assert scipy.stats.chisquare(cells).pvalue > 1e-4
+
+
+# ------------------------------------------------------------------------------------------------- the server's side
+
+
+def test_the_server_is_given_reports_and_nothing_else():
+    assert list(inspect.signature(local.server).parameters) == ["params", "public", "reports", "step"]
+    assert list(Report._fields) == ["row", "column", "value", "sent"]
+
+
+@pytest.mark.parametrize(("name", "clip"), [("gd", 8.0), ("transpose", 16.0)])
+def test_the_mean_of_reports_is_an_unbiased_gradient(name, clip, data):
+    """Over 4,000 rounds from one state: the mean step is that of the mean gradient (entries stay within the clip)."""
+    made = MAKERS[name](epsilon=20.0, num_rounds=1, regularization=0.0, clip=clip, learning_rate=1.0)
+    state = begun(made, data)
+
+    def one(key, words):
+        public = state.public if words is None else state.public._replace(words=words)
+        at = state._replace(public=public)
+        coins_key, noise_key = jax.random.split(key)
+        drawn = made.noise.sample(noise_key, made.query(at, data, coins_key)[0])
+        return made.update(at, drawn, data).public.item_factors
+
+    draws = jax.random.split(keys.from_seed(3), 4000)
+    words = None if name == "gd" else jax.vmap(projection.words)(jax.random.split(keys.from_seed(4), 4000))
+    steps = np.asarray(state.public.item_factors) - np.asarray(
+        jax.jit(jax.vmap(one, (0, None if words is None else 0)))(draws, words)
+    )
+    users, items = np.asarray(state.private.user_factors), np.asarray(state.public.item_factors)
+    expected = np.mean([gradient_of(user, users, items) for user in range(USERS)], axis=0)
+    error = steps.mean(0) - expected
+    spread = steps.std(0) / math.sqrt(len(steps))
+    assert scipy.stats.chi2.sf(float(np.sum((error / spread) ** 2)), error.size) > 1e-4
+    assert np.abs(expected).max() > 5 * spread.max()
+
+
+def test_the_pseudo_inverse_shrinks_by_the_share_of_dimensions():
+    """Over draws of Φ, E[Φ†Φ] = (q/m)·I: the published lift is a projection, and loses the rest."""
+    drawn = jax.vmap(projection.words)(jax.random.split(keys.from_seed(0), 400))
+    items = jnp.eye(ITEMS)
+
+    def through(words):
+        compressed = projection.apply(words, "gaussian", items, Q)
+        factor = projection.cholesky(words, "gaussian", Q, ITEMS)
+        return projection.apply_pseudo_inverse(words, "gaussian", factor, compressed, ITEMS)
+
+    mean = np.asarray(jax.jit(jax.vmap(through))(drawn)).mean(0)
+    np.testing.assert_allclose(np.diag(mean), Q / ITEMS, atol=0.06)
+    np.testing.assert_allclose(mean - np.diag(np.diag(mean)), 0, atol=0.06)
+
+
+def test_algorithm_1_moves_users_after_the_items_and_algorithm_2_before(data):
+    for made, first in ((gd(), "items"), (gd_dr(), "users")):
+        state = begun(made, data)
+        reports = made.noise.sample(keys.from_seed(1), made.query(state, data, keys.from_seed(2))[0])
+        after = made.update(state, reports, data)
+        seen = after.public.item_factors if first == "items" else state.public.item_factors
+        users, items = np.asarray(state.private.user_factors, np.float64), np.asarray(seen, np.float64)
+        expected = users.copy()
+        for user in range(USERS - 1):
+            own = np.flatnonzero(RATINGS.user == user)
+            if len(own):
+                error = RATINGS.value[own] - 3.0 - items[RATINGS.item[own]] @ users[user]
+                expected[user] -= 0.3 * (-2 * error @ items[RATINGS.item[own]] / len(own) + 2e-8 * users[user])
+        np.testing.assert_allclose(after.private.user_factors, expected, atol=1e-5)
+
+
+# ------------------------------------------------------------------------------------------------- rounds and price
+
+
+def sent_in(made, data, rounds):
+    state, total = begun(made, data), np.zeros(USERS, int)
+    for number in range(rounds):
+        reports, _ = made.query(state, data, keys.from_seed(number))
+        total += np.asarray(reports.sent)
+        state = made.update(state, made.noise.sample(keys.from_seed(99 + number), reports), data)._replace(
+            step=state.step + 1
+        )
+    return total
+
+
+def test_everybody_reports_exactly_k_times(data):
+    """Not k + 1 times, as the printed loop would."""
+    for name in ("gd", "gd-dr"):
+        made = MAKERS[name](num_rounds=5)
+        assert set(sent_in(made, data, 5)) == {5}
+        guarantee = made.guarantee(5)
+        assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (1.0, 0, "user", "proved")
+        assert guarantee.steps == 5
+        assert made.guarantee(6).epsilon > 1.0
+
+
+def test_in_a_partition_everybody_reports_once_with_all_of_epsilon(data):
+    made = MAKERS["partition"](num_rounds=4)
+    assert set(sent_in(made, data, 4)) == {1}
+    sizes = np.bincount(np.asarray(begun(made, data).public.group), minlength=4)
+    assert sizes.max() - sizes.min() <= 1
+    assert (made.guarantee(4).epsilon, made.guarantee(4).steps) == (1.0, 1)
+    assert made.guarantee(5).epsilon == 2.0
+
+
+@pytest.mark.parametrize("epsilon", [0.1, 0.3, 1.0, 1.6])
+@pytest.mark.parametrize("num_rounds", [1, 3, 7, 20, 50])
+def test_the_reports_of_a_user_cost_no_more_than_epsilon(epsilon, num_rounds):
+    each = config(epsilon=epsilon, num_rounds=num_rounds).epsilon_report
+    assert Fraction(each) * num_rounds <= Fraction(epsilon)
+    assert each == pytest.approx(epsilon / num_rounds, rel=1e-15)
+    assert gd(epsilon=epsilon, num_rounds=num_rounds).guarantee(num_rounds).epsilon == epsilon
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_training_runs_in_one_program_and_chunks_equal_the_whole(name, data):
+    made = MAKERS[name]()
+    state, key = begun(made, data), keys.from_seed(2)
+    whole, info = protocol.train(made, key, state, data, 4)
+    first, _ = protocol.train(made, key, state, data, 1)
+    second, _ = protocol.train(made, key, first, data, 3)
+    jax.tree.map(np.testing.assert_array_equal, whole, second)
+    assert np.isfinite(info.loss).all()
+
+
+@pytest.mark.parametrize("name", MAKERS)
+def test_the_public_state_follows_the_reports_alone(name, data):
+    """Another user's ratings, all of them: same reports, same public state, same release."""
+    other = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 2, 6 - RATINGS.value, RATINGS.value))
+    other = other.take(~((other.user == 2) & (other.item == other.item[other.user == 2][0])))
+    moved = dataclasses.replace(layout.make(other, num_devices=1), num_ratings=data.num_ratings)
+    made = MAKERS[name]()
+    state = begun(made, data)
+    again = begun(made, moved)
+    jax.tree.map(np.testing.assert_array_equal, state.public, again.public)
+    reports = made.noise.sample(keys.from_seed(1), made.query(state, data, keys.from_seed(2))[0])
+    here, there = made.update(state, reports, data), made.update(again, reports, moved)
+    jax.tree.map(np.testing.assert_array_equal, here.public, there.public)
+    assert set(made.release(here)._asdict()) == {"user_factors", "item_factors", "center"}
+    assert made.release(here).user_factors is None
+
+
+def test_a_sweep_over_epsilon_compiles_once(data):
+    key = keys.from_seed(0)
+    protocol.train(gd(epsilon=1.0), key, begun(gd(), data), data, 2)
+    before = protocol.train._cache_size()
+    protocol.train(gd(epsilon=0.3, learning_rate=0.1, clip=2.0), key, begun(gd(), data), data, 2)
+    assert protocol.train._cache_size() == before
+
+
+def test_the_structural_audits_find_nothing():
+    found = audits.audit(gd(), RATINGS, key=keys.from_seed(0), num_steps=2, num_neighbours=4)
+    by_name = {finding.audit: finding.verdict for finding in found}
+    assert by_name["release"] == by_name["post-processing"] == "consistent", by_name
+    assert "violated" not in by_name.values(), by_name
+
+
+@pytest.mark.parametrize(
+    ("bad", "told"),
+    [
+        ({"epsilon": 0.0}, "epsilon"),
+        ({"epsilon": math.nan}, "epsilon"),
+        ({"num_rounds": 0}, "num_rounds"),
+        ({"rank": 0}, "rank"),
+        ({"clip": -1.0}, "clip"),
+        ({"regularization": -1.0}, "regularization"),
+        ({"center": math.inf}, "center"),
+        ({"num_projected": 0}, "num_projected"),
+        ({"fresh_projection": True}, "transpose"),
+    ],
+)
+def test_refusals(bad, told):
+    with pytest.raises(ValueError, match=told):
+        config(**bad)
+
+
+def test_the_two_algorithms_are_not_mixed_up():
+    with pytest.raises(ValueError, match="gd_dr"):
+        local.gd(config(num_projected=3))
+    with pytest.raises(ValueError, match="needs num_projected"):
+        local.gd_dr(config())
