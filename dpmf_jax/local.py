@@ -185,6 +185,38 @@ def _mechanism(config: Config) -> Mechanism:
     )
 
 
+# --- what the reports' randomness does to V
+
+
+def step_variance(config: Config, *, num_users: int, num_items: int) -> float:
+    """Variance of one entry of a round's estimated gradient of V, over coordinates and bits, where all entries are 0.
+
+    A report is ±c·R·d/g at one of R·d places, g = tanh(ε_report/2), R = m or q, so its variance at each is R·d·c²/g²;
+    n reports are averaged (n/k in a partition). Φᵀ leaves it as it is, in the mean over Φ; Φ†, Gaussian, multiplies
+    it by q²/(m·(m - q - 1)), and shrinks what it lifts by q/m. Entries that are not 0 lower it by their square over n.
+
+    Raises: ValueError where Φ† has no finite mean square, q > m - 2.
+    """
+    rows = num_items if config.num_projected is None else config.num_projected
+    senders = num_users / (config.num_rounds if config.schedule == "partition" else 1)
+    gain = noise.one_bit_gain(config.epsilon_report)
+    variance = rows * config.rank * (config.clip / gain) ** 2 / senders
+    if config.num_projected is None or config.lift == "transpose":
+        return variance
+    if not num_items - rows - 1 > 0:
+        raise ValueError(f"num_projected must be at most {num_items - 2} (items - 2) here; got {rows}")
+    return variance * rows**2 / (num_items * (num_items - rows - 1))
+
+
+def run_variance(config: Config, *, num_users: int, num_items: int) -> float:
+    """Variance of one entry of V after all k rounds, from their randomness alone: Σ (γ/t)² times that of a round.
+
+    The rounds are independent; that V's noise moves later gradients is left out, as in theorem 2, and so is λ.
+    """
+    rates = math.fsum((config.learning_rate / t) ** 2 for t in range(1, config.num_rounds + 1))
+    return rates * step_variance(config, num_users=num_users, num_items=num_items)
+
+
 # --- the state
 
 

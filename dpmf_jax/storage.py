@@ -8,11 +8,11 @@ import json
 import os
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 
-from dpmf_jax.errors import DataError
+from dpmf_jax.errors import DataError, UsageError
 
 PRIVATE_MODE = 0o600
 
@@ -117,6 +117,26 @@ def remove_partials(folder: Path) -> None:
     """Delete what writes that were killed half-way left below a folder."""
     for path in folder.rglob(".*.partial"):
         path.unlink(missing_ok=True)
+
+
+def lock(private: Path) -> IO[bytes]:
+    """Keeps other processes out of a folder until the file that is returned is closed, or the process ends in any way.
+
+    Raises: UsageError where another process, or an open lock of this one, is at work there.
+    """
+    file = (private / ".lock").open("ab")
+    try:
+        import fcntl
+
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except ImportError:  # a system without file locks
+        pass
+    except OSError:
+        file.close()
+        raise UsageError(
+            "another process is at work in this folder", where=str(private), fix="wait for it, or give another folder"
+        ) from None
+    return file
 
 
 def private_folder(folder: Path) -> Path:

@@ -336,3 +336,12 @@ def test_states_and_losses_are_the_owner_s_alone(tiny, tmp_path):
     found = [path for path in (tmp_path / "private").rglob("*") if path.is_file()]
     assert len(found) == 6
     assert {path.stat().st_mode & 0o077 for path in [*found, tmp_path / "private"]} == {0}
+
+
+def test_two_sweeps_do_not_work_in_one_folder(tiny, tmp_path):
+    """Each would write its own, shorter, curve over the other's."""
+    from dpmf_jax import storage
+
+    with storage.lock(storage.private_folder(tmp_path)), pytest.raises(UsageError, match="another process is at work"):
+        train_all([], tiny, tmp_path)
+    assert train_all([], tiny, tmp_path) == {}

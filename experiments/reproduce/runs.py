@@ -204,31 +204,33 @@ def train_all(
         the largest divisor of it that meets every measurement.
       checkpoint_seconds: what a kill may cost. Ctrl-C costs nothing: it passes through after the states are saved.
 
-    Raises: UsageError where the folder of a run has other ratings or settings. Diverged where a loss is not finite.
+    Raises: UsageError where the folder of a run has other ratings or settings, or another process is at work in
+      `store`. Diverged where a loss is not finite.
     """
     runs = tuple(runs)
     private = storage.private_folder(store)
-    digest = ratings.sha256()
-    trainings: dict[str, _Training] = {}
-    for run in runs:
-        if run.name not in trainings:
-            trainings[run.name] = _Training.open(private / run.name, run, digest)
-        trainings[run.name].asked.append(run)
-    everything = _Sweep(tuple(trainings.values()), report)
-    shapes = sorted({(training.run.part, training.run.config.rank) for training in trainings.values()})
-    parts: dict[str, tuple[layout.Layout, Ratings | None]] = {}
-    for part, rank in shapes:  # one rank at a time, so that the states of the others need no memory
-        alike = [t for t in trainings.values() if (t.run.part, t.run.config.rank) == (part, rank)]
-        while waiting := [training for training in alike if training.wants is not None]:
-            if part not in parts:
-                kept, test = parted(part, ratings)
-                parts = {part: (layout.make(kept, num_devices=1), test)}
-            data, test = parts[part]
-            before = [(len(training.loss), len(training.test)) for training in waiting]
-            _train(waiting, data, test, everything, num_devices, chunk_steps, checkpoint_seconds)
-            if before == [(len(training.loss), len(training.test)) for training in waiting]:
-                raise RuntimeError(f"no progress in {waiting[0].run.name}: what is asked for would never be there")
-    return {run: trainings[run.name].curve(run) for run in runs}
+    with storage.lock(private):  # two sweeps in one folder would undo each other's runs
+        digest = ratings.sha256()
+        trainings: dict[str, _Training] = {}
+        for run in runs:
+            if run.name not in trainings:
+                trainings[run.name] = _Training.open(private / run.name, run, digest)
+            trainings[run.name].asked.append(run)
+        everything = _Sweep(tuple(trainings.values()), report)
+        shapes = sorted({(training.run.part, training.run.config.rank) for training in trainings.values()})
+        parts: dict[str, tuple[layout.Layout, Ratings | None]] = {}
+        for part, rank in shapes:  # one rank at a time, so that the states of the others need no memory
+            alike = [t for t in trainings.values() if (t.run.part, t.run.config.rank) == (part, rank)]
+            while waiting := [training for training in alike if training.wants is not None]:
+                if part not in parts:
+                    kept, test = parted(part, ratings)
+                    parts = {part: (layout.make(kept, num_devices=1), test)}
+                data, test = parts[part]
+                before = [(len(training.loss), len(training.test)) for training in waiting]
+                _train(waiting, data, test, everything, num_devices, chunk_steps, checkpoint_seconds)
+                if before == [(len(training.loss), len(training.test)) for training in waiting]:
+                    raise RuntimeError(f"no progress in {waiting[0].run.name}: what is asked for would never be there")
+        return {run: trainings[run.name].curve(run) for run in runs}
 
 
 def parted(part: str, ratings: Ratings) -> tuple[Ratings, Ratings | None]:
