@@ -4,11 +4,16 @@ jax keeps its single CPU device here; a test that needs several starts its own p
 """
 
 import os
+import signal
 from pathlib import Path
 
 import hypothesis
 import pytest
 from jaxtyping import install_import_hook
+
+# A shell's background job ignores Ctrl-C and so would all that it starts, also the commands that tests interrupt.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before any of our modules is imported: shapes in signatures are checked in tests, and only there.
 install_import_hook(["accounting", "audits", "dpmf_jax", "experiments"], "typechecking.check")
