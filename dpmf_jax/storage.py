@@ -8,7 +8,7 @@ import json
 import os
 from collections.abc import Generator, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 
@@ -119,24 +119,30 @@ def remove_partials(folder: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def lock(private: Path) -> IO[bytes]:
-    """Keeps other processes out of a folder until the file that is returned is closed, or the process ends in any way.
+@contextlib.contextmanager
+def lock(folder: Path) -> Generator[None]:
+    """Keeps other processes out of a folder, however this one ends; without file locks on the system, nothing.
 
-    Raises: UsageError where another process, or an open lock of this one, is at work there.
+    Raises: UsageError where another process, or this one already, is at work there.
     """
-    file = (private / ".lock").open("ab")
     try:
         import fcntl
-
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except ImportError:  # a system without file locks
-        pass
-    except OSError:
-        file.close()
-        raise UsageError(
-            "another process is at work in this folder", where=str(private), fix="wait for it, or give another folder"
-        ) from None
-    return file
+    except ImportError:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise UsageError(
+                "another process is at work in this folder",
+                where=str(folder),
+                fix="wait for it, or give another folder",
+            ) from None
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def private_folder(folder: Path) -> Path:

@@ -3,11 +3,13 @@
 The curves are made up, so that the value at a step tells which step it was; nothing is trained.
 """
 
+import math
+
 import numpy as np
 import pytest
 
 from accounting.gaussian import epsilon_closed_form, noise_multiplier_from_step, rho
-from experiments.reproduce import comparison, figures, pictures, plans, report
+from experiments.reproduce import comparison, figures, gaussian_settings, pictures, plans, report
 from experiments.reproduce.figures import FIGURES, Request
 from experiments.reproduce.runs import Curve
 from experiments.reproduce.work import overall_epsilon
@@ -190,7 +192,7 @@ def test_other_ratings_are_compared_with_nothing(ratings):
 
 def seeds_by_rank(**asked):
     plan = plans.plan(FIGURES["001/fig7"], Request(**asked))
-    return {setting.rank: setting.seeds for setting in plan.settings}, plan.left_out
+    return {setting.rank: setting.seeds for setting in plan.settings if not setting.is_likely}, plan.left_out
 
 
 def test_the_small_scale_leaves_out_what_it_says():
@@ -278,3 +280,21 @@ def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
     assert work.result({})["rows"] == first["rows"]
     assert capsys.readouterr().err == ""
     assert comparison.verdict(first["rows"]) == "informative"
+
+
+def test_another_rank_stands_beside_a_plotted_one_and_decides_nothing():
+    """The points at rank 44 fit rank 48: shown with the same J, in no verdict, price or held-out run."""
+    figure = figures.find("001/fig7")
+    plan = plans.plan(figure, Request(ranks=(20, 44), beside="all"))
+    likely = [setting for setting in plan.settings if setting.is_likely]
+    assert [(setting.x, setting.rank, len(setting.seeds)) for setting in likely] == [(44.0, 48, 1)] * 5
+    own = {(s.series, s.x): s for s in plan.settings if not s.is_likely}
+    assert all(setting.num_steps == own[setting.series, 44.0].num_steps for setting in likely)
+    assert {setting.rank for setting in plan.beside} == {20, 44}
+    for other in ("001/fig10", "001/fig16", "001/fig8", "001/fig9"):  # no RMSE, or other ratings
+        assert not [s for s in plans.plan(figures.find(other), Request()).settings if s.is_likely]
+    curve = Curve(tuple(np.linspace(2.0, 0.5, likely[0].num_steps)), (), (), 1.0)
+    (told,) = gaussian_settings._rows(figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7})
+    assert (told.result, told.kind, told.tolerance) == ("informative", "another rank", None)
+    assert told.value == pytest.approx(math.sqrt(curve.loss[-1]))
+    assert "rank 48" in told.note

@@ -53,6 +53,20 @@ def _rows(
     where = {axis: paper.get((axis, setting.series, setting.x)) for axis in what.axes}
     if setting.rule is not None:
         return _ended(what, setting, curves, where.get("rmse"))
+    if setting.is_likely:
+        return [
+            row(
+                setting.series,
+                "rmse",
+                "another rank",
+                setting.x,
+                [curve.rmse[setting.num_steps - 1] for curve in curves],
+                paper=where["rmse"],
+                step=setting.num_steps - 1,
+                num_steps=setting.num_steps,
+                note=f"trained at rank {setting.rank}, with the J of the plotted rank {setting.x:g}: decides nothing",
+            )
+        ]
     rows = []
     if "rmse" in what.axes and curves:
         rows.append(

@@ -65,6 +65,8 @@ def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], besid
         room = figure.x_name == "epsilon_i" or len(sides) == 1
         palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True))
         early: list[Row] = []
+        another = [row for row in rows if row.kind == "another rank"]
+        rows = [row for row in rows if row.kind != "another rank"]
         for (axis, side), style in zip(sides.items(), ("-", "--"), strict=False):
             for series, line in _lines(figure, [row for row in rows if row.axis == axis]).items():
                 colour = palette[series] if series else {"-": "C0", "--": "C3"}[style]  # one line on each axis
@@ -82,6 +84,9 @@ def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], besid
         axes.plot([], [], "kx", markersize=5, label="ours, mean over seeds")
         if points:
             axes.plot([], [], "ko", markerfacecolor="none", label="the paper's")
+        if another:
+            sides["rmse"].plot([row.x for row in another], [row.value for row in another], "k+", markersize=5)
+            axes.plot([], [], "k+", markersize=5, label="ours, another rank\n(see the table)")
         if early:
             axes.plot([], [], "kD:", markersize=3, label="ended by patience,\nnot private")
         if "rmse" in sides:

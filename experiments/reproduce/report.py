@@ -28,6 +28,7 @@ _KINDS = {
     "line_start": "start",
     "line_vertex": "bend",
     "patience": "early stopping by patience",
+    "another rank": "trained at another rank",
     "small fall": "end by the fall of a step",
 }
 
