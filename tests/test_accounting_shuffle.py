@@ -265,7 +265,14 @@ def price_of(epsilon_local, num_rounds, num_reports, delta):
     return shuffle.epsilon_shuffled(epsilon_local, num_rounds, num_reports=num_reports, delta=delta)
 
 
-@given(st.floats(0.1, 100), st.integers(1, 10**6), deltas, st.integers(1, 3000), st.floats(1, 4))
+def test_a_single_report_has_nobody_to_hide_among():
+    """Then δ is all there is to share out: two rounds cost a little more than one, and neither more than ε."""
+    one, two = price_of(8.0, 1, 1, 0.1), price_of(8.0, 2, 1, 0.1)
+    assert one < two < one * (1 + 1e-3)
+    assert two <= 8.0
+
+
+@given(st.floats(0.1, 100), st.integers(200, 10**6), deltas, st.integers(1, 3000), st.floats(1, 4))
 def test_price_of_all_rounds_falls_with_their_number(local, num_reports, delta, num_rounds, factor):
     fewer, more = num_rounds, max(num_rounds + 1, int(num_rounds * factor))
     dear, cheap = price_of(local, fewer, num_reports, delta), price_of(local, more, num_reports, delta)
