@@ -53,36 +53,24 @@ def _rows(
     where = {axis: paper.get((axis, setting.series, setting.x)) for axis in what.axes}
     if setting.rule is not None:
         return _ended(what, setting, curves, where.get("rmse"))
-    if setting.is_likely:
-        return [
-            row(
-                setting.series,
-                "rmse",
-                "another rank",
-                setting.x,
-                [curve.rmse[setting.num_steps - 1] for curve in curves],
-                paper=where["rmse"],
-                step=setting.num_steps - 1,
-                num_steps=setting.num_steps,
-                note=f"trained at rank {setting.rank}, with the J of the plotted rank {setting.x:g}: decides nothing",
-            )
-        ]
     rows = []
     if "rmse" in what.axes and curves:
         rows.append(
             row(
                 setting.series,
                 "rmse",
-                "marker",
+                "another rank" if setting.is_likely else "marker",
                 setting.x,
                 [curve.rmse[setting.num_steps - 1] for curve in curves],
                 paper=where["rmse"],
-                tolerance=comparison.TOLERANCE,
+                tolerance=None if setting.is_likely else comparison.TOLERANCE,
                 step=setting.num_steps - 1,
                 num_steps=setting.num_steps,
-                note=ROUNDED,
+                note=f"{ROUNDED}; trained at rank {setting.rank}" if setting.is_likely else ROUNDED,
             )
         )
+    if setting.is_likely:
+        return rows
     if "overall_epsilon" in what.axes:
         whole = what.x_name == "epsilon_i"  # there the plotted J is whole, to what can be read from the plot
         steps = setting.num_steps if whole or setting.implied is None else setting.implied
