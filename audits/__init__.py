@@ -22,8 +22,7 @@ NOT_BUILT = {
     "privacy loss": "a lower bound on epsilon from the distribution of the loss",
     "membership inference": "what an outsider does with the release alone",
     "KL": "the divergence between errors on trained-on and held-out ratings",
-    "enumeration": "the exact largest ratio for finite outputs",
-    "coins": "who is sampled, against the rate that is priced",
+    "coins": "who is sampled, against the rate that is priced, but for the coordinates of local reports",
     "fit": "the program as a black box on both data sets",
 }
 
@@ -78,14 +77,15 @@ def _findings(
     """Of one phase."""
     import jax
 
-    from audits import density, post_processing, sampler, sensitivity
+    from audits import density, enumeration, post_processing, sampler, sensitivity
 
-    keys = jax.random.split(key, 4)
+    keys = jax.random.split(key, 5)
     return [
         *sensitivity.audit(mechanism, ratings, data, key=keys[0], num_steps=num_steps, num_neighbours=num_neighbours),
         *post_processing.audit(mechanism, ratings, data, key=keys[1], num_steps=num_steps),
         *sampler.audit(mechanism, ratings, data, key=keys[2], num_steps=num_steps),
         *density.audit(mechanism, ratings, data, key=keys[3], num_steps=num_steps),
+        *enumeration.audit(mechanism, ratings, data, key=keys[4], num_steps=num_steps),
     ]
 
 

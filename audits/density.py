@@ -11,11 +11,12 @@ import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from audits import neighbours, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
-from dpmf_jax.noise import Noise
+from dpmf_jax.noise import Noise, Report
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.ratings import Ratings
 
@@ -37,8 +38,17 @@ def _losses(noise: Noise, key: jax.Array, statistics: Any, other: Any) -> jax.Ar
 
 
 def stretch(statistics: Any, other: Any, factor: float) -> Any:
-    """statistics + factor · (other - statistics)."""
-    return jax.tree.map(lambda a, b: (a + factor * (b - a)).astype(a.dtype), statistics, other)
+    """statistics + factor · (other - statistics), of a report within [-1, 1]; what is no float is `other`'s."""
+
+    def apart(a: Any, b: Any) -> Any:
+        return (a + factor * (b - a)).astype(a.dtype) if jnp.issubdtype(a.dtype, jnp.floating) else b
+
+    moved = jax.tree.map(apart, statistics, other)
+    return moved._replace(value=np.clip(moved.value, -1, 1)) if isinstance(moved, Report) else moved
+
+
+def _wide(leaf: Any) -> np.ndarray:
+    return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else np.asarray(leaf)
 
 
 @jax.jit
@@ -50,7 +60,7 @@ def _densities(noise: Noise, response: Any, statistics: Any, other: Any) -> tupl
 def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) -> float:
     """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64, where nothing drowns."""
     with jax.enable_x64(True):
-        wide = (jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), tree) for tree in (response, statistics, other))
+        wide = (jax.tree.map(_wide, tree) for tree in (response, statistics, other))
         ratio, here, there = map(float, _densities(noise, *wide))
     difference = here - there
     if math.isinf(ratio) or math.isinf(difference):
@@ -61,18 +71,27 @@ def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) ->
 def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
     """Two findings, on the first step's statistics of the data set and a neighbour, stretched apart until L varies.
 
+    The neighbour is the first of eight in which these statistics differ.
+
     `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA` by the central
     limit theorem over 16,384 responses.
     """
     noise, unit = mechanism.noise, mechanism.guarantee(num_steps).unit
     choose_key, run_key, pilot_key, draw_key = jax.random.split(key, 4)
     tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=8)
-    other_data = transcript.neighbour_at(data, tried.stacked, 0, unit=unit)
     run = transcript.record(mechanism, run_key, data, num_steps)
-    statistics = transcript.first_step(run)
-    other = transcript.first_step(transcript.record(mechanism, run_key, other_data, num_steps))
+    statistics = other = transcript.first_step(run)
+    position = 0
+    for position in range(tried.num):
+        other_data = transcript.neighbour_at(data, tried.stacked, position, unit=unit)
+        other = transcript.first_step(transcript.record(mechanism, run_key, other_data, num_steps))
+        if not all(jax.tree.leaves(jax.tree.map(np.array_equal, statistics, other))):
+            break
     response = jax.tree.map(lambda leaf: np.asarray(leaf[0]), run.responses)
-    replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "pair": neighbours.describe(ratings, tried, 0)}
+    replay = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "pair": neighbours.describe(ratings, tried, position),
+    }
     error = log_ratio_error(noise, response, statistics, other)
     ratio = Finding(
         audit=NAMES[0],

@@ -7,6 +7,7 @@ of middling size, where one rating is neither alone nor drowned.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -63,6 +64,69 @@ def choose(key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int)
     value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
     address = layout.locate(data, ratings.user[index], ratings.item[index])
     return Neighbours(unit, Neighbour(address, jnp.asarray(value)), index, tuple(why))
+
+
+def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[int]:
+    """Up to `num` users: the one with most ratings, one with fewest, one with none if there is, others at random."""
+    count = np.bincount(ratings.user, minlength=ratings.num_users)
+    rated = np.flatnonzero(count)
+    chosen = [rated[np.argmax(count[rated])], rated[np.argmin(count[rated])], *np.flatnonzero(count == 0)[:1]]
+    return [int(user) for user in dict.fromkeys([*chosen, *random.permutation(ratings.num_users)])][:num]
+
+
+def any_change(
+    random: np.random.Generator, ratings: Ratings, data: Any, address: layout.Address, user: int
+) -> dict[str, Any]:
+    """Data sets that differ from `data` in anything of one user's: all ratings removed, replaced, on other items.
+
+    By what was changed. address: of all ratings. Shapes are those of `data`; with other items, in a split layout, they
+    may not be.
+    """
+    (low, high), own = ratings.rating_range, ratings.user == user
+    changed: dict[str, Any] = {}
+    if own.any():
+        changed["all ratings of the user removed"] = _without(data, address, own)
+        values = {
+            f"set to {low:g}": low,
+            f"set to {high:g}": high,
+            "set at random": random.uniform(low, high, len(own)),
+        }
+        for what, value in values.items():
+            replaced = np.where(own, value, ratings.value).astype(np.float32)
+            changed[f"all ratings of the user {what}"] = layout.replace_value(data, address, replaced)
+    elsewhere = np.setdiff1d(np.arange(ratings.num_items), ratings.item[own])
+    if len(elsewhere):
+        items = random.permutation(elsewhere)[: max(np.sum(own), 3)].astype(np.int32)
+        rest = ratings.take(~own)
+        moved = dataclasses.replace(
+            ratings,
+            user=np.concatenate([rest.user, np.full(len(items), user, np.int32)]),
+            item=np.concatenate([rest.item, items]),
+            value=np.concatenate([rest.value, random.choice([low, high], len(items)).astype(np.float32)]),
+        )
+        made = layout.make(moved, kind=data.kind, num_devices=data.num_devices)
+        what = f"{len(items)} other items rated {low:g} or {high:g}"
+        changed[what] = dataclasses.replace(made, num_ratings=data.num_ratings)
+    return changed
+
+
+def change_of_others(ratings: Ratings, data: Any, address: layout.Address, user: int) -> dict[str, Any]:
+    """Data sets that differ from `data` in all ratings of all other users, by what was changed; shapes are the same."""
+    (low, high), others = ratings.rating_range, ratings.user != user
+    if not others.any():
+        return {}
+    further = np.where(ratings.value > (low + high) / 2, low, high)
+    replaced = np.where(others, further, ratings.value).astype(np.float32)
+    return {
+        "all ratings of all others removed": _without(data, address, others),
+        "all ratings of all others set to the further end": layout.replace_value(data, address, replaced),
+    }
+
+
+def _without(data: Any, address: layout.Address, removed: np.ndarray) -> Any:
+    """Without the ratings at a mask; each is named so often that all masks make programs of one shape."""
+    index = np.resize(np.flatnonzero(removed), len(removed))
+    return layout.remove_rating(data, jax.tree.map(lambda leaf: leaf[index], address))
 
 
 def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[str, Any]:

@@ -115,15 +115,19 @@ def one_bit(epsilon: float) -> Noise:
 
     Raises: ValueError for an ε outside (0, 20], beyond which float32 entries are too coarse.
     """
-    if not 0 < epsilon <= 20:
-        raise ValueError(f"the epsilon of one report must be above 0 and at most 20; got {epsilon}")
-    low = one_bit_low(epsilon)
-    params = OneBit(*map(jnp.uint32, divmod(low, 2**32)), jnp.float32(low / 2**64))
+    params = _one_bit_params(epsilon)
     return Noise(
         sample=Partial(_one_bit_sample, params),
         log_prob=Partial(_one_bit_log_prob, params),
         log_ratio=Partial(_one_bit_log_ratio, params),
     )
+
+
+def _one_bit_params(epsilon: float) -> OneBit:
+    if not 0 < epsilon <= 20:
+        raise ValueError(f"the epsilon of one report must be above 0 and at most 20; got {epsilon}")
+    low = one_bit_low(epsilon)
+    return OneBit(*map(jnp.uint32, divmod(low, 2**32)), jnp.float32(low / 2**64))
 
 
 def one_bit_low(epsilon: float) -> int:
@@ -141,12 +145,20 @@ def one_bit_gain(epsilon: float) -> float:
     return (2**64 - 2 * one_bit_low(epsilon)) / 2**64
 
 
+def one_bit_law(epsilon: float, entries: jax.Array) -> list[int]:
+    """P(the bit is 1) of each entry, float32[n], in whole numbers of 2^64: what `one_bit`'s sampler compares with."""
+    upper, lower = _unlikely(_one_bit_params(epsilon), entries)
+    unlikely = [int(u) * 2**32 + int(w) for u, w in zip(upper, lower, strict=True)]
+    return [p if entry < 0 else 2**64 - p for p, entry in zip(unlikely, entries, strict=True)]
+
+
 def _unlikely(params: OneBit, value: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Of the bit that contradicts the entry's sign: its probability as (upper, lower) word of 2^64, uint32.
 
-    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond.
+    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond. Always in float32, so that
+    the law is the sampler's own wherever it is asked for.
     """
-    far = jnp.clip(jnp.nan_to_num(jnp.abs(value), nan=0.0), 0.0, 1.0)
+    far = jnp.clip(jnp.nan_to_num(jnp.abs(value.astype(jnp.float32)), nan=0.0), 0.0, 1.0)
     share = jnp.minimum(params.share + (1 - far) * (0.5 - params.share), 0.5) * jnp.float32(2**32)
     upper = share.astype(jnp.uint32)
     lower = ((share - upper.astype(jnp.float32)) * jnp.float32(2**32)).astype(jnp.uint32)
@@ -163,9 +175,9 @@ def _one_bit_sample(params: OneBit, key: jax.Array, statistics: Report) -> Repor
 
 
 def _one_bit_logs(params: OneBit, response: Report, statistics: Report) -> jax.Array:
-    """The log-probability of every user's report."""
+    """The log-probability of every user's report; in float64 under `jax.enable_x64`, whatever the entries are."""
     upper, lower = _unlikely(params, statistics.value)
-    share = upper.astype(jnp.float32) * jnp.float32(2**-32) + lower.astype(jnp.float32) * jnp.float32(2**-64)
+    share = upper.astype(float) * 2.0**-32 + lower.astype(float) * 2.0**-64
     contradicts = (response.value < 0) ^ (statistics.value < 0)
     said = jnp.where(contradicts, jnp.log(share), jnp.log1p(-share))
     said = jnp.where(jnp.abs(response.value) == 1, said, -jnp.inf)
@@ -182,3 +194,41 @@ def _one_bit_log_prob(params: OneBit, response: Report, statistics: Report) -> j
 def _one_bit_log_ratio(params: OneBit, response: Report, statistics: Report, other: Report) -> jax.Array:
     here, there = (_one_bit_logs(params, response, world) for world in (statistics, other))
     return jnp.sum(jnp.where(here == there, 0.0, here - there))
+
+
+def _laplace_sample(scale: jax.Array, key: jax.Array, statistics: PyTree) -> PyTree:
+    leaves, structure = jax.tree.flatten(statistics)
+    keys = jax.random.split(key, len(leaves))
+    noisy = [leaf + scale * jax.random.laplace(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def _laplace_log_prob(scale: jax.Array, response: PyTree, statistics: PyTree) -> jax.Array:
+    def log_density(r: jax.Array, q: jax.Array) -> jax.Array:
+        return -jnp.abs(r - q) / scale - jnp.log(2 * scale)
+
+    return _total(jax.tree.map(log_density, response, statistics))
+
+
+def _laplace_log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
+    # |r - q′| - |r - q| by where r lies between the two: never beyond ±|q - q′|, also where r is far from both.
+    def ratio(r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
+        low, high = jnp.minimum(q, q_), jnp.maximum(q, q_)
+        between = jnp.clip(r, low, high)
+        return jnp.sign(q - q_) * ((between - low) - (high - between)) / scale
+
+    return _total(jax.tree.map(ratio, response, statistics, other))
+
+
+def laplace(scale: jax.Array | float) -> Noise:
+    """Independent Laplace noise, density ∝ exp(-|η|/scale), on every entry; scale is b, in units of the statistics.
+
+    float32: at most 2^24 distinct values a draw, none beyond 16b (jax.random.laplace); the guarantee's assumptions
+      name this.
+    """
+    scale = jnp.asarray(scale, jnp.float32)
+    return Noise(
+        sample=Partial(_laplace_sample, scale),
+        log_prob=Partial(_laplace_log_prob, scale),
+        log_ratio=Partial(_laplace_log_ratio, scale),
+    )
