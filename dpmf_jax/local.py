@@ -25,7 +25,7 @@ import optax
 from jax.tree_util import Partial
 
 import accounting.pure
-from accounting.guarantee import Guarantee
+from accounting.guarantee import Guarantee, no_guarantee
 from dpmf_jax import layout, noise, projection
 from dpmf_jax.factorization import unit_rows
 from dpmf_jax.noise import Report
@@ -115,12 +115,12 @@ class Private(NamedTuple):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
     epsilon: float | jax.Array  # read on the host alone, so a float
+    num_rounds: int | jax.Array
     gain: jax.Array
     learning_rate: jax.Array
     regularization: jax.Array
     center: jax.Array
     clip: jax.Array
-    num_rounds: int = dataclasses.field(metadata={"static": True})
     rank: int = dataclasses.field(metadata={"static": True})
     schedule: Schedule = dataclasses.field(metadata={"static": True})
     num_projected: int | None = dataclasses.field(metadata={"static": True})
@@ -157,9 +157,39 @@ def gd_dr(config: Config) -> Mechanism:
     return _mechanism(config)
 
 
+def non_private(config: Config) -> Mechanism:
+    """Non-private GD, the paper's baseline: `gd` with every user's whole gradient, as it is; epsilon is not read.
+
+    Guarantee: none. The server sees Σ over users of -2·e_ij·u_i.
+    """
+    params = _params(dataclasses.replace(config, num_projected=None))
+    return Mechanism(
+        init=Partial(_init, params),
+        coins=Partial(_no_shared_coins),
+        query=Partial(_mean_gradient),
+        noise=noise.none(),
+        update=Partial(_update_exact, params),
+        release=Partial(_release),
+        guarantee=Partial(_no_guarantee),
+    )
+
+
 def _mechanism(config: Config) -> Mechanism:
+    params = _params(config)
+    return Mechanism(
+        init=Partial(_init, params),
+        coins=Partial(_no_shared_coins),
+        query=Partial(_query, params),
+        noise=noise.one_bit(config.epsilon_report),
+        update=Partial(_update, params),
+        release=Partial(_release),
+        guarantee=Partial(_guarantee, params),
+    )
+
+
+def _params(config: Config) -> Params:
     f32 = jnp.float32
-    params = Params(
+    return Params(
         epsilon=config.epsilon,
         gain=f32(noise.one_bit_gain(config.epsilon_report)),
         learning_rate=f32(config.learning_rate),
@@ -174,47 +204,6 @@ def _mechanism(config: Config) -> Mechanism:
         lift=config.lift,
         fresh_projection=config.fresh_projection,
     )
-    return Mechanism(
-        init=Partial(_init, params),
-        coins=Partial(_no_shared_coins),
-        query=Partial(_query, params),
-        noise=noise.one_bit(config.epsilon_report),
-        update=Partial(_update, params),
-        release=Partial(_release),
-        guarantee=Partial(_guarantee, params),
-    )
-
-
-# --- what the reports' randomness does to V
-
-
-def step_variance(config: Config, *, num_users: int, num_items: int) -> float:
-    """Variance of one entry of a round's estimated gradient of V, over coordinates and bits, where all entries are 0.
-
-    A report is ±c·R·d/g at one of R·d places, g = tanh(ε_report/2), R = m or q, so its variance at each is R·d·c²/g²;
-    n reports are averaged (n/k in a partition). Φᵀ leaves it as it is, in the mean over Φ; Φ†, Gaussian, multiplies
-    it by q²/(m·(m - q - 1)), and shrinks what it lifts by q/m. Entries that are not 0 lower it by their square over n.
-
-    Raises: ValueError where Φ† has no finite mean square, q > m - 2.
-    """
-    rows = num_items if config.num_projected is None else config.num_projected
-    senders = num_users / (config.num_rounds if config.schedule == "partition" else 1)
-    gain = noise.one_bit_gain(config.epsilon_report)
-    variance = rows * config.rank * (config.clip / gain) ** 2 / senders
-    if config.num_projected is None or config.lift == "transpose":
-        return variance
-    if not num_items - rows - 1 > 0:
-        raise ValueError(f"num_projected must be at most {num_items - 2} (items - 2) here; got {rows}")
-    return variance * rows**2 / (num_items * (num_items - rows - 1))
-
-
-def run_variance(config: Config, *, num_users: int, num_items: int) -> float:
-    """Variance of one entry of V after all k rounds, from their randomness alone: Σ (γ/t)² times that of a round.
-
-    The rounds are independent; that V's noise moves later gradients is left out, as in theorem 2, and so is λ.
-    """
-    rates = math.fsum((config.learning_rate / t) ** 2 for t in range(1, config.num_rounds + 1))
-    return rates * step_variance(config, num_users=num_users, num_items=num_items)
 
 
 # --- the state
@@ -329,6 +318,24 @@ def _devices(params: Params, private: Private, public: Public, data: Any) -> Pri
     return Private(*_descend(params, private.user_factors, gradient, private.optimizer_state))
 
 
+def _item_sum(own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """One item: (-2 Σ e_i·u_i, Σ e²); the last entry of `own` is the centre."""
+    factors, center = own[:-1], own[-1]
+    residual = present * (values - center - users @ factors)
+    return -2 * residual @ users, residual @ residual
+
+
+def _mean_gradient(state: State, data: Any, coins: jax.Array) -> tuple[jax.Array, Info]:
+    """(1/n) Σ_i ∇V of user i, float32[items, rank]."""
+    del coins  # everybody is asked for everything
+    items, users = state.public.item_factors, state.private.user_factors
+    center = _per_item(state.public.center, data.num_items)
+    own = jnp.concatenate([layout.pad_rank(items), center[:, None]], axis=1)
+    total, squared = layout.sum_by_item(data, _item_sum, own, layout.pad_rank(users))
+    mean = total[:, : items.shape[1]] / data.num_users
+    return mean, Info(jnp.sum(squared) / data.num_ratings, jnp.float32(0))
+
+
 # --- at the server, which sees reports and nothing else
 
 
@@ -361,23 +368,36 @@ def _update(params: Params, state: State, response: Report, data: Any) -> State:
     return State(after, _devices(params, state.private, seen, data), state.step)
 
 
+def _update_exact(params: Params, state: State, response: jax.Array, data: Any) -> State:
+    items, optimizer_state = _descend(params, state.public.item_factors, response, state.public.optimizer_state)
+    after = state.public._replace(item_factors=items, optimizer_state=optimizer_state)
+    return State(after, _devices(params, state.private, after, data), state.step)
+
+
 def _release(state: State) -> Release:
     return Release(item_factors=state.public.item_factors, center=state.public.center)
 
 
+def _no_guarantee(num_steps: int) -> Guarantee:
+    return no_guarantee(mechanism="local-non-private", num_steps=num_steps, released=("item factors",), unit="user")
+
+
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
     """Of so many rounds: a user who reports r times pays r times what one report costs."""
-    whole = Fraction(float(params.epsilon))
+    whole, num_rounds = Fraction(float(params.epsilon)), int(params.num_rounds)
     if params.schedule == "partition":
-        reports = -(-num_steps // params.num_rounds)
+        reports = -(-num_steps // num_rounds)
         spent = whole * reports
     else:
-        reports, spent = num_steps, whole * num_steps / params.num_rounds
+        reports, spent = num_steps, whole * num_steps / num_rounds
     epsilon = float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
     projected = ("Φ is public and drawn without looking at data",) if params.num_projected is not None else ()
+    where = (
+        "each user's part runs on the user's own device; who runs all of them in one place, as here, sees all ratings"
+    )
     return accounting.pure.local_guarantee(
         epsilon,
         reports,
         mechanism="local-gd" if params.num_projected is None else "local-gd-dr",
-        assumptions=projected,
+        assumptions=(where, *projected),
     )

@@ -44,6 +44,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "epsilon sampled": ("Gaussian steps on secret Poisson samples", "experiments.epsilon_sampled:Sampled"),
     "epsilon langevin": ("Langevin dynamics on secret Poisson samples", "experiments.epsilon_langevin:Langevin"),
     "epsilon local": ("one-bit reports of each user, shuffled or not", "experiments.epsilon_local:Local"),
+    "epsilon plan": ("what one-bit reports can be expected to give", "experiments.epsilon_plan:Command"),
     "epsilon objective": ("objective perturbation: the noise of one fit", "experiments.epsilon_objective:Objective"),
     "epsilon federated": ("noisy federated iterations, claimed and sound", "experiments.epsilon_federated:Federated"),
     "epsilon pure": ("rounds of pure differential privacy", "experiments.epsilon_pure:Pure"),

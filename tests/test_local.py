@@ -274,68 +274,6 @@ def test_algorithm_1_moves_users_after_the_items_and_algorithm_2_before(data):
         np.testing.assert_allclose(after.private.user_factors, expected, atol=1e-5)
 
 
-VARIANCES = {
-    "gd": {},
-    "gd, clip": {"clip": 0.5, "epsilon": 3.0},
-    "transpose": {"num_projected": Q, "lift": "transpose", "fresh_projection": True, "law": "sign"},
-    "partition": {"num_projected": Q, "lift": "transpose", "fresh_projection": True, "schedule": "partition"},
-    "pseudo-inverse": {"num_projected": 3},
-}
-
-
-@pytest.mark.parametrize("name", VARIANCES)
-def test_the_variance_of_a_step_is_the_formula(name):
-    """Against 3,000 rounds in which all entries are 0; Φ† at 40 items, where its mean square is finite."""
-    settings = config(**(VARIANCES[name] | {"regularization": 0.0, "learning_rate": 1.0}))
-    many = 40 if name == "pseudo-inverse" else ITEMS
-    users = np.arange(USERS)
-    ratings = Ratings(
-        users.astype(np.int32),
-        (users % many).astype(np.int32),
-        np.full(USERS, 3, np.float32),
-        users,
-        np.arange(many),
-        (1.0, 5.0),
-    )
-    data = layout.make(ratings, num_devices=1)
-    made = local.gd(settings) if settings.num_projected is None else local.gd_dr(settings)
-    params, start = made.update.args[0], begun(made, data)
-
-    def one(key):
-        phi_key, coins_key, noise_key = jax.random.split(key, 3)
-        public = start.public._replace(item_factors=jnp.zeros((many, RANK)))
-        if settings.num_projected is not None:
-            words = projection.words(phi_key)
-            public = public._replace(words=words)
-            if settings.lift == "pseudo-inverse":
-                public = public._replace(cholesky=projection.cholesky(words, "gaussian", 3, many))
-        reports, _ = made.query(start._replace(public=public), data, coins_key)
-        reports = made.noise.sample(noise_key, reports._replace(value=jnp.zeros(USERS)))
-        return local.server(params, public, reports, jnp.int32(0)).item_factors
-
-    steps = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(keys.from_seed(0), 3000)))
-    if settings.schedule == "partition":  # the groups are of 3 and 4 of 14; the formula has 3.5
-        senders = int(np.sum(np.asarray(start.public.group) == 0))
-        steps = steps * math.sqrt(senders / (USERS / settings.num_rounds))
-    expected = local.step_variance(settings, num_users=USERS, num_items=many)
-    assert steps.var() == pytest.approx(expected, rel=0.06)
-    rounds = sum((1 / t) ** 2 for t in range(1, 5))
-    assert local.run_variance(settings, num_users=USERS, num_items=many) == pytest.approx(rounds * expected)
-
-
-def test_a_partition_has_less_noise_than_reports_in_every_round():
-    """coth²(ε/2k) against k·coth²(ε/2): better up to ε of about 3 at k = 2, and always once 4k ≫ ε²."""
-    sizes = {"num_users": 1000, "num_items": 50}
-    for epsilon, k, better in ((0.5, 10, True), (1.6, 20, True), (2.9, 2, True), (8.0, 2, False), (8.0, 200, True)):
-        every, once = (
-            local.step_variance(config(epsilon=epsilon, num_rounds=k, schedule=schedule), **sizes)
-            for schedule in ("every-round", "partition")
-        )
-        ratio = (1 / math.tanh(epsilon / 2 / k)) ** 2 / (k / math.tanh(epsilon / 2) ** 2)
-        assert every / once == pytest.approx(ratio, rel=1e-6)
-        assert (once < every) == better
-
-
 # ------------------------------------------------------------------------------------------------- rounds and price
 
 
