@@ -133,13 +133,14 @@ def _priced(phases: Sequence[Phase], *, seeded: bool, patience: int | None) -> G
     )
 
 
-def _spent(guarantee: Guarantee, earlier_rho: float, done: float) -> float:
-    """ε of the earlier phases and of the share `done` of the steps, by the accountant that the guarantee is stated in;
-    inf where it has no ρ."""
+def _spent(phases: Sequence[Phase], guarantee: Guarantee, done: int) -> float:
+    """ε after `done` steps of the last phase, by the accountant that the guarantee is stated in."""
+    *earlier, (mechanism, num_steps) = phases
     if guarantee.rho is None:
-        return math.inf
+        return accounting.compose(*(phase.guarantee(steps) for phase, steps in (*earlier, (mechanism, done)))).epsilon
+    earlier_rho = sum(phase.guarantee(steps).rho or 0.0 for phase, steps in earlier)
     price = price_of.epsilon_exact if guarantee.status == "proved" else price_of.epsilon_closed_form
-    return price(earlier_rho + (guarantee.rho - earlier_rho) * done, guarantee.delta)
+    return price(earlier_rho + (guarantee.rho - earlier_rho) * done / num_steps, guarantee.delta)
 
 
 _mean_squared_error = jax.jit(factorization.mean_squared_error)
@@ -198,7 +199,6 @@ def fit(
         raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
     phases = (*earlier, (mechanism, num_steps))
     guarantee = _priced(phases, seeded=seed is not None, patience=patience)
-    earlier_rho = sum(phase.guarantee(steps).rho or 0.0 for phase, steps in earlier)
     low, high = ratings.rating_range
     if guarantee.largest_change is not None and guarantee.largest_change < high - low:
         raise PrivacyError(
@@ -243,8 +243,7 @@ def fit(
                 ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
-            spent = _spent(guarantee, earlier_rho, (done + length) / phases[-1][1])
-            report(Progress(done + length, num_steps, float(rmse[-1]), spent))
+            report(Progress(done + length, num_steps, float(rmse[-1]), _spent(phases, guarantee, done + length)))
         whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
         metrics = _measure(whole, data, ratings, test, controls)
     except KeyboardInterrupt:

@@ -10,13 +10,14 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import AuditViolated, UsageError
-from experiments import console, fit_command
+from experiments import console, fit_command, fit_mechanisms
+from experiments.fit_flags import MechanismFlags, RatingsFlags
 
 SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(MechanismFlags, RatingsFlags):
     """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it false."""
 
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
@@ -24,62 +25,10 @@ class Command:
     generated ratings."""
     ratings: str | None = None
     """For a saved model: the ratings to audit it on."""
-    mechanism: fit_command.MechanismName = "gaussian-joint-noise"
-    """Which claim. This and the settings below are those of `dpmf fit`; a saved model has its own."""
-    rank: int | None = None
-    """Number of factors."""
-    epsilon_step: float | None = None
-    """Noise of a step as paper 001 writes it."""
-    delta_step: float = 0.01
-    """Goes with --epsilon-step."""
-    epsilon: float | None = None
-    """Total epsilon."""
-    delta: float = 1e-5
-    """Delta of the total."""
-    steps: int | None = None
-    """Number of steps of the claim and of the audited runs; for a saved model, its own."""
-    tau: float | None = None
-    """Largest change of one rating."""
-    center: str | None = None
-    """What is subtracted from the ratings: a number, none, noisy-means, item or global."""
-    center_share: float = 0.5
-    """Share of the price that --center noisy-means takes."""
-    learning_rate: float | None = None
-    """Step size of gradient descent."""
-    regularization: float | None = None
-    """Weight of the squared norms of the factors."""
-    clip_norm: float = 1.0
-    """Bound on a factor row's norm where it enters a gradient."""
-    relation: Literal["rating-value", "rating-presence"] = "rating-value"
-    """What is protected."""
-    residual_clip: float | None = None
-    """Bound on a rating's residual where it enters a gradient."""
-    items: Path | None = None
-    """Public item factors for gaussian-public-items."""
     neighbours: int = 64
     """How many neighbouring data sets the sensitivity audit tries; all of them where there are no more."""
     seed: int = 0
     """Of the audit's own randomness; the same seed gives the same findings."""
-    data_dir: Path | None = None
-    """Where the data sets are; else the environment's DPMF_DATA."""
-    split: str | None = None
-    """An official split of the data set, such as u1: its training part is audited."""
-    rating_range: tuple[float, float] | None = None
-    """Lowest and highest rating of your own file: declared, never computed."""
-    user_column: str | None = None
-    """Column of the user ids in your own file."""
-    item_column: str | None = None
-    """Column of the item ids."""
-    rating_column: str | None = None
-    """Column of the ratings."""
-    delimiter: str | None = None
-    """Between the columns of a text file."""
-    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
-    """What to do with two ratings of one item by one user."""
-    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
-    """What to do with a rating outside the declared range."""
-    slice: Literal["paper001"] | None = None
-    """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
     layout: Literal["auto", "split", "dense"] = "auto"
     """How ratings are laid out on the device."""
     json: bool = False
@@ -111,7 +60,7 @@ def audit(command: Command) -> dict[str, Any]:
         raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
     if folder is None:
         ratings = read(command, command.target)
-        phases, settings = fit_command.mechanism(_fit(command, command.target), ratings)
+        phases, settings = fit_mechanisms.made(command, ratings)
     else:
         phases, settings = saved(folder, command)
         ratings = read(command, command.ratings)
@@ -167,7 +116,7 @@ def _fit(command: Command, data: str | None) -> fit_command.Command:
     """The same settings as flags of `dpmf fit`, all ratings in training."""
     shared = {field.name for field in dataclasses.fields(fit_command.Command)} - {"seed", "data", "json"}
     values = {name: value for name, value in vars(command).items() if name in shared}
-    return fit_command.Command(data=data, test_fraction=0.0, **values)
+    return fit_command.Command(data=data, test_fraction=0.0, seed=command.seed, **values)
 
 
 def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -179,18 +128,16 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     import accounting
     from dpmf_jax import model
 
-    own = ("mechanism", "rank", "epsilon_step", "delta_step", "epsilon", "delta", "steps", "tau", "center", "relation")
-    own += ("learning_rate", "regularization", "clip_norm", "residual_clip", "items", "center_share")
-    defaults = {field.name: field.default for field in dataclasses.fields(Command)}
-    if given := [name for name in own if getattr(command, name) != defaults[name]]:
+    fields = dataclasses.fields(MechanismFlags)
+    if given := [field.name for field in fields if getattr(command, field.name) != field.default]:
         flag = f"--{given[0].replace('_', '-')}"
         raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     loaded = model.load(folder)
     settings = dict(loaded.settings)
     items = None if settings.get("items") is None else loaded.release.item_factors
-    steps = loaded.guarantee.steps - (settings.get("center") == fit_command.NOISY_MEANS)  # patience may have ended it
     try:
-        phases, _config = fit_command.phases(settings | {"steps": steps}, items)
+        steps = fit_mechanisms.num_steps(settings, loaded.guarantee.steps)  # patience may have ended it
+        phases = fit_mechanisms.phases(settings | {"steps": steps}, items)
     except KeyError:
         where = str(folder / "model.json")
         raise UsageError("the model does not say how it was made", where=where, fix="fit it anew") from None
@@ -250,5 +197,6 @@ def _evidence(finding: Mapping[str, Any]) -> list[str]:
     at = "".join(
         f", {name.replace('_', ' ')} {replay[name]}" for name in ("step", "first_step", "leaf") if name in replay
     )
-    ratio = f", {finding['details']['ratio']:.4f} times the claim" if "ratio" in finding["details"] else ""
+    times = finding["details"].get("ratio")  # a number, or "inf" as JSON has it
+    ratio = "" if times is None else f", {float(times):.4f} times the claim"
     return [f"violated: {finding['audit']}: {pair}{at}{ratio}; key {replay.get('key')}"]

@@ -1,0 +1,93 @@
+"""What commands that train or audit are told: which ratings, which mechanism. Fields alone, shared by inheritance."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Literal
+
+MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private", "local"]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RatingsFlags:
+    """How a file of ratings is found and read."""
+
+    data_dir: Path | None = None
+    """Where the data sets are; else the environment's DPMF_DATA."""
+    split: str | None = None
+    """An official split of the data set, such as u1: its training part is trained on or audited."""
+    rating_range: tuple[float, float] | None = None
+    """Lowest and highest rating of your own file: declared, never computed."""
+    user_column: str | None = None
+    """Column of the user ids in your own file."""
+    item_column: str | None = None
+    """Column of the item ids."""
+    rating_column: str | None = None
+    """Column of the ratings."""
+    delimiter: str | None = None
+    """Between the columns of a text file."""
+    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
+    """What to do with two ratings of one item by one user."""
+    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
+    """What to do with a rating outside the declared range."""
+    slice: Literal["paper001"] | None = None
+    """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class MechanismFlags:
+    """Which mechanism, and its settings; None is the mechanism's own default (experiments/DEFAULTS.md)."""
+
+    mechanism: MechanismName = "gaussian-joint-noise"
+    """gaussian is paper 001 as published (claimed, not proved), the next two are its sound variants, non-private
+    protects nothing, local is paper 004 (proved, per user, against the server itself)."""
+    rank: int | None = None
+    """Number of factors."""
+    epsilon: float | None = None
+    """Total epsilon: the noise is solved for it, on the safe side. local: of all reports of one user."""
+    delta: float = 1e-5
+    """Delta of the total. local needs none; it is that of the shuffled price beside it."""
+    center: str | None = None
+    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
+    price (sound variants of paper 001; public-items' default); item or global: unpriced means (gaussian, non-private).
+    """
+    learning_rate: float | None = None
+    """Step size of gradient descent; local: of the first round, a t-th of it in round t."""
+    regularization: float | None = None
+    """Weight of the squared norms of the factors."""
+    steps: int | None = None
+    """Paper 001: number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two."""
+    epsilon_step: float | None = None
+    """Paper 001: noise of a step, as it writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step."""
+    delta_step: float = 0.01
+    """Paper 001: goes with --epsilon-step; a way to write sigma, not a price."""
+    tau: float | None = None
+    """Paper 001: largest change of one rating; by default the width of the rating range (its figures: 5 on
+    MovieLens)."""
+    center_share: float = 0.5
+    """Paper 001: share of the price (in rho) that --center noisy-means takes."""
+    clip_norm: float = 1.0
+    """Paper 001: bound on a factor row's norm where it enters a gradient."""
+    relation: Literal["rating-value", "rating-presence"] = "rating-value"
+    """Paper 001: what is protected: one rating's value, or (sound variants, with --residual-clip) that it is there at
+    all."""
+    residual_clip: float | None = None
+    """Paper 001: bound on a rating's residual where it enters a gradient; the sound variants take a quarter of the
+    range."""
+    items: Path | None = None
+    """Public item factors for gaussian-public-items: csv (item id, then one column a factor), npy or safetensors."""
+    rounds: int | None = None
+    """local: number of rounds, k."""
+    schedule: Literal["every-round", "partition"] = "every-round"
+    """local: everybody reports in each round, at epsilon/k (the paper's), or each of k groups in one, at epsilon."""
+    projection: int | None = None
+    """local: rows of the random projection, q (Private GD-DR); without it Private GD."""
+    projection_law: Literal["gaussian", "sign"] = "gaussian"
+    """local: of the projection's entries."""
+    lift: Literal["pseudo-inverse", "transpose"] = "pseudo-inverse"
+    """local: how a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by q/items."""
+    fresh_projection: bool = False
+    """local: another projection in each round; needs --lift transpose."""
+    entry_clip: float = 1.0
+    """local: entries of a user's gradient are clipped to plus or minus this, and reports scaled by it."""

@@ -1,0 +1,56 @@
+"""Every mechanism that a command can name: what its flags make, and what a saved model is made of again."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+from dpmf_jax.errors import UsageError
+from experiments import console
+from experiments.fit_flags import MechanismFlags
+
+# Name: its family, a module with FLAGS (the settings that mean something to it), `made`, `phases` and `num_steps`.
+FAMILIES = dict.fromkeys(
+    ("gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"), "experiments.fit_gaussian"
+) | {"local": "experiments.fit_local"}
+PER_USER = ("local",)  # the relation covers which items a user rated
+
+
+def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps), the last one trains.
+
+    Raises: UsageError for flags that contradict each other or mean nothing to the mechanism; PrivacyError for what a
+      guarantee does not allow.
+    """
+    family = _family(flags.mechanism)
+    for field in dataclasses.fields(MechanismFlags):
+        if field.name not in ("mechanism", *family.FLAGS) and getattr(flags, field.name) != field.default:
+            flag = f"--{field.name.replace('_', '-')}"
+            raise UsageError(f"{flag} means nothing to --mechanism {flags.mechanism}", fix=f"leave out {flag}")
+    with console.usage_errors(fix=f"dpmf fit --help explains the settings of {flags.mechanism}"):
+        return family.made(flags, train)
+
+
+def phases(settings: Mapping[str, Any], items: Any) -> tuple[Any, ...]:
+    """The phases of a run, made of what model.json keeps; items: public item factors, where it was given some.
+
+    Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its settings do not allow.
+    """
+    return _family(settings["mechanism"]).phases(settings, items)
+
+
+def num_steps(settings: Mapping[str, Any], priced: int) -> int:
+    """Steps of the training phase of a saved model, of those that its guarantee prices."""
+    return _family(settings["mechanism"]).num_steps(settings, priced)
+
+
+def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[str, Any] | None:
+    """A price under another trust model that stands beside the guarantee, never in its place; None for most."""
+    family = _family(settings["mechanism"])
+    return family.beside(settings, num_users, delta) if hasattr(family, "beside") else None
+
+
+def _family(name: str) -> Any:
+    return importlib.import_module(FAMILIES[name])
