@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import OutsideTolerance, UsageError
-from experiments import console, devices
+from experiments import console, devices, reproduce_local
 from experiments.reproduce import figures, plans
 from experiments.reproduce.figures import Figure, Request
 
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from experiments.reproduce.runs import Progress
 
 ROOT = Path("runs") / "reproduce"
+HERE: dict[str, Any] = {"data_dir": None, "out": ROOT, "docs": None, "devices": None, "json": False}  # of this machine
 
 CLAIMS_WHAT = "what the paper says, statement by statement, by stored rows"
 CLAIMS_DATA = "--out, and ml-100k or generated"
@@ -35,15 +36,16 @@ class Command:
     """
 
     figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
-    """Such as 001/fig1 001/fig4, or 001/all; --list names them. 001/claims is a table of the paper's statements, from
-    the rows that are in --out; it trains nothing."""
+    """Such as 001/fig1 004/fig9, or 001/all; --list names them. 001/claims and 004/claims are tables of a paper's
+    statements, from the rows that are in --out; they train nothing."""
     list: bool = False
     """Print what can be reproduced, and how long it takes on this machine."""
     scale: Literal["small", "full"] | None = None
-    """small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an accelerator."""
+    """Paper 001. small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an
+    accelerator."""
     beside: Literal["auto", "all", "none"] = "auto"
-    """Sound variants at equal exact ε, trained on 80% of the ratings and measured on the rest. auto: at the small scale
-    with one seed and ranks up to 20, at the full scale like everything else. all: like everything else."""
+    """Paper 001. Sound variants at equal exact ε, trained on 80% of the ratings and measured on the rest. auto: at the
+    small scale with one seed and ranks up to 20, at the full scale like everything else. all: like everything else."""
     ranks: tuple[int, ...] | None = None
     """Of figures over the rank, only these, at any scale."""
     series: tuple[str, ...] | None = None
@@ -55,7 +57,7 @@ class Command:
     out: Path = ROOT
     """Folder of the results, one folder a figure, and of the runs; what is there is not trained again."""
     docs: Path | None = None
-    """With 001/claims: write the results page in this folder too, such as docs/results."""
+    """With claims: write the results page in this folder too, such as docs/results."""
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core)."""
     json: bool = False
@@ -77,18 +79,26 @@ def run(command: Command) -> None:
             "minutes_are": plans.COST_OF,
         }
         told["claims"] = {"name": figures.CLAIMS, "what": CLAIMS_WHAT, "data": CLAIMS_DATA, "minutes": CLAIMS_MINUTES}
+        told["local_claims"] = told["claims"] | {"name": reproduce_local.CLAIMS, "data": "--out"}
+        told["local"] = reproduce_local.listed(here)
         console.emit(told, json=command.json, render=_render_list)
         return
     if not command.figures:
         raise UsageError("no figure is named", fix="dpmf reproduce 001/fig1, or dpmf reproduce --list")
-    chosen = figures.expand([name for name in command.figures if name != figures.CLAIMS])
+    local = reproduce_local.check(command)
+    others = [name for name in command.figures if not name.startswith(reproduce_local.PREFIX)]
+    chosen = figures.expand([name for name in others if name != figures.CLAIMS])
     _check_claims(chosen, command)
     seeds = command.seeds
     if seeds is not None and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
         raise UsageError(f"--seeds {' '.join(map(str, seeds))} are not distinct numbers from 0 on", fix="--seeds 0 1 2")
     told = reproduce(chosen, command)
+    if local:
+        told = _with_local(told, local, command)
     if figures.CLAIMS in command.figures:
         told["claims"] = claimed(command)
+    if reproduce_local.CLAIMS in command.figures:
+        told["local_claims"] = _claimed_local(command)
     console.emit(told, json=command.json, render=_render)
     if outside := [one for one in told["figures"] if one["result"] == "outside"]:
         raise _outside(outside)
@@ -107,17 +117,36 @@ def reproduce(chosen: Sequence[Figure], command: Command) -> dict[str, Any]:
         done = [told for group in _by_data(wanted) for told in _group(group, command, num_devices)]
     except KeyboardInterrupt:
         raise console.Interrupted(words(command)) from None
+    return {"result": _result(done), "figures": done, "out": str(command.out)}
+
+
+def _result(done: Sequence[Mapping[str, Any]]) -> str:
     results = {told["result"] for told in done}
-    verdicts = ("outside", "inside", "informative", "no points to compare")
-    return {"result": next(one for one in verdicts if one in results), "figures": done, "out": str(command.out)}
+    return next(one for one in ("outside", "inside", "informative", "no points to compare") if one in results)
+
+
+def _with_local(told: dict[str, Any], chosen: Sequence[Any], command: Command) -> dict[str, Any]:
+    """The same with the results of paper 004's figures."""
+    repeat = words(dataclasses.replace(command, figures=("{figure}",), **HERE))
+    try:
+        done = reproduce_local.reproduce(chosen, command, _here(command.data_dir), repeat.replace("'", ""))
+    except KeyboardInterrupt:
+        raise console.Interrupted(words(command)) from None
+    return told | {"figures": told["figures"] + done, "result": _result([*told["figures"], *done])}
+
+
+def _claimed_local(command: Command) -> dict[str, Any]:
+    docs = None if command.docs is None else Path("docs") / "results"
+    return reproduce_local.claimed(command, words(Command(figures=(reproduce_local.CLAIMS,), docs=docs)))
 
 
 def _check_claims(chosen: Sequence[Figure], command: Command) -> None:
     """Raises: UsageError for flags that do nothing."""
-    if command.docs is not None and figures.CLAIMS not in command.figures:
+    claims = {figures.CLAIMS, reproduce_local.CLAIMS}
+    if command.docs is not None and not claims & {*command.figures}:
         raise UsageError("--docs goes with 001/claims", fix=f"dpmf reproduce 001/claims --docs {command.docs}")
     for name in ("scale", "beside", "ranks", "series", "seeds"):
-        if not chosen and getattr(command, name) not in (None, "auto"):
+        if claims.issuperset(command.figures) and getattr(command, name) not in (None, "auto"):
             raise UsageError("001/claims trains nothing", where=f"--{name}", fix="dpmf reproduce 001/claims")
 
 
@@ -221,7 +250,7 @@ def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int)
     done = []
     for planned_figure, one in work.items():
         figure = planned_figure.shown_on(ratings.name)
-        repeat = dataclasses.replace(command, figures=(figure.name,), data_dir=None, out=ROOT, devices=None, json=False)
+        repeat = dataclasses.replace(command, figures=(figure.name,), **HERE)
         result = one.result(curves)
         told = report.summary(figure, result, command=words(repeat), compared=compared)
         files = report.write(figure, told, result, command.out / figure.stem)
@@ -281,6 +310,13 @@ def _outside(told: Sequence[Mapping[str, Any]]) -> OutsideTolerance:
     from experiments.reproduce import report
 
     first = told[0]
+    if first["figure"].startswith(reproduce_local.PREFIX):
+        worst = first["worst"]
+        return OutsideTolerance(
+            f"{first['figure']}: {first['outside']} of {first['checked']} checked points are too far from the paper",
+            where=f"the furthest: {worst['series']} after {worst['x']:g} rounds, {worst['difference']:+.4f}",
+            fix="check that the ratings are the published ones (dpmf data check)",
+        )
     return OutsideTolerance(
         "; ".join(f"{one['figure']}: {one['outside']} of {one['checked']} checked points are too far" for one in told)
         + " from the paper",
@@ -340,8 +376,12 @@ def _render_list(result: Mapping[str, Any]) -> Any:
     for row in result["groups"]:
         numbers = ", ".join(name.partition("fig")[2] for name in row["figures"])
         table.add_row(row["name"], f"figures {numbers}", figures.find(row["figures"][0]).data, *_scales(row))
-    claims = result["claims"]
-    table.add_row(claims["name"], claims["what"], claims["data"], *[f"0 runs, {claims['minutes']} min"] * 2)
+    for row in result["local"]:
+        minutes = f"about {_duration(row['small']['minutes'])}" if row["here"] else "data absent"
+        table.add_row(row["name"], row["what"], " ".join(row["here"] or row["data"]), minutes, minutes)
+    table.add_section()
+    for claims in (result["claims"], result["local_claims"]):
+        table.add_row(claims["name"], claims["what"], claims["data"], *[f"0 runs, {claims['minutes']} min"] * 2)
     return table
 
 
@@ -358,8 +398,13 @@ def _duration(minutes: float) -> str:
 def _render(told: Mapping[str, Any]) -> Any:
     from rich.console import Group
 
-    shown = [part for one in told["figures"] for part in _render_figure(one)]
-    return Group(*shown, *(_render_claims(told["claims"]) if "claims" in told else ()))
+    shown = []
+    for one in told["figures"]:
+        is_local = one["figure"].startswith(reproduce_local.PREFIX)
+        shown += reproduce_local.render(one) if is_local else _render_figure(one)
+    return Group(
+        *shown, *(part for name in ("claims", "local_claims") if name in told for part in _render_claims(told[name]))
+    )
 
 
 def _render_claims(told: Mapping[str, Any]) -> list[Any]:
