@@ -262,13 +262,50 @@ class _Known(NamedTuple):
     index: jax.Array
 
 
-def _entry(
-    phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """One user: (the entry at (row, column) of Φ·∇V, or of ∇V; Σ e²). ∇V has the rows -2·e_j·u at the rated items."""
+class _Sums(NamedTuple):
+    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ e_j·v_j; squared: Σ e²."""
+
+    gradient: jax.Array
+    entry: jax.Array
+    squared: jax.Array
+    count: jax.Array
+
+
+def _own_sums(phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array) -> _Sums:
+    """One user. ∇V has the rows -2·e_j·u at the rated items."""
     residual = present * (values - known.center - known.factors @ own.factors)
     weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
-    return -2 * own.factor * (weight @ residual), residual @ residual
+    entry = -2 * own.factor * (weight @ residual)
+    return _Sums(-2 * residual @ known.factors, entry, residual @ residual, jnp.sum(present))
+
+
+def _as_one_array(phi: Partial, own: _Own, known: _Known, values: jax.Array, present: jax.Array) -> jax.Array:
+    gradient, *rest = _own_sums(phi, own, known, values, present)
+    return jnp.concatenate([gradient, jnp.stack(rest)])
+
+
+def _all_sums(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> _Sums:
+    """Every user's sums at item factors `public`, for the place that each was asked.
+
+    In algorithm 2 `_query` and `_update` ask for the same. Over several devices all sums come as one array, of which
+    nothing can be left out: the compiler then sees that both are the same, and goes through the ratings once. What is
+    left out of several arrays makes two passes, each lighter: for algorithm 1, whose two differ, and for one device,
+    where the compiler does not see it.
+    """
+    phi = None
+    if (words := _round_words(params, public, state.step)) is not None:
+        phi = Partial(_phi, params.law, params.num_projected, words)
+    users = state.private.user_factors
+    own = _Own(layout.pad_rank(users), users[jnp.arange(data.num_users), column], row)
+    known = _Known(
+        layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items), jnp.arange(data.num_items)
+    )
+    if phi is not None and data.num_devices > 1:
+        one = layout.sum_by_user(data, Partial(_as_one_array, phi), own, known)
+        sums = _Sums(one[:, :-3], *one[:, -3:].T)
+    else:
+        sums = layout.sum_by_user(data, Partial(_own_sums, phi), own, known)
+    return sums._replace(gradient=sums.gradient[:, : params.rank])
 
 
 def _phi(law: projection.Law, num_projected: int, words: projection.Words, row: Any, columns: Any) -> jax.Array:
@@ -280,42 +317,24 @@ def _per_item(center: jax.Array, num_items: int) -> jax.Array:
 
 
 def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Report, Info]:
-    public, users = state.public, state.private.user_factors
+    public = state.public
     row_key, column_key = jax.random.split(coins)
     rows = data.num_items if params.num_projected is None else params.num_projected
     row = jax.random.randint(row_key, (data.num_users,), 0, rows)
     column = jax.random.randint(column_key, (data.num_users,), 0, params.rank)
-    phi = None
-    if (words := _round_words(params, public, state.step)) is not None:
-        phi = Partial(_phi, params.law, params.num_projected, words)
-    padded = layout.pad_rank(users)
-    own = _Own(padded, users[jnp.arange(data.num_users), column], row)
-    known = _Known(
-        layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items), jnp.arange(data.num_items)
-    )
-    entry, squared = layout.sum_by_user(data, Partial(_entry, phi), own, known)
+    sums = _all_sums(params, state, public, data, row, column)
     sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
-    value = jnp.clip(entry / params.clip, -1.0, 1.0)
-    outside = jnp.mean(sent * (jnp.abs(entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)
+    value = jnp.clip(sums.entry / params.clip, -1.0, 1.0)
+    outside = jnp.mean(sent * (jnp.abs(sums.entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)
     report = Report(row, column, jnp.where(sent, value, 0.0), sent)
-    return report, Info(jnp.sum(squared) / data.num_ratings, outside)
+    return report, Info(jnp.sum(sums.squared) / data.num_ratings, outside)
 
 
-def _own_gradient(
-    own: jax.Array, known: tuple[jax.Array, jax.Array], values: jax.Array, present: jax.Array
-) -> tuple[jax.Array, jax.Array]:
-    """One user: (-2 Σ e_j·v_j, number of own ratings)."""
-    factors, center = known
-    residual = present * (values - center - factors @ own)
-    return -2 * residual @ factors, jnp.sum(present)
-
-
-def _devices(params: Params, private: Private, public: Public, data: Any) -> Private:
-    """Every user's own step on the mean squared error of the own ratings, given the public item factors."""
-    known = (layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items))
-    total, count = layout.sum_by_user(data, _own_gradient, layout.pad_rank(private.user_factors), known)
-    gradient = total[:, : params.rank] / jnp.maximum(count, 1)[:, None]
-    return Private(*_descend(params, private.user_factors, gradient, private.optimizer_state))
+def _devices(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> Private:
+    """Every user's own step on the mean squared error of the own ratings, at item factors `public`."""
+    sums = _all_sums(params, state, public, data, row, column)
+    gradient = sums.gradient / jnp.maximum(sums.count, 1)[:, None]
+    return Private(*_descend(params, state.private.user_factors, gradient, state.private.optimizer_state))
 
 
 def _item_sum(own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -339,7 +358,7 @@ def _mean_gradient(state: State, data: Any, coins: jax.Array) -> tuple[jax.Array
 # --- at the server, which sees reports and nothing else
 
 
-def server(params: Params, public: Public, reports: Report, step: jax.Array) -> Public:
+def server(params: Params, public: Public, reports: Report, step: jax.Array, *, num_devices: int = 1) -> Public:
     """The item factors after a round: the mean of what was reported, lifted back, as a step of descent."""
     num_items = public.item_factors.shape[0]
     rows = num_items if params.num_projected is None else params.num_projected
@@ -348,9 +367,11 @@ def server(params: Params, public: Public, reports: Report, step: jax.Array) -> 
     mean = mean / jnp.maximum(jnp.sum(reports.sent), 1)
     words = _round_words(params, public, step)
     if words is not None and params.lift == "transpose":
-        mean = projection.apply_transpose(words, params.law, mean, num_items)
+        mean = projection.apply_transpose(words, params.law, mean, num_items, num_devices=num_devices)
     elif words is not None:
-        mean = projection.apply_pseudo_inverse(words, params.law, public.cholesky, mean, num_items)
+        mean = projection.apply_pseudo_inverse(
+            words, params.law, public.cholesky, mean, num_items, num_devices=num_devices
+        )
     items, optimizer_state = _descend(params, public.item_factors, mean, public.optimizer_state)
     return public._replace(item_factors=items, optimizer_state=optimizer_state)
 
@@ -362,16 +383,17 @@ def _descend(params: Params, factors: jax.Array, gradient: jax.Array, optimizer_
 
 
 def _update(params: Params, state: State, response: Report, data: Any) -> State:
-    after = server(params, state.public, response, state.step)
+    after = server(params, state.public, response, state.step, num_devices=data.num_devices)
     # algorithm 1 moves the users after V, algorithm 2 before it
     seen = after if params.num_projected is None else state.public
-    return State(after, _devices(params, state.private, seen, data), state.step)
+    return State(after, _devices(params, state, seen, data, response.row, response.column), state.step)
 
 
 def _update_exact(params: Params, state: State, response: jax.Array, data: Any) -> State:
     items, optimizer_state = _descend(params, state.public.item_factors, response, state.public.optimizer_state)
     after = state.public._replace(item_factors=items, optimizer_state=optimizer_state)
-    return State(after, _devices(params, state.private, after, data), state.step)
+    nobody = jnp.zeros(data.num_users, jnp.int32)
+    return State(after, _devices(params, state, after, data, nobody, nobody), state.step)
 
 
 def _release(state: State) -> Release:

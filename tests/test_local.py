@@ -213,7 +213,7 @@ def test_users_are_asked_for_every_entry_alike(data):
 
 
 def test_the_server_is_given_reports_and_nothing_else():
-    assert list(inspect.signature(local.server).parameters) == ["params", "public", "reports", "step"]
+    assert list(inspect.signature(local.server).parameters) == ["params", "public", "reports", "step", "num_devices"]
     assert list(Report._fields) == ["row", "column", "value", "sent"]
 
 

@@ -1,0 +1,475 @@
+"""A round of paper 004's local DP against NumPy loops over users, interleaved in one process.
+
+A round: every user draws a place, works out the own entry there and randomises it into one bit; the server adds the
+bits up, lifts the sum and moves V; every user moves the own row of U. Fresh coins and bits in each round, and in one
+variant a fresh Φ. Ours is `protocol.train` over `STEPS` consecutive rounds in one compiled program, which also makes
+the loss of all ratings. The loops do per user what a careful person would: rows by `take`, products by BLAS, coins,
+bits and the sum at the server for all users at once; Φ is stored. "two passes" goes through the users once for the
+entries and once for U, as both algorithms are printed; "one pass" does both at once, which algorithm 2 allows. They
+are timed over random users and scaled up per user; all that is not per user is timed whole.
+
+What a round must cost, counted for 20 million ratings, q = 2,700, d = 15 and two cores of 8 lanes (Zen 4):
+
+- the ratings: 8 bytes each with 9% padding, 175 MB from memory, 9 ms; and for each a row of 64 bytes of V, its centre
+  and its index are copied out of a table in cache and read twice: 6.3 GB at 32 bytes a cycle, 27 ms. Products: 1.3
+  GFlop in the shadow of that. Sums of 0.7 million pieces, written and read: 106 MB, 5 ms.
+- Φ at the ratings: 22 million entries of about 115 instructions (Threefry 75, the normal quantile 40), 15 ms.
+- the lift: 72 million such entries, 48 ms, and 2.3 GFlop on them, 12 ms.
+- the rest: 0.3 million coins and bits, U and V: under 5 ms.
+
+So the floor is about 120 ms on two cores, 55 without Φ.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmf_jax import synthetic
+from dpmf_jax.errors import UsageError
+from dpmf_jax.ratings import Ratings
+from experiments import devices
+from experiments.bench import step
+from experiments.bench.step import SIZES
+
+STEPS = 3  # consecutive rounds of ours in one program
+TIMED_USERS = 5_000  # of the loops
+VARIANTS = {
+    "published": {},
+    "fresh": {"lift": "transpose", "fresh_projection": True},
+    "unprojected": {"num_projected": None},
+}
+WHAT = {
+    "published": "algorithm 2: one Gaussian Φ, lifted by its pseudo-inverse",
+    "fresh": "algorithm 2 with another Gaussian Φ in every round, lifted by its transpose",
+    "unprojected": "algorithm 1: no Φ",
+}
+LOOPS = {"published": ("one pass", "two passes"), "fresh": ("one pass", "two passes"), "unprojected": ("two passes",)}
+SETTINGS = {"epsilon": 1.6, "num_rounds": 20, "learning_rate": 0.01, "regularization": 1e-8, "center": 3.0}
+COLUMNS = ("user", "item", "value")
+
+
+def run(
+    size: str = "ml-20m",
+    rank: int = 15,
+    num_projected: int = 2_700,
+    repeats: int = 5,
+    *,
+    num_devices: int | None = None,
+) -> dict[str, Any]:
+    """Times rounds at a data set's size on generated ratings, and measures each contender's peak in its own process.
+
+    Args:
+      size: one of `step.SIZES`.
+      rank, num_projected: d and q.
+      repeats: interleaved rounds, whose median counts; every contender is warm before the first.
+      num_devices: of ours; None takes one device per core, or every accelerator.
+
+    Returns: a JSON-able object; `rows` is a list of {variant, contender, ms, ratio, peak_mb, ratings_mb, once_ms,
+      compile_ms, fastest_ms, cpu_ms}, of one round: ratio is to the two passes of NumPy of the same variant; peak_mb is
+      that of a process that reads the ratings as three columns, lays them out and does rounds, Python and jax included,
+      and ratings_mb what the ratings are of that, in columns and laid out; once_ms is what is made before the first
+      round (with a fixed Φ: its Cholesky factor). `variants` says what they are. `peak_after` has the peaks of
+      "published" after each stage. `whole_loop_ms` is a round of all users in the loop's own process, to hold the
+      scaled-up ms to. `largest_difference` is that of ours from the loops (`_differences`). `others` as in `step.run`.
+
+    Raises: UsageError for an unknown size, a rank or number of repeats below 1, or more rows of Φ than items.
+      FloatingPointError where the contenders do not compute the same.
+    """
+    if size not in SIZES:
+        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
+    if min(rank, repeats) < 1:
+        raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
+    num_users, num_items, num_ratings = SIZES[size]
+    if not 1 <= num_projected <= num_items:
+        raise UsageError(
+            f"{num_projected} rows of Φ for {num_items:,} items", where="--projection", fix=f"at most {num_items:,}"
+        )
+    count = devices.use(num_devices)
+    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    peaks = _peaks(ratings, rank, num_projected, count)
+    contenders, differences = _contenders(ratings, rank, num_projected, count)
+    times, others = _interleave(contenders, repeats)
+    medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
+    return {
+        "benchmark": "local",
+        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "rank": rank,
+        "projection": num_projected,
+        "variants": {variant: WHAT[variant] for variant in VARIANTS},
+        "consecutive_steps": STEPS,
+        "repeats": repeats,
+        "timed_users": min(TIMED_USERS, num_users),
+        "goal": {"ratio": 0.1, "peak_mb": 2_500, "contender": "jax"},
+        "rows": [
+            {
+                "variant": made.variant,
+                "contender": made.name,
+                "ms": 1e3 * medians[made.variant, made.name],
+                "ratio": medians[made.variant, made.name] / medians[made.variant, "NumPy, two passes"],
+                "peak_mb": peaks[made.variant, made.kind]["after"]["rounds"],
+                "ratings_mb": peaks[made.variant, made.kind]["ratings_mb"],
+                "once_ms": made.once_ms,
+                "compile_ms": made.compile_ms,
+                "fastest_ms": 1e3 * min(wall for wall, _ in times[made.variant, made.name]),
+                "cpu_ms": 1e3 * min(cpu for _, cpu in times[made.variant, made.name]),
+            }
+            for made in contenders
+        ],
+        "peak_after": peaks["published", "jax"]["after"],
+        "whole_loop_ms": {variant: peaks[variant, "numpy"]["round_ms"] for variant in VARIANTS},
+        "largest_difference": differences,
+        "others": others,
+        "device": step._device(count),
+        "cores": devices.cores(),
+        "versions": step._versions(),
+    }
+
+
+# --- the NumPy loops
+
+
+class Loop(NamedTuple):
+    """What the loops of one variant hold. starts: int[users + 1], where a user's ratings begin; they are in order.
+
+    phi float32[q, items]; factor: of ΦΦᵀ, for scipy. None without Φ, or where the transpose lifts.
+    """
+
+    ratings: Ratings
+    starts: np.ndarray
+    users: np.ndarray
+    items: np.ndarray
+    phi: np.ndarray | None
+    factor: tuple[np.ndarray, bool] | None
+    fresh: bool
+
+
+def user_entries(
+    loop: Loop, who: np.ndarray, row: np.ndarray, column: np.ndarray, moved: np.ndarray | None = None
+) -> np.ndarray:
+    """float32[len(who)]: the entries that these users are asked for, not clipped. With `moved` U's rows are stepped."""
+    value, item, center = loop.ratings.value, loop.ratings.item, np.float32(SETTINGS["center"])
+    out = np.zeros(len(who), np.float32)
+    for k, u in enumerate(who):
+        first, last = loop.starts[u], loop.starts[u + 1]
+        items, own = item[first:last], loop.users[u]
+        if loop.phi is None:  # a row of ∇V is 0 but at the own ratings
+            place = np.searchsorted(items, row[k])
+            if place < len(items) and items[place] == row[k]:
+                residual = value[first + place] - center - loop.items[row[k]] @ own
+                out[k] = -2 * own[column[k]] * residual
+            continue
+        factors = loop.items.take(items, axis=0)
+        residual = value[first:last] - center
+        residual -= factors @ own
+        out[k] = -2 * own[column[k]] * (loop.phi[row[k]].take(items) @ residual)
+        if moved is not None:
+            moved[u] = _user_step(own, residual, factors)
+    return out
+
+
+def user_steps(loop: Loop, who: np.ndarray, moved: np.ndarray) -> None:
+    """Steps of these users' rows of U at the item factors of the loop, into `moved`."""
+    value, item, center = loop.ratings.value, loop.ratings.item, np.float32(SETTINGS["center"])
+    for u in who:
+        first, last = loop.starts[u], loop.starts[u + 1]
+        factors, own = loop.items.take(item[first:last], axis=0), loop.users[u]
+        residual = value[first:last] - center
+        residual -= factors @ own
+        moved[u] = _user_step(own, residual, factors)
+
+
+def _user_step(own: np.ndarray, residual: np.ndarray, factors: np.ndarray) -> np.ndarray:
+    gradient = (-2 / max(len(residual), 1)) * (residual @ factors)
+    return own - np.float32(SETTINGS["learning_rate"]) * (gradient + 2 * SETTINGS["regularization"] * own)
+
+
+def server_step(loop: Loop, row: np.ndarray, column: np.ndarray, bits: np.ndarray) -> np.ndarray:
+    """The item factors after a round in which everybody reported."""
+    import scipy.linalg
+
+    rows = len(loop.items) if loop.phi is None else len(loop.phi)
+    rank = loop.items.shape[1]
+    gain = np.tanh(SETTINGS["epsilon"] / SETTINGS["num_rounds"] / 2)
+    said = np.bincount(row.astype(np.int64) * rank + column, bits, rows * rank).reshape(rows, rank)
+    mean = (said * (rows * rank / gain / len(bits))).astype(np.float32)
+    if loop.factor is not None:
+        mean = scipy.linalg.cho_solve(loop.factor, mean)
+    if loop.phi is not None:
+        mean = loop.phi.T @ mean
+    return loop.items - np.float32(SETTINGS["learning_rate"]) * (mean + 2 * SETTINGS["regularization"] * loop.items)
+
+
+def _factor(phi: np.ndarray) -> tuple[np.ndarray, bool]:
+    import scipy.linalg
+
+    return scipy.linalg.cho_factor(phi @ phi.T, lower=True)
+
+
+def numpy_round(loop: Loop, who: np.ndarray, rng: np.random.Generator, *, one_pass: bool) -> float:
+    """Seconds of a round of all users, of which these were gone through."""
+    num_users, rank = loop.users.shape
+    start = time.perf_counter()
+    if loop.fresh:
+        assert loop.phi is not None
+        rng.standard_normal(dtype=np.float32, out=loop.phi)
+        np.multiply(loop.phi, np.float32(len(loop.phi) ** -0.5), out=loop.phi)
+    rows = len(loop.items) if loop.phi is None else len(loop.phi)
+    row, column = rng.integers(rows, size=num_users), rng.integers(rank, size=num_users)
+    moved = np.empty_like(loop.users)
+    entries = np.zeros(num_users, np.float32)
+    drawn_at = time.perf_counter()
+    entries[who] = user_entries(loop, who, row[who], column[who], moved if one_pass else None)
+    asked_at = time.perf_counter()
+    gain = np.tanh(SETTINGS["epsilon"] / SETTINGS["num_rounds"] / 2)
+    bits = np.where(rng.random(num_users) < 0.5 + 0.5 * gain * np.clip(entries, -1, 1), 1.0, -1.0)
+    after = loop._replace(items=server_step(loop, row, column, bits))
+    lifted_at = time.perf_counter()
+    if not one_pass:  # algorithm 1 moves the users after V, algorithm 2 before it
+        user_steps(after if loop.phi is None else loop, who, moved)
+    done = time.perf_counter()
+    per_user = (asked_at - drawn_at) + (done - lifted_at)
+    return per_user * num_users / len(who) + (drawn_at - start) + (lifted_at - asked_at)
+
+
+# --- ours
+
+
+def _mechanism(variant: str, rank: int, num_projected: int) -> Any:
+    from dpmf_jax import local
+
+    settings: dict[str, Any] = {"rank": rank, "num_projected": num_projected} | SETTINGS | VARIANTS[variant]
+    config = local.Config(**settings)
+    return local.gd(config) if config.num_projected is None else local.gd_dr(config)
+
+
+def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
+    """(state, key, milliseconds of making the state, compilation apart)."""
+    import jax
+
+    from dpmf_jax import layout
+
+    init_key, train_key = jax.random.split(jax.random.key(0))
+    compiled = jax.jit(lambda key, data: mechanism.init(key, data, None)).lower(init_key, data).compile()
+    start = time.perf_counter()
+    state = jax.block_until_ready(compiled(init_key, data))
+    once = time.perf_counter() - start
+    return layout.replicate(data, state), train_key, 1e3 * once
+
+
+def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> Loop:
+    """The loop that starts where ours does, with the same Φ."""
+    import jax
+    import jax.numpy as jnp
+
+    from dpmf_jax import projection
+
+    users, items = (np.array(part) for part in (state.private.user_factors, state.public.item_factors))
+    starts = np.searchsorted(ratings.user, np.arange(ratings.num_users + 1))
+    phi = factor = None
+    if (words := state.public.words) is not None:
+        # of the first round, which adds 0 to the words also where they are fresh
+        rows = jax.jit(lambda row: projection.entries(words, "gaussian", row, jnp.arange(len(items)), num_projected))
+        phi = np.stack([np.asarray(rows(row)) for row in range(num_projected)])
+        factor = _factor(phi) if variant == "published" else None
+    return Loop(ratings, starts, users, items, phi, factor, variant == "fresh")
+
+
+# --- side by side
+
+
+class Contender(NamedTuple):
+    """measure: () -> (wall, CPU) seconds of a round. kind: whose process has its peak."""
+
+    variant: str
+    name: str
+    kind: str
+    measure: Callable[[], tuple[float, float]]
+    once_ms: float | None
+    compile_ms: float | None
+
+
+def _contenders(
+    ratings: Ratings, rank: int, num_projected: int, num_devices: int
+) -> tuple[list[Contender], dict[str, float]]:
+    """All of them, warm and compared: (contenders, largest difference by what)."""
+    from dpmf_jax import layout
+
+    data = layout.make(ratings, num_devices=num_devices)
+    rng = np.random.default_rng(0)
+    who = np.sort(rng.choice(ratings.num_users, min(TIMED_USERS, ratings.num_users), replace=False))
+    contenders: list[Contender] = []
+    largest: dict[str, float] = {}
+    for variant in VARIANTS:
+        mechanism = _mechanism(variant, rank, num_projected)
+        state, key, once = _started(mechanism, data)
+        start = time.perf_counter()
+        loop = _loop_of(variant, ratings, state, num_projected)
+        loop_once = 1e3 * (time.perf_counter() - start)
+        for name, difference in _differences(mechanism, key, state, data, loop, who).items():
+            largest[name] = max(largest.get(name, 0.0), difference)
+        ours, compile_ms = _rounds(mechanism, key, state, data)
+        contenders.append(Contender(variant, "jax", "jax", ours, once, compile_ms))
+        contenders += [
+            Contender(variant, f"NumPy, {way}", "numpy", _loop_measure(loop, who, way, rng), loop_once, None)
+            for way in LOOPS[variant]
+        ]
+    return contenders, largest
+
+
+def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[], tuple[float, float]], float]:
+    """(`STEPS` more rounds, milliseconds of compilation)."""
+    import jax
+
+    from dpmf_jax import protocol
+
+    start = time.perf_counter()
+    train = jax.jit(lambda key, state, data: protocol.train(mechanism, key, state, data, num_steps=STEPS))
+    compiled = train.lower(key, state, data).compile()
+    compile_ms = 1e3 * (time.perf_counter() - start)
+
+    def measure() -> tuple[float, float]:
+        nonlocal state
+        start, start_cpu = time.perf_counter(), time.process_time()
+        state, _info = jax.block_until_ready(compiled(key, state, data))
+        return (time.perf_counter() - start) / STEPS, (time.process_time() - start_cpu) / STEPS
+
+    measure()
+    return measure, compile_ms
+
+
+def _loop_measure(loop: Loop, who: np.ndarray, way: str, rng: np.random.Generator) -> Callable[[], tuple[float, float]]:
+    def measure() -> tuple[float, float]:
+        start, start_cpu = time.perf_counter(), time.process_time()
+        seconds = numpy_round(loop, who, rng, one_pass=way == "one pass")
+        wall, cpu = time.perf_counter() - start, time.process_time() - start_cpu
+        return seconds, cpu * seconds / wall
+
+    measure()
+    return measure
+
+
+def _differences(mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray) -> dict[str, float]:
+    """Largest difference of our first round from the loop's: of these users' entries (in [-1, 1] after the clip), and
+    of V and these users' rows of U, each relative to its largest step.
+
+    Raises: FloatingPointError above 1e-3, where the two do not compute the same.
+    """
+    import jax
+
+    from dpmf_jax import protocol
+
+    @jax.jit
+    def first(mechanism, key, state, data):
+        coins_key, noise_key = jax.random.split(jax.random.fold_in(key, state.step))
+        asked, _info = mechanism.query(state, data, mechanism.coins(coins_key))
+        return asked, mechanism.noise.sample(noise_key, asked)
+
+    asked, said = jax.tree.map(np.asarray, first(mechanism, key, state, data))
+    after, _info = protocol.train(mechanism, key, state, data, num_steps=1)
+    items, users = np.asarray(after.public.item_factors), np.asarray(after.private.user_factors)
+    entries = np.clip(user_entries(loop, who, asked.row[who], asked.column[who]), -1, 1)
+    lifted = server_step(loop, said.row, said.column, said.value)
+    moved = np.zeros_like(loop.users)
+    user_steps(loop._replace(items=lifted) if loop.phi is None else loop, who, moved)
+    differences = {
+        "entries": float(np.abs(entries - asked.value[who]).max()),
+        "item_factors": float(np.abs(lifted - items).max() / np.abs(lifted - loop.items).max()),
+        "user_factors": float(np.abs(moved - users)[who].max() / np.abs(moved - loop.users)[who].max()),
+    }
+    if not max(differences.values()) < 1e-3:
+        raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same round")
+    return differences
+
+
+def _interleave(
+    contenders: list[Contender], repeats: int
+) -> tuple[dict[tuple[str, str], list[tuple[float, float]]], float | None]:
+    """(wall, CPU) seconds a round, and the share of the machine that other processes took meanwhile."""
+    times: dict[tuple[str, str], list[tuple[float, float]]] = {(made.variant, made.name): [] for made in contenders}
+    before = step._busy()
+    for turn in range(repeats):
+        first = turn % len(contenders)
+        for made in contenders[first:] + contenders[:first]:
+            time.sleep(step.PAUSE)
+            times[made.variant, made.name].append(made.measure())
+    after = step._busy()
+    if before is None or after is None or after[1] <= before[1]:
+        return times, None
+    return times, max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
+
+
+# --- peaks, each in a process of its own
+
+
+def _peaks(ratings: Ratings, rank: int, num_projected: int, num_devices: int) -> dict[tuple[str, str], dict[str, Any]]:
+    """By (variant, kind): what `_measure` says in a fresh process."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in COLUMNS:
+            np.save(Path(folder) / f"{name}.npy", getattr(ratings, name))
+        sizes = [ratings.num_users, ratings.num_items, rank, num_projected, num_devices]
+        return {
+            (variant, kind): _fresh_process(folder, variant, kind, sizes)
+            for variant in VARIANTS
+            for kind in ("jax", "numpy")
+        }
+
+
+def _fresh_process(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
+    command = [sys.executable, "-m", "experiments.bench.local", folder, variant, kind, *map(str, sizes)]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
+    """One contender in this process: {after, ratings_mb, round_ms}; after: peak MB so far when a stage is done."""
+    num_users, num_items, rank, num_projected, count = sizes
+    user, item, value = columns = [np.load(Path(folder) / f"{name}.npy") for name in COLUMNS]
+    ratings = Ratings(user, item, value, np.arange(num_users), np.arange(num_items), (1.0, 5.0))
+    after = {"reading": _peak_mb()}
+    held = sum(column.nbytes for column in columns)
+    if kind == "numpy":
+        rng = np.random.default_rng(0)
+        users, items = (rng.standard_normal((rows, rank), np.float32) / rank for rows in (num_users, num_items))
+        starts = np.searchsorted(ratings.user, np.arange(num_users + 1))
+        phi = factor = None
+        if variant != "unprojected":
+            phi = rng.standard_normal((num_projected, num_items), np.float32)
+            phi *= np.float32(num_projected**-0.5)
+            factor = _factor(phi) if variant == "published" else None
+        after["start"] = _peak_mb()
+        loop = Loop(ratings, starts, users, items, phi, factor, variant == "fresh")
+        seconds = numpy_round(loop, np.arange(num_users), rng, one_pass=False)
+        held += starts.nbytes
+    else:
+        import jax
+
+        from dpmf_jax import layout
+
+        data = jax.block_until_ready(layout.make(ratings, num_devices=devices.use(count)))
+        after["layout"] = _peak_mb()
+        held += sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+        mechanism = _mechanism(variant, rank, num_projected)
+        state, key, _once = _started(mechanism, data)
+        after["start"] = _peak_mb()
+        measure, _compile_ms = _rounds(mechanism, key, state, data)
+        seconds, _cpu = measure()
+    after["rounds"] = _peak_mb()
+    return {"after": after, "ratings_mb": held / 2**20, "round_ms": 1e3 * seconds}
+
+
+def _peak_mb() -> float:
+    return step._memory("VmHWM") / 2**20
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(sys.argv[1], sys.argv[2], sys.argv[3], [int(size) for size in sys.argv[4:]])))
