@@ -8,8 +8,8 @@ one bit a round about one entry of the own gradient; the server sees `noise.Repo
 
 As published: everybody reports in each of k rounds at ε/k, Φ is one Gaussian matrix and the lift its pseudo-inverse.
 Variants with the same guarantee, by settings: `lift="transpose"`, `fresh_projection`, `law="sign"`, `clip`,
-`schedule="partition"`. The printed loop runs k + 1 rounds and would spend ε·(k + 1)/k; here it is k. The printed
-algorithm 2 updates V inside the loop over users; here each device does it once a round.
+`schedule="partition"`, `user_learning_rate`. The printed loop runs k + 1 rounds and would spend ε·(k + 1)/k; here it is
+k. The printed algorithm 2 updates V inside the loop over users; here each device does it once a round.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ class Config:
 
     epsilon: of all reports of one user together [ε]. num_rounds: [k].
     rank: [d]. learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both sides.
+    user_learning_rate: γ of the users' own steps; None is learning_rate, as in the paper. V's gradient is noisy, and a
+      mean over all users, who rated few of its items: a rate that suits one side suits the other badly.
     center: subtracted from ratings; a public constant.
     clip: c > 0; entries are clipped to [-c, c] and reports scaled by c. The paper has 1.
     schedule: "every-round": everybody reports in each round, at ε/k [the paper]. "partition": users are split into k
@@ -53,6 +55,7 @@ class Config:
     num_rounds: int
     rank: int = 15
     learning_rate: float = 1.0
+    user_learning_rate: float | None = None
     regularization: float = 1e-8
     center: float = 0.0
     clip: float = 1.0
@@ -63,9 +66,10 @@ class Config:
     fresh_projection: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "learning_rate", "clip"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
+        for name in ("epsilon", "learning_rate", "user_learning_rate", "clip"):
+            value = getattr(self, name)
+            if not (value is None and name == "user_learning_rate") and not 0 < value < math.inf:
+                raise ValueError(f"{name} must be positive and finite; got {value}")
         if not 0 <= self.regularization < math.inf:
             raise ValueError(f"regularization must be non-negative and finite; got {self.regularization}")
         if not -math.inf < self.center < math.inf:
@@ -118,6 +122,7 @@ class Params:
     num_rounds: int | jax.Array
     gain: jax.Array
     learning_rate: jax.Array
+    user_learning_rate: jax.Array
     regularization: jax.Array
     center: jax.Array
     clip: jax.Array
@@ -193,6 +198,9 @@ def _params(config: Config) -> Params:
         epsilon=config.epsilon,
         gain=f32(noise.one_bit_gain(config.epsilon_report)),
         learning_rate=f32(config.learning_rate),
+        user_learning_rate=f32(
+            config.learning_rate if config.user_learning_rate is None else config.user_learning_rate
+        ),
         regularization=f32(config.regularization),
         center=f32(config.center),
         clip=f32(config.clip),
@@ -213,8 +221,8 @@ def _no_shared_coins(key: jax.Array) -> jax.Array:
     return key  # of the users' coordinates, which are drawn without looking at ratings
 
 
-def _optimizer(params: Params) -> optax.GradientTransformation:
-    return optax.sgd(lambda count: params.learning_rate / (count + 1))
+def _optimizer(learning_rate: jax.Array) -> optax.GradientTransformation:
+    return optax.sgd(lambda count: learning_rate / (count + 1))
 
 
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
@@ -230,10 +238,9 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
         words = projection.words(phi_key)
         if params.lift == "pseudo-inverse":
             cholesky = projection.cholesky(words, params.law, params.num_projected, data.num_items)
-    optimizer = _optimizer(params)
     center = params.center if previous is None else previous.center
-    public = Public(items, center, group, words, cholesky, optimizer.init(items))
-    return State(public, Private(users, optimizer.init(users)), jnp.int32(0))
+    public = Public(items, center, group, words, cholesky, _optimizer(params.learning_rate).init(items))
+    return State(public, Private(users, _optimizer(params.user_learning_rate).init(users)), jnp.int32(0))
 
 
 def _round_words(params: Params, public: Public, step: jax.Array) -> projection.Words | None:
@@ -334,7 +341,8 @@ def _devices(params: Params, state: State, public: Public, data: Any, row: jax.A
     """Every user's own step on the mean squared error of the own ratings, at item factors `public`."""
     sums = _all_sums(params, state, public, data, row, column)
     gradient = sums.gradient / jnp.maximum(sums.count, 1)[:, None]
-    return Private(*_descend(params, state.private.user_factors, gradient, state.private.optimizer_state))
+    rate, own = params.user_learning_rate, state.private
+    return Private(*_descend(params, rate, own.user_factors, gradient, own.optimizer_state))
 
 
 def _item_sum(own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -372,13 +380,15 @@ def server(params: Params, public: Public, reports: Report, step: jax.Array, *, 
         mean = projection.apply_pseudo_inverse(
             words, params.law, public.cholesky, mean, num_items, num_devices=num_devices
         )
-    items, optimizer_state = _descend(params, public.item_factors, mean, public.optimizer_state)
+    items, optimizer_state = _descend(params, params.learning_rate, public.item_factors, mean, public.optimizer_state)
     return public._replace(item_factors=items, optimizer_state=optimizer_state)
 
 
-def _descend(params: Params, factors: jax.Array, gradient: jax.Array, optimizer_state: Any) -> tuple[Any, Any]:
+def _descend(
+    params: Params, learning_rate: jax.Array, factors: jax.Array, gradient: jax.Array, optimizer_state: Any
+) -> tuple[Any, Any]:
     full = gradient + 2 * params.regularization * factors
-    updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
+    updates, optimizer_state = _optimizer(learning_rate).update(full, optimizer_state, factors)
     return optax.apply_updates(factors, updates), optimizer_state
 
 
@@ -390,8 +400,11 @@ def _update(params: Params, state: State, response: Report, data: Any) -> State:
 
 
 def _update_exact(params: Params, state: State, response: jax.Array, data: Any) -> State:
-    items, optimizer_state = _descend(params, state.public.item_factors, response, state.public.optimizer_state)
-    after = state.public._replace(item_factors=items, optimizer_state=optimizer_state)
+    before = state.public
+    items, optimizer_state = _descend(
+        params, params.learning_rate, before.item_factors, response, before.optimizer_state
+    )
+    after = before._replace(item_factors=items, optimizer_state=optimizer_state)
     nobody = jnp.zeros(data.num_users, jnp.int32)
     return State(after, _devices(params, state, after, data, nobody, nobody), state.step)
 

@@ -89,5 +89,7 @@ class MechanismFlags:
     """local: how a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by q/items."""
     fresh_projection: bool = False
     """local: another projection in each round; needs --lift transpose."""
+    user_learning_rate: float | None = None
+    """local: of the users' own steps, which cost nothing; None is that of the items, as in the paper."""
     entry_clip: float = 1.0
     """local: entries of a user's gradient are clipped to plus or minus this, and reports scaled by it."""

@@ -12,7 +12,7 @@ from experiments.fit_flags import MechanismFlags
 
 FLAGS = (
     *("rank", "epsilon", "delta", "center", "learning_rate", "regularization", "rounds", "schedule", "projection"),
-    *("projection_law", "lift", "fresh_projection", "entry_clip"),
+    *("projection_law", "lift", "fresh_projection", "user_learning_rate", "entry_clip"),
 )
 RANK, ROUNDS, EPSILON = 15, 20, 1.6  # d is the paper's; ε the largest of its figures
 REGULARIZATION = 1e-8
@@ -59,6 +59,7 @@ def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, 
         "num_rounds": rounds,
         "rank": RANK if flags.rank is None else flags.rank,
         "learning_rate": flags.learning_rate,
+        "user_learning_rate": flags.user_learning_rate,
         "regularization": REGULARIZATION if flags.regularization is None else flags.regularization,
         "center": (low + high) / 2 if flags.center is None else fit_gaussian.number(flags.center),
         "clip": flags.entry_clip,

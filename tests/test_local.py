@@ -345,6 +345,21 @@ def test_the_public_state_follows_the_reports_alone(name, data):
     assert made.release(here).user_factors is None
 
 
+def test_users_can_have_a_rate_of_their_own(data):
+    """The paper has one: with the same number for both nothing changes, and V's step does not see the other."""
+    ends = []
+    for settings in ({}, {"user_learning_rate": 0.3}, {"user_learning_rate": 0.1}):
+        made = gd_dr(**settings)
+        ends.append(protocol.train(made, keys.from_seed(2), begun(made, data), data, 1)[0])
+    same, equal, other = ends
+    jax.tree.map(np.testing.assert_array_equal, same, equal)
+    assert np.array_equal(same.public.item_factors, other.public.item_factors)
+    start = begun(gd_dr(), data).private.user_factors
+    moved, less = (np.asarray(end.private.user_factors - start) for end in (same, other))
+    np.testing.assert_allclose(less, moved / 3, atol=1e-6)
+    assert np.abs(moved).max() > 1e-2
+
+
 def test_a_sweep_over_epsilon_compiles_once(data):
     key = keys.from_seed(0)
     protocol.train(gd(epsilon=1.0), key, begun(gd(), data), data, 2)
@@ -368,6 +383,8 @@ def test_the_structural_audits_find_nothing():
         ({"num_rounds": 0}, "num_rounds"),
         ({"rank": 0}, "rank"),
         ({"clip": -1.0}, "clip"),
+        ({"user_learning_rate": 0.0}, "user_learning_rate"),
+        ({"user_learning_rate": math.nan}, "user_learning_rate"),
         ({"regularization": -1.0}, "regularization"),
         ({"center": math.inf}, "center"),
         ({"num_projected": 0}, "num_projected"),

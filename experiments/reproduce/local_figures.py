@@ -219,6 +219,9 @@ def over_epsilon(bench: Bench) -> Outcome:
         _trained(bench, _Series("GD-DR", "gd-dr", with_phi, at, epsilon), outcome)
         if small:
             _trained(bench, _Series("Laplace", "laplace", made, at, epsilon), outcome)
+        every = changed(bench, with_phi, EVERY)
+        rate = _trained(bench, _Series("every variant", "gd-dr", every, at, epsilon), outcome)
+        _trained(bench, _Series("every variant, fair coins", "fair-coins", every, at, epsilon), outcome, rate)
         plan = planned(ratings, epsilon)
         config = dataclasses.replace(plan.config, center=made.center, regularization=REGULARIZATION)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
@@ -236,7 +239,10 @@ def over_epsilon(bench: Bench) -> Outcome:
     return outcome
 
 
-# Of `004/variants`: name, what differs from the published settings; "published" is theirs.
+# Of `004/variants`: name, what differs from the published settings; "published" is theirs. OWN stands for the rate that
+# suits users alone, searched on generated ratings too.
+OWN = "users alone"
+EVERY = "all but the clip of 4"
 CHANGES: Mapping[str, dict[str, Any]] = {
     "published": {},
     "Φᵀ, one Φ": {"lift": "transpose"},
@@ -245,27 +251,41 @@ CHANGES: Mapping[str, dict[str, Any]] = {
     "clip 0.25": {"clip": 0.25},
     "clip 4": {"clip": 4.0},
     "partition": {"schedule": "partition"},
+    "users' own rate": {"user_learning_rate": OWN},
     "no Φ": {"num_projected": None},
-    "fresh Φᵀ, partition, clip 0.25": {
+    EVERY: {
         "lift": "transpose",
         "fresh_projection": True,
+        "law": "sign",
         "schedule": "partition",
         "clip": 0.25,
+        "user_learning_rate": OWN,
     },
 }
+
+
+def changed(bench: Bench, config: local.Config, name: str) -> local.Config:
+    """The config with one of `CHANGES`."""
+    change = dict(CHANGES[name])
+    if change.get("user_learning_rate") == OWN:
+        exact = dataclasses.replace(config, num_projected=None)
+        alone = local_runs.search("users-alone", exact, config.num_rounds, bench.data, bench.store, bench.say)
+        change["user_learning_rate"] = alone.learning_rate
+    return dataclasses.replace(config, **change)
 
 
 def over_variants(bench: Bench) -> Outcome:
     ratings, outcome = bench.data.train, _nothing()
     q = min(VARIANTS_PROJECTED, ratings.num_items)
     made = base(ratings, epsilon=VARIANTS_EPSILON, num_rounds=VARIANTS_ROUNDS, num_projected=q)
-    for place, (name, change) in enumerate(CHANGES.items()):
-        config = dataclasses.replace(made, **change)
+    rate, config = None, made
+    for place, name in enumerate(CHANGES):
+        config = changed(bench, made, name)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
-        _trained(bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome)
-    coins = dataclasses.replace(made, **CHANGES["fresh Φᵀ, partition, clip 0.25"])
+        rate = _trained(bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome)
     places = len(CHANGES), len(CHANGES) + 1
-    _trained(bench, _Series("fair coins", "fair-coins", coins, (VARIANTS_ROUNDS,), float(places[0])), outcome)
+    coins = _Series(f"{EVERY}, fair coins", "fair-coins", config, (VARIANTS_ROUNDS,), float(places[0]))
+    _trained(bench, coins, outcome, rate)
     exact = dataclasses.replace(made, num_projected=None)
     _trained(bench, _Series("users alone", "users-alone", exact, (VARIANTS_ROUNDS,), float(places[1])), outcome)
     _controls(bench, outcome, range(places[1] + 1))
