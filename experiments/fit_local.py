@@ -20,18 +20,20 @@ LARGEST_RATE, STABLE = 2.0, 1.5  # of `learning_rate`
 
 
 def learning_rate(config: Any, num_users: int, num_items: int) -> float:
-    """γ of the first round where the flags say none, from public numbers: min(2, 1.5/(d·variance)^(1/3)).
+    """γ of the first round where the flags say none, from public numbers alone.
 
-    The noise of the first round makes rows of V as long as γ·√(d·variance) of a round's estimate, and a user's step of
-    γ on the own factors is stable while γ times the square of that stays near 1. The two constants were searched on
-    generated data (experiments/DEFAULTS.md).
+    The noise of the first round makes rows of V as long as γ·√(d·variance), and a user's step of γ_u on the own factors
+    is stable while γ_u times the square of that stays below about 3: γ = min(2, 1.5/(d·variance)^(1/3)) where γ_u is γ,
+    else √(1.5³/(γ_u·d·variance)). The constants were searched on generated data (experiments/DEFAULTS.md).
     """
-    from dpmf_jax import local_plan
+    from dpmf_jax import local_variance
 
     if config.lift == "pseudo-inverse" and (config.num_projected or 0) > num_items - 2:
         config = dataclasses.replace(config, num_projected=None)  # Φ† has no finite mean square: V's own rows bound it
-    variance = local_plan.step_variance(config, num_users=num_users, num_items=num_items)
-    return min(LARGEST_RATE, STABLE / (config.rank * variance) ** (1 / 3))
+    variance = local_variance.step_variance(config, num_users=num_users, num_items=num_items)
+    if config.user_learning_rate is None:
+        return min(LARGEST_RATE, STABLE / (config.rank * variance) ** (1 / 3))
+    return min(LARGEST_RATE, (STABLE**3 / (config.user_learning_rate * config.rank * variance)) ** 0.5)
 
 
 def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,5 +1,6 @@
 """`dpmf fit --mechanism local` as a user meets it: the price per user, what is released, what is refused."""
 
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from dpmf_jax import fitting, local, local_plan
+from dpmf_jax import fitting, local, local_variance
 from experiments import cli, fit_local
 
 RANDOM = np.random.default_rng(0)
@@ -180,7 +181,10 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys):
 def test_the_default_learning_rate_is_that_of_the_noise():
     """1.5 over the cube root of d times a round's variance; 2 where there is hardly any."""
     config = local.Config(epsilon=1.6, num_rounds=20, num_projected=512)
-    variance = local_plan.step_variance(config, num_users=6_040, num_items=3_706)
+    variance = local_variance.step_variance(config, num_users=6_040, num_items=3_706)
     assert fit_local.learning_rate(config, 6_040, 3_706) == pytest.approx(1.5 / (15 * variance) ** (1 / 3))
+    own = dataclasses.replace(config, user_learning_rate=3.0)
+    rate = fit_local.learning_rate(own, 6_040, 3_706)
+    assert 3.0 * 15 * variance * rate**2 == pytest.approx(1.5**3)
     assert fit_local.learning_rate(config, 10**12, 3_706) == 2.0
     assert math.isfinite(fit_local.learning_rate(config, 6_040, 512))  # where Φ† has no finite mean square

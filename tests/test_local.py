@@ -4,7 +4,10 @@ import dataclasses
 import decimal
 import inspect
 import math
+import subprocess
+import sys
 from fractions import Fraction
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -401,3 +404,36 @@ def test_the_two_algorithms_are_not_mixed_up():
         local.gd(config(num_projected=3))
     with pytest.raises(ValueError, match="needs num_projected"):
         local.gd_dr(config())
+
+
+ON_TWO_DEVICES = """
+import jax
+jax.config.update("jax_num_cpu_devices", 2)
+import sys
+sys.path.insert(0, sys.argv[1])
+import numpy as np
+import test_local as t
+from dpmf_jax import keys, layout, protocol, synthetic
+
+many = synthetic.generate(num_users=1000, num_items=150, num_ratings=40000)
+one, two = (layout.make(many, kind="split", num_devices=n) for n in (1, 2))
+for name in ("gd", "gd-dr", "transpose"):
+    made = t.MAKERS[name]()
+    ends = []
+    for data in (one, two):
+        state = layout.replicate(data, protocol.begin(made, keys.from_seed(0), data))
+        ends.append(protocol.train(made, keys.from_seed(2), state, data, 3)[0])
+    for a, b in zip(*map(jax.tree.leaves, ends), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
+    text = protocol.train.lower(made, keys.from_seed(2), state, two, 3).compile().as_text()
+    print(name, sum("shard_map/while" in line and " while(" in line for line in text.splitlines()))
+"""
+
+
+def test_two_devices_give_the_same_and_go_through_the_ratings_once():
+    """Loops over the blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose passes differ."""
+    words = [sys.executable, "-c", ON_TWO_DEVICES, str(Path(__file__).parent)]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-2000:]
+    loops = dict(line.split() for line in done.stdout.splitlines())
+    assert loops == {"gd": "2", "gd-dr": "1", "transpose": "1"}

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dpmf_jax import keys, layout, local, local_plan, projection, protocol
+from dpmf_jax import keys, layout, local, local_plan, local_variance, projection, protocol
 from dpmf_jax.ratings import Ratings
 
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4
@@ -71,10 +71,10 @@ def test_the_variance_of_a_step_is_the_formula(name):
     if settings.schedule == "partition":  # the groups are of 3 and 4 of 14; the formula has 3.5
         senders = int(np.sum(np.asarray(start.public.group) == 0))
         steps = steps * math.sqrt(senders / (USERS / settings.num_rounds))
-    expected = local_plan.step_variance(settings, num_users=USERS, num_items=many)
+    expected = local_variance.step_variance(settings, num_users=USERS, num_items=many)
     assert steps.var() == pytest.approx(expected, rel=0.06)
     rounds = sum((1 / t) ** 2 for t in range(1, 5))
-    assert local_plan.run_variance(settings, num_users=USERS, num_items=many) == pytest.approx(rounds * expected)
+    assert local_variance.run_variance(settings, num_users=USERS, num_items=many) == pytest.approx(rounds * expected)
 
 
 def test_a_partition_has_less_noise_than_reports_in_every_round():
@@ -82,7 +82,7 @@ def test_a_partition_has_less_noise_than_reports_in_every_round():
     sizes = {"num_users": 1000, "num_items": 50}
     for epsilon, k, better in ((0.5, 10, True), (1.6, 20, True), (2.9, 2, True), (8.0, 2, False), (8.0, 200, True)):
         every, once = (
-            local_plan.step_variance(config(epsilon=epsilon, num_rounds=k, schedule=schedule), **sizes)
+            local_variance.step_variance(config(epsilon=epsilon, num_rounds=k, schedule=schedule), **sizes)
             for schedule in ("every-round", "partition")
         )
         ratio = (1 / math.tanh(epsilon / 2 / k)) ** 2 / (k / math.tanh(epsilon / 2) ** 2)
@@ -120,7 +120,7 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
     mean = g if lift == "transpose" else g * q / items
     assert np.all(np.abs(lifted.mean(0) - mean) < 5 * lifted.std(0) / math.sqrt(draws))
     expected = [
-        local_plan.projection_variance(
+        local_variance.projection_variance(
             squared_norm=g @ g, squared_entry=x * x, num_projected=q, num_items=items, lift=lift, law=law
         )
         for x in g
@@ -156,7 +156,7 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
     steps = np.asarray(jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=100))(draws), np.float64)
     mean = np.asarray(local.non_private(chosen).query(state, data, keys.from_seed(2))[0], np.float64)
     scatter = sum(
-        local_plan.projection_variance(
+        local_variance.projection_variance(
             squared_norm=float(mean[:, column] @ mean[:, column]),
             squared_entry=float(mean[row, column] ** 2),
             num_projected=q,
@@ -165,7 +165,7 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
         for row in range(ITEMS)
         for column in range(RANK)
     )
-    reports = local_plan.step_variance(chosen, num_users=users, num_items=ITEMS) * ITEMS * RANK
+    reports = local_variance.step_variance(chosen, num_users=users, num_items=ITEMS) * ITEMS * RANK
     assert steps.var(0).sum() == pytest.approx(reports + scatter, rel=0.06)
     assert 0.4 < scatter / (reports + scatter) < 0.8
 
@@ -235,13 +235,13 @@ def test_a_projection_gains_one_over_the_density_at_one_relative_clip_whatever_q
     def variance(q: int | None) -> float:
         clip = 2.0 * local_plan.entry_deviation(RANK, q, assumed)
         lift = {} if q is None else {"num_projected": q, "lift": "transpose", "fresh_projection": True}
-        return local_plan.step_variance(config(clip=clip, **lift), num_users=1, num_items=items)
+        return local_variance.step_variance(config(clip=clip, **lift), num_users=1, num_items=items)
 
     for q in (3, 40, 1000):
         assert variance(None) / variance(q) == pytest.approx(items / each, rel=1e-9)
     # as published the clip is 1, and the noise then grows with q
     ones = [
-        local_plan.step_variance(config(num_projected=q, lift="transpose"), num_users=1, num_items=items)
+        local_variance.step_variance(config(num_projected=q, lift="transpose"), num_users=1, num_items=items)
         for q in (3, 40)
     ]
     assert ones[1] / ones[0] == pytest.approx(40 / 3)
@@ -254,13 +254,13 @@ def test_the_variance_after_all_rounds_is_that_of_the_recursion():
     """Against 20,000 descents on a quadratic of curvature h with noise of a round's variance, to 3%; larger without."""
     chosen, h = config(num_rounds=7, learning_rate=1.5), 0.4
     sizes = {"num_users": 100, "num_items": 10}
-    sigma = math.sqrt(local_plan.step_variance(chosen, **sizes))
+    sigma = math.sqrt(local_variance.step_variance(chosen, **sizes))
     random, v = np.random.default_rng(0), np.zeros(20_000)
     for t in range(1, 8):
         v = v - 1.5 / t * (h * v + sigma * random.standard_normal(len(v)))
-    expected = local_plan.run_variance(chosen, **sizes, curvature=h)
+    expected = local_variance.run_variance(chosen, **sizes, curvature=h)
     assert v.var() == pytest.approx(expected, rel=0.03)
-    plain = local_plan.run_variance(chosen, **sizes)
+    plain = local_variance.run_variance(chosen, **sizes)
     assert plain == pytest.approx(sigma**2 * sum((1.5 / t) ** 2 for t in range(1, 8)))
     assert plain > 1.2 * expected
 
@@ -333,7 +333,7 @@ def test_the_model_without_users_who_rate_or_noise_stays_where_it_starts():
 def test_the_noise_of_a_plan_is_that_of_its_run():
     """The noise in V is about `run_variance`, which leaves out that V comes back, and Φᵀ's scatter."""
     for plan in local_plan.plans(**SIZES, assumptions=DENSE, **FEW):
-        alone = local_plan.run_variance(plan.config, num_users=10_000_000, num_items=50)
+        alone = local_variance.run_variance(plan.config, num_users=10_000_000, num_items=50)
         assert 0.2 * alone < plan.noise**2 < 1.3 * alone
 
 
@@ -353,9 +353,9 @@ def test_sentences_say_what_to_expect():
 def test_the_papers_rate():
     for q, size in ((None, math.sqrt(60)), (7, 21)):
         entries = 60 if q is None else 21
-        found = local_plan.rate_bound(config(num_projected=q, num_rounds=4), num_users=400, num_items=20)
+        found = local_variance.rate_bound(config(num_projected=q, num_rounds=4), num_users=400, num_items=20)
         assert found == pytest.approx(size * math.sqrt(math.log(entries / 0.05)) / (0.25 * 20))
-    split = local_plan.rate_bound(config(schedule="partition", num_rounds=4), num_users=400, num_items=20)
+    split = local_variance.rate_bound(config(schedule="partition", num_rounds=4), num_users=400, num_items=20)
     assert split == pytest.approx(math.sqrt(60) * math.sqrt(math.log(60 / 0.05)) / 10)
 
 
@@ -412,11 +412,11 @@ def test_a_large_epsilon_leaves_plans_of_more_rounds():
 def test_the_pseudo_inverse_has_no_formula_beyond_its_law():
     sizes = {"squared_norm": 1.0, "squared_entry": 0.1, "num_items": 5, "lift": "pseudo-inverse"}
     with pytest.raises(ValueError, match="needs law gaussian"):
-        local_plan.projection_variance(num_projected=3, law="sign", **sizes)
+        local_variance.projection_variance(num_projected=3, law="sign", **sizes)
     with pytest.raises(ValueError, match="at most 5 rows"):
-        local_plan.projection_variance(num_projected=6, **sizes)
+        local_variance.projection_variance(num_projected=6, **sizes)
     with pytest.raises(ValueError, match="at most 4"):
-        local_plan.step_variance(config(num_projected=5), num_users=10, num_items=6)
+        local_variance.step_variance(config(num_projected=5), num_users=10, num_items=6)
 
 
 @pytest.mark.slow
