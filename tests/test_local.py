@@ -431,7 +431,7 @@ for name in ("gd", "gd-dr", "transpose"):
 
 
 def test_two_devices_give_the_same_and_go_through_the_ratings_once():
-    """Loops over the blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose passes differ."""
+    """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose passes differ."""
     words = [sys.executable, "-c", ON_TWO_DEVICES, str(Path(__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]
