@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, PartitionSpec
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from dpmf_jax.protocol import Info, Mechanism, State, train
 
@@ -68,11 +68,14 @@ def train_many(
     if num_devices == 1:
         return local(mechanisms, keys, states, limits, data)
     runs, everywhere = PartitionSpec(AXIS), PartitionSpec()
-    mesh = jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,))
     spread = jax.shard_map(
-        local, mesh=mesh, in_specs=(runs, runs, runs, runs, everywhere), out_specs=runs, check_vma=False
+        local, mesh=_mesh(num_devices), in_specs=(runs, runs, runs, runs, everywhere), out_specs=runs, check_vma=False
     )
     return spread(mechanisms, keys, states, limits, data)
+
+
+def _mesh(num_devices: int) -> jax.sharding.Mesh:
+    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,))
 
 
 def run(
@@ -100,6 +103,8 @@ def run(
     queues: dict[Any, list[int]] = {}
     for index, job in enumerate(jobs):
         queues.setdefault(_shape(job), []).append(index)
+    if devices > 1:  # once, and not again at every look
+        data = jax.device_put(data, NamedSharding(_mesh(devices), PartitionSpec()))
     for queue in queues.values():
         yield from _run_equal(
             jobs, sorted(queue, key=lambda index: -_left(jobs[index])), data, chunk_steps, devices, finished
@@ -147,4 +152,4 @@ def _left(job: Job) -> int:
 
 def _shape(job: Job) -> Any:
     leaves, structure = jax.tree.flatten((job.mechanism, job.state))
-    return structure, tuple((np.shape(leaf), np.asarray(leaf).dtype) for leaf in leaves)
+    return structure, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves)  # nothing leaves the device

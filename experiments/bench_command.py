@@ -29,6 +29,8 @@ class Command:
     """local: rows of the random projection, at most the number of items."""
     configurations: int = 16
     """sweep: how many."""
+    steps: int = 20
+    """sweep: that each configuration takes."""
     devices: int | None = None
     """step, local, sweep: number of devices; all by default (a CPU counts one per core)."""
     num_ratings: int = 20_000_000
@@ -52,7 +54,9 @@ def run(command: Command) -> None:
     elif command.what == "sweep":
         from experiments.bench import sweep
 
-        result = sweep.run(command.configurations, rank, size, command.repeats, num_devices=command.devices)
+        result = sweep.run(
+            command.configurations, rank, size, command.repeats, steps=command.steps, num_devices=command.devices
+        )
     else:
         from experiments.bench import read
 

@@ -1,9 +1,10 @@
 """Sixteen configurations at once against sixteen separate runs, interleaved in one process.
 
-Every contender takes `STEPS` steps of paper 001's mechanism, with noise and Info, in each configuration; they differ in
-the noise, the learning rate, λ and the seed. What can be won: separate runs on one device leave the other cores idle,
-so the floor is 1/(number of devices). Separate runs that spread their users over all devices use them too, but pay for
-summing the items' gradients in every step.
+Every contender takes the same steps of paper 001's mechanism, with noise and Info, in each configuration; they differ
+in the noise, the learning rate, λ and the seed. What can be won: separate runs on one device leave the other cores
+idle, so the floor is 1/(number of devices). Separate runs that spread their users over all devices use them too, but
+pay for summing the items' gradients in every step. A look of the host at a run costs some 10 ms of its device, whatever
+the number of steps; the commands look every 50.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from experiments import devices
 from experiments.bench import step
 from experiments.bench.step import SIZES
 
-STEPS = 5
+STEPS = 20
 SEPARATE = "separate runs, one device"
 
 
@@ -28,9 +29,10 @@ def run(
     size: str = "ml-1m",
     repeats: int = 7,
     *,
+    steps: int = STEPS,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
-    """Times a sweep at a data set's size on generated ratings.
+    """Times a sweep at a data set's size on generated ratings; steps: that each configuration takes.
 
     Returns: a JSON-able object; `rows` is a list of {contender, ms, ratio, programs, fastest_ms}: ms is the median of
       one step of one configuration, ratio is to separate runs on one device, programs is how many were compiled.
@@ -39,10 +41,10 @@ def run(
     """
     if size not in SIZES:
         raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if min(num_configurations, rank, repeats) < 1:
-        raise UsageError("configurations, rank and repeats must be at least 1", fix="dpmf bench sweep")
+    if min(num_configurations, rank, repeats, steps) < 1:
+        raise UsageError("configurations, rank, repeats and steps must be at least 1", fix="dpmf bench sweep")
     count = devices.use(num_devices)
-    contenders = _contenders(num_configurations, rank, size, count)
+    contenders = _contenders(num_configurations, rank, size, count, steps)
     programs = {}
     for name, (once, compiled) in contenders.items():
         before = compiled()
@@ -57,7 +59,7 @@ def run(
             time.sleep(step.PAUSE)
             start = time.perf_counter()
             contenders[name][0]()
-            times[name].append((time.perf_counter() - start) / STEPS / num_configurations)
+            times[name].append((time.perf_counter() - start) / steps / num_configurations)
     after = step._busy()
     medians = {name: statistics.median(spent) for name, spent in times.items()}
     return {
@@ -65,7 +67,7 @@ def run(
         "data": f"generated, {SIZES[size][2]:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
         "configurations": num_configurations,
         "rank": rank,
-        "consecutive_steps": STEPS,
+        "consecutive_steps": steps,
         "repeats": repeats,
         "goal": {"ratio": 0.55, "contender": "sweep"},
         "rows": [
@@ -93,7 +95,7 @@ def _compiled(function: Any) -> Callable[[], int]:
 
 
 def _contenders(
-    number: int, rank: int, size: str, count: int
+    number: int, rank: int, size: str, count: int, steps: int
 ) -> dict[str, tuple[Callable[[], Any], Callable[[], int]]]:
     """By name: (all steps of all configurations, how many programs of its kind are compiled by now)."""
     import jax
@@ -124,12 +126,12 @@ def _contenders(
 
     def separate(data, states):
         for mechanism, key, state in zip(mechanisms, train_keys, states, strict=True):
-            jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=STEPS))
+            jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=steps))
 
-    jobs = [sweep.Job(m, key, state, STEPS) for m, key, state in zip(mechanisms, train_keys, states, strict=True)]
+    jobs = [sweep.Job(m, key, state, steps) for m, key, state in zip(mechanisms, train_keys, states, strict=True)]
 
     def all_jobs(data, devices_used):
-        for _ in sweep.run(jobs, data, chunk_steps=STEPS, num_devices=devices_used):
+        for _ in sweep.run(jobs, data, chunk_steps=steps, num_devices=devices_used):
             pass
 
     stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *mechanisms)
@@ -137,7 +139,7 @@ def _contenders(
 
     @jax.jit
     def batched(mechanisms, keys, states, data):
-        return jax.vmap(lambda m, key, state: protocol.train(m, key, state, data, num_steps=STEPS))(
+        return jax.vmap(lambda m, key, state: protocol.train(m, key, state, data, num_steps=steps))(
             mechanisms, keys, states
         )
 
