@@ -141,15 +141,16 @@ def falls_over(found: Stored) -> Judged:
 
 
 def _falls(found: Stored, series: str) -> Judged:
-    numbers, holds, words = {}, True, []
+    numbers, holds, words, whys = {}, True, [], []
     for data, rows in _told(found, "004/fig9"):
         values = _values(rows, series)
         line = [values[float(t)] for t in ROUNDS]
         falling = all(later < earlier for earlier, later in itertools.pairwise(line))
+        whys.append(f"{'falls at each' if falling else 'does not fall at each'} on {data}")
         holds &= falling
         numbers |= {f"{data}, {t}": value for t, value in zip(ROUNDS, line, strict=True)}
         words.append(f"{data}: {', '.join(_said(value) for value in line)} at {', '.join(map(str, ROUNDS))} rounds")
-    return Judged("; ".join(words), holds, "", numbers)
+    return Judged("; ".join(words), holds, ", ".join(whys), numbers)
 
 
 def below(found: Stored) -> Judged:
