@@ -196,6 +196,37 @@ def test_a_users_report_does_not_depend_on_the_others(name, data):
     assert not np.array_equal(changed.value, reports.value)
 
 
+@pytest.mark.parametrize("name", ["gd", "gd-dr"])
+def test_the_program_of_a_report_reads_nobody_elses_ratings(name):
+    """All derivatives of a user's entry by other users' ratings are exactly 0, and not by the own ones."""
+    made = MAKERS[name](clip=1e3)
+    dense = layout.make(RATINGS, kind="dense", num_devices=1)
+    state = begun(made, dense)
+
+    def entries(value):
+        stored = dense.stored._replace(value=value)
+        return made.query(state, dataclasses.replace(dense, stored=stored), keys.from_seed(5))[0].value
+
+    slopes = np.abs(np.asarray(jax.jacrev(entries)(dense.stored.value))).sum(axis=2)
+    assert np.all(slopes[~np.eye(USERS, dtype=bool)] == 0)
+    assert np.diag(slopes).max() > 0
+
+
+@pytest.mark.parametrize("name", ["gd", "gd-dr", "partition"])
+def test_neither_the_order_of_ratings_nor_padding_changes_anything(name):
+    """Rows shuffled, another layout with its padding: three rounds end in the same place, up to summation."""
+    made, order = MAKERS[name](), np.random.default_rng(1).permutation(RATINGS.num_ratings)
+    shuffled = dataclasses.replace(
+        RATINGS, user=RATINGS.user[order], item=RATINGS.item[order], value=RATINGS.value[order]
+    )
+    ends = []
+    for ratings, kind in ((RATINGS, "dense"), (shuffled, "dense"), (shuffled, "split")):
+        laid = layout.make(ratings, kind=kind, num_devices=1)
+        ends.append(protocol.train(made, keys.from_seed(2), begun(made, laid), laid, 3)[0])
+    for end in ends[1:]:
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), ends[0], end)
+
+
 def test_a_user_without_ratings_reports_a_fair_coin(data):
     made = gd()
     state = begun(made, data)
