@@ -152,4 +152,5 @@ def _left(job: Job) -> int:
 
 def _shape(job: Job) -> Any:
     leaves, structure = jax.tree.flatten((job.mechanism, job.state))
-    return structure, tuple((np.shape(leaf), np.result_type(leaf)) for leaf in leaves)  # nothing leaves the device
+    known = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves)  # nothing leaves the device
+    return structure, tuple((leaf.shape, leaf.dtype) for leaf in known)

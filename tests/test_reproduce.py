@@ -176,7 +176,7 @@ def test_no_data_folder_lists_everything_as_absent(tmp_path, monkeypatch, capsys
     monkeypatch.delenv("DPMF_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     assert command_line("--list") == 0
-    assert capsys.readouterr().out.count("data absent") == 2 * 28
+    assert capsys.readouterr().out.count("data absent") == 2 * (28 + 3)  # 001's figures and its group; 004's
 
 
 def test_listing_needs_no_jax():
