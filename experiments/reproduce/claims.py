@@ -7,7 +7,7 @@ the numbers, so that a reader may judge otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -52,13 +52,13 @@ class Statement(NamedTuple):
     where: str
     statement: str
     how: str
-    judge: Callable[[Evidence], Judged]
+    judge: Callable[[Any], Judged]
 
 
-def judge(evidence: Evidence) -> list[Claim]:
-    """Every statement of `STATEMENTS`, in their order."""
+def judge(evidence: Any, statements: Sequence[Statement] | None = None) -> list[Claim]:
+    """Every one of the statements (`STATEMENTS`, where none are given), in their order."""
     claims = []
-    for name, where, statement, how, check in STATEMENTS:
+    for name, where, statement, how, check in STATEMENTS if statements is None else statements:
         try:
             found = check(evidence)
         except NotTestable as missing:

@@ -12,7 +12,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,8 @@ import jax.numpy as jnp
 from accounting import pure
 from dpmf_jax import local, noise, projection
 from dpmf_jax.errors import DataError
-from experiments.reproduce.claims import Claim, Verdict
+from experiments.reproduce import claims
+from experiments.reproduce.claims import Claim, Statement
 from experiments.reproduce.local_figures import CHANGES, EVERY, slope
 from experiments.reproduce.local_runs import RATES
 from experiments.reproduce.local_table import EPSILONS, FIGURES, RANK, ROUNDS, VARIANTS_EPSILON, VARIANTS_ROUNDS
@@ -32,14 +33,6 @@ LITTLE = 0.01  # relative; a difference in RMSE that says nothing
 ENTRIES = (-1.0, 1.0, 0.0, 0.5, -0.25, 1e-30, 2.0, -7.0, math.inf, -math.inf)
 
 Stored = Mapping[str, Mapping[str, Any]]  # by the stem of a figure on some ratings
-
-
-class Statement(NamedTuple):
-    name: str
-    where: str
-    statement: str
-    how: str
-    judge: Callable[[Stored], Judged]
 
 
 def stored(out: Path) -> dict[str, dict[str, Any]]:
@@ -68,16 +61,7 @@ def stored(out: Path) -> dict[str, dict[str, Any]]:
 
 
 def judge(found: Stored) -> list[Claim]:
-    claims = []
-    for name, where, statement, how, check in STATEMENTS:
-        try:
-            judged = check(found)
-        except NotTestable as missing:
-            claims.append(Claim(name, where, statement, how, "", "not testable here", str(missing), {}))
-            continue
-        verdict: Verdict = "reproduced" if judged.holds else "not reproduced"
-        claims.append(Claim(name, where, statement, how, judged.value, verdict, judged.why, judged.numbers))
-    return claims
+    return claims.judge(found, STATEMENTS)
 
 
 # ---------------------------------------------------------------------------------------------- measurements

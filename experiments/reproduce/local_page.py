@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpmf_jax import storage
 from experiments.reproduce import local_report
 from experiments.reproduce.claims import Claim
 from experiments.reproduce.local_claims import Stored
 from experiments.reproduce.local_table import CLAIMS, FIGURES
-from experiments.reproduce.page import VERDICTS
+from experiments.reproduce.page import VERDICTS, claims_csv, counted, written
 from experiments.reproduce.pictures import NOTICE
 
 STEM = "004-claims"
@@ -33,10 +30,6 @@ def summary(claims: Sequence[Claim], found: Stored, **rest: Any) -> dict[str, An
     }
 
 
-def counted(told: Mapping[str, Any]) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in told["counts"].items())
-
-
 def table(told: Mapping[str, Any]) -> list[str]:
     lines = ["| statement, in our words | where | verdict | measured | how | why |", "|---|---|---|---|---|---|"]
     for row in told["rows"]:
@@ -45,27 +38,16 @@ def table(told: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _csv(told: Mapping[str, Any]) -> str:
-    lines = io.StringIO()
-    names = [*Claim._fields, "commit", "device", "notice"]
-    writer = csv.DictWriter(lines, names, lineterminator="\n")
-    writer.writeheader()
-    for row in told["rows"]:
-        numbers = json.dumps(row["numbers"], ensure_ascii=False)
-        writer.writerow({**row, "numbers": numbers, **{name: told[name] for name in names[-3:]}})
-    return lines.getvalue()
-
-
 def write(told: Mapping[str, Any], out: Path) -> list[Path]:
     """Writes 004-claims.csv, .json and .md in `out`; returns their paths."""
     last = f"Commit {told['commit']}; device {told['device']}. Repeat: `{told['command']}`"
     page = [f"# Paper 004: {counted(told)}", "", f"**{told['notice'].capitalize()}.**", "", *table(told), "", last, ""]
     content = {
-        f"{STEM}.csv": _csv(told),
+        f"{STEM}.csv": claims_csv(told),
         f"{STEM}.json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         f"{STEM}.md": "\n".join(page),
     }
-    return _written(out, content)
+    return written(out, content)
 
 
 def write_docs(told: Mapping[str, Any], found: Stored, docs: Path) -> list[Path]:
@@ -73,7 +55,7 @@ def write_docs(told: Mapping[str, Any], found: Stored, docs: Path) -> list[Path]
 
     Raises: ModuleNotFoundError without matplotlib; nothing is written then.
     """
-    content = {f"004/{STEM}.csv": _csv(told)}
+    content = {f"004/{STEM}.csv": claims_csv(told)}
     for name, one in found.items():
         content |= {f"004/{name}.csv": local_report.table(one)}
         content |= {f"004/{name}.svg": local_report.picture(FIGURES[one["figure"]], one)}
@@ -84,16 +66,7 @@ def write_docs(told: Mapping[str, Any], found: Stored, docs: Path) -> list[Path]
             for path in (f"004/{name}.csv", f"004/{name}.svg"):
                 if path not in content:
                     (docs / path).unlink(missing_ok=True)
-    return _written(docs, content)
-
-
-def _written(folder: Path, content: Mapping[str, str]) -> list[Path]:
-    paths = []
-    for name, text in content.items():
-        paths.append(folder / name)
-        paths[-1].parent.mkdir(parents=True, exist_ok=True)
-        storage.write_bytes(paths[-1], text.encode())
-    return paths
+    return written(docs, content)
 
 
 def page(told: Mapping[str, Any], found: Stored) -> str:

@@ -61,7 +61,7 @@ def write(told: Mapping[str, Any], out: Path) -> list[Path]:
         "json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
         "md": "\n".join(lines),
     }
-    return _written(out, {f"{STEM}.{suffix}": text for suffix, text in content.items()})
+    return written(out, {f"{STEM}.{suffix}": text for suffix, text in content.items()})
 
 
 def claims_csv(told: Mapping[str, Any]) -> str:
@@ -97,10 +97,11 @@ def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) 
         for name in (f"001/{figure.stem}{suffix}" for suffix in (".csv", ".svg", report.HELD_OUT)):
             if name not in content:
                 (docs / name).unlink(missing_ok=True)
-    return _written(docs, content)
+    return written(docs, content)
 
 
-def _written(folder: Path, content: Mapping[str, str]) -> list[Path]:
+def written(folder: Path, content: Mapping[str, str]) -> list[Path]:
+    """Writes each text under its name; returns the paths."""
     paths = []
     for name, text in content.items():
         paths.append(folder / name)
