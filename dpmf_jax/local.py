@@ -427,6 +427,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         reports, spent = num_steps, whole * num_steps / num_rounds
     epsilon = float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
     projected = ("Φ is public and drawn without looking at data",) if params.num_projected is not None else ()
+    catalogue = "which items there are, and who takes part, is public and declared, not read off the ratings"
     where = (
         "each user's part runs on the user's own device; who runs all of them in one place, as here, sees all ratings"
     )
@@ -434,5 +435,5 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         epsilon,
         reports,
         mechanism="local-gd" if params.num_projected is None else "local-gd-dr",
-        assumptions=(where, *projected),
+        assumptions=(catalogue, where, *projected),
     )

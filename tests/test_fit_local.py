@@ -60,6 +60,7 @@ def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, mor
     assert guarantee["status"] == "proved"
     assert guarantee["steps"] == (1 if "partition" in more else 4)
     assert "local" in guarantee["trust_model"]
+    assert any("public and declared" in one for one in guarantee["assumptions"])
     assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == ["center", "item_factors"]
     assert found["steps"] == 4
     assert math.isfinite(found["rmse_test"])
