@@ -110,6 +110,8 @@ def truth_probability(epsilon: float, num_values: int = 2) -> float:
         probability = math.nextafter(probability, 0)
         if not probability >= 1 / num_values:
             raise ValueError(f"epsilon {epsilon!r} is too small for {num_values} values")
+    while (above := math.nextafter(probability, 1)) < 1 and epsilon_randomized_response(above, num_values) <= epsilon:
+        probability = above  # the guess is rounded, by some last digits in either direction
     return probability
 
 
