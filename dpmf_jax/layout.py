@@ -1,4 +1,4 @@
-"""How ratings meet the hardware: three operations over the observed pairs, in both orientations.
+"""How ratings meet the hardware: operations over the observed pairs, in both orientations.
 
 Mechanisms write a function for *one* row (one user with the items rated, or one item with its raters); this module
 alone knows how rows are stored, blocked and spread over devices.
@@ -31,6 +31,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
+from dpmf_jax import layout_fold, layout_outer
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from dpmf_jax.ratings import Ratings
 
 Tree = Any
+INDEX = split.Index()  # among columns: the index of each, with no table to look it up in
 RowFunction = Callable[[Tree, Tree, jax.Array, jax.Array], Tree]
+FoldFunction = Callable[[Tree, Tree, Tree, jax.Array, jax.Array], Tree]
 
 
 class Dense(NamedTuple):
@@ -172,7 +175,7 @@ def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
         1 for a rating, else 0. Returns a pytree of *sums* over the slots. It sees a user's ratings in parts, and its
         results are added; slots that are not `present` must contribute 0.
       user_tree: arrays with leading axis `num_users`.
-      item_tree: arrays with leading axis `num_items`.
+      item_tree: arrays with leading axis `num_items`, or `INDEX` for the items' own indices.
 
     The fastest `fn` measured on a CPU uses matrix products, never multiply and sum (1.7 times as long), with factors
     padded by `pad_rank`; a clip enters as one scalar per column, folded into the residual:
@@ -200,7 +203,7 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
 
     def body(stored, user_tree, item_tree):
         if isinstance(stored, Dense):
-            out = _dense(stored, fn, user_tree, item_tree, orientation=0)
+            out = _dense(stored, fn, user_tree, item_tree, orientation=0, num_devices=data.num_devices)
             mask = stored.present
         else:
             out, mask = split.map_pieces(stored.by_user, fn, user_tree, item_tree, data.num_items)
@@ -209,6 +212,36 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
     if isinstance(data.stored, Dense):
         user_tree = _pad_rows(user_tree, data.stored.value.shape[0])
     return _spread(data, body, PartitionSpec("shard"), user_tree, item_tree, rows="dense")
+
+
+def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree) -> Tree:
+    """Per user, `fn` over the user's ratings one after the other, by item index: every leaf as in `carry_tree`.
+
+    Args:
+      data: the ratings.
+      fn: `fn(carry, row, column, value, present)` for one rating -> carry. `carry`, `row`: `carry_tree` and `user_tree`
+        without their leading axis; `column`: `item_tree` at the item; `value` float32[], raw; `present` float32[], 1
+        where the result counts (it is also called where there is no rating; the carry stays what it was there).
+      carry_tree, user_tree: arrays with leading axis `num_users`. item_tree: with `num_items`.
+
+    Rows run side by side, so time goes with the longest row; several devices share the rows. See `layout_fold`.
+    """
+    return layout_fold.fold(data, fn, carry_tree, user_tree, item_tree, orientation=0)
+
+
+def fold_by_item(data: Layout, fn: FoldFunction, carry_tree: Tree, item_tree: Tree, user_tree: Tree) -> Tree:
+    """As `fold_by_user` with roles exchanged: per item, over its raters by user index."""
+    return layout_fold.fold(data, fn, carry_tree, item_tree, user_tree, orientation=1)
+
+
+def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> jax.Array:
+    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]: normal equations, faster than by `sum_by_item`.
+
+    Args:
+      fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not `present`. `columns` are 0
+        there already, so that only what is made of values must be masked.
+    """
+    return layout_outer.outer(data, fn, item_tree, user_tree, orientation=1)
 
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
@@ -277,7 +310,7 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
 
     def body(stored, row_tree, column_tree):
         if isinstance(stored, Dense):
-            out = _dense(stored, fn, row_tree, column_tree, orientation=orientation)
+            out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, num_devices=data.num_devices)
             return jax.lax.psum(out, "shard") if orientation == 1 and data.num_devices > 1 else out
         out = split.sum_rows(stored[orientation], fn, row_tree, column_tree, num_rows, num_columns)
         return jax.lax.psum(out, "shard") if data.num_devices > 1 else out
@@ -293,8 +326,14 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
     )
 
 
-def _dense(stored: Dense, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int) -> Tree:
+def _dense(
+    stored: Dense, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int, num_devices: int
+) -> Tree:
     present = stored.present.astype(jnp.float32)
+    index = jnp.arange(stored.value.shape[1 - orientation])
+    if orientation == 1 and num_devices > 1:
+        index += jax.lax.axis_index("shard") * len(index)
+    column_tree = split.with_index(column_tree, index)
     with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
         by_row = jax.vmap(fn, in_axes=(0, None, orientation, orientation))
         return by_row(row_tree, column_tree, stored.value, present)

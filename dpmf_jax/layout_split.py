@@ -32,6 +32,19 @@ class Side(NamedTuple):
     value: Any
 
 
+@jax.tree_util.register_static
+class Index:
+    """In a tree of columns, the index of each: it is at hand, where an array of indices would have to be gathered."""
+
+
+def with_index(tree: Any, index: Any) -> Any:
+    return jax.tree.map(lambda leaf: index if isinstance(leaf, Index) else leaf, tree, is_leaf=_is_index)
+
+
+def _is_index(leaf: Any) -> bool:
+    return isinstance(leaf, Index)
+
+
 def make(ratings: Ratings, *, num_shards: int) -> tuple[Side, Side]:
     """Both orientations, on the host; pieces are a multiple of `num_shards` times a power of two (for blocks)."""
     shape = (ratings.num_users, ratings.num_items)
@@ -78,10 +91,7 @@ def _num_blocks(pieces: int, piece_bytes: int) -> int:
 
 def sum_rows(side: Side, fn, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int) -> Any:
     """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`."""
-    sums = _over_blocks(side, fn, row_tree, column_tree, num_columns)
-    return jax.tree.map(
-        lambda leaf: jax.ops.segment_sum(leaf, side.row, num_segments=num_rows, indices_are_sorted=True), sums
-    )
+    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows)
 
 
 def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> tuple[Any, jax.Array]:
@@ -89,8 +99,11 @@ def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int
     return _over_blocks(side, fn, row_tree, column_tree, num_columns), side.column != num_columns
 
 
-def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> Any:
-    """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache."""
+def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int, num_rows: int | None = None) -> Any:
+    """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
+
+    With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make is never there.
+    """
     pieces, width = side.column.shape
     table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
 
@@ -100,16 +113,27 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
         return rows, jax.lax.optimization_barrier(columns)  # or each use repeats the gather
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
+        rows, columns = gathered
+        columns = with_index(columns, part.column)
         present = (part.column != num_columns).astype(jnp.float32)
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
-            return jax.vmap(fn)(*gathered, part.value, present)
+            return jax.vmap(fn)(rows, columns, part.value, present)
 
     blocks = 1
     if jax.default_backend() == "cpu":
         slot_bytes = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in jax.tree.leaves(column_tree))
         blocks = _num_blocks(pieces, width * slot_bytes)
+
+    def add_up(sums: Any, row: jax.Array, out: Any) -> Any:  # row `num_rows` is dropped
+        return jax.tree.map(lambda sum, leaf: sum.at[row].add(leaf, mode="drop", indices_are_sorted=True), sums, out)
+
+    def zeros(part: Side) -> Any:
+        out = jax.eval_shape(lambda part: apply(gather(part), part), part)
+        return jax.tree.map(lambda leaf: jnp.zeros((num_rows, *leaf.shape[1:]), leaf.dtype), out)
+
     if blocks == 1:
-        return apply(gather(side), side)
+        out = apply(gather(side), side)
+        return out if num_rows is None else add_up(zeros(side), side.row, out)
 
     # What is gathered from a large table goes into a carried buffer that is one piece longer than the block. XLA
     # updates that in place, on the thread that runs the block; a plain gather from such a table it would halve between
@@ -120,15 +144,18 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
     def longer(leaf: jax.Array) -> jax.Array:
         return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
 
-    def body(buffers: list[jax.Array], part: Side):
+    def body(carry: tuple[list[jax.Array], Any], part: Side):
+        buffers, sums = carry
         gathered = [
             jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else longer(leaf)
             for big, buffer, leaf in zip(large, buffers, jax.tree.leaves(gather(part)), strict=True)
         ]
-        part = Side(part.row, longer(part.column), longer(part.value))
-        out = apply(jax.tree.unflatten(treedef, gathered), part)
+        out = apply(jax.tree.unflatten(treedef, gathered), Side(part.row, longer(part.column), longer(part.value)))
+        out = jax.tree.map(lambda leaf: leaf[:-1], out)
         buffers = [new if big else old for big, old, new in zip(large, buffers, gathered, strict=True)]
-        return buffers, jax.tree.map(lambda leaf: leaf[:-1], out)
+        if num_rows is None:
+            return (buffers, None), out
+        return (buffers, add_up(sums, part.row, out)), None
 
     parts = jax.tree.map(lambda leaf: leaf.reshape(blocks, pieces // blocks, *leaf.shape[1:]), side)
     shapes = jax.tree.leaves(jax.eval_shape(gather, jax.tree.map(lambda leaf: leaf[0], parts)))
@@ -136,8 +163,9 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
         jnp.zeros((leaf.shape[0] + 1, *leaf.shape[1:]) if big else (), leaf.dtype)
         for big, leaf in zip(large, shapes, strict=True)
     ]
-    _, out = jax.lax.scan(body, buffers, parts)
-    return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out)
+    sums = None if num_rows is None else zeros(jax.tree.map(lambda leaf: leaf[0], parts))
+    (_, sums), out = jax.lax.scan(body, (buffers, sums), parts)
+    return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out) if num_rows is None else sums
 
 
 def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):

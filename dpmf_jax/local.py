@@ -97,21 +97,25 @@ class Public(NamedTuple):
     """What the server, and so everybody, knows.
 
     item_factors: float32[items, rank]. group: int32[users], in which round a user reports; None where in all. words: of
-    Φ, None without one. cholesky: float32[q, q], of ΦΦᵀ, where the lift needs it. optimizer_state: of V.
+    Φ, None without one. gram_inverse: float32[q, q], (ΦΦᵀ)⁻¹ where the lift needs it. optimizer_state: of V.
     """
 
     item_factors: jax.Array
     center: jax.Array
     group: jax.Array | None
     words: projection.Words | None
-    cholesky: jax.Array | None
+    gram_inverse: jax.Array | None
     optimizer_state: Any
 
 
 class Private(NamedTuple):
-    """On the devices of the users: row u of each is user u's own. It is updated there and never sent."""
+    """On the devices of the users: row u of each is user u's own. It is updated there and never sent.
+
+    num_rated: float32[users], the number of own ratings.
+    """
 
     user_factors: jax.Array
+    num_rated: jax.Array
     optimizer_state: Any
 
 
@@ -233,14 +237,21 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     group = None
     if params.schedule == "partition":
         group = jax.random.permutation(group_key, jnp.arange(data.num_users) % params.num_rounds)
-    words = cholesky = None
+    words = gram_inverse = None
     if params.num_projected is not None:
         words = projection.words(phi_key)
         if params.lift == "pseudo-inverse":
-            cholesky = projection.cholesky(words, params.law, params.num_projected, data.num_items)
+            gram_inverse = projection.gram_inverse(words, params.law, params.num_projected, data.num_items)
     center = params.center if previous is None else previous.center
-    public = Public(items, center, group, words, cholesky, _optimizer(params.learning_rate).init(items))
-    return State(public, Private(users, _optimizer(params.user_learning_rate).init(users)), jnp.int32(0))
+    public = Public(items, center, group, words, gram_inverse, _optimizer(params.learning_rate).init(items))
+    num_rated = layout.sum_by_user(data, _num_rated, jnp.zeros(data.num_users), jnp.zeros(data.num_items))
+    private = Private(users, num_rated, _optimizer(params.user_learning_rate).init(users))
+    return State(public, private, jnp.int32(0))
+
+
+def _num_rated(own: jax.Array, known: jax.Array, values: jax.Array, present: jax.Array) -> jax.Array:
+    del own, known, values
+    return jnp.sum(present)
 
 
 def _round_words(params: Params, public: Public, step: jax.Array) -> projection.Words | None:
@@ -262,11 +273,10 @@ class _Own(NamedTuple):
 
 
 class _Known(NamedTuple):
-    """Of one item, public: its factors, its centre, its index."""
+    """Of one item, public: its factors, its index."""
 
     factors: jax.Array
-    center: jax.Array
-    index: jax.Array
+    index: Any
 
 
 class _Sums(NamedTuple):
@@ -275,43 +285,35 @@ class _Sums(NamedTuple):
     gradient: jax.Array
     entry: jax.Array
     squared: jax.Array
-    count: jax.Array
 
 
-def _own_sums(phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array) -> _Sums:
+def _own_sums(
+    center: jax.Array, phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array
+) -> _Sums:
     """One user. ∇V has the rows -2·e_j·u at the rated items."""
-    residual = present * (values - known.center - known.factors @ own.factors)
+    residual = present * (values - center - known.factors @ own.factors)
     weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
     entry = -2 * own.factor * (weight @ residual)
-    return _Sums(-2 * residual @ known.factors, entry, residual @ residual, jnp.sum(present))
-
-
-def _as_one_array(phi: Partial, own: _Own, known: _Known, values: jax.Array, present: jax.Array) -> jax.Array:
-    gradient, *rest = _own_sums(phi, own, known, values, present)
-    return jnp.concatenate([gradient, jnp.stack(rest)])
+    return _Sums(-2 * residual @ known.factors, entry, residual @ residual)
 
 
 def _all_sums(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> _Sums:
     """Every user's sums at item factors `public`, for the place that each was asked.
 
-    In algorithm 2 `_query` and `_update` ask for the same. Over several devices all sums come as one array, of which
-    nothing can be left out: the compiler then sees that both are the same, and goes through the ratings once. What is
-    left out of several arrays makes two passes, each lighter: for algorithm 1, whose two differ, and for one device,
-    where the compiler does not see it.
+    In algorithm 2 `_query` and `_update` ask for the same. Over several devices a barrier keeps each from leaving out
+    what it does not read: the compiler then sees that both are the same, and goes through the ratings once. Without it
+    there are two passes, each lighter: for algorithm 1, whose two differ, and for one device, where the compiler does
+    not see it.
     """
     phi = None
     if (words := _round_words(params, public, state.step)) is not None:
         phi = Partial(_phi, params.law, params.num_projected, words)
     users = state.private.user_factors
     own = _Own(layout.pad_rank(users), users[jnp.arange(data.num_users), column], row)
-    known = _Known(
-        layout.pad_rank(public.item_factors), _per_item(public.center, data.num_items), jnp.arange(data.num_items)
-    )
+    known = _Known(layout.pad_rank(public.item_factors), layout.INDEX)
+    sums = layout.sum_by_user(data, Partial(_own_sums, public.center, phi), own, known)
     if phi is not None and data.num_devices > 1:
-        one = layout.sum_by_user(data, Partial(_as_one_array, phi), own, known)
-        sums = _Sums(one[:, :-3], *one[:, -3:].T)
-    else:
-        sums = layout.sum_by_user(data, Partial(_own_sums, phi), own, known)
+        sums = jax.lax.optimization_barrier(sums)
     return sums._replace(gradient=sums.gradient[:, : params.rank])
 
 
@@ -327,8 +329,8 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[R
     public = state.public
     row_key, column_key = jax.random.split(coins)
     rows = data.num_items if params.num_projected is None else params.num_projected
-    row = jax.random.randint(row_key, (data.num_users,), 0, rows)
-    column = jax.random.randint(column_key, (data.num_users,), 0, params.rank)
+    row = projection.places(projection.words(row_key), data.num_users, rows)
+    column = projection.places(projection.words(column_key), data.num_users, params.rank)
     sums = _all_sums(params, state, public, data, row, column)
     sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
     value = jnp.clip(sums.entry / params.clip, -1.0, 1.0)
@@ -340,9 +342,12 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[R
 def _devices(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> Private:
     """Every user's own step on the mean squared error of the own ratings, at item factors `public`."""
     sums = _all_sums(params, state, public, data, row, column)
-    gradient = sums.gradient / jnp.maximum(sums.count, 1)[:, None]
-    rate, own = params.user_learning_rate, state.private
-    return Private(*_descend(params, rate, own.user_factors, gradient, own.optimizer_state))
+    own = state.private
+    gradient = sums.gradient / jnp.maximum(own.num_rated, 1)[:, None]
+    factors, optimizer_state = _descend(
+        params, params.user_learning_rate, own.user_factors, gradient, own.optimizer_state
+    )
+    return own._replace(user_factors=factors, optimizer_state=optimizer_state)
 
 
 def _item_sum(own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -378,7 +383,7 @@ def server(params: Params, public: Public, reports: Report, step: jax.Array, *, 
         mean = projection.apply_transpose(words, params.law, mean, num_items, num_devices=num_devices)
     elif words is not None:
         mean = projection.apply_pseudo_inverse(
-            words, params.law, public.cholesky, mean, num_items, num_devices=num_devices
+            words, params.law, public.gram_inverse, mean, num_items, num_devices=num_devices
         )
     items, optimizer_state = _descend(params, params.learning_rate, public.item_factors, mean, public.optimizer_state)
     return public._replace(item_factors=items, optimizer_state=optimizer_state)

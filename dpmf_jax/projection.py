@@ -40,13 +40,31 @@ def words(key: jax.Array) -> Words:
 
 def entries(key: Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int) -> jax.Array:
     """Φ at (rows, columns), int32 arrays that are broadcast against each other; num_rows is q."""
-    first = _threefry(key, jnp.uint32(rows), jnp.uint32(columns))
+    first, _second = threefry(key, jnp.uint32(rows), jnp.uint32(columns))
     scale = jnp.float32(num_rows) ** -0.5
     if law == "sign":
         return jnp.where(first >> 31, scale, -scale)
     # the middle of one of 2^23 intervals: never 0 or 1, symmetric, at most 5.4 standard deviations out
     uniform = ((first >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * jnp.float32(2**-22) - 1
     return scale * _normal_quantile(uniform)
+
+
+def places(key: Words, count: int, bound: int) -> jax.Array:
+    """int32[count], independent and uniform below `bound`, up to 2^-64: the upper half of 64 bits times the bound.
+
+    jax.random.randint divides, and goes through memory: 17 times as long on a CPU.
+    """
+    upper, lower = threefry(key, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
+    product = upper * jnp.uint32(bound)
+    carry = product + _upper_half(lower, bound) < product
+    return (_upper_half(upper, bound) + carry).astype(jnp.int32)
+
+
+def _upper_half(word: jax.Array, bound: int) -> jax.Array:
+    """The upper 32 of the 64 bits of word · bound."""
+    (a, b), (c, d) = (word >> 16, word & 0xFFFF), (jnp.uint32(bound >> 16), jnp.uint32(bound & 0xFFFF))
+    middle = a * d + (b * d >> 16)  # below 2^32: at most (2^16 - 1)² + 2^16 - 1
+    return a * c + (middle >> 16) + ((middle & 0xFFFF) + b * c >> 16)
 
 
 def _normal_quantile(uniform: jax.Array) -> jax.Array:
@@ -70,8 +88,8 @@ def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
     return total
 
 
-def _threefry(key: Words, first: jax.Array, second: jax.Array) -> jax.Array:
-    """The first word of Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), as jax.random has it.
+def threefry(key: Words, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Both words of Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), as jax.random has it.
 
     Written out, so that it is fused with what becomes of it: jax's own goes through memory in loops on a CPU.
     """
@@ -83,7 +101,7 @@ def _threefry(key: Words, first: jax.Array, second: jax.Array) -> jax.Array:
             y = ((y << rotation) | (y >> (32 - rotation))) ^ x
         x = x + keys[(group + 1) % 3]
         y = y + keys[(group + 2) % 3] + jnp.uint32(group + 1)
-    return x
+    return x, y
 
 
 def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int, *, num_devices: int = 1) -> jax.Array:
@@ -95,7 +113,7 @@ def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int,
     q, d = compressed.shape
     size = max(1, min(-(-num_items // num_devices), LIFT_ENTRIES // q))
     blocks = -(-num_items // (size * num_devices)) * num_devices
-    wide = jnp.pad(compressed, ((0, 0), (0, -d % 8)))  # whole vector registers: half the time at d = 15
+    wide = _wide(compressed)
 
     def of_items(key: Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
         def block(start: jax.Array) -> jax.Array:
@@ -119,6 +137,11 @@ def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int,
             check_vma=False,
         )
     return of_items(key, wide, starts)[:num_items, :d]
+
+
+def _wide(compressed: jax.Array) -> jax.Array:
+    """Zero columns up to whole vector registers: half the time of a lift at d = 15."""
+    return jnp.pad(compressed, ((0, 0), (0, -compressed.shape[1] % 8)))
 
 
 def apply(key: Words, law: Law, items: jax.Array, num_rows: int) -> jax.Array:
@@ -147,19 +170,22 @@ def gram(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
 
 
 def apply_pseudo_inverse(
-    key: Words, law: Law, factor: Any, compressed: jax.Array, num_items: int, *, num_devices: int = 1
+    key: Words, law: Law, inverse: Any, compressed: jax.Array, num_items: int, *, num_devices: int = 1
 ) -> jax.Array:
-    """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; factor: the Cholesky factor of `gram`, see `cholesky`. Needs q ≤ items."""
-    # The transpose, as an upper factor, is what LAPACK's columns want: no copy of q² numbers, half the time.
-    upper = factor.T
-    half = jax.lax.linalg.triangular_solve(upper, compressed, left_side=True, lower=False, transpose_a=True)
-    solved = jax.lax.linalg.triangular_solve(upper, half, left_side=True, lower=False)
+    """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; inverse: `gram_inverse`. Needs q ≤ items.
+
+    A product with the inverse reads q² numbers once, where two triangular solves take four times as long; it is for q
+    well below items, where ΦΦᵀ is near the identity's multiple (condition 4 at a tenth).
+    """
+    solved = jnp.matmul(inverse, _wide(compressed), precision="highest")[:, : compressed.shape[1]]
     return apply_transpose(key, law, solved, num_items, num_devices=num_devices)
 
 
-def cholesky(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
-    """The lower Cholesky factor of ΦΦᵀ, float32[q, q]."""
-    return jnp.linalg.cholesky(gram(key, law, num_rows, num_items))
+def gram_inverse(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
+    """(ΦΦᵀ)⁻¹, float32[q, q], by its Cholesky factor."""
+    lower = jnp.linalg.cholesky(gram(key, law, num_rows, num_items))
+    half = jax.lax.linalg.triangular_solve(lower, jnp.eye(num_rows), left_side=True, lower=True)
+    return jnp.matmul(half.T, half, precision="highest")
 
 
 def _blocks(num_rows: int, width: int) -> tuple[jax.Array, int]:

@@ -284,8 +284,8 @@ def test_the_pseudo_inverse_shrinks_by_the_share_of_dimensions():
 
     def through(words):
         compressed = projection.apply(words, "gaussian", items, Q)
-        factor = projection.cholesky(words, "gaussian", Q, ITEMS)
-        return projection.apply_pseudo_inverse(words, "gaussian", factor, compressed, ITEMS)
+        inverse = projection.gram_inverse(words, "gaussian", Q, ITEMS)
+        return projection.apply_pseudo_inverse(words, "gaussian", inverse, compressed, ITEMS)
 
     mean = np.asarray(jax.jit(jax.vmap(through))(drawn)).mean(0)
     np.testing.assert_allclose(np.diag(mean), Q / ITEMS, atol=0.06)

@@ -62,7 +62,7 @@ def test_the_variance_of_a_step_is_the_formula(name):
             words = projection.words(phi_key)
             public = public._replace(words=words)
             if settings.lift == "pseudo-inverse":
-                public = public._replace(cholesky=projection.cholesky(words, "gaussian", 3, many))
+                public = public._replace(gram_inverse=projection.gram_inverse(words, "gaussian", 3, many))
         reports, _ = made.query(start._replace(public=public), data, coins_key)
         reports = made.noise.sample(noise_key, reports._replace(value=jnp.zeros(USERS)))
         return local.server(params, public, reports, jnp.int32(0)).item_factors
@@ -111,8 +111,8 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
         compressed = projection.apply(words, law, gradient, q)
         if lift == "transpose":
             return projection.apply_transpose(words, law, compressed, items)[:, 0]
-        factor = projection.cholesky(words, law, q, items)
-        return projection.apply_pseudo_inverse(words, law, factor, compressed, items)[:, 0]
+        inverse = projection.gram_inverse(words, law, q, items)
+        return projection.apply_pseudo_inverse(words, law, inverse, compressed, items)[:, 0]
 
     words = jax.vmap(projection.words)(jax.random.split(keys.from_seed(0), draws))
     lifted = np.asarray(jax.jit(jax.vmap(through))(words), np.float64)

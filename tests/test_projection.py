@@ -23,16 +23,38 @@ def whole(words, law, rows=Q, items=ITEMS):
 
 
 @pytest.mark.parametrize(
-    ("key", "counter", "first"),
+    ("key", "counter", "both"),
     [
-        ((0, 0), (0, 0), 0x6B200159),
-        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), 0x1CB996FC),
-        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), 0xC4923A9C),
+        ((0, 0), (0, 0), (0x6B200159, 0x99BA4EFE)),
+        ((0xFFFFFFFF, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (0x1CB996FC, 0xBB002BE7)),
+        ((0x13198A2E, 0x03707344), (0x243F6A88, 0x85A308D3), (0xC4923A9C, 0x483DF7A0)),
     ],
 )
-def test_the_generator_gives_the_known_answers_of_threefry(key, counter, first):
+def test_the_generator_gives_the_known_answers_of_threefry(key, counter, both):
     words = projection.Words(*map(jnp.uint32, key))
-    assert int(projection._threefry(words, *map(jnp.uint32, counter))) == first
+    assert tuple(map(int, projection.threefry(words, *map(jnp.uint32, counter)))) == both
+
+
+def test_places_are_the_upper_half_of_64_bits_times_the_bound():
+    words, count = projection.words(jax.random.key(2)), 5_000
+    upper, lower = projection.threefry(words, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
+    for bound in (1, 2, 15, 2_700, 26_744, 65_537, 2**31 - 1):
+        expected = [((int(u) << 32) + int(w)) * bound >> 64 for u, w in zip(upper, lower, strict=True)]
+        np.testing.assert_array_equal(projection.places(words, count, bound), expected)
+
+
+@pytest.mark.parametrize("bound", [1, 3, 65_536, 0x9E3779B9, 2**32 - 1])
+def test_the_upper_half_of_a_product_is_exact(bound):
+    random = np.random.default_rng(0).integers(0, 2**32, 2_000, dtype=np.uint32)
+    words = np.r_[np.uint32([0, 1, 0xFFFF, 0x10000, 0xFFFF0000, 0xFFFFFFFF]), random]
+    found = projection._upper_half(jnp.asarray(words), bound)
+    np.testing.assert_array_equal(found, [int(word) * bound >> 32 for word in words])
+
+
+def test_places_are_uniform():
+    drawn = projection.places(projection.words(jax.random.key(8)), 200_000, 15)
+    assert scipy.stats.chisquare(np.bincount(drawn, minlength=15)).pvalue > 1e-4
+    assert drawn.dtype == jnp.int32
 
 
 def test_the_quantile_is_that_of_the_normal_law_up_to_the_ends():
@@ -71,8 +93,8 @@ def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
         np.testing.assert_allclose(
             projection.apply_transpose(words, law, compressed, ITEMS), phi.T @ compressed, atol=5e-6
         )
-        factor = projection.cholesky(words, law, Q, ITEMS)
-        lifted = projection.apply_pseudo_inverse(words, law, factor, compressed, ITEMS)
+        inverse = projection.gram_inverse(words, law, Q, ITEMS)
+        lifted = projection.apply_pseudo_inverse(words, law, inverse, compressed, ITEMS)
         np.testing.assert_allclose(lifted, np.linalg.pinv(phi) @ compressed, atol=5e-6)
 
 
@@ -83,9 +105,9 @@ from dpmf_jax import projection
 projection.LIFT_ENTRIES = 21
 words = projection.words(jax.random.key(3))
 compressed = jax.random.normal(jax.random.key(4), (7, 3))
-factor = projection.cholesky(words, "gaussian", 7, 25)
+inverse = projection.gram_inverse(words, "gaussian", 7, 25)
 alone, spread = (
-    jax.jit(lambda part: projection.apply_pseudo_inverse(words, "gaussian", factor, part, 25, num_devices=number))(
+    jax.jit(lambda part: projection.apply_pseudo_inverse(words, "gaussian", inverse, part, 25, num_devices=number))(
         compressed
     )
     for number in (1, 2)

@@ -10,16 +10,20 @@ are timed over random users and scaled up per user; all that is not per user is 
 
 What a round must cost, counted for 20 million ratings, q = 2,700, d = 15 and two cores of 8 lanes (Zen 4):
 
-- the ratings: 8 bytes each with 9% padding, 175 MB from memory, 9 ms; and for each a row of 64 bytes of V, its centre
-  and its index are copied out of a table in cache and read twice: 6.3 GB at 32 bytes a cycle, 27 ms. Products: 1.3
-  GFlop in the shadow of that. Sums of 0.7 million pieces, written and read: 106 MB, 5 ms.
+- the ratings: 8 bytes each with 9% padding, 175 MB from memory, 9 ms; and for each a row of 64 bytes of V is copied out
+  of a table in cache and read twice: 5.3 GB at 32 bytes a cycle, 23 ms. Products: 1.3 GFlop in the shadow of that. Sums
+  of 0.7 million pieces are added to 138,493 rows in cache, block by block.
 - Φ at the ratings: 22 million entries of about 115 instructions (Threefry 75, the normal quantile 40), 15 ms.
-- the lift: 72 million such entries, 48 ms, and 2.3 GFlop on them, 12 ms.
-- the rest: 0.3 million coins and bits, U and V: under 5 ms.
+- the lift: 72 million such entries, 48 ms, and 2.3 GFlop on them, 12 ms. (ΦΦᵀ)⁻¹: 29 MB, 3 ms.
+- the rest: 0.3 million coins and bits, U and V, the sum of both devices' users: 10 ms.
 
-So the floor is about 120 ms on two cores, 55 without Φ. Measured, two idle cores: 391 ms as published, 308 with a fresh
-Φᵀ, 241 without Φ; that is 3.3, 2.6 and 4.4 times it. Threefry makes two words and Φ takes one: half of its 75
-instructions could be saved by a pair of entries. Without Φ the two passes over the ratings differ and cannot be one.
+So the floor is about 120 ms on two cores, 75 without Φ, whose two passes over the ratings differ and cannot be one.
+
+What was tried and does not pay, in CPU time: Φ in pairs of entries by both words of one Threefry call, 1.1 to 4.5 times
+a lift (XLA makes the words once per output, or stops vectorising); Estrin's scheme for the polynomials, 0.96 of a lift;
+sums over the width of a piece in halves or as a product with three columns, 1.2 to 2.9 times a pass. What would pay: 13
+rounds of Threefry, 0.84 of a lift, but another Φ for each seed; vector registers of 512 bits, 0.67 of a lift on Zen 4,
+by `XLA_FLAGS=--xla_cpu_prefer_vector_width=512`. A Φ that is stored would be 289 MB a device, in each checkpoint too.
 """
 
 from __future__ import annotations
@@ -80,7 +84,7 @@ def run(
       compile_ms, fastest_ms, cpu_ms}, of one round: ratio is to the two passes of NumPy of the same variant; peak_mb is
       that of a process that reads the ratings as three columns, lays them out and does rounds, Python and jax included,
       and ratings_mb what the ratings are of that, in columns and laid out; once_ms is what is made before the first
-      round (with a fixed Φ: its Cholesky factor). `variants` says what they are. `peak_after` has the peaks of
+      round (with a fixed Φ: (ΦΦᵀ)⁻¹). `variants` says what they are. `peak_after` has the peaks of
       "published" after each stage. `whole_loop_ms` is a round of all users in the loop's own process, to hold the
       scaled-up ms to. `largest_difference` is that of ours from the loops (`_differences`). `others` as in `step.run`.
 
