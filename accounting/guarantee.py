@@ -57,6 +57,7 @@ class Guarantee:
       accountants: ε by accountant, not rounded.
       assumptions: sentences, what the claim rests on.
       not_covered: sentences; `SELECTION` is always among them.
+      against: (party, what holds against it) where the parties see different things; empty where there is one view.
       seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside world.
 
     Raises:
@@ -78,10 +79,11 @@ class Guarantee:
     accountants: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
+    against: tuple[tuple[str, str], ...] = ()
     seeded: bool = False
 
     def __post_init__(self):
-        for name in ("losses", "released", "assumptions", "not_covered"):
+        for name in ("losses", "released", "assumptions", "not_covered", "against"):
             if isinstance(value := getattr(self, name), str | Mapping):
                 raise ValueError(f"{name} must be a sequence, got {value!r}")
             object.__setattr__(self, name, tuple(value))
@@ -189,10 +191,10 @@ class Guarantee:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - set(fields) - set(_DERIVED)):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
-        if missing := sorted(set(fields) - set(values)):
+        if missing := sorted(set(fields) - set(values) - {"against"}):  # which older ones do not have
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
-            guarantee = cls(**{name: _from_json(name, values[name]) for name in fields})
+            guarantee = cls(**{name: _from_json(name, values[name]) for name in fields if name in values})
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
         apart = [phase for phase in loss.merged(guarantee.losses) if not isinstance(phase, Approximate | Gaussian)]
@@ -218,6 +220,7 @@ def priced(
     largest_change: float | None = None,
     assumptions: tuple[str, ...] = (),
     not_covered: tuple[str, ...] = (),
+    against: tuple[tuple[str, str], ...] = (),
     seeded: bool = False,
     accountants: Mapping[str, float] | None = None,
 ) -> Guarantee:
@@ -229,6 +232,7 @@ def priced(
       status: "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one, else
         the largest price. Both are rounded up at 4 decimals.
       sensitivity: Δ, for the record; the price depends on the losses alone.
+      against: who is it that the claim holds against; see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under "paper".
 
     Returns:
@@ -254,6 +258,7 @@ def priced(
         accountants={**(accountants or {}), **prices},
         assumptions=assumptions,
         not_covered=not_covered,
+        against=against,
         seeded=seeded,
     )
 
@@ -330,6 +335,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         largest_change=min((p.largest_change for p in guarantees if p.largest_change is not None), default=None),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
+        against=_union(phase.against for phase in guarantees),
         seeded=seeded,
     )
 
@@ -344,18 +350,20 @@ def _stated(status: Status, prices: Mapping[str, float]) -> float:
     return gaussian.round_up(prices.get("closed_form", max(prices.values())), DIGITS)
 
 
-def _union(groups) -> tuple[str, ...]:
-    return tuple(dict.fromkeys(text for group in groups for text in group))
+def _union(groups) -> tuple:
+    return tuple(dict.fromkeys(entry for group in groups for entry in group))
 
 
 def _check(guarantee: Guarantee) -> None:
     g = guarantee
     for name in ("mechanism", "relation", "trust_model"):
-        if not (isinstance(value := getattr(g, name), str) and value.strip() and value.isprintable()):
+        if not _is_line(value := getattr(g, name)):
             raise ValueError(f"{name} must be one line of text, got {value!r}")
     for name in ("released", "assumptions", "not_covered"):
-        if not all(isinstance(text, str) and text.strip() and text.isprintable() for text in getattr(g, name)):
+        if not all(map(_is_line, getattr(g, name))):
             raise ValueError(f"{name} must be lines of text, got {getattr(g, name)!r}")
+    if not all(isinstance(row, tuple) and len(row) == 2 and all(map(_is_line, row)) for row in g.against):
+        raise ValueError(f"against must be pairs (party, what holds), each a line of text, got {g.against!r}")
     for name, allowed in (("unit", get_args(Unit)), ("status", get_args(Status))):
         if getattr(g, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
@@ -408,6 +416,10 @@ def _claim(g: Guarantee) -> float:
     return price.floor(g.losses, g.delta)
 
 
+def _is_line(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
@@ -416,7 +428,7 @@ def _is_number(value: Any) -> bool:
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, tuple):
-        return list(value)
+        return [_to_json(entry) for entry in value]
     if isinstance(value, dict):
         return {name: _to_json(entry) for name, entry in value.items()}
     return "inf" if value == math.inf else value
@@ -429,6 +441,8 @@ def _from_json(name: str, value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"losses must be a list, got {value!r}")
         return tuple(loss.from_dict(entry) for entry in value)
+    if name == "against" and isinstance(value, list):
+        return tuple(tuple(row) if isinstance(row, list) else row for row in value)
     if isinstance(value, list):
         return tuple(value)
     return math.inf if name == "epsilon" and value == "inf" else value

@@ -111,6 +111,7 @@ def rounded_sensitivity(sensitivity: float, *, rounding_step: float, num_coordin
 MASK = "who rated what is public"
 SETTINGS = "the number of steps, the clips and all other settings were chosen without looking at the ratings"
 CATALOGUE = "the catalogue of users and items and the declared rating range are public"
+NO_THIRD_PARTY = ("third party", "there is none")
 NOISE = "noise is pseudo-random, and floating point does not leave gaps that tell ratings apart"
 
 
@@ -139,6 +140,25 @@ def published_iterations_guarantee(
         sensitivity=2 * range_width,
         largest_change=float(range_width),
         accountants={"paper": epsilon},
+        against=(
+            ("public V", "the claim, T times ε: V is computed from the noisy sums"),
+            (
+                "recommender",
+                "not the claim: it drew H, and given H the noise is Gaussian of a variance that it knows; it sees who "
+                "rated what",
+            ),
+            (
+                "third party",
+                "the messages are masked, as well as masks on an interval of real numbers can; it sees who rated what",
+            ),
+            ("other users", "the claim, as public V; each also knows its own share of the noise"),
+            ("recommender + third party", "nothing: they take the masks off every single message"),
+            (
+                "colluding users",
+                "less than the claim: of k shares of an item's noise they know theirs, and an only honest rater among "
+                "them is left with one of k; with the recommender they know the sum of the honest ones' messages",
+            ),
+        ),
         assumptions=(
             "every iteration is a release of its own at the paper's epsilon, and they add up: the paper states it once",
             "user factors are the same in both worlds at every iteration; they are not: each follows all of the user's "
@@ -167,7 +187,7 @@ def iterations_guarantee(
     clip_norm: float,
     scale: float,
     num_iterations: int,
-    honest_shares: int,
+    honest_shares: int | None,
     change: Change = "replace",
     delta: float = 0.0,
     mechanism: str = "federated-user",
@@ -178,13 +198,18 @@ def iterations_guarantee(
     Args:
       noise, clip_norm, scale, num_iterations, change: see `iterations_per_user`; the scale is that of the sum of
         `honest_shares` shares.
-      honest_shares: k', so many users add their share to the sum of every item in every iteration.
+      honest_shares: k', so many users add their share to the sum of every item in every iteration; None: all but the
+        protected one, so that one who drops out or colludes is one too many.
       delta: 0 for the pure noises; in (0, 1) for the Gaussian.
     """
     loss = iterations_per_user(
         noise=noise, clip_norm=clip_norm, scale=scale, num_iterations=num_iterations, change=change
     )
-    shares = guards.count("honest_shares", honest_shares, 1)
+    if honest_shares is None:
+        shares, while_honest = "every user other than the protected one adds", "none of those who take part does"
+    else:
+        shares = f"at least {guards.count('honest_shares', honest_shares, 1)} users other than the protected one add"
+        while_honest = f"at least {honest_shares} others who take part do not"
     relation = (
         "two data sets that differ in all data of one user, who takes part in the same iterations"
         if change == "replace"
@@ -208,11 +233,26 @@ def iterations_guarantee(
         ),
         status="proved",
         sensitivity=message_sensitivity(clip_norm, change) if noise == "gaussian" else None,
+        against=(
+            ("public V", "ε, in all iterations together: V is computed from the noisy sums"),
+            ("recommender", "ε: it sees the noisy sum of every item in every iteration, and who takes part"),
+            (
+                "third party",
+                "uniform elements of a finite group, whatever the data are: it sees who takes part, no more",
+            ),
+            ("other users", "ε, as public V"),
+            ("recommender + third party", "nothing: they take the masks off every single message"),
+            (
+                "colluding users",
+                f"ε, with or without the recommender, as long as {while_honest}: they know their shares of the noise, "
+                "and the price is that of the others'",
+            ),
+        ),
         assumptions=(
             f"a user clips the whole message of an iteration, {norm}, to {printed_whole(clip_norm)}, whatever the data",
             "user factors are computed from the user's own data and public values alone",
-            f"at least {shares} users other than the protected one add their share of noise to the sum of every item, "
-            "rated or not, in every iteration, and keep it to themselves: who drops out or colludes does not count",
+            f"{shares} a share of noise to the sum of every item, rated or not, in every iteration that releases one, "
+            "and keeps it secret: who drops out or colludes does not count",
             "the recommender and the third party do not collude, and masks are uniform on a finite group",
             "a message still has that norm after rounding to the grid, and its noise is drawn on the same grid",
             "who takes part in which iteration does not depend on the ratings",

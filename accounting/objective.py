@@ -21,7 +21,7 @@ import math
 from accounting import gaussian, guards
 from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
 from accounting.guarantee import Guarantee, priced
-from accounting.iterations import CATALOGUE, MASK, NOISE, SETTINGS, value_relation
+from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, NOISE, SETTINGS, value_relation
 from accounting.iterations import iterations_claimed as iterations_claimed
 from accounting.iterations import iterations_guarantee as iterations_guarantee
 from accounting.iterations import iterations_per_user as iterations_per_user
@@ -163,6 +163,7 @@ def published_guarantee(
         relation=value_relation(range_width),
         released=("item factors",),
         trust_model=_CURATOR,
+        against=_against("the claim"),
         status="claimed",
         sensitivity=2 * range_width,
         largest_change=float(range_width),
@@ -197,6 +198,7 @@ def closed_form_guarantee(
         relation=value_relation(range_width),
         released=("item factors", "user factors, which were public"),
         trust_model=_CURATOR,
+        against=_against("the stated price"),
         status="proved",
         sensitivity=2 * range_width,
         largest_change=float(range_width),
@@ -225,6 +227,7 @@ def statistics_guarantee(
         relation="two data sets, one of which has one rating more than the other",
         released=("item factors", "the noisy statistics of every item", "user factors, which were public"),
         trust_model=_CURATOR,
+        against=_against("the stated price"),
         status="proved",
         assumptions=(
             _PUBLIC_USERS,
@@ -244,4 +247,17 @@ def statistics_guarantee(
 
 
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
+
+
+def _against(holds: str) -> tuple[tuple[str, str], ...]:
+    return (
+        ("public V", f"{holds}: this is what the noise is for"),
+        ("recommender", "nothing: it holds the ratings, and is trusted"),
+        NO_THIRD_PARTY,
+        ("other users", f"{holds}, as public V"),
+        ("recommender + third party", "nothing, as the recommender alone"),
+        ("colluding users", f"{holds}, whatever they know of their own ratings: they have no part in the noise"),
+    )
+
+
 _PUBLIC_USERS = "the user factors were not computed from these ratings, and every one has norm 1 at most"

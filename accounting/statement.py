@@ -48,6 +48,11 @@ def lines(guarantee: "Guarantee") -> list[str]:
         out += _entry("per user", g.user_price)
     out += _entry("released", ", ".join(g.released))
     out += _entry("trust model", g.trust_model)
+    if g.against:
+        out.append("  against whom it holds")
+        width = max(len(party) for party, _ in g.against)
+        for party, holds in g.against:
+            out += _wrapped(holds, f"    {party:<{width}}  ", " " * (width + 6))
     noise = [_spent(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
     noise += [f"and {len(g.losses) - SHOWN} more phases"] if len(g.losses) > SHOWN else []
     noise += [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"] if g.sensitivity is not None else []

@@ -471,3 +471,31 @@ def test_user_level_iterations_name_the_clip_and_the_shares_they_rest_on():
     removed = GUARANTEES["gaussian iterations"]()
     assert removed.rho == pytest.approx(10 / (2 * 40.0**2))
     assert "who takes part at all" not in removed.not_covered
+
+
+PARTIES = ["public V", "recommender", "third party", "other users", "recommender + third party", "colluding users"]
+
+
+@pytest.mark.parametrize("name", GUARANTEES)
+def test_every_statement_says_whom_it_holds_against(name):
+    guarantee = GUARANTEES[name]()
+    table = dict(guarantee.against)
+    assert list(table) == PARTIES
+    assert all(f"    {party} " in guarantee.statement for party in PARTIES)
+    assert table["recommender + third party"].startswith("nothing")
+    trusted = "iterations" not in name
+    assert ("trusted" in table["recommender"]) == trusted
+    assert (table["third party"] == "there is none") == trusted
+    if name == "published iterations":
+        assert "not the claim" in table["recommender"]
+    if name == "iterations":
+        assert table["recommender"].startswith("ε")
+        assert "at least 50 others" in table["colluding users"]
+
+
+def test_all_shares_but_the_protected_users_own_may_be_needed():
+    guarantee = objective.iterations_guarantee(
+        noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None
+    )
+    assert any("every user other than the protected one adds" in text for text in guarantee.assumptions)
+    assert "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]

@@ -605,3 +605,56 @@ def test_the_headline_holds_what_the_statement_is_about():
         assert part in guarantee.headline
     assert "\n" not in guarantee.headline
     assert guarantee.with_seed().headline.startswith("experiment, do not release")
+
+
+TABLE = (("public V", "ε"), ("recommender", "nothing: it holds the ratings " + "and more " * 20 + "at last"))
+
+
+def with_table(**changes):
+    return priced(
+        **{
+            "mechanism": "m",
+            "losses": (Pure(epsilon=1.0),),
+            "delta": 0.0,
+            "unit": "user",
+            "relation": "r",
+            "released": ("V",),
+            "trust_model": "t",
+            "status": "proved",
+            "against": TABLE,
+        }
+        | changes
+    )
+
+
+def test_whom_it_holds_against_is_a_table_of_the_statement_and_travels():
+    guarantee = with_table()
+    lines = guarantee.statement.splitlines()
+    at = lines.index("  against whom it holds")
+    assert lines[at + 1 : at + 3] == ["    public V     ε", lines[at + 2]]
+    assert lines[at + 2].startswith("    recommender  nothing: it holds the ratings and more")
+    assert lines[at + 3].startswith(" " * 17 + "and more") or lines[at + 3].startswith(" " * 17 + "more")
+    assert max(map(len, lines)) <= 110
+    values = json.loads(json.dumps(guarantee.to_dict()))
+    assert values["against"] == [list(row) for row in TABLE]
+    assert Guarantee.from_dict(values) == guarantee
+
+
+def test_a_guarantee_without_a_table_has_no_such_line_and_older_ones_are_read():
+    guarantee = with_table(against=())
+    assert "against" not in guarantee.statement
+    values = guarantee.to_dict()
+    del values["against"]
+    assert Guarantee.from_dict(values) == guarantee
+
+
+@pytest.mark.parametrize("table", [(("a",),), (("a", "b", "c"),), (("a", ""),), (("a", "b\nc"),), ("ab",), ((1, "b"),)])
+def test_a_table_that_is_none_is_refused(table):
+    values = with_table().to_dict() | {"against": json.loads(json.dumps(table))}
+    with pytest.raises(ValueError, match="against"):
+        Guarantee.from_dict(values)
+
+
+def test_phases_keep_their_rows():
+    other = with_table(against=(TABLE[0], ("third party", "sees nothing")))
+    assert compose(with_table(), other).against == (*TABLE, ("third party", "sees nothing"))
