@@ -227,7 +227,8 @@ def fit(
     state = layout.replicate(data, journal.restore(state))
     journal.refuse_second_release(state, num_steps, seeded=seed is not None)
 
-    seconds_per_step: list[float] = []
+    seconds_per_step: list[float] = []  # but for the first chunk of each length, which compiles
+    compiled: set[int] = set()
     chunk = chunk_steps or min(default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))
     try:
         while int(state.step) < num_steps:
@@ -236,7 +237,9 @@ def fit(
             started = time.perf_counter()
             ahead, info = train(mechanism, train_key, state, data, num_steps=length)
             rmse = _finite_rmse(info, done)
-            seconds_per_step.append((time.perf_counter() - started) / length)
+            if length in compiled:
+                seconds_per_step.append((time.perf_counter() - started) / length)
+            compiled.add(length)
             stop = stopping_step([*journal.rmse, *rmse], patience)
             if stop is not None:
                 num_steps, length = stop, stop - done

@@ -134,10 +134,11 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
         raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     loaded = model.load(folder)
     settings = dict(loaded.settings)
-    items = None if settings.get("items") is None else loaded.release.item_factors
+    public = loaded.release.item_factors if settings.get("items") else None
+    public = loaded.release.user_factors if settings.get("users") else public
     try:
         steps = fit_mechanisms.num_steps(settings, loaded.guarantee.steps)  # patience may have ended it
-        phases = fit_mechanisms.phases(settings | {"steps": steps}, items)
+        phases = fit_mechanisms.phases(settings | {"steps": steps}, public)
     except KeyError:
         where = str(folder / "model.json")
         raise UsageError("the model does not say how it was made", where=where, fix="fit it anew") from None

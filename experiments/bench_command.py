@@ -1,4 +1,4 @@
-"""`dpmf bench`: a training step or a local round against its peers, a sweep against separate runs, reading a file."""
+"""`dpmf bench`: a step, a local round, a perturbed objective against peers, a sweep against separate runs, reading."""
 
 from __future__ import annotations
 
@@ -13,18 +13,19 @@ from experiments import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step, a round of local DP, a sweep over configurations, or the reading of a ratings file."""
+    """Time a training step, a round of local DP, a perturbed objective, a sweep, or the reading of a ratings file."""
 
-    what: Annotated[Literal["step", "local", "sweep", "read"], tyro.conf.Positional]
+    what: Annotated[Literal["step", "local", "objective", "sweep", "read"], tyro.conf.Positional]
     """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
-    DP against NumPy loops over users, with the peak memory of each. sweep: many configurations at once against separate
-    runs. read: a generated, shuffled csv, with checks and layout."""
+    DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
+    and its iterations with users who come and go. sweep: many configurations at once against separate runs. read: a
+    generated, shuffled csv, with checks and layout."""
     rank: int | None = None
-    """step, local, sweep: number of factors; 20 by default, of local 15."""
+    """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
-    """step, local, sweep: the data set whose size the generated ratings have; ml-1m by default, of local ml-20m."""
+    """All but read: the data set whose size the generated ratings have; ml-1m by default, of local ml-20m."""
     repeats: int = 9
-    """step, local, sweep: interleaved rounds; the median counts."""
+    """All but read: interleaved rounds; the median counts."""
     projection: int = 2_700
     """local: rows of the random projection, at most the number of items."""
     configurations: int = 16
@@ -32,7 +33,7 @@ class Command:
     steps: int = 20
     """sweep: that each configuration takes."""
     devices: int | None = None
-    """step, local, sweep: number of devices; all by default (a CPU counts one per core)."""
+    """All but read: number of devices; all by default (a CPU counts one per core)."""
     num_ratings: int = 20_000_000
     """read: rows of the file."""
     json: bool = False
@@ -40,9 +41,8 @@ class Command:
 
 
 def run(command: Command) -> None:
-    local_round = command.what == "local"
-    rank = (15 if local_round else 20) if command.rank is None else command.rank
-    size = command.size or ("ml-20m" if local_round else "ml-1m")
+    rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
+    size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
     if command.what == "step":
         from experiments.bench import step
 
@@ -51,6 +51,10 @@ def run(command: Command) -> None:
         from experiments.bench import local
 
         result = local.run(size, rank, command.projection, command.repeats, num_devices=command.devices)
+    elif command.what == "objective":
+        from experiments.bench import objective
+
+        result = objective.run(size, rank, command.repeats, num_devices=command.devices)
     elif command.what == "sweep":
         from experiments.bench import sweep
 
@@ -68,14 +72,20 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    table = Table(title=f"bench {result.get('benchmark', '')}")
-    names = list(result["rows"][0]) if result["rows"] else []
-    for name in names:
-        table.add_column(name, justify="left" if name in ("variant", "contender") else "right")
-    for row in result["rows"]:
-        table.add_row(*(_cell(row[name]) for name in names))
-    rest = (f"{name}: {value}" for name, value in result.items() if name not in ("rows", "benchmark"))
-    return Group(table, *rest)
+    def table(title: str, rows: list[Mapping[str, Any]]) -> Table:
+        drawn = Table(title=title)
+        names = list(rows[0]) if rows else []
+        for name in names:
+            drawn.add_column(name, justify="left" if name in ("variant", "part", "contender") else "right")
+        for row in rows:
+            drawn.add_row(*(_cell(row[name]) for name in names))
+        return drawn
+
+    tables = [table(f"bench {result.get('benchmark', '')}", result["rows"])]
+    if iterations := result.get("iterations"):
+        tables.append(table(f"iterations, {result['iterations_data']}", iterations))
+    rest = (f"{name}: {value}" for name, value in result.items() if name not in ("rows", "iterations", "benchmark"))
+    return Group(*tables, *rest)
 
 
 def _cell(value: Any) -> str:

@@ -104,6 +104,7 @@ def fit(command: Command) -> dict[str, Any]:
         "guarantee": guarantee.to_dict()
         | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
         "shuffled": fit_mechanisms.beside(settings, train.num_users, command.delta),
+        "bytes": fit_mechanisms.messages(settings, train.num_users, train.num_items),
         "settings": settings,
         "notes": list(train.notes),
         "out": str(out),
@@ -154,10 +155,11 @@ def read(command: Command) -> tuple[Any, Any]:
         )
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
     per_user, generated = command.mechanism in fit_mechanisms.PER_USER, datasets.SYNTHETIC.fullmatch(command.data)
-    presence = per_user or command.relation == "rating-presence"
-    what = f"the guarantee of {command.mechanism}" if per_user else "the relation rating-presence"
-    less = "give --seed for an experiment" if per_user else "use --relation rating-value"
-    if presence and None in catalogue.values() and not generated and not (per_user and command.seed is not None):
+    own = per_user or command.mechanism in fit_mechanisms.PRESENCE
+    presence = own or command.relation == "rating-presence"
+    what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
+    less = "give --seed for an experiment" if own else "use --relation rating-value"
+    if presence and None in catalogue.values() and not generated and not (own and command.seed is not None):
         raise PrivacyError(
             f"{what} needs a declared catalogue",
             where="users and items read off the ratings show who has a rating at all",
@@ -168,7 +170,7 @@ def read(command: Command) -> tuple[Any, Any]:
         raise PrivacyError(
             f"{what} does not go with {flag}",
             where="one row more may then change or move other ratings",
-            fix=f"leave out {flag}" + ("" if per_user else ", or use --relation rating-value"),
+            fix=f"leave out {flag}" + ("" if own else ", or use --relation rating-value"),
         )
     if not 0 <= command.test_fraction < 1:
         raise UsageError(
@@ -219,6 +221,9 @@ def new_folder(command: Command) -> Path:
     raise AssertionError
 
 
+_PATHS = ("items", "users", "data_dir", "catalogue_users", "catalogue_items")
+
+
 def _resumed(command: Command) -> Command:
     """The command of the interrupted run; a flag that says otherwise is refused."""
     from dpmf_jax import storage
@@ -239,7 +244,7 @@ def _resumed(command: Command) -> Command:
                 where=str(where),
                 fix="resume without this flag, or start a new run",
             )
-        is_path = value is not None and field.name in ("items", "data_dir", "catalogue_users", "catalogue_items")
+        is_path = value is not None and field.name in _PATHS
         fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
     return Command(**fields)
 
@@ -261,6 +266,11 @@ def utility(metrics: Mapping[str, Any]) -> str:
     return (
         f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse than no factorisation"
     )
+
+
+def _sent(traffic: Mapping[str, Any]) -> str:
+    routes = ", ".join(f"{route} {count:,}" for route, count in traffic["per_iteration"].items())
+    return f"bytes in an iteration, of a user who lists {traffic['items_listed_by_a_user']} items: {routes}"
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -288,8 +298,9 @@ def render(result: Mapping[str, Any]) -> Any:
         result["guarantee"]["statement"],
         "",
         *([f"beside it: {result['shuffled']['statement']}", ""] if result["shuffled"] else []),
+        *([_sent(result["bytes"]), ""] if result["bytes"] else []),
         f"utility: {result['utility']}",
-        f"{result['steps']} steps on {result['device']}{pace}; {result['layout']}",
+        f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace}; {result['layout']}",
         *(f"note: {note}" for note in result["notes"]),
         f"saved in {result['out']} (what may be shown stands outside private/)",
     ]

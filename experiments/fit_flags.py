@@ -6,7 +6,19 @@ import dataclasses
 from pathlib import Path
 from typing import Literal
 
-MechanismName = Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private", "local"]
+MechanismName = Literal[
+    "gaussian",
+    "gaussian-joint-noise",
+    "gaussian-public-items",
+    "non-private",
+    "local",
+    "objective",
+    "objective-public-users",
+    "objective-statistics",
+    "federated",
+    "federated-user",
+    "federated-statistics",
+]
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -41,23 +53,28 @@ class MechanismFlags:
 
     mechanism: MechanismName = "gaussian-joint-noise"
     """gaussian is paper 001 as published (claimed, not proved), the next two are its sound variants, non-private
-    protects nothing, local is paper 004 (proved, per user, against the server itself)."""
+    protects nothing, local is paper 004 (proved, per user, against the server itself). objective and federated are
+    paper 003 as published (claimed); sound are objective-public-users (one rating's value), objective-statistics (its
+    presence), federated-user and federated-statistics (per user, against the recommender)."""
     rank: int | None = None
     """Number of factors."""
     epsilon: float | None = None
-    """Total epsilon: the noise is solved for it, on the safe side. local: of all reports of one user."""
+    """Total epsilon: the noise is solved for it, on the safe side. local: of all reports of one user. federated, as
+    published: of each iteration, which the paper states for all of them; the total is --steps times as much."""
     delta: float = 1e-5
-    """Delta of the total. local needs none; it is that of the shuffled price beside it."""
+    """Delta of the total, of Gaussian noise. local needs none; it is that of the shuffled price beside it."""
     center: str | None = None
     """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
     price (sound variants of paper 001; public-items' default); item or global: unpriced means (gaussian, non-private).
     """
     learning_rate: float | None = None
-    """Step size of gradient descent; local: of the first round, a t-th of it in round t."""
+    """Step size of gradient descent; local: of the first round, a t-th of it in round t; federated-user: of the items,
+    along the mean message."""
     regularization: float | None = None
-    """Weight of the squared norms of the factors."""
+    """Weight of the squared norms of the factors; paper 003: of the items', mu."""
     steps: int | None = None
-    """Paper 001: number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two."""
+    """Paper 001: number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two.
+    federated, federated-user: of iterations, T; 100, with --dynamic 10000."""
     epsilon_step: float | None = None
     """Paper 001: noise of a step, as it writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step."""
     delta_step: float = 0.01
@@ -68,7 +85,8 @@ class MechanismFlags:
     center_share: float = 0.5
     """Paper 001: share of the price (in rho) that --center noisy-means takes."""
     clip_norm: float = 1.0
-    """Paper 001: bound on a factor row's norm where it enters a gradient."""
+    """Paper 001: bound on a factor row's norm where it enters a gradient. federated-user, federated-statistics: on the
+    L1 norm of all that a user sends in an iteration."""
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
     """Paper 001: what is protected: one rating's value, or (sound variants, with --residual-clip) that it is there at
     all."""
@@ -90,6 +108,44 @@ class MechanismFlags:
     fresh_projection: bool = False
     """local: another projection in each round; needs --lift transpose."""
     user_learning_rate: float | None = None
-    """local: of the users' own steps, which cost nothing; None is that of the items, as in the paper."""
+    """local, federated-user: of the users' own steps, which cost nothing; local: None is that of the items, as in the
+    paper."""
     entry_clip: float = 1.0
     """local: entries of a user's gradient are clipped to plus or minus this, and reports scaled by it."""
+    noise: Literal["l2-laplace", "laplace", "gaussian"] | None = None
+    """objective, objective-public-users: law of the perturbation; l2-laplace is theorem 1's (the default), laplace
+    lemma 1's; gaussian, with --delta, for public-users alone."""
+    prior_count: int | None = None
+    """Paper 003: M, a public number: items minimise the sum of squares plus M times mu times their squared norm. By
+    default the number of ratings (objective, where who rated what is public), 1 (federated: as in equation (9)), or by
+    the size of the noise (the sound ones)."""
+    users: Path | None = None
+    """Public user factors for objective-public-users and objective-statistics: csv (user id, then one column a factor),
+    npy or safetensors; rows longer than 1 are scaled to 1. Without it random rows."""
+    user_regularization: float | None = None
+    """objective, federated: weight of the users' squared norms, lambda."""
+    user_passes: int | None = None
+    """objective: passes of the non-private factorisation that the user factors come from; 100."""
+    sgd_passes: int | None = None
+    """objective: item factors by so many passes of per-rating updates, as in the paper's figures; without it the exact
+    minimiser."""
+    rating_bound: float | None = None
+    """objective-statistics: ratings are clipped to so much on either side of the centre; half the range."""
+    matrix_share: float = 0.5
+    """objective-statistics: share of the price (in rho) that the noise on the sum of u·u' takes."""
+    dynamic: bool = False
+    """federated, federated-user: users come and go, and at most --participants take part in an iteration."""
+    join: float | None = None
+    """With --dynamic: probability that an absent user comes back before an iteration; 0.005."""
+    leave: float | None = None
+    """With --dynamic: that a present one goes; 0.01."""
+    participants: int | None = None
+    """With --dynamic: so many of those present take part at most; a tenth of the users, 1000 at most."""
+    rounding_step: float | None = None
+    """federated-user, federated-statistics: messages are rounded towards zero to multiples of this, and its noise is
+    drawn on the same grid."""
+    honest_shares: int | None = None
+    """federated-user, federated-statistics: so many users other than the protected one surely add their share of the
+    noise, and keep it to themselves; by default all who take part, so that nobody may drop out or collude."""
+    change: Literal["replace", "remove"] = "replace"
+    """federated-user, federated-statistics: what is hidden of a user: which data they are, or that there are any."""

@@ -11,11 +11,18 @@ from dpmf_jax.errors import UsageError
 from experiments import console
 from experiments.fit_flags import MechanismFlags
 
-# Name: its family, a module with FLAGS (the settings that mean something to it), `made`, `phases` and `num_steps`.
-FAMILIES = dict.fromkeys(
-    ("gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"), "experiments.fit_gaussian"
-) | {"local": "experiments.fit_local"}
-PER_USER = ("local",)  # the relation covers which items a user rated
+# Name: its family, a module with `made`, `phases`, `num_steps`, and FLAGS: the settings that mean something to it, or
+# those by mechanism.
+FAMILIES = (
+    dict.fromkeys(
+        ("gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"), "experiments.fit_gaussian"
+    )
+    | {"local": "experiments.fit_local"}
+    | dict.fromkeys(("objective", "objective-public-users", "objective-statistics"), "experiments.fit_objective")
+    | dict.fromkeys(("federated", "federated-user", "federated-statistics"), "experiments.fit_federated")
+)
+PER_USER = ("local", "federated-user", "federated-statistics")  # the relation covers which items a user rated
+PRESENCE = ("objective-statistics",)  # it covers whether a rating is there
 
 
 def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -25,20 +32,21 @@ def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, 
       guarantee does not allow.
     """
     family = _family(flags.mechanism)
+    meant = family.FLAGS[flags.mechanism] if isinstance(family.FLAGS, Mapping) else family.FLAGS
     for field in dataclasses.fields(MechanismFlags):
-        if field.name not in ("mechanism", *family.FLAGS) and getattr(flags, field.name) != field.default:
+        if field.name not in ("mechanism", *meant) and getattr(flags, field.name) != field.default:
             flag = f"--{field.name.replace('_', '-')}"
             raise UsageError(f"{flag} means nothing to --mechanism {flags.mechanism}", fix=f"leave out {flag}")
     with console.usage_errors(fix=f"dpmf fit --help explains the settings of {flags.mechanism}"):
         return family.made(flags, train)
 
 
-def phases(settings: Mapping[str, Any], items: Any) -> tuple[Any, ...]:
-    """The phases of a run, made of what model.json keeps; items: public item factors, where it was given some.
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
+    """The phases of a run, made of what model.json keeps; public: item or user factors, where it was given some.
 
     Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its settings do not allow.
     """
-    return _family(settings["mechanism"]).phases(settings, items)
+    return _family(settings["mechanism"]).phases(settings, public)
 
 
 def num_steps(settings: Mapping[str, Any], priced: int) -> int:
@@ -50,6 +58,12 @@ def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[st
     """A price under another trust model that stands beside the guarantee, never in its place; None for most."""
     family = _family(settings["mechanism"])
     return family.beside(settings, num_users, delta) if hasattr(family, "beside") else None
+
+
+def messages(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any] | None:
+    """Bytes sent in an iteration, from public sizes alone; None where one party holds the ratings."""
+    family = _family(settings["mechanism"])
+    return family.messages(settings, num_users, num_items) if hasattr(family, "messages") else None
 
 
 def _family(name: str) -> Any:

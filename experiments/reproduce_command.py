@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import OutsideTolerance, UsageError
-from experiments import console, devices, reproduce_local
+from experiments import console, devices, reproduce_local, reproduce_objective, reproduce_paper
 from experiments.reproduce import figures, plans
 from experiments.reproduce.figures import Figure, Request
+from experiments.reproduce_paper import Paper
 
 if TYPE_CHECKING:
     from dpmf_jax.ratings import Ratings
@@ -25,6 +26,8 @@ HERE: dict[str, Any] = {"data_dir": None, "out": ROOT, "docs": None, "devices": 
 CLAIMS_WHAT = "what the paper says, statement by statement, by stored rows"
 CLAIMS_DATA = "--out, and ml-100k or generated"
 CLAIMS_MINUTES = 1
+PAPERS = {paper.catalogue.prefix: paper for paper in (reproduce_objective.PAPER, reproduce_local.PAPER)}
+ALL_CLAIMS = (figures.CLAIMS, *(paper.catalogue.claims for paper in PAPERS.values()))
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -36,8 +39,8 @@ class Command:
     """
 
     figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
-    """Such as 001/fig1 004/fig9, or 001/all; --list names them. 001/claims and 004/claims are tables of a paper's
-    statements, from the rows that are in --out; they train nothing."""
+    """Such as 001/fig1 003/fig7, or 001/all; --list names them. 001/claims, 003/claims and 004/claims are tables of a
+    paper's statements, from the rows that are in --out; they train nothing."""
     list: bool = False
     """Print what can be reproduced, and how long it takes on this machine."""
     scale: Literal["small", "full"] | None = None
@@ -79,26 +82,29 @@ def run(command: Command) -> None:
             "minutes_are": plans.COST_OF,
         }
         told["claims"] = {"name": figures.CLAIMS, "what": CLAIMS_WHAT, "data": CLAIMS_DATA, "minutes": CLAIMS_MINUTES}
-        told["local_claims"] = told["claims"] | {"name": reproduce_local.CLAIMS, "data": "--out"}
-        told["local"] = reproduce_local.listed(here)
+        for paper in PAPERS.values():
+            told[f"{paper.key}_claims"] = told["claims"] | {"name": paper.catalogue.claims, "data": "--out"}
+            told[paper.key] = paper.catalogue.listed(here)
         console.emit(told, json=command.json, render=_render_list)
         return
     if not command.figures:
         raise UsageError("no figure is named", fix="dpmf reproduce 001/fig1, or dpmf reproduce --list")
-    local = reproduce_local.check(command)
-    others = [name for name in command.figures if not name.startswith(reproduce_local.PREFIX)]
+    listed = {prefix: reproduce_paper.check(paper, command) for prefix, paper in PAPERS.items()}
+    others = [name for name in command.figures if not name.startswith(tuple(PAPERS))]
     chosen = figures.expand([name for name in others if name != figures.CLAIMS])
     _check_claims(chosen, command)
     seeds = command.seeds
     if seeds is not None and (not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0):
         raise UsageError(f"--seeds {' '.join(map(str, seeds))} are not distinct numbers from 0 on", fix="--seeds 0 1 2")
     told = reproduce(chosen, command)
-    if local:
-        told = _with_local(told, local, command)
+    for prefix, mine in listed.items():
+        if mine:
+            told = _with(told, PAPERS[prefix], mine, command)
     if figures.CLAIMS in command.figures:
         told["claims"] = claimed(command)
-    if reproduce_local.CLAIMS in command.figures:
-        told["local_claims"] = _claimed_local(command)
+    for paper in PAPERS.values():
+        if paper.catalogue.claims in command.figures:
+            told[f"{paper.key}_claims"] = _claimed(paper, command)
     console.emit(told, json=command.json, render=_render)
     if outside := [one for one in told["figures"] if one["result"] == "outside"]:
         raise _outside(outside)
@@ -125,24 +131,24 @@ def _result(done: Sequence[Mapping[str, Any]]) -> str:
     return next(one for one in ("outside", "inside", "informative", "no points to compare") if one in results)
 
 
-def _with_local(told: dict[str, Any], chosen: Sequence[Any], command: Command) -> dict[str, Any]:
-    """The same with the results of paper 004's figures."""
+def _with(told: dict[str, Any], paper: Paper, chosen: Sequence[Any], command: Command) -> dict[str, Any]:
+    """The same with the results of another paper's figures."""
     repeat = words(dataclasses.replace(command, figures=("{figure}",), **HERE))
     try:
-        done = reproduce_local.reproduce(chosen, command, _here(command.data_dir), repeat.replace("'", ""))
+        done = reproduce_paper.reproduce(paper, chosen, command, _here(command.data_dir), repeat.replace("'", ""))
     except KeyboardInterrupt:
         raise console.Interrupted(words(command)) from None
     return told | {"figures": told["figures"] + done, "result": _result([*told["figures"], *done])}
 
 
-def _claimed_local(command: Command) -> dict[str, Any]:
+def _claimed(paper: Paper, command: Command) -> dict[str, Any]:
     docs = None if command.docs is None else Path("docs") / "results"
-    return reproduce_local.claimed(command, words(Command(figures=(reproduce_local.CLAIMS,), docs=docs)))
+    return reproduce_paper.claimed(paper, command, words(Command(figures=(paper.catalogue.claims,), docs=docs)))
 
 
 def _check_claims(chosen: Sequence[Figure], command: Command) -> None:
     """Raises: UsageError for flags that do nothing."""
-    claims = {figures.CLAIMS, reproduce_local.CLAIMS}
+    claims = set(ALL_CLAIMS)
     if command.docs is not None and not claims & {*command.figures}:
         raise UsageError("--docs goes with 001/claims", fix=f"dpmf reproduce 001/claims --docs {command.docs}")
     for name in ("scale", "beside", "ranks", "series", "seeds"):
@@ -310,7 +316,7 @@ def _outside(told: Sequence[Mapping[str, Any]]) -> OutsideTolerance:
     from experiments.reproduce import report
 
     first = told[0]
-    if first["figure"].startswith(reproduce_local.PREFIX):
+    if first["figure"].startswith(tuple(PAPERS)):
         worst = first["worst"]
         return OutsideTolerance(
             f"{first['figure']}: {first['outside']} of {first['checked']} checked points are too far from the paper",
@@ -376,11 +382,11 @@ def _render_list(result: Mapping[str, Any]) -> Any:
     for row in result["groups"]:
         numbers = ", ".join(name.partition("fig")[2] for name in row["figures"])
         table.add_row(row["name"], f"figures {numbers}", figures.find(row["figures"][0]).data, *_scales(row))
-    for row in result["local"]:
+    for row in (row for paper in PAPERS.values() for row in result[paper.key]):
         minutes = f"about {_duration(row['small']['minutes'])}" if row["here"] else "data absent"
         table.add_row(row["name"], row["what"], " ".join(row["here"] or row["data"]), minutes, minutes)
     table.add_section()
-    for claims in (result["claims"], result["local_claims"]):
+    for claims in (result["claims"], *(result[f"{paper.key}_claims"] for paper in PAPERS.values())):
         table.add_row(claims["name"], claims["what"], claims["data"], *[f"0 runs, {claims['minutes']} min"] * 2)
     return table
 
@@ -400,11 +406,13 @@ def _render(told: Mapping[str, Any]) -> Any:
 
     shown = []
     for one in told["figures"]:
-        is_local = one["figure"].startswith(reproduce_local.PREFIX)
-        shown += reproduce_local.render(one) if is_local else _render_figure(one)
-    return Group(
-        *shown, *(part for name in ("claims", "local_claims") if name in told for part in _render_claims(told[name]))
-    )
+        paper = PAPERS.get(one["figure"].partition("/")[0] + "/")
+        if paper is None:
+            shown += _render_figure(one)
+        else:
+            shown += paper.programs().render(one, paper.catalogue.figures[one["figure"]])
+    names = ("claims", *(f"{paper.key}_claims" for paper in PAPERS.values()))
+    return Group(*shown, *(part for name in names if name in told for part in _render_claims(told[name])))
 
 
 def _render_claims(told: Mapping[str, Any]) -> list[Any]:

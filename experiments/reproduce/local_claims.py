@@ -7,11 +7,9 @@ from __future__ import annotations
 
 import decimal
 import itertools
-import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -19,12 +17,20 @@ import jax.numpy as jnp
 
 from accounting import pure
 from dpmf_jax import local, noise, projection
-from dpmf_jax.errors import DataError
 from experiments.reproduce import claims
+from experiments.reproduce.catalogue import Stored
 from experiments.reproduce.claims import Claim, Statement
 from experiments.reproduce.local_figures import CHANGES, EVERY, slope
 from experiments.reproduce.local_runs import RATES
-from experiments.reproduce.local_table import EPSILONS, FIGURES, RANK, ROUNDS, VARIANTS_EPSILON, VARIANTS_ROUNDS
+from experiments.reproduce.local_table import (
+    CATALOGUE,
+    EPSILONS,
+    FIGURES,
+    RANK,
+    ROUNDS,
+    VARIANTS_EPSILON,
+    VARIANTS_ROUNDS,
+)
 from experiments.reproduce.measurements import Judged, NotTestable
 
 SLOPE = 0.15  # how far a measured exponent may be from the theorem's
@@ -32,32 +38,7 @@ FAILURE = 0.05  # β of the theorem's logarithm
 LITTLE = 0.01  # relative; a difference in RMSE that says nothing
 ENTRIES = (-1.0, 1.0, 0.0, 0.5, -0.25, 1e-30, 2.0, -7.0, math.inf, -math.inf)
 
-Stored = Mapping[str, Mapping[str, Any]]  # by the stem of a figure on some ratings
-
-
-def stored(out: Path) -> dict[str, dict[str, Any]]:
-    """The json that earlier calls wrote into the folder, by stem, in the table's order.
-
-    Raises: DataError for a file that is no figure's json.
-    """
-    found = {}
-    for figure in FIGURES.values():
-        for name in (figure.data and [f"{figure.stem}-{data}" for data in figure.data]) or [figure.stem]:
-            path = out / figure.stem / f"{name}.json"
-            if not path.is_file():
-                continue
-            try:
-                told = json.loads(path.read_text(encoding="utf-8"))
-                if told["figure"] != figure.name or not isinstance(told["rows"], list):
-                    raise ValueError(f"it is of {told['figure']}")
-            except (ValueError, KeyError, TypeError) as broken:
-                raise DataError(
-                    f"not the rows of {figure.name}: {broken!r}",
-                    where=str(path),
-                    fix=f"delete it, then dpmf reproduce {figure.name}",
-                ) from None
-            found[name] = told
-    return found
+stored = CATALOGUE.stored
 
 
 def judge(found: Stored) -> list[Claim]:
@@ -261,8 +242,8 @@ def _kept(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean share of an item's row that Φ†Φ and ΦᵀΦ leave."""
     words, whole = projection.words(key), jnp.eye(SHRINK_ITEMS)
     image = projection.apply(words, "gaussian", whole, SHRINK_PROJECTED)
-    factor = projection.cholesky(words, "gaussian", SHRINK_PROJECTED, SHRINK_ITEMS)
-    lifted = projection.apply_pseudo_inverse(words, "gaussian", factor, image, SHRINK_ITEMS)
+    inverse = projection.gram_inverse(words, "gaussian", SHRINK_PROJECTED, SHRINK_ITEMS)
+    lifted = projection.apply_pseudo_inverse(words, "gaussian", inverse, image, SHRINK_ITEMS)
     straight = projection.apply_transpose(words, "gaussian", image, SHRINK_ITEMS)
     return jnp.trace(lifted) / SHRINK_ITEMS, jnp.trace(straight) / SHRINK_ITEMS
 

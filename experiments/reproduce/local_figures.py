@@ -22,7 +22,7 @@ from dpmf_jax.protocol import begin, train
 from dpmf_jax.ratings import Ratings
 from experiments.reproduce import local_runs
 from experiments.reproduce.comparison import Row, row
-from experiments.reproduce.local_runs import Data, Run, Search, Variant
+from experiments.reproduce.local_runs import Run, Search, Variant
 from experiments.reproduce.local_table import (
     EPSILON_ROUNDS,
     EPSILONS,
@@ -41,6 +41,7 @@ from experiments.reproduce.local_table import (
     VARIANTS_ROUNDS,
     Figure,
 )
+from experiments.reproduce.papers import Bench
 
 LAPLACE_CELLS = 943 * 1_682  # users x items: whole gradients of more are not held for a comparison
 
@@ -55,15 +56,6 @@ class Outcome(NamedTuple):
     settings: list[dict[str, Any]]
     searches: dict[str, dict[str, Any]]
     notes: list[str]
-
-
-class Bench(NamedTuple):
-    """What a program works with. say: where it tells how it gets on."""
-
-    data: Data
-    store: Path
-    seeds: tuple[int, ...]
-    say: Callable[[str], None]
 
 
 def run(figure: Figure, bench: Bench | None, store: Path, say: Callable[[str], None]) -> Outcome:

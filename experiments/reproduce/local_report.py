@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import csv
 import io
-import json
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
-from dpmf_jax import storage
 from dpmf_jax.ratings import Ratings
-from experiments import console
-from experiments.reproduce import comparison
+from experiments.reproduce import papers
 from experiments.reproduce.local_figures import Outcome
 from experiments.reproduce.local_table import Figure
+from experiments.reproduce.papers import Told, joined
 from experiments.reproduce.pictures import NOTICE
 from experiments.reproduce.report import number
 
@@ -28,90 +24,14 @@ CONTROLS = ("global-mean", "item-means")
 HIGHEST = 30.0  # of a picture; what is above it has left any use behind
 
 
-def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, *, command: str, **rest: Any) -> dict[str, Any]:
-    """Everything, as JSON can hold it. rest: commit and device, of what was not kept with its runs."""
-    checked = [row for row in outcome.rows if row.result != "informative"]
-    worst = comparison.worst(outcome.rows)
-    commits = {commit for setting in outcome.settings for commit in setting.get("commits", ())}
-    devices = {device for setting in outcome.settings for device in setting.get("devices", ())}
-    about = None
-    if ratings is not None:
-        about = {"name": ratings.name, "count": ratings.num_ratings, "sha256": ratings.sha256()}
-    return console.plain(
-        {
-            "figure": figure.name,
-            "notice": NOTICE,
-            "result": comparison.verdict(outcome.rows),
-            "checked": len(checked),
-            "outside": sum(row.result == "outside" for row in checked),
-            "worst": None if worst is None else worst._asdict(),
-            "ratings": about,
-            "settings": outcome.settings,
-            "searches": outcome.searches,
-            "notes": outcome.notes,
-            "command": command,
-            "commits": sorted(commits or {rest["commit"]}),
-            "devices": sorted(devices or {rest["device"]}),
-            "rows": [row._asdict() for row in outcome.rows],
-        }
-    )
+def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+    """Everything, as JSON can hold it. rest: command, commit and device."""
+    more = {"searches": outcome.searches, "notes": outcome.notes}
+    return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, **more)
 
 
-def stem(figure: Figure, told: Mapping[str, Any]) -> str:
-    return figure.stem if told["ratings"] is None else f"{figure.stem}-{told['ratings']['name']}"
-
-
-def write(figure: Figure, told: Mapping[str, Any], out: Path) -> list[Path]:
-    """Writes STEM.csv, .json, .md and, where matplotlib is installed, .svg in `out`; returns their paths."""
-    name = stem(figure, told)
-    content = {".csv": table(told), ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
-    try:
-        content[".svg"] = picture(figure, told)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "matplotlib":
-            raise
-        console.say("matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'")
-    content[".md"] = "\n".join([f"# {title(figure, told)}", "", *section(figure, told, f"{name}.svg"), ""])
-    out.mkdir(parents=True, exist_ok=True)
-    paths = [out / f"{name}{suffix}" for suffix in content]
-    for path, text in zip(paths, content.values(), strict=True):
-        storage.write_bytes(path, text.encode())
-    return paths
-
-
-def title(figure: Figure, told: Mapping[str, Any]) -> str:
-    where = "generated ratings" if told["ratings"] is None else told["ratings"]["name"]
-    return f"Paper 004: {figure.what}, {where}"
-
-
-def table(told: Mapping[str, Any]) -> str:
-    """The rows as csv, each complete in itself: settings, guarantee, commit, device and notice included."""
-    lines = io.StringIO()
-    writer = None
-    for row in told["rows"]:
-        setting = _setting(told, row)
-        cells = {
-            "figure": told["figure"],
-            **row,
-            "values": " ".join(map(str, row["values"])),
-            "config": json.dumps(setting.get("config"), ensure_ascii=False),
-            "seeds": " ".join(map(str, setting["seeds"])),
-            "guarantee": setting["headline"],
-            "ratings": told["ratings"] and told["ratings"]["name"],
-            "ratings_sha256": told["ratings"] and told["ratings"]["sha256"],
-            "commit": " ".join(told["commits"]),
-            "device": " ".join(told["devices"]),
-            "notice": told["notice"],
-        }
-        if writer is None:
-            writer = csv.DictWriter(lines, list(cells), lineterminator="\n")
-            writer.writeheader()
-        writer.writerow(cells)
-    return lines.getvalue()
-
-
-def _setting(told: Mapping[str, Any], row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next(s for s in told["settings"] if s["series"] == row["series"] and s["x"] in (None, row["x"]))
+def files(figure: Figure, told: Told) -> dict[str, str]:
+    return papers.files(figure, told, section, picture)
 
 
 # ---------------------------------------------------------------------------------------------- a page
@@ -133,7 +53,7 @@ def section(figure: Figure, told: Mapping[str, Any], svg: str) -> list[str]:
         outside = setting.get("outside")
         lines.append(
             f"| {setting['series']}{place} | {'' if rate is None else f'{rate:g}'} "
-            f"| {'' if outside is None else f'{float(outside):.1%}'} | {_joined(setting['seeds'])} "
+            f"| {'' if outside is None else f'{float(outside):.1%}'} | {joined(setting['seeds'])} "
             f"| {setting['headline']} |"
         )
     if told["searches"]:
@@ -146,7 +66,7 @@ def section(figure: Figure, told: Mapping[str, Any], svg: str) -> list[str]:
         ]
     about = told["ratings"]
     where = "" if about is None else f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
-    lines += ["", f"{where}Commit {_joined(told['commits'])}; device {_joined(told['devices'])}."]
+    lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
     return [*lines, f"Repeat: `{told['command']}`"]
 
 
@@ -183,10 +103,6 @@ def _compared(told: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _joined(values: Sequence[Any]) -> str:
-    return ", ".join(map(str, values))
-
-
 # ---------------------------------------------------------------------------------------------- a picture
 
 
@@ -201,7 +117,7 @@ def picture(figure: Figure, told: Mapping[str, Any]) -> str:
     axis = "error" if figure.name == "004/error" else "rmse_clipped" if figure.name == "004/variants" else "rmse"
     rows = [row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis]
     drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": stem(figure, told), "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 9}):
         canvas = Canvas(figsize=(8, 4.5), layout="constrained")
         axes = canvas.add_subplot()
         names = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in CONTROLS]
@@ -226,7 +142,7 @@ def picture(figure: Figure, told: Mapping[str, Any]) -> str:
                 line = axes.axvline if figure.name == "004/variants" else axes.axhline
                 line(level, color="0.5", linestyle=style, linewidth=0.8, label=f"{name.replace('-', ' ')}, not private")
         axes.grid(alpha=0.3)
-        axes.set_title(title(figure, told), fontsize=8)
+        axes.set_title(papers.title(figure, told), fontsize=8)
         canvas.legend(loc="outside right upper", frameon=False, fontsize=7)
         canvas.text(0.995, 0.005, NOTICE, ha="right", va="bottom", fontsize=6, color="0.4")
         canvas.savefig(drawn, format="svg", metadata={"Date": None})

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Sequence
-from typing import NamedTuple
-
-from dpmf_jax.errors import UsageError
+from experiments.reproduce.catalogue import Catalogue
+from experiments.reproduce.catalogue import Figure as Figure
 
 RANK, REGULARIZATION = 15, 1e-8
 ROUNDS = (1, 3, 5, 10, 20, 50)  # where the slides have numbers
@@ -22,29 +19,10 @@ EPSILON_ROUNDS = 10  # of `004/epsilon`, whose k the slides do not say
 VARIANTS_EPSILON, VARIANTS_ROUNDS, VARIANTS_PROJECTED = 1.6, 20, 512
 SEEDS = (0, 1, 2)
 
-
-class Figure(NamedTuple):
-    """name: what the command calls it. what: is plotted. x_name, y_name: its axes. data: where it is run, if there.
-
-    log: whether the axes are logarithmic, (x, y).
-    """
-
-    name: str
-    what: str
-    x_name: str
-    y_name: str
-    data: tuple[str, ...]
-    log: tuple[bool, bool]
-    minutes: float
-
-    @property
-    def stem(self) -> str:
-        return self.name.replace("/", "-")
-
-
-FIGURES = {
-    figure.name: figure
-    for figure in (
+CATALOGUE = Catalogue.of(
+    "004",
+    "004, TKDE 2018",
+    (
         Figure(
             "004/fig9",
             "RMSE over rounds at ε = 0.1, private GD-DR and non-private GD",
@@ -81,25 +59,8 @@ FIGURES = {
             (True, True),
             2,
         ),
-    )
-}
-GROUPS = {"004/all": tuple(FIGURES)}
-CLAIMS = "004/claims"
-
-
-def expand(names: Sequence[str]) -> list[Figure]:
-    """The figures that are named, each once; 004/all stands for all of them.
-
-    Raises: UsageError for one that is not known, with the nearest that is.
-    """
-    chosen = []
-    for name in dict.fromkeys(one for asked in names for one in GROUPS.get(asked, (asked,))):
-        if name not in FIGURES:
-            nearest = difflib.get_close_matches(name, (*FIGURES, *GROUPS, CLAIMS), n=1, cutoff=0.0)
-            raise UsageError(
-                f"there is no figure {name!r} to reproduce",
-                where="dpmf reproduce --list names them",
-                fix=f"dpmf reproduce {nearest[0]}",
-            )
-        chosen.append(FIGURES[name])
-    return chosen
+    ),
+)
+FIGURES = CATALOGUE.figures
+CLAIMS = CATALOGUE.claims
+expand = CATALOGUE.expand
