@@ -116,7 +116,7 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     else:
         raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split" or "dense"')
     if devices > 1:
-        stored = jax.device_put(stored, NamedSharding(_mesh(devices), PartitionSpec("shard")))
+        stored = jax.device_put(stored, NamedSharding(mesh(devices), PartitionSpec("shard")))
     else:
         stored = jax.tree.map(jnp.asarray, stored)
     return Layout(stored=stored, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=devices)
@@ -153,7 +153,7 @@ def replicate(data: Layout, tree: Tree) -> Tree:
     """
     if data.num_devices == 1:
         return jax.tree.map(jnp.asarray, tree)
-    return jax.device_put(tree, NamedSharding(_mesh(data.num_devices), PartitionSpec()))
+    return jax.device_put(tree, NamedSharding(mesh(data.num_devices), PartitionSpec()))
 
 
 def pad_rank(factors: jax.Array) -> jax.Array:
@@ -356,14 +356,15 @@ def _spread(data: Layout, body, out_specs, row_tree, column_tree, *, rows: str, 
     specs = [PartitionSpec("shard") if dense and how == "dense" else PartitionSpec() for how in (rows, columns)]
     return jax.shard_map(
         body,
-        mesh=_mesh(data.num_devices),
+        mesh=mesh(data.num_devices),
         in_specs=(PartitionSpec("shard"), *specs),
         out_specs=out_specs,
         check_vma=False,
     )(data.stored, row_tree, column_tree)
 
 
-def _mesh(num_devices: int) -> jax.sharding.Mesh:
+def mesh(num_devices: int) -> jax.sharding.Mesh:
+    """The first so many devices, along the axis "shard" that layouts are spread over."""
     return jax.make_mesh((num_devices,), ("shard",), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
 
 

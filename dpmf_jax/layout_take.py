@@ -36,7 +36,7 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
     else:
         value, present = jax.shard_map(
             body,
-            mesh=layout._mesh(data.num_devices),
+            mesh=layout.mesh(data.num_devices),
             in_specs=(PartitionSpec("shard"), PartitionSpec()),
             out_specs=PartitionSpec(),
             check_vma=False,

@@ -23,12 +23,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.sharding import PartitionSpec
 from jax.tree_util import Partial
 
 import accounting
 from accounting import objective as prices
 from accounting.guarantee import Guarantee
-from dpmf_jax import curator, layout, noise, perturbed, protocol
+from dpmf_jax import curator, layout, noise, online_epoch, ordered, perturbed, protocol
 from dpmf_jax.factorization import mean_squared_error, shared_unit_rows, unit_rows
 from dpmf_jax.objective_config import Config, Params, make_params
 from dpmf_jax.perturbed import Passes, Quadratic
@@ -47,50 +48,62 @@ class Public(NamedTuple):
 
 
 class Private(NamedTuple):
-    """Follows the raw ratings; None where the public state has it."""
+    """Follows the raw ratings; None where the public state has it. order: of the ratings, the same in each iteration;
+    None where nothing goes through them; an `ordered.Schedule`."""
 
     user_factors: jax.Array
-    item_factors: jax.Array | None
+    item_factors: Any
+    order: Any
 
 
 # --- the factorisation without noise, (2) and (3)
 
 
-def _rating_step(rate: jax.Array, factor: jax.Array, row_center: Any, column: Any, value: Any, present: Any) -> Any:
-    """v ← v + 2γ·e·u at one rating, e the residual that the rating before it left."""
-    del present  # the caller keeps what is not there
-    factors, column_center = column
-    error = value - row_center - column_center - jnp.sum(factors * factor)
-    return factor + 2 * rate * error * factors
-
-
-def _jacobi(params: Params, users: jax.Array, items: jax.Array, center: jax.Array, data: Any) -> Private:
-    """One iteration: each side goes once through its own ratings with the other side as it was before."""
-    rate = params.learning_rate
-    step = Partial(_rating_step, rate)
-    by_item = jnp.broadcast_to(center, items.shape[:1])
-    none = jnp.zeros(users.shape[:1], jnp.float32)
-    moved_users = layout.fold_by_user(data, step, users, none, (items, by_item))
-    moved_items = layout.fold_by_item(data, step, items, by_item, (users, none))
-    return Private(
-        (1 - 2 * rate * params.user_regularization) * moved_users,
-        (1 - 2 * rate * params.regularization) * moved_items,
+def _by_one(params: Params, private: Private, center: jax.Array, data: Any) -> tuple[Private, jax.Array]:
+    """One iteration: all ratings, one after the other, and then λ and μ; and the sum of the squared errors met."""
+    rule = online_epoch.Rule(2 * params.learning_rate, 0.0)
+    users, items, seen = online_epoch.dense(
+        private.user_factors, private.item_factors, private.order, data, rule, center
     )
+    users = (1 - 2 * params.learning_rate * params.user_regularization) * users
+    items = (1 - 2 * params.learning_rate * params.regularization) * items
+    return Private(users, items, private.order), seen.squared
+
+
+def _on_each_device(fn: Any, data: Any, *arguments: Any) -> Any:
+    """`fn(data, ...)` on all ratings, by each device of the layout for itself: what goes one by one is not shared."""
+    if data.num_devices == 1:
+        return fn(data, *arguments)
+
+    def alone(stored: Any, *arguments: Any) -> Any:
+        return fn(dataclasses.replace(data, stored=stored, num_devices=1), *arguments)
+
+    everywhere = PartitionSpec()
+    on_mesh = jax.shard_map(
+        alone, mesh=layout.mesh(data.num_devices), in_specs=everywhere, out_specs=everywhere, check_vma=False
+    )
+    return on_mesh(data.stored, *arguments)
 
 
 def _non_private_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     del previous  # the paper has one phase
-    user_key, item_key = jax.random.split(key)
+    user_key, item_key, order_key = jax.random.split(key, 3)
     users = unit_rows(user_key, data.num_users, params.rank)
     items = unit_rows(item_key, data.num_items, params.rank)
-    return State(Public(None, None, params.center), Private(users, items), jnp.int32(0))
+    order = _on_each_device(ordered.shuffled, data, order_key)
+    return State(Public(None, None, params.center), Private(users, items, order), jnp.int32(0))
 
 
 def _non_private_query(params: Params, state: State, data: Any, coins: None) -> tuple[Private, Info]:
     del coins
-    (users, items), center = state.private, state.public.center
+
+    def iterate(data: Any, params: Params, private: Private, center: jax.Array) -> tuple[Private, jax.Array]:
+        return _by_one(params, private, center, data)
+
+    (users, items, _), center = state.private, state.public.center
     info = Info(mean_squared_error(users, items, center, data), jnp.float32(0))
-    return _jacobi(params, users, items, center, data), info
+    moved, _squared = _on_each_device(iterate, data, params, state.private, center)
+    return moved, info
 
 
 def _non_private_update(state: State, response: Private, data: Any) -> State:
@@ -163,7 +176,7 @@ def _statistics_query(params: Params, state: State, data: Any, coins: None) -> t
 
 
 def _affine_step(rate: jax.Array, carry: Any, center: jax.Array, user: jax.Array, value: Any, present: Any) -> Any:
-    """`_rating_step` as it acts on v ↦ Pv + c, for all v at once."""
+    """v ← v + 2γ(r - center - u·v)u at one rating, as it acts on v ↦ Pv + c, for all v at once."""
     del present
     matrix, vector = carry
     pull = 2 * rate * user
@@ -193,7 +206,7 @@ def _published_init(params: Params, key: jax.Array, data: Any, previous: Any) ->
     state = baseline.init(fit_key, data, previous)
     fitted, _info = protocol.train(baseline, train_key, state, data, params.num_passes)
     items = unit_rows(item_key, data.num_items, params.rank)
-    return State(Public(None, items, params.center), Private(fitted.private.user_factors, None), jnp.int32(0))
+    return State(Public(None, items, params.center), Private(fitted.private.user_factors, None, None), jnp.int32(0))
 
 
 def _update(state: State, response: jax.Array, data: Any) -> State:
@@ -302,8 +315,7 @@ def mechanism(config: Config) -> Mechanism:
 
     U is fitted in `init` (`num_passes` iterations, kept private), so releases at many ε may go on from one state. V is
     the exact minimiser of (6), or `num_iterations` passes of (9) from random rows: per rating, then one step for μ
-    (without M, as printed) and η. Descends on η, against the sign that (9) has. With the paper's γ the fit of U may
-    diverge on raw ratings where items have thousands of raters; a centre in the middle of the range mends that.
+    (without M, as printed) and η. Descends on η, against the sign that (9) has.
 
     Guarantee: ε, pure, unit rating value, claimed, not proved: Theorem 1 takes U as given, and U follows the ratings.
 
@@ -389,8 +401,10 @@ def statistics(config: Config, user_factors: Any = None) -> Mechanism:
 def non_private(config: Config) -> Mechanism:
     """The paper's baseline: a step is one iteration of (2) and (3), from random unit rows. Its ε is not read.
 
-    Each side goes once through its own ratings, one after the other, in the layout's order, with the other side as it
-    was before the iteration; then one step for λ or μ.
+    Stochastic gradient descent: all ratings, one after the other, in an order that is drawn once; at each, both rows
+    move from where they are, u by 2γ·e·v and v by 2γ·e·u. Then one step for λ and one for μ.
+    Departs from (2) and (3) as printed, whose steps are sums over all ratings of a row: these diverge at the paper's γ,
+    and so do passes in which one side does not see the other move (a popular item against its many raters).
 
     Guarantee: none, and nothing is released; `protocol.factors` finds both sides for the curator.
     """

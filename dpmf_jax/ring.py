@@ -148,14 +148,14 @@ def _distance(elements: jax.Array, others: jax.Array) -> jax.Array:
 
 def _around(scale: jax.Array, distance: jax.Array) -> jax.Array:
     """log of what the longer way round adds: log(1 + exp(-(2^32 - 2|η|)/b))."""
-    return jnp.log1p(jnp.exp(-(jnp.float32(2**32) - 2 * distance.astype(jnp.float32)) / scale))
+    return jnp.log1p(jnp.exp(-(2.0**32 - 2 * distance.astype(float)) / scale))
 
 
 def _log_prob(scale: jax.Array, response: PyTree, statistics: PyTree) -> jax.Array:
     def log_probability(r: jax.Array, q: jax.Array) -> jax.Array:
         far = _distance(r, q)
-        constant = jnp.log(jnp.tanh(0.5 / scale)) - jnp.log1p(-jnp.exp(-jnp.float32(2**32) / scale))
-        return jnp.sum(-far.astype(jnp.float32) / scale + _around(scale, far) + constant)
+        constant = jnp.log(jnp.tanh(0.5 / scale)) - jnp.log1p(-jnp.exp(-(2.0**32) / scale))
+        return jnp.sum(-far.astype(float) / scale + _around(scale, far) + constant)
 
     return jax.tree.reduce(jnp.add, jax.tree.map(log_probability, response, statistics))
 
@@ -164,7 +164,7 @@ def _log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, other: Py
     # the distances are subtracted as integers: never beyond how far the two worlds are apart
     def ratio(r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
         here, there = _distance(r, q), _distance(r, q_)
-        further = signed(there - here).astype(jnp.float32)
+        further = signed(there - here).astype(float)
         return jnp.sum(further / scale + _around(scale, here) - _around(scale, there))
 
     return jax.tree.reduce(jnp.add, jax.tree.map(ratio, response, statistics, other))

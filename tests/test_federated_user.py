@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from audits import post_processing
+from audits import density, post_processing
 from dpmf_jax import crowd, federated, keys, layout, noise, protocol, ring
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.federated_config import grid
@@ -315,6 +315,15 @@ def test_what_is_public_follows_from_responses_and_no_count_is_used(name):
     for finding in post_processing.audit(
         mechanism, TOGETHER, data, key=keys.from_seed(2), num_steps=steps, num_neighbours=4
     ):
+        assert finding.verdict == "consistent", finding
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("population", [None, federated.Population(join=0.9, leave=0.1, at_most=3)])
+def test_the_density_is_that_of_the_sampler(population):
+    mechanism = federated.per_user(config(epsilon=5.0, population=population))
+    data = layout.make(TOGETHER, kind="dense", num_devices=1)
+    for finding in density.audit(mechanism, TOGETHER, data, key=keys.from_seed(1), num_steps=2):
         assert finding.verdict == "consistent", finding
 
 

@@ -78,6 +78,7 @@ def test_a_fit_states_the_true_total_and_releases_the_items_alone(capsys, words,
     assert found["steps"] == guarantee["steps"] == (1 if name == "federated-statistics" else 4)
     assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == ["center", "item_factors"]
     assert math.isfinite(found["rmse_test"])
+    assert (found["seconds_per_step"] is None) == (name == "federated-statistics")  # one step is the compiler's time
     assert found["utility"]
     assert "recommender" in guarantee["statement"]
 

@@ -253,3 +253,17 @@ def test_the_default_prior_is_made_of_public_numbers():
     z = prices.statistics_scales(epsilon=2.0, delta=1e-5, rating_bound=4.0)[1]
     assert fit_objective.vector_noise(noisy) == pytest.approx(z)
     assert fit_objective.prior_count({"mechanism": "objective"}, 100) == 100
+
+
+@pytest.mark.slow
+def test_the_published_claim_is_found_false_and_the_sound_one_is_not(capsys):
+    """User factors fitted on the same ratings: one changed value moves the sums by more than Δ‖u‖ <= Δ."""
+    words = ["audit", "--neighbours", "4", "--json", "--rank", "3"]
+    code, out, _ = run(capsys, *words, "--mechanism", "objective", "--user-passes", "10")
+    assert code == 5
+    broken = [one for one in json.loads(out)["findings"] if one["verdict"] == "violated"]
+    assert {one["audit"].partition(":")[0] for one in broken} == {"sensitivity"}
+    assert broken[0]["measured"] > 2 * broken[0]["claimed"] == 8
+    code, out, err = run(capsys, *words, "--mechanism", "objective-public-users")
+    assert code == 0, err
+    assert json.loads(out)["violated"] == 0

@@ -25,16 +25,21 @@ def split_data():
 # --- the textbook
 
 
-def test_a_baseline_step_is_one_pass_of_each_side_from_the_same_factors(data):
+def test_a_baseline_step_moves_both_rows_at_one_rating_after_the_other(data):
     mechanism = objective.non_private(config(user_regularization=0.3, regularization=0.2))
     state = begun(mechanism, data)
-    users, items = state.private
+    users, items = (np.array(part) for part in state.private[:2])
     np.testing.assert_allclose(np.linalg.norm(np.concatenate([users, items]), axis=1), 1, rtol=1e-5)
     error = [v - 3 - users[u] @ items[i] for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)]
+    value = {(u, i): v for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)}
+    order = list(zip(state.private.order.user[:, 0].tolist(), state.private.order.item[:, 0].tolist(), strict=True))
+    assert sorted(order) == sorted(value)
+    assert order != sorted(order)
     for _ in range(2):
-        both = (users, items)
-        users = descend(both[1], both[0], 2**-5, 0.3, RATINGS.user, RATINGS.item)
-        items = descend(both[0], both[1], 2**-5, 0.2, RATINGS.item, RATINGS.user)
+        for u, i in order:
+            step = 2 * 2**-5 * (value[u, i] - 3 - users[u] @ items[i])
+            users[u], items[i] = users[u] + step * items[i], items[i] + step * users[u]
+        users, items = (1 - 2 * 2**-5 * 0.3) * users, (1 - 2 * 2**-5 * 0.2) * items
     after, info = protocol.train(mechanism, keys.from_seed(1), state, data, 2)
     np.testing.assert_allclose(after.private.user_factors, users, atol=1e-5)
     np.testing.assert_allclose(after.private.item_factors, items, atol=1e-5)

@@ -169,14 +169,14 @@ def test_list(tmp_path, capsys):
     said = capsys.readouterr().out
     assert "001/fig27" in said
     assert "001/all" in said
-    assert said.count("data absent") == 2 * 9
+    assert said.count("data absent") == 2 * (9 + 13)
 
 
 def test_no_data_folder_lists_everything_as_absent(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("DPMF_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     assert command_line("--list") == 0
-    assert capsys.readouterr().out.count("data absent") == 2 * (28 + 3)  # 001's figures and its group; 004's
+    assert capsys.readouterr().out.count("data absent") == 2 * (28 + 3 + 13)  # figures and the groups of all
 
 
 def test_listing_needs_no_jax():

@@ -87,7 +87,7 @@ def _init_by_passes(init: Any, key: jax.Array, data: Any, previous: Any) -> Stat
     users = state.public.user_factors
     items = unit_rows(key, data.num_items, users.shape[1])
     public = state.public._replace(user_factors=None, item_factors=items)
-    return State(public, objective.Private(users, None), state.step)
+    return State(public, objective.Private(users, None, None), state.step)
 
 
 @jax.jit

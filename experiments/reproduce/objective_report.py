@@ -13,6 +13,9 @@ from experiments.reproduce import papers
 from experiments.reproduce.objective_figures import (
     BASELINE,
     CDFS,
+    GLOBAL,
+    MEANS,
+    PRICED,
     Outcome,
 )
 from experiments.reproduce.objective_table import THRESHOLDS, Figure
@@ -27,6 +30,7 @@ AXES = {
     "test_clipped": "held out, predictions clipped to the range",
     "log_ratio": "largest log-ratio over ε",
 }
+GREY = {GLOBAL: "0.2", MEANS: "0.5", PRICED: "0.7"}  # simple controls
 SHOWN = (0.5, 1.0, 2.0, 3.0)  # thresholds of the CDF in tables
 STARS = 0.1  # below it the axis of increases is linear, above it logarithmic
 
@@ -186,29 +190,30 @@ def _distributions(figure: Figure, told: Told) -> str:
 
 
 def _lines(figure: Figure, told: Told) -> str:
-    """Values over x, a line a series: trained on solid, held out dashed; levels are thin."""
+    """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple controls grey."""
     increases = any(row["axis"] == "increase_train" for row in told["rows"])
-    if increases:
-        styles = {"increase_train": "-", "increase_test": "--"}
-    else:
-        clipped = any(row["axis"] == "test_clipped" for row in told["rows"])
-        styles = {"test_clipped": "-"} if clipped else {"log_ratio": "o"}
+    axes_drawn = {row["axis"] for row in told["rows"]}
+    styles = {"increase_train": "-", "increase_test": "--"} if increases else {"log_ratio": "o"}
+    styles = {"test_clipped": "-"} if "test_clipped" in axes_drawn else styles
     first = next(iter(styles))
     names = _panels(told, first)
     with _canvas(figure, told, rows=1, columns=len(names)) as ((panels,), drawn):
         for axes, panel in zip(panels, names, strict=True):
             rows = [row | {"value": float(row["value"])} for row in told["rows"] if _in(panel, row)]
             series = list(dict.fromkeys(row["series"] for row in rows if row["axis"] == first))
-            for name, colour in zip(series, _colours(len(series)), strict=True):
+            coloured = [name for name in series if name not in GREY]
+            looks = dict(zip(coloured, _colours(len(coloured), "tab10"), strict=True)) | GREY
+            for name in series:
                 for axis, style in styles.items():
-                    _draw(axes, [row for row in rows if (row["series"], row["axis"]) == (name, axis)], style, colour)
-                axes.plot([], [], styles[first], color=colour, ms=4, label=_name(name))
-            _scales(figure, axes, panel, increases)
-            axes.legend(frameon=False, fontsize=6)
-        for style, words in (("k-", "trained on"), ("k--", "held out")) if increases else ():
-            panels[-1].plot([], [], style, lw=1, label=words)
-        if increases:
-            panels[-1].legend(frameon=False, fontsize=6)
+                    here = [row for row in rows if (row["series"], row["axis"]) == (name, axis)]
+                    _draw(axes, here, style, looks[name])
+                marker = {"linestyle": "", "marker": "o"} if styles[first] == "o" else {}
+                axes.plot([], [], color=looks[name], ms=4, lw=1, label=_name(name), **marker)
+            _scales(figure, axes, panel, rows, increases)
+            for style, words in (("k-", "trained on"), ("k--", "held out")) if increases else ():
+                axes.plot([], [], style, lw=1, label=words)
+            outside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(names) == 1 else {}
+            axes.legend(frameon=False, fontsize=6, **outside)
     return drawn.getvalue()
 
 
@@ -226,8 +231,13 @@ def _draw(axes: Any, rows: Sequence[Mapping[str, Any]], style: str, colour: Any)
             axes.plot([row["x"]], [row["paper"]], "o", color=colour, markerfacecolor="none", ms=8)
 
 
-def _scales(figure: Figure, axes: Any, panel: str, increases: bool) -> None:
-    axes.set(xlabel=_x_name(figure, panel), ylabel=figure.y_name, xscale="log" if figure.log[0] else "linear")
+def _scales(figure: Figure, axes: Any, panel: str, rows: Sequence[Mapping[str, Any]], increases: bool) -> None:
+    axes.set(xlabel=_x_name(figure, panel), ylabel=figure.y_name)
+    if figure.log[0]:
+        places = sorted({row["x"] for row in rows if row["kind"] != "level"})
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{x:g}" for x in places], rotation=90)
+        axes.set_xticks([], minor=True)
     if increases:
         axes.set_yscale("symlog", linthresh=STARS)
         axes.axhline(0, color="0.5", lw=0.6)
@@ -249,14 +259,15 @@ def _canvas(figure: Figure, told: Told, *, rows: int, columns: int) -> Generator
             axes.grid(alpha=0.3)
         canvas.suptitle(papers.title(figure, told), fontsize=8)
         yield panels, drawn
-        canvas.text(0.995, 0.002, NOTICE, ha="right", va="bottom", fontsize=6, color="0.4")
+        canvas.supxlabel(NOTICE, x=0.995, ha="right", fontsize=6, color="0.4")
         canvas.savefig(drawn, format="svg", metadata={"Date": None})
 
 
-def _colours(number: int) -> Any:
+def _colours(number: int, name: str = "viridis") -> Any:
     import matplotlib
 
-    return matplotlib.colormaps["viridis"]([place / max(1, number) for place in range(number)])
+    palette = matplotlib.colormaps[name]
+    return palette([place / max(1, number) for place in range(number)]) if name == "viridis" else palette(range(number))
 
 
 # ---------------------------------------------------------------------------------------------- the terminal
