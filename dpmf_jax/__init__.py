@@ -13,7 +13,20 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpmf_jax import controls, gaussian, layout, local, metrics, noisy_means, protocol, ratings, splits, synthetic
+    from dpmf_jax import (
+        controls,
+        federated,
+        gaussian,
+        layout,
+        local,
+        metrics,
+        noisy_means,
+        objective,
+        protocol,
+        ratings,
+        splits,
+        synthetic,
+    )
     from dpmf_jax.datasets import load
     from dpmf_jax.fitting import fit
     from dpmf_jax.model import Model
@@ -24,6 +37,7 @@ __all__ = [
     "Model",
     "Ratings",
     "controls",
+    "federated",
     "fit",
     "gaussian",
     "layout",
@@ -32,6 +46,7 @@ __all__ = [
     "local",
     "metrics",
     "noisy_means",
+    "objective",
     "protocol",
     "ratings",
     "splits",

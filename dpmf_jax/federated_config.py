@@ -28,7 +28,8 @@ class Config:
     num_iterations: [T], fixed beforehand; the noise is made for them. `statistics` has one.
     clip_norm: bound on the L1 norm of a user's whole message of one iteration, over all items [C].
     rounding_step: of the fixed-point grid [h]; None is the scale of the noise over 2^20, so that 2,048 of these scales
-      fit into 32 bits on either side of 0.
+      fit into 32 bits on either side of 0. Sums beyond wrap around, which costs no privacy and all sense: where as many
+      users may push one way, take at least their number times C over 2^31 (`dpmf fit` does).
     change: "replace" hides what all of a user's data are, "remove" that the user takes part.
     honest_shares: so many users other than the protected one add their noise and keep it to themselves; each adds one
       part in so many [k']. None: everybody else who takes part (S3: at_most - 1), so nobody may drop out or collude.

@@ -11,6 +11,7 @@ On disk it is a folder. Outside `private/` stand only what `Mechanism.release` r
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -51,9 +52,26 @@ class Model:
     metrics: Mapping[str, Any] | None = None
     path: Path | None = None
 
+    @functools.cached_property
+    def _released(self) -> Factors:
+        released = self.release
+        if released.sketch is None or released.hashes is None:
+            return Factors(*(getattr(released, name) for name in _PARTS))
+        if released.rank is None:  # not every release says it
+            released = released._replace(rank=self.settings.get("rank"))
+        if released.rank is None:
+            raise DataError(
+                "the release holds a sketch and does not say the rank of its vectors",
+                where=str((self.path or Path("MODEL")) / "model.json"),
+                fix="run it where the curator's private/ folder is, or fit again with a setting `rank`",
+            )
+        from dpmf_jax import count_sketch
+
+        return count_sketch.factors(released, len(self.users), len(self.items))
+
     def _factors(self) -> Factors:
-        """All that is at hand: the released parts, and the private ones where the curator's files are there."""
-        known = Factors(*self.release) if self.factors is None else self.factors
+        """All that is at hand: the released parts, or the curator's where those files are there."""
+        known = self._released if self.factors is None else self.factors
         missing = [name for name in _PARTS if getattr(known, name) is None]
         if missing:
             names = ", ".join(name.replace("_", " ") for name in missing)

@@ -62,11 +62,20 @@ class Factors(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What the world may see, and nothing else; a part that is not released is None. Fields as in `Factors`."""
+    """What the world may see, and nothing else; a part that is not released is None. The first fields as in `Factors`.
+
+    sketch: float32[depth, width], a table in which a count sketch keeps all vectors; hashes: its words; rank: int32[],
+    of the vectors; median: bool[], whether they are median queries, not means. Where there is a sketch, its vectors
+    are the first columns, and user_factors and item_factors, if released, further ones (`count_sketch.factors`).
+    """
 
     user_factors: Array | None = None
     item_factors: Array | None = None
     center: Array | None = None
+    sketch: Array | None = None
+    hashes: Array | None = None
+    rank: Array | None = None
+    median: Array | None = None
 
 
 class Mechanism(NamedTuple):
