@@ -1,0 +1,330 @@
+"""Langevin dynamics and dense DP-SGD: known distributions, one step against NumPy, sensitivity, noise on every row."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.stats
+
+from audits import post_processing, sampler, sensitivity
+from dpmf_jax import keys, langevin, layout, noise, protocol
+from dpmf_jax.ratings import Ratings
+
+FALSE_ALARM = 1e-5
+MAKE = {"published": langevin.mechanism, "dp": langevin.dp, "dpsgd": langevin.dpsgd}
+SOUND = ("dp", "dpsgd")
+
+
+def ratings(pairs, shape, seed: int = 0) -> Ratings:
+    user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
+    value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
+    return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
+
+
+SMALL = ratings(np.argwhere(np.random.default_rng(1).random((8, 6)) < 0.5), (8, 6))
+EMPTY = ratings(np.zeros((0, 2)), (300, 200))
+
+
+def config(**settings):
+    usual = {"rating_range": (0.5, 5.0), "num_steps": 5, "sampling_rate": 0.5, "noise_multiplier": 1.5, "rank": 4}
+    return langevin.Config(**usual | {"learning_rate": 0.05, "regularization": 0.3, "clip_norm": 0.8} | settings)
+
+
+def begun(mechanism, data, scale=0.8, seed=3):
+    """A state with large random factors."""
+    state = protocol.begin(mechanism, keys.from_seed(seed), data)
+    rng = np.random.default_rng(seed)
+    users, items, center = state.public
+    users, items = (jnp.asarray(rng.normal(0, scale, rows.shape), jnp.float32) for rows in (users, items))
+    return state._replace(public=langevin.Public(users, items, center))
+
+
+@jax.jit
+def query(mechanism, state, data, coins):
+    return mechanism.query(state, data, coins)
+
+
+def silent(mechanism):
+    return mechanism._replace(noise=noise.none())
+
+
+def stored(data):
+    """(user, item, value) of all that a dense layout holds."""
+    user, item = np.nonzero(np.asarray(data.stored.present))
+    return user, item, np.asarray(data.stored.value, np.float64)[user, item]
+
+
+def gradients(public, user, item, value):
+    """One row per rating, float64[ratings, users + items, rank]: minus the gradient of ½e², unclipped."""
+    users, items = (np.asarray(rows, np.float64) for rows in public[:2])
+    out = np.zeros((len(user), len(users) + len(items), users.shape[1]))
+    for place, (u, i, r) in enumerate(zip(user, item, value, strict=True)):
+        error = r - float(public.center) - users[u] @ items[i]
+        out[place, u], out[place, len(users) + i] = error * items[i], error * users[u]
+    return out
+
+
+def stacked(total):
+    return np.concatenate([np.asarray(part, np.float64) for part in total])
+
+
+# --- known distributions
+
+
+@pytest.mark.parametrize("temperature", [0.5, 3.0])
+@pytest.mark.parametrize("name", ["published", "dp"])
+def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, temperature):
+    """U = ½λθ²: θ ← (1 - ηλ)θ + √(2ηT)N has variance T/(λ(1 - ηλ/2)), for any step size."""
+    eta, penalty = 0.2, 1.5
+    mechanism = MAKE[name](
+        config(learning_rate=eta, regularization=penalty, temperature=temperature, sampling_rate=0.1, num_steps=1)
+    )
+    data = layout.make(EMPTY, kind="dense", num_devices=1)
+    state, _ = protocol.train(mechanism, keys.from_seed(1), begun(mechanism, data), data, 60)
+    theta = stacked(state.public[:2]).ravel()
+    variance = temperature / (penalty * (1 - eta * penalty / 2))
+    chi = scipy.stats.chi2(theta.size)
+    total = np.sum(theta**2) / variance
+    assert 2 * min(chi.cdf(total), chi.sf(total)) > FALSE_ALARM
+    assert sampler.kolmogorov_smirnov(theta, variance**0.5) < sampler.critical_distance(theta.size, FALSE_ALARM)
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.0])
+def test_with_ratings_the_chain_is_the_posterior(temperature):
+    """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature gives.
+
+    exp(-U/T), U = ½(r - pq)² + ½λ(p² + q²); a small step is off by less than 2%, a wrong scale of gradient, prior or
+    noise by a factor √2 by more than 10%.
+    """
+    many, value, penalty = 64, 2.0, 1.0
+    pairs = Ratings(
+        *[np.arange(many, dtype=np.int32)] * 2,
+        np.full(many, value, np.float32),
+        *[np.arange(many)] * 2,
+        (0.5, 5.0),
+    )
+    made = config(
+        rank=1, center=0.0, sampling_rate=1.0, learning_rate=0.02, regularization=penalty, temperature=temperature
+    )
+    mechanism = langevin.mechanism(made)
+    data = layout.make(pairs, kind="split", num_devices=1)
+    state, looks = begun(mechanism, data), []
+    for _ in range(44):  # every 100 steps; the first 400 forget the start
+        state, _ = protocol.train(mechanism, keys.from_seed(2), state, data, 100)
+        looks.append([np.asarray(rows, np.float64)[:, 0] for rows in state.public[:2]])
+    p, q = np.array(looks[4:]).swapaxes(0, 1)  # [looks, pairs]
+    grid = np.linspace(-7, 7, 1401)
+    x, y = np.meshgrid(grid, grid)
+    weight = np.exp(-((value - x * y) ** 2 + penalty * (x**2 + y**2)) / (2 * temperature))
+    weight /= weight.sum()
+    for found, exact in ((p * q, x * y), (p**2, x**2), (q**2, x**2), ((value - p * q) ** 2, (value - x * y) ** 2)):
+        mean = np.sum(weight * exact)
+        assert abs(found.mean() - mean) < 5 * found.mean(0).std() / many**0.5 + 0.02 * mean
+
+
+def test_a_step_size_that_falls_moves_rows_by_its_own_noise():
+    made = config(temperature=2.0, decay=8.0, regularization=0.0, num_steps=10)
+    data = layout.make(EMPTY, kind="dense", num_devices=1)
+    mechanism = langevin.dp(made)
+    for t in (0, 4, 9, 30):
+        state = begun(mechanism, data)._replace(step=jnp.int32(t))
+        after, _ = protocol.train(mechanism, keys.from_seed(t), state, data, 1)
+        moved = stacked(after.public[:2]) - stacked(state.public[:2])
+        expected = np.sqrt(2 * made.learning_rate / (1 + 8 * min(t, 9) / 10) * 2.0)
+        distance = sampler.kolmogorov_smirnov(moved, float(expected))
+        assert distance < sampler.critical_distance(moved.size, FALSE_ALARM) + 1e-4
+
+
+# --- one step
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [("published", "dense"), ("dp", "split"), ("dp", "dense"), ("dpsgd", "split")]
+)
+def test_without_noise_and_clip_all_ratings_make_a_gradient_step(name, kind):
+    made = config(sampling_rate=1.0, clip_norm=1e6, decay=3.0, temperature=1e-6)
+    mechanism = silent(MAKE[name](made))
+    data = layout.make(SMALL, kind=kind, num_devices=1)
+    state = begun(mechanism, data)._replace(step=jnp.int32(2))
+    after, info = protocol.train(mechanism, keys.from_seed(0), state, data, 1)
+    before = stacked(state.public[:2])
+    each = gradients(state.public, SMALL.user, SMALL.item, SMALL.value)
+    eta = 0.05 / (1 + 3 * 2 / 5)
+    np.testing.assert_allclose(
+        stacked(after.public[:2]), (1 - eta * 0.3) * before + eta * each.sum(0), atol=2e-6, rtol=2e-5
+    )
+    users, items = (np.asarray(rows, np.float64) for rows in state.public[:2])
+    error = SMALL.value - 2.75 - np.sum(users[SMALL.user] * items[SMALL.item], 1)
+    assert float(info.loss[0]) == pytest.approx(np.mean(error**2), rel=1e-5)
+    assert float(info.clipped_fraction[0]) == 0
+    assert after.public.center == 2.75
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_each_rating_is_clipped_as_one_vector(name):
+    mechanism = MAKE[name](config(sampling_rate=1.0, clip_norm=0.8))
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    state = begun(mechanism, data)
+    total, info = query(mechanism, state, data, keys.from_seed(0))
+    each = gradients(state.public, SMALL.user, SMALL.item, SMALL.value)
+    norm = np.linalg.norm(each, axis=(1, 2), keepdims=True)
+    assert 0.2 < (norm > 0.8).mean() < 1
+    np.testing.assert_allclose(stacked(total), np.sum(each * np.minimum(1, 0.8 / norm), 0), atol=1e-4)
+    assert float(info.clipped_fraction) == pytest.approx((norm > 0.8).mean())
+
+
+def test_the_sample_estimates_the_gradient_of_the_sum():
+    """The mean over the coins of 1/q times the sample's sum, and so of the step, is that of all ratings."""
+    mechanism = langevin.mechanism(config(sampling_rate=0.2))
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    state = begun(mechanism, data)
+    draw = jax.jit(jax.vmap(lambda k: mechanism.query(state, data, mechanism.coins(k))[0]))
+    found = np.concatenate([np.asarray(part) for part in draw(jax.random.split(keys.from_seed(4), 4000))], 1) / 0.2
+    whole = gradients(state.public, SMALL.user, SMALL.item, SMALL.value).sum(0)
+    error = found.std(0) / len(found) ** 0.5
+    assert (np.abs(found.mean(0) - whole) <= 5.5 * error + 1e-6).all()  # 56 entries: a false alarm of 2e-6
+    assert (error < 0.1 * np.abs(whole).max()).all()
+
+
+# --- sensitivity, exhaustively
+
+
+def neighbours(data):
+    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed or changed makes."""
+    users, items = data.num_users, data.num_items
+    cell = np.arange(users * items)
+    value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
+    values, masks, which = [], [], []
+    for mark, there in ((0.0, False), (0.5, True), (5.0, True), (1e4, True), (-3e30, True)):
+        many = np.repeat(value[None], len(cell), 0), np.repeat(present[None], len(cell), 0)
+        many[0][cell, cell // items, cell % items] = mark
+        many[1][cell, cell // items, cell % items] = there
+        values.append(many[0])
+        masks.append(many[1])
+        which.append(np.stack([cell, np.full(len(cell), there)], 1))
+    dense = layout.Dense(jnp.asarray(np.concatenate(values)), jnp.asarray(np.concatenate(masks)))
+    return dataclasses.replace(data, stored=dense), np.concatenate(which)
+
+
+@pytest.mark.parametrize("name", SOUND)
+@pytest.mark.parametrize("rate", [1.0, 0.5])
+def test_no_rating_added_removed_or_changed_moves_the_sum_by_more_than_its_bound(name, rate):
+    clip_norm = 0.8
+    mechanism = MAKE[name](config(sampling_rate=rate, clip_norm=clip_norm, decay=2.0))
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    others, which = neighbours(data)
+    present = np.asarray(data.stored.present).ravel()
+    presence, value = [], []
+    run = jax.jit(lambda state, others, k: jax.vmap(lambda d: mechanism.query(state, d, k)[0])(others))
+    for seed in range(3):
+        state, coins = begun(mechanism, data)._replace(step=jnp.int32(seed)), keys.from_seed(seed)
+        one = stacked(query(mechanism, state, data, coins)[0])
+        many = np.concatenate([np.asarray(part, np.float64) for part in run(state, others, coins)], 1)
+        distance = np.linalg.norm(many - one, axis=(1, 2))
+        same = present[which[:, 0]] == which[:, 1]
+        presence += distance[~same].tolist()
+        value += distance[same & (which[:, 1] == 1)].tolist()
+    assert max(presence) <= clip_norm * (1 + 1e-6)
+    assert max(presence) > 0.999 * clip_norm
+    assert clip_norm * 1.9 < max(value) <= 2 * clip_norm * (1 + 1e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_what_is_not_finite_counts_as_nothing(bad):
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    mechanism = langevin.dpsgd(config(sampling_rate=1.0))
+    state = begun(mechanism, data)
+    place = layout.locate(data, SMALL.user[3], SMALL.item[3])
+    spoilt = layout.replace_value(data, place, jnp.float32(bad))
+    gone = layout.remove_rating(data, place)
+    total, without = (query(mechanism, state, d, keys.from_seed(0))[0] for d in (spoilt, gone))
+    assert np.isfinite(stacked(total)).all()
+    np.testing.assert_array_equal(stacked(total), stacked(without))
+
+
+# --- noise
+
+
+@pytest.mark.parametrize("name", SOUND)
+def test_the_noise_is_the_one_that_was_promised_on_every_row(name):
+    """Read back from the parameters after a step without ratings, of rows that nobody ever touched."""
+    mechanism = MAKE[name](config(sampling_rate=0.1, num_steps=1))
+    promised = mechanism.guarantee(1)
+    sigma = promised.noise_multiplier * promised.sensitivity
+    data = layout.make(EMPTY, kind="dense", num_devices=1)
+    state = begun(mechanism, data)
+
+    def drawn(mechanism, steps=8):
+        for seed in range(steps):
+            after, _ = protocol.train(mechanism, keys.from_seed(seed), state, data, 1)
+            moved = stacked(after.public[:2]) - (1 - 0.05 * 0.3) * stacked(state.public[:2])
+            yield moved / (0.05 / 0.1)
+
+    found = np.stack(list(drawn(mechanism)))
+    critical = sampler.critical_distance(found.size, FALSE_ALARM) + 1e-4
+    assert (found.std(0) > 0).all()
+    assert sampler.kolmogorov_smirnov(found, sigma) < critical
+    for factor in (2 / 3, 3 / 2):
+        wrong = mechanism._replace(noise=noise.gaussian(factor * sigma))
+        assert sampler.kolmogorov_smirnov(np.stack(list(drawn(wrong))), sigma) > critical
+
+
+def test_coins_say_who_is_in_and_nothing_else():
+    """One key, one sample; other coins, another; a step's public state follows the response alone."""
+    mechanism = langevin.dpsgd(config())
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    state = begun(mechanism, data)
+    one, other = (mechanism.coins(k) for k in jax.random.split(keys.from_seed(5)))
+    first, again, second = (stacked(query(mechanism, state, data, k)[0]) for k in (one, one, other))
+    np.testing.assert_array_equal(first, again)
+    assert (first != second).any()
+    assert not [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+    assert state.private is None
+
+
+# --- as any mechanism
+
+
+@pytest.mark.parametrize("name", list(MAKE))
+def test_a_sweep_over_numbers_compiles_once(name):
+    data = layout.make(SMALL, kind="split", num_devices=1)
+
+    def run(**settings):
+        mechanism = MAKE[name](config(**settings))
+        protocol.train(mechanism, keys.from_seed(0), protocol.begin(mechanism, keys.from_seed(0), data), data, 2)
+
+    run()
+    before = protocol.train._cache_size(), protocol._init._cache_size()
+    run(
+        learning_rate=0.01,
+        decay=2.0,
+        regularization=0.1,
+        clip_norm=3.0,
+        noise_multiplier=4.0,
+        temperature=0.2,
+        center=1.0,
+        sampling_rate=0.45,
+        delta=1e-7,
+    )
+    assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
+
+
+def test_the_audits_find_nothing():
+    mechanism = langevin.dp(config())
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    found = []
+    for place, audit in enumerate((post_processing.audit, sensitivity.audit, sampler.audit)):
+        found += audit(mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5)
+    assert {finding.verdict for finding in found} == {"consistent"}, found
+
+
+def test_both_factors_and_the_centre_are_released():
+    mechanism = langevin.dp(config(center=3.0))
+    data = layout.make(SMALL, num_devices=1)
+    state = begun(mechanism, data)
+    released = mechanism.release(state)
+    assert released.user_factors is state.public.user_factors
+    assert released.item_factors is state.public.item_factors
+    assert released.center == 3

@@ -1,0 +1,281 @@
+"""DP-SGD on a count sketch: clip after the scatter, collisions forced; one step against NumPy; noise on every cell."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from audits import post_processing, sampler, sensitivity
+from dpmf_jax import count_sketch, keys, layout, noise, protocol, sketch_dpsgd
+from dpmf_jax.count_sketch import ITEMS, USERS
+from dpmf_jax.ratings import Ratings
+
+FALSE_ALARM = 1e-5
+KINDS = ("split", "dense")
+
+
+def ratings(pairs, shape, seed: int = 0) -> Ratings:
+    user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
+    value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
+    return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
+
+
+SMALL = ratings(np.argwhere(np.random.default_rng(1).random((7, 5)) < 0.5), (7, 5))
+EMPTY = ratings(np.zeros((0, 2)), (300, 200))
+TINY = 16.0  # a gain at which the table of SMALL has rows of one cell to a few
+
+
+def config(**settings):
+    usual = {"rating_range": (0.5, 5.0), "num_steps": 5, "sampling_rate": 0.5, "noise_multiplier": 1.5, "rank": 4}
+    more = {"learning_rate": 0.05, "regularization": 0.3, "clip_norm": 0.8, "depth": 3, "initial_scale": 1.0}
+    return sketch_dpsgd.Config(**usual | more | settings)
+
+
+@jax.jit
+def query(mechanism, state, data, coins):
+    return mechanism.query(state, data, coins)
+
+
+def begun(mechanism, data, seed=3):
+    return protocol.begin(mechanism, keys.from_seed(seed), data)
+
+
+def scattered(public, user, item, value):
+    """One table per rating, float64[ratings, depth, width]: what it alone makes of an empty one, unclipped."""
+    depth, width = public.table.shape
+    rank, how = public.rank, public.query
+    table = np.asarray(public.table, np.float64)
+    out = np.zeros((len(user), depth, width))
+    every = [
+        [np.asarray(part) for part in count_sketch.cells(public.hashes, family, ids, rank=rank, width=width)]
+        for family, ids in ((USERS, user), (ITEMS, item))
+    ]
+    average = {"mean": np.mean, "median": np.median}[how]
+    for place, r in enumerate(value):
+        cells = [(addresses[place], signs[place]) for addresses, signs in every]
+        p, q = (average([s[row] * table[row, a[row]] for row in range(depth)], axis=0) for a, s in cells)
+        error = r - float(public.center) - p @ q
+        for (addresses, signs), change in zip(cells, (error * q, error * p), strict=True):
+            for row in range(depth):
+                for component in range(rank):
+                    out[place, row, addresses[row, component]] += signs[row, component] * change[component]
+    return out
+
+
+# --- the clip
+
+
+@pytest.mark.parametrize("gain", [0.5, 2.0, TINY])
+@pytest.mark.parametrize("how", ["mean", "median"])
+def test_each_rating_is_clipped_by_its_norm_in_the_table(gain, how):
+    """Against an oracle that scatters into an empty table; at the largest gain a row has a cell or two."""
+    mechanism = sketch_dpsgd.mechanism(config(sampling_rate=1.0, gain=gain, query=how))
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    state = begun(mechanism, data)
+    total, info = query(mechanism, state, data, keys.from_seed(0))
+    each = scattered(state.public, SMALL.user, SMALL.item, SMALL.value)
+    norm = np.linalg.norm(each, axis=(1, 2), keepdims=True)
+    assert (norm > 0.8).mean() > 0.1
+    expected = np.sum(each * np.minimum(1, 0.8 / np.maximum(norm, 1e-30)), 0)
+    np.testing.assert_allclose(total, expected, atol=1e-3 * np.abs(expected).max())
+    assert float(info.clipped_fraction) == pytest.approx((norm > 0.8).mean(), abs=1e-6)
+    apart = np.sqrt(3 * np.sum(each**2))  # collisions are there, or the oracle would not differ from √depth
+    assert apart > 0
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3, 40]), st.sampled_from([1, 3, 8]), st.booleans())
+def test_a_scattered_norm_is_that_of_the_table_and_never_less(seed, width, entries, cancelling):
+    rng = np.random.default_rng(seed)
+    addresses = rng.integers(0, width, (600, 2, entries)).astype(np.int32)  # more than one block
+    values = (rng.normal(0, 1, addresses.shape) * 10.0 ** rng.uniform(-6, 6, (600, 1, 1))).astype(np.float32)
+    if cancelling:
+        values[..., 1::2] = -values[..., 0 : entries - 1 : 2]
+    table = np.zeros((600, 2, width))
+    np.add.at(table, (np.arange(600)[:, None, None], np.arange(2)[None, :, None], addresses), values.astype(np.float64))
+    norm, size = np.linalg.norm(table, axis=(1, 2)), np.linalg.norm(values.astype(np.float64), axis=(1, 2))
+    found = np.asarray(jax.jit(sketch_dpsgd.scattered_norm)(addresses, values), np.float64)
+    assert (found >= norm * (1 - 1e-6)).all()
+    assert (found <= norm * (1 + 1e-6) + 1e-5 * size).all()
+
+
+def neighbours(data):
+    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed or changed makes."""
+    users, items = data.num_users, data.num_items
+    cell = np.arange(users * items)
+    value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
+    values, masks, which = [], [], []
+    for mark, there in ((0.0, False), (0.5, True), (5.0, True), (1e4, True), (-3e30, True)):
+        many = np.repeat(value[None], len(cell), 0), np.repeat(present[None], len(cell), 0)
+        many[0][cell, cell // items, cell % items] = mark
+        many[1][cell, cell // items, cell % items] = there
+        values.append(many[0])
+        masks.append(many[1])
+        which.append(np.stack([cell, np.full(len(cell), there)], 1))
+    dense = layout.Dense(jnp.asarray(np.concatenate(values)), jnp.asarray(np.concatenate(masks)))
+    return dataclasses.replace(data, stored=dense), np.concatenate(which)
+
+
+@pytest.mark.parametrize(("gain", "rate"), [(1.0, 1.0), (TINY, 1.0), (4.0, 0.5)])
+def test_no_rating_added_removed_or_changed_moves_the_table_by_more_than_its_bound(gain, rate):
+    mechanism = sketch_dpsgd.mechanism(config(sampling_rate=rate, gain=gain))
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    others, which = neighbours(data)
+    present = np.asarray(data.stored.present).ravel()
+    presence, value = [], []
+    run = jax.jit(lambda state, others, k: jax.lax.map(lambda d: mechanism.query(state, d, k)[0], others))
+    for seed in range(3):
+        state, coins = begun(mechanism, data, seed), keys.from_seed(seed)
+        one = np.asarray(query(mechanism, state, data, coins)[0], np.float64)
+        distance = np.linalg.norm(np.asarray(run(state, others, coins), np.float64) - one, axis=(1, 2))
+        same = present[which[:, 0]] == which[:, 1]
+        presence += distance[~same].tolist()
+        value += distance[same & (which[:, 1] == 1)].tolist()
+    assert 0.79 < max(presence) <= 0.8 * (1 + 2e-6)
+    assert 1.5 < max(value) <= 1.6 * (1 + 2e-6)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
+def test_what_is_not_finite_counts_as_nothing(bad):
+    data = layout.make(SMALL, kind="dense", num_devices=1)
+    mechanism = sketch_dpsgd.mechanism(config(sampling_rate=1.0))
+    state = begun(mechanism, data)
+    place = layout.locate(data, SMALL.user[3], SMALL.item[3])
+    worlds = layout.replace_value(data, place, jnp.float32(bad)), layout.remove_rating(data, place)
+    total, without = (np.asarray(query(mechanism, state, d, keys.from_seed(0))[0]) for d in worlds)
+    assert np.isfinite(total).all()
+    np.testing.assert_array_equal(total, without)
+
+
+# --- one step
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize(("gain", "depth", "how"), [(1.0, 3, "mean"), (4.0, 1, "mean"), (2.0, 4, "median")])
+def test_without_noise_and_clip_all_ratings_make_a_plain_step(kind, gain, depth, how):
+    made = config(sampling_rate=1.0, clip_norm=1e6, decay=3.0, gain=gain, depth=depth, query=how)
+    mechanism = sketch_dpsgd.mechanism(made)._replace(noise=noise.none())
+    data = layout.make(SMALL, kind=kind, num_devices=1)
+    state = begun(mechanism, data)._replace(step=jnp.int32(2))
+    after, info = protocol.train(mechanism, keys.from_seed(0), state, data, 1)
+    each = scattered(state.public, SMALL.user, SMALL.item, SMALL.value)
+    eta = 0.05 / (1 + 3 * 2 / 5)
+    expected = (1 - eta * 0.3) * np.asarray(state.public.table, np.float64) + eta * each.sum(0)
+    np.testing.assert_allclose(after.public.table, expected, rtol=2e-5, atol=5e-6)
+    users, items = state.public.user_factors, state.public.item_factors
+    error = SMALL.value - 2.75 - np.sum(np.asarray(users)[SMALL.user] * np.asarray(items)[SMALL.item], 1)
+    assert float(info.loss[0]) == pytest.approx(np.mean(error**2), rel=1e-5)
+    np.testing.assert_array_equal(after.public.hashes.words, state.public.hashes.words)
+    assert after.public.center == 2.75
+
+
+def test_it_learns():
+    """Ratings of two kinds of users and items: the error falls well below the ratings' variance, with noise."""
+    signs = np.where(np.random.default_rng(2).random(100) < 0.5, -1, 1)
+    pairs = np.argwhere(np.random.default_rng(3).random((60, 40)) < 0.6)
+    value = (3 + 2 * signs[pairs[:, 0]] * signs[60 + pairs[:, 1]]).astype(np.float32)
+    two = dataclasses.replace(ratings(pairs, (60, 40)), value=value, rating_range=(1.0, 5.0))
+    made = config(
+        rating_range=(1.0, 5.0), sampling_rate=0.3, noise_multiplier=0.3, num_steps=80, clip_norm=2.0,
+        learning_rate=0.01, regularization=0.1, initial_scale=0.3, depth=2,
+    )  # fmt: skip
+    mechanism, data = sketch_dpsgd.mechanism(made), layout.make(two, num_devices=1)
+    _, info = protocol.train(mechanism, keys.from_seed(6), begun(mechanism, data), data, 80)
+    assert info.loss[0] > 3
+    assert info.loss[-5:].mean() < 1.5
+
+
+# --- noise
+
+
+def test_the_noise_is_the_one_that_was_promised_on_every_cell():
+    mechanism = sketch_dpsgd.mechanism(config(sampling_rate=0.1))
+    promised = mechanism.guarantee(1)
+    sigma = promised.noise_multiplier * promised.sensitivity
+    data = layout.make(EMPTY, kind="dense", num_devices=1)
+    state = begun(mechanism, data)
+
+    def drawn(mechanism, steps=8):
+        for seed in range(steps):
+            after, _ = protocol.train(mechanism, keys.from_seed(seed), state, data, 1)
+            yield (np.asarray(after.public.table) - (1 - 0.05 * 0.3) * np.asarray(state.public.table)) / (0.05 / 0.1)
+
+    found = np.stack(list(drawn(mechanism)))
+    critical = sampler.critical_distance(found.size, FALSE_ALARM) + 1e-4
+    assert (found.std(0) > 0).all()
+    assert sampler.kolmogorov_smirnov(found, sigma) < critical
+    for factor in (2 / 3, 3 / 2):
+        wrong = mechanism._replace(noise=noise.gaussian(factor * sigma))
+        assert sampler.kolmogorov_smirnov(np.stack(list(drawn(wrong))), sigma) > critical
+
+
+def test_noise_in_a_queried_coordinate_is_that_of_dense_steps_at_every_depth():
+    """z·C of the table at clip √depth·C, read as a mean over depth rows, has standard deviation z·C."""
+    data = layout.make(EMPTY, kind="dense", num_devices=1)
+    for depth in (1, 4):
+        made = config(depth=depth, clip_norm=depth**0.5, regularization=0.0, initial_scale=1e-9, gain=0.25)
+        mechanism = sketch_dpsgd.mechanism(made)
+        after, _ = protocol.train(mechanism, keys.from_seed(8), begun(mechanism, data), data, 1)
+        read = np.asarray(after.public.user_factors) / (0.05 / 0.5)
+        assert np.std(read) == pytest.approx(1.5, rel=0.12)  # 1,200 coordinates, of which some share cells
+
+
+# --- as any mechanism
+
+
+def test_a_sweep_over_numbers_compiles_once():
+    data = layout.make(SMALL, kind="split", num_devices=1)
+
+    def run(**settings):
+        mechanism = sketch_dpsgd.mechanism(config(**settings))
+        protocol.train(mechanism, keys.from_seed(0), begun(mechanism, data), data, 2)
+
+    run()
+    before = protocol.train._cache_size(), protocol._init._cache_size()
+    run(
+        learning_rate=0.01,
+        decay=2.0,
+        regularization=0.1,
+        clip_norm=3.0,
+        noise_multiplier=4.0,
+        center=1.0,
+        sampling_rate=0.45,
+        initial_scale=0.2,
+        delta=1e-7,
+    )
+    assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
+
+
+def test_the_audits_find_nothing():
+    mechanism = sketch_dpsgd.mechanism(config(gain=4.0))
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    found = []
+    for place, audit in enumerate((post_processing.audit, sensitivity.audit, sampler.audit)):
+        found += audit(mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=8)
+    assert {finding.verdict for finding in found} == {"consistent"}, found
+
+
+@pytest.mark.parametrize("how", ["mean", "median"])
+def test_the_release_is_the_table_from_which_all_vectors_follow(how):
+    mechanism = sketch_dpsgd.mechanism(config(query=how))
+    data = layout.make(SMALL, num_devices=1)
+    state = begun(mechanism, data)
+    released = jax.device_get(mechanism.release(state))
+    assert released.user_factors is None
+    assert released.item_factors is None
+    read, known = count_sketch.factors(released, 7, 5), protocol.factors(state)
+    jax.tree.map(np.testing.assert_array_equal, read, protocol.Factors(*jax.device_get(known)))
+
+
+def test_nothing_of_the_size_of_all_vectors_is_kept_or_made():
+    made = config(rank=8, depth=4, gain=64.0, sampling_rate=0.01, initial_scale=0.1)
+    mechanism = sketch_dpsgd.mechanism(made)
+    data = layout.make(ratings([(9, 4), (70_000, 3), (5, 7)], (100_000, 10_000)), kind="split", num_devices=1)
+    state = begun(mechanism, data)
+    dense = 4 * 110_000 * 8
+    assert sum(leaf.nbytes for leaf in jax.tree.leaves(state)) < dense / 60
+    needed = jax.jit(protocol.step).lower(mechanism, keys.from_seed(0), state, data).compile().memory_analysis()
+    assert needed.temp_size_in_bytes < dense / 8
