@@ -5,6 +5,7 @@ jax keeps its single CPU device here; a test that needs several starts its own p
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import hypothesis
@@ -50,6 +51,15 @@ def data_dir() -> Path:
 def ledger(tmp_path_factory):
     """Releases of tests are nobody's: they go into a ledger of this run, and so do those of subprocesses."""
     os.environ["DPMF_LEDGER"] = str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def programs():
+    """Each file's compiled programs go when it is done: thousands of them exceed the mappings that a process may have,
+    and XLA then aborts it."""
+    yield
+    if "jax" in sys.modules:
+        sys.modules["jax"].clear_caches()
 
 
 @pytest.fixture

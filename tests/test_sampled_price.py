@@ -147,7 +147,7 @@ def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noi
     np.testing.assert_allclose(priced, np.sort(scale / bound / weights), rtol=1e-12)
 
 
-@pytest.mark.parametrize("name", list(SOUND))
+@pytest.mark.parametrize("name", ["sketch", "langevin"])
 def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
     """All of the ratings, so that the sample is the same in both layouts; and a part of them with more memory."""
     whole = SOUND[name](config(sampling_rate=1.0))
