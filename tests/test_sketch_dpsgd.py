@@ -251,6 +251,7 @@ def test_a_sweep_over_numbers_compiles_once():
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
+@pytest.mark.slow
 def test_the_audits_find_nothing():
     mechanism = sketch_dpsgd.mechanism(config(gain=4.0))
     data = layout.make(SMALL, kind="split", num_devices=1)
