@@ -105,6 +105,17 @@ class Guarantee:
         return None
 
     @property
+    def noise_scale(self) -> float | None:
+        """σ of every step, in the units of `sensitivity`: z·Δ, or half of that where z is σ over half of Δ.
+
+        A changed value in a Poisson sample is −C against +C, so Δ = 2C, and its price is written in z = σ/C.
+        """
+        if self.noise_multiplier is None or self.sensitivity is None:
+            return None
+        halves = isinstance(self.losses[0], SubsampledGaussian) and self.unit == "rating value"
+        return self.noise_multiplier * self.sensitivity / (2 if halves else 1)
+
+    @property
     def user_price(self) -> str | None:
         """A sentence: what a user with m ratings pays; None where the unit is the user or no price is known."""
         if self.status == "none" or self.unit == "user":

@@ -117,9 +117,10 @@ def sampled_guarantee(
     unit: Unit = "rating presence",
     mechanism: str = "sketch-dpsgd",
     released: tuple[str, ...] = ("sketch",),
+    sketched: bool = True,
     seeded: bool = False,
 ) -> Guarantee:
-    """DP-SGD on a count sketch with secret Poisson samples: proved, for a rating's presence, its value, or a user.
+    """DP-SGD with secret Poisson samples, on a count sketch: proved, for a rating's presence, its value, or a user.
 
     A rating's update is scattered into the sketch first and clipped there, since written k times, with collisions, its
     norm is another one.
@@ -127,12 +128,14 @@ def sampled_guarantee(
     Args:
       phases: z = σ/C and q, the numbers that noise and sampler read.
       clip_norm: C, for the record.
+      sketched: whether there is a sketch to assume anything of; without one the parameters are dense.
 
     Raises:
       ValueError: from `priced`; no phase is given.
     """
+    assumptions = (*_SAMPLED, _SKETCH) if sketched else _SAMPLED
     return _guarantee(
-        phases, delta, clip_norm, unit, mechanism, released, seeded, assumptions=(*_SAMPLED, _SKETCH), not_covered=()
+        phases, delta, clip_norm, unit, mechanism, released, seeded, assumptions=assumptions, not_covered=()
     )
 
 

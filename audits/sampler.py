@@ -1,9 +1,9 @@
 """Is the noise that is drawn the noise that is priced?
 
-The promised scale is σ = z·Δ, read from the guarantee; the drawn one is what the sampler adds, on empty ratings (zero
-statistics) and on the real statistics of both worlds. Beside the scale: noise on every entry, the same noise in both
-worlds, and independence over steps and leaves. False alarms: `finding.ALPHA` for each finding, by exact tests
-(Dvoretzky-Kiefer-Wolfowitz-Massart, chi square, Beta).
+The promised scale is σ, read from the guarantee (`noise_scale`); the drawn one is what the sampler adds, on empty
+ratings (zero statistics) and on the real statistics of both worlds. Beside the scale: noise on every entry, the same
+noise in both worlds, and independence over steps and leaves. False alarms: `finding.ALPHA` for each finding, by exact
+tests (Dvoretzky-Kiefer-Wolfowitz-Massart, chi square, Beta).
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> Any:
 def audit(
     mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int, num_neighbours: int = 8
 ) -> list[Finding]:
-    """Four findings: scale, every entry, both worlds, independence. For mechanisms that promise Gaussian noise z·Δ."""
+    """Four findings: scale, every entry, both worlds, independence. For mechanisms that promise Gaussian noise."""
     guarantee = mechanism.guarantee(num_steps)
-    if guarantee.noise_multiplier is None or guarantee.sensitivity is None:
+    sigma = guarantee.noise_scale
+    if sigma is None:
         why = f"{guarantee.mechanism} (status {guarantee.status}) promises no Gaussian noise of one scale"
         return [not_applicable(f"noise: {name}", "no scale is claimed", why) for name in NAMES]
-    sigma = guarantee.noise_multiplier * guarantee.sensitivity
     choose_key, run_key, draw_key, pair_key = jax.random.split(key, 4)
     tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
     other = transcript.neighbour_at(data, tried.stacked, 0, unit=tried.unit)
@@ -132,7 +132,7 @@ def _scale(drawn: list[np.ndarray], sigma: float, delta: float, total: int, repl
     low, high = detectable_scales(n, alpha)
     return Finding(
         audit="noise: scale",
-        claim=f"the noise is N(0, σ²), σ = zΔ = {sigma:.6g}, whatever the ratings",
+        claim=f"the noise is N(0, σ²), σ = {sigma:.6g}, whatever the ratings",
         measured=math.sqrt(squares / n),
         claimed=sigma,
         lower=math.sqrt(squares / chi2.isf(0.025, n)),

@@ -24,7 +24,7 @@ from accounting.iterations import Change, iterations_guarantee, iterations_scale
 from dpmf_jax import crowd, layout, ring
 from dpmf_jax.crowd import Sums
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.factorization import unit_rows
+from dpmf_jax.factorization import shared_unit_rows
 from dpmf_jax.federated_config import Config, grid
 from dpmf_jax.federated_devices import Private, Public, attendance, gather, own_steps, shared_coins
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -163,9 +163,9 @@ def l1(rows: jax.Array) -> jax.Array:
 
 
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
-    user_key, item_key = jax.random.split(key)
-    users = unit_rows(user_key, data.num_users, params.rank)
-    items = unit_rows(item_key, data.num_items, params.rank)
+    # rows that share a coordinate: from rows that point anywhere, messages cancel until users' few ratings turn them
+    users = shared_unit_rows(key, data.num_users, params.rank)
+    items = jnp.zeros((data.num_items, params.rank), jnp.float32)
     center = params.center if previous is None else previous.center
     present = None if params.rates is None else crowd.nobody(data.num_users)
     return State(Public(items, center, present), Private(users), jnp.int32(0))

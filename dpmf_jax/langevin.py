@@ -149,5 +149,6 @@ def _dpsgd_guarantee(params: Params, num_steps: int) -> Guarantee:
         unit=params.unit,
         mechanism="dpsgd",
         released=_RELEASED,
+        sketched=False,
     )
-    return sampled.with_assumptions(made, params, without=(subsampled._SKETCH,))
+    return sampled.with_assumptions(made, params)

@@ -248,8 +248,7 @@ def phases(params: Params, num_steps: int) -> tuple[SubsampledGaussian, ...]:
     return langevin_phases(sampling_rate=rate, temperature=temperature, clip_norm=clip_norm, learning_rates=rates)
 
 
-def with_assumptions(guarantee: Guarantee, params: Params, *, without: tuple[str, ...] = ()) -> Guarantee:
+def with_assumptions(guarantee: Guarantee, params: Params) -> Guarantee:
     """The guarantee with what this code assumes beside the theorem."""
     relation = curator.DECLARED if params.unit == "rating presence" else curator.MASK
-    kept = (sentence for sentence in guarantee.assumptions if sentence not in without)
-    return dataclasses.replace(guarantee, assumptions=(*kept, CAPACITY, relation, *curator.ALWAYS[1:]))
+    return dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *curator.ALWAYS[1:]))

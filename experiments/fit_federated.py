@@ -188,8 +188,6 @@ def _population(flags: MechanismFlags, num_users: int) -> dict[str, Any] | None:
 
 def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
     """The one phase of a run, made of what model.json keeps; see `fit_mechanisms.phases`."""
-    from jax.tree_util import Partial
-
     from dpmf_jax import federated
 
     del public  # of other mechanisms
@@ -205,29 +203,7 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
         "federated-user": federated.per_user,
         "federated-statistics": federated.statistics,
     }[settings["mechanism"]]
-    mechanism = make(federated.Config(**values))
-    if settings["mechanism"] == "federated-user":
-        mechanism = mechanism._replace(init=Partial(_shared_start, mechanism.init))
-    return ((mechanism, settings["steps"]),)
-
-
-def _shared_start(init: Any, key: Any, data: Any, previous: Any) -> Any:
-    """Users' rows that share a coordinate, items at 0: drawn without looking at data, so the guarantee is the same.
-
-    From rows that point anywhere, messages cancel for as long as users' own few ratings have not turned them.
-    """
-    import jax
-    import jax.numpy as jnp
-
-    from dpmf_jax.factorization import shared_unit_rows
-
-    init_key, rows_key = jax.random.split(key)
-    state = init(init_key, data, previous)
-    items = jnp.zeros_like(state.public.item_factors)
-    users = shared_unit_rows(rows_key, data.num_users, items.shape[1])
-    return state._replace(
-        public=state.public._replace(item_factors=items), private=state.private._replace(user_factors=users)
-    )
+    return ((make(federated.Config(**values)), settings["steps"]),)
 
 
 def num_steps(settings: Mapping[str, Any], priced: int) -> int:

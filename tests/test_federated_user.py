@@ -13,6 +13,7 @@ import scipy.stats
 from audits import density, post_processing
 from dpmf_jax import crowd, federated, keys, layout, noise, protocol, ring
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.factorization import unit_rows
 from dpmf_jax.federated_config import grid
 from dpmf_jax.ratings import Ratings
 
@@ -51,8 +52,13 @@ def clip_steps(settings: federated.Config, made) -> int:
     return int(Fraction(settings.clip_norm) / Fraction(settings.rounding_step))
 
 
-def begun(mechanism, data):
-    return protocol.begin(mechanism, keys.from_seed(0), data)
+def begun(mechanism, data, seed=0):
+    """A start; per user with item rows that point anywhere, since at the mechanism's own, 0, residuals are ratings."""
+    state = protocol.begin(mechanism, keys.from_seed(seed), data)
+    if not hasattr(state.public, "item_factors"):
+        return state
+    moved = unit_rows(keys.from_seed(seed + 1), *state.public.item_factors.shape)
+    return state._replace(public=state.public._replace(item_factors=moved))
 
 
 @jax.jit
@@ -120,7 +126,7 @@ def test_float_rounding_cannot_push_a_message_over_the_clip(kind, fine):
     mechanism = federated.per_user(settings)
     over = []
     for seed in range(12):
-        state = protocol.begin(mechanism, keys.from_seed(seed), layout.make(APART, kind=kind, num_devices=1))
+        state = begun(mechanism, layout.make(APART, kind=kind, num_devices=1), seed)
         users, items = np.asarray(state.private.user_factors), np.asarray(state.public.item_factors)
         ratings = APART
         if not fine:

@@ -311,13 +311,23 @@ def test_a_sweep_over_numbers_compiles_once(name):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
-def test_the_audits_find_nothing():
-    mechanism = langevin.dp(config())
+@pytest.mark.parametrize("unit", ["rating presence", "rating value"])
+def test_the_audits_find_nothing(unit):
+    mechanism = langevin.dp(config(unit=unit))
     data = layout.make(SMALL, kind="split", num_devices=1)
     found = []
     for place, audit in enumerate((post_processing.audit, sensitivity.audit, sampler.audit)):
         found += audit(mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5)
     assert {finding.verdict for finding in found} == {"consistent"}, found
+
+
+def test_the_noise_audit_finds_half_of_the_noise_that_a_changed_value_is_priced_at():
+    mechanism = langevin.dpsgd(config(unit="rating value"))
+    halved = mechanism._replace(noise=noise.gaussian(mechanism.guarantee(1).noise_scale / 2))
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    for one, verdict in ((mechanism, "consistent"), (halved, "violated")):
+        scale = sampler.audit(one, SMALL, data, key=keys.from_seed(0), num_steps=3, num_neighbours=5)[0]
+        assert (scale.audit, scale.verdict) == ("noise: scale", verdict)
 
 
 def test_both_factors_and_the_centre_are_released():
