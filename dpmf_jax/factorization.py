@@ -85,12 +85,15 @@ def user_gradient(
       clip_norm: C. residual_clip: c, or None for residuals as they are (Info's loss is never clipped). data: a
         Layout.
     """
-    scale = clip_scale(items, clip_norm)
+    rank, scale = users.shape[1], clip_scale(items, clip_norm)
+    wide_users, wide_items = layout.pad_rank(users), layout.pad_rank(items)
     row_center, column_center = (_per_row(center, users), None) if center.ndim == 0 else (None, center)
-    rows = (layout.pad_rank(users), row_center, _per_row(residual_clip, users))
-    columns = (layout.pad_rank(items), column_center, scale)
+    if column_center is not None and wide_items.shape[1] > rank:  # a factor more is free there, a gather more is not
+        wide_users, wide_items = wide_users.at[:, rank].set(1.0), wide_items.at[:, rank].set(column_center)
+        column_center = None
+    rows, columns = (wide_users, row_center, _per_row(residual_clip, users)), (wide_items, column_center, scale)
     gradient, squared = layout.sum_by_user(data, _row_gradient, rows, columns)
-    return gradient[:, : users.shape[1]], Info(jnp.sum(squared) / data.num_ratings, jnp.mean(scale < 1))
+    return gradient[:, :rank], Info(jnp.sum(squared) / data.num_ratings, jnp.mean(scale < 1))
 
 
 def item_gradient(

@@ -30,7 +30,8 @@ def statistics(config: Config) -> Mechanism:
 
     A user's messages are scaled together, so that the sum of their absolute values is at most C. U is random, with rows
     of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric, and positive by `raise_eigenvalues`, and
-    (A + Mμ I) v = b is solved. Then each user fits an own factor to the own ratings and V, which stays private.
+    (A + Mμ I) v = b is solved. Then each user fits an own factor, near the public one, to the own ratings and V; it stays
+    private.
 
     Guarantee: epsilon per user, pure, proved, as `per_user` with T = 1; each further step is a release of its own.
 
@@ -116,7 +117,7 @@ def _update(params: Params, state: State, response: Sums, data: Any) -> State:
     matrix = matrix.at[:, first, second].set(upper).at[:, second, first].set(upper)
     floor = params.spread * np.sqrt(rank)  # about what noise alone makes of a symmetric matrix
     solved = perturbed.minimise(Quadratic(raise_eigenvalues(matrix, floor), vector), params.ridge)
-    users = _own_fit(params, solved, public.center, data)
+    users = _own_fit(params, solved, public, data)
     return State(public._replace(item_factors=solved), Private(users), state.step)
 
 
@@ -136,16 +137,18 @@ def _own_product(fit: _Fit, items: jax.Array, values: jax.Array, present: jax.Ar
     return (present * (items @ fit.direction)) @ items
 
 
-def _own_fit(params: Params, items: jax.Array, center: jax.Array, data: Any) -> jax.Array:
-    """Each user's ridge regression of the own ratings on V, λM its ridge: float32[users, rank], on the users' devices.
+def _own_fit(params: Params, items: jax.Array, public: Known, data: Any) -> jax.Array:
+    """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank], on their devices.
 
-    Conjugate gradients, one pass over the ratings a step, as many as there are factors.
+    V was solved for the directions, so a user of few ratings is best off there. Conjugate gradients from there, one
+    pass over the ratings a step, as many as there are factors.
     """
-    wide = layout.pad_rank(items)
-    centers = jnp.broadcast_to(center, (data.num_users,))
+    wide, known = layout.pad_rank(items), layout.pad_rank(public.directions)
+    centers = jnp.broadcast_to(public.center, (data.num_users,))
     ridge = jnp.maximum(params.user_regularization, 1e-6)
-    nothing = jnp.zeros((data.num_users, wide.shape[1]), jnp.float32)
-    target = layout.sum_by_user(data, _own_target, _Fit(nothing, centers), wide)
+    target = layout.sum_by_user(data, _own_target, _Fit(known, centers), wide)
+    target -= layout.sum_by_user(data, _own_product, _Fit(known, centers), wide)  # what the direction leaves over
+    nothing = jnp.zeros_like(known)
 
     def step(_: Any, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         users, residual, direction, squared = carry
@@ -158,7 +161,7 @@ def _own_fit(params: Params, items: jax.Array, center: jax.Array, data: Any) -> 
         return users, residual, residual + turn * direction, after
 
     start = (nothing, target, target, jnp.sum(target**2, axis=1))
-    return jax.lax.fori_loop(0, params.rank, step, start)[0][:, : params.rank]
+    return public.directions + jax.lax.fori_loop(0, params.rank, step, start)[0][:, : params.rank]
 
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:

@@ -48,7 +48,7 @@ def defaults(mechanism: str, *, dynamic: bool) -> Defaults:
     return {
         "federated": Defaults(steps=iterations, rank=RANK, epsilon=EPSILON),
         "federated-user": Defaults(steps=USER_ITERATIONS, rank=1, epsilon=SOUND_EPSILON, user_learning_rate=USER_RATE),
-        "federated-statistics": Defaults(steps=1, rank=1, epsilon=SOUND_EPSILON, user_regularization=1.0),
+        "federated-statistics": Defaults(steps=1, rank=1, epsilon=SOUND_EPSILON, user_regularization=2.0),
     }[mechanism]
 
 

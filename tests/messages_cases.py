@@ -64,3 +64,23 @@ def contributors(listed: messages.Ask, here):
     """How many of who is here list each item: int[items]."""
     items = np.asarray(listed.items)[np.asarray(here)]
     return np.bincount(items[items < ITEMS], minlength=ITEMS)
+
+
+FALSE_ALARM = 1e-4  # of every statistical test, with the keys fixed
+RULES = messages.without_noise(step=STEP, center=3.0)
+NOBODY_HIDES = jnp.zeros((ITEMS, RANK), jnp.uint32)  # α of S2
+iterate = jax.jit(messages.iteration)
+every = jnp.ones(USERS, bool)
+cut = jax.jit(messages.cut)
+split = jax.jit(messages.split, static_argnums=2)
+
+
+def run(own, listed, *, rules=RULES, seed=0, factors=None, alpha=NOBODY_HIDES, at_least=1, **settings):
+    factors = item_factors() if factors is None else factors
+    return iterate(
+        jax.random.key(seed), rules, own, listed, factors, alpha, every, every, jnp.int32(at_least), **settings
+    )
+
+
+def bitwise(one, other) -> bool:
+    return jax.tree.all(jax.tree.map(lambda a, b: np.array_equal(a, b), one, other))

@@ -336,8 +336,9 @@ def test_the_density_is_that_of_the_sampler(population):
 # ----------------------------------------------------------------------------------------------------------- one round
 
 
-def test_statistics_without_noise_are_the_sums_and_v_solves_them():
-    settings = config(epsilon=1e4, clip_norm=60.0, rounding_step=2.0**-16, prior_count=500.0)
+@pytest.mark.parametrize("ridge", [0.001, 2.0])
+def test_statistics_without_noise_are_the_sums_and_v_solves_them(ridge):
+    settings = config(epsilon=1e4, clip_norm=60.0, rounding_step=2.0**-16, prior_count=500.0, user_regularization=ridge)
     mechanism = quiet(federated.statistics(settings))
     data = layout.make(TOGETHER, num_devices=1)
     state = begun(mechanism, data)
@@ -359,8 +360,8 @@ def test_statistics_without_noise_are_the_sums_and_v_solves_them():
     present[TOGETHER.user, TOGETHER.item] = 1
     items = np.asarray(state.public.item_factors, np.float64)
     own = [
-        np.linalg.solve((items.T * p) @ items + 0.001 * np.eye(RANK), items.T @ v)
-        for p, v in zip(present, values, strict=True)
+        np.linalg.solve((items.T * p) @ items + ridge * np.eye(RANK), items.T @ v + ridge * direction)
+        for p, v, direction in zip(present, values, known, strict=True)
     ]
     fitted = np.asarray(state.private.user_factors, np.float64)
     predicted, best = present * (fitted @ items.T), present * (np.stack(own) @ items.T)

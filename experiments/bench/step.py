@@ -126,32 +126,17 @@ def _problem(rank: int, size: str) -> Problem:
 # --- ours
 
 
-def _row_sums(row, columns, values, present):
-    """For one row: -Σ e s x. Centre on the side that has it; the other is 0."""
-    (factors, row_center), (others, column_center, scale) = row, columns
-    residual = present * (values - row_center - column_center - others @ factors)
-    return -((residual * scale) @ others)
-
-
 def _jax_step(data, center, state):
-    import jax.numpy as jnp
-
-    from dpmf_jax import layout
+    """Both gradients as the mechanisms make them; without Info and noise."""
+    from dpmf_jax import factorization
 
     users, items = state
-    rank = users.shape[1]
-
-    def descend(factors, sums):
-        return factors - LEARNING_RATE * (sums[:, :rank] + REGULARIZATION * factors)
-
-    def scale(factors):
-        return 1 / jnp.maximum(1, jnp.linalg.norm(factors, axis=1) / CLIP_NORM)
-
-    wide_users, wide_items = layout.pad_rank(users), layout.pad_rank(items)
-    zero = jnp.zeros(len(users))
-    of_users = layout.sum_by_user(data, _row_sums, (wide_users, zero), (wide_items, center, scale(items)))
-    of_items = layout.sum_by_item(data, _row_sums, (wide_items, center), (wide_users, zero, scale(users)))
-    return descend(users, of_users), descend(items, of_items)
+    of_users, _info = factorization.user_gradient(users, items, center, CLIP_NORM, None, data)
+    of_items = factorization.item_gradient(users, items, center, CLIP_NORM, None, data)
+    return tuple(
+        factors - LEARNING_RATE * (gradient + REGULARIZATION * factors)
+        for factors, gradient in ((users, of_users), (items, of_items))
+    )
 
 
 def _jax_steps(data, center, state):
