@@ -131,7 +131,7 @@ def shuffled(data: layout.Layout, key: jax.Array) -> Schedule:
     tickets = jax.random.bits(key, present.shape, jnp.uint32) >> 1
     slot = jnp.argsort(jnp.where(present, tickets, jnp.uint32(2**32 - 1)))[: data.num_ratings].astype(jnp.int32)
     used = present[slot]
-    user, item = _places(data, slot)
+    user, item = places(data, slot)
     user, item = jnp.where(used, user, data.num_users), jnp.where(used, item, data.num_items)
     columns = user.astype(jnp.int32), item.astype(jnp.int32), jnp.where(used, slot, 0), used
     return Schedule(*(column[:, None] for column in columns))
@@ -176,7 +176,7 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     slot, found = _where(chosen, capacity)
     present = present.at[slot].get(mode="clip") & found
     value = jnp.where(present, values.at[slot].get(mode="clip"), 0.0)
-    user, item = _places(data, slot)
+    user, item = places(data, slot)
     return Sample(
         user=jnp.where(present, user, data.num_users).astype(jnp.int32),
         item=jnp.where(present, item, data.num_items).astype(jnp.int32),
@@ -185,7 +185,7 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     )
 
 
-def _places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
+def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(user, item) of the ratings at these slots."""
     if isinstance(data.stored, layout.Dense):
         return slot // data.num_items, slot % data.num_items

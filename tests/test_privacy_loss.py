@@ -1,0 +1,153 @@
+"""Privacy loss on trial: sound mechanisms stay consistent, the bound nears the exact one, too little noise is seen."""
+
+import jax
+import numpy as np
+import pytest
+
+from accounting import gaussian as price
+from audits import privacy_loss, sampled_loss
+from dpmf_jax import gaussian, keys, langevin, layout, noise, objective, sketch_dpsgd
+from dpmf_jax.ratings import Ratings
+
+RANGE = (1.0, 5.0)
+# below the norms of all factors, so that the sensitivity is reached
+CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25)
+STEPS = 20
+
+
+def make_ratings(users: int = 30, items: int = 20, share: float = 0.5) -> Ratings:
+    random = np.random.default_rng(0)
+    user, item = np.nonzero(random.random((users, items)) < share)
+    return Ratings.from_columns(
+        user,
+        item,
+        random.integers(1, 6, len(user)).astype(np.float32),
+        rating_range=RANGE,
+        users=np.arange(users),
+        items=np.arange(items),
+        name="tiny",
+    )
+
+
+RATINGS = make_ratings()
+DATA = layout.make(RATINGS, kind="dense", num_devices=1)
+
+
+def audit(mechanism, num_steps=STEPS, *, seed=0, data=DATA, **settings):
+    return privacy_loss.audit(mechanism, RATINGS, data, key=keys.from_seed(seed), num_steps=num_steps, **settings)
+
+
+def sampled(**settings):
+    defaults = {"rating_range": RANGE, "num_steps": STEPS, "sampling_rate": 0.2, "noise_multiplier": 1.0, "rank": 3}
+    return langevin.Config(**(defaults | settings))
+
+
+@pytest.mark.parametrize("maker", [gaussian.joint_noise, gaussian.mechanism])
+def test_the_bound_nears_what_the_pair_costs(maker):
+    findings = audit(maker(CONFIG), num_runs=3_000)
+    assert [finding.audit for finding in findings] == ["privacy loss: δ = 0.01", "privacy loss: δ = 1e-05"]
+    for finding in findings:
+        assert finding.verdict == "consistent"
+        assert finding.lower >= 0.96 * finding.details["epsilon_of_the_pair"]
+        assert finding.lower <= finding.claimed
+
+
+@pytest.mark.parametrize("share", [0.9, pytest.param(0.95, marks=pytest.mark.slow)])
+def test_less_noise_than_is_priced_is_found(share):
+    """In the sampler and in its density, which agree: the density audit sees nothing."""
+    made = gaussian.joint_noise(CONFIG)
+    less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+    assert {finding.verdict for finding in audit(less, num_runs=3_000)} == {"violated"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unit", ["rating presence", "rating value"])
+@pytest.mark.parametrize("maker", [langevin.dpsgd, sketch_dpsgd.mechanism])
+def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit):
+    made = maker(sampled(unit=unit, clip_norm=0.2))
+    for finding in audit(made, num_runs=2_000, deltas=(1e-2,)):
+        assert finding.verdict == "consistent"
+        assert 0.95 * finding.claimed < finding.lower <= finding.claimed
+    less = made._replace(noise=noise.gaussian(0.7 * made.guarantee(1).noise_scale))
+    assert {finding.verdict for finding in audit(less, num_runs=2_000)} == {"violated"}
+
+
+@pytest.mark.slow
+def test_a_split_layout_says_the_same_on_secret_samples():
+    made = langevin.dpsgd(sampled(clip_norm=0.2))
+    split = layout.make(RATINGS, kind="split", num_devices=1)
+    for finding in audit(made, num_runs=1_000, data=split):
+        assert finding.verdict == "consistent"
+        assert finding.lower > 0.7 * finding.claimed
+
+
+def test_what_the_worlds_share_and_what_only_one_has_is_everything():
+    for kind in ("dense", "split"):
+        data = layout.make(RATINGS, kind=kind, num_devices=1)
+        address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
+        without = layout.remove_rating(data, address)
+        counts = [int(np.sum(layout.stored_values(part)[1])) for part in sampled_loss._parted(data, without)]
+        assert counts == [RATINGS.num_ratings - 1, 1, 0]
+        changed = layout.replace_value(data, address, 7.0)
+        parts = sampled_loss._parted(data, changed)
+        assert [int(np.sum(layout.stored_values(part)[1])) for part in parts] == [RATINGS.num_ratings - 1, 1, 1]
+        assert float(np.sum(layout.stored_values(parts[2])[0])) == 7.0
+
+
+@pytest.mark.parametrize("law", ["laplace", "l2_laplace"])
+def test_a_pure_price_is_held_against_the_largest_loss(law):
+    settings = {
+        "rating_range": RANGE,
+        "epsilon": 0.8,
+        "noise": law,
+        "rank": 3,
+        "regularization": 0.1,
+        "prior_count": 20,
+    }
+    config = objective.Config(**settings)
+    found = {finding.audit: finding for finding in audit(objective.public_users(config), 1)}
+    largest = found["privacy loss: largest"]
+    assert {finding.verdict for finding in found.values()} == {"consistent"}
+    assert largest.claimed == pytest.approx(0.8)
+    assert largest.measured > 0.1
+    twice = objective.public_users(objective.Config(**(settings | {"epsilon": 8.0})))
+    louder = twice._replace(guarantee=objective.public_users(config).guarantee)
+    assert audit(louder, 1)[-1].verdict == "violated"
+
+
+def test_what_states_no_price_is_not_on_trial():
+    made = gaussian.non_private(gaussian.Config(rating_range=RANGE, rank=3))
+    assert {finding.verdict for finding in audit(made, 2)} == {"not applicable"}
+
+
+def test_the_same_key_says_the_same_and_the_pair_is_named():
+    one, two = (audit(gaussian.joint_noise(CONFIG), 3, num_runs=200) for _ in range(2))
+    assert [finding.to_dict() for finding in one] == [finding.to_dict() for finding in two]
+    assert one[0].details["replay"]["pair"]["change"].startswith("rating set to")
+    assert len(one[0].details["directions"]) == 2
+
+
+def test_another_pair_or_shift_compiles_nothing():
+    audit(gaussian.joint_noise(CONFIG), 2, num_runs=200)
+    before = privacy_loss._draw._cache_size()
+    audit(gaussian.joint_noise(CONFIG), 2, num_runs=200, seed=1)
+    assert privacy_loss._draw._cache_size() == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("delta", [1e-2, 1e-5])
+def test_over_300_steps_the_bound_is_within_two_percent(delta):
+    """The exact ε of the audited pair, from its own μ."""
+    config = gaussian.Config(rating_range=RANGE, noise_multiplier=20.0, rank=3, learning_rate=2e-4, clip_norm=0.25)
+    [finding] = audit(gaussian.joint_noise(config), 300, num_runs=6_000, deltas=(delta,))
+    assert finding.verdict == "consistent"
+    assert finding.lower >= 0.98 * finding.details["epsilon_of_the_pair"]
+    assert finding.details["epsilon_of_the_pair"] <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
+
+
+def test_runs_do_not_share_their_noise():
+    [finding] = audit(gaussian.joint_noise(CONFIG), 2, num_runs=300, deltas=(1e-2,))
+    trial = privacy_loss.Trial(gaussian.joint_noise(CONFIG), keys.from_seed(0), (DATA, DATA), 2, 100)
+    losses, _ = trial.draw(jax.random.key(0), 50, privacy_loss.Tilt(1.0, 1.0))
+    assert np.all(losses.loss == 0)  # one world against itself
+    assert finding.details["runs"] == 300
