@@ -19,9 +19,9 @@ __all__ = ["NOT_BUILT", "Finding", "Verdict", "audit"]
 
 # What an auditor may look for here and will not find yet; printed beside every audit.
 NOT_BUILT = {
-    "privacy loss": "a lower bound on epsilon from the distribution of the loss",
+    "privacy loss": "a lower bound on epsilon, by the hundreds of runs that it takes; audits.privacy_loss has it",
     "membership inference": "what an outsider does with the release alone",
-    "KL": "the divergence between errors on trained-on and held-out ratings",
+    "KL": "the divergence between errors on trained-on and held-out ratings, as a finding; audits.kl has its functions",
     "coins": "who is sampled, against the rate that is priced, but for the coordinates of local reports",
     "fit": "the program as a black box on both data sets",
 }

@@ -5,7 +5,8 @@ the sign of (5) corrected. A rating whose loss is above a threshold ε is skippe
 function of ratings, order, start and threshold.
 
 A schedule (`ordered.schedule`) is made on the host once and used in every epoch. Like the layout it stays with the
-curator, and it names where ratings are stored, not values: neighbours of the data run in the same program.
+curator, and it names where ratings are stored, not values: neighbours of the data run in the same program. Without one
+each epoch has an order of its own, which its coins draw on the device; such a mechanism is made of settings alone.
 """
 
 from __future__ import annotations
@@ -115,18 +116,20 @@ class Public(NamedTuple):
         return self.means.center
 
 
-def regular(config: Config, schedule: ordered.Schedule) -> Mechanism:
+def regular(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
     """Exact sequential SGD over stored vectors, the paper's baseline; depth, gain and query are not read.
 
     A step is an epoch; its Info has the mean of e² over the ratings, each before its own update, and as
     clipped_fraction the share that was skipped. Guarantee: none; releases nothing.
 
     Args:
-      schedule: without conflicts, for the layout's kind; batches of one are the fastest on a CPU.
+      schedule: without conflicts, for the layout's kind; batches of one are the fastest on a CPU. None: one by one, in
+        an order that is drawn anew in each epoch (`ordered.shuffled`, the step's coins are the key).
 
     Raises: UsageError for a schedule with a user or an item twice in a batch.
     """
-    _refuse_conflicts(schedule)
+    if schedule is not None:
+        _refuse_conflicts(schedule)
     return _mechanism(config, schedule, "online-regular")
 
 
@@ -222,6 +225,23 @@ def means(params: Params, state: State, data: Any) -> Means:
     return jax.lax.cond(state.step == 0, preprocessing.means, lambda data: state.public.means, data)
 
 
+def coins(schedule: ordered.Schedule | None) -> Partial:
+    """Of a mechanism: nothing where the order is given, else the key that an epoch's order follows from."""
+    return Partial(_order_key if schedule is None else curator.no_coins)
+
+
+def in_order(schedule: ordered.Schedule | None, data: Any, coins: jax.Array | None) -> ordered.Schedule:
+    """The schedule, or all ratings one by one in the order of the coins."""
+    if schedule is not None:
+        return schedule
+    assert coins is not None
+    return ordered.shuffled(data, coins)
+
+
+def _order_key(key: jax.Array) -> jax.Array:
+    return key
+
+
 def info(seen: online_epoch.Seen, schedule: ordered.Schedule, data: Any) -> Info:
     """loss: the mean of e², each rating before its own update; clipped_fraction: the share that was skipped."""
     present = ordered.at(data, *schedule[:3])[1] & schedule.used
@@ -229,11 +249,11 @@ def info(seen: online_epoch.Seen, schedule: ordered.Schedule, data: Any) -> Info
     return Info(seen.squared / count, 1 - seen.learnt / count)
 
 
-def _mechanism(config: Config, schedule: ordered.Schedule, name: str) -> Mechanism:
+def _mechanism(config: Config, schedule: ordered.Schedule | None, name: str) -> Mechanism:
     params = make_params(config)
     return Mechanism(
         init=Partial(_init, params),
-        coins=Partial(curator.no_coins),
+        coins=coins(schedule),
         query=Partial(_query, params, jax.tree.map(jnp.asarray, schedule)),
         noise=noise.none(),
         update=Partial(_update),
@@ -258,10 +278,12 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(Public(users, items, first_means(params, data)), None, jnp.int32(0))
 
 
-def _query(params: Params, schedule: ordered.Schedule, state: State, data: Any, coins: None) -> tuple[Public, Info]:
+def _query(
+    params: Params, schedule: ordered.Schedule | None, state: State, data: Any, coins: jax.Array | None
+) -> tuple[Public, Info]:
     """A whole epoch: the statistics are the factors after it."""
-    del coins
     now = means(params, state, data)
+    schedule = in_order(schedule, data, coins)
     offset = now.at(schedule.user, schedule.item)
     users, items, seen = online_epoch.dense(
         state.public.users, state.public.items, schedule, data, rule(params, state.step), offset

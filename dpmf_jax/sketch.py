@@ -17,7 +17,7 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
 from accounting.subsampled import sketch_published_guarantee
-from dpmf_jax import count_sketch, curator, noise, online, online_epoch, ordered
+from dpmf_jax import count_sketch, noise, online, online_epoch, ordered
 from dpmf_jax.count_sketch import ITEMS, USERS
 from dpmf_jax.online import Config as Config
 from dpmf_jax.online import Params
@@ -64,7 +64,7 @@ class Response(NamedTuple):
     means: Means
 
 
-def mechanism(config: Config, schedule: ordered.Schedule) -> Mechanism:
+def mechanism(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
     """Exact sequential SGD in a sketch of `config.depth` rows, whose width is that of (20); depth 1: feature hashing.
 
     Releases the table, the hashes and what was subtracted from ratings. A step is an epoch, Info as in
@@ -75,9 +75,10 @@ def mechanism(config: Config, schedule: ordered.Schedule) -> Mechanism:
 
     Args:
       schedule: for the layout's kind. Its ratings are learnt from one after the other, batch by batch: `size=1` keeps
-        the order that it was made from. With median queries an epoch is slow.
+        the order that it was made from. None: in an order that is drawn anew in each epoch (`ordered.shuffled`, the
+        step's coins are the key). With median queries an epoch is slow.
     """
-    return _mechanism(config, schedule, exact=True)
+    return _mechanism(config, None if schedule is None else online.mini_batches(schedule, 1))
 
 
 def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -> Mechanism:
@@ -85,16 +86,14 @@ def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -
 
     Raises: UsageError for a size below 1.
     """
-    return _mechanism(config, online.mini_batches(schedule, size), exact=False)
+    return _mechanism(config, online.mini_batches(schedule, size))
 
 
-def _mechanism(config: Config, schedule: ordered.Schedule, *, exact: bool) -> Mechanism:
+def _mechanism(config: Config, schedule: ordered.Schedule | None) -> Mechanism:
     params = online.make_params(config)
-    if exact:
-        schedule = online.mini_batches(schedule, 1)
     return Mechanism(
         init=Partial(_init, params),
-        coins=Partial(curator.no_coins),
+        coins=online.coins(schedule),
         query=Partial(_query, params, jax.tree.map(jnp.asarray, schedule)),
         noise=noise.none(),
         update=Partial(_update),
@@ -119,10 +118,12 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(public, None, jnp.int32(0))
 
 
-def _query(params: Params, schedule: ordered.Schedule, state: State, data: Any, coins: None) -> tuple[Response, Info]:
+def _query(
+    params: Params, schedule: ordered.Schedule | None, state: State, data: Any, coins: jax.Array | None
+) -> tuple[Response, Info]:
     """A whole epoch: the statistics are the table after it."""
-    del coins
     public, means = state.public, online.means(params, state, data)
+    schedule = online.in_order(schedule, data, coins)
     rule, offset = online.rule(params, state.step), means.at(schedule.user, schedule.item)
     if schedule.user.shape[1] == 1 and params.query == "mean":
         epoch = online_epoch.sketched

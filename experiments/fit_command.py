@@ -44,7 +44,9 @@ class Command(MechanismFlags, RatingsFlags):
     layout: Literal["auto", "split", "dense"] = "auto"
     """How ratings are laid out on the device."""
     devices: int | None = None
-    """Number of devices; all by default (a CPU counts one per core)."""
+    """Number of devices; all by default (a CPU counts one per core), one for paper 002."""
+    accept_no_guarantee: bool = False
+    """sketch: fit and release without any guarantee of privacy."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -63,7 +65,9 @@ def fit(command: Command) -> dict[str, Any]:
     """Everything that `dpmf fit` does but the printing; the keys of the result are the command's JSON interface."""
     from dpmf_jax import fitting
 
-    num_devices = devices.use(command.devices)
+    check_accepted(command)
+    one = command.mechanism in fit_mechanisms.ONE_DEVICE
+    num_devices = devices.use(1 if one and command.devices is None else command.devices)
     train, test = read(command)
     phases, settings = fit_mechanisms.made(command, train)
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
@@ -110,6 +114,23 @@ def fit(command: Command) -> dict[str, Any]:
         "out": str(out),
         "ledger": enter(out, model, str(command.data)),
     }
+
+
+def check_accepted(command: Command) -> None:
+    """Raises: PrivacyError for a release without a guarantee that was not asked for; UsageError for a needless flag."""
+    without, accepted = command.mechanism in fit_mechanisms.NO_GUARANTEE, command.accept_no_guarantee
+    if accepted and not without:
+        raise UsageError(
+            f"--accept-no-guarantee means nothing to --mechanism {command.mechanism}",
+            fix="leave out --accept-no-guarantee",
+        )
+    if without and not accepted:
+        raise PrivacyError(
+            f"--mechanism {command.mechanism} protects nothing: what paper 002 calls epsilon (here --threshold) is a "
+            "threshold above which ratings are not learnt from, not a privacy parameter",
+            where="what it releases may show any rating, whatever the threshold",
+            fix="--mechanism sketch-dpsgd, which is proved; or --accept-no-guarantee, for ratings that need no privacy",
+        )
 
 
 def enter(out: Path, model: Any, data: str) -> str | None:

@@ -18,6 +18,10 @@ MechanismName = Literal[
     "federated",
     "federated-user",
     "federated-statistics",
+    "sketch",
+    "sketch-dpsgd",
+    "dpsgd",
+    "langevin",
 ]
 
 
@@ -55,7 +59,8 @@ class MechanismFlags:
     """gaussian is paper 001 as published (claimed, not proved), the next two are its sound variants, non-private
     protects nothing, local is paper 004 (proved, per user, against the server itself). objective and federated are
     paper 003 as published (claimed); sound are objective-public-users (one rating's value), objective-statistics (its
-    presence), federated-user and federated-statistics (per user, against the recommender)."""
+    presence), federated-user and federated-statistics (per user, against the recommender). sketch is paper 002 as
+    published (no guarantee); sketch-dpsgd, dpsgd and langevin, on secret samples of the ratings, are proved."""
     rank: int | None = None
     """Number of factors."""
     epsilon: float | None = None
@@ -65,16 +70,17 @@ class MechanismFlags:
     """Delta of the total, of Gaussian noise. local needs none; it is that of the shuffled price beside it."""
     center: str | None = None
     """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
-    price (sound variants of paper 001; public-items' default); item or global: unpriced means (gaussian, non-private).
-    """
+    price (sound variants of paper 001; public-items' default); item or global: unpriced means (gaussian, non-private);
+    means: global, user and item means, unpriced (sketch's default)."""
     learning_rate: float | None = None
     """Step size of gradient descent; local: of the first round, a t-th of it in round t; federated-user: of the items,
-    along the mean message."""
+    along the mean message; paper 002: eta, of the first step."""
     regularization: float | None = None
     """Weight of the squared norms of the factors; paper 003: of the items', mu."""
     steps: int | None = None
     """Paper 001: number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two.
-    federated, federated-user: of iterations, T; 100, with --dynamic 10000."""
+    federated, federated-user: of iterations, T; 100, with --dynamic 10000. sketch-dpsgd, dpsgd, langevin: of samples,
+    100."""
     epsilon_step: float | None = None
     """Paper 001: noise of a step, as it writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step."""
     delta_step: float = 0.01
@@ -86,10 +92,10 @@ class MechanismFlags:
     """Paper 001: share of the price (in rho) that --center noisy-means takes."""
     clip_norm: float = 1.0
     """Paper 001: bound on a factor row's norm where it enters a gradient. federated-user, federated-statistics: on the
-    L1 norm of all that a user sends in an iteration."""
+    L1 norm of all that a user sends in an iteration. sketch-dpsgd, dpsgd, langevin: on one rating's gradient."""
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
-    """Paper 001: what is protected: one rating's value, or (sound variants, with --residual-clip) that it is there at
-    all."""
+    """What is protected: one rating's value, or that it is there at all (sound variants of paper 001, with
+    --residual-clip; sketch-dpsgd, dpsgd, langevin)."""
     residual_clip: float | None = None
     """Paper 001: bound on a rating's residual where it enters a gradient; the sound variants take a quarter of the
     range."""
@@ -149,3 +155,22 @@ class MechanismFlags:
     noise, and keep it to themselves; by default all who take part, so that nobody may drop out or collude."""
     change: Literal["replace", "remove"] = "replace"
     """federated-user, federated-statistics: what is hidden of a user: which data they are, or that there are any."""
+    sampling_rate: float | None = None
+    """sketch-dpsgd, dpsgd, langevin: probability with which each rating is in a step's sample, by itself, q."""
+    temperature: float | None = None
+    """langevin, in place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior."""
+    epochs: int | None = None
+    """sketch: passes over the ratings, T."""
+    decay: float | None = None
+    """sketch, sketch-dpsgd, dpsgd: b; step t of T has learning rate eta/(1 + b t/T)."""
+    threshold: float | None = None
+    """sketch: what paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not learnt
+    from."""
+    convention: Literal["4.3", "3.2"] = "4.3"
+    """sketch, with --threshold: the loss is the squared error (4.3), or half of it (3.2)."""
+    depth: int = 4
+    """sketch, sketch-dpsgd: rows of the table, k; 1 is feature hashing."""
+    gain: float | None = None
+    """sketch, sketch-dpsgd: how many times smaller the table is than all vectors, gamma."""
+    query: Literal["mean", "median"] = "mean"
+    """sketch, sketch-dpsgd: how a vector is read from its rows; sketch is slow with median."""

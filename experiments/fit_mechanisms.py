@@ -20,9 +20,12 @@ FAMILIES = (
     | {"local": "experiments.fit_local"}
     | dict.fromkeys(("objective", "objective-public-users", "objective-statistics"), "experiments.fit_objective")
     | dict.fromkeys(("federated", "federated-user", "federated-statistics"), "experiments.fit_federated")
+    | dict.fromkeys(("sketch", "sketch-dpsgd", "dpsgd", "langevin"), "experiments.fit_sketch")
 )
 PER_USER = ("local", "federated-user", "federated-statistics")  # the relation covers which items a user rated
 PRESENCE = ("objective-statistics",)  # it covers whether a rating is there
+NO_GUARANTEE = ("sketch",)  # it releases, and promises nothing
+ONE_DEVICE = ("sketch", "sketch-dpsgd", "dpsgd", "langevin")  # one rating after the other; samples are faster on one
 
 
 def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -3,57 +3,23 @@
 import json
 from pathlib import Path
 
+import fit_cases
 import numpy as np
 import pytest
+from fit_cases import CATALOGUE, RANGE, fit, interrupted, refused, resumed, run
 
-from dpmf_jax import fitting
-from experiments import cli
 from experiments.fit_command import utility
 
 RANDOM = np.random.default_rng(0)
-PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
+SIX = ("--steps", "6")
+PRESENCE = ("--relation", "rating-presence", *CATALOGUE)
+KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_per_step", "device", "layout", "out"}
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPMF_DATA", raising=False)
-    rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
-    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
-    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
+    fit_cases.elsewhere(tmp_path, monkeypatch)
     Path("few.txt").write_text("u1\nu2\n")
-    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
-
-
-OWN = ["--rating-range", "1", "5"]
-FIT = ["fit", "mine.csv", *OWN, "--steps", "6", "--controls", "simple", "--devices", "1"]
-
-
-def run(capsys, *words):
-    code = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def fit(capsys, *words):
-    code, out, err = run(capsys, *FIT, "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
-
-def refused(capsys, *words):
-    """(exit code, what was said) of a fit that is refused, after which nothing new is in the folder."""
-    before = sorted(Path().rglob("*"))
-    code, out, err = run(capsys, *FIT, *words)
-    assert sorted(Path().rglob("*")) == before
-    assert out == ""
-    assert "Traceback" not in err
-    assert err.startswith("error: ")
-    return code, err
-
-
-CATALOGUE = ["--relation", "rating-presence", "--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
-KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_per_step", "device", "layout", "out"}
 
 
 @pytest.mark.parametrize(
@@ -68,7 +34,7 @@ KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_pe
 def test_a_fit_is_one_json_object(capsys, mechanism, status, released):
     from safetensors.numpy import load_file
 
-    found = fit(capsys, "--mechanism", mechanism, "--test-fraction", "0")
+    found = fit(capsys, *SIX, "--mechanism", mechanism, "--test-fraction", "0")
     assert found.keys() >= KEYS
     assert found["rmse_test"] is None
     assert found["steps"] == 6
@@ -90,7 +56,7 @@ def test_a_fit_is_one_json_object(capsys, mechanism, status, released):
 
 
 def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys):
-    first, second = fit(capsys, "--seed", "1"), fit(capsys, "--seed", "1")
+    first, second = fit(capsys, *SIX, "--seed", "1"), fit(capsys, *SIX, "--seed", "1")
     assert first["out"] != second["out"]
     assert first["rmse_test"] == second["rmse_test"] > 0
     assert first["guarantee"]["statement"].startswith("EXPERIMENT: seeded, do not release")
@@ -104,7 +70,7 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
 def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
     from safetensors.numpy import load_file
 
-    found = fit(capsys, *CATALOGUE, "--mechanism", mechanism)
+    found = fit(capsys, *SIX, *PRESENCE, "--mechanism", mechanism)
     assert (found["guarantee"]["unit"], found["guarantee"]["status"]) == ("rating presence", "proved")
     released = load_file(Path(found["out"]) / "release.safetensors")
     assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
@@ -113,18 +79,18 @@ def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
 @pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
 def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
     words = ("--mechanism", mechanism, "--center", "noisy-means", "--epsilon", "2.5")
-    found = fit(capsys, *words, "--center-share", "0.25", "--seed", "0")
+    found = fit(capsys, *SIX, *words, "--center-share", "0.25", "--seed", "0")
     guarantee, settings = found["guarantee"], found["settings"]
     assert (guarantee["status"], found["steps"], guarantee["steps"]) == ("proved", 6, 7)
     assert 2.49 < guarantee["epsilon"] <= 2.5
     means, training = 0.5 / settings["center_noise_multiplier"] ** 2, 3 / settings["noise_multiplier"] ** 2
     assert means / (means + training) == pytest.approx(0.25)
-    code, out, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *OWN, "--neighbours", "2", "--json")
+    code, out, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *RANGE, "--neighbours", "2", "--json")
     assert code == 0, err
     audited = json.loads(out)
     assert audited["guarantee"]["epsilon"] == guarantee["epsilon"]
     assert {finding["mechanism"] for finding in audited["findings"]} == {"noisy-item-means", mechanism}
-    code, _, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *OWN, "--neighbours", "2")
+    code, _, err = run(capsys, "audit", found["out"], "--ratings", "mine.csv", *RANGE, "--neighbours", "2")
     assert code == 0, err
 
 
@@ -138,7 +104,7 @@ def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
     ],
 )
 def test_noisy_means_are_refused_where_they_are_not_priced(capsys, flags, told):
-    code, err = refused(capsys, "--center", "noisy-means", *flags)
+    code, err = refused(capsys, *SIX, "--center", "noisy-means", *flags)
     assert code == 4
     assert told in err
 
@@ -153,13 +119,13 @@ def test_a_file_is_not_generated_because_of_its_name(capsys):
 
 def test_a_total_epsilon_is_never_exceeded(capsys):
     for mechanism in ("gaussian", "gaussian-joint-noise"):
-        found = fit(capsys, "--mechanism", mechanism, "--epsilon", "2.5", "--delta", "1e-6")
+        found = fit(capsys, *SIX, "--mechanism", mechanism, "--epsilon", "2.5", "--delta", "1e-6")
         assert 2.49 < found["guarantee"]["epsilon"] <= 2.5
         assert found["guarantee"]["delta"] == 1e-6
 
 
 def test_noise_as_the_paper_writes_it(capsys):
-    found = fit(capsys, "--mechanism", "gaussian", "--epsilon-step", "0.15", "--tau", "5")
+    found = fit(capsys, *SIX, "--mechanism", "gaussian", "--epsilon-step", "0.15", "--tau", "5")
     assert found["guarantee"]["noise_multiplier"] == pytest.approx(np.sqrt(2 * np.log(1.25 / 0.01)) / 0.15)
     assert found["guarantee"]["sensitivity"] == pytest.approx(5)
 
@@ -174,7 +140,7 @@ def test_noise_as_the_paper_writes_it(capsys):
     ],
 )
 def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, flags, told):
-    code, err = refused(capsys, "--mechanism", mechanism, *flags)
+    code, err = refused(capsys, *SIX, "--mechanism", mechanism, *flags)
     assert code == 4
     assert told in err
     assert "fix: " in err
@@ -184,12 +150,12 @@ def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, fl
     ("flags", "code", "told"),
     [
         (["--relation", "rating-presence"], 4, "catalogue"),
-        ([*CATALOGUE, "--mechanism", "gaussian"], 4, "the paper's"),
-        ([*CATALOGUE, "--slice", "paper001"], 4, "--slice"),
-        ([*CATALOGUE, "--duplicates", "first"], 4, "--duplicates"),
+        ([*PRESENCE, "--mechanism", "gaussian"], 4, "the paper's"),
+        ([*PRESENCE, "--slice", "paper001"], 4, "--slice"),
+        ([*PRESENCE, "--duplicates", "first"], 4, "--duplicates"),
         (["--catalogue-users", "nothing.txt"], 3, "catalogue"),
         (["--catalogue-users", "few.txt"], 3, "declared users"),
-        ([*CATALOGUE, "--mechanism", "gaussian", "--residual-clip", "1"], 4, "mechanism gaussian"),
+        ([*PRESENCE, "--mechanism", "gaussian", "--residual-clip", "1"], 4, "mechanism gaussian"),
         (["--mechanism", "non-private", "--epsilon", "1"], 4, "non-private"),
         (["--epsilon", "1", "--epsilon-step", "1"], 2, "both set the noise"),
         (["--epsilon", "0"], 2, "epsilon"),
@@ -213,7 +179,7 @@ def test_what_a_proof_does_not_allow_ends_with_exit_code_4(capsys, mechanism, fl
     ],
 )
 def test_a_wrong_flag_gets_a_clear_answer_and_nothing_is_written(capsys, flags, code, told):
-    found, err = refused(capsys, *flags)
+    found, err = refused(capsys, *SIX, *flags)
     assert found == code, err
     assert told in err
 
@@ -230,38 +196,20 @@ def test_item_factors_from_a_file_follow_the_ids(capsys):
     Path("items.csv").write_text("item,a,b\n" + "\n".join(f"{i},{factors[i, 0]},{factors[i, 1]}" for i in order) + "\n")
     np.save("items.npy", factors)
     words = ("--mechanism", "gaussian-public-items", "--seed", "3", "--items")
-    by_id, by_order = fit(capsys, *words, "items.csv"), fit(capsys, *words, "items.npy")
+    by_id, by_order = fit(capsys, *SIX, *words, "items.csv"), fit(capsys, *SIX, *words, "items.npy")
     assert by_id["rmse_train"] == by_order["rmse_train"]
     assert by_id["settings"]["rank"] == 2
     Path("short.csv").write_text("item,a\n0,1\n")
-    code, err = refused(capsys, *words, "short.csv")
+    code, err = refused(capsys, *SIX, *words, "short.csv")
     assert code == 3
     assert "is missing" in err
 
 
-def interrupted(capsys, monkeypatch, *words):
-    """A fit that is interrupted after some chunks; returns what it said and its folder."""
-    report = fitting.Progress
-
-    def stop(*values):
-        if values[0] >= 4:
-            raise KeyboardInterrupt
-        return report(*values)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(fitting, "Progress", stop)
-        code, out, err = run(capsys, *FIT, *words)
-    assert (code, out) == (130, "")
-    return err
-
-
 def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypatch):
-    whole = fit(capsys, "--seed", "5", "--out", "whole")
-    told = interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
+    whole = fit(capsys, *SIX, "--seed", "5", "--out", "whole")
+    told = interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
     assert "dpmf fit --resume parts" in told
-    code, out, err = run(capsys, "fit", "--resume", "parts", "--json", "--devices", "1")
-    assert code == 0, err
-    found = json.loads(out)
+    found = resumed(capsys, "parts")
     for name in ("rmse_train", "rmse_test", "guarantee", "steps"):
         assert found[name] == whole[name]
     for name in ("release.safetensors", "private/factors.safetensors"):
@@ -270,19 +218,15 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypa
 
 @pytest.mark.parametrize("change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")])
 def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
-    interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
+    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
     code, _, err = run(capsys, "fit", "--resume", "parts", *change)
     assert code == 4
     assert change[0] in err
 
 
 def test_a_resume_refuses_other_ratings(capsys, monkeypatch):
-    interrupted(capsys, monkeypatch, "--seed", "5", "--out", "parts")
-    text = Path("mine.csv").read_text()
-    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
-    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
-    Path("few.txt").write_text("u1\nu2\n")
-    Path("mine.csv").write_text(text.replace(",5\n", ",4\n"))
+    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
+    Path("mine.csv").write_text(Path("mine.csv").read_text().replace(",5\n", ",4\n"))
     code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
     assert code == 4
     assert "ratings" in err
@@ -295,7 +239,7 @@ def test_a_resume_of_nothing_is_a_clear_error(capsys):
 
 
 def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
-    folder = fit(capsys, "--seed", "1")["out"]
+    folder = fit(capsys, *SIX, "--seed", "1")["out"]
     code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--top", "2", "--json")
     assert code == 0
     assert json.loads(out)["user"] == "u3"
@@ -315,7 +259,7 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
 
 @pytest.mark.parametrize("given", ["users", "items"])
 def test_one_catalogue_is_not_enough_for_presence(capsys, given):
-    code, err = refused(capsys, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt")
+    code, err = refused(capsys, *SIX, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt")
     assert code == 4
     assert "declared catalogue" in err
 
@@ -323,13 +267,13 @@ def test_one_catalogue_is_not_enough_for_presence(capsys, given):
 def test_the_split_seed_splits(capsys):
     words = ("--mechanism", "non-private", "--seed", "1", "--test-fraction", "0.5")
     first, second = (
-        fit(capsys, *words, "--split-seed", seed)["controls"]["global_mean"]["rmse_test"] for seed in (0, 1)
+        fit(capsys, *SIX, *words, "--split-seed", seed)["controls"]["global_mean"]["rmse_test"] for seed in (0, 1)
     )
     assert first != second
 
 
 def test_the_defaults_are_the_documented_ones(capsys):
-    assert fit(capsys)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
+    assert fit(capsys, *SIX)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
 
 
 @pytest.mark.parametrize(

@@ -4,19 +4,15 @@ import json
 import math
 from pathlib import Path
 
+import fit_cases
 import numpy as np
 import pytest
+from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
 from accounting import iterations
-from dpmf_jax import fitting
-from experiments import cli, fit_federated, fit_mechanisms
+from experiments import fit_federated, fit_mechanisms
 
-RANDOM = np.random.default_rng(0)
-PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
-OWN = ["--rating-range", "1", "5", "--controls", "simple", "--devices", "1"]
-FIT = ["fit", "mine.csv", *OWN]
-CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 PUBLISHED = ["--mechanism", "federated", "--rank", "3", "--steps", "4"]
 USER = ["--mechanism", "federated-user", "--steps", "4"]
 STATISTICS = ["--mechanism", "federated-statistics"]
@@ -25,35 +21,7 @@ DYNAMIC = ["--dynamic", "--join", "0.6", "--leave", "0.1", "--participants", "8"
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPMF_DATA", raising=False)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
-    rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
-    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
-    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
-    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
-
-
-def run(capsys, *words):
-    code = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def fit(capsys, *words):
-    code, out, err = run(capsys, *FIT, "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
-
-def refused(capsys, *words):
-    before = sorted(Path().rglob("*"))
-    code, out, err = run(capsys, *FIT, *words)
-    assert sorted(Path().rglob("*")) == before
-    assert out == ""
-    assert "Traceback" not in err
-    assert err.startswith("error: ")
-    return code, err
+    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(
@@ -123,24 +91,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, more)
     """After two of four iterations: the noise that users keep and the crowd are part of the state."""
     whole = fit(capsys, *PUBLISHED, *more, "--seed", "0", "--out", "whole")
 
-    class Stop:
-        def __init__(self, real):
-            self.real, self.left = real, 2
-
-        def __call__(self, *args, **kwargs):
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-            return self.real(*args, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(fitting, "train", Stop(fitting.train))
-        code, _, err = run(capsys, *FIT, *PUBLISHED, *more, "--seed", "0", "--out", "cut")
-    assert code == 130
-    assert "--resume cut" in err
-    code, out, err = run(capsys, "fit", "--resume", "cut", "--json", "--devices", "1")
-    assert code == 0, err
-    assert json.loads(out)["rmse_train"] == whole["rmse_train"]
+    told = interrupted(capsys, monkeypatch, *PUBLISHED, *more, "--seed", "0", "--out", "cut")
+    assert "--resume cut" in told
+    assert resumed(capsys, "cut")["rmse_train"] == whole["rmse_train"]
     first, second = (load_file(Path(name) / "release.safetensors") for name in ("whole", "cut"))
     assert all(np.array_equal(first[part], second[part]) for part in first)
 

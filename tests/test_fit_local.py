@@ -5,56 +5,26 @@ import json
 import math
 from pathlib import Path
 
+import fit_cases
 import numpy as np
 import pytest
+from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
-from dpmf_jax import fitting, local, local_variance
-from experiments import cli, fit_local
+from dpmf_jax import local, local_variance
+from experiments import fit_local
 
-RANDOM = np.random.default_rng(0)
-PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
-OWN = ["--rating-range", "1", "5", "--controls", "simple", "--devices", "1"]
-LOCAL = ["fit", "mine.csv", *OWN, "--mechanism", "local", "--rounds", "4", "--rank", "3"]
-CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
+LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
 
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPMF_DATA", raising=False)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
-    rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
-    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
-    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
-    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
-
-
-def run(capsys, *words):
-    code = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def fit(capsys, *words):
-    code, out, err = run(capsys, *LOCAL, "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
-
-def refused(capsys, *words):
-    before = sorted(Path().rglob("*"))
-    code, out, err = run(capsys, *LOCAL, *words)
-    assert sorted(Path().rglob("*")) == before
-    assert out == ""
-    assert "Traceback" not in err
-    assert err.startswith("error: ")
-    return code, err
+    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("more", [(), ("--projection", "4"), ("--projection", "4", "--schedule", "partition")])
 def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, more):
-    found = fit(capsys, "--epsilon", "1.6", "--seed", "0", *more)
+    found = fit(capsys, *LOCAL, "--epsilon", "1.6", "--seed", "0", *more)
     guarantee = found["guarantee"]
     assert (guarantee["epsilon"], guarantee["delta"], guarantee["unit"]) == (1.6, 0.0, "user")
     assert guarantee["status"] == "proved"
@@ -67,27 +37,27 @@ def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, mor
 
 
 def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
-    found = fit(capsys, "--epsilon", "1.6", "--seed", "0")
+    found = fit(capsys, *LOCAL, "--epsilon", "1.6", "--seed", "0")
     beside = found["shuffled"]
     assert beside["reports"] == 20
     assert "shuffler" in beside["statement"]
     assert found["guarantee"]["trust_model"].startswith("local")
     assert "shuffl" not in found["guarantee"]["statement"]
-    code, out, _ = run(capsys, *LOCAL, "--seed", "0", "--out", "shown")
+    code, out, _ = run(capsys, *FIT, *LOCAL, "--seed", "0", "--out", "shown")
     assert code == 0
     assert "beside it:" in out
 
 
 def test_in_a_partition_only_a_group_is_shuffled_together(capsys):
-    found = fit(capsys, "--seed", "0", "--schedule", "partition")
+    found = fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition")
     assert found["shuffled"]["reports"] == 5
 
 
 def test_a_release_needs_a_catalogue_that_no_rating_tells(capsys):
-    code, err = refused(capsys)
+    code, err = refused(capsys, *LOCAL)
     assert code == 4
     assert "catalogue" in err
-    found = fit(capsys, *CATALOGUE)
+    found = fit(capsys, *LOCAL, *CATALOGUE)
     assert found["guarantee"]["seeded"] is False
     assert load_file(Path(found["out"]) / "release.safetensors")["item_factors"].shape == (9, 3)
 
@@ -126,46 +96,31 @@ def test_who_is_held_out_does_not_depend_on_other_users(capsys, monkeypatch):
     ],
 )
 def test_refusals(capsys, words, told):
-    code, err = refused(capsys, "--seed", "0", *words)
+    code, err = refused(capsys, *LOCAL, "--seed", "0", *words)
     assert code in (2, 4)
     assert told in err
     assert "fix:" in err
 
 
 def test_flags_of_local_mean_nothing_elsewhere(capsys):
-    code, _, err = run(capsys, "fit", "mine.csv", *OWN, "--rounds", "3")
+    code, _, err = run(capsys, *FIT, "--rounds", "3")
     assert code == 2
     assert "--rounds means nothing to --mechanism gaussian-joint-noise" in err
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
     """After two of four rounds, by Ctrl-C; each round's reports are drawn from the seed and the round."""
-    whole = fit(capsys, "--seed", "0", "--projection", "4", "--out", "whole")
+    whole = fit(capsys, *LOCAL, "--seed", "0", "--projection", "4", "--out", "whole")
 
-    class Stop:
-        def __init__(self, real):
-            self.real, self.left = real, 2
-
-        def __call__(self, *args, **kwargs):
-            self.left -= 1
-            if self.left < 0:
-                raise KeyboardInterrupt
-            return self.real(*args, **kwargs)
-
-    with monkeypatch.context() as patched:
-        patched.setattr(fitting, "train", Stop(fitting.train))
-        code, _, err = run(capsys, *LOCAL, "--seed", "0", "--projection", "4", "--out", "cut")
-    assert code == 130
-    assert "--resume cut" in err
-    code, out, err = run(capsys, "fit", "--resume", "cut", "--json", "--devices", "1")
-    assert code == 0, err
-    assert json.loads(out)["rmse_train"] == whole["rmse_train"]
+    told = interrupted(capsys, monkeypatch, *LOCAL, "--seed", "0", "--projection", "4", "--out", "cut")
+    assert "--resume cut" in told
+    assert resumed(capsys, "cut")["rmse_train"] == whole["rmse_train"]
     first, second = (load_file(Path(name) / "release.safetensors") for name in ("whole", "cut"))
     assert all(np.array_equal(first[part], second[part]) for part in first)
 
 
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
-    fit(capsys, "--seed", "0", "--schedule", "partition", "--projection", "4", "--out", "model")
+    fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition", "--projection", "4", "--out", "model")
     words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--json", "--neighbours", "4"]
     code, out, err = run(capsys, *words)
     assert code == 0, err

@@ -4,19 +4,17 @@ import json
 import math
 from pathlib import Path
 
+import fit_cases
 import numpy as np
 import pytest
+from fit_cases import CATALOGUE, PAIRS, fit, refused, run
 from safetensors.numpy import load_file
 
 from accounting import objective as prices
 from dpmf_jax import model
-from experiments import audit_command, cli, fit_objective
+from experiments import audit_command, fit_objective
 
 RANDOM = np.random.default_rng(0)
-PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)
-OWN = ["--rating-range", "1", "5", "--controls", "simple", "--devices", "1"]
-FIT = ["fit", "mine.csv", *OWN]
-CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 PUBLISHED = ["--mechanism", "objective", "--rank", "3", "--user-passes", "5"]
 PUBLIC = ["--mechanism", "objective-public-users"]
 STATISTICS = ["--mechanism", "objective-statistics"]
@@ -24,35 +22,7 @@ STATISTICS = ["--mechanism", "objective-statistics"]
 
 @pytest.fixture(autouse=True)
 def elsewhere(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("DPMF_DATA", raising=False)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
-    rows = [f"u{pair // 7},{pair % 7},{RANDOM.integers(1, 6)}" for pair in PAIRS]
-    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
-    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
-    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
-
-
-def run(capsys, *words):
-    code = cli.main([str(word) for word in words])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def fit(capsys, *words):
-    code, out, err = run(capsys, *FIT, "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
-
-def refused(capsys, *words):
-    before = sorted(Path().rglob("*"))
-    code, out, err = run(capsys, *FIT, *words)
-    assert sorted(Path().rglob("*")) == before
-    assert out == ""
-    assert "Traceback" not in err
-    assert err.startswith("error: ")
-    return code, err
+    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

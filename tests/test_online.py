@@ -24,7 +24,7 @@ from online_cases import (
 
 import audits
 import dpmf_jax
-from dpmf_jax import keys, layout, metrics, online, ordered, preprocessing, protocol
+from dpmf_jax import keys, layout, metrics, online, ordered, preprocessing, protocol, sketch
 from dpmf_jax.errors import UsageError
 
 
@@ -128,6 +128,31 @@ def test_neighbours_run_in_the_same_program_and_are_seen():
     assert protocol.train._cache_size() == programs
 
 
+@pytest.mark.parametrize("kind", ["split", "dense"])
+@pytest.mark.parametrize("factory", [online.regular, sketch.mechanism])
+def test_without_a_schedule_the_coins_of_an_epoch_draw_its_order(factory, kind):
+    """The same epochs as with schedules in these orders; a neighbour, in the same program, has the same order."""
+    made, data = config(decay=2.0), layout.make(RATINGS, kind=kind, num_devices=1)
+    mechanism = factory(made)
+    coins = [jax.random.split(jax.random.fold_in(keys.from_seed(1), epoch))[0] for epoch in range(2)]
+    orders = [ordered.shuffled(data, key) for key in coins]
+    first, second = (np.asarray(order.slot).ravel() for order in orders)
+    assert (first != second).any()
+    np.testing.assert_array_equal(np.sort(first), np.sort(second))
+    programs = None
+    for world in (data, layout.remove_rating(data, layout.locate(data, RATINGS.user[5], RATINGS.item[5]))):
+        expected = begun(mechanism, world)
+        for order in orders:
+            expected, _ = trained(factory(made, order), 1, world, expected)
+        found, info = trained(mechanism, 2, world)
+        programs = programs or protocol.train._cache_size()
+        for one, other in zip(jax.tree.leaves(found), jax.tree.leaves(expected), strict=True):
+            np.testing.assert_allclose(one, other, atol=1e-6)
+        assert float(info.loss[1]) < float(info.loss[0])
+        assert leaves_equal(found, trained(mechanism, 2, world)[0])
+    assert protocol.train._cache_size() == programs
+
+
 def test_a_sweep_over_numbers_compiles_once():
     trained(online.regular(config(), schedule()), 1)
     programs = protocol.train._cache_size()
@@ -181,9 +206,10 @@ def test_the_guarantee_says_none_in_plain_words():
     assert all(part is None for part in online.regular(config(), schedule()).release(state))
 
 
-def test_audits_of_it_behave():
+@pytest.mark.parametrize("order", [schedule(), None])
+def test_audits_of_it_behave(order):
     found = audits.audit(
-        online.regular(config(threshold=4.0), schedule()),
+        online.regular(config(threshold=4.0), order),
         RATINGS,
         key=keys.from_seed(0),
         num_steps=2,

@@ -128,11 +128,13 @@ def _problem(rank: int, size: str) -> Problem:
 
 def _jax_step(data, center, state):
     """Both gradients as the mechanisms make them; without Info and noise."""
+    import jax.numpy as jnp
+
     from dpmf_jax import factorization
 
-    users, items = state
-    of_users, _info = factorization.user_gradient(users, items, center, CLIP_NORM, None, data)
-    of_items = factorization.item_gradient(users, items, center, CLIP_NORM, None, data)
+    (users, items), clip_norm = state, jnp.float32(CLIP_NORM)
+    of_users, _info = factorization.user_gradient(users, items, center, clip_norm, None, data)
+    of_items = factorization.item_gradient(users, items, center, clip_norm, None, data)
     return tuple(
         factors - LEARNING_RATE * (gradient + REGULARIZATION * factors)
         for factors, gradient in ((users, of_users), (items, of_items))

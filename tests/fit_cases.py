@@ -1,0 +1,75 @@
+"""A folder with a small file of ratings, and `dpmf fit` run in it: what the tests of the command share."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from dpmf_jax import fitting
+from experiments import cli
+
+RANDOM = np.random.default_rng(0)
+PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)  # user · 7 + item
+VALUES = RANDOM.integers(1, 6, len(PAIRS))
+RANGE = ["--rating-range", "1", "5"]
+FIT = ["fit", "mine.csv", *RANGE, "--controls", "simple", "--devices", "1"]
+CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
+
+
+def elsewhere(tmp_path, monkeypatch):
+    """Goes to an empty folder with ratings of 20 users and 7 items, and catalogues that are larger."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("DPMF_DATA", raising=False)
+    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
+    rows = [f"u{pair // 7},{pair % 7},{value}" for pair, value in zip(PAIRS, VALUES, strict=True)]
+    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
+    Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
+
+
+def run(capsys, *words):
+    """(exit code, stdout, stderr) of a command."""
+    code = cli.main([str(word) for word in words])
+    told = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def fit(capsys, *words):
+    """The JSON of a fit of the file that must succeed."""
+    code, out, err = run(capsys, *FIT, "--json", *words)
+    assert code == 0, err
+    return json.loads(out)
+
+
+def refused(capsys, *words):
+    """(exit code, what was said) of a fit that is refused, after which nothing new is in the folder."""
+    before = sorted(Path().rglob("*"))
+    code, out, err = run(capsys, *FIT, *words)
+    assert sorted(Path().rglob("*")) == before
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("error: ")
+    return code, err
+
+
+def interrupted(capsys, monkeypatch, *words, after=2):
+    """Ctrl-C in a fit after so many chunks of steps; what was said."""
+    train, chunks = fitting.train, iter(range(after))
+
+    def until(*args, **kwargs):
+        if next(chunks, None) is None:
+            raise KeyboardInterrupt
+        return train(*args, **kwargs)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(fitting, "train", until)
+        code, out, err = run(capsys, *FIT, *words)
+    assert (code, out) == (130, "")
+    return err
+
+
+def resumed(capsys, folder):
+    """The JSON of the interrupted run in a folder, gone on with."""
+    code, out, err = run(capsys, "fit", "--resume", folder, "--json", "--devices", "1")
+    assert code == 0, err
+    return json.loads(out)
