@@ -29,8 +29,8 @@ def statistics(config: Config) -> Mechanism:
     """One round: every user sends (the upper triangle of u uᵀ, (r - center)·u) of the own items, u public; V is solved.
 
     A user's messages are scaled together, so that the sum of their absolute values is at most C. U is random, with rows
-    of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric, and positive by `raise_eigenvalues`, and
-    (A + Mμ I) v = b is solved. Then each user fits an own factor, near the public one, to the own ratings and V; it stays
+    of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric, and positive by `raise_eigenvalues`, and (A
+    + Mμ I) v = b is solved. Then each user fits an own factor, near the public one, to the own ratings and V; it stays
     private.
 
     Guarantee: epsilon per user, pure, proved, as `per_user` with T = 1; each further step is a release of its own.

@@ -142,7 +142,7 @@ def train(
 
     def body_or_nothing(state: State, _: None) -> tuple[State, Info]:
         assert limit is not None
-        _after, info = jax.eval_shape(body, state, None)
+        info = jax.eval_shape(lambda state: body(state, None)[1], state)
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
         return jax.lax.cond(state.step < limit, lambda state: body(state, None), lambda state: (state, nothing), state)
 

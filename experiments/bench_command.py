@@ -1,4 +1,4 @@
-"""`dpmf bench`: a step, a local round, a perturbed objective against peers, a sweep against separate runs, reading."""
+"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, reading."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from experiments import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step, a round of local DP, a perturbed objective, a sweep, or the reading of a ratings file."""
+    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or reading a file."""
 
-    what: Annotated[Literal["step", "local", "objective", "sweep", "read"], tyro.conf.Positional]
+    what: Annotated[Literal["step", "local", "objective", "online", "sweep", "read"], tyro.conf.Positional]
     """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
     DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
-    and its iterations with users who come and go. sweep: many configurations at once against separate runs. read: a
-    generated, shuffled csv, with checks and layout."""
+    and its iterations with users who come and go. online: an epoch of paper 002, one rating after the other, over
+    factors and over a count sketch, against numba and Surprise. sweep: many configurations at once against separate
+    runs. read: a generated, shuffled csv, with checks and layout."""
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
@@ -33,7 +34,7 @@ class Command:
     steps: int = 20
     """sweep: that each configuration takes."""
     devices: int | None = None
-    """All but read: number of devices; all by default (a CPU counts one per core)."""
+    """All but read and online: number of devices; all by default (a CPU counts one per core)."""
     num_ratings: int = 20_000_000
     """read: rows of the file."""
     json: bool = False
@@ -55,6 +56,10 @@ def run(command: Command) -> None:
         from experiments.bench import objective
 
         result = objective.run(size, rank, command.repeats, num_devices=command.devices)
+    elif command.what == "online":
+        from experiments.bench import online
+
+        result = online.run(size, rank, command.repeats)
     elif command.what == "sweep":
         from experiments.bench import sweep
 
@@ -66,6 +71,9 @@ def run(command: Command) -> None:
 
         result = read.run(command.num_ratings)
     console.emit(result, json=command.json, render=render)
+
+
+TABLES = ("rows", "iterations", "memory", "benchmark")
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -84,7 +92,9 @@ def render(result: Mapping[str, Any]) -> Any:
     tables = [table(f"bench {result.get('benchmark', '')}", result["rows"])]
     if iterations := result.get("iterations"):
         tables.append(table(f"iterations, {result['iterations_data']}", iterations))
-    rest = (f"{name}: {value}" for name, value in result.items() if name not in ("rows", "iterations", "benchmark"))
+    if memory := result.get("memory"):
+        tables.append(table(f"memory, {result['memory_data']}", memory))
+    rest = (f"{name}: {value}" for name, value in result.items() if name not in TABLES)
     return Group(*tables, *rest)
 
 

@@ -63,6 +63,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "data convert": ("write a data set as csv, tsv or parquet", "experiments.data_command:Convert"),
     "doctor": ("versions, devices, data, and a self-test", "experiments.doctor:Command"),
     "demo": ("the whole job on generated ratings, in a minute", "experiments.demo:Command"),
+    "demo stream": ("newcomers in a count sketch that does not grow", "experiments.stream:Command"),
 }
 
 # A group's name: what its commands do.
@@ -70,6 +71,7 @@ GROUPS: dict[str, str] = {
     "epsilon": "what a release costs, or the noise that a budget buys",
     "budget": "a ledger of releases per data set",
     "data": "which ratings there are, what is wrong with them",
+    "demo": "the whole job on generated ratings, in a minute; also",
 }
 
 COMMON_FLAGS = """\

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import OutsideTolerance, UsageError
-from experiments import console, devices, reproduce_local, reproduce_objective, reproduce_paper
+from experiments import console, devices, reproduce_local, reproduce_objective, reproduce_paper, reproduce_sketch
 from experiments.reproduce import figures, plans
 from experiments.reproduce.figures import Figure, Request
 from experiments.reproduce_paper import Paper
@@ -26,7 +26,8 @@ HERE: dict[str, Any] = {"data_dir": None, "out": ROOT, "docs": None, "devices": 
 CLAIMS_WHAT = "what the paper says, statement by statement, by stored rows"
 CLAIMS_DATA = "--out, and ml-100k or generated"
 CLAIMS_MINUTES = 1
-PAPERS = {paper.catalogue.prefix: paper for paper in (reproduce_objective.PAPER, reproduce_local.PAPER)}
+_OTHERS = (reproduce_sketch.PAPER, reproduce_objective.PAPER, reproduce_local.PAPER)
+PAPERS = {paper.catalogue.prefix: paper for paper in _OTHERS}
 ALL_CLAIMS = (figures.CLAIMS, *(paper.catalogue.claims for paper in PAPERS.values()))
 
 
@@ -39,13 +40,13 @@ class Command:
     """
 
     figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
-    """Such as 001/fig1 003/fig7, or 001/all; --list names them. 001/claims, 003/claims and 004/claims are tables of a
-    paper's statements, from the rows that are in --out; they train nothing."""
+    """Such as 001/fig1 003/fig7, or 001/all; --list names them. 001/claims, 002/claims, 003/claims and 004/claims are
+    tables of a paper's statements, from the rows that are in --out; they train nothing."""
     list: bool = False
     """Print what can be reproduced, and how long it takes on this machine."""
     scale: Literal["small", "full"] | None = None
     """Paper 001. small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an
-    accelerator."""
+    accelerator. Paper 002. small, the default: fewer epochs, one seed. full: the paper's 100 epochs, three seeds."""
     beside: Literal["auto", "all", "none"] = "auto"
     """Paper 001. Sound variants at equal exact ε, trained on 80% of the ratings and measured on the rest. auto: at the
     small scale with one seed and ranks up to 20, at the full scale like everything else. all: like everything else."""
@@ -383,8 +384,9 @@ def _render_list(result: Mapping[str, Any]) -> Any:
         numbers = ", ".join(name.partition("fig")[2] for name in row["figures"])
         table.add_row(row["name"], f"figures {numbers}", figures.find(row["figures"][0]).data, *_scales(row))
     for row in (row for paper in PAPERS.values() for row in result[paper.key]):
-        minutes = f"about {_duration(row['small']['minutes'])}" if row["here"] else "data absent"
-        table.add_row(row["name"], row["what"], " ".join(row["here"] or row["data"]), minutes, minutes)
+        minutes = [f"about {_duration(row[scale]['minutes'])}" for scale in ("small", "full")]
+        minutes = minutes if row["here"] else ["data absent"] * 2
+        table.add_row(row["name"], row["what"], " ".join(row["here"] or row["data"]), *minutes)
     table.add_section()
     for claims in (result["claims"], *(result[f"{paper.key}_claims"] for paper in PAPERS.values())):
         table.add_row(claims["name"], claims["what"], claims["data"], *[f"0 runs, {claims['minutes']} min"] * 2)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from dpmf_jax.errors import DataError, UsageError
 from experiments import console, devices
@@ -20,6 +20,7 @@ class Paper(NamedTuple):
     """key: of its part in the command's JSON. looks_at: what is said while claims are judged, beside the stored rows.
 
     seeds: () -> those of a figure where none are asked for. programs: see `papers.Programs`.
+    at_scale: (scale) -> the same paper at it, where it has scales; it is at the small one.
     """
 
     key: str
@@ -27,6 +28,7 @@ class Paper(NamedTuple):
     looks_at: str
     seeds: Callable[[], tuple[int, ...]]
     programs: Callable[[], Programs]
+    at_scale: Callable[[Literal["small", "full"]], Paper] | None = None
 
 
 def check(paper: Paper, command: Command) -> list[Figure]:
@@ -37,7 +39,7 @@ def check(paper: Paper, command: Command) -> list[Figure]:
     names = [name for name in command.figures if name.startswith(paper.catalogue.prefix)]
     if names and len(names) == len(command.figures):
         for name in UNUSED:
-            if getattr(command, name) not in (None, "auto"):
+            if getattr(command, name) not in (None, "auto") and not (name == "scale" and paper.at_scale):
                 raise UsageError(f"--{name} goes with paper 001's figures", fix=f"leave out --{name}")
     return paper.catalogue.expand([name for name in names if name != paper.catalogue.claims])
 
@@ -54,6 +56,8 @@ def reproduce(
     from dpmf_jax import datasets, storage
     from experiments.reproduce import papers, provenance
 
+    if paper.at_scale is not None and command.scale is not None:
+        paper = paper.at_scale(command.scale)
     num_devices, programs = devices.use(command.devices), paper.programs()
     seeds = paper.seeds() if command.seeds is None else command.seeds
     done = []

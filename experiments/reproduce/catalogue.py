@@ -18,7 +18,7 @@ class Figure(NamedTuple):
     a figure without any makes its own.
 
     log: whether the axes are logarithmic, (x, y). minutes: an estimate for two CPU cores, where the runs that it shares
-    with the paper's figures before it are there.
+    with the paper's figures before it are there; minutes_full: at the full scale, where that is another.
     """
 
     name: str
@@ -28,6 +28,7 @@ class Figure(NamedTuple):
     data: tuple[str, ...]
     log: tuple[bool, bool]
     minutes: float
+    minutes_full: float | None = None
 
     @property
     def stem(self) -> str:
@@ -126,14 +127,16 @@ class Catalogue(NamedTuple):
         rows = []
         for figure in self.figures.values():
             there = [name for name in figure.data if name in here] if figure.data else ["generated"]
-            rows.append(self._listed(figure.name, figure.what, figure.x_name, figure.data, there, figure.minutes))
+            full = figure.minutes if figure.minutes_full is None else figure.minutes_full
+            minutes = {"small": figure.minutes, "full": full}
+            rows.append(self._listed(figure.name, figure.what, figure.x_name, figure.data, there, minutes))
         every = list(dict.fromkeys(name for row in rows for name in row["here"]))
-        minutes = sum(row["small"]["minutes"] for row in rows if row["here"])
+        minutes = {scale: sum(row[scale]["minutes"] for row in rows if row["here"]) for scale in ("small", "full")}
         return [*rows, self._listed(self.whole, "all of them", "", tuple(every), every, minutes)]
 
     def _listed(
-        self, name: str, what: str, x_name: str, data: tuple[str, ...], here: list[str], minutes: float
+        self, name: str, what: str, x_name: str, data: tuple[str, ...], here: list[str], minutes: Mapping[str, float]
     ) -> dict[str, Any]:
         about = {"name": name, "paper": self.cited, "what": what, "x_name": x_name}
-        amounts = {scale: {"minutes": round(minutes, 1)} for scale in ("small", "full")}
+        amounts = {scale: {"minutes": round(value, 1)} for scale, value in minutes.items()}
         return about | {"data": list(data) or ["generated"], "here": here, **amounts}

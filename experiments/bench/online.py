@@ -1,0 +1,430 @@
+"""An epoch of paper 002's online factorisation, one rating after the other, against plain loops in one process.
+
+All do the same: p ← p + η(e q - λp), q ← q + η(e p - λq), e = r - p·q, in one shuffled order, over dense factors or a
+count sketch; values are centred beforehand by the paper's global, user and item means, which ours does on the way.
+Ours is `protocol.train` over `EPOCHS` consecutive epochs in one compiled program, which also makes the loss. "numba"
+is the loop as one writes it; "numba, hashes at once" hashes an id once and steps from one component to the next, where
+the plain one works each hash out as it is defined. Surprise's SVD without biases has the same rule in float64; it goes
+through the ratings user by user, which is easier on the cache, and so does not end where the others do.
+
+What an epoch must cost, counted for n ratings and d factors, one core:
+
+- dense: 8d flops a rating, 0.16 GFlop at n = 1,000,209 and d = 20; two rows of 4d bytes read and written, from the
+  second-level cache (0.78 MB in all), 0.3 GB. The numba loop is bound by neither but by latency: a rating waits for
+  its row, a product, a sum over d, and cannot start before the last one of its user or item is done.
+- ours adds copies of both rows, windows of 48 floats in place of 20, two means a rating and, once for all epochs of a
+  program, a gather of the values into their order, from a table of 4.5 MB. Measured: 206 instructions a rating.
+- sketch: 4·k·d hashes of a rating (2 families, address and sign), k = 4: 320, and as many cells read and written.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import inspect
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmf_jax import synthetic
+from dpmf_jax.errors import UsageError
+from dpmf_jax.ratings import Ratings
+from experiments import devices
+from experiments.bench import objective, step
+from experiments.bench.step import SIZES
+
+EPOCHS = 3  # consecutive ones, which a contender is timed over
+LEARNING_RATE, REGULARIZATION = 0.02, 0.02
+DEPTH, MEMORY_GAIN = 4, 4.0
+MEMORY_SIZE = (1_000_000, 20_000, 5_000_000)  # users, items, ratings
+REFERENCE, SURPRISE = "numba", "Surprise SVD"
+GOALS = {"jax dense": f"at most 3 x {REFERENCE}, 0.5 x {SURPRISE}", "jax sketch": f"at most 0.8 x {REFERENCE}"}
+
+
+def run(
+    size: str = "ml-1m",
+    rank: int = 20,
+    repeats: int = 9,
+    *,
+    gain: float = 1.0,
+    memory_size: tuple[int, int, int] = MEMORY_SIZE,
+) -> dict[str, Any]:
+    """Times epochs at a data set's size on generated ratings; peers that are not installed are left out and named.
+
+    Args:
+      size: one of `step.SIZES`. rank: d. gain: γ of the sketch that is timed; its depth is 4.
+      repeats: interleaved rounds, whose median counts; every contender is warm before the first.
+      memory_size: users, items and ratings of the comparison of memory.
+
+    Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
+      peak_mb}: ms is the median of an epoch, spread_ms half the distance of the quartiles, ratio is to the plain numba
+      loop of the same part (None without numba), cpu_ms the median CPU time, all threads; peak_mb what a contender
+      holds, ratings included, and the growth of the process in its first call. `memory` is a list of {contender,
+      parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how much an epoch raises the
+      peak over what the ratings, the start and the compiled epoch take, and the peak meanwhile. `largest_difference`
+      is that from numba after the epochs, relative to the largest entry. `others` as in `step.run`.
+
+    Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
+      do not compute the same.
+    """
+    if size not in SIZES:
+        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
+    if min(rank, repeats) < 1:
+        raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
+    num_users, num_items, num_ratings = SIZES[size]
+    count = devices.use(1)
+    memory = [_fresh_process(storage, memory_size, rank) for storage in MECHANISMS]
+    problem = make_problem(num_users, num_items, num_ratings, rank, gain)
+    made, growth, differences = _contenders(problem)
+    timed = {who: objective.Contender(contender.call) for who, contender in made.items()}
+    times, others = objective._interleave(timed, repeats)
+    medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
+    return {
+        "benchmark": "online",
+        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, in one shuffled order",
+        "rank": rank,
+        "depth": DEPTH,
+        "gain": gain,
+        "consecutive_epochs": EPOCHS,
+        "repeats": repeats,
+        "goal": GOALS,
+        "rows": [
+            {
+                "part": part,
+                "contender": name,
+                "ms": 1e3 * medians[part, name] / EPOCHS,
+                "ratio": medians[part, name] / medians[part, REFERENCE] if (part, REFERENCE) in medians else None,
+                "spread_ms": 1e3 * objective._spread([wall for wall, _ in spent]) / EPOCHS,
+                "cpu_ms": 1e3 * statistics.median(cpu for _, cpu in spent) / EPOCHS,
+                "compile_ms": made[part, name].compile_ms,
+                "peak_mb": (made[part, name].held + growth[part, name]) / 2**20,
+            }
+            for (part, name), spent in times.items()
+        ],
+        "memory": memory,
+        "memory_data": "generated, {2:,} ratings, {0:,} x {1:,}; 1 epoch".format(*memory_size),
+        "memory_gain": MEMORY_GAIN,
+        "left_out": sorted({package for package in NEEDS.values() if not _installed(package)}),
+        "largest_difference": differences,
+        "others": others,
+        "device": step._device(count),
+        "cores": devices.cores(),
+        "versions": step._versions() | _surprise_version(),
+    }
+
+
+# --- what all of them start from
+
+
+class Problem(NamedTuple):
+    """states: of our two mechanisms before the first epoch. user, item, left: the ratings in the order of an epoch,
+    values without the means. order: int[ratings]."""
+
+    ratings: Ratings
+    data: Any
+    mechanisms: dict[str, Any]
+    states: dict[str, Any]
+    order: np.ndarray
+    user: np.ndarray
+    item: np.ndarray
+    left: np.ndarray
+
+
+def make_problem(num_users: int, num_items: int, num_ratings: int, rank: int, gain: float) -> Problem:
+    import jax
+
+    from dpmf_jax import layout, ordered, preprocessing, protocol
+
+    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    data = layout.make(ratings, num_devices=1)
+    order = np.random.default_rng(0).permutation(len(ratings))
+    schedule = ordered.schedule(ratings, order, size=1)
+    mechanisms = {storage: make(rank, gain, schedule) for storage, make in MECHANISMS.items()}
+    states = {storage: protocol.begin(made, jax.random.key(0), data) for storage, made in mechanisms.items()}
+    user, item = ratings.user[order], ratings.item[order]
+    means = jax.jit(preprocessing.means)(data).at(jax.numpy.asarray(user), jax.numpy.asarray(item))
+    left = ratings.value[order] - np.asarray(means)
+    return Problem(ratings, data, mechanisms, states, order, user, item, left)
+
+
+def _config(rank: int, gain: float) -> Any:
+    from dpmf_jax import online
+
+    settings: dict[str, Any] = {"learning_rate": LEARNING_RATE, "regularization": REGULARIZATION}
+    return online.Config(rank=rank, depth=DEPTH, gain=gain, **settings)
+
+
+def _dense(rank: int, gain: float, schedule: Any) -> Any:
+    from dpmf_jax import online
+
+    return online.regular(_config(rank, gain), schedule)
+
+
+def _sketch(rank: int, gain: float, schedule: Any) -> Any:
+    from dpmf_jax import sketch
+
+    return sketch.mechanism(_config(rank, gain), schedule)
+
+
+MECHANISMS = {"dense": _dense, "sketch": _sketch}
+
+
+# --- the contenders
+
+
+class Contender(NamedTuple):
+    """call: () -> parameters after `EPOCHS` epochs from the start. held: bytes of ratings and parameters."""
+
+    call: Callable[[], tuple[np.ndarray, ...]]
+    held: int
+    compile_ms: float | None = None
+
+
+def _jax(storage: str, problem: Problem) -> Contender:
+    import jax
+
+    mechanism, state = problem.mechanisms[storage], problem.states[storage]
+    start = time.perf_counter()
+    ready = _compiled(mechanism, state, problem.data, EPOCHS)
+    compile_ms = 1e3 * (time.perf_counter() - start)
+    parts = jax.tree.leaves((mechanism, state, problem.data))
+    held = sum(part.nbytes for part in parts if hasattr(part, "nbytes"))
+    return Contender(lambda: _parameters(storage, ready(state)), held, compile_ms)
+
+
+def _compiled(mechanism: Any, state: Any, data: Any, num_epochs: int) -> Callable[[Any], Any]:
+    """state -> the state after so many epochs; nothing is a constant of the program."""
+    import jax
+
+    from dpmf_jax import protocol
+
+    def train(leaves: list[Any]) -> Any:
+        mechanism, key, state, data = tree.unflatten(leaves)
+        return protocol.train(mechanism, key, state, data, num_epochs)[0]
+
+    leaves, tree = jax.tree.flatten((mechanism, jax.random.key(0), state, data))
+    ready = jax.jit(train).lower(leaves).compile()
+    del leaves
+
+    def call(state: Any) -> Any:
+        return jax.block_until_ready(ready(jax.tree.leaves((mechanism, jax.random.key(0), state, data))))
+
+    return call
+
+
+def _parameters(storage: str, state: Any) -> tuple[np.ndarray, ...]:
+    public = state.public
+    return tuple(map(np.asarray, (public.users, public.items) if storage == "dense" else (public.table,)))
+
+
+@functools.cache
+def _kernels() -> dict[str, Callable[..., None]]:
+    """The loops, compiled at their first call: they move the parameters in place."""
+    import numba
+
+    def compiled(loop: Callable[..., None]) -> Any:
+        return numba.njit(fastmath=True)(inspect.unwrap(loop))  # without a wrapper that checks types in tests
+
+    @compiled
+    def dense(users, items, user, item, left, rate, decay):
+        rank = users.shape[1]
+        for t in range(len(user)):
+            u, i = user[t], item[t]
+            product = np.float32(0.0)
+            for f in range(rank):
+                product += users[u, f] * items[i, f]
+            error = left[t] - product
+            for f in range(rank):
+                p, q = users[u, f], items[i, f]
+                users[u, f] = p + rate * (error * q - decay * p)
+                items[i, f] = q + rate * (error * p - decay * q)
+
+    @compiled
+    def plain(words, number, rank, values):
+        for f in range(rank):
+            values[f] = ((words[0] + words[1] * np.uint64(f)) % PRIME * number + words[2]) % PRIME
+
+    @compiled
+    def at_once(words, number, rank, values):
+        value, move = (words[0] * number + words[2]) % PRIME, words[1] * number % PRIME
+        for f in range(rank):
+            values[f] = value
+            value += move
+            value -= PRIME if value >= PRIME else np.uint64(0)
+
+    def sketch(hashed):
+        @compiled
+        def loop(table, words, user, item, left, rate, decay, rank):
+            depth, width = table.shape
+            values = np.empty((2, rank), np.uint64)
+            places, signs = np.empty((2, depth, rank), np.int64), np.empty((2, depth, rank), np.float32)
+            both = np.empty((2, rank), np.float32)
+            for t in range(len(user)):
+                for family in range(2):
+                    number = np.uint64((item[t] if family else user[t]) + 1)
+                    for f in range(rank):
+                        both[family, f] = 0.0
+                    for k in range(depth):
+                        hashed(words[family, 0, k], number, rank, values[0])
+                        hashed(words[family, 1, k], number, rank, values[1])
+                        for f in range(rank):
+                            place = np.int64(values[0, f] * np.uint64(width) // PRIME)
+                            sign = np.float32(1) - np.float32(2) * np.float32(values[1, f] & np.uint64(1))
+                            places[family, k, f], signs[family, k, f] = place, sign
+                            both[family, f] += sign * table[k, place]
+                    for f in range(rank):
+                        both[family, f] /= np.float32(depth)
+                product = np.float32(0.0)
+                for f in range(rank):
+                    product += both[0, f] * both[1, f]
+                error = left[t] - product
+                for family in range(2):
+                    for k in range(depth):
+                        for f in range(rank):
+                            change = rate * (error * both[1 - family, f] - decay * both[family, f])
+                            table[k, places[family, k, f]] += signs[family, k, f] * change
+
+        return loop
+
+    return {"dense": dense, "sketch": sketch(plain), "sketch, hashes at once": sketch(at_once)}
+
+
+PRIME = np.uint64(2**31 - 1)
+
+
+def _numba(storage: str, problem: Problem, *, kernel: str | None = None) -> Contender:
+    loop = _kernels()[kernel or storage]
+    start, state = _parameters(storage, problem.states[storage]), problem.states[storage]
+    columns = problem.user, problem.item, problem.left
+    rates = np.float32(LEARNING_RATE), np.float32(REGULARIZATION)
+    words = () if storage == "dense" else (np.asarray(state.public.hashes.words).astype(np.uint64),)
+    more = () if storage == "dense" else (state.public.rank,)
+
+    def epochs(number: int, columns: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        moved = tuple(part.copy() for part in start)
+        for _ in range(number):
+            loop(*moved, *words, *columns, *rates, *more)
+        return moved
+
+    began = time.perf_counter()
+    epochs(1, tuple(column[:0] for column in columns))
+    held = sum(part.nbytes for part in (*start, *columns))
+    return Contender(lambda: epochs(EPOCHS, columns), held, 1e3 * (time.perf_counter() - began))
+
+
+def _surprise(storage: str, problem: Problem) -> Contender:
+    """Its own start and its own order, so its result is not compared."""
+    from surprise import SVD, Trainset
+
+    del storage
+    ratings, value = problem.ratings, np.empty(len(problem.order), np.float32)
+    value[problem.order] = problem.left
+    raters: dict[int, list[tuple[int, float]]] = {user: [] for user in range(ratings.num_users)}
+    for user, item, left in zip(ratings.user.tolist(), ratings.item.tolist(), value.tolist(), strict=True):
+        raters[user].append((item, left))
+    sizes = ratings.num_users, ratings.num_items, len(ratings)
+    trainset = Trainset(raters, {}, *sizes, ratings.rating_range, {}, {})
+    rank = problem.states["dense"].public.users.shape[1]
+    rates: dict[str, Any] = {"lr_all": LEARNING_RATE, "reg_all": REGULARIZATION}
+    model = SVD(n_factors=rank, n_epochs=EPOCHS, biased=False, random_state=0, **rates)
+    held = sum(sys.getsizeof(part) for part in raters.values()) + len(ratings) * (sys.getsizeof((0, 0.0)) + 24)
+
+    def call() -> tuple[np.ndarray, ...]:
+        model.fit(trainset)
+        return model.pu, model.qi
+
+    return Contender(call, held)
+
+
+CONTENDERS: dict[tuple[str, str], Callable[[Problem], Contender]] = {
+    ("dense", "jax dense"): functools.partial(_jax, "dense"),
+    ("dense", REFERENCE): functools.partial(_numba, "dense"),
+    ("dense", SURPRISE): functools.partial(_surprise, "dense"),
+    ("sketch", "jax sketch"): functools.partial(_jax, "sketch"),
+    ("sketch", REFERENCE): functools.partial(_numba, "sketch"),
+    ("sketch", "numba, hashes at once"): functools.partial(_numba, "sketch", kernel="sketch, hashes at once"),
+}
+NEEDS = {REFERENCE: "numba", SURPRISE: "surprise", "numba, hashes at once": "numba"}
+
+
+def _installed(package: str | None) -> bool:
+    return package is None or importlib.util.find_spec(package) is not None
+
+
+def _surprise_version() -> dict[str, str]:
+    return {"scikit-surprise": importlib.metadata.version("scikit-surprise")} if _installed("surprise") else {}
+
+
+# --- side by side
+
+
+def _contenders(
+    problem: Problem,
+) -> tuple[dict[tuple[str, str], Contender], dict[tuple[str, str], int], dict[str, float]]:
+    """(all that are installed, warm; bytes by which the first call raised the peak; largest differences)."""
+    made, growth, first = {}, {}, {}
+    for who, maker in CONTENDERS.items():
+        if _installed(NEEDS.get(who[1])):
+            made[who] = maker(problem)
+            before = step._reset_peak()
+            first[who] = made[who].call()
+            growth[who] = max(0, step._memory("VmHWM") - before)
+    return made, growth, _differences(first)
+
+
+def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[str, float]:
+    """By contender: the largest difference from the plain loop of its part, relative to the loop's largest entry.
+
+    Raises: FloatingPointError above 1e-3, where two do not compute the same.
+    """
+    differences = {}
+    for (part, name), mine in first.items():
+        loops = first.get((part, REFERENCE), ())
+        if name not in (REFERENCE, SURPRISE) and loops:
+            apart = [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(mine, loops, strict=True)]
+            differences[f"{part}, {name}"] = float(max(apart))
+    if not max(differences.values(), default=0.0) < 1e-3:
+        raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same")
+    return differences
+
+
+# --- memory, each storage in a process of its own
+
+
+def _fresh_process(storage: str, size: tuple[int, int, int], rank: int) -> dict[str, Any]:
+    command = [sys.executable, "-m", "experiments.bench.online", storage, *map(str, (*size, rank))]
+    done = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def _measure(storage: str, num_users: int, num_items: int, num_ratings: int, rank: int) -> dict[str, Any]:
+    """An epoch in this process, compiled, from ratings that are laid out and an order that is made."""
+    import jax
+
+    from dpmf_jax import layout, ordered, protocol
+
+    devices.use(1)
+    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    data = jax.block_until_ready(layout.make(ratings, num_devices=1))
+    order = np.random.default_rng(0).permutation(len(ratings))
+    mechanism = MECHANISMS[storage](rank, MEMORY_GAIN, ordered.schedule(ratings, order, size=1))
+    del ratings, order
+    state = jax.block_until_ready(protocol.begin(mechanism, jax.random.key(0), data))
+    parameters = sum(part.nbytes for part in _parameters(storage, state))
+    ready = _compiled(mechanism, state, data, 1)
+    before = step._reset_peak()
+    jax.block_until_ready(ready(state))
+    peak = step._memory("VmHWM")
+    sizes = {"parameters_mb": parameters, "growth_mb": max(0, peak - before), "peak_mb": peak}
+    return {"contender": f"jax {storage}"} | {name: size / 2**20 for name, size in sizes.items()}
+
+
+if __name__ == "__main__":
+    print(json.dumps(_measure(sys.argv[1], *map(int, sys.argv[2:]))))

@@ -1,0 +1,33 @@
+"""`dpmf reproduce` for paper 002."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING
+
+from experiments.reproduce.sketch_table import CATALOGUE, SEEDS, Scale
+from experiments.reproduce_paper import Paper
+
+if TYPE_CHECKING:
+    from experiments.reproduce.papers import Programs
+
+
+def _programs(scale: Scale = "small") -> Programs:
+    from experiments.reproduce import papers, sketch_claims, sketch_figures, sketch_page, sketch_report, sketch_runs
+
+    return papers.Programs(
+        data=sketch_runs.Data,
+        run=partial(sketch_figures.run, scale=scale),
+        summary=sketch_report.summary,
+        files=sketch_report.files,
+        render=sketch_report.render,
+        judge=sketch_claims.judge,
+        page=sketch_page.page,
+    )
+
+
+def _at(scale: Scale) -> Paper:
+    return PAPER._replace(seeds=lambda: SEEDS[scale], programs=partial(_programs, scale))
+
+
+PAPER = Paper("sketch", CATALOGUE, "training on neighbours", lambda: SEEDS["small"], _programs, _at)
