@@ -68,6 +68,7 @@ def test_order_of_composition_does_not_matter(losses, delta, unit, random):
         assert rdp(other, unit).epsilon(delta) == pytest.approx(rdp(losses, unit).epsilon(delta), rel=1e-9)
 
 
+@pytest.mark.slow
 @given(losses_of_any_kind(), deltas, units)
 def test_chunks_cost_what_the_whole_costs(loss, delta, unit):
     if isinstance(loss, Pure):

@@ -184,6 +184,7 @@ def test_a_user_of_sampled_steps_pays_a_mixture_which_is_more_than_m_squared_in_
     assert fewer == pytest.approx(price.epsilon([SAMPLED], DELTA, unit="rating presence"), rel=2e-3)
 
 
+@pytest.mark.slow
 def test_a_user_of_thousands_of_ratings_is_priced_and_of_millions_refused():
     half = (SubsampledGaussian(noise_multiplier=100.0, sampling_rate=0.5, num_steps=3),)
     paid = user.epsilon(half, DELTA, num_ratings=2000, unit="rating presence")

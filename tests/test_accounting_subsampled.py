@@ -311,6 +311,7 @@ def test_no_rate_below_is_dearer_where_delta_covers_that_a_record_takes_part():
         subsampled.solve_langevin_rate(1e6, 0.01, **known)
 
 
+@pytest.mark.slow
 @settings(max_examples=2)
 @given(st.floats(0.2, 0.8), st.sampled_from([2, 4]), st.sampled_from([PRESENCE, VALUE]))
 def test_decay_is_affordable_and_nearly_the_smallest(part, num_steps, unit):

@@ -67,6 +67,7 @@ def test_a_planted_disagreement_is_refused(planted, ratings, data):
         local._differences(mechanism, key, state, data, PLANTED[planted](loop), np.arange(USERS))
 
 
+@pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender_and_its_peak(monkeypatch):
     monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, 400))
     monkeypatch.delitem(local.VARIANTS, "fresh")  # two processes fewer

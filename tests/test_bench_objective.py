@@ -70,6 +70,7 @@ def test_a_planted_disagreement_is_refused(planted, ratings, ours):
         objective._differences(made, rated, users)
 
 
+@pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
     monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, RATINGS))
     monkeypatch.setattr(objective, "CONSECUTIVE", 2)

@@ -119,6 +119,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
     assert all(np.array_equal(first[part], second[part]) for part in first)
 
 
+@pytest.mark.slow
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition", "--projection", "4", "--out", "model")
     words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--json", "--neighbours", "4"]

@@ -69,6 +69,7 @@ def test_it_bounds_nothing():
     assert not set(train) & set(test)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_the_interval_covers_the_truth_at_its_rate(grouped):
     """90% of 300 samples of two Gaussians, within what FALSE_ALARM allows: below 83% or above 96% would be seen. Where

@@ -462,6 +462,7 @@ for name in ("gd", "gd-dr", "transpose"):
 """
 
 
+@pytest.mark.slow
 def test_two_devices_give_the_same_and_go_through_the_ratings_once():
     """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose passes differ."""
     words = [sys.executable, "-c", ON_TWO_DEVICES, str(Path(__file__).parent)]

@@ -120,6 +120,7 @@ def test_what_states_no_price_is_not_on_trial():
     assert {finding.verdict for finding in audit(made, 2)} == {"not applicable"}
 
 
+@pytest.mark.slow
 def test_the_same_key_says_the_same_and_the_pair_is_named():
     one, two = (audit(gaussian.joint_noise(CONFIG), 3, num_runs=200) for _ in range(2))
     assert [finding.to_dict() for finding in one] == [finding.to_dict() for finding in two]
@@ -127,6 +128,7 @@ def test_the_same_key_says_the_same_and_the_pair_is_named():
     assert len(one[0].details["directions"]) == 2
 
 
+@pytest.mark.slow
 def test_another_pair_or_shift_compiles_nothing():
     audit(gaussian.joint_noise(CONFIG), 2, num_runs=200)
     before = privacy_loss._draw._cache_size()
@@ -145,6 +147,7 @@ def test_over_300_steps_the_bound_is_within_two_percent(delta):
     assert finding.details["epsilon_of_the_pair"] <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
 
 
+@pytest.mark.slow
 def test_runs_do_not_share_their_noise():
     [finding] = audit(gaussian.joint_noise(CONFIG), 2, num_runs=300, deltas=(1e-2,))
     trial = privacy_loss.Trial(gaussian.joint_noise(CONFIG), keys.from_seed(0), (DATA, DATA), 2, 100)

@@ -79,6 +79,7 @@ def test_entries_have_mean_0_variance_1_over_q_and_their_law():
         assert abs((phi[:, 1:] * phi[:, :-1]).mean()) < 4 / phi.size**0.5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
     words = projection.words(jax.random.key(3))

@@ -268,6 +268,7 @@ def test_every_storage_goes_over_lambda_at_its_own_rate(data, store):
     assert "EachMovie" in outcome.notes[1]
 
 
+@pytest.mark.slow
 def test_the_best_lambdas_are_the_searches(data, store):
     outcome = figure("002/fig2", data, store, (0, 1))
     for rank in RANKS:
