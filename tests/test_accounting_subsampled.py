@@ -293,6 +293,7 @@ def test_langevin_rate_is_affordable_and_so_is_every_one_above_that_was_looked_a
         assert 0.5**halvings < q or langevin_price(0.5**halvings, **known) <= epsilon
 
 
+@pytest.mark.slow
 def test_langevin_rate_by_rdp_with_decay_and_at_its_ends():
     known = {**langevin, "num_steps": 10, "learning_rate": 6e-3}
     q = subsampled.solve_langevin_rate(1.0, DELTA, decay=9.0, accountant="rdp", **known)

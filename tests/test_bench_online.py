@@ -59,6 +59,7 @@ def test_surprise_has_the_same_rule(problem):
         np.testing.assert_allclose(other, mine, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
     monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, RATINGS))
     told = online.run("tiny", RANK, 2, memory_size=MEMORY)

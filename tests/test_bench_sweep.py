@@ -6,6 +6,7 @@ from dpmf_jax.errors import UsageError
 from experiments.bench import step, sweep
 
 
+@pytest.mark.slow
 def test_a_sweep_compiles_once_whatever_the_number_of_configurations(monkeypatch):
     monkeypatch.setitem(step.SIZES, "tiny", (20, 7, 60))
     for number in (3, 5):
