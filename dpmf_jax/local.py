@@ -1,7 +1,7 @@
 """Local differential privacy: one coordinate, one bit (paper 004), without and with a random projection.
 
 V ≈ center + U Vᵀ. The server holds the item factors V. Each user holds the own ratings and the own row of U, and says
-one bit a round about one entry of the own gradient; the server sees `noise.Report`s and nothing else.
+one bit a round about one entry of the own gradient (`local_user`); the server sees these `Message`s and nothing else.
 
 - `gd`     Private GD (algorithm 1): an entry of the gradient of V, of items × rank.
 - `gd_dr`  Private GD-DR (algorithm 2): an entry of Φ times that gradient, of q × rank, lifted back by Φ.
@@ -26,8 +26,9 @@ from jax.tree_util import Partial
 
 import accounting.pure
 from accounting.guarantee import Guarantee, no_guarantee
-from dpmf_jax import layout, noise, projection
+from dpmf_jax import layout, local_user, noise, projection
 from dpmf_jax.factorization import unit_rows
+from dpmf_jax.local_user import Coordinate, Message
 from dpmf_jax.noise import Report
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
@@ -261,43 +262,24 @@ def _round_words(params: Params, public: Public, step: jax.Array) -> projection.
     return projection.Words(public.words.high, public.words.low + jnp.uint32(step))
 
 
-# --- on a user's device
+def announce(params: Params, public: Public, step: jax.Array) -> local_user.Round:
+    """What the server tells every device at the start of a round; `local_user.speak` answers."""
+    return local_user.Round(
+        item_factors=public.item_factors,
+        center=public.center,
+        clip=params.clip,
+        words=_round_words(params, public, step),
+        law=params.law,
+        num_projected=params.num_projected,
+    )
 
 
-class _Own(NamedTuple):
-    """What one device holds and was asked: its factors, the place of the entry. factor: factors[column]."""
-
-    factors: jax.Array
-    factor: jax.Array
-    row: jax.Array
+# --- on the users' devices, all at once: `local_user` has one user
 
 
-class _Known(NamedTuple):
-    """Of one item, public: its factors, its index."""
-
-    factors: jax.Array
-    index: Any
-
-
-class _Sums(NamedTuple):
-    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ e_j·v_j; squared: Σ e²."""
-
-    gradient: jax.Array
-    entry: jax.Array
-    squared: jax.Array
-
-
-def _own_sums(
-    center: jax.Array, phi: Partial | None, own: _Own, known: _Known, values: jax.Array, present: jax.Array
-) -> _Sums:
-    """One user. ∇V has the rows -2·e_j·u at the rated items."""
-    residual = present * (values - center - known.factors @ own.factors)
-    weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
-    entry = -2 * own.factor * (weight @ residual)
-    return _Sums(-2 * residual @ known.factors, entry, residual @ residual)
-
-
-def _all_sums(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> _Sums:
+def _all_sums(
+    params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array
+) -> local_user.Sums:
     """Every user's sums at item factors `public`, for the place that each was asked.
 
     In algorithm 2 `_query` and `_update` ask for the same. Over several devices a barrier keeps each from leaving out
@@ -305,20 +287,14 @@ def _all_sums(params: Params, state: State, public: Public, data: Any, row: jax.
     there are two passes, each lighter: for algorithm 1, whose two differ, and for one device, where the compiler does
     not see it.
     """
-    phi = None
-    if (words := _round_words(params, public, state.step)) is not None:
-        phi = Partial(_phi, params.law, params.num_projected, words)
+    phi = announce(params, public, state.step).phi
     users = state.private.user_factors
-    own = _Own(layout.pad_rank(users), users[jnp.arange(data.num_users), column], row)
-    known = _Known(layout.pad_rank(public.item_factors), layout.INDEX)
-    sums = layout.sum_by_user(data, Partial(_own_sums, public.center, phi), own, known)
+    own = local_user.Own(layout.pad_rank(users), users[jnp.arange(data.num_users), column], row)
+    known = local_user.Known(layout.pad_rank(public.item_factors), layout.INDEX)
+    sums = layout.sum_by_user(data, Partial(local_user.sums, public.center, phi), own, known)
     if phi is not None and data.num_devices > 1:
         sums = jax.lax.optimization_barrier(sums)
     return sums._replace(gradient=sums.gradient[:, : params.rank])
-
-
-def _phi(law: projection.Law, num_projected: int, words: projection.Words, row: Any, columns: Any) -> jax.Array:
-    return projection.entries(words, law, row, columns, num_projected)
 
 
 def _per_item(center: jax.Array, num_items: int) -> jax.Array:
@@ -328,14 +304,13 @@ def _per_item(center: jax.Array, num_items: int) -> jax.Array:
 def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Report, Info]:
     public = state.public
     row_key, column_key = jax.random.split(coins)
-    rows = data.num_items if params.num_projected is None else params.num_projected
+    rows = announce(params, public, state.step).num_rows
     row = projection.places(projection.words(row_key), data.num_users, rows)
     column = projection.places(projection.words(column_key), data.num_users, params.rank)
     sums = _all_sums(params, state, public, data, row, column)
     sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
-    value = jnp.clip(sums.entry / params.clip, -1.0, 1.0)
     outside = jnp.mean(sent * (jnp.abs(sums.entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)
-    report = Report(row, column, jnp.where(sent, value, 0.0), sent)
+    report = local_user.report(Coordinate(row, column), sums.entry, params.clip, sent)
     return report, Info(jnp.sum(sums.squared) / data.num_ratings, outside)
 
 
@@ -368,16 +343,15 @@ def _mean_gradient(state: State, data: Any, coins: jax.Array) -> tuple[jax.Array
     return mean, Info(jnp.sum(squared) / data.num_ratings, jnp.float32(0))
 
 
-# --- at the server, which sees reports and nothing else
+# --- at the server, which sees messages and nothing else
 
 
-def server(params: Params, public: Public, reports: Report, step: jax.Array, *, num_devices: int = 1) -> Public:
-    """The item factors after a round: the mean of what was reported, lifted back, as a step of descent."""
-    num_items = public.item_factors.shape[0]
-    rows = num_items if params.num_projected is None else params.num_projected
-    said = reports.value * (params.clip * rows * params.rank / params.gain)
-    mean = jnp.zeros((rows, params.rank)).at[reports.row, reports.column].add(said)
-    mean = mean / jnp.maximum(jnp.sum(reports.sent), 1)
+def server(params: Params, public: Public, messages: Message, step: jax.Array, *, num_devices: int = 1) -> Public:
+    """The item factors after a round: the mean of what was said, lifted back, as a step of descent."""
+    num_items, rows = public.item_factors.shape[0], announce(params, public, step).num_rows
+    said = messages.bit * (params.clip * rows * params.rank / params.gain)
+    mean = jnp.zeros((rows, params.rank)).at[messages.coordinate.row, messages.coordinate.column].add(said)
+    mean = mean / jnp.maximum(jnp.sum(jnp.abs(messages.bit)), 1)
     words = _round_words(params, public, step)
     if words is not None and params.lift == "transpose":
         mean = projection.apply_transpose(words, params.law, mean, num_items, num_devices=num_devices)
@@ -398,7 +372,8 @@ def _descend(
 
 
 def _update(params: Params, state: State, response: Report, data: Any) -> State:
-    after = server(params, state.public, response, state.step, num_devices=data.num_devices)
+    said = local_user.message(response)
+    after = server(params, state.public, said, state.step, num_devices=data.num_devices)
     # algorithm 1 moves the users after V, algorithm 2 before it
     seen = after if params.num_projected is None else state.public
     return State(after, _devices(params, state, seen, data, response.row, response.column), state.step)

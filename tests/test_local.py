@@ -14,58 +14,20 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from local_cases import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, gd, gd_dr, gradient_of
 
 import audits
 from accounting import pure
 from dpmf_jax import keys, layout, local, noise, projection, protocol
+from dpmf_jax.local_user import Message
 from dpmf_jax.noise import Report
-from dpmf_jax.ratings import Ratings
 
-USERS, ITEMS, RANK, Q = 14, 6, 3, 4
 EPSILONS = (1e-3, 0.05, 0.7, 1.6, 5.0, 20.0)
-
-
-def tiny(seed: int = 0) -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
-
-
-RATINGS = tiny()
-
-
-def config(**settings) -> local.Config:
-    defaults = {"epsilon": 1.0, "num_rounds": 4, "rank": RANK, "learning_rate": 0.3, "center": 3.0}
-    return local.Config(**(defaults | settings))
-
-
-def gd(**settings):
-    return local.gd(config(**settings))
-
-
-def gd_dr(**settings):
-    return local.gd_dr(config(**({"num_projected": Q} | settings)))
-
-
-MAKERS = {
-    "gd": gd,
-    "gd-dr": gd_dr,
-    "sign": lambda **s: gd_dr(law="sign", **s),
-    "transpose": lambda **s: gd_dr(lift="transpose", fresh_projection=True, **s),
-    "partition": lambda **s: gd_dr(schedule="partition", clip=0.5, **s),
-}
 
 
 @pytest.fixture(scope="module")
 def data():
     return layout.make(RATINGS, num_devices=1)
-
-
-def begun(made, data, seed=0):
-    return protocol.begin(made, keys.from_seed(seed), data)
 
 
 def report(values, *, sent=True) -> Report:
@@ -155,15 +117,6 @@ def test_a_report_has_a_finite_epsilon(bad):
 # ------------------------------------------------------------------------------------------------- the user's side
 
 
-def gradient_of(user: int, users, items) -> np.ndarray:
-    """∇V of one user by the printed formula, [items, rank]."""
-    out = np.zeros((ITEMS, RANK))
-    for row in np.flatnonzero(RATINGS.user == user):
-        j = RATINGS.item[row]
-        out[j] = -2 * users[user] * (RATINGS.value[row] - 3.0 - users[user] @ items[j])
-    return out
-
-
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_entry_is_that_of_the_users_own_gradient(name, data):
     made = MAKERS[name](num_rounds=2)
@@ -246,9 +199,9 @@ def test_users_are_asked_for_every_entry_alike(data):
 # ------------------------------------------------------------------------------------------------- the server's side
 
 
-def test_the_server_is_given_reports_and_nothing_else():
-    assert list(inspect.signature(local.server).parameters) == ["params", "public", "reports", "step", "num_devices"]
-    assert list(Report._fields) == ["row", "column", "value", "sent"]
+def test_the_server_is_given_messages_and_nothing_else():
+    assert list(inspect.signature(local.server).parameters) == ["params", "public", "messages", "step", "num_devices"]
+    assert Message._fields == ("coordinate", "bit")
 
 
 @pytest.mark.parametrize(("name", "clip"), [("gd", 8.0), ("transpose", 16.0)])

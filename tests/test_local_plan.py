@@ -9,21 +9,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import strategies as st
+from local_cases import ITEMS, RANK, USERS, Q, begun, config
 
-from dpmf_jax import keys, layout, local, local_plan, local_variance, projection, protocol
+from dpmf_jax import keys, layout, local, local_plan, local_user, local_variance, projection, protocol
 from dpmf_jax.ratings import Ratings
-
-USERS, ITEMS, RANK, Q = 14, 6, 3, 4
-
-
-def config(**settings) -> local.Config:
-    defaults = {"epsilon": 1.0, "num_rounds": 4, "rank": RANK, "learning_rate": 0.3, "center": 3.0}
-    return local.Config(**(defaults | settings))
-
-
-def begun(made, data, seed=0):
-    return protocol.begin(made, keys.from_seed(seed), data)
-
 
 # ------------------------------------------------------------------------------------------------- a round's variance
 
@@ -65,7 +54,7 @@ def test_the_variance_of_a_step_is_the_formula(name):
                 public = public._replace(gram_inverse=projection.gram_inverse(words, "gaussian", 3, many))
         reports, _ = made.query(start._replace(public=public), data, coins_key)
         reports = made.noise.sample(noise_key, reports._replace(value=jnp.zeros(USERS)))
-        return local.server(params, public, reports, jnp.int32(0)).item_factors
+        return local.server(params, public, local_user.message(reports), jnp.int32(0)).item_factors
 
     steps = np.asarray(jax.jit(jax.vmap(one))(jax.random.split(keys.from_seed(0), 3000)))
     if settings.schedule == "partition":  # the groups are of 3 and 4 of 14; the formula has 3.5
@@ -150,7 +139,8 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
         coins_key, noise_key = jax.random.split(key)
         at = state._replace(public=state.public._replace(words=projection.words(phi_key)))
         sent = made.noise.sample(noise_key, made.query(at, data, coins_key)[0])
-        return at.public.item_factors - local.server(made.update.args[0], at.public, sent, at.step).item_factors
+        after = local.server(made.update.args[0], at.public, local_user.message(sent), at.step)
+        return at.public.item_factors - after.item_factors
 
     draws = jax.random.split(keys.from_seed(1), 3000)
     steps = np.asarray(jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=100))(draws), np.float64)
