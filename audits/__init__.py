@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     import jax
 
@@ -15,11 +16,24 @@ if TYPE_CHECKING:
     from dpmf_jax.protocol import Mechanism, Phase
     from dpmf_jax.ratings import Ratings
 
-__all__ = ["NOT_BUILT", "Finding", "Verdict", "audit"]
+__all__ = ["FAMILIES", "NOT_BUILT", "QUICK", "Finding", "Verdict", "audit"]
+
+# Families of audits, in the order in which they run, and the module of each.
+FAMILIES = {
+    "sensitivity": "sensitivity",
+    "post-processing": "post_processing",
+    "noise": "sampler",
+    "density": "density",
+    "enumeration": "enumeration",
+    "privacy loss": "privacy_loss",
+}
+QUICK = {  # what each family is asked for where `quick`; less power, the same false alarms
+    "sensitivity": {"num_neighbours": 16},
+    "privacy loss": {"num_neighbours": 16, "num_runs": 256},
+}
 
 # What an auditor may look for here and will not find yet; printed beside every audit.
 NOT_BUILT = {
-    "privacy loss": "a lower bound on epsilon, by the hundreds of runs that it takes; audits.privacy_loss has it",
     "membership inference": "what an outsider does with the release alone",
     "KL": "the divergence between errors on trained-on and held-out ratings, as a finding; audits.kl has its functions",
     "coins": "who is sampled, against the rate that is priced, but for the coordinates of local reports",
@@ -34,7 +48,11 @@ def audit(
     key: jax.Array,
     num_steps: int,
     earlier: Sequence[Phase] = (),
-    num_neighbours: int = 64,
+    delta: float | None = None,
+    num_neighbours: int | None = None,
+    num_runs: int | None = None,
+    quick: bool = False,
+    only: Collection[str] | None = None,
     layout_kind: str = "auto",
 ) -> list[Finding]:
     """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its parts will do.
@@ -46,47 +64,62 @@ def audit(
       num_steps: length of the runs, and of the claim.
       earlier: phases that ran before, (mechanism, number of steps) each: each is audited for its own steps, on from
         what the one before it made public; with that in the transcript, prices add up and so do the claims.
-      num_neighbours: of the sensitivity audit; the others, whose answer hardly depends on the pair, try 8.
+      delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
+      num_neighbours: of the sensitivity and privacy-loss audits; the others, whose answer hardly depends on the pair,
+        try 8. None: 64.
+      num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as a minute can do.
+      quick: fewer runs and neighbours (`QUICK`) where they are not given: less power, the same false-alarm rate.
+      only: names of `FAMILIES`; None: all. A family's randomness does not depend on which others run.
 
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
       several phases, `details["phase"]` counts them from 0. See `NOT_BUILT` for what is not looked at.
 
-    Raises: ValueError for fewer than one step or neighbour.
+    Raises: ValueError for fewer than one step, neighbour or run, a δ outside (0, 1), or a family that does not exist.
     """
     import jax
 
     from dpmf_jax import layout, protocol
 
-    if not (num_steps >= 1 and num_neighbours >= 1):
-        raise ValueError(f"num_steps and num_neighbours must be at least 1; got {num_steps} and {num_neighbours}")
+    for what, value in (("num_steps", num_steps), ("num_neighbours", num_neighbours), ("num_runs", num_runs)):
+        if value is not None and not value >= 1:
+            raise ValueError(f"{what} must be at least 1; got {value}")
+    if delta is not None and not 0 < delta < 1:
+        raise ValueError(f"delta must lie between 0 and 1; got {delta}")
+    if unknown := sorted(set(only or ()) - set(FAMILIES)):
+        raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")
+    asked: dict[str, dict[str, Any]] = {name: dict(QUICK.get(name, {})) if quick else {} for name in FAMILIES}
+    if num_neighbours is not None:
+        asked["sensitivity"]["num_neighbours"] = asked["privacy loss"]["num_neighbours"] = num_neighbours
+    if num_runs is not None:
+        asked["privacy loss"]["num_runs"] = num_runs
+    if delta is not None:
+        asked["privacy loss"]["deltas"] = (delta,)
+    chosen = {name: asked[name] for name in FAMILIES if only is None or name in only}
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
     phases = [(_as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
     if not earlier:
-        return _findings(*phases[0], ratings, data, key, num_neighbours)
+        return _findings(*phases[0], ratings, data, key, chosen)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))
-        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], num_neighbours)
+        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], chosen)
     ]
 
 
 def _findings(
-    mechanism: Mechanism, num_steps: int, ratings: Ratings, data: Any, key: jax.Array, num_neighbours: int
+    mechanism: Mechanism, num_steps: int, ratings: Ratings, data: Any, key: jax.Array, chosen: Mapping[str, Any]
 ) -> list[Finding]:
     """Of one phase."""
     import jax
 
-    from audits import density, enumeration, post_processing, sampler, sensitivity
-
-    keys = jax.random.split(key, 5)
-    return [
-        *sensitivity.audit(mechanism, ratings, data, key=keys[0], num_steps=num_steps, num_neighbours=num_neighbours),
-        *post_processing.audit(mechanism, ratings, data, key=keys[1], num_steps=num_steps),
-        *sampler.audit(mechanism, ratings, data, key=keys[2], num_steps=num_steps),
-        *density.audit(mechanism, ratings, data, key=keys[3], num_steps=num_steps),
-        *enumeration.audit(mechanism, ratings, data, key=keys[4], num_steps=num_steps),
-    ]
+    found: list[Finding] = []
+    for place, (name, module) in enumerate(FAMILIES.items()):
+        if name in chosen:
+            run = importlib.import_module(f"audits.{module}").audit
+            own_key = jax.random.fold_in(key, place)
+            found += run(mechanism, ratings, data, key=own_key, num_steps=num_steps, **chosen[name])
+    return found
 
 
 def _as_pytree(mechanism: Mechanism) -> Mechanism:

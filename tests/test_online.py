@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from audit_cases import STRUCTURAL
 from online_cases import (
     ITEMS,
     ORDER,
@@ -213,6 +214,7 @@ def test_audits_of_it_behave(order):
         RATINGS,
         key=keys.from_seed(0),
         num_steps=2,
+        only=STRUCTURAL,
         num_neighbours=4,
         layout_kind="split",
     )
