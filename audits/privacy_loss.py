@@ -32,7 +32,8 @@ from dpmf_jax.ratings import Ratings
 DELTAS = (1e-2, 1e-5)
 NUM_RUNS, PILOT, LEAST = 3_000, 256, 128
 CHUNK = 128  # runs of one call
-WORK = 1 << 30  # ratings times steps times runs, about what a minute can do
+MOST_RUNS = 30_000  # where they cost next to nothing
+WORK, SMALL_WORK = 1 << 30, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
 FAR = (1.0, 3.0, 30.0, 300.0)  # shifts of the search for the largest loss
 BATCH_BYTES = 1 << 24
 TOLERANCE = 1e-4  # of a pure ε, for float32 sums
@@ -173,8 +174,8 @@ def audit(
     ε at this δ, right with 95% (each direction 97.5%). A pure price is refuted by any response above it.
 
     Args:
-      num_neighbours: how many are tried for the pair. num_runs: of each direction and δ; None: 3,000, or what
-        about a minute can do, at least 128.
+      num_neighbours: how many are tried for the pair. num_runs: of each direction and δ; None: 3,000; more
+        where that takes a second, and fewer where it would take more than about a minute, but at least 128.
     """
     guarantee = mechanism.guarantee(num_steps)
     names = [f"privacy loss: δ = {delta:g}" for delta in deltas]
@@ -207,7 +208,8 @@ def audit(
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))
-    num = num_runs or int(np.clip(WORK // (num_steps * max(ratings.num_ratings, 1)), LEAST, NUM_RUNS))
+    cost = num_steps * max(ratings.num_ratings, 1)
+    num = num_runs or int(np.clip(WORK // cost, LEAST, max(NUM_RUNS, min(SMALL_WORK // cost, MOST_RUNS))))
     batch = int(np.clip(BATCH_BYTES // size, 1, CHUNK))
     trials = [Trial(mechanism, start_key, pair, num_steps, batch) for pair in (worlds, worlds[::-1])]
     replay = {

@@ -1,4 +1,4 @@
-"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, reading."""
+"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits, reading."""
 
 from __future__ import annotations
 
@@ -13,14 +13,17 @@ from experiments import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or reading a file."""
+    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or reading a file.
 
-    what: Annotated[Literal["step", "local", "objective", "online", "sweep", "read"], tyro.conf.Positional]
+    And how near the audits come to what is true."""
+
+    what: Annotated[Literal["step", "local", "objective", "online", "sweep", "audit", "read"], tyro.conf.Positional]
     """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
     DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
     and its iterations with users who come and go. online: an epoch of paper 002, one rating after the other, over
     factors and over a count sketch, against numba and Surprise. sweep: many configurations at once against separate
-    runs. read: a generated, shuffled csv, with checks and layout."""
+    runs. audit: how near the audits come to what is true.
+    read: a generated, shuffled csv, with checks and layout."""
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
@@ -35,6 +38,8 @@ class Command:
     """sweep: that each configuration takes."""
     devices: int | None = None
     """All but read and online: number of devices; all by default (a CPU counts one per core)."""
+    trials: int = 2_000
+    """audit: of what costs little; a tenth of it of what costs much."""
     num_ratings: int = 20_000_000
     """read: rows of the file."""
     json: bool = False
@@ -66,6 +71,10 @@ def run(command: Command) -> None:
         result = sweep.run(
             command.configurations, rank, size, command.repeats, steps=command.steps, num_devices=command.devices
         )
+    elif command.what == "audit":
+        from experiments.bench import audit
+
+        result = audit.run(command.trials)
     else:
         from experiments.bench import read
 
@@ -73,7 +82,7 @@ def run(command: Command) -> None:
     console.emit(result, json=command.json, render=render)
 
 
-TABLES = ("rows", "iterations", "memory", "benchmark")
+TABLES = ("rows", "iterations", "memory", "calibration", "power", "benchmark")
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -84,7 +93,9 @@ def render(result: Mapping[str, Any]) -> Any:
         drawn = Table(title=title)
         names = list(rows[0]) if rows else []
         for name in names:
-            drawn.add_column(name, justify="left" if name in ("variant", "part", "contender") else "right")
+            drawn.add_column(
+                name, justify="left" if name in ("variant", "part", "contender", "case", "audit") else "right"
+            )
         for row in rows:
             drawn.add_row(*(_cell(row[name]) for name in names))
         return drawn
@@ -94,6 +105,7 @@ def render(result: Mapping[str, Any]) -> Any:
         tables.append(table(f"iterations, {result['iterations_data']}", iterations))
     if memory := result.get("memory"):
         tables.append(table(f"memory, {result['memory_data']}", memory))
+    tables += [table(name, rows) for name in ("calibration", "power") if (rows := result.get(name))]
     rest = (f"{name}: {value}" for name, value in result.items() if name not in TABLES)
     return Group(*tables, *rest)
 

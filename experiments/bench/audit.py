@@ -1,0 +1,398 @@
+"""The audits on trial: how near the lower bound on ε comes to the exact one, false alarms on what is true, power.
+
+- tightness: on pairs of data sets whose exact ε(δ) is known, the bound of `audits.privacy_loss` over it, and seconds
+  with compilation. Of a Gaussian pair the exact ε follows from its μ; of the L2-Laplace law from a quadrature over the
+  radius and the angle of η; of a pure price the largest loss is held against ε, of one-bit reports by enumeration.
+  Where samples are secret, the price of the steps stands in for the exact ε, which it is not below.
+- calibration: each audit that rests on chance, many times over on what is true, each time with other randomness. How
+  often its p-value is at most 0.05, and how often it said `violated`, which may happen once in 1 / `finding.ALPHA`.
+- power: noise of 0.95 of the priced scale, in the sampler and in its density; how often 3,000 transcripts showed it.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmf_jax.errors import UsageError
+from dpmf_jax.ratings import Ratings
+from experiments.bench import step
+
+RANGE = (1.0, 5.0)
+DELTAS = (1e-2, 1e-5)
+LEVEL = 0.05  # of the p-values that are counted
+GOAL = {"joint noise": 0.98, "objective": 0.98, "subsampled": 0.95, "ml-100k": 0.93, "pure": 1.0}
+
+
+class Case(NamedTuple):
+    """Of the tightness table. exact: (finding, mechanism, ratings, δ) -> ε of the audited pair."""
+
+    name: str
+    goal: float
+    make: Callable[[], Any]
+    num_steps: int
+    ratings: Callable[[], Ratings]
+    exact: Callable[..., float]
+    num_runs: int | None = None
+
+
+def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
+    """The three tables.
+
+    Args:
+      trials: of each audit that costs little; a tenth of it of those that cost much, and of the power.
+      big: also a data set of MovieLens-100K's size, and 300 steps.
+
+    Returns: a JSON-able object; `rows` is a list of {case, delta, exact, bound, share, goal, seconds, runs, verdict},
+      `calibration` of {audit, trials, rejected_at_5%, allowed, violated}, `power` of {audit, trials, seen, ...}.
+
+    Raises: UsageError for fewer than ten trials.
+    """
+    if trials < 10:
+        raise UsageError(f"--trials must be at least 10; got {trials}", fix="dpmf bench audit --trials 2000")
+    before = step._busy()
+    rows = [row for case in cases(big=big) for row in tightness(case)]
+    result = {
+        "benchmark": "audit",
+        "rows": [*rows, enumeration_row()],
+        "calibration": [*calibration(trials)],
+        "power": [*power(max(trials // 10, 10))],
+    }
+    after = step._busy()
+    others = None if before is None or after is None else max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
+    return result | {"others": others, "device": step._device(1), "versions": step._versions()}
+
+
+# --- tightness
+
+
+def small() -> Ratings:
+    """30 × 20, half of all pairs rated."""
+    random = np.random.default_rng(0)
+    user, item = np.nonzero(random.random((30, 20)) < 0.5)
+    value = random.integers(1, 6, len(user)).astype(np.float32)
+    return Ratings.from_columns(
+        user, item, value, rating_range=RANGE, users=np.arange(30), items=np.arange(20), name="30 x 20"
+    )
+
+
+def of_size_100k() -> Ratings:
+    """MovieLens-100K where it is at hand, else generated ratings of its size."""
+    from dpmf_jax import datasets, synthetic
+    from dpmf_jax.errors import DpmfError
+
+    try:
+        return datasets.load("ml-100k")
+    except DpmfError:
+        users, items, num = step.SIZES["ml-100k"]
+        return synthetic.generate(num_users=users, num_items=items, num_ratings=num)
+
+
+def joint(num_steps: int, rank: int = 3, clip_norm: float = 0.25) -> Any:
+    """Joint noise at μ = 1 for all steps, with C below the norms of all factors, so that Δ is reached."""
+    from dpmf_jax import gaussian
+
+    # as long a way in all, however many steps: factors stay long, and finite
+    rate = 0.02 / (num_steps * rank)
+    config = gaussian.Config(
+        rating_range=RANGE,
+        noise_multiplier=math.sqrt(num_steps),
+        rank=rank,
+        learning_rate=rate,
+        clip_norm=clip_norm,
+    )
+    return gaussian.joint_noise(config)
+
+
+def objective_s1(**law: Any) -> Any:
+    """S1 with public U, in closed form."""
+    from dpmf_jax import objective
+
+    config = objective.Config(rating_range=RANGE, epsilon=2.0, rank=3, regularization=0.1, prior_count=20, **law)
+    return objective.public_users(config)
+
+
+def on_samples(unit: str) -> Any:
+    from dpmf_jax import langevin
+
+    config = langevin.Config(
+        rating_range=RANGE,
+        num_steps=20,
+        sampling_rate=0.2,
+        noise_multiplier=1.0,
+        rank=3,
+        clip_norm=0.2,
+        unit=unit,  # ty: ignore[invalid-argument-type]
+    )
+    return langevin.dpsgd(config)
+
+
+def cases(*, big: bool) -> list[Case]:
+    joint_noise, s1, sampled = (GOAL[name] for name in ("joint noise", "objective", "subsampled"))
+    found = [
+        Case("joint noise, 20 steps", joint_noise, lambda: joint(20), 20, small, _of_mu),
+        Case("objective S1, L2-Laplace", s1, objective_s1, 1, small, _of_l2_laplace),
+        Case("objective S1, Gaussian", s1, lambda: objective_s1(noise="gaussian", delta=1e-5), 1, small, _of_shift),
+        Case("secret samples, presence", sampled, lambda: on_samples("rating presence"), 20, small, _of_price),
+    ]
+    if big:
+        found += [
+            Case("joint noise, 300 steps", joint_noise, lambda: joint(300), 300, small, _of_mu),
+            Case("joint noise, ml-100k", GOAL["ml-100k"], lambda: joint(50, 20), 50, of_size_100k, _of_mu),
+        ]
+    return found
+
+
+def tightness(case: Case) -> Iterator[dict[str, Any]]:
+    """A row for each δ; a pure price has one more, of the largest loss."""
+    from audits import privacy_loss
+    from dpmf_jax import keys, layout
+
+    made, ratings = case.make(), case.ratings()
+    data = layout.make(ratings, num_devices=1)
+    for delta in DELTAS:
+        start = time.perf_counter()
+        findings = privacy_loss.audit(
+            made,
+            ratings,
+            data,
+            key=keys.from_seed(0),
+            num_steps=case.num_steps,
+            num_runs=case.num_runs,
+            deltas=(delta,),
+        )
+        seconds = time.perf_counter() - start
+        for finding in findings[: 1 if delta != DELTAS[-1] else None]:
+            largest = finding.audit.endswith("largest")
+            assert finding.lower is not None
+            assert finding.claimed is not None
+            exact = finding.claimed if largest else case.exact(finding, made, ratings, data, delta)
+            yield {
+                "case": f"{case.name}{', largest loss' if largest else ''}",
+                "delta": 0.0 if largest else delta,
+                "exact": exact,
+                "bound": finding.lower,
+                "share": finding.lower / exact if exact else math.nan,
+                "goal": GOAL["pure"] if largest else case.goal,
+                "seconds": seconds,
+                "runs": finding.details.get("runs"),
+                "verdict": finding.verdict,
+            }
+
+
+def _of_mu(finding: Any, made: Any, ratings: Any, data: Any, delta: float) -> float:
+    """From μ of the pair, which its runs share where Δ is reached in all of them."""
+    del made, ratings, data, delta
+    return finding.details["epsilon_of_the_pair"]
+
+
+def _of_price(finding: Any, made: Any, ratings: Any, data: Any, delta: float) -> float:
+    del made, ratings, data, delta
+    return finding.claimed
+
+
+def _of_l2_laplace(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float) -> float:
+    distance, dimension = _shift(finding, made, ratings, data)
+    return l2_laplace_epsilon(distance, dimension, delta)
+
+
+def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float) -> float:
+    from accounting import gaussian
+
+    distance, _ = _shift(finding, made, ratings, data)
+    return gaussian.epsilon_exact(distance**2 / 2, delta)
+
+
+def _shift(finding: Any, made: Any, ratings: Ratings, data: Any) -> tuple[float, int]:
+    """How far the rating of the pair moves η, 2(r - r')u, over its scale; and the dimension."""
+    from dpmf_jax import keys
+
+    pair = finding.details["replay"]["pair"]
+    state = made.init(keys.from_seed(0), data, None)
+    moved = float(pair["change"].removeprefix("rating set to ")) - pair["value"]
+    u = np.asarray(state.public.user_factors)[list(ratings.users).index(pair["user"])]
+    return float(np.linalg.norm(2 * moved * u)) / float(made.noise.sample.args[0].scale), len(u)
+
+
+def l2_laplace_epsilon(distance: float, dimension: int, delta: float) -> float:
+    """ε(δ) of η ∝ exp(-‖η‖) in `dimension` dimensions against itself `distance` away; 0 where δ(0) is below δ.
+
+    Gauss-Legendre over the quantile of the radius, Gamma(d), and over the angle.
+    """
+    from scipy.optimize import brentq
+    from scipy.stats import gamma
+
+    nodes, weights = np.polynomial.legendre.leggauss(600)
+    level, level_weights = (nodes + 1) / 2, weights / 2
+    radius = gamma.ppf(level, dimension)[:, None]
+    angle = np.pi * level
+    density = np.sin(angle) ** (dimension - 2)
+    mass = level_weights[:, None] * (level_weights * density / np.sum(level_weights * density))
+    loss = np.sqrt(radius**2 + distance**2 + 2 * radius * distance * np.cos(angle)) - radius
+
+    def excess(epsilon: float) -> float:
+        return float(np.sum(mass * -np.expm1(np.minimum(epsilon - loss, 0.0)))) - delta
+
+    return 0.0 if excess(0.0) <= 0 else float(brentq(excess, 0.0, distance, xtol=1e-9))
+
+
+def enumeration_row() -> dict[str, Any]:
+    """The one-bit report: its largest loss, exact by enumeration."""
+    from audits import enumeration
+    from dpmf_jax import keys, layout, local
+
+    ratings = small()
+    made = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=3, center=3.0))
+    start = time.perf_counter()
+    findings = enumeration.audit(made, ratings, layout.make(ratings, num_devices=1), key=keys.from_seed(0), num_steps=4)
+    [finding] = [f for f in findings if f.audit == enumeration.NAMES[0]]
+    assert finding.measured is not None
+    assert finding.claimed is not None
+    return {
+        "case": "one-bit report, by enumeration",
+        "delta": 0.0,
+        "exact": finding.claimed,
+        "bound": finding.measured,
+        "share": finding.measured / finding.claimed,
+        "goal": GOAL["pure"],
+        "seconds": time.perf_counter() - start,
+        "runs": None,
+        "verdict": finding.verdict,
+    }
+
+
+# --- calibration and power
+
+
+def calibration(trials: int) -> Iterator[dict[str, Any]]:
+    """Everything is true here. allowed: 5% and three standard errors."""
+    costly = max(trials // 10, 10)
+    yield _counted("noise: scale", [_null_scale(seed) for seed in range(trials)])
+    yield _counted("noise: independence", [_null_independence(seed) for seed in range(trials)])
+    yield _counted("density: sampler", [_null_density(seed) for seed in range(trials)])
+    for delta in DELTAS:
+        yield _counted(f"privacy loss: δ = {delta:g}, Gaussian losses", [_null_loss(s, delta) for s in range(trials)])
+    yield _counted("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
+
+
+class Trial(NamedTuple):
+    p_value: float
+    violated: bool
+
+
+def _counted(name: str, trials: list[Trial]) -> dict[str, Any]:
+    num = len(trials)
+    return {
+        "audit": name,
+        "trials": num,
+        "rejected_at_5%": float(np.mean([trial.p_value <= LEVEL for trial in trials])),
+        "allowed": LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / num),
+        "violated": sum(trial.violated for trial in trials),
+    }
+
+
+def _null_scale(seed: int) -> Trial:
+    from audits import sampler
+
+    random = np.random.default_rng(seed)
+    drawn = [random.normal(size=(40, 30)) * 1.7 for _ in range(3)]
+    finding = sampler._scale(drawn, 1.7, 1e-5, 1, {})
+    # Massart's bound of the tail, over three worlds
+    p = min(1.0, 3 * 2 * math.exp(-2 * drawn[0].size * finding.details["ks_distance"] ** 2))
+    return Trial(p, finding.verdict == "violated")
+
+
+def _null_independence(seed: int) -> Trial:
+    from audits import sampler
+
+    random = np.random.default_rng(seed)
+    leaves = [random.normal(size=(5, 30)), random.normal(size=(5, 12))]
+    finding = sampler._independence(leaves, 1.0, {})
+    return Trial(min(1.0, 2 * finding.details["pairs"] * finding.details["p_value"]), finding.verdict == "violated")
+
+
+def _null_density(seed: int) -> Trial:
+    from scipy.special import ndtr
+
+    from audits import density
+
+    random = np.random.default_rng(seed)
+    finding = density._sampler(0.7**2 / 2 + 0.7 * random.normal(size=density.DRAWS), {})
+    assert finding.measured is not None
+    assert finding.upper is not None
+    error = (finding.upper - finding.measured) / 1.96
+    return Trial(float(2 * ndtr(-abs(finding.measured - 1) / error)), finding.verdict == "violated")
+
+
+def _null_loss(seed: int, delta: float) -> Trial:
+    """1,000 losses of a Gaussian pair of μ = 1, drawn with the tilt that the audit would take."""
+    from accounting import gaussian
+    from audits import loss_bound
+    from audits.finding import ALPHA
+
+    random = np.random.default_rng(seed)
+    mu, num = 1.0, 1_000
+    epsilon = gaussian.epsilon_exact(mu**2 / 2, delta)
+    shift = max(1.0, epsilon / mu**2 + 0.5)
+    # ⟨response - other, own - other⟩/σ², of a response around other + shift·(own - other)
+    place = shift * mu**2 + mu * random.normal(size=num)
+    loss = place - mu**2 / 2
+    log_weight = (1 - shift) * place - (1 - shift**2) * mu**2 / 2
+    at = np.log(shift / (shift - 1)) if shift > 1 else np.inf
+    largest = 1.0
+    if shift > 1:
+        largest = float(-np.expm1(-at) * np.exp(-(shift - 1) * (epsilon + at) + shift * (shift - 1) * mu**2 / 2))
+    scored = loss_bound.scores(loss_bound.Losses(loss, log_weight), random.random(num), 1.05 * largest)
+    p = loss_bound.p_value(scored, epsilon, delta, 1.05 * largest)
+    return Trial(p, p <= ALPHA)
+
+
+def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[Any]:
+    """Findings of many audits of one mechanism; one compiled program."""
+    from audits import privacy_loss
+    from dpmf_jax import keys, layout
+
+    ratings = small()
+    data = layout.make(ratings, num_devices=1)
+    for seed in range(trials):
+        [finding] = privacy_loss.audit(
+            made,
+            ratings,
+            data,
+            key=keys.from_seed(seed),
+            num_steps=20,
+            num_neighbours=8,
+            num_runs=num_runs,
+            deltas=(delta,),
+        )
+        yield finding
+
+
+def _null_transcripts(trials: int) -> Iterator[Trial]:
+    for finding in _audited(joint(20), trials, 512, 1e-2):
+        p = min(1.0, 2 * min(direction["p_value"] for direction in finding.details["directions"]))
+        yield Trial(p, finding.verdict == "violated")
+
+
+def power(trials: int, share: float = 0.95, num_runs: int = 3_000) -> Iterator[dict[str, Any]]:
+    """How often the same audit at the same α sees noise that is `share` of what is priced."""
+    from dpmf_jax import noise
+
+    made = joint(20)
+    less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+    for delta in DELTAS:
+        start = time.perf_counter()
+        seen = [finding.verdict == "violated" for finding in _audited(less, trials, num_runs, delta)]
+        yield {
+            "audit": f"privacy loss: δ = {delta:g}",
+            "planted": f"σ × {share:g} in sample and log_prob",
+            "trials": trials,
+            "seen": float(np.mean(seen)),
+            "goal": 0.95,
+            "runs": num_runs,
+            "seconds_each": (time.perf_counter() - start) / trials,
+        }

@@ -1,0 +1,66 @@
+"""The tables that put the audits on trial: their yardsticks against simulation, and what they count."""
+
+import math
+
+import numpy as np
+import pytest
+
+from dpmf_jax.errors import UsageError
+from experiments.bench import audit
+
+
+@pytest.mark.parametrize("dimension", [2, 3, 50])
+@pytest.mark.parametrize("distance", [0.5, 2.0])
+def test_the_exact_price_of_a_pair_under_l2_laplace_noise(dimension, distance):
+    """δ(ε) of 400,000 simulated draws, within four standard errors."""
+    delta = 1e-2
+    epsilon = audit.l2_laplace_epsilon(distance, dimension, delta)
+    random = np.random.default_rng(0)
+    direction = random.normal(size=(400_000, dimension))
+    eta = direction / np.linalg.norm(direction, axis=1, keepdims=True) * random.gamma(dimension, size=(400_000, 1))
+    moved = eta.copy()
+    moved[:, 0] += distance
+    loss = np.linalg.norm(moved, axis=1) - np.linalg.norm(eta, axis=1)
+    terms = -np.expm1(np.minimum(epsilon - loss, 0))
+    if epsilon == 0:
+        assert terms.mean() < delta
+    else:
+        assert abs(terms.mean() - delta) < 4 * terms.std() / math.sqrt(len(terms))
+
+
+def test_the_exact_price_nears_the_pure_one_and_never_passes_it():
+    values = [audit.l2_laplace_epsilon(1.0, 3, delta) for delta in (1e-2, 1e-5, 1e-9)]
+    assert values == sorted(values)
+    assert values[-1] <= 1.0
+    assert values[-1] == pytest.approx(1.0, abs=1e-3)
+
+
+@pytest.mark.parametrize("trial", [audit._null_scale, audit._null_independence, audit._null_density])
+def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
+    row = audit._counted("x", [trial(seed) for seed in range(200)])
+    assert row["rejected_at_5%"] <= row["allowed"]
+    assert row["violated"] == 0
+
+
+@pytest.mark.parametrize("delta", audit.DELTAS)
+def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so(delta):
+    trials = [audit._null_loss(seed, delta) for seed in range(600)]
+    row = audit._counted("x", trials)
+    assert 0.02 < row["rejected_at_5%"] <= row["allowed"]  # not far below either: the test is of this very δ
+    assert row["violated"] == 0
+
+
+def test_a_few_trials_are_refused():
+    with pytest.raises(UsageError, match="trials must be at least 10"):
+        audit.run(3)
+
+
+@pytest.mark.slow
+def test_the_tables_have_what_they_promise():
+    result = audit.run(20, big=False)
+    for row in result["rows"]:
+        assert row["verdict"] == "consistent"
+        assert row["share"] <= 1 + 1e-6
+        assert row["share"] > 0.9
+    assert {row["violated"] for row in result["calibration"]} == {0}
+    assert min(row["seen"] for row in result["power"]) > 0.7
