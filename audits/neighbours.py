@@ -60,10 +60,14 @@ def choose(key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int)
     """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     index, why = _users(random, ratings, num) if unit == "user" else _ratings(random, ratings, num)
+    return Neighbours(unit, changes(ratings, data, index), index, tuple(why))
+
+
+def changes(ratings: Ratings, data: Any, index: np.ndarray) -> Neighbour:
+    """Of the ratings at an index, stacked: each moves to the end of the declared range that is further away."""
     low, high = ratings.rating_range
     value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
-    address = layout.locate(data, ratings.user[index], ratings.item[index])
-    return Neighbours(unit, Neighbour(address, jnp.asarray(value)), index, tuple(why))
+    return Neighbour(layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value))
 
 
 def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[int]:

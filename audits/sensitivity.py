@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Unit
-from audits import neighbours
+from audits import neighbours, search
 from audits.finding import Finding, inconclusive, not_applicable
 from dpmf_jax import protocol
 from dpmf_jax.protocol import Mechanism
@@ -23,6 +23,7 @@ from dpmf_jax.ratings import Ratings
 
 TOLERANCE = 1e-5  # relative, of Δ
 ROUNDING = 8 * 2.0**-23  # float32 sums, relative to the entries that differ
+CLIMBED = 4
 BATCH_BYTES = 1 << 26  # how much memory the neighbouring data sets that run side by side may take
 
 
@@ -77,6 +78,11 @@ def distances(
     return jax.lax.map(one, stacked, batch_size=batch)
 
 
+def _bad(distance: Any) -> np.ndarray:
+    """What is not a number is worse than anything."""
+    return np.where(np.isfinite(distance), distance, np.inf)
+
+
 def batch_size(data: Any, num: int) -> int:
     """Neighbours side by side: as many as `BATCH_BYTES` hold, in equal batches."""
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
@@ -92,13 +98,18 @@ def audit(
     key: jax.Array,
     num_steps: int,
     num_neighbours: int = 64,
+    num_rounds: int = 1,
+    climb: bool = True,
     unit: Unit | None = None,
 ) -> list[Finding]:
     """Two findings: the largest step, which a step's price feels, and the root mean square, which the total feels.
 
     Args:
       ratings, data: the same data set on the host and laid out.
-      num_neighbours: how many are tried; all of them where there are no more.
+      num_neighbours: how many are tried at first; all of them where there are no more.
+      num_rounds: as many again near the worst so far, so often (`search.greedy`).
+      climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`), where the unit is
+        a rating's value.
       unit: whose change; by default the guarantee's.
 
     violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate. `consistent` says that
@@ -117,9 +128,16 @@ def audit(
     choose_key, run_key = jax.random.split(key)
     tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours)
     batch = batch_size(data, tried.num)
-    found = jax.device_get(
-        distances(mechanism, run_key, data, tried.stacked, unit=unit, num_steps=num_steps, batch=batch)
-    )
+
+    def measure(stacked: neighbours.Neighbour) -> tuple[np.ndarray, Distances]:
+        of_all = distances(mechanism, run_key, data, stacked, unit=unit, num_steps=num_steps, batch=batch)
+        measured = jax.device_get(of_all)
+        return _bad(measured.largest), measured
+
+    tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
+    if unit == "rating value" and climb:
+        worst = np.argsort(-_bad(found.largest))[:CLIMBED]
+        tried, found = search.joined((tried, found), search.ascend(measure, ratings, tried, worst))
     shared = {
         "pairs": tried.num,
         "steps": num_steps,
@@ -130,7 +148,7 @@ def audit(
     }
     findings = []
     for name, claim, measured in zip(names, claims, (found.largest, found.root_mean_square), strict=True):
-        worst = int(np.argmax(np.where(np.isfinite(measured), measured, np.inf)))
+        worst = int(np.argmax(_bad(measured)))
         replay = {
             "pair": neighbours.describe(ratings, tried, worst),
             "step": int(found.step[worst]),

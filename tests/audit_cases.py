@@ -1,3 +1,3 @@
-"""Which audits the tests of a mechanism ask for: the exact ones and the quick ones; the others have tests of their own."""
+"""Which audits the tests of a mechanism ask for: those that cost little; the others have tests of their own."""
 
 STRUCTURAL = ("sensitivity", "post-processing", "noise", "density", "enumeration")

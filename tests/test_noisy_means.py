@@ -123,7 +123,9 @@ def test_a_user_pays_for_every_rating_once():
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_audit_finds_it_consistent(relation):
     made = noisy_means.mechanism(config(relation=relation))
-    found = audits.audit(made, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, num_neighbours=16)
+    found = audits.audit(
+        made, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, quick=True, num_neighbours=16
+    )
     assert {finding.verdict for finding in found} <= {"consistent", "not applicable", "inconclusive"}
     assert sum(finding.verdict == "consistent" for finding in found) >= 6
 
@@ -131,7 +133,9 @@ def test_every_audit_finds_it_consistent(relation):
 def test_halved_noise_is_caught():
     made = noisy_means.mechanism(config())
     quiet = made._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
-    found = audits.audit(quiet, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, num_neighbours=4)
+    found = audits.audit(
+        quiet, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, quick=True, num_neighbours=4
+    )
     assert "noise: scale" in [finding.audit for finding in found if finding.verdict == "violated"]
 
 
@@ -264,7 +268,7 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
 
 def test_each_phase_is_audited_for_its_own_steps():
     made, first = gaussian.joint_noise(sound(residual_clip=1.0)), noisy_means.mechanism(config())
-    options = {"key": keys.from_seed(0), "num_steps": 3, "only": STRUCTURAL, "num_neighbours": 4}
+    options = {"key": keys.from_seed(0), "num_steps": 3, "only": STRUCTURAL, "quick": True, "num_neighbours": 4}
     found = audits.audit(made, tiny(), earlier=((first, 1),), **options)
     assert {finding.details["phase"] for finding in found} == {0, 1}
     assert not [finding for finding in found if finding.verdict == "violated"]

@@ -215,6 +215,7 @@ def test_audits_of_it_behave(order):
         key=keys.from_seed(0),
         num_steps=2,
         only=STRUCTURAL,
+        quick=True,
         num_neighbours=4,
         layout_kind="split",
     )

@@ -210,7 +210,14 @@ def test_the_guarantee_says_none_in_plain_words():
 def test_audits_of_it_behave(order):
     mechanism = sketch.mechanism(config(threshold=4.0), order)
     found = audits.audit(
-        mechanism, RATINGS, key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, num_neighbours=4, layout_kind="split"
+        mechanism,
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=2,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=4,
+        layout_kind="split",
     )
     verdicts = {finding.audit: finding.verdict for finding in found}
     for name in ("init", "post-processing", "release", "density: log_ratio"):
