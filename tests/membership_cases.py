@@ -1,0 +1,67 @@
+"""Ratings and mechanisms on which the attacks must succeed, or must not: shared by the tests of three audits."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from dpmf_jax import gaussian, layout, noise
+from dpmf_jax.ratings import Ratings
+
+RANGE = (1.0, 5.0)
+USERS, ITEMS, STEPS = 24, 16, 10
+CONFIG = gaussian.Config(
+    rating_range=RANGE, noise_multiplier=30.0, rank=3, learning_rate=0.05, residual_clip=2.0, relation="rating presence"
+)
+VALUE = dataclasses.replace(CONFIG, relation="rating value")
+
+
+def make_ratings(seed: int = 0) -> Ratings:
+    """192 ratings of 3 and 4: nothing stands out."""
+    random = np.random.default_rng(seed)
+    user, item = np.nonzero(random.permuted(np.arange(USERS * ITEMS) % 2 == 0).reshape(USERS, ITEMS))
+    value = random.integers(3, 5, len(user)).astype(np.float32)
+    return Ratings.from_columns(
+        user, item, value, rating_range=RANGE, users=np.arange(USERS), items=np.arange(ITEMS), name="tiny"
+    )
+
+
+RATINGS = make_ratings()
+DATA = layout.make(RATINGS, kind="dense", num_devices=1)
+
+
+def sound(config=CONFIG):
+    """ε = 0.46 at δ = 1e-5."""
+    return gaussian.joint_noise(config)
+
+
+def _nothing(query, state, data, coins):
+    statistics, info = query(state, data, coins)
+    return jax.tree.map(jnp.zeros_like, statistics), info
+
+
+def blind(config=CONFIG):
+    """Noise and nothing else: it never looks at the ratings."""
+    made = sound(config)
+    return made._replace(query=Partial(_nothing, made.query))
+
+
+def loud(config=CONFIG, share=0.003):
+    """A fraction of the noise that is priced."""
+    made = sound(config)
+    return made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+
+
+def _users_alone(release, state):
+    return release(state)._replace(item_factors=None)
+
+
+def _items_alone(release, state):
+    return release(state)._replace(user_factors=None)
+
+
+def one_sided(made, side):
+    """The same, with one side's factors released alone."""
+    return made._replace(release=Partial(_users_alone if side == "user" else _items_alone, made.release))
