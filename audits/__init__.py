@@ -23,22 +23,27 @@ FAMILIES = {
     "sensitivity": "sensitivity",
     "post-processing": "post_processing",
     "noise": "sampler",
+    "noise law": "noise_law",
+    "keys": "keys_used",
+    "faults": "faults",
+    "coins": "coins",
     "density": "density",
     "enumeration": "enumeration",
     "privacy loss": "privacy_loss",
+    "membership": "membership",
+    "one run": "one_run",
+    "divergence": "divergence",
 }
-QUICK = {  # what each family is asked for where `quick`; less power, the same false alarms
+QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "privacy loss": {"num_neighbours": 16, "num_runs": 256},
+    "membership": {"num_shadows": 48, "num_targets": 12},
+    "one run": {"num_canaries": 64},
+    "divergence": {"num_runs": 96, "num_canaries": 64},
 }
 
-# What an auditor may look for here and will not find yet; printed beside every audit.
-NOT_BUILT = {
-    "membership inference": "what an outsider does with the release alone",
-    "KL": "the divergence between errors on trained-on and held-out ratings, as a finding; audits.kl has its functions",
-    "coins": "who is sampled, against the rate that is priced, but for the coordinates of local reports",
-    "fit": "the program as a black box on both data sets",
-}
+# What `audit` does not look at.
+NOT_BUILT = {"fit": "the program as a black box on both data sets: it takes a program, not a mechanism (audits.fit)"}
 
 
 def audit(
@@ -69,7 +74,7 @@ def audit(
         try 8. None: 64.
       num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as a minute can do.
       quick: fewer runs and neighbours (`QUICK`) where they are not given: less power, the same false-alarm rate.
-      only: names of `FAMILIES`; None: all. A family's randomness does not depend on which others run.
+      only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others run.
 
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
       several phases, `details["phase"]` counts them from 0. See `NOT_BUILT` for what is not looked at.
@@ -87,38 +92,49 @@ def audit(
         raise ValueError(f"delta must lie between 0 and 1; got {delta}")
     if unknown := sorted(set(only or ()) - set(FAMILIES)):
         raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")
-    asked: dict[str, dict[str, Any]] = {name: dict(QUICK.get(name, {})) if quick else {} for name in FAMILIES}
-    if num_neighbours is not None:
-        asked["sensitivity"]["num_neighbours"] = asked["privacy loss"]["num_neighbours"] = num_neighbours
-    if num_runs is not None:
-        asked["privacy loss"]["num_runs"] = num_runs
-    if delta is not None:
-        asked["privacy loss"]["deltas"] = (delta,)
-    chosen = {name: asked[name] for name in FAMILIES if only is None or name in only}
+    asked: dict[str, dict[str, Any]] = {
+        name: dict(QUICK.get(name, {})) if quick else {} for name in FAMILIES if only is None or name in only
+    }
+    for family, name, value in (
+        ("sensitivity", "num_neighbours", num_neighbours),
+        ("privacy loss", "num_neighbours", num_neighbours),
+        ("privacy loss", "num_runs", num_runs),
+        ("privacy loss", "deltas", None if delta is None else (delta,)),
+    ):
+        if value is not None and family in asked:
+            asked[family][name] = value
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
     phases = [(_as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
     if not earlier:
-        return _findings(*phases[0], ratings, data, key, chosen)
+        return _findings(*phases[0], ratings, data, key, asked)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))
-        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], chosen)
+        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], asked, phases[: place + 1])
     ]
 
 
 def _findings(
-    mechanism: Mechanism, num_steps: int, ratings: Ratings, data: Any, key: jax.Array, chosen: Mapping[str, Any]
+    mechanism: Mechanism,
+    num_steps: int,
+    ratings: Ratings,
+    data: Any,
+    key: jax.Array,
+    asked: Mapping[str, Mapping[str, Any]],
+    phases: Sequence[Phase] = (),
 ) -> list[Finding]:
-    """Of one phase."""
+    """Of one phase, the last of `phases` as it goes on from the one before it."""
     import jax
 
     found: list[Finding] = []
     for place, (name, module) in enumerate(FAMILIES.items()):
-        if name in chosen:
+        if name in asked:
+            own_key, own, options = jax.random.fold_in(key, place), mechanism, dict(asked[name])
+            if name == "keys" and phases:  # it follows the phases themselves, one after the other
+                own, options["earlier"] = phases[-1][0], phases[:-1]
             run = importlib.import_module(f"audits.{module}").audit
-            own_key = jax.random.fold_in(key, place)
-            found += run(mechanism, ratings, data, key=own_key, num_steps=num_steps, **chosen[name])
+            found += run(own, ratings, data, key=own_key, num_steps=num_steps, **options)
     return found
 
 

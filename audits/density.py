@@ -38,10 +38,18 @@ def _losses(noise: Noise, key: jax.Array, statistics: Any, other: Any) -> jax.Ar
 
 
 def stretch(statistics: Any, other: Any, factor: float) -> Any:
-    """statistics + factor · (other - statistics), of a report within [-1, 1]; what is no float is `other`'s."""
+    """statistics + factor · (other - statistics), of a report within [-1, 1], of sums mod 2^32 in whole steps.
+
+    What is neither a float nor mod 2^32 is `other`'s.
+    """
 
     def apart(a: Any, b: Any) -> Any:
-        return (a + factor * (b - a)).astype(a.dtype) if jnp.issubdtype(a.dtype, jnp.floating) else b
+        if jnp.issubdtype(a.dtype, jnp.floating):
+            return (a + factor * (b - a)).astype(a.dtype)
+        if a.dtype != np.uint32:
+            return b
+        steps = np.rint(factor * (np.asarray(b) - np.asarray(a)).view(np.int32).astype(np.float64))
+        return np.asarray(a) + np.clip(steps, -(2.0**30), 2.0**30).astype(np.int64).astype(np.uint32)
 
     moved = jax.tree.map(apart, statistics, other)
     return moved._replace(value=np.clip(moved.value, -1, 1)) if isinstance(moved, Report) else moved

@@ -1,0 +1,105 @@
+"""What the bugs of the zoo are planted in: every family of mechanisms with a proved guarantee, on tiny ratings.
+
+`gaussian, published` is the one whose claim is not proved; the audits that are named for its bugs do not refute it.
+"""
+
+import functools
+
+import jax
+import numpy as np
+
+import audits
+from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, sketch_dpsgd
+from dpmf_jax.crowd import Population
+from dpmf_jax.ratings import Ratings
+
+USERS, ITEMS, RANGE, STEPS = 12, 7, (1.0, 5.0), 6
+
+
+def make_ratings() -> Ratings:
+    random = np.random.default_rng(0)
+    user, item = np.nonzero(random.random((USERS, ITEMS)) < 0.6)
+    value = random.integers(1, 6, len(user)).astype(np.float32)
+    catalogue = {"users": np.arange(USERS), "items": np.arange(ITEMS)}
+    return Ratings.from_columns(user, item, value, rating_range=RANGE, name="tiny", **catalogue)
+
+
+RATINGS = make_ratings()
+DATA = layout.make(RATINGS, kind="dense", num_devices=1)
+
+# The clips lie below what they bound, so that each Δ is reached.
+GAUSSIAN = {"rating_range": RANGE, "noise_multiplier": 2.0, "rank": 3, "learning_rate": 0.01, "clip_norm": 0.5}
+SAMPLED = {
+    "rating_range": RANGE, "num_steps": STEPS, "sampling_rate": 0.3, "noise_multiplier": 1.0, "rank": 3,
+    "clip_norm": 0.3,
+}  # fmt: skip
+OBJECTIVE = {"epsilon": 1.0, "rating_range": RANGE, "prior_count": 200, "rank": 3, "num_passes": 4, "center": 3.0}
+FEDERATED = {"epsilon": 2.0, "rating_range": RANGE, "rank": 3, "center": 3.0, "change": "remove"}
+CROWD = Population(join=0.9, leave=0.1, at_most=9)
+LOCAL = {"epsilon": 3.0, "num_rounds": STEPS, "rank": 3, "center": 3.0}
+
+
+def joint(**change):
+    return gaussian.joint_noise(gaussian.Config(**({**GAUSSIAN, "residual_clip": 2.0} | change)))
+
+
+def public_items(**change):
+    presence = {"relation": "rating presence", "residual_clip": 1.0}
+    return gaussian.public_items(gaussian.Config(**(GAUSSIAN | presence | change)))
+
+
+def public_users(**change):
+    return objective.public_users(objective.Config(**({**OBJECTIVE, "noise": "laplace"} | change)))
+
+
+SOUND = {
+    "gaussian, published": lambda: gaussian.mechanism(gaussian.Config(**GAUSSIAN)),
+    "gaussian-joint-noise": joint,
+    "gaussian-public-items": public_items,
+    "langevin": lambda: langevin.dp(langevin.Config(**SAMPLED)),
+    "dpsgd": lambda: langevin.dpsgd(langevin.Config(**SAMPLED)),
+    "sketch-dpsgd": lambda: sketch_dpsgd.mechanism(sketch_dpsgd.Config(**SAMPLED)),
+    "objective-public-users": public_users,
+    "objective-statistics": lambda: objective.statistics(
+        objective.Config(**OBJECTIVE, noise="gaussian", delta=1e-5),
+    ),
+    "federated-user": lambda: federated.per_user(federated.Config(**FEDERATED, num_iterations=STEPS)),
+    "federated-user-dynamic": lambda: federated.per_user(
+        federated.Config(**FEDERATED, num_iterations=STEPS, population=CROWD, honest_shares=4)
+    ),
+    "federated-statistics": lambda: federated.statistics(federated.Config(**FEDERATED)),
+    "local-gd": lambda: local.gd(local.Config(**LOCAL)),
+    "local-gd-dr": lambda: local.gd_dr(local.Config(**LOCAL, num_projected=4)),
+    "noisy-item-means": lambda: noisy_means.mechanism(noisy_means.Config(rating_range=RANGE, noise_multiplier=2.0)),
+}
+ONE_STEP = ("objective-public-users", "objective-statistics", "federated-statistics")
+
+
+@functools.cache
+def sound(name):
+    return audits._as_pytree(SOUND[name]())
+
+
+def steps(name: str) -> int:
+    return 1 if name in ONE_STEP else STEPS
+
+
+def seed_of(key) -> int:
+    return int(jax.random.bits(key))
+
+
+def fit(ratings, folder, key, *, mechanism=None, num_steps=5, patience=None, settings=None):
+    """The sound program: the project's own, on a mechanism that hides the presence of a rating."""
+    made = mechanism or public_items()
+    return fitting.fit(
+        ratings,
+        made,
+        num_steps=num_steps,
+        seed=seed_of(key),
+        out=folder,
+        patience=patience,
+        settings=settings or {"mechanism": "gaussian-public-items"},
+        layout_kind="dense",
+        num_devices=1,
+        chunk_steps=num_steps,
+    )
