@@ -124,20 +124,22 @@ ALL: dict[str, list[Bug]] = {
     "same seed for two phases": [Bug(J, bugs.one_seed_for_two_phases, "noise: keys", kind="run")],
     "extra round": [
         Bug("local-gd", bugs.round_unpaid, "enumeration: reports of a user", "in the price"),
-        Bug(ITEMS_PUBLIC, bugs.one_round_more, "fit: steps", "in the program", kind="fit"),
+        Bug(ITEMS_PUBLIC, bugs.one_round_more, "fit: steps", "in the program", kind="fit", slow=True),
     ],
     "ε instead of ε/k": both(
         "local-gd", noises.whole_epsilon, "enumeration: sampler", "enumeration: largest ratio", slow="both"
     ),
-    "biased bit": both("local-gd-dr", noises.leaning_bit, "enumeration: sampler", "enumeration: largest ratio"),
-    "coordinate chosen by data": [Bug("local-gd", bugs.own_coordinate, "enumeration: coordinates")],
+    "biased bit": both(
+        "local-gd-dr", noises.leaning_bit, "enumeration: sampler", "enumeration: largest ratio", slow="both"
+    ),
+    "coordinate chosen by data": [Bug("local-gd", bugs.own_coordinate, "enumeration: coordinates", slow=True)],
     "data-dependent normaliser": [
         Bug(ITEMS_PUBLIC, bugs.divided_by_count, "post-processing", "after the noise"),
         Bug("objective-statistics", bugs.mean_for_sum, LARGEST, "before the noise"),
     ],
     "centring by private means": [
         Bug(J, bugs.centred_by_ratings, "init", "in the mechanism"),
-        Bug(ITEMS_PUBLIC, bugs.centred_by_the_data, "fit: released numbers", "in the program", kind="fit"),
+        Bug(ITEMS_PUBLIC, bugs.centred_by_the_data, "fit: released numbers", "in the program", kind="fit", slow=True),
     ],
     "range from data": [Bug(ITEMS_PUBLIC, bugs.range_of_the_data, "fit: public words", kind="fit")],
     "early stop on private loss": [Bug(ITEMS_PUBLIC, bugs.stops_early, "fit: steps", kind="fit", slow=True)],
@@ -158,11 +160,13 @@ ALL: dict[str, list[Bug]] = {
     "the server peeks": [Bug("federated-statistics", bugs.peeking_update, "post-processing")],
     "a crowd of those who have ratings": [Bug("federated-user-dynamic", bugs.crowd_of_raters, PURE)],
     "sampled twice as often": [Bug(SKETCH, bugs.chosen(bugs._twice_as_often), "coins: rate", slow=True)],
-    "sampled by place in a list": [Bug("dpsgd", bugs.chosen(bugs._by_place), "coins: both worlds")],
-    "same coins in every step": [Bug("dpsgd", bugs.same_coins, "coins: steps")],
-    "metrics outside private/": [Bug(ITEMS_PUBLIC, bugs.metrics_in_the_open, "fit: public words", kind="fit")],
+    "sampled by place in a list": [Bug("dpsgd", bugs.chosen(bugs._by_place), "coins: both worlds", slow=True)],
+    "same coins in every step": [Bug("dpsgd", bugs.same_coins, "coins: steps", slow=True)],
+    "metrics outside private/": [
+        Bug(ITEMS_PUBLIC, bugs.metrics_in_the_open, "fit: public words", kind="fit", slow=True)
+    ],
     "private factors outside private/": [
-        Bug("gaussian, published", bugs.everything_in_the_open, "fit: files", kind="fit")
+        Bug("gaussian, published", bugs.everything_in_the_open, "fit: files", kind="fit", slow=True)
     ],
     "a log that tells who rated": [Bug(ITEMS_PUBLIC, bugs.talks, "fit: logs", kind="fit")],
 }
