@@ -93,9 +93,14 @@ def _run(
 
 
 def _shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
-    if not jnp.issubdtype(own.dtype, jnp.floating):
+    """other + shift · (own - other); of sums mod 2^32 in whole steps, and not further than a quarter of the ring."""
+    if jnp.issubdtype(own.dtype, jnp.floating):
+        return jnp.where(shift == 1, own, own + (shift - 1) * (own - other))
+    if own.dtype != jnp.uint32:
         return own
-    return jnp.where(shift == 1, own, own + (shift - 1) * (own - other))
+    apart = jax.lax.bitcast_convert_type(own - other, jnp.int32).astype(jnp.float32)
+    steps = jnp.clip(jnp.rint((shift - 1) * apart), -(2.0**30), 2.0**30).astype(jnp.int32)
+    return own + jax.lax.bitcast_convert_type(steps, jnp.uint32)
 
 
 @partial(jax.jit, static_argnames=("num_steps", "batch"))
