@@ -1,16 +1,18 @@
-"""`dpmf audit`: try to break the claim of a mechanism, or of a saved model, on ratings."""
+"""`dpmf audit`: try to break the claim of a mechanism, of a saved model, or of every mechanism there is."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import AuditViolated, UsageError
-from experiments import console, fit_command, fit_mechanisms
+from dpmf_jax.errors import AuditViolated, DataError, UsageError
+from experiments import audit_replay, audit_report, audit_suite, audit_trial, console, fit_command, fit_mechanisms
+from experiments.audit_trial import Sizes, Trial
 from experiments.fit_flags import MechanismFlags, RatingsFlags
 
 SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
@@ -25,8 +27,24 @@ class Command(MechanismFlags, RatingsFlags):
     generated ratings."""
     ratings: str | None = None
     """For a saved model: the ratings to audit it on."""
-    neighbours: int = 64
-    """How many neighbouring data sets the sensitivity audit tries; all of them where there are no more."""
+    all: bool = False
+    """Every mechanism: the published claims at their papers' settings and each sound variant, on DATA; by default on
+    ml-100k where it is found, with --quick on generated ratings."""
+    quick: bool = False
+    """Fewer runs, neighbours and steps: less power, the same rate of false alarms. No audit is left out."""
+    out: Path | None = None
+    """Folder for findings.json, report.md and report.html; what names records goes to private/ in it."""
+    public: bool = False
+    """Leave out all that was measured on the ratings: what may be shown to others."""
+    replay: str | None = None
+    """A findings.json, or FILE#n: run again what was violated in it, or the n-th finding."""
+    only: tuple[str, ...] = ()
+    """Families of audits to run, such as sensitivity; all by default."""
+    neighbours: int | None = None
+    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all 32, with
+    --quick 16."""
+    runs: int | None = None
+    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 256."""
     seed: int = 0
     """Of the audit's own randomness; the same seed gives the same findings."""
     layout: Literal["auto", "split", "dense"] = "auto"
@@ -36,25 +54,133 @@ class Command(MechanismFlags, RatingsFlags):
 
 
 def run(command: Command) -> None:
-    """Prints the findings.
+    """Prints the findings, and writes the report.
 
     Raises:
-      AuditViolated: a claim was found to be false; after the findings were printed.
+      AuditViolated: a claim was found to be false; after the findings were printed and written.
+      OutsideTolerance: a finding was not seen again; likewise.
     """
-    result = audit(command)
-    console.emit(result, json=command.json, render=render)
-    if broken := [finding["audit"] for finding in result["findings"] if finding["verdict"] == "violated"]:
+    try:
+        result = audit(command) if command.replay is None else _replay(command)
+    except KeyboardInterrupt:
+        raise console.Interrupted(_words(command)) from None
+    from experiments import audit_console
+
+    if command.replay is not None:
+        console.emit(result, json=command.json, render=audit_console.replayed)
+        audit_replay.end(result)
+        return
+    written = audit_report.write(command.out, _document(result)) if command.out else []
+    console.emit(result | {"written": written}, json=command.json, render=audit_console.render)
+    if broken := [finding for finding in result["findings"] if finding["verdict"] == "violated"]:
+        false = list(dict.fromkeys(result["trials"][one["trial"]]["label"] for one in broken))
+        whose = f"the claim of {false[0]} does" if len(false) == 1 else f"{len(false)} claims do"
         raise AuditViolated(
-            f"the claim of {result['mechanism']} does not hold: {len(broken)} of {len(result['findings'])} findings",
-            where="; ".join(broken),
+            f"{whose} not hold: {len(broken)} of {len(result['findings'])} findings",
+            where="; ".join(dict.fromkeys(one["audit"] for one in broken) if len(false) == 1 else false),
             fix="use a mechanism whose guarantee is proved, or report a bug if it is one",
         )
 
 
 def audit(command: Command) -> dict[str, Any]:
-    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's JSON interface."""
-    if command.neighbours < 1:
-        raise UsageError(f"--neighbours must be at least 1; got {command.neighbours}", fix="--neighbours 64")
+    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's JSON interface.
+
+    Of one mechanism, what is said of it stands at the top as well.
+    """
+    import audits
+
+    families, sizes = _checked(command, audits)
+    if command.out is not None:
+        audit_report.check_folder(command.out)
+    full = command.out is not None or (command.all and not command.quick)
+    makers = trials(command)
+    if len(makers) == 1:
+        console.say(f"auditing {next(iter(makers))}: {', '.join(families)}")
+    parts = len(makers) * (len(families) + full)
+    with console.progress("audit", parts) as report:
+        told = audit_trial.run_all(
+            list(makers.values()), families, seed=command.seed, sizes=sizes, useful=full, report=report
+        )
+        report(parts, now="done")
+    self_test: Sequence[Mapping[str, Any]] = ()
+    if full:
+        from experiments import audit_selftest
+
+        self_test = audit_selftest.run(console.say if command.all else lambda what: None)
+    document = audit_report.document(
+        told,
+        seed=command.seed,
+        sizes=_sizes(sizes, families, audits),
+        self_test=self_test,
+        not_built=audits.NOT_BUILT,
+    )
+    document = audit_report.public(document) if command.public else document
+    first = {name: value for name, value in document["trials"][0].items() if name not in document}
+    return first | document if len(makers) == 1 else document
+
+
+def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
+    """(families to run, sizes).
+
+    Raises: UsageError for what is none.
+    """
+    for name, usual in (("neighbours", 64), ("runs", 3000)):
+        value = getattr(command, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name} must be at least 1; got {value}", fix=f"--{name} {usual}")
+    if unknown := [name for name in command.only if name not in audits.FAMILIES]:
+        raise UsageError(f"there are no audits named {unknown[0]!r}", fix=f"choose among {', '.join(audits.FAMILIES)}")
+    if not 0 <= command.delta < 1:
+        raise UsageError(f"--delta must be at least 0 and below 1; got {command.delta:g}", fix="--delta 1e-5")
+    delta = command.delta if 0 < command.delta != MechanismFlags.delta else None
+    of_all = command.all and not command.quick
+    sizes = Sizes(
+        neighbours=command.neighbours or (audit_suite.NEIGHBOURS if of_all else None),
+        runs=command.runs or (audit_suite.RUNS if of_all else None),
+        quick=command.quick,
+        delta=delta,
+        layout=command.layout,
+    )
+    return [name for name in audits.FAMILIES if not command.only or name in command.only], sizes
+
+
+def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]:
+    """For JSON, with what --quick stands for."""
+    cut = {name: audits.QUICK[name] for name in families if name in audits.QUICK} if sizes.quick else {}
+    return console.plain({"audits": ", ".join(families), **dataclasses.asdict(sizes), "cut_by_quick": cut})
+
+
+def _document(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Without what stands at the top for one mechanism."""
+    return {name: value for name, value in result.items() if name in audit_report.PUBLIC["document"]}
+
+
+def _words(command: Command) -> str:
+    """The command line that says the same."""
+    words = ["dpmf", "audit"]
+    for field in dataclasses.fields(command):
+        value, flag = getattr(command, field.name), f"--{field.name.replace('_', '-')}"
+        if value == field.default:
+            continue
+        if field.name == "target":
+            words.insert(2, str(value))
+        elif isinstance(value, bool):
+            words.append(flag)
+        else:
+            words += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
+    return shlex.join(words)
+
+
+# ---- what is on trial -----------------------------------------------------------------------------------------------
+
+
+def trials(command: Command) -> dict[str, Callable[[], Trial]]:
+    """Makers of what the command puts on trial, by label; each is made when its turn comes.
+
+    Raises: UsageError for flags that contradict each other.
+    """
+    if command.all:
+        return _all(command)
     folder = Path(command.target) if command.target and (Path(command.target) / "model.json").is_file() else None
     if folder is None and command.ratings is not None:
         raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
@@ -70,36 +196,75 @@ def audit(command: Command) -> dict[str, Any]:
                 f"{settings['rating_range']}",
                 fix="audit the model on ratings of the range it was made for",
             )
+    source = {"command": audit_replay.kept(command), "label": settings["mechanism"]}
+    trial = Trial(settings["mechanism"], phases, settings, ratings, source)
+    return {trial.label: lambda: trial}
 
-    import accounting
-    import audits
-    from dpmf_jax import keys
 
-    made, steps = phases[-1]
-    names = [phase.guarantee(1).mechanism for phase, _ in phases[:-1]] + [settings["mechanism"]]
-    console.say(f"auditing {settings['mechanism']} on {ratings.name}: {steps} steps, {command.neighbours} neighbours")
-    findings = audits.audit(
-        made,
-        ratings,
-        key=keys.from_seed(command.seed),
-        num_steps=steps,
-        earlier=phases[:-1],
-        num_neighbours=command.neighbours,
-        layout_kind=command.layout,
-    )
-    return {
-        "data": ratings.name,
-        "mechanism": settings["mechanism"],
-        "steps": steps,
-        "phases": names,
-        "seed": command.seed,
-        "findings": [{"mechanism": names[f.details.get("phase", -1)], **f.to_dict()} for f in findings],
-        "violated": sum(finding.verdict == "violated" for finding in findings),
-        "not_built": dict(audits.NOT_BUILT),
-        "guarantee": accounting.compose(*(phase.guarantee(num) for phase, num in phases)).to_dict(),
-        "settings": settings,
-        "notes": list(ratings.notes),
-    }
+def _all(command: Command) -> dict[str, Callable[[], Trial]]:
+    if flag := _first_given(command):
+        raise UsageError(f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
+    if command.ratings is not None or (command.target and (Path(command.target) / "model.json").is_file()):
+        raise UsageError("--all audits mechanisms, not a saved model", fix="leave out --all, or the model")
+    data = command.target
+    if data is None and not (command.quick and command.data_dir is None):
+        from dpmf_jax import datasets
+
+        here = {row["name"]: row["path"] for row in datasets.list_datasets(command.data_dir)}
+        data = audit_suite.DATA if here[audit_suite.DATA] is not None else None
+        if data is None and command.data_dir is not None:
+            raise DataError(
+                f"{audit_suite.DATA} is not there", where=str(command.data_dir), fix="name another --data-dir, or none"
+            )
+    source = {"command": audit_replay.kept(dataclasses.replace(command, target=data))}
+    ratings = audit_suite.generated() if data is None else read(command, data)
+    return audit_suite.makers(ratings, source, small=data is None or command.quick)
+
+
+def _replay(command: Command) -> dict[str, Any]:
+    """What became of earlier findings, for JSON.
+
+    Raises: UsageError for a flag that would change what is run.
+    """
+    assert command.replay is not None
+    told, wanted = audit_replay.read(command.replay)
+    given = [field.name for field in dataclasses.fields(Command) if getattr(command, field.name) != field.default]
+    if other := [name for name in given if name not in ("replay", "json", "data_dir")]:
+        flag = "DATA" if other[0] == "target" else f"--{other[0].replace('_', '-')}"
+        raise UsageError(
+            f"--replay takes its settings from the file; {flag} would be another audit", fix=f"leave out {flag}"
+        )
+    rows = audit_replay.again(told, wanted, lambda trial: _made_again(command, trial))
+    violated = sum(row["verdict_now"] == "violated" for row in rows)
+    return {"file": command.replay, "replayed": rows, "violated": violated}
+
+
+def _first_given(command: Command) -> str | None:
+    """The first flag that makes another claim; --delta is no such flag: it asks for another point of the same curve."""
+    fields = (field for field in dataclasses.fields(MechanismFlags) if field.name != "delta")
+    given = (field.name for field in fields if getattr(command, field.name) != field.default)
+    return next((f"--{name.replace('_', '-')}" for name in given), None)
+
+
+def _made_again(command: Command, told: Mapping[str, Any]) -> Trial:
+    """The trial of a document, from the command that the document keeps.
+
+    Raises: DataError where the ratings are not those that were audited.
+    """
+    earlier = audit_replay.restored(Command, told["source"])
+    if command.data_dir is not None:
+        earlier = dataclasses.replace(earlier, data_dir=command.data_dir)
+    makers = trials(earlier)
+    if told["label"] not in makers:
+        raise DataError(f"nothing is called {told['label']!r} any more", fix="audit anew")
+    made = makers[told["label"]]()
+    if told.get("data_sha256") not in (None, made.ratings.sha256()):
+        raise DataError(
+            "these are not the ratings that were audited",
+            where=made.ratings.name,
+            fix="give the --data-dir of the ones that were",
+        )
+    return made
 
 
 def read(command: Command, data: str | None) -> Any:
@@ -128,9 +293,7 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     import accounting
     from dpmf_jax import model
 
-    fields = dataclasses.fields(MechanismFlags)
-    if given := [field.name for field in fields if getattr(command, field.name) != field.default]:
-        flag = f"--{given[0].replace('_', '-')}"
+    if flag := _first_given(command):
         raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     loaded = model.load(folder)
     settings = dict(loaded.settings)
@@ -147,57 +310,3 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
             "the model's guarantee is not that of its settings", where=str(folder / "model.json"), fix="fit it anew"
         )
     return phases, settings
-
-
-COLOUR = {"consistent": "green", "violated": "bold red", "inconclusive": "yellow", "not applicable": "dim"}
-
-
-def render(result: Mapping[str, Any]) -> Any:
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
-
-    guarantee = result["guarantee"]
-    table = Table(
-        title=f"{result['mechanism']} on {result['data']}, {result['steps']} steps: status {guarantee['status']}",
-        caption="measured on the ratings and not priced: for the curator",
-    )
-    table.add_column("audit", no_wrap=True)
-    table.add_column("verdict", no_wrap=True)
-    table.add_column("measured", justify="right")
-    table.add_column("claimed", justify="right")
-    table.add_column("claim")
-    lines: list[str] = []
-    for finding in result["findings"]:
-        verdict = Text(finding["verdict"], style=COLOUR[finding["verdict"]])
-        numbers = [_number(finding[name]) for name in ("measured", "claimed")]
-        name = finding["audit"]
-        if finding["mechanism"] != result["mechanism"]:
-            name = f"{finding['mechanism']}: {name}"
-        table.add_row(Text(name), verdict, *numbers, Text(finding["claim"]))
-        if finding["verdict"] == "violated":
-            lines += _evidence(finding)
-    lines += [
-        "",
-        "consistent: this audit failed to break the claim on these ratings; it does not prove it.",
-        "Not built yet, so not looked at: "
-        + "; ".join(f"{name} ({what})" for name, what in result["not_built"].items())
-        + ".",
-        *(f"note: {note}" for note in result["notes"]),
-    ]
-    return Group(table, Text("\n".join(lines)))
-
-
-def _number(value: Any) -> str:
-    return "-" if value is None else f"{value:.5g}" if isinstance(value, int | float) else str(value)
-
-
-def _evidence(finding: Mapping[str, Any]) -> list[str]:
-    replay = finding["details"].get("replay", {})
-    pair = ", ".join(f"{name} {value}" for name, value in replay.get("pair", {}).items())
-    at = "".join(
-        f", {name.replace('_', ' ')} {replay[name]}" for name in ("step", "first_step", "leaf") if name in replay
-    )
-    times = finding["details"].get("ratio")  # a number, or "inf" as JSON has it
-    ratio = "" if times is None else f", {float(times):.4f} times the claim"
-    return [f"violated: {finding['audit']}: {pair}{at}{ratio}; key {replay.get('key')}"]
