@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpmf_jax.protocol import Mechanism, Phase
     from dpmf_jax.ratings import Ratings
 
-__all__ = ["FAMILIES", "NOT_BUILT", "QUICK", "Finding", "Verdict", "audit"]
+__all__ = ["FAMILIES", "NOT_BUILT", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
 
 # Families of audits, in the order in which they run, and the module of each.
 FAMILIES = {
@@ -36,11 +36,12 @@ FAMILIES = {
 }
 QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
-    "privacy loss": {"num_neighbours": 16, "num_runs": 256},
+    "privacy loss": {"num_neighbours": 16, "num_runs": 256, "deltas": (1e-2,)},
     "membership": {"num_shadows": 48, "num_targets": 12},
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},
 }
+NOT_QUICK = ("one run", "divergence")  # left out where `quick`, unless they are asked for by name
 
 # What `audit` does not look at.
 NOT_BUILT = {"fit": "the program as a black box on both data sets: it takes a program, not a mechanism (audits.fit)"}
@@ -73,7 +74,8 @@ def audit(
       num_neighbours: of the sensitivity and privacy-loss audits; the others, whose answer hardly depends on the pair,
         try 8. None: 64.
       num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as a minute can do.
-      quick: fewer runs and neighbours (`QUICK`) where they are not given: less power, the same false-alarm rate.
+      quick: fewer runs, neighbours and δ (`QUICK`) where they are not given, and without `NOT_QUICK`: less power, the
+        same false-alarm rate.
       only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others run.
 
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
@@ -93,7 +95,7 @@ def audit(
     if unknown := sorted(set(only or ()) - set(FAMILIES)):
         raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")
     asked: dict[str, dict[str, Any]] = {
-        name: dict(QUICK.get(name, {})) if quick else {} for name in FAMILIES if only is None or name in only
+        name: dict(QUICK.get(name, {})) if quick else {} for name in families(quick=quick, only=only)
     }
     for family, name, value in (
         ("sensitivity", "num_neighbours", num_neighbours),
@@ -113,6 +115,12 @@ def audit(
         for place, linked in enumerate(protocol.link(phases, link_key, data))
         for finding in _findings(linked, phases[place][1], ratings, data, keys[place], asked, phases[: place + 1])
     ]
+
+
+def families(*, quick: bool = False, only: Collection[str] | None = None) -> list[str]:
+    """Those of `FAMILIES` that run, in their order."""
+    left_out = NOT_QUICK if quick and only is None else ()
+    return [name for name in FAMILIES if name not in left_out and (only is None or name in only)]
 
 
 def _findings(

@@ -121,7 +121,9 @@ def _both_worlds(
         )
         moved = np.asarray(moved).any(axis=1)
         broken += [(position, int(coin), False) for coin in np.flatnonzero(moved)]
-        broken += [(position, int(coin), True) for coin in np.flatnonzero(np.asarray(own))]
+        here, there = np.asarray(own).T
+        if here.any() and there.any():  # else one of the worlds cannot show it
+            broken += [(position, int(coin), True) for coin in np.flatnonzero(here != there)]
     if broken:
         position, coin, own = broken[0]
         what = "its own part" if own else "the part of another record"

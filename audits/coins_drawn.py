@@ -71,7 +71,11 @@ def both_worlds(
     unit: Unit,
     num: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """(bool[num, others] in how far the two worlds' samples differ, bool[num] whether the record's own part does)."""
+    """(bool[num, others] in how far the two worlds' samples differ, bool[num, 2] where the record's own part is seen).
+
+    In a world where the record's rating is just what is predicted, its part is never seen; nor is the part of a record
+    that is not there.
+    """
     worlds = jax.tree.map(lambda *leaves: jnp.stack(leaves), data, neighbours.apply(unit, data, neighbour))
     own = neighbour.address
     # The last is left alone: what the others are held against comes out of the same program, and rounds alike.
@@ -94,8 +98,7 @@ def both_worlds(
 
         said = jax.vmap(asked)(worlds)
         members = jax.tree.reduce(jnp.logical_or, jax.tree.map(_moved, said))
-        differ = members[0] != members[1]
-        return differ[:-2], differ[-2] & (unit == "rating value")  # else there is no such record in the other world
+        return (members[0] != members[1])[:-2], members[:, -2]
 
     return jax.lax.map(one, jax.random.split(key, num), batch_size=max(1, min(8, beside // len(alone))))
 

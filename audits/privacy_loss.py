@@ -31,7 +31,7 @@ from dpmf_jax.ratings import Ratings
 
 DELTAS = (1e-2, 1e-5)
 NUM_RUNS, PILOT, LEAST = 3_000, 256, 128
-CHUNK = 128  # runs of one call
+CHUNK = 64  # runs of one call, and the least of a pilot
 MOST_RUNS = 30_000  # where they cost next to nothing
 WORK, SMALL_WORK = 1 << 30, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
 FAR = (1.0, 3.0, 30.0, 300.0)  # shifts of the search for the largest loss
@@ -240,7 +240,7 @@ def _at(
     results: list[dict[str, Any]] = []
     for trial, direction, k in zip(trials, DIRECTIONS, jax.random.split(key, len(trials)), strict=True):
         pilot_key, draw_key, coin_key = jax.random.split(k, 3)
-        tilt, largest = _chosen(trial, guarantee, delta, pilot_key)
+        tilt, largest = _chosen(trial, guarantee, delta, pilot_key, int(np.clip(num // 4, CHUNK, PILOT)))
         losses, centred = trial.draw(draw_key, num, tilt)
         if np.isnan(losses.loss).any() or np.isnan(losses.log_weight).any():
             return inconclusive(name, claim, "the loss is not a number: the descent diverged", replay=replay)
@@ -281,11 +281,11 @@ def _at(
     )
 
 
-def _chosen(trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array) -> tuple[Tilt, float]:
-    """The tilt whose pilot bounds ε best, and B: the largest term that it saw, and some more."""
+def _chosen(trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array, num: int) -> tuple[Tilt, float]:
+    """The tilt whose pilot, of `num` runs, bounds ε best, and B: the largest term that it saw, and some more."""
     priced_rate = sampled_loss.rate(trial.mechanism)
     keys = jax.random.split(key, 8)
-    plain, centred = trial.draw(keys[0], PILOT, Tilt(1.0, priced_rate))
+    plain, centred = trial.draw(keys[0], num, Tilt(1.0, priced_rate))
     half = float(np.mean(centred))
     candidates = [Tilt(1.0, priced_rate)]
     if half > 0 and math.isfinite(half):
@@ -296,7 +296,7 @@ def _chosen(trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array) ->
             candidates += sampled_loss.tilts(trial.mechanism, Tilt)
     best, found = (candidates[0], 1.0), -math.inf
     for place, tilt in enumerate(candidates):
-        losses = plain if place == 0 else trial.draw(keys[place], PILOT, tilt)[0]
+        losses = plain if place == 0 else trial.draw(keys[place], num, tilt)[0]
         if not (np.isfinite(losses.loss).all() and np.isfinite(losses.log_weight).all()):
             continue
         guess = loss_bound.estimate(losses, delta)

@@ -97,7 +97,7 @@ def audit(command: Command) -> dict[str, Any]:
     if len(makers) == 1:
         console.say(f"auditing {next(iter(makers))}: {', '.join(families)}")
     parts = len(makers) * (len(families) + full)
-    with console.progress("audit", parts) as report:
+    with console.progress("audit", parts) as report, audit_trial.compiling(sizes):
         told = audit_trial.run_all(
             list(makers.values()), families, seed=command.seed, sizes=sizes, useful=full, report=report
         )
@@ -141,7 +141,7 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
         delta=delta,
         layout=command.layout,
     )
-    return [name for name in audits.FAMILIES if not command.only or name in command.only], sizes
+    return audits.families(quick=command.quick, only=command.only or None), sizes
 
 
 def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]:

@@ -117,7 +117,8 @@ def again(
         if (place, family) not in found:
             console.say(f"again: {trial.label}: {family}")
             sizes = Sizes(**{field.name: told["sizes"][field.name] for field in dataclasses.fields(Sizes)})
-            found[place, family] = audit_trial.findings(trial, family, seed=told["seed"], sizes=sizes)
+            with audit_trial.compiling(sizes):
+                found[place, family] = audit_trial.findings(trial, family, seed=told["seed"], sizes=sizes)
         rows.append(_compared(was, console.plain(found[place, family])))
     return rows
 

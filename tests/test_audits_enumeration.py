@@ -23,7 +23,7 @@ from audits.finding import ALPHA
 from dpmf_jax import gaussian, keys, layout, local, noise, protocol
 from dpmf_jax.noise import Report
 from dpmf_jax.ratings import Ratings
-from experiments import audit_command
+from experiments import audit_console
 
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4
 RATIO, REPORTS, OTHERS, COORDINATES, SAMPLER = enumeration.NAMES
@@ -268,9 +268,10 @@ def test_a_planted_bug_is_found(bug, data):
 def rendered(findings) -> list[str]:
     """The lines of `dpmf audit` that say what is violated."""
     told = [{"mechanism": "local", **json.loads(json.dumps(finding.to_dict()))} for finding in findings]
-    result = {"mechanism": "local", "data": "tiny", "steps": 3, "guarantee": {"status": "proved"}, "findings": told}
+    trial = {"mechanism": "local", "data": "tiny", "steps": 3, "guarantee": {"status": "proved"}}
+    result = {"trials": [trial], "findings": told, "not_built": {}, "public": False, "written": ()}
     console = Console(width=400, file=io.StringIO())
-    console.print(audit_command.render(result | {"not_built": {}, "notes": []}))
+    console.print(audit_console.render(result))
     return [line for line in console.file.getvalue().splitlines() if line.startswith("violated:")]
 
 

@@ -5,6 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from zoo_bugs import _by_value, _epochs, _shuffle, _twice_as_often, chosen, same_coins
 from zoo_sound import DATA, RATINGS, SAMPLED, STEPS, sound
 
@@ -67,6 +68,24 @@ def test_who_is_seen_in_a_sample_is_who_is_in_it():
         inside = set(zip(*(np.asarray(part)[np.asarray(drawn.present)].tolist() for part in drawn[:2]), strict=True))
         pairs = zip(RATINGS.user.tolist(), RATINGS.item.tolist(), strict=True)
         assert [pair in inside for pair in pairs] == seen[run, step].tolist()
+
+
+def test_a_rating_that_is_what_is_predicted_accuses_nobody():
+    """It moves nothing where it is in the sample, and its neighbour's other value does: the coins are the same."""
+    made = langevin.dpsgd(langevin.Config(**SAMPLED, unit="rating value"))
+    state = made.init(jax.random.key(0), DATA, None)
+    predicted = coins_drawn.near(state, RATINGS.user, RATINGS.item, 0.0)
+    some = np.arange(RATINGS.num_ratings) % 3 == 0
+    flat = dataclasses.replace(RATINGS, value=np.where(some, predicted, RATINGS.value).astype(np.float32))
+    data = layout.make(flat, kind="dense", num_devices=1)
+    moved = made._replace(init=Partial(_started, state))
+    found = coins.audit(moved, flat, data, key=jax.random.key(0), num_steps=STEPS, num_neighbours=12)
+    assert found[0].verdict == "consistent"
+
+
+def _started(state, key, data, previous):
+    del key, data, previous
+    return state
 
 
 def test_where_nothing_is_sampled_nothing_is_claimed():

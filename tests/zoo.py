@@ -194,7 +194,7 @@ def run(audit, mechanism, name: str, key):
     """The findings of one audit of a mechanism, on the tiny ratings."""
     options: dict[str, Any] = {"num_runs": 256, "num_neighbours": 16} if audit is privacy_loss.audit else {}
     if audit is sensitivity.audit:
-        options = {"num_neighbours": RATINGS.num_ratings}
+        options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
     return audit(audits._as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
 
 
