@@ -8,7 +8,7 @@ import itertools
 import math
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -17,7 +17,9 @@ from experiments import console, devices
 CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))  # values of δ that a claim is drawn at
 
 
-AT_ONCE, STRIDE = 4, 3  # trials that run side by side, at most; those of a list that begin together stand so far apart
+# Trials that run side by side, at most, and one more than cores, since each waits at times; those of a list that begin
+# together stand so far apart.
+AT_ONCE, STRIDE = 5, 3
 
 
 class Trial(NamedTuple):
@@ -46,7 +48,7 @@ class Sizes:
 
 
 @contextlib.contextmanager
-def compiling(sizes: Sizes) -> Iterator[None]:
+def compiling(sizes: Sizes) -> Generator[None]:
     """Where `quick`, programs are compiled with few optimisations: nearly all of the time of small ones goes there."""
     import jax
 
@@ -168,7 +170,7 @@ def run_all(
         return [one(0)]
     # Neighbours in the list share programs: one of them compiles, long before the others ask.
     order = [place for first in range(STRIDE) for place in range(first, len(makers), STRIDE)]
-    pool = ThreadPoolExecutor(min(devices.cores(), AT_ONCE))
+    pool = ThreadPoolExecutor(min(devices.cores() + 1, AT_ONCE))
     try:
         futures = {place: pool.submit(one, place) for place in order}
         for future in as_completed(futures.values()):
