@@ -139,6 +139,7 @@ def test_no_point_of_a_roc_that_keeps_the_claim_lies_above_its_line():
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
     if browser.find() is None:
+        # The page is looked at as a browser shows it; without one, the other tests still hold its text and its links.
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     with browser.Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
