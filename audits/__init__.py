@@ -61,6 +61,7 @@ def audit(
     quick: bool = False,
     only: Collection[str] | None = None,
     layout_kind: str = "auto",
+    options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
     """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its parts will do.
 
@@ -78,6 +79,7 @@ def audit(
       quick: fewer runs, neighbours and δ (`QUICK`) where they are not given, and without `NOT_QUICK`: less power, the
         same false-alarm rate.
       only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others run.
+      options: by family, arguments of its own `audit`, such as {"membership": {"num_shadows": 32}}.
 
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
       several phases, `details["phase"]` counts them from 0. See `NOT_BUILT` for what is not looked at.
@@ -93,10 +95,12 @@ def audit(
             raise ValueError(f"{what} must be at least 1; got {value}")
     if delta is not None and not 0 < delta < 1:
         raise ValueError(f"delta must lie between 0 and 1; got {delta}")
-    if unknown := sorted(set(only or ()) - set(FAMILIES)):
+    options = options or {}
+    if unknown := sorted({*(only or ()), *options} - set(FAMILIES)):
         raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")
     asked: dict[str, dict[str, Any]] = {
-        name: dict(QUICK.get(name, {})) if quick else {} for name in families(quick=quick, only=only)
+        name: {**(QUICK.get(name, {}) if quick else {}), **options.get(name, {})}
+        for name in families(quick=quick, only=only)
     }
     for family, name, value in (
         ("sensitivity", "num_neighbours", num_neighbours),

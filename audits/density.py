@@ -8,33 +8,45 @@ L = log_ratio(response, statistics, other).
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audits import neighbours, transcript
+from audits import neighbours, side_by_side, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from dpmf_jax.noise import Noise, Report
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.ratings import Ratings
 
-DRAWS = 1 << 14
-SPREAD = 0.7  # standard deviation of L that the two statistics are stretched to
+DRAWS, LEAST, CHUNK = 1 << 14, 512, 256  # responses; CHUNK of them in a call, and in the pilot
+ENTRIES = 1 << 31  # of all responses together, at most, while there are `LEAST`
+SIDE_BY_SIDE = 1 << 22  # entries of those that are drawn at once
+SPREAD = 0.7  # standard deviation of L that the two statistics are stretched to, with all `DRAWS`
 TOLERANCE = 1e-5
 NAMES = ("density: log_ratio", "density: sampler")
 CLAIMS = ("log_ratio is the difference of two log_prob", "log_ratio is that of the sampler: the mean of exp(-L) is 1")
 
 
-@jax.jit
-def _losses(noise: Noise, key: jax.Array, statistics: Any, other: Any) -> jax.Array:
-    """float32[DRAWS], L = log_ratio(response, statistics, other) for responses to `statistics`."""
+@partial(jax.jit, static_argnames="batch")
+def _losses(noise: Noise, keys: jax.Array, statistics: Any, other: Any, *, batch: int) -> jax.Array:
+    """float32[keys], L = log_ratio(response, statistics, other) for responses to `statistics`."""
     return jax.lax.map(
-        lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other),
-        jax.random.split(key, DRAWS),
-        batch_size=64,
+        lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other), keys, batch_size=batch
     )
+
+
+def losses(noise: Noise, key: jax.Array, statistics: Any, other: Any, num: int) -> np.ndarray:
+    """`num` of `_losses`, a multiple of `CHUNK`, on the host in float64."""
+    entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(statistics)))
+    batch = int(np.clip(SIDE_BY_SIDE // entries, 1, 64))
+
+    def drawn(keys: jax.Array) -> np.ndarray:
+        return np.asarray(_losses(noise, keys, statistics, other, batch=batch), np.float64)
+
+    return np.concatenate(side_by_side.calls(drawn, list(jax.random.split(key, num).reshape(-1, CHUNK))))
 
 
 def stretch(statistics: Any, other: Any, factor: float) -> Any:
@@ -82,7 +94,7 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
     The neighbour is the first of eight in which these statistics differ.
 
     `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA` by the central
-    limit theorem over 16,384 responses.
+    limit theorem over 16,384 responses; of large statistics fewer, stretched less, so that it holds as well.
     """
     noise, unit = mechanism.noise, mechanism.guarantee(num_steps).unit
     choose_key, run_key, pilot_key, draw_key = jax.random.split(key, 4)
@@ -114,22 +126,23 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
             "replay": replay,
         },
     )
-    pilot = np.asarray(_losses(noise, pilot_key, statistics, other), np.float64)
+    pilot = losses(noise, pilot_key, statistics, other, CHUNK)
     spread = float(np.std(pilot)) if np.all(np.isfinite(pilot)) else 0.0
     if not spread > 0:
         why = "log_ratio is infinite or constant: the response has no density, or the two worlds do not differ"
         return [ratio, not_applicable(NAMES[1], CLAIMS[1], why)]
-    apart = stretch(statistics, other, SPREAD / spread)
-    losses = np.asarray(_losses(noise, draw_key, statistics, apart), np.float64)
-    return [ratio, _sampler(losses, replay)]
+    entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
+    num = int(np.clip(ENTRIES // entries, LEAST, DRAWS)) // CHUNK * CHUNK
+    apart = stretch(statistics, other, SPREAD * (num / DRAWS) ** 0.25 / spread)
+    return [ratio, _sampler(losses(noise, draw_key, statistics, apart, num), replay)]
 
 
-def _sampler(losses: np.ndarray, replay: dict[str, Any]) -> Finding:
+def _sampler(drawn: np.ndarray, replay: dict[str, Any]) -> Finding:
     from scipy.special import ndtri
 
-    if not np.isfinite(losses).all():
+    if not np.isfinite(drawn).all():
         return inconclusive(NAMES[1], CLAIMS[1], "log_ratio is not finite", replay=replay)
-    weights = np.exp(-losses)
+    weights = np.exp(-drawn)
     mean, error = float(np.mean(weights)), float(np.std(weights) / math.sqrt(len(weights)))
     z = float(-ndtri(ALPHA / 2))
     return Finding(
@@ -143,7 +156,7 @@ def _sampler(losses: np.ndarray, replay: dict[str, Any]) -> Finding:
         verdict="violated" if not abs(mean - 1) <= z * error else "consistent",
         details={
             "draws": len(weights),
-            "standard_deviation_of_L": float(np.std(losses)),
+            "standard_deviation_of_L": float(np.std(drawn)),
             "alpha": ALPHA,
             "power": f"a mean that is off by {(z + 1.65) * error:.4f} would be seen with probability 0.95",
             "replay": replay,

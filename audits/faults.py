@@ -161,6 +161,8 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
     if num < 2:
         return not_applicable(NAMES[1], CLAIMS[1], "there is one device")
     shapes = jax.eval_shape(partial(transcript.record, num_steps=1), mechanism, key, _laid(ratings, 1))
+    if isinstance(shapes.statistics, Report):
+        return not_applicable(NAMES[1], CLAIMS[1], "the response is of bits; see the enumeration")
     if jax.tree.structure(shapes.responses) != jax.tree.structure(shapes.statistics):
         return not_applicable(NAMES[1], CLAIMS[1], "the response is not the statistics and noise")
     runs = [transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)]

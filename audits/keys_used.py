@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from audits import transcript
 from audits.finding import Finding, Verdict, not_applicable
 from dpmf_jax import fitting, protocol
 from dpmf_jax.protocol import Mechanism, Phase
@@ -57,7 +58,7 @@ def audit(
         "unknown length the key that enters it is what is kept"
     )
     details = {"steps": num_steps, "phases": len(phases), "chunk_steps": chunk, "power": power}
-    return [_distinct(0, spent, details, replay), _seeds(mechanism, key, data, replay)]
+    return [_distinct(0, spent, details, replay), _seeds(mechanism, key, data, num_steps, replay)]
 
 
 def _distinct(which: int, spent: np.ndarray, details: dict[str, Any], replay: dict[str, Any]) -> Finding:
@@ -85,14 +86,10 @@ def _distinct(which: int, spent: np.ndarray, details: dict[str, Any], replay: di
     )
 
 
-def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, replay: dict[str, Any]) -> Finding:
+def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, replay: dict[str, Any]) -> Finding:
     """The keys of one step's noise, in as many runs as are cheap."""
-
-    def first(mechanism: Mechanism, key: jax.Array, data: Any) -> Any:
-        return mechanism.query(mechanism.init(key, data, None), data, mechanism.coins(key))[0]
-
     start_key, draw_key = jax.random.split(key)
-    statistics = jax.jit(first)(mechanism, start_key, data)
+    statistics = transcript.first_step(transcript.record(mechanism, start_key, data, num_steps))
     entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
     num = int(np.clip(NUMBERS // max(entries, 1), 64, SEEDS))
 

@@ -91,6 +91,7 @@ def audit(
     same = jnp.broadcast_to(starts[-1], starts.shape)
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
     seen: dict[str, Seen] = {}
+    at_once = -(-len(role) // 4)  # half of the control's runs
     for which, made in (("private", mechanism), ("control", control or shadows.quiet(mechanism))):
         if which == "control" and guarantee.status == "none":
             continue  # nothing is judged that it would stand beside
@@ -105,6 +106,7 @@ def audit(
             starts=starts[taken],
             stranger=role[taken] == 1,
             num_steps=num_steps,
+            at_once=at_once,
         )
         seen[which] = Seen(predictions, coins[taken], role[taken])
     replay = {

@@ -8,6 +8,7 @@ of middling size, where one rating is neither alone nor drowned.
 from __future__ import annotations
 
 import dataclasses
+import operator
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -68,6 +69,13 @@ def changes(ratings: Ratings, data: Any, index: np.ndarray) -> Neighbour:
     low, high = ratings.rating_range
     value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
     return Neighbour(layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value))
+
+
+def parts(stacked: Neighbour, size: int) -> list[Neighbour]:
+    """The stack cut into pieces of one size; the last one ends with the last change again, as often as it has room."""
+    num = len(stacked.value)
+    places = np.minimum(np.arange(-(-num // size) * size), num - 1).reshape(-1, size)
+    return [jax.tree.map(operator.itemgetter(some), stacked) for some in places]
 
 
 def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[int]:

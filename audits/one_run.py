@@ -29,6 +29,7 @@ def audit(
     key: jax.Array,
     num_steps: int,
     num_canaries: int = NUM_CANARIES,
+    num_known: int | None = None,
     control: Mechanism | None = None,
 ) -> list[Finding]:
     """One finding: many canaries in one run, guessed from its release alone.
@@ -39,6 +40,7 @@ def audit(
 
     Args:
       num_canaries: at most; a quarter of the ratings where there are fewer. Each changes the data of the others.
+      num_known: runs without noise whose coins are known; None: what ten seconds can do, at least 32.
       control: without noise; by default `shadows.quiet`.
 
     violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the guesses.
@@ -60,7 +62,8 @@ def audit(
         num_ratings=num_canaries,
         num_users=0,
     )
-    known = int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, 2 * plan.num + LEAST))
+    most = 2 * plan.num + LEAST
+    known = num_known or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, most))
     coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (known + LEAST + 1, plan.num)))
     found = [
         shadows.observe(
@@ -73,6 +76,7 @@ def audit(
             starts=jnp.repeat(start_key[None], len(coins[part])),
             stranger=np.zeros(len(coins[part]), bool),
             num_steps=num_steps,
+            at_once=-(-(LEAST + 1) // 2),
         )[:, 0]
         for which, part in (
             (control or shadows.quiet(mechanism), slice(known)),

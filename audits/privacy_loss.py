@@ -22,7 +22,7 @@ import numpy as np
 from accounting import gaussian, price
 from accounting.guarantee import Guarantee, Unit
 from accounting.loss import Pure, SubsampledGaussian
-from audits import loss_bound, neighbours, sampled_loss
+from audits import loss_bound, neighbours, sampled_loss, side_by_side
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from audits.loss_bound import Losses
 from dpmf_jax.noise import Report
@@ -30,10 +30,10 @@ from dpmf_jax.protocol import Mechanism
 from dpmf_jax.ratings import Ratings
 
 DELTAS = (1e-2, 1e-5)
-NUM_RUNS, PILOT, LEAST = 3_000, 256, 128
-CHUNK = 64  # runs of one call, and the least of a pilot
+NUM_RUNS, PILOT, LEAST = 3_000, 256, 64
+CHUNK = 32  # runs of one call, and the least of a pilot
 MOST_RUNS = 30_000  # where they cost next to nothing
-WORK, SMALL_WORK = 1 << 30, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
+WORK, SMALL_WORK = 1 << 28, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
 FAR = (1.0, 3.0, 30.0, 300.0)  # shifts of the search for the largest loss
 BATCH_BYTES = 1 << 24
 TOLERANCE = 1e-4  # of a pure ε, for float32 sums
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
 
 def _run(
-    mechanism: Mechanism, start_key: jax.Array, key: jax.Array, worlds: tuple[Any, Any], tilt: Tilt, num_steps: int
+    mechanism: Mechanism, states: tuple[Any, Any], key: jax.Array, worlds: tuple[Any, Any], tilt: Tilt, num_steps: int
 ) -> Found:
     sampled = sampled_loss.parameters(mechanism)
 
@@ -86,7 +86,6 @@ def _run(
         )
         return (states, jax.tree.map(jnp.add, found, Found(loss, log_weight, centred))), None
 
-    states = tuple(mechanism.init(start_key, world, None) for world in worlds)
     nothing = Found(*(jnp.float32(0) for _ in Found._fields))
     (_, found), _ = jax.lax.scan(step, (states, nothing), jax.random.split(key, num_steps))
     return found
@@ -103,10 +102,15 @@ def _shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
     return own + jax.lax.bitcast_convert_type(steps, jnp.uint32)
 
 
+@jax.jit
+def _start(mechanism: Mechanism, key: jax.Array, data: Any) -> Any:
+    return mechanism.init(key, data, None)
+
+
 @partial(jax.jit, static_argnames=("num_steps", "batch"))
 def _draw(
     mechanism: Mechanism,
-    start_key: jax.Array,
+    states: tuple[Any, Any],
     keys: jax.Array,
     worlds: tuple[Any, Any],
     tilt: Tilt,
@@ -114,7 +118,7 @@ def _draw(
     batch: int,
 ) -> Found:
     """`Found` of a run of the first world for each key; one compiled program for all pairs and tilts."""
-    return jax.lax.map(lambda key: _run(mechanism, start_key, key, worlds, tilt, num_steps), keys, batch_size=batch)
+    return jax.lax.map(lambda key: _run(mechanism, states, key, worlds, tilt, num_steps), keys, batch_size=batch)
 
 
 @partial(jax.jit, static_argnames=("unit", "num_steps", "batch"))
@@ -130,10 +134,12 @@ def _search(
     batch: int,
 ) -> jax.Array:
     """`Found.centred` of one run against each neighbour."""
+    own = mechanism.init(start_key, data, None)
 
     def one(neighbour: neighbours.Neighbour) -> jax.Array:
         worlds = (data, neighbours.apply(unit, data, neighbour))
-        return _run(mechanism, start_key, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps).centred
+        states = (own, mechanism.init(start_key, worlds[1], None))
+        return _run(mechanism, states, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps).centred
 
     return jax.lax.map(one, stacked, batch_size=batch)
 
@@ -142,7 +148,7 @@ class Trial(NamedTuple):
     """A pair of worlds on trial, in one direction; everything but δ that drawing needs."""
 
     mechanism: Mechanism
-    start_key: jax.Array
+    states: tuple[Any, Any]
     worlds: tuple[Any, Any]
     num_steps: int
     batch: int
@@ -151,14 +157,13 @@ class Trial(NamedTuple):
         """(Losses, `Found.centred`) of `num` runs, on the host in float64."""
         at = Tilt(jnp.float32(tilt.shift), jnp.float32(tilt.rate))
         keys = jax.random.split(key, -(-num // CHUNK) * CHUNK).reshape(-1, CHUNK)
-        chunks = [
-            _draw(self.mechanism, self.start_key, some, self.worlds, at, self.num_steps, self.batch) for some in keys
-        ]
-        found = (
-            np.concatenate([np.asarray(part, np.float64) for part in parts])[:num]
-            for parts in zip(*chunks, strict=True)
-        )
-        loss, log_weight, centred = found
+
+        def drawn(some: jax.Array) -> Found:
+            found = _draw(self.mechanism, self.states, some, self.worlds, at, self.num_steps, self.batch)
+            return Found(*(np.asarray(part, np.float64) for part in found))
+
+        chunks = side_by_side.calls(drawn, list(keys))
+        loss, log_weight, centred = (np.concatenate(parts)[:num] for parts in zip(*chunks, strict=True))
         return Losses(loss, log_weight), centred
 
 
@@ -197,26 +202,20 @@ def audit(
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) + 8 * sum(s.size for s in jax.tree.leaves(statistics))
     tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
     batch = int(np.clip(BATCH_BYTES // size, 1, tried.num))
-    apart = np.asarray(
-        _search(
-            mechanism,
-            start_key,
-            search_key,
-            data,
-            tried.stacked,
-            unit=guarantee.unit,
-            num_steps=num_steps,
-            batch=batch,
-        ),
-        np.float64,
-    )
+
+    def searched(some: neighbours.Neighbour) -> np.ndarray:
+        options = {"unit": guarantee.unit, "num_steps": num_steps, "batch": batch}
+        return np.asarray(_search(mechanism, start_key, search_key, data, some, **options), np.float64)
+
+    apart = np.concatenate(side_by_side.calls(searched, neighbours.parts(tried.stacked, batch)))[: tried.num]
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))
+    states = tuple(_start(mechanism, start_key, world) for world in worlds)
     cost = num_steps * max(ratings.num_ratings, 1)
     num = num_runs or int(np.clip(WORK // cost, LEAST, max(NUM_RUNS, min(SMALL_WORK // cost, MOST_RUNS))))
     batch = int(np.clip(BATCH_BYTES // size, 1, CHUNK))
-    trials = [Trial(mechanism, start_key, pair, num_steps, batch) for pair in (worlds, worlds[::-1])]
+    trials = [Trial(mechanism, states[::way], worlds[::way], num_steps, batch) for way in (1, -1)]
     replay = {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "pair": neighbours.describe(ratings, tried, worst),

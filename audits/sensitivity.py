@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Unit
-from audits import neighbours, search
+from audits import neighbours, search, side_by_side
 from audits.finding import Finding, inconclusive, not_applicable
 from dpmf_jax import protocol
 from dpmf_jax.protocol import Mechanism
@@ -130,8 +130,13 @@ def audit(
     batch = batch_size(data, tried.num)
 
     def measure(stacked: neighbours.Neighbour) -> tuple[np.ndarray, Distances]:
-        of_all = distances(mechanism, run_key, data, stacked, unit=unit, num_steps=num_steps, batch=batch)
-        measured = jax.device_get(of_all)
+        def one(some: neighbours.Neighbour) -> Distances:
+            return jax.device_get(
+                distances(mechanism, run_key, data, some, unit=unit, num_steps=num_steps, batch=batch)
+            )
+
+        found = side_by_side.calls(one, neighbours.parts(stacked, batch))
+        measured = jax.tree.map(lambda *pieces: np.concatenate(pieces)[: len(stacked.value)], *found)
         return _bad(measured.largest), measured
 
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)

@@ -8,6 +8,7 @@ that of the run's `start`, since it is no secret; its private part and all noise
 from __future__ import annotations
 
 import dataclasses
+import operator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from audits import side_by_side
 from dpmf_jax import count_sketch, federated, layout, local, noise, positive_systems, protocol
 from dpmf_jax.count_sketch import ITEMS, USERS, Hashes
 from dpmf_jax.protocol import Mechanism, Release
@@ -99,19 +101,21 @@ def nothing_released(release: Release) -> bool:
 def quiet(mechanism: Mechanism) -> Mechanism:
     """The control: the same mechanism without noise.
 
-    Where noise is part of how statistics become a response, or lies in the initial state, its scale is 0; where bits
-    are reported, it is dpmf_jax's own descent without reports.
+    Where noise has a scale that dpmf_jax knows of, this is 0: the same program on other numbers, whose densities are
+    still those of the noise. Where bits are reported, it is dpmf_jax's own descent without reports.
     """
     params = next(iter(getattr(mechanism.update, "args", ())), None)
     if isinstance(params, local.Params):
         names = ("epsilon", "learning_rate", "user_learning_rate", "regularization", "center", "clip")
         settings: dict[str, Any] = {name: float(getattr(params, name)) for name in names}
         return local.non_private(local.Config(num_rounds=int(params.num_rounds), rank=params.rank, **settings))
-    sample, update = _without_scale(mechanism.noise.sample), _without_scale(mechanism.update)
-    if sample is not mechanism.noise.sample:
-        return mechanism._replace(noise=mechanism.noise._replace(sample=sample), update=update)
-    init = _without_scale(mechanism.init) if isinstance(params, federated.Params) else mechanism.init
-    return mechanism._replace(init=init, noise=noise.none(), update=update)
+    sample = noise.silenced(_without_scale(mechanism.noise.sample))
+    known = sample is not mechanism.noise.sample
+    return mechanism._replace(
+        init=_without_scale(mechanism.init) if isinstance(params, federated.Params) else mechanism.init,
+        noise=mechanism.noise._replace(sample=sample) if known else noise.none(),
+        update=_without_scale(mechanism.update),
+    )
 
 
 def _without_scale(part: Any) -> Any:
@@ -234,18 +238,27 @@ def observe(
     starts: jax.Array,
     stranger: np.ndarray,
     num_steps: int,
+    at_once: int | None = None,
 ) -> np.ndarray:
-    """`predictions` of runs with these coins, bool[runs, canaries], on the host in float64. plan: a `canaries.Plan`."""
+    """`predictions` of runs with these coins, bool[runs, canaries], on the host in float64.
+
+    Args:
+      plan: a `canaries.Plan`.
+      at_once: runs of one call, half by default; as many for two mechanisms of one shape, and they share the program.
+    """
     anew = np.random.default_rng(0).permutation(ratings.value)  # where it is cut is each run's own
-    found = predictions(
-        mechanism,
-        Runs(keys, starts, jnp.asarray(coins), jnp.asarray(stranger)),
-        data,
-        (layout.locate(data, ratings.user, ratings.item), jnp.asarray(ratings.value), jnp.asarray(anew)),
-        plan.toggles,
-        plan.probes,
-        presence=plan.presence,
-        num_steps=num_steps,
-        reading=sketched(mechanism, data),
-    )
-    return np.asarray(found, np.float64)
+    everyone = (layout.locate(data, ratings.user, ratings.item), jnp.asarray(ratings.value), jnp.asarray(anew))
+    runs = Runs(keys, starts, jnp.asarray(coins), jnp.asarray(stranger))
+    reading = sketched(mechanism, data)
+    num, at_once = len(coins), at_once or -(-len(coins) // 2)
+
+    def observed(some: Runs) -> np.ndarray:
+        asked = (mechanism, some, data, everyone, plan.toggles, plan.probes)
+        options = {"presence": plan.presence, "num_steps": num_steps, "reading": reading}
+        return np.asarray(predictions(*asked, **options), np.float64)
+
+    parts = []
+    for first in range(0, num, at_once):
+        some = np.minimum(np.arange(first, first + at_once), num - 1)  # the last run again, where the call has room
+        parts.append(jax.tree.map(operator.itemgetter(some), runs))
+    return np.concatenate(side_by_side.calls(observed, parts))[:num]

@@ -65,6 +65,19 @@ def gaussian(scale: jax.Array | float) -> Noise:
     )
 
 
+def silenced(sample: Callable[..., PyTree]) -> Callable[..., PyTree]:
+    """A sampler of `gaussian` or `laplace` at scale 0, alone or inside another: the same program on other numbers.
+    Anything else comes back as it is."""
+    if not isinstance(sample, Partial):
+        return sample
+    if sample.func in (_gaussian_sample, _laplace_sample):
+        return Partial(sample.func, jnp.zeros_like(sample.args[0]), *sample.args[1:])
+    args = [arg._replace(sample=silenced(arg.sample)) if isinstance(arg, Noise) else arg for arg in sample.args]
+    if all(new is old for new, old in zip(args, sample.args, strict=True)):
+        return sample
+    return Partial(sample.func, *args, **sample.keywords)
+
+
 def _none_sample(key: jax.Array, statistics: PyTree) -> PyTree:
     del key  # there is no noise
     return statistics

@@ -41,10 +41,10 @@ class Command(MechanismFlags, RatingsFlags):
     only: tuple[str, ...] = ()
     """Families of audits to run, such as sensitivity; all by default."""
     neighbours: int | None = None
-    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all 32, with
+    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all or
     --quick 16."""
     runs: int | None = None
-    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 256."""
+    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 128."""
     seed: int = 0
     """Of the audit's own randomness; the same seed gives the same findings."""
     layout: Literal["auto", "split", "dense"] = "auto"
@@ -133,10 +133,9 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
     if not 0 <= command.delta < 1:
         raise UsageError(f"--delta must be at least 0 and below 1; got {command.delta:g}", fix="--delta 1e-5")
     delta = command.delta if 0 < command.delta != MechanismFlags.delta else None
-    of_all = command.all and not command.quick
     sizes = Sizes(
-        neighbours=command.neighbours or (audit_suite.NEIGHBOURS if of_all else None),
-        runs=command.runs or (audit_suite.RUNS if of_all else None),
+        neighbours=command.neighbours,
+        runs=command.runs,
         quick=command.quick,
         delta=delta,
         layout=command.layout,

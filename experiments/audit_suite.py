@@ -10,7 +10,12 @@ from experiments.audit_trial import Trial
 from experiments.fit_flags import MechanismFlags
 
 DATA = "ml-100k"  # of the published claims, where it is found
-NEIGHBOURS, RUNS = 32, 256  # where nothing is said: all of this is to take 20 minutes on two cores
+# Less of everything on real ratings than one mechanism alone gets: all of this is to take 20 minutes on two cores.
+LESS = {
+    "sensitivity": {"num_neighbours": 16},
+    "privacy loss": {"num_neighbours": 16, "num_runs": 128},
+    "membership": {"num_shadows": 32},
+}
 # Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails; of all entries where
 # no data are named, so that they share programs.
 GENERATED = (40, 30, 600, 5)
@@ -18,7 +23,8 @@ GENERATED = (40, 30, 600, 5)
 
 class Entry(NamedTuple):
     """A mechanism at fixed settings. flags: of `dpmf fit`; on real ratings `real`, elsewhere `small` are added to them;
-    own: always on generated ratings; short: as in `Trial`, on real ratings; why: the settings in words."""
+    own: always on generated ratings; short, less: as `Trial.short` and `Trial.options`, on real ratings, `less` beside
+    `LESS`; why: the settings in words."""
 
     label: str
     why: str
@@ -27,6 +33,7 @@ class Entry(NamedTuple):
     small: Mapping[str, Any] = {}
     own: bool = False
     short: Mapping[str, int] = {}
+    less: Mapping[str, Mapping[str, int]] = {}
 
 
 _PAPER_001 = {"mechanism": "gaussian", "epsilon_step": 0.15, "regularization": 0.01}
@@ -39,7 +46,10 @@ _REFUTING_001 = {
     "rank": 5,
     "learning_rate": 0.012,
 }
-_FEW, _SHORT = {"steps": 5}, {"privacy loss": 5}
+_FEW, _SHORT = {"steps": 4}, {"privacy loss": 5}
+_LONG = {"privacy loss": 3, "membership": 100, "one run": 100, "divergence": 100}
+_SAMPLED = {"sensitivity": 20, "privacy loss": 2, "membership": 20, "one run": 20, "divergence": 20}
+_CROWD = {"sensitivity": 25, "privacy loss": 2, "membership": 25, "one run": 25, "divergence": 25}
 
 ENTRIES = (
     Entry(
@@ -48,7 +58,7 @@ ENTRIES = (
         _PAPER_001 | {"center": "middle"},
         _REAL_001,
         _SMALL_001,
-        short={"privacy loss": 3, "membership": 100},
+        short=_LONG,
     ),
     Entry(
         "001 as published, τ of the plots",
@@ -56,7 +66,7 @@ ENTRIES = (
         _PAPER_001 | {"tau": "highest", "center": "item"},
         _REAL_001,
         _SMALL_001,
-        short={"privacy loss": 3, "membership": 100},
+        short=_LONG,
     ),
     Entry(
         "001 as published, C = 0.25",
@@ -74,39 +84,45 @@ ENTRIES = (
         {"mechanism": "sketch", "epochs": 2},
         small={"rank": 4},
     ),
-    Entry("002 sound: sketch, DP-SGD", "defaults", {"mechanism": "sketch-dpsgd"}, {"steps": 50}, _FEW, short=_SHORT),
-    Entry("002 sound: DP-SGD", "defaults", {"mechanism": "dpsgd"}, {"steps": 50}, _FEW, short=_SHORT),
-    Entry("002 sound: Langevin", "defaults", {"mechanism": "langevin"}, {"steps": 50}, _FEW, short=_SHORT),
+    Entry("002 sound: sketch, DP-SGD", "defaults", {"mechanism": "sketch-dpsgd"}, {"steps": 50}, _FEW, short=_SAMPLED),
+    Entry("002 sound: DP-SGD", "defaults", {"mechanism": "dpsgd"}, {"steps": 50}, _FEW, short=_SAMPLED),
+    Entry("002 sound: Langevin", "defaults", {"mechanism": "langevin"}, {"steps": 50}, _FEW, short=_SAMPLED),
     Entry(
         "003 as published: S1, objective",
         "ε = 0.15, rank 50, user factors by 100 passes over the same ratings",
         {"mechanism": "objective"},
         small={"rank": 5, "user_passes": 10},
+        less={  # a run takes as long as a hundred steps of the others
+            "privacy loss": {"num_neighbours": 8, "num_runs": 32},
+            "membership": {"num_shadows": 16},
+            "divergence": {"num_runs": 48},
+            "one run": {"num_known": 32},
+        },
     ),
     Entry(
         "003 as published: S2, federated",
         "ε = 0.1 in each of 100 iterations, which the paper states for all of them; rank 50",
         {"mechanism": "federated", "steps": 100},
-        small={"rank": 5, "steps": 5},
-        short={"privacy loss": 2},
+        small={"rank": 5, "steps": 4},
+        short=_CROWD,
     ),
     Entry(
         "003 as published: S3, federated, users come and go",
         "ε = 0.1; 100 of the paper's 10,000 iterations",
         {"mechanism": "federated", "dynamic": True, "steps": 100},
-        small={"rank": 5, "steps": 5},
-        short={"privacy loss": 2},
+        small={"rank": 5, "steps": 4},
+        short=_CROWD,
     ),
     Entry("003 sound: objective, public users", "defaults", {"mechanism": "objective-public-users"}),
     Entry("003 sound: objective, statistics", "defaults", {"mechanism": "objective-statistics"}),
     Entry("003 sound: federated, per user", "defaults", {"mechanism": "federated-user"}, small=_FEW),
     Entry("003 sound: federated, statistics", "defaults", {"mechanism": "federated-statistics"}),
-    Entry("004 Private GD", "ε = 1.6, rank 15, 20 rounds", {"mechanism": "local"}, small={"rank": 5, "rounds": 5}),
+    Entry("004 Private GD", "ε = 1.6, rank 15, 20 rounds", {"mechanism": "local"}, small={"rank": 5, "rounds": 4}),
     Entry(
         "004 Private GD-DR",
         "the same, with a random projection of a quarter of the items",
         {"mechanism": "local", "projection": "quarter"},
-        small={"rank": 5, "rounds": 5},
+        small={"rank": 5, "rounds": 4},
     ),
 )
 
@@ -146,8 +162,10 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
         phases, settings = fit_mechanisms.made(flags(entry, own, small=small), own)
         cut = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in entry.small.items())
         why = f"cut short: {cut}" if small and cut else entry.why
-        short = {} if small or entry.own else entry.short
-        why += "".join(f"; {family} over the first {steps} steps" for family, steps in short.items())
-        return Trial(entry.label, phases, settings, own, {**source, "label": entry.label}, why, short)
+        short, less = ({}, {}) if small or entry.own else (entry.short, {**LESS, **entry.less})
+        for steps in sorted(set(short.values())):
+            held = ", ".join(family for family in short if short[family] == steps)
+            why += f"; {held} over the first {steps} steps"
+        return Trial(entry.label, phases, settings, own, {**source, "label": entry.label}, why, short, less)
 
     return {entry.label: lambda entry=entry: make(entry) for entry in ENTRIES}

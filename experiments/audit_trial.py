@@ -25,7 +25,8 @@ AT_ONCE, STRIDE = 5, 3
 class Trial(NamedTuple):
     """What is on trial. phases: as `fit_mechanisms.made` gives them; source: the command that makes all of this again,
     with the label of this trial in it; why: the settings in words; short: by family of audits, a number of steps that
-    it is held to, with the claim for as many, where all of them would take too long."""
+    it is held to, with the claim for as many, where all of them would take too long; options: by family, arguments of
+    its audit."""
 
     label: str
     phases: Sequence[Any]
@@ -34,6 +35,7 @@ class Trial(NamedTuple):
     source: Mapping[str, Any]
     why: str = ""
     short: Mapping[str, int] = {}
+    options: Mapping[str, Mapping[str, Any]] = {}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -79,6 +81,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
         quick=sizes.quick,
         only=(family,),
         layout_kind=sizes.layout,
+        options=trial.options,
     )
     return [{"mechanism": names[one.details.get("phase", -1)], "family": family, **one.to_dict()} for one in found]
 
@@ -126,6 +129,7 @@ def run(
         "curve": curve(guarantee),
         "settings": dict(trial.settings),
         "notes": list(trial.ratings.notes),
+        "options": {family: dict(options) for family, options in trial.options.items()},
         "utility": None,
         "source": dict(trial.source),
         "data_sha256": trial.ratings.sha256(),

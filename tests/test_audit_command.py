@@ -220,7 +220,8 @@ def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
 def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
     trial = audit_suite.makers(audit_suite.generated(), {}, small=False)["001 as published, τ of the plots"]()
     assert trial.phases[-1][1] == 300
-    assert trial.why.endswith("privacy loss over the first 3 steps; membership over the first 100 steps")
+    told = "privacy loss over the first 3 steps; membership, one run, divergence over the first 100 steps"
+    assert trial.why.endswith(told)
     short = trial._replace(short={"privacy loss": 2, "density": 1000})
     sizes = audit_trial.Sizes(neighbours=2, runs=8, quick=True)
     found = audit_trial.findings(short, "privacy loss", seed=0, sizes=sizes)
