@@ -37,7 +37,7 @@ FAMILIES = {
 QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 4, "num_samples": 512},
-    "privacy loss": {"num_neighbours": 16, "num_runs": 128, "deltas": (1e-2,)},
+    "privacy loss": {"num_neighbours": 1, "num_runs": 128, "deltas": (1e-2,)},
     "membership": {"num_shadows": 32, "num_targets": 12},
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},

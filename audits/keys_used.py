@@ -106,18 +106,22 @@ def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, repl
 def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -> np.ndarray:
     """uint32[keys, words]: what `fitting.fit` spends on these phases, by place in its programs. Spends `key`."""
     *earlier, (mechanism, num_steps) = phases
-    init_key, train_key = jax.random.split(key)
+    chunks, rest = divmod(num_steps, chunk)
     begin = recorded(lambda mechanism, key, data: protocol.begin(mechanism, key, data, earlier))
-    state, spent = begin(mechanism, init_key, data)
-    kept = [np.asarray(spent)]
-    followed: dict[int, Any] = {}
-    for done in range(0, num_steps, chunk):
-        length = min(chunk, num_steps - done)
-        if length not in followed:
-            followed[length] = recorded(lambda *args, n=length: protocol.train(*args, num_steps=n)[0])
-        state, spent = followed[length](mechanism, train_key, state, data)
-        kept.append(np.asarray(spent))
-    words = max(part.shape[1] for part in kept)
+    train, end = (recorded(lambda *args, n=n: protocol.train(*args, num_steps=n)[0]) for n in (chunk, rest))
+
+    @jax.jit
+    def followed(mechanism: Mechanism, key: jax.Array, data: Any) -> list[jax.Array]:
+        """Nothing but the keys comes out, so what they do not depend on is not compiled."""
+        init_key, train_key = jax.random.split(key)
+        state, first = begin(mechanism, init_key, data)
+        state, of_chunks = jax.lax.scan(
+            lambda state, _: train(mechanism, train_key, state, data), state, None, length=chunks
+        )
+        return [first, of_chunks, *([end(mechanism, train_key, state, data)[1]] if rest else [])]
+
+    kept = [np.asarray(part) for part in followed(mechanism, key, data)]
+    words = max(part.shape[-1] for part in kept)
     return np.concatenate([part.reshape(-1, words) for part in kept])
 
 

@@ -207,7 +207,9 @@ def audit(
         options = {"unit": guarantee.unit, "num_steps": num_steps, "batch": batch}
         return np.asarray(_search(mechanism, start_key, search_key, data, some, **options), np.float64)
 
-    apart = np.concatenate(side_by_side.calls(searched, neighbours.parts(tried.stacked, batch)))[: tried.num]
+    apart = np.zeros(1)
+    if tried.num > 1:
+        apart = np.concatenate(side_by_side.calls(searched, neighbours.parts(tried.stacked, batch)))[: tried.num]
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))

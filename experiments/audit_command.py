@@ -31,7 +31,7 @@ class Command(MechanismFlags, RatingsFlags):
     """Every mechanism: the published claims at their papers' settings and each sound variant, on DATA; by default on
     ml-100k where it is found, with --quick on generated ratings."""
     quick: bool = False
-    """Fewer runs, neighbours and steps: less power, the same rate of false alarms. No audit is left out."""
+    """Fewer runs, neighbours and steps, and no one run and divergence: less power, the same rate of false alarms."""
     out: Path | None = None
     """Folder for findings.json, report.md and report.html; what names records goes to private/ in it."""
     public: bool = False
@@ -41,8 +41,8 @@ class Command(MechanismFlags, RatingsFlags):
     only: tuple[str, ...] = ()
     """Families of audits to run, such as sensitivity; all by default."""
     neighbours: int | None = None
-    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all or
-    --quick 16."""
+    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all 16,
+    with --quick 16 and 1."""
     runs: int | None = None
     """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 128."""
     seed: int = 0
