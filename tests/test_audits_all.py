@@ -50,10 +50,18 @@ def test_delta_and_the_number_of_runs_reach_the_privacy_loss():
     assert finding.details["runs"] == 40
 
 
+def test_options_reach_the_family_that_they_name_and_give_way_to_arguments():
+    options = {"sensitivity": {"num_neighbours": 3, "num_rounds": 0, "climb": False}, "density": {}}
+    for num_neighbours, pairs in ((None, 3), (5, 5)):
+        findings = audit(only=["sensitivity"], options=options, num_neighbours=num_neighbours)
+        assert {finding.details["pairs"] for finding in findings} == {pairs}
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [
         ({"only": ["nonsense"]}, "audits are sensitivity, .*; got nonsense"),
+        ({"options": {"nonsense": {}}}, "audits are sensitivity, .*; got nonsense"),
         ({"delta": 1.0}, "delta must lie between"),
         ({"num_steps": 0}, "num_steps must be at least 1"),
         ({"num_runs": 0}, "num_runs must be at least 1"),

@@ -11,7 +11,7 @@ from membership_cases import DATA, ITEMS, RATINGS, STEPS, USERS, VALUE, blind, l
 from scipy import stats
 
 from audits import attack_scores, canaries, membership, roc, shadows
-from dpmf_jax import count_sketch, gaussian, keys, langevin, layout, objective, protocol, sketch_dpsgd
+from dpmf_jax import count_sketch, federated, gaussian, keys, langevin, layout, objective, protocol, sketch_dpsgd
 
 SHADOWS = 24
 
@@ -275,6 +275,22 @@ def test_the_control_has_no_noise_in_what_it_releases():
             np.testing.assert_array_equal(one, two)
         noisy = mechanism.release(protocol.train(mechanism, keys.from_seed(0), states[0], DATA, 1)[0])
         assert not np.array_equal(noisy.item_factors, released[0].item_factors)
+
+
+def test_the_control_is_the_same_program_on_other_numbers():
+    """So nothing is compiled for it: the same functions, shapes and types."""
+    settings = {"rating_range": (1.0, 5.0), "rank": 3}
+    made = [
+        sound(),
+        objective.public_users(objective.Config(epsilon=1.0, prior_count=20, **settings)),
+        federated.mechanism(federated.Config(epsilon=1.0, **settings)),
+    ]
+    for mechanism in made:
+        quiet = shadows.quiet(mechanism)
+        assert jax.tree.structure(quiet) == jax.tree.structure(mechanism)
+        leaves = list(zip(jax.tree.leaves(quiet), jax.tree.leaves(mechanism), strict=True))
+        assert all(jax.typeof(jnp.asarray(a)) == jax.typeof(jnp.asarray(b)) for a, b in leaves)
+        assert any(np.any(np.asarray(a) != np.asarray(b)) for a, b in leaves)
 
 
 # --- the audit
