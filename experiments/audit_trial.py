@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments import console, devices
@@ -20,6 +21,7 @@ CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))  # valu
 # Trials that run side by side, at most, and one more than cores, since each waits at times; those of a list that begin
 # together stand so far apart.
 AT_ONCE, STRIDE = 5, 3
+MAPPINGS = 24_000  # of memory; Linux lets a process have 65,530, and every compiled program takes dozens
 
 
 class Trial(NamedTuple):
@@ -168,6 +170,7 @@ def run_all(
         if len(makers) > 1:
             spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items())
             console.say(f"{trial.label}: {len(told[1])} findings; {spent}")
+            _forget_programs()
         return told
 
     if len(makers) == 1:
@@ -183,6 +186,21 @@ def run_all(
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _forget_programs() -> None:
+    """Lets go of compiled programs before the system has no room for another one, which would end the process."""
+    import gc
+
+    import jax
+
+    try:
+        mappings = Path("/proc/self/maps").read_text().count("\n")
+    except OSError:  # not on this system
+        return
+    if mappings > MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
 
 
 def curve(guarantee: Any) -> list[list[float]]:
