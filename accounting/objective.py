@@ -208,7 +208,7 @@ def closed_form_guarantee(
             MASK,
             SETTINGS,
             CATALOGUE,
-            NOISE,
+            _noise(noise),
         ),
         not_covered=("the presence of a rating, for which the closed form has no finite epsilon",),
         seeded=seeded,
@@ -236,7 +236,7 @@ def statistics_guarantee(
             "every item of the declared catalogue gets noise, rated or not; no count is divided by, none is released",
             SETTINGS,
             "the catalogue was declared, not read off the ratings, and covers every user and item there could be",
-            NOISE,
+            FLOAT32_NORMALS,
         ),
         not_covered=(
             "a changed value at this price: it may move the sums twice as far, for up to four times ρ",
@@ -246,6 +246,12 @@ def statistics_guarantee(
     )
 
 
+def _noise(noise: Noise) -> str:
+    return FLOAT32_NORMALS if noise == "gaussian" else NOISE
+
+
+# Of jax.random.normal.
+FLOAT32_NORMALS = "noise is pseudo-random, float32: at most 2^23 values a draw, none beyond 5.42 standard deviations"
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
 
 

@@ -499,3 +499,16 @@ def test_all_shares_but_the_protected_users_own_may_be_needed():
     )
     assert any("every user other than the protected one adds" in text for text in guarantee.assumptions)
     assert "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]
+
+
+def test_gaussian_noise_says_where_its_float32_normals_end():
+    """Real normals would go further, and the price is that of real ones."""
+    settings = {"scale": 20.0, "range_width": 4.0, "rank": 3}
+    gaussian_noise = [
+        objective.closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
+        objective.statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
+    ]
+    for guarantee in gaussian_noise:
+        assert any("5.42" in assumption for assumption in guarantee.assumptions)
+    laplace = objective.closed_form_guarantee(noise="l2_laplace", **settings)
+    assert not any("5.42" in assumption for assumption in laplace.assumptions)
