@@ -133,7 +133,7 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
         return [ratio, not_applicable(NAMES[1], CLAIMS[1], why)]
     entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
     num = int(np.clip(ENTRIES // entries, LEAST, DRAWS)) // CHUNK * CHUNK
-    apart = stretch(statistics, other, SPREAD * (num / DRAWS) ** 0.25 / spread)
+    apart = stretch(statistics, other, SPREAD * math.sqrt(num / DRAWS) / spread)
     return [ratio, _sampler(losses(noise, draw_key, statistics, apart, num), replay)]
 
 

@@ -185,7 +185,7 @@ def audit(
 
     Args:
       num_neighbours: how many are tried for the pair. num_runs: of each direction and δ; None: 3,000; more
-        where that takes a second, and fewer where it would take more than about a minute, but at least 128.
+        where that takes a second, and fewer where it would take more than about a minute, but at least 64.
     """
     guarantee = mechanism.guarantee(num_steps)
     names = [f"privacy loss: δ = {delta:g}" for delta in deltas]

@@ -72,9 +72,10 @@ def silenced(sample: Callable[..., PyTree]) -> Callable[..., PyTree]:
         return sample
     if sample.func in (_gaussian_sample, _laplace_sample):
         return Partial(sample.func, jnp.zeros_like(sample.args[0]), *sample.args[1:])
-    args = [arg._replace(sample=silenced(arg.sample)) if isinstance(arg, Noise) else arg for arg in sample.args]
-    if all(new is old for new, old in zip(args, sample.args, strict=True)):
+    still = {place: silenced(arg.sample) for place, arg in enumerate(sample.args) if isinstance(arg, Noise)}
+    if not any(inner is not sample.args[place].sample for place, inner in still.items()):
         return sample
+    args = [arg._replace(sample=still[at]) if at in still else arg for at, arg in enumerate(sample.args)]
     return Partial(sample.func, *args, **sample.keywords)
 
 

@@ -44,7 +44,7 @@ class Command(MechanismFlags, RatingsFlags):
     """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all 16,
     with --quick 16 and 1."""
     runs: int | None = None
-    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 128."""
+    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 96."""
     seed: int = 0
     """Of the audit's own randomness; the same seed gives the same findings."""
     layout: Literal["auto", "split", "dense"] = "auto"

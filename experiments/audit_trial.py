@@ -194,13 +194,17 @@ def _forget_programs() -> None:
 
     import jax
 
-    try:
-        mappings = Path("/proc/self/maps").read_text().count("\n")
-    except OSError:  # not on this system
-        return
-    if mappings > MAPPINGS:
+    if _mappings() > MAPPINGS:
         jax.clear_caches()
         gc.collect()
+
+
+def _mappings() -> int:
+    """How many mappings of memory this process has; 0 on systems that do not list them."""
+    try:
+        return Path("/proc/self/maps").read_text().count("\n")
+    except OSError:
+        return 0
 
 
 def curve(guarantee: Any) -> list[list[float]]:

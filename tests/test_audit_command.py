@@ -229,11 +229,10 @@ def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
     assert audit_suite.makers(audit_suite.generated(), {}, small=True)[trial.label]().short == {}
 
 
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="no list of memory mappings on this system")
-@pytest.mark.parametrize(("most", "times"), [(0, 1), (10**9, 0)])
-def test_programs_are_let_go_of_before_memory_mappings_run_out(most, times, monkeypatch):
+@pytest.mark.parametrize(("more", "times"), [(1, 1), (0, 0)])
+def test_programs_are_let_go_of_before_memory_mappings_run_out(more, times, monkeypatch):
     cleared = []
-    monkeypatch.setattr(audit_trial, "MAPPINGS", most)
+    monkeypatch.setattr(audit_trial, "_mappings", lambda: audit_trial.MAPPINGS + more)
     monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(True))
     audit_trial._forget_programs()
     assert len(cleared) == times

@@ -277,6 +277,23 @@ def test_the_control_has_no_noise_in_what_it_releases():
         assert not np.array_equal(noisy.item_factors, released[0].item_factors)
 
 
+@pytest.mark.parametrize("make", [federated.per_user, federated.statistics])
+def test_the_control_of_a_crowd_has_no_noise_whatever_its_law(make):
+    """Of whole numbers mod 2^32 too, whose law has no scale to set to 0: two keys, one response."""
+    mechanism = make(federated.Config(epsilon=1.0, rating_range=(1.0, 5.0), rank=3, center=3.0, num_iterations=4))
+    state = mechanism.init(keys.from_seed(0), DATA, None)
+    statistics = mechanism.query(state, DATA, mechanism.coins(keys.from_seed(1)))[0]
+
+    def said(made, seed):
+        return jax.tree.leaves(made.noise.sample(keys.from_seed(seed), statistics))
+
+    def same(made):
+        return all(np.array_equal(a, b) for a, b in zip(said(made, 2), said(made, 3), strict=True))
+
+    assert same(shadows.quiet(mechanism))
+    assert not same(mechanism)
+
+
 def test_the_control_is_the_same_program_on_other_numbers():
     """So nothing is compiled for it: the same functions, shapes and types."""
     settings = {"rating_range": (1.0, 5.0), "rank": 3}

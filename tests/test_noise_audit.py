@@ -16,7 +16,7 @@ from zoo_sound import DATA, RATINGS, SOUND, sound, steps
 
 from audits import density, faults, keys_used, noise_law
 from audits.finding import ALPHA
-from dpmf_jax import crowd, noise, protocol, ring
+from dpmf_jax import crowd, local, noise, protocol, ring
 
 CHECKOUT = Path(__file__).resolve().parent.parent
 
@@ -266,3 +266,12 @@ def test_two_devices_draw_what_one_draws():
     )
     assert done.returncode == 0, done.stderr[-2000:]
     assert [line.strip() for line in done.stdout.splitlines()] == ["noise: devices consistent"] * len(names)
+
+
+def test_where_there_are_several_devices_reports_of_bits_are_left_to_the_enumeration(monkeypatch):
+    """They are no statistics with noise added, though they look alike."""
+    monkeypatch.setattr(jax, "local_device_count", lambda: 2)
+    made = local.gd(local.Config(epsilon=1.0, num_rounds=2, rank=2, center=3.0))
+    finding = faults._devices(made, RATINGS, jax.random.key(0), 1)
+    assert finding.verdict == "not applicable"
+    assert "bits" in finding.details["why"]
