@@ -1,6 +1,7 @@
 """Calls side by side: the results are those of one call after the other, in their order."""
 
 import threading
+import time
 
 import pytest
 
@@ -14,6 +15,7 @@ def test_results_come_in_the_order_of_the_parts():
     def slow_first(part: int) -> int:
         if part == 0:
             second.wait(0.5)
+            time.sleep(0.2)
         second.set()
         return 10 * part
 
