@@ -30,8 +30,9 @@ from dpmf_jax.protocol import Mechanism
 from dpmf_jax.ratings import Ratings
 
 DELTAS = (1e-2, 1e-5)
-NUM_RUNS, PILOT, LEAST = 3_000, 256, 64
-CHUNK = 32  # runs of one call, and the least of a pilot
+NUM_RUNS, LEAST = 3_000, 64
+PILOT, LEAST_PILOT = 256, 32
+CHUNK = 16  # runs of one call
 MOST_RUNS = 30_000  # where they cost next to nothing
 WORK, SMALL_WORK = 1 << 28, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
 FAR = (1.0, 3.0, 30.0, 300.0)  # shifts of the search for the largest loss
@@ -223,9 +224,11 @@ def audit(
         "pair": neighbours.describe(ratings, tried, worst),
         "data_sha256": ratings.sha256(),
     }
+    # what the search saw is enough of a guess but where a record is mostly not sampled
+    half = float(apart[worst]) if tried.num > 1 and sampled_loss.parameters(mechanism) is None else None
     keys = jax.random.split(draw_key, len(deltas) + 1)
     findings = [
-        _at(trials, guarantee, delta, key=k, num=num, name=name, replay=replay)
+        _at(trials, guarantee, delta, key=k, num=num, half=half, name=name, replay=replay)
         for delta, name, k in zip(deltas, names, keys, strict=False)
     ]
     if all(isinstance(loss, Pure) for loss in guarantee.losses):
@@ -234,14 +237,23 @@ def audit(
 
 
 def _at(
-    trials: list[Trial], guarantee: Guarantee, delta: float, *, key: jax.Array, num: int, name: str, replay: dict
+    trials: list[Trial],
+    guarantee: Guarantee,
+    delta: float,
+    *,
+    key: jax.Array,
+    num: int,
+    half: float | None,
+    name: str,
+    replay: dict,
 ) -> Finding:
     claimed = price.epsilon(guarantee.losses, delta, unit=guarantee.unit)
     claim = f"the privacy loss has δ({claimed:.6g}) ≤ {delta:g}, the price of {guarantee.steps} steps"
     results: list[dict[str, Any]] = []
     for trial, direction, k in zip(trials, DIRECTIONS, jax.random.split(key, len(trials)), strict=True):
         pilot_key, draw_key, coin_key = jax.random.split(k, 3)
-        tilt, largest = _chosen(trial, guarantee, delta, pilot_key, int(np.clip(num // 4, CHUNK, PILOT)))
+        num_pilot = int(np.clip(num // 4, LEAST_PILOT, PILOT))
+        tilt, largest = _chosen(trial, guarantee, delta, pilot_key, num_pilot, half)
         losses, centred = trial.draw(draw_key, num, tilt)
         if np.isnan(losses.loss).any() or np.isnan(losses.log_weight).any():
             return inconclusive(name, claim, "the loss is not a number: the descent diverged", replay=replay)
@@ -282,29 +294,34 @@ def _at(
     )
 
 
-def _chosen(trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array, num: int) -> tuple[Tilt, float]:
-    """The tilt whose pilot, of `num` runs, bounds ε best, and B: the largest term that it saw, and some more."""
+def _chosen(
+    trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array, num: int, half: float | None
+) -> tuple[Tilt, float]:
+    """The tilt whose pilot, of `num` runs, bounds ε best, and B: the largest term that it saw, and some more.
+
+    half: about half of μ²; None: a pilot of plain runs tells. That of the terms of plain runs, whose B is 1, is δ.
+    """
     priced_rate = sampled_loss.rate(trial.mechanism)
-    keys = jax.random.split(key, 8)
-    plain, centred = trial.draw(keys[0], num, Tilt(1.0, priced_rate))
-    half = float(np.mean(centred))
-    candidates = [Tilt(1.0, priced_rate)]
+    plain_key, *keys = jax.random.split(key, 8)
+    plain = Tilt(1.0, priced_rate)
+    if half is None:
+        half = float(np.mean(trial.draw(plain_key, num, plain)[1]))
+    candidates = []
     if half > 0 and math.isfinite(half):
         guess = gaussian.epsilon_exact(half, delta)
-        shift = max(1.0, guess / (2 * half) + 0.5)
-        candidates.append(Tilt(shift, priced_rate))
+        candidates.append(Tilt(max(1.0, guess / (2 * half) + 0.5), priced_rate))
         if any(isinstance(loss, SubsampledGaussian) for loss in guarantee.losses):
             candidates += sampled_loss.tilts(trial.mechanism, Tilt)
-    best, found = (candidates[0], 1.0), -math.inf
-    for place, tilt in enumerate(candidates):
-        losses = plain if place == 0 else trial.draw(keys[place], num, tilt)[0]
+    best, found = (plain, 1.0), delta
+    for k, tilt in zip(keys, candidates, strict=False):
+        losses, _ = trial.draw(k, num, tilt)
         if not (np.isfinite(losses.loss).all() and np.isfinite(losses.log_weight).all()):
             continue
         guess = loss_bound.estimate(losses, delta)
         if not math.isfinite(guess):
             continue
         terms = loss_bound.terms(losses, guess)
-        largest = 1.0 if place == 0 else 1.1 * float(np.max(terms))
+        largest = 1.1 * float(np.max(terms))
         precise = float(np.mean(terms) / max(largest, 1e-300))  # the rarer heads are, the fewer runs say anything
         if precise > found:
             best, found = (tilt, largest), precise
