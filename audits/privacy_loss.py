@@ -31,7 +31,7 @@ from dpmf_jax.ratings import Ratings
 
 DELTAS = (1e-2, 1e-5)
 NUM_RUNS, LEAST = 3_000, 64
-PILOT, LEAST_PILOT = 256, 32
+PILOT, LEAST_PILOT, FAR_PILOT = 256, 16, 64
 CHUNK = 16  # runs of one call
 MOST_RUNS = 30_000  # where they cost next to nothing
 WORK, SMALL_WORK = 1 << 28, 1 << 23  # ratings times steps times runs: about what a minute can do, and a second
@@ -232,7 +232,7 @@ def audit(
         for delta, name, k in zip(deltas, names, keys, strict=False)
     ]
     if all(isinstance(loss, Pure) for loss in guarantee.losses):
-        findings.append(_largest(trials, guarantee, keys[-1], replay))
+        findings.append(_largest(trials, guarantee, keys[-1], min(_pilot(num), FAR_PILOT), replay))
     return findings
 
 
@@ -252,8 +252,7 @@ def _at(
     results: list[dict[str, Any]] = []
     for trial, direction, k in zip(trials, DIRECTIONS, jax.random.split(key, len(trials)), strict=True):
         pilot_key, draw_key, coin_key = jax.random.split(k, 3)
-        num_pilot = int(np.clip(num // 4, LEAST_PILOT, PILOT))
-        tilt, largest = _chosen(trial, guarantee, delta, pilot_key, num_pilot, half)
+        tilt, largest = _chosen(trial, guarantee, delta, pilot_key, _pilot(num), half)
         losses, centred = trial.draw(draw_key, num, tilt)
         if np.isnan(losses.loss).any() or np.isnan(losses.log_weight).any():
             return inconclusive(name, claim, "the loss is not a number: the descent diverged", replay=replay)
@@ -294,6 +293,11 @@ def _at(
     )
 
 
+def _pilot(num: int) -> int:
+    """Runs of a pilot for `num` runs."""
+    return int(np.clip(num // 4, LEAST_PILOT, PILOT))
+
+
 def _chosen(
     trial: Trial, guarantee: Guarantee, delta: float, key: jax.Array, num: int, half: float | None
 ) -> tuple[Tilt, float]:
@@ -328,11 +332,11 @@ def _chosen(
     return best
 
 
-def _largest(trials: list[Trial], guarantee: Guarantee, key: jax.Array, replay: dict) -> Finding:
+def _largest(trials: list[Trial], guarantee: Guarantee, key: jax.Array, num: int, replay: dict) -> Finding:
     """The largest loss of any response found, against a pure ε."""
     claimed = math.fsum(loss.epsilon for loss in guarantee.losses if isinstance(loss, Pure))
     found = [
-        (float(np.max(trial.draw(k, PILOT // 4, Tilt(shift, 1.0))[0].loss)), direction, shift)
+        (float(np.max(trial.draw(k, num, Tilt(shift, 1.0))[0].loss)), direction, shift)
         for trial, direction in zip(trials, DIRECTIONS, strict=True)
         for k, shift in zip(jax.random.split(key, len(FAR)), FAR, strict=True)
     ]

@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.gaussian import solve_rho
-from dpmf_jax import layout, metrics, noisy_means, protocol
+from dpmf_jax import hosts, layout, metrics, noisy_means, protocol
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.protocol import Factors
 from dpmf_jax.ratings import Ratings
@@ -54,8 +54,9 @@ def item_means(train: Ratings) -> Factors:
       DataError: no ratings.
     """
     overall = _mean(train)
-    count = np.bincount(train.item, minlength=train.num_items)
-    total = np.bincount(train.item, weights=train.value.astype(np.float64), minlength=train.num_items)
+    count = hosts.total(np.bincount(train.item, minlength=train.num_items))
+    weights = train.value.astype(np.float64)
+    total = hosts.total(np.bincount(train.item, weights=weights, minlength=train.num_items))
     return _constant(train, jnp.asarray(np.where(count > 0, total / np.maximum(count, 1), overall), jnp.float32))
 
 
@@ -87,13 +88,16 @@ def biased_mf(train: Ratings, *, rank: int = 10, num_epochs: int = 20, seed: int
     if rank < 1 or num_epochs < 1:
         raise UsageError(f"rank and num_epochs must be at least 1; got {rank} and {num_epochs}")
     mean = _mean(train)
-    deviation = float(np.std(train.value.astype(np.float64))) or 1.0
+    num_ratings = int(hosts.total(len(train)))
+    deviation = math.sqrt(hosts.total(np.sum((train.value.astype(np.float64) - mean) ** 2)) / num_ratings) or 1.0
     standard = ((train.value.astype(np.float64) - mean) / deviation).astype(np.float32)
     data = layout.make(dataclasses.replace(train, value=standard))
     # Drawn on the host: compiling jax.random.normal takes longer than fitting MovieLens 100K.
     start = 0.1 * np.random.default_rng(seed).standard_normal((train.num_items, rank), np.float32)
-    squares = np.float32(np.sum(np.square(standard, dtype=np.float64)))
+    squares = np.float32(hosts.total(np.sum(np.square(standard, dtype=np.float64))))
     users, items = _alternate(data, start, squares, num_epochs)
+    if hosts.count() > 1:
+        users, items = np.asarray(users), np.asarray(items)
     # Waits for the device, so that a caller's clock times the fit and not its dispatch.
     return jax.block_until_ready(
         Factors(
@@ -268,15 +272,16 @@ def controls(
     result: dict[str, dict[str, float | bool | None]] = {}
     for name in names:
         factors = _CONTROLS[name](train)
-        held_out = metrics.rmse(factors, test) if test is not None and len(test) else None
+        held_out = metrics.rmse(factors, test) if test is not None and hosts.total(len(test)) else None
         result[name] = {"rmse_train": metrics.rmse(factors, train), "rmse_test": held_out, "private": False}
     return result
 
 
 def _mean(train: Ratings) -> float:
-    if not len(train):
+    num_ratings = int(hosts.total(len(train)))
+    if not num_ratings:
         raise DataError("no training ratings", where=train.name, fix="a control needs at least one rating")
-    return float(np.mean(train.value.astype(np.float64)))
+    return float(hosts.total(np.sum(train.value.astype(np.float64)))) / num_ratings
 
 
 def _constant(train: Ratings, center: jax.Array) -> Factors:

@@ -10,7 +10,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from dpmf_jax import readers, splits, synthetic
+from dpmf_jax import hosts, readers, splits, synthetic
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ids import Coded, count_rows
 from dpmf_jax.ratings import Duplicates, OutOfRange, Problem, Ratings, duplicated, not_finite, out_of
@@ -45,6 +45,7 @@ def load(
     slice: str | None = None,
     users: Any = None,
     items: Any = None,
+    shared: bool = False,
 ) -> Ratings | tuple[Ratings, Ratings]:
     """Checked ratings of a named data set, of generated ones, or of a csv, tsv or parquet file; nothing is downloaded.
 
@@ -58,6 +59,8 @@ def load(
         finds usual names. delimiter: of a file; None finds it.
       duplicates, out_of_range, users, items: as in `Ratings.from_columns`.
       slice: "paper001" is `splits.paper001_slice`.
+      shared: of several processes (`hosts`), that all call this: only the ratings of this one's users, over the
+        catalogue of all. Of text no others are kept while reading; other files are read whole first.
 
     Raises: DataError for a missing file (with every place where it looked) and for whatever is wrong inside;
       UsageError for an unknown name, split or slice, or a file without a rating range.
@@ -71,6 +74,8 @@ def load(
         if split:
             raise UsageError("generated ratings have no official splits", fix="leave out --split")
         ratings = _generate(match)
+        if shared:
+            ratings = ratings.take(hosts.owned(ratings.users.tolist())[ratings.user])
         return splits.paper001_slice(ratings) if slice else ratings
     flags = {
         "user_column": user_column,
@@ -78,8 +83,12 @@ def load(
         "rating_column": rating_column,
         "delimiter": delimiter,
     }
-    source = find(name_or_path, data_dir, flags, rating_range)
     catalogue = {"users": users, "items": items}
+    if shared:
+        if split or slice:
+            raise UsageError("splits and slices look at all ratings", fix="leave them out, or let one process do it")
+        return _share(name_or_path, data_dir, flags, rating_range, options, catalogue)
+    source = find(name_or_path, data_dir, flags, rating_range)
     if split is None:
         ratings = source.rate(source.read(), **options, **catalogue)
         return splits.paper001_slice(ratings) if slice else ratings
@@ -215,6 +224,44 @@ def convert(
     except OSError as error:
         what = f"the file cannot be written: {error.strerror or error}"
         raise DataError(what, where=str(destination), fix="name a folder that can be written") from None
+    return ratings
+
+
+def _share(
+    name_or_path: str | os.PathLike[str],
+    data_dir: str | os.PathLike[str] | None,
+    flags: dict[str, str | None],
+    rating_range: tuple[float, float] | None,
+    options: dict[str, Any],
+    catalogue: dict[str, Any],
+) -> Ratings:
+    """What this process holds; blocks in which one process may fail alone stand in `hosts.together`."""
+    source, columns = None, None
+    with hosts.together():
+        source = find(name_or_path, data_dir, flags, rating_range)
+        columns = source.read(hosts.owned)
+    assert source is not None
+    assert columns is not None
+    for what, column in (("users", columns.user), ("items", columns.item)):
+        if catalogue[what] is None:
+            catalogue[what] = hosts.union(column.ids[np.unique(column.codes)])
+    rows = int(hosts.total(len(columns.value)))
+    ratings = None
+    with hosts.together():
+        if rows and not len(columns.value):  # the others have some
+            nothing = np.zeros(0, np.int32)
+            ratings = Ratings(
+                nothing,
+                nothing,
+                np.zeros(0, np.float32),
+                np.asarray(catalogue["users"]),
+                np.asarray(catalogue["items"]),
+                source.rating_range,
+                source.name,
+            )
+        else:
+            ratings = source.rate(columns, **options, **catalogue)
+    assert ratings is not None
     return ratings
 
 

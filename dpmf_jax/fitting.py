@@ -1,6 +1,7 @@
 """The run loop on the host: chunks of jitted steps, with progress, checkpoints, the finite check and the final release.
 
-The number of steps is fixed up front; a chunk's edge is the only place where the host looks at anything.
+The number of steps is fixed up front; a chunk's edge is the only place where the host looks at anything. Several
+processes (`hosts`) run it side by side, each with its own users' ratings; the first one alone keeps a folder.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ import numpy as np
 import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
-from dpmf_jax import checkpoint, factorization, keys, layout, storage
+from dpmf_jax import checkpoint, factorization, hosts, keys, layout, storage
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, factors, train
@@ -93,10 +94,20 @@ def _fingerprint(tree: Any) -> str:
 
 
 def _ratings_digest(ratings: Ratings) -> str:
-    digest = hashlib.sha256(json.dumps([ratings.num_users, ratings.num_items, *ratings.rating_range]).encode())
-    for column in (ratings.user, ratings.item, ratings.value):
-        digest.update(np.ascontiguousarray(column).data)
-    return digest.hexdigest()
+    """Of the ratings of all processes: the same in whatever order and by whatever number of processes they are held."""
+    place = ratings.user.astype(np.uint64) * np.uint64(ratings.num_items) + ratings.item.astype(np.uint64)
+    value = ratings.value.view(np.uint32).astype(np.uint64)
+    sums = [len(ratings), *(int(np.sum(_mixed(_mixed(place + np.uint64(salt)) + value))) for salt in (0, 1 << 62))]
+    whole = hosts.total(np.array(sums, np.uint64)).tolist()
+    text = json.dumps([ratings.num_users, ratings.num_items, *ratings.rating_range, *whole])
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _mixed(words: np.ndarray) -> np.ndarray:
+    """uint64, scrambled by the finaliser of SplitMix64."""
+    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(multiplier)
+    return words ^ (words >> np.uint64(31))
 
 
 def default_chunk_steps(num_ratings: int) -> int:
@@ -169,7 +180,8 @@ def fit(
     """Train `mechanism` on `ratings` for `num_steps` steps and release what it releases.
 
     Args:
-      ratings: what is trained on. test: held-out ratings of the same catalogue, for the RMSE beside it.
+      ratings: what is trained on. test: held-out ratings of the same catalogue, for the RMSE beside it. Of several
+        processes each gives those of its own users, over the catalogue of all, and everything else alike.
       earlier: phases that run before, (mechanism, number of steps) each, such as noisy item means to centre by. They
         are part of the price; what they make public, `mechanism` starts from.
       seed: an experiment with this seed, marked "do not release"; None is a release: the key comes from the operating
@@ -187,11 +199,13 @@ def fit(
       checkpoint_seconds: least time between two checkpoints.
       report: called with a Progress after every chunk.
 
-    Returns: a Model with raw ids, its guarantee, and the curator's private part.
+    Returns: a Model with raw ids, its guarantee, and the curator's private part; of several processes without the
+      record of who rated what, which none of them holds.
 
     Raises:
       UsageError: num_steps below 1, or an `out` that is in use. PrivacyError: a resume with other settings or ratings.
-      Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved.
+      Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved. hosts.Lost:
+      another process is gone; the last completed chunk is saved.
     """
     if num_steps < 1:
         raise UsageError(f"the number of steps must be at least 1; got {num_steps}", fix="set --steps")
@@ -211,7 +225,12 @@ def fit(
         init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
     else:
         init_key, train_key = jax.random.split(keys.from_seed(seed))
-    state = begin(mechanism, init_key, data, earlier)
+    program = mechanism
+    if hosts.count() > 1:
+        program, init_key, train_key = layout.replicate(data, (mechanism, init_key, train_key))
+        earlier = [(layout.replicate(data, phase), steps) for phase, steps in earlier]
+    with hosts.watched("before the first step"):
+        state = begin(program, init_key, data, earlier)
     run = _Run(
         settings=dict(settings or {}),
         guarantee=guarantee.to_dict(),
@@ -221,40 +240,51 @@ def fit(
         seed=seed,
         patience=patience,
     )
-    journal = _Journal.open(
-        None if out is None else Path(out), run, command=command, resume=resume, every=checkpoint_seconds
-    )
-    state = layout.replicate(data, journal.restore(state))
-    journal.refuse_second_release(state, num_steps, seeded=seed is not None)
+    journal = _Journal(None, checkpoint_seconds)
+    with hosts.together():
+        if hosts.first():
+            folder = None if out is None else Path(out)
+            journal = _Journal.open(folder, run, command=command, resume=resume, every=checkpoint_seconds)
+            state = journal.restore(state)
+            journal.refuse_second_release(state, num_steps, seeded=seed is not None)
+    if resume and hosts.count() > 1:
+        state = hosts.from_first(jax.tree.map(np.asarray, state))
+        journal.rmse = hosts.told(lambda: journal.rmse)
+    state = layout.replicate(data, state)
 
     seconds_per_step: list[float] = []  # but for the first chunk of each length, which compiles
     compiled: set[int] = set()
-    chunk = chunk_steps or min(default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))
+    chunk = chunk_steps or min(default_chunk_steps(data.num_ratings), -(-num_steps // 4))
     try:
         while int(state.step) < num_steps:
             done = int(state.step)
             length = min(chunk, num_steps - done)
             started = time.perf_counter()
-            ahead, info = train(mechanism, train_key, state, data, num_steps=length)
-            rmse = _finite_rmse(info, done)
+            with hosts.watched(f"after {done} of {num_steps} steps"):
+                ahead, info = train(program, train_key, state, data, num_steps=length)
+                rmse = _finite_rmse(info, done)
             if length in compiled:
                 seconds_per_step.append((time.perf_counter() - started) / length)
             compiled.add(length)
             stop = stopping_step([*journal.rmse, *rmse], patience)
             if stop is not None:
                 num_steps, length = stop, stop - done
-                ahead, _ = train(mechanism, train_key, state, data, num_steps=length) if length else (state, None)
+                ahead, _ = train(program, train_key, state, data, num_steps=length) if length else (state, None)
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
             report(Progress(done + length, num_steps, float(rmse[-1]), _spent(phases, guarantee, done + length)))
         whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
-        metrics = _measure(whole, data, ratings, test, controls)
+        with hosts.watched("after the last step"):
+            metrics = _measure(whole, data, ratings, test, controls)
     except KeyboardInterrupt:
         journal.save(state)
         raise Interrupted(int(state.step), num_steps, journal.folder) from None
+    except hosts.Lost:
+        journal.save(state)
+        raise
 
     if patience is not None:
-        phases = (*earlier, (mechanism, max(num_steps, 1)))
+        phases = (*phases[:-1], (mechanism, max(num_steps, 1)))
         guarantee = _priced(phases, seeded=seed is not None, patience=patience)
     metrics |= {
         "steps": num_steps,
@@ -270,10 +300,10 @@ def fit(
         rating_range=ratings.rating_range,
         settings=dict(settings or {}),
         factors=whole,
-        seen=(ratings.user, ratings.item),
+        seen=(ratings.user, ratings.item) if hosts.count() == 1 else None,
         metrics=metrics,
     )
-    if out is None:
+    if out is None or not hosts.first():
         return model
     journal.save(state)
     model = model.save(Path(out))
@@ -301,11 +331,11 @@ def _measure(
     from dpmf_jax import controls as baselines
     from dpmf_jax import metrics
 
-    rmse_train = math.sqrt(float(_mean_squared_error(*map(jax.numpy.asarray, whole), data)))
+    rmse_train = math.sqrt(float(_mean_squared_error(*layout.replicate(data, whole), data)))
     if not math.isfinite(rmse_train):
         raise Diverged("diverged in the last step", fix="lower learning_rate (--learning-rate)")
     rmse_test = None
-    if test is not None and test.num_ratings:
+    if test is not None and hosts.total(test.num_ratings):
         rmse_test = metrics.rmse(whole, test)
     compared = baselines.controls(ratings, test, names=tuple(controls)) if controls else {}
     return {"rmse_train": rmse_train, "rmse_test": rmse_test, "controls": compared}

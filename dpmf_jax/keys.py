@@ -8,6 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmf_jax import hosts
 from dpmf_jax.errors import UsageError
 
 
@@ -22,5 +23,9 @@ def from_seed(seed: int) -> jax.Array:
 
 
 def from_operating_system() -> jax.Array:
-    """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store it nowhere."""
-    return jax.random.wrap_key_data(jnp.asarray(np.frombuffer(os.urandom(8), np.uint32)), impl="threefry2x32")
+    """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store it nowhere.
+
+    Several processes share the first one's.
+    """
+    bits = np.frombuffer(hosts.gather(os.urandom(8))[0], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")

@@ -15,7 +15,8 @@ over data of equal shape.
 
 Over several devices pieces (split) or users (dense) are spread evenly and partial sums are added up, so results are
 equal to those of one device up to float32 summation. On a CPU that is how further cores are used: each device runs its
-blocks on one thread. Whether blocks are used is decided by the backend when a program is traced.
+blocks on one thread. Whether blocks are used is decided by the backend when a program is traced. Of several processes
+(`hosts`) each lays out the ratings that it holds on its own devices, and all run the program together.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from dpmf_jax import layout_fold, layout_outer
+from dpmf_jax import hosts, layout_fold, layout_outer
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -93,13 +94,16 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     """Ratings, laid out on the device.
 
     Args:
-      ratings: checked ratings; every (user, item) at most once.
+      ratings: checked ratings; every (user, item) at most once. Of several processes: those of its own users.
       kind: "split", "dense", or "auto".
       num_devices: spread over the first so many of `jax.devices()`; None means all where there are enough ratings.
+        Several processes always use all.
 
     Raises:
-      UsageError: unknown kind, or more devices than there are.
+      UsageError: unknown kind, or more devices than there are; of several processes, another kind than split.
     """
+    if hosts.count() > 1:
+        return _make_together(ratings, kind)
     sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
     devices = _num_devices(sizes, num_devices)
     if kind == "auto":
@@ -120,6 +124,23 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     else:
         stored = jax.tree.map(jnp.asarray, stored)
     return Layout(stored=stored, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=devices)
+
+
+def _make_together(ratings: Ratings, kind: str) -> Layout:
+    """Shards of equal size, as many as all processes have devices; each process gives its own."""
+    if kind not in ("auto", "split"):
+        raise UsageError(f"several processes cannot share a {kind} layout", fix='use "auto" or "split"')
+    devices, num_ratings = jax.device_count(), int(hosts.total(ratings.num_ratings))
+    stored = Split(*split.make(ratings, num_shards=jax.local_device_count(), agreed=hosts.largest))
+    spread = NamedSharding(mesh(devices), PartitionSpec("shard"))
+    stored = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(spread, leaf), stored)
+    return Layout(
+        stored=stored,
+        num_users=ratings.num_users,
+        num_items=ratings.num_items,
+        num_ratings=num_ratings,
+        num_devices=devices,
+    )
 
 
 def choose(num_users: int, num_items: int, num_ratings: int, *, backend: str) -> str:
@@ -143,7 +164,8 @@ def describe(data: Layout) -> str:
     if isinstance(data.stored, Split):
         slots = data.stored.by_user.value.size + data.stored.by_item.value.size
         what += f", {100 * (1 - 2 * data.num_ratings / slots):.0f}% padding"
-    return f"{what}, {data.num_devices} {jax.default_backend()} device{'s' * (data.num_devices > 1)}"
+    what += f", {data.num_devices} {jax.default_backend()} device{'s' * (data.num_devices > 1)}"
+    return what if hosts.count() == 1 else f"{what} of {hosts.count()} processes"
 
 
 def replicate(data: Layout, tree: Tree) -> Tree:
@@ -153,7 +175,21 @@ def replicate(data: Layout, tree: Tree) -> Tree:
     """
     if data.num_devices == 1:
         return jax.tree.map(jnp.asarray, tree)
-    return jax.device_put(tree, NamedSharding(mesh(data.num_devices), PartitionSpec()))
+    everywhere = NamedSharding(mesh(data.num_devices), PartitionSpec())
+    if hosts.count() == 1:
+        return jax.device_put(tree, everywhere)
+    return jax.tree.map(lambda leaf: _everywhere(leaf, everywhere), tree)
+
+
+def _everywhere(leaf: Any, sharding: NamedSharding) -> jax.Array:
+    """An array that every process has, as one array of all of them."""
+    if isinstance(leaf, jax.Array) and not leaf.is_fully_addressable:
+        return jax.device_put(leaf, sharding)
+    if isinstance(leaf, jax.Array) and jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        raw = _everywhere(jax.random.key_data(leaf), sharding)
+        return jax.random.wrap_key_data(raw, impl=jax.random.key_impl(leaf))
+    host = np.asarray(leaf)
+    return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
 
 def pad_rank(factors: jax.Array) -> jax.Array:

@@ -8,6 +8,7 @@ which is dropped.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -45,23 +46,28 @@ def _is_index(leaf: Any) -> bool:
     return isinstance(leaf, Index)
 
 
-def make(ratings: Ratings, *, num_shards: int) -> tuple[Side, Side]:
-    """Both orientations, on the host; pieces are a multiple of `num_shards` times a power of two (for blocks)."""
+def make(
+    ratings: Ratings, *, num_shards: int, agreed: Callable[[int], int] = lambda pieces: pieces
+) -> tuple[Side, Side]:
+    """Both orientations, on the host; pieces are a multiple of `num_shards` times a power of two (for blocks).
+
+    agreed: from the pieces that these ratings need to those that are made room for.
+    """
     shape = (ratings.num_users, ratings.num_items)
     by_user = scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()
-    user_side = _cut(by_user, USER_WIDTH, num_shards)
+    user_side = _cut(by_user, USER_WIDTH, num_shards, agreed)
     by_item = by_user.tocsc()
     del by_user
-    return user_side, _cut(by_item, ITEM_WIDTH, num_shards)
+    return user_side, _cut(by_item, ITEM_WIDTH, num_shards, agreed)
 
 
-def _cut(matrix, width: int, num_shards: int) -> Side:
+def _cut(matrix, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
     num_rows = len(matrix.indptr) - 1
     num_columns = matrix.shape[0] + matrix.shape[1] - num_rows
     starts = matrix.indptr[:-1].astype(np.int64)
     counts = np.diff(matrix.indptr)
     pieces = -(-counts // width)
-    total = max(int(pieces.sum()), 1)
+    total = agreed(max(int(pieces.sum()), 1))
     grain = num_shards * _max_blocks(total // num_shards)
     padded = -(-total // grain) * grain
     row = np.full(padded, num_rows, np.int32)

@@ -6,6 +6,7 @@ number is. Users are taken in blocks, so nothing of size users × items is ever 
 
 from __future__ import annotations
 
+import math
 from functools import partial
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmf_jax import hosts
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.protocol import Factors
 from dpmf_jax.ratings import Ratings
@@ -68,10 +70,14 @@ def predict(factors: Factors, user: np.ndarray, item: np.ndarray, *, rating_rang
 def rmse(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
     """Root mean squared error, in rating units; predictions are clipped to the declared range if `clip`.
 
+    Of several processes (`hosts`), over the ratings of all.
+
     Raises:
       DataError: no ratings.
     """
-    return float(np.sqrt(np.mean(_errors(factors, ratings, clip) ** 2)))
+    num_ratings = int(hosts.total(len(ratings)))
+    errors = _errors(factors, ratings, clip) if len(ratings) or not num_ratings else np.zeros(0)
+    return math.sqrt(hosts.total(np.sum(errors**2)) / num_ratings)
 
 
 def mae(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:

@@ -4,9 +4,9 @@ import csv
 import dataclasses
 import itertools
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
@@ -60,6 +60,9 @@ class Format:
     integer_ids: bool = False
 
 
+Keep = Callable[[Iterable[Any]], np.ndarray]  # distinct user ids to whether their rows are wanted, bool
+
+
 class Columns(NamedTuple):
     """What a reader gives: `Ratings.from_columns(user, item, value, where=where, ...)` checks it."""
 
@@ -72,18 +75,21 @@ class Columns(NamedTuple):
 # --- delimited text
 
 
-def read_text(path: Path, layout: Format) -> Columns:
+def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     """The three columns of a delimited text file; gzip, byte order mark, CRLF, quotes and blank lines are no problem.
 
     Ids become int64 where all of them are written as integers are, else strings (so "007" is not 7). Memory is about
-    12 bytes a row and a few blocks.
+    12 bytes a row and a few blocks; with `keep`, of the rows whose users it wants.
 
     Raises: DataError, with the line, for anything that is not such a file.
     """
     import pyarrow as pa
     import pyarrow.csv
 
+    wanted = np.zeros(0, np.int64)  # rows of the file, where only some are kept
+
     def where(rows: np.ndarray) -> list[str]:
+        rows = rows if keep is None else wanted[rows]
         return [f"{path}, line {line}" for line in _line_numbers(path, layout, rows)]
 
     start, first = first_line(path)
@@ -104,7 +110,10 @@ def read_text(path: Path, layout: Format) -> Columns:
     try:
         with opened(path) as file:
             stream = pa.PythonFile(Blocks(file, path, layout.delimiter), mode="r")
-            table = pyarrow.csv.read_csv(stream, read, parse, convert)
+            if keep is None:
+                table = pyarrow.csv.read_csv(stream, read, parse, convert)
+            else:
+                table, wanted = _some_rows(pyarrow.csv.open_csv(stream, read, parse, convert), user, keep)
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
     columns = [ids.decode_dictionary(table[name], what, where) for name, what in ((user, "user"), (item, "item"))]
@@ -113,6 +122,39 @@ def read_text(path: Path, layout: Format) -> Columns:
         if layout.integer_ids and ids.integers(column) is None:
             _explain(path, layout, ValueError(f"a {what} id is no integer"))
     return Columns(*(ids.integers(column) or column for column in columns), value, where)
+
+
+def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
+    """The rows of the users that are wanted, block by block, and their places in the file."""
+    import pyarrow as pa
+
+    told: dict[str, bool] = {}
+    some, places, start = [], [], 0
+    for block in blocks:
+        column = block.column(user)
+        entries = [entry.strip(" ") for entry in column.dictionary.to_pylist()]
+        new = [entry for entry in dict.fromkeys(entries) if entry not in told]
+        told.update(zip(new, keep(new).tolist(), strict=True))
+        rows = np.flatnonzero(np.array([told[entry] for entry in entries], bool)[column.indices.to_numpy()])
+        places.append(rows + start)
+        start += block.num_rows
+        taken = block.take(pa.array(rows))
+        users = taken.column(user).dictionary_decode().dictionary_encode()  # without the others' ids
+        some.append(taken.set_column(taken.schema.get_field_index(user), user, users))
+    schema = some[0].schema if some else blocks.schema
+    return pa.Table.from_batches(some, schema), np.concatenate([np.zeros(0, np.int64), *places])
+
+
+def kept(columns: Columns, keep: Keep) -> Columns:
+    """Only the rows of the users that are wanted."""
+    rows = np.flatnonzero(keep(columns.user.ids.tolist())[columns.user.codes])
+    used, codes = np.unique(columns.user.codes[rows], return_inverse=True)
+    return Columns(
+        Coded(codes.astype(np.int32), columns.user.ids[used]),
+        columns.item._replace(codes=columns.item.codes[rows]),
+        columns.value[rows],
+        lambda some: columns.where(rows[some]),
+    )
 
 
 def sniff(

@@ -10,7 +10,7 @@ from typing import Any
 from dpmf_jax import netflix, readers
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ratings import Ratings, check_range
-from dpmf_jax.readers import Columns, Format
+from dpmf_jax.readers import Columns, Format, Keep
 from dpmf_jax.registry import COLONS, COMMAS, DATASETS, Dataset
 
 ENVIRONMENT = "DPMF_DATA"
@@ -30,12 +30,12 @@ class Source:
     sha256: str | None = None
     triples: str | None = None
 
-    def read(self) -> Columns:
-        if self.columns is not None:
-            return self.columns
-        if self.layout is None:
-            return netflix.read_netflix(self.paths)
-        return readers.read_text(self.paths[0], self.layout)
+    def read(self, keep: Keep | None = None) -> Columns:
+        """The columns; keep: only the rows of the users that it says yes to."""
+        if self.layout is not None:
+            return readers.read_text(self.paths[0], self.layout, keep)
+        columns = netflix.read_netflix(self.paths) if self.columns is None else self.columns
+        return columns if keep is None else readers.kept(columns, keep)
 
     def rate(self, columns: Columns, **options: Any) -> Ratings:
         """`columns` of this source as checked ratings; `options` of `Ratings.from_columns`."""

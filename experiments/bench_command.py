@@ -1,9 +1,10 @@
-"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits, reading."""
+"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits, reading, growth."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import tyro
@@ -15,15 +16,19 @@ from experiments import console
 class Command:
     """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or reading a file.
 
-    And how near the audits come to what is true."""
+    And how near the audits come to what is true, and how the cost of a step grows."""
 
-    what: Annotated[Literal["step", "local", "objective", "online", "sweep", "audit", "read"], tyro.conf.Positional]
+    what: Annotated[
+        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"], tyro.conf.Positional
+    ]
     """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
     DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
     and its iterations with users who come and go. online: an epoch of paper 002, one rating after the other, over
     factors and over a count sketch, against numba and Surprise. sweep: many configurations at once against separate
     runs. audit: how near the audits come to what is true.
-    read: a generated, shuffled csv, with checks and layout."""
+    read: a generated, shuffled csv, with checks and layout. scale: a step over the number of ratings, users, ranks,
+    configurations and devices, with fitted exponents. all: every one of them in a process of its own, for most of an
+    hour, and the table beside the goals."""
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
@@ -41,12 +46,16 @@ class Command:
     trials: int = 2_000
     """audit: of what costs little; a tenth of it of what costs much."""
     num_ratings: int = 20_000_000
-    """read: rows of the file."""
+    """read: rows of the file; scale: the most ratings."""
+    out: Path = Path("bench")
+    """all: folder of the results; what is there already is kept."""
+    again: bool = False
+    """all: run also what is there already."""
     json: bool = False
     """Print one JSON object on stdout."""
 
 
-def run(command: Command) -> None:
+def run(command: Command) -> int:
     rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
     size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
     if command.what == "step":
@@ -75,11 +84,20 @@ def run(command: Command) -> None:
         from experiments.bench import audit
 
         result = audit.run(command.trials)
+    elif command.what == "scale":
+        from experiments.bench import scale
+
+        result = scale.run(rank, command.repeats, command.num_ratings, num_devices=command.devices)
+    elif command.what == "all":
+        from experiments.bench import suite
+
+        result = suite.run(command.out, again=command.again, say=console.say)
     else:
         from experiments.bench import read
 
         result = read.run(command.num_ratings)
     console.emit(result, json=command.json, render=render)
+    return 1 if result.get("failed") else 0
 
 
 TABLES = ("rows", "iterations", "memory", "calibration", "power", "benchmark")

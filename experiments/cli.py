@@ -276,9 +276,12 @@ def _take_value(words: list[str], flag: str) -> str | None:
 
 
 def entry() -> NoReturn:
-    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation, may crash at exit."""
+    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation, may crash at exit.
+
+    So does one of several processes that failed: at exit it would wait for the others.
+    """
     code = main()
-    if code == console.INTERRUPTED:
+    if code == console.INTERRUPTED or (code and console.abrupt):
         sys.stdout.flush()
         sys.stderr.flush()
         os._exit(code)

@@ -39,6 +39,26 @@ EXTRA_OF = {
 }
 
 
+abrupt: bool = False  # whether a failure must end the process at once, without waiting for anything at exit
+
+
+def own_stdout() -> None:
+    """Only what Python prints reaches stdout from now on: libraries below it print there too (Gloo, on connecting)."""
+    sys.stdout.flush()
+    ours, encoding, errors = os.dup(sys.stdout.fileno()), sys.stdout.encoding, sys.stdout.errors
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout = open(ours, "w", encoding=encoding, errors=errors)  # noqa: SIM115
+
+
+def mute() -> None:
+    """Nothing more is said: another process speaks."""
+    sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
+
+
+def unmute() -> None:
+    sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
+
+
 # ---- results ------------------------------------------------------------------------------------------------------
 
 

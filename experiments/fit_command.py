@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,11 +14,11 @@ import tyro
 
 from dpmf_jax.errors import DataError, DpmfError, PrivacyError, UsageError
 from experiments import console, devices, fit_mechanisms
-from experiments.fit_flags import MechanismFlags, RatingsFlags
+from experiments.fit_flags import MechanismFlags, ProcessFlags, RatingsFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(MechanismFlags, RatingsFlags):
+class Command(ProcessFlags, MechanismFlags, RatingsFlags):
     """Fit a model of a ratings matrix, price it, save it, and compare it with its controls."""
 
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
@@ -52,24 +53,33 @@ class Command(MechanismFlags, RatingsFlags):
 
 
 def run(command: Command) -> None:
-    command = _resumed(command) if command.resume else command
-    if command.data is None:
-        raise UsageError(
-            "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
-        )
-    result = fit(command)
+    from dpmf_jax import hosts
+
+    try:
+        devices.join(command, json.dumps(console.plain(dataclasses.asdict(command) | {"process_id": None})))
+        command = _resumed(command) if command.resume else command
+        if command.data is None:
+            raise UsageError(
+                "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
+            )
+        result = fit(command)
+    except hosts.Lost:
+        console.unmute()  # it may have been the first that is gone
+        raise
     console.emit(result, json=command.json, render=render)
 
 
 def fit(command: Command) -> dict[str, Any]:
     """Everything that `dpmf fit` does but the printing; the keys of the result are the command's JSON interface."""
-    from dpmf_jax import fitting
+    from dpmf_jax import fitting, hosts
 
     check_accepted(command)
+    check_shared(command)
     one = command.mechanism in fit_mechanisms.ONE_DEVICE
     num_devices = devices.use(1 if one and command.devices is None else command.devices)
     train, test = read(command)
-    phases, settings = fit_mechanisms.made(command, train)
+    with hosts.together():
+        phases, settings = fit_mechanisms.made(command, train)
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
@@ -112,8 +122,30 @@ def fit(command: Command) -> dict[str, Any]:
         "settings": settings,
         "notes": list(train.notes),
         "out": str(out),
-        "ledger": enter(out, model, str(command.data)),
+        "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }
+
+
+def check_shared(command: Command) -> None:
+    """Raises: UsageError for what several processes cannot do together."""
+    if not command.distributed:
+        return
+    if command.mechanism in fit_mechanisms.ONE_DEVICE:
+        raise UsageError(
+            f"--mechanism {command.mechanism} goes through the ratings on one device", fix="leave out --distributed"
+        )
+    if command.mechanism == "objective" and command.prior_count is None:
+        raise UsageError(
+            "as published, --prior-count is the number of ratings, of which a process has its own only",
+            fix="give --prior-count with that number",
+        )
+    if command.slice:
+        raise UsageError(
+            "--slice looks at all ratings, of which a process has its own only",
+            fix="dpmf data convert first, with --slice, and give the file",
+        )
+    if command.layout == "dense":
+        raise UsageError("several processes cannot share a dense layout", fix="leave out --layout")
 
 
 def check_accepted(command: Command) -> None:
@@ -211,13 +243,14 @@ def read(command: Command) -> tuple[Any, Any]:
         duplicates=command.duplicates,
         out_of_range=command.out_of_range,
         slice=command.slice,
+        shared=command.distributed,
         **{name: _ids(path) for name, path in catalogue.items() if path is not None},
     )
     if isinstance(loaded, tuple):
         return loaded
     if command.test_fraction == 0:
         return loaded, None
-    split = splits.by_pair if presence else splits.random
+    split = splits.by_pair if presence or command.distributed else splits.random  # by what a process can see
     return split(loaded, fraction=command.test_fraction, seed=command.split_seed)
 
 
@@ -242,20 +275,21 @@ def new_folder(command: Command) -> Path:
     raise AssertionError
 
 
+_OF_THE_PROCESS = ("coordinator", "processes", "process_id", "lost_after")
 _PATHS = ("items", "users", "data_dir", "catalogue_users", "catalogue_items")
 
 
 def _resumed(command: Command) -> Command:
     """The command of the interrupted run; a flag that says otherwise is refused."""
-    from dpmf_jax import storage
+    from dpmf_jax import hosts, storage
 
     assert command.resume is not None
     where = command.resume / "private" / "run.json"
-    saved = storage.read_json(where).get("command", {})
+    saved = hosts.told(lambda: storage.read_json(where)).get("command", {})
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(Command):
         given = getattr(command, field.name)
-        if field.name in ("resume", "json", "devices", "layout", "out"):
+        if field.name in ("resume", "json", "devices", "layout", "out", *_OF_THE_PROCESS):
             fields[field.name] = given
             continue
         value = saved.get(field.name, field.default)
@@ -267,6 +301,12 @@ def _resumed(command: Command) -> Command:
             )
         is_path = value is not None and field.name in _PATHS
         fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
+    if saved.get("distributed", False) and not command.distributed:
+        raise UsageError(
+            "the run was started with --distributed, which holds out other ratings",
+            where=str(where),
+            fix="add --distributed; --processes 1 where one process is enough",
+        )
     return Command(**fields)
 
 

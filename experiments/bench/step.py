@@ -5,8 +5,8 @@ others in a loop. Milliseconds are those of one step.
 
 The step, for rank k and n ratings: e_ui = v_ui - c_i - ⟨θ_u, x_i⟩ at the ratings, both clipped gradients
 (-Σ_i e s_i x_i per user, -Σ_u e t_u θ_u per item, s and t one over the clipped norms), and both updates with λ.
-No noise and no RMSE, except in the row "jax private step". The peers get values that are centred beforehand, which
-ours does in the step.
+No noise and no RMSE, except in the row "jax private step"; "jax silent step" is the same without noise. The peers get
+values that are centred beforehand, which ours does in the step.
 
 What it must cost, counted at MovieLens-1M size and rank 20:
 
@@ -44,7 +44,7 @@ import numpy as np
 from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import peers
+from experiments.bench import peers, roofline
 from experiments.bench.problem import CLIP_NORM, LEARNING_RATE, REFERENCE, REGULARIZATION, STEPS, Contender, Problem
 
 SIZES = {
@@ -67,7 +67,8 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
     Returns: a JSON-able object; `rows` is a list of {contender, ms, ratio, peak_mb, compile_ms, fastest_ms, cpu_ms}: ms
       is the median, ratio is to torch CSR (None where torch is absent), peak_mb the stored ratings plus the growth of
       the process in the first step (compilation apart; device memory of an accelerator is not seen), cpu_ms the least
-      CPU time of a step, all threads. `others` is the share of the machine that other processes used while timing:
+      CPU time of a step, all threads. `roofline` is `roofline.fraction` of the row "jax", noise_share what noise takes
+      of the private step. `others` is the share of the machine that other processes used while timing:
       above about 0.1 the ratios mean little, since peers with thread barriers lose most.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1.
@@ -78,7 +79,7 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
         raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
     count = devices.use(num_devices)
     problem = _problem(rank, size)
-    made = [_warm(maker(problem, count)) for maker in (_jax, _jax_private, *peers.makers(problem))]
+    made = [_warm(maker(problem, count)) for maker in (_jax, _jax_private, _jax_silent, *peers.makers(problem))]
     differences = _differences(made)
     times, others = _interleave([warm.contender for warm in made], repeats)
     medians = {name: statistics.median(wall for wall, _ in spent) for name, spent in times.items()}
@@ -94,8 +95,13 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
         }
         for contender, growth, _first in made
     ]
+    users, items, num_ratings = SIZES[size]
+    counted = roofline.step(users, items, num_ratings, rank, made[0].contender.held)
+    noisy, silent = (medians[name] for name in ("jax private step", "jax silent step"))
     return {
         "benchmark": "step",
+        "roofline": roofline.fraction(counted, roofline.machine(), 1e3 * medians["jax"]),
+        "noise_share": (noisy - silent) / noisy,
         "data": f"generated, {problem.ratings.num_ratings:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
         "rank": rank,
         "consecutive_steps": STEPS,
@@ -166,17 +172,18 @@ def _jax(problem: Problem, num_devices: int) -> Contender:
     return Contender("jax", steps, sum(leaf.nbytes for leaf in jax.tree.leaves(data)), 1e3 * seconds)
 
 
-def _jax_private(problem: Problem, num_devices: int) -> Contender:
+def _jax_private(problem: Problem, num_devices: int, *, noisy: bool = True) -> Contender:
     """As published in paper 001, with noise and Info, through the protocol."""
     import jax
 
-    from dpmf_jax import gaussian, layout, protocol
+    from dpmf_jax import gaussian, layout, noise, protocol
 
     data = layout.make(problem.ratings, num_devices=num_devices)
     config = gaussian.Config(
         rating_range=problem.ratings.rating_range, rank=problem.users.shape[1], noise_multiplier=20.0, center="item"
     )
     mechanism = gaussian.mechanism(config)
+    mechanism = mechanism if noisy else mechanism._replace(noise=noise.none())
     init_key, train_key = jax.random.split(jax.random.key(0))
     state = layout.replicate(data, mechanism.init(init_key, data, None))
     start = time.perf_counter()
@@ -188,7 +195,12 @@ def _jax_private(problem: Problem, num_devices: int) -> Contender:
         state, info = jax.block_until_ready(compiled(mechanism, train_key, state, data))
         return None, info  # no figures to compare: its start and its noise are its own
 
-    return Contender("jax private step", steps, sum(leaf.nbytes for leaf in jax.tree.leaves(data)), 1e3 * seconds)
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    return Contender(f"jax {'private' if noisy else 'silent'} step", steps, held, 1e3 * seconds)
+
+
+def _jax_silent(problem: Problem, num_devices: int) -> Contender:
+    return _jax_private(problem, num_devices, noisy=False)
 
 
 # --- measuring

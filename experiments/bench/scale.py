@@ -1,0 +1,207 @@
+"""How the cost of a step grows: with ratings, users, rank, configurations and devices; each curve's exponent is
+fitted.
+
+A step is joint noise (the default mechanism of `dpmf fit`) through the protocol, with noise and Info, timed over
+consecutive steps in one program. Along a curve everything else stays what it is at MovieLens-1M size; with the number
+of ratings users and items grow as well, in MovieLens-20M's proportions: a cost in proportion has the exponent 1.
+
+Devices: on a CPU they are virtual, one thread each, so beyond the number of cores they show that results and noise stay
+the same, not that time falls. Strong: the same ratings over more devices. Weak: as many ratings for each device.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmf_jax.errors import UsageError
+from experiments import devices
+from experiments.bench import step
+
+RATINGS = (10_000, 100_000, 1_000_000, 10_000_000, 20_000_000)
+USERS = (2_000, 10_000, 50_000, 200_000, 1_000_000)
+RANKS = (8, 16, 32, 64, 128, 256)
+CONFIGURATIONS = (1, 2, 4, 8, 16)
+DEVICES = (1, 2, 4, 8)
+WEAK_RATINGS = 250_000  # of each device
+SAME = 1e-6  # of the largest entry: how far factors on several devices may be from those on one
+SECONDS = 0.25  # that one timing takes, at least
+
+
+class Point(NamedTuple):
+    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the device."""
+
+    value: int
+    once: Callable[[], Any]
+    steps: int
+    megabytes: float
+    compile_ms: float
+
+
+def run(
+    rank: int = 20, repeats: int = 7, most_ratings: int = RATINGS[-1], *, num_devices: int | None = None
+) -> dict[str, Any]:
+    """Times every curve on generated ratings.
+
+    Args:
+      repeats: rounds over the points of a curve, whose median counts. most_ratings: larger points are left out.
+
+    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread, ns_per_rating, ratio, layout_mb,
+      compile_ms, difference}: ms of one step of one configuration, ratio to the curve's first point, difference (of
+      devices) of the factors from those on one device. `exponents` is {curve: {all, last}}: slope of log ms over log
+      value, over all points and between the last two.
+
+    Raises: UsageError for numbers below 1. FloatingPointError where several devices do not compute what one does.
+    """
+    if min(rank, repeats, most_ratings) < 1:
+        raise UsageError("rank, repeats and ratings must be at least 1", fix="dpmf bench scale")
+    count = devices.use(num_devices or max(devices.cores(), DEVICES[-1]))
+    used = min(count, devices.cores())
+    before = step._busy()
+    rows: list[dict[str, Any]] = []
+    for curve, points in _curves(rank, most_ratings, count, used).items():
+        rows += _timed(curve, points, repeats)
+    after = step._busy()
+    others = None if before is None or after is None else max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
+    return {
+        "benchmark": "scale",
+        "data": f"generated; {used} devices but where they are counted",
+        "rank": rank,
+        "repeats": repeats,
+        "rows": rows,
+        "exponents": {curve: exponents(rows, curve) for curve in dict.fromkeys(row["curve"] for row in rows)},
+        "others": others,
+        "device": step._device(count),
+        "cores": devices.cores(),
+        "versions": step._versions(),
+    }
+
+
+def exponents(rows: Sequence[dict[str, Any]], curve: str) -> dict[str, float | None]:
+    """Slopes of log ms over log value: over all points of a curve, and between its last two."""
+    value, ms = (np.log([row[name] for row in rows if row["curve"] == curve]) for name in ("value", "ms"))
+    if len(value) < 2:
+        return {"all": None, "last": None}
+    return {"all": float(np.polyfit(value, ms, 1)[0]), "last": float((ms[-1] - ms[-2]) / (value[-1] - value[-2]))}
+
+
+def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Callable[[], Any]]]:
+    """By name, for each point a function that makes it: not all data are there at once."""
+    users, items, num = step.SIZES["ml-1m"]
+    big_users, big_items, big = step.SIZES["ml-20m"]
+    num = min(num, most)
+
+    def sized(ratings: int) -> tuple[int, int, int]:
+        return max(20, big_users * ratings // big), max(20, big_items * ratings // big, 4 * ratings // 1000), ratings
+
+    counts = [k for k in DEVICES if k <= count]
+    weak = min(WEAK_RATINGS, most)
+    return {
+        "ratings": [lambda n=n: _point(n, sized(n), rank, used) for n in RATINGS if n <= most],
+        "users": [
+            lambda n=n: _point(n, (n, items, num), rank, used) for n in USERS if n <= num and 2 * num <= n * items
+        ],
+        "rank": [lambda k=k: _point(k, (users, items, num), k, used) for k in RANKS],
+        "configurations": [lambda k=k: _sweep(k, rank, min(num, 100_000), used) for k in CONFIGURATIONS],
+        "devices, the same ratings": [lambda k=k: _point(k, (users, items, num), rank, k) for k in counts],
+        "devices, as many ratings each": [lambda k=k: _point(k, sized(k * weak), rank, k) for k in counts],
+    }
+
+
+def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[dict[str, Any]]:
+    made = [make() for make in makers]
+    points = [point for point, _ in made]
+    spent: list[list[float]] = [[] for _ in points]
+    for turn in range(repeats):
+        for place in np.roll(np.arange(len(points)), -turn):
+            time.sleep(step.PAUSE)
+            start = time.perf_counter()
+            points[place].once()
+            spent[place].append(1e3 * (time.perf_counter() - start) / points[place].steps)
+    medians = [statistics.median(some) for some in spent]
+    same = curve == "devices, the same ratings"
+    reference = made[0][1]
+    return [
+        {
+            "curve": curve,
+            "value": point.value,
+            "ms": median,
+            "spread": float(np.subtract(*np.percentile(some, [75, 25]))) / 2,
+            "ratio": median / medians[0],
+            "layout_mb": point.megabytes,
+            "compile_ms": point.compile_ms,
+            "difference": _difference(reference, factors) if same else None,
+        }
+        for point, some, median, (_, factors) in zip(points, spent, medians, made, strict=True)
+    ]
+
+
+def _difference(one: Any, other: Any) -> float:
+    """Largest, of the largest entry. Raises: FloatingPointError beyond `SAME`."""
+    found = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(one, other, strict=True))
+    if not found <= SAME:
+        raise FloatingPointError(f"several devices differ by {found:.2g} from one: they do not compute the same step")
+    return found
+
+
+def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
+    from dpmf_jax import gaussian
+
+    config = gaussian.Config(
+        rating_range=(1.0, 5.0), rank=rank, noise_multiplier=noise_multiplier, learning_rate=1e-5, center=3.0
+    )
+    return gaussian.joint_noise(config)
+
+
+def _point(value: int, size: tuple[int, int, int], rank: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
+    """The point, and the factors after its first program."""
+    import jax
+
+    from dpmf_jax import layout, protocol, synthetic
+
+    users, items, num_ratings = size
+    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+    data = layout.make(ratings, kind="split", num_devices=num_devices)
+    mechanism = _mechanism(rank)
+    init_key, key = jax.random.split(jax.random.key(0))
+    state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
+    steps = max(2, min(200, 20_000_000 // (num_ratings + users + items)))
+    start = time.perf_counter()
+    program = protocol.train.lower(mechanism, key, state, data, num_steps=steps).compile()
+    compile_ms = 1e3 * (time.perf_counter() - start)
+    after, _ = jax.block_until_ready(program(mechanism, key, state, data))
+    factors = [np.asarray(part) for part in protocol.factors(after)[:2]]
+
+    def once() -> None:
+        jax.block_until_ready(program(mechanism, key, state, data))
+
+    megabytes = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) / 2**20
+    return Point(value, once, steps, megabytes, compile_ms), factors
+
+
+def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
+    import jax
+
+    from dpmf_jax import layout, protocol, sweep, synthetic
+
+    users, items, most = step.SIZES["ml-100k"]
+    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=min(num_ratings, most))
+    data = layout.make(ratings, kind="split", num_devices=1)
+    jobs, steps = [], 20
+    for place in range(number):
+        mechanism, (init_key, key) = _mechanism(rank, 20.0 + place), jax.random.split(jax.random.key(place))
+        jobs.append(sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps))
+
+    def once() -> None:
+        for _ in sweep.run(jobs, data, chunk_steps=steps, num_devices=num_devices):
+            pass
+
+    start = time.perf_counter()
+    once()
+    compile_ms = 1e3 * (time.perf_counter() - start)
+    megabytes = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) / 2**20
+    return Point(number, once, steps * number, megabytes, compile_ms), []

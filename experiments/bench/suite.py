@@ -1,0 +1,279 @@
+"""All benchmarks one after the other, each in a process of its own, and what came out beside the goals.
+
+Every result is a JSON file, kept as soon as it is there; `tables` and `pictures` need nothing but these files, so a
+page is always what some run printed, with the machine's name.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from dpmf_jax.errors import DataError
+
+Result = Mapping[str, Any]
+
+# Name of the file: flags of `dpmf bench`. The longest come last.
+PARTS: dict[str, list[str]] = {
+    "step-20": ["step", "--rank", "20"],
+    "step-64": ["step", "--rank", "64"],
+    "step-320": ["step", "--rank", "320"],
+    "sweep": ["sweep", "--repeats", "7"],
+    "online": ["online"],
+    "step-ml-20m": ["step", "--size", "ml-20m", "--repeats", "7"],
+    "local": ["local", "--repeats", "7"],
+    "read": ["read"],
+    "scale": ["scale", "--repeats", "7"],
+    "objective": ["objective"],
+    "audit": ["audit"],
+}
+BUSY = 0.1  # share of the machine that others took, above which ratios mean little
+
+
+class Goal(NamedTuple):
+    """found: from the results to the figure, or None where it was not measured. at_least: else at most."""
+
+    what: str
+    part: str
+    goal: float
+    found: Callable[[Result], float | None]
+    at_least: bool = False
+    why: str = ""
+
+
+def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
+    """Runs what is not in `folder` yet (all of it if `again`) and writes README.md and the pictures beside it.
+
+    Returns: {rows: the goals' table, parts: {name: seconds}, ...}. A part that fails is named under `failed`; the
+      others are run all the same.
+
+    Raises: DataError where the folder cannot be written, or holds a file of ours that is no result.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    seconds: dict[str, float] = {}
+    failed: dict[str, str] = {}
+    for name, flags in PARTS.items():
+        place = folder / f"{name}.json"
+        if place.exists() and not again:
+            continue
+        say(f"bench {' '.join(flags)}")
+        start = time.perf_counter()
+        command = [sys.executable, "-m", "experiments.cli", "bench", *flags, "--json"]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        seconds[name] = time.perf_counter() - start
+        if done.returncode:
+            failed[name] = done.stderr.strip()[-500:]
+            continue
+        result = {"command": f"dpmf bench {' '.join(flags)}"} | json.loads(done.stdout)
+        place.write_text(json.dumps(result, indent=1) + "\n")
+    results = load(folder)
+    rows = [*goals(results)]
+    (folder / "README.md").write_text(page(results, rows))
+    for name, drawing in pictures(results):
+        (folder / name).write_text(drawing)
+    return {"benchmark": "all", "rows": rows, "seconds": seconds, "failed": failed, "out": str(folder)}
+
+
+def load(folder: Path) -> dict[str, Result]:
+    """The results that are in a folder, by part. Raises: DataError for a file that is none."""
+    found = {}
+    for name in PARTS:
+        place = folder / f"{name}.json"
+        if not place.exists():
+            continue
+        try:
+            found[name] = json.loads(place.read_text())
+            found[name]["rows"]
+        except (ValueError, KeyError, TypeError):
+            raise DataError("the file is no result of a benchmark", where=str(place), fix="remove it") from None
+    return found
+
+
+# --- the goals
+
+
+def _row(result: Result, field: str = "ratio", **wanted: str) -> float | None:
+    """A field of the only row with these entries."""
+    rows = [row for row in result["rows"] if all(row.get(name) == value for name, value in wanted.items())]
+    return rows[0][field] if len(rows) == 1 else None
+
+
+def _over(contender: str, other: str) -> Callable[[Result], float | None]:
+    """Of two contenders' medians."""
+
+    def found(result: Result) -> float | None:
+        ours, theirs = (_row(result, "ms", contender=name) for name in (contender, other))
+        return None if ours is None or theirs is None else ours / theirs
+
+    return found
+
+
+def _least_share(result: Result) -> float:
+    """Of the bounds of the tightness table over their goals."""
+    return min(row["share"] / row["goal"] for row in result["rows"])
+
+
+def _surprise(result: Result) -> float | None:
+    ours = _row(result, "ms", part="dense", contender="jax")
+    theirs = [row["ms"] for row in result["rows"] if row["part"] == "dense" and "Surprise" in row["contender"]]
+    return theirs[0] / ours if theirs and ours else None
+
+
+GATHER = (
+    "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply out of registers"
+)
+GOALS = (
+    Goal("step, rank 20, 1M: to torch CSR", "step-20", 1.1, _over("jax", "torch CSR"), why=GATHER),
+    Goal("step, rank 20, 1M: to scipy", "step-20", 0.25, _over("jax", "scipy")),
+    Goal("step, rank 20, 1M: to dense torch", "step-20", 0.2, _over("jax", "dense torch")),
+    Goal("step, rank 20, 1M: to numba (stretch)", "step-20", 1.0, _over("jax", "numba"), why=GATHER),
+    Goal("step, rank 64, 1M: to torch CSR", "step-64", 1.5, _over("jax", "torch CSR"), why=GATHER),
+    Goal("step, rank 320, 1M: to torch CSR", "step-320", 1.5, _over("jax", "torch CSR"), why=GATHER),
+    Goal("step, rank 20, 20M: to torch CSR", "step-ml-20m", 1.0, _over("jax", "torch CSR"), why=GATHER),
+    Goal("step, 20M: peak MB", "step-ml-20m", 500, lambda r: _row(r, "peak_mb", contender="jax")),
+    Goal("noise, share of the private step", "step-20", 0.1, lambda r: r["noise_share"]),
+    Goal("step: compilation, ms", "step-20", 1_000, lambda r: _row(r, "compile_ms", contender="jax")),
+    Goal(
+        "private step: compilation, ms",
+        "step-20",
+        1_000,
+        lambda r: _row(r, "compile_ms", contender="jax private step"),
+        why="the whole program of a run: both gradients, noise, Info and the loop",
+    ),
+    Goal("sweep of 16: to separate runs", "sweep", 0.55, lambda r: _row(r, contender="sweep")),
+    Goal("sweep of 16: programs compiled", "sweep", 1, lambda r: _row(r, "programs", contender="sweep")),
+    Goal("exact sequential SGD: to numba", "online", 3.0, lambda r: _row(r, part="dense", contender="jax")),
+    Goal(
+        "exact sequential SGD: times Surprise's speed",
+        "online",
+        2.0,
+        _surprise,
+        at_least=True,
+        why="206 instructions a rating in one thread, counted in experiments/bench/RESULTS.md",
+    ),
+    Goal("exact count-sketch SGD: to numba", "online", 0.8, lambda r: _row(r, part="sketch", contender="jax")),
+    Goal(
+        "local DP round, 20M: to a NumPy loop over users",
+        "local",
+        0.1,
+        lambda r: _row(r, variant="published", contender="jax"),
+    ),
+    Goal("closed form of paper 003: to NumPy", "objective", 1.5, lambda r: _row(r, part="whole", contender="jax")),
+    Goal(
+        "reading 20M ratings, checked and laid out: ms",
+        "read",
+        20_000,
+        lambda r: _row(r, "ms", contender=r["goal"]["contender"]),
+    ),
+    Goal("tightness of the audits: least share of its goal", "audit", 1.0, _least_share, at_least=True),
+    Goal(
+        "tightness of the audits: longest, s",
+        "audit",
+        60.0,
+        lambda r: max(row["seconds"] for row in r["rows"]),
+        why="the case of MovieLens-100K's size; it holds both neighbours' worlds through 50 steps some 250 times",
+    ),
+    Goal("H200, 1M, rank 20, private step: ms", "gpu", 0.06, lambda r: None),
+    Goal("H200, 1M, rank 512, private step: ms", "gpu", 0.6, lambda r: None),
+    Goal("H200, all MovieLens curves of paper 001: s", "gpu", 60.0, lambda r: None),
+)
+
+
+def goals(results: Mapping[str, Result]) -> Iterator[dict[str, Any]]:
+    """{what, goal, found, met, why}: met is None where it was not measured; why, where it was missed."""
+    for goal in GOALS:
+        result = results.get(goal.part)
+        found = None if result is None else goal.found(result)
+        met = None if found is None else (found >= goal.goal if goal.at_least else found <= goal.goal)
+        yield {
+            "what": goal.what,
+            "goal": goal.goal,
+            "found": None if found is None else float(found),
+            "met": met,
+            "why": "not measured" if met is None else "" if met else goal.why,
+        }
+
+
+# --- the page
+
+
+def page(results: Mapping[str, Result], rows: list[dict[str, Any]]) -> str:
+    """Markdown, of nothing but the results."""
+    lines = ["# How fast", "", "Written by `dpmf bench all`; every figure is from the JSON file named beside it.", ""]
+    if results:
+        one = next(iter(results.values()))
+        versions = ", ".join(f"{name} {version}" for name, version in one.get("versions", {}).items())
+        lines += [f"Machine: {one.get('cores', '?')} cores, {one.get('device', '?')}; {versions}.", ""]
+    busy = [name for name, result in results.items() if (result.get("others") or 0) > BUSY]
+    if busy:
+        lines += [f"Other processes took more than {BUSY:.0%} of the machine during: {', '.join(busy)}.", ""]
+    lines += ["## Beside the goals", "", "| | goal | found | met | |", "|---|---|---|---|---|"]
+    for row in rows:
+        met = {None: "-", True: "yes", False: "**no**"}[row["met"]]
+        lines.append(f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'])} | {met} | {row['why']} |")
+    for name, result in results.items():
+        lines += ["", f"## {name}", "", f"`{result.get('command', '')}`: {result.get('data', '')}; `{name}.json`", ""]
+        for field in ("rows", "iterations", "memory", "calibration", "power"):
+            if result.get(field):
+                lines += [*_table(result[field]), ""]
+        if roof := result.get("roofline"):
+            lines.append(
+                f"Floor {_number(roof['floor_ms'])} ms, bound by {roof['bound_by']}: {_number(roof['flops'])} flops at "
+                f"{_number(roof['gemm_gflop_s'])} GFlop/s, {_number(roof['bytes'])} bytes at "
+                f"{_number(roof['copy_gb_s'])} GB/s; our step reaches {roof['fraction']:.0%} of it."
+            )
+        if slopes := result.get("exponents"):
+            lines += ["| exponent of | over all points | between the last two |", "|---|---|---|"]
+            lines += [f"| {c} | {_number(e['all'])} | {_number(e['last'])} |" for c, e in slopes.items()]
+            lines += ["", "![growth](scale.svg)"]
+        if (others := result.get("others")) is not None:
+            lines += ["", f"Other processes took {others:.1%} of the machine."]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _table(rows: list[Mapping[str, Any]]) -> list[str]:
+    names = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
+    head = [f"| {' | '.join(name.replace('_', ' ') for name in names)} |", "|---" * len(names) + "|"]
+    return head + [f"| {' | '.join(_number(row.get(name)) for name in names)} |" for row in rows]
+
+
+def _number(value: Any) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return str(value)
+    if isinstance(value, int) or abs(value) >= 1_000:
+        return f"{value:,.0f}"
+    return f"{value:.3g}"
+
+
+def pictures(results: Mapping[str, Result]) -> Iterator[tuple[str, str]]:
+    """(file name, svg) of the growth curves, where they are there and matplotlib is installed."""
+    result = results.get("scale")
+    if result is None:
+        return
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError:
+        return
+    import io
+
+    import matplotlib as mpl
+
+    curves = list(dict.fromkeys(row["curve"] for row in result["rows"]))
+    with mpl.rc_context({"svg.hashsalt": "dpmf", "svg.fonttype": "none"}):
+        figure = Figure(figsize=(11, 6.5), layout="constrained")
+        for place, curve in enumerate(curves):
+            axes = figure.add_subplot(2, -(-len(curves) // 2), place + 1)
+            points = [(row["value"], row["ms"]) for row in result["rows"] if row["curve"] == curve]
+            axes.loglog(*zip(*points, strict=True), "o-", color="#1f5fa8")
+            axes.set(title=curve, ylabel="ms a step")
+            axes.grid(visible=True, which="major", linewidth=0.3)
+        drawn = io.StringIO()
+        figure.savefig(drawn, format="svg", metadata={"Date": None})
+    yield "scale.svg", drawn.getvalue()

@@ -1,0 +1,56 @@
+"""One, two, four and eight devices: the same noise to the last bit, and the same model but for the order of sums."""
+
+import subprocess
+import sys
+
+SHARDED = """
+import jax
+jax.config.update("jax_num_cpu_devices", 8)
+import jax.numpy as jnp
+import numpy as np
+from dpmf_jax import gaussian, keys, layout, local, protocol, synthetic
+from jax.sharding import NamedSharding, PartitionSpec
+
+ratings = synthetic.generate(num_users=24, num_items=16, num_ratings=150, seed=1)
+low, high = ratings.rating_range
+gauss = gaussian.Config(rating_range=(low, high), noise_multiplier=5.0, rank=4, learning_rate=0.01)
+joint_noise = gaussian.joint_noise(gauss)
+reports = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=4, center=3.0))
+
+@jax.jit
+def drawn(mechanism, key, state, data):
+    # what is added to statistics of 0; of reports, what is said of an entry of 0
+    statistics, _ = mechanism.query(state, data, mechanism.coins(key))
+    nothing = statistics._replace(value=0 * statistics.value) if hasattr(statistics, "sent") else \\
+        jax.tree.map(lambda leaf: 0 * leaf, statistics)
+    return mechanism.noise.sample(key, nothing)
+
+for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports, "split")):
+    found = []
+    for devices in (1, 2, 4, 8):
+        data = layout.make(ratings, kind=kind, num_devices=devices)
+        init_key, key = jax.random.split(keys.from_seed(7))
+        state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
+        noise = jax.tree.map(np.asarray, drawn(mechanism, key, state, data))
+        after, info = protocol.train(mechanism, key, state, data, num_steps=3)
+        found.append((noise, jax.tree.map(np.asarray, (protocol.factors(after), info))))
+    (one, model), *others = found
+    assert any(np.std(leaf) > 0 for leaf in jax.tree.leaves(one))
+    for noise, other in others:
+        jax.tree.map(np.testing.assert_array_equal, one, noise)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), model, other)
+
+# a sampler is handed statistics that are cut over the devices: it still draws for logical elements
+mesh = layout.mesh(8)
+for shape in ((16, 4), (8, 3)):
+    whole = jnp.zeros(shape)
+    cut = jax.device_put(whole, NamedSharding(mesh, PartitionSpec("shard")))
+    sample = jax.jit(joint_noise.noise.sample)
+    np.testing.assert_array_equal(sample(keys.from_seed(3), whole), sample(keys.from_seed(3), cut))
+print("equal")
+"""
+
+
+def test_noise_is_drawn_for_elements_and_not_for_devices():
+    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300)
+    assert done.stdout.strip() == "equal", done.stderr

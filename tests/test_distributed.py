@@ -1,0 +1,236 @@
+"""Several processes over loopback: the model of one, own ratings only, one voice, and what happens when one is lost."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpmf_jax import readers, storage
+from dpmf_jax.errors import DataError
+from dpmf_jax.readers import Format
+
+SECONDS = 240  # a process that is still there then hangs
+FLAGS = ["--rating-range", "1", "5", "--steps", "6", "--rank", "3", "--seed", "0", "--devices", "1", "--json"]
+
+
+@pytest.fixture(scope="module")
+def ratings(tmp_path_factory):
+    """40 × 12; ids are integers but for one user's, so that only some processes see text."""
+    random = np.random.default_rng(0)
+    user, item = np.nonzero(random.random((40, 12)) < 0.5)
+    names = np.array([*map(str, range(100, 139)), "a user"])
+    path = tmp_path_factory.mktemp("ratings") / "ratings.csv"
+    rows = [f"{names[u]},{i},{random.integers(1, 6)}" for u, i in zip(user, item, strict=True)]
+    path.write_text("\n".join(["user,item,rating", *random.permutation(rows)]) + "\n")
+    return path
+
+
+def start(number: int, *words: str, of: int, port: int, program: tuple[str, ...] = ("-m", "experiments.cli", "fit")):
+    flags = ["--distributed", "--processes", str(of), "--process-id", str(number)]
+    flags += ["--coordinator", f"127.0.0.1:{port}"]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
+    return subprocess.Popen(
+        [sys.executable, *program, *words, *flags],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment | {"PYTHONPATH": os.getcwd(), "JAX_PLATFORMS": "cpu"},
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as server:
+        server.bind(("127.0.0.1", 0))
+        return server.getsockname()[1]
+
+
+def ended(processes) -> list[tuple[int, str, str]]:
+    """(exit code, stdout, stderr) of each; none is left behind."""
+    try:
+        said = [process.communicate(timeout=SECONDS) for process in processes]
+    finally:
+        for process in processes:
+            process.kill()
+    return [(process.returncode, *words) for process, words in zip(processes, said, strict=True)]
+
+
+def together(number: int, *words: str, each: dict[int, list[str]] | None = None, **options):
+    port = free_port()
+    own = each or {}
+    return ended([start(k, *words, *own.get(k, []), of=number, port=port, **options) for k in range(number)])
+
+
+@pytest.fixture(scope="module")
+def alone(ratings, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("alone") / "model"
+    [(code, out, err)] = together(1, str(ratings), *FLAGS, "--out", str(folder))
+    assert code == 0, err
+    return folder, json.loads(out)
+
+
+def same_model(folder: Path, other: Path) -> None:
+    ours, theirs = (storage.read_arrays(place / "release.safetensors") for place in (folder, other))
+    assert ours.keys() == theirs.keys()
+    for name, array in ours.items():
+        np.testing.assert_allclose(array, theirs[name], rtol=1e-5, atol=1e-6, err_msg=name)
+    ours, theirs = (json.loads((place / "model.json").read_text()) for place in (folder, other))
+    for field in ("users", "items", "guarantee", "settings"):
+        assert ours.get(field) == theirs.get(field), field
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_processes_make_the_model_that_one_makes(number, ratings, alone, tmp_path):
+    folder, result = alone
+    first, *others = together(number, str(ratings), *FLAGS, "--out", str(tmp_path / "model"))
+    assert first[0] == 0, first[2]
+    assert [*others] == [(0, "", "")] * (number - 1)  # only the first prints
+    same_model(tmp_path / "model", folder)
+    shared = json.loads(first[1])
+    for name in ("rmse_train", "rmse_test"):
+        assert shared[name] == pytest.approx(result[name], rel=1e-5), name
+    for control, values in result["controls"].items():
+        assert shared["controls"][control] == pytest.approx(values, rel=1e-4), control
+    assert f"of {number} processes" in shared["layout"]
+    assert not (tmp_path / "model" / "private" / "seen.safetensors").exists()  # no process knows who rated what
+
+
+HOLDS = """
+import json, sys
+from experiments import devices
+from experiments.fit_flags import ProcessFlags
+port, number = sys.argv[-1].partition(":")[2], sys.argv[-3]
+devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=3, process_id=int(number)), "")
+import jax, numpy as np
+from dpmf_jax import datasets, hosts, layout
+own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)
+data = layout.make(own)
+shards = [shard.data for shard in data.stored.by_user.row.addressable_shards]
+rows = np.unique(np.concatenate([np.asarray(shard) for shard in shards]))
+columns = np.unique(np.concatenate([np.asarray(s.data) for s in data.stored.by_item.column.addressable_shards]))
+open(sys.argv[2] + number, "w").write(json.dumps({
+    "held": sorted({str(own.users[user]) for user in own.user}),
+    "ratings": len(own), "all": data.num_ratings, "users": own.users.tolist(),
+    "on_devices": [str(own.users[row]) for row in rows if row < own.num_users],
+    "as_columns": [str(own.users[column]) for column in columns if column < own.num_users],
+}))
+"""
+
+
+def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
+    ends = together(3, "-c", HOLDS, str(ratings), str(tmp_path / "holds"), program=())
+    assert all(code == 0 for code, _, _ in ends), ends
+    found = [json.loads((tmp_path / f"holds{number}").read_text()) for number in range(3)]
+    every = sorted(line.split(",")[0] for line in set(ratings.read_text().splitlines()[1:]))
+    assert sorted(user for one in found for user in one["held"]) == sorted(set(every))  # each user in one process
+    assert sum(one["ratings"] for one in found) == len(every)
+    for one in found:
+        assert 0 < one["ratings"] < len(every)
+        assert sorted(one["on_devices"]) == sorted(one["as_columns"]) == one["held"]
+        assert one["all"] == len(every)
+        assert one["users"] == sorted(set(every))  # the catalogue is everybody's
+
+
+def test_text_is_read_without_the_others_rows(ratings):
+    layout = Format(user="user", item="item", rating="rating", header=True)
+    whole = readers.read_text(ratings, layout)
+    wanted = {"100", "a user", "117"}
+    some = readers.read_text(ratings, layout, lambda ids: np.array([entry in wanted for entry in ids], bool))
+    rows = np.flatnonzero(np.isin(whole.user.ids[whole.user.codes], sorted(wanted)))
+    np.testing.assert_array_equal(some.user.ids[some.user.codes], whole.user.ids[whole.user.codes][rows])
+    np.testing.assert_array_equal(some.item.ids[some.item.codes], whole.item.ids[whole.item.codes][rows])
+    np.testing.assert_array_equal(some.value, whole.value[rows])
+    assert set(some.user.ids) == wanted  # nor the others' ids
+    assert some.where(np.arange(3)) == whole.where(rows[:3])
+
+
+def test_what_is_wrong_for_one_process_ends_all_with_its_words(ratings, tmp_path):
+    owner = None
+    lines = ratings.read_text().splitlines()
+    for number in (0, 1):  # a rating out of range, of a user whom the second process holds
+        bad = tmp_path / f"bad{number}.csv"
+        user = next(u for u in map(str, range(100, 139)) if _owner(u, 2) == number)
+        owner = next(row for row, line in enumerate(lines) if line.startswith(f"{user},"))
+        bad.write_text("\n".join([*lines[:owner], lines[owner].rpartition(",")[0] + ",9", *lines[owner + 1 :]]) + "\n")
+        first, second = together(2, str(bad), *FLAGS, "--out", str(tmp_path / "model"))
+        assert (first[0], second[0]) == (DataError.exit_code, DataError.exit_code), (first, second)
+        assert "outside the declared range" in first[2]
+        assert f"line {owner + 1}" in first[2]
+        assert ("(process 1)" in first[2]) == (number == 1)
+        assert second[1:] == ("", "")
+    assert not (tmp_path / "model").exists()
+
+
+def _owner(user: str, of: int) -> int:
+    import hashlib
+
+    return int.from_bytes(hashlib.blake2b(user.encode(), digest_size=8).digest()) % of
+
+
+def test_processes_that_were_told_different_things_do_not_start(ratings, tmp_path):
+    each = {1: ["--learning-rate", "0.5"]}
+    ends = together(2, str(ratings), *FLAGS, "--out", str(tmp_path / "model"), each=each)
+    assert [code for code, _, _ in ends] == [2, 2]
+    assert "different flags" in ends[0][2]
+
+
+def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings, tmp_path):
+    many = [*FLAGS, "--lost-after", "10"]
+    many[many.index("--steps") + 1] = "800"
+    [(code, _, err)] = together(1, str(ratings), *many, "--out", str(tmp_path / "whole"))
+    assert code == 0, err
+    folder, port = tmp_path / "model", free_port()
+    first, second = (start(k, str(ratings), *many, "--out", str(folder), of=2, port=port) for k in range(2))
+    deadline = time.monotonic() + SECONDS
+    metrics = folder / "private" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    second.send_signal(signal.SIGKILL)
+    lost = time.monotonic()
+    [(code, out, err), _] = ended([first, second])
+    assert (code, out) == (1, ""), err
+    assert time.monotonic() - lost < 60
+    assert "another process of the run is gone" in err
+    assert "--resume" in err
+    assert "Traceback" not in err
+    assert not (folder / "model.json").exists()
+    ends = together(3, "--resume", str(folder), "--devices", "1", "--json")
+    assert [code for code, _, _ in ends] == [0, 0, 0], ends[0][2]
+    same_model(folder, tmp_path / "whole")
+
+
+def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
+    from experiments import cli
+
+    port = free_port()
+    words = [str(ratings), *FLAGS, "--lost-after", "2"]
+    for number in (0, 1):
+        [(code, out, err)] = ended([start(number, *words, of=2, port=port)])
+        assert (code, out) == (1, "")
+        assert "did not come together" in err
+        assert "Check failure" not in err
+    with socket.create_server(("", port)):
+        [(code, _, err)] = ended([start(0, *words, of=2, port=port)])
+    assert code == 2
+    assert f"cannot listen at port {port}" in err
+    several = ["--distributed", "--processes", "2", "--process-id", "0"]
+    assert cli.main(["fit", *words, *several, "--coordinator", "here"]) == 2
+    assert "no HOST:PORT" in capfd.readouterr().err
+
+
+def test_one_process_needs_no_others_and_says_what_it_lacks(ratings, tmp_path, capsys):
+    from experiments import cli
+
+    assert cli.main(["fit", str(ratings), *FLAGS, "--processes", "2"]) == 2
+    assert "without --distributed" in capsys.readouterr().err
+    assert cli.main(["fit", str(ratings), *FLAGS, "--distributed", "--processes", "2"]) == 2
+    assert "--coordinator" in capsys.readouterr().err
+    sampled = [flag for flag in FLAGS if flag not in ("--steps", "6")]
+    assert cli.main(["fit", str(ratings), *sampled, "--mechanism", "dpsgd", "--distributed", "--processes", "1"]) == 2
+    assert "one device" in capsys.readouterr().err
