@@ -262,6 +262,8 @@ def fit(
             started = time.perf_counter()
             with hosts.watched(f"after {done} of {num_steps} steps"):
                 ahead, info = train(program, train_key, state, data, num_steps=length)
+                if hosts.count() > 1:  # what a step leaves cut over the processes, none of them could read
+                    ahead, info = layout.replicate(data, (ahead, info))
                 rmse = _finite_rmse(info, done)
             if length in compiled:
                 seconds_per_step.append((time.perf_counter() - started) / length)

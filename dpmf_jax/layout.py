@@ -261,6 +261,8 @@ def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tr
       carry_tree, user_tree: arrays with leading axis `num_users`. item_tree: with `num_items`.
 
     Rows run side by side, so time goes with the longest row; several devices share the rows. See `layout_fold`.
+
+    Raises: UsageError over several processes, where a row's ratings may be anywhere.
     """
     return layout_fold.fold(data, fn, carry_tree, user_tree, item_tree, orientation=0)
 

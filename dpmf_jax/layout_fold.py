@@ -17,7 +17,9 @@ import jax
 import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
+from dpmf_jax import hosts
 from dpmf_jax import layout_split as split
+from dpmf_jax.errors import UsageError
 
 Tree = Any
 BLOCK_BYTES = 256 << 10  # of carries that are worked on at a time, about
@@ -26,6 +28,10 @@ MOST_PIECES = 1024
 
 def fold(data: Any, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree, *, orientation: int) -> Tree:
     """See `layout.fold_by_user` (orientation 0) and `layout.fold_by_item` (1)."""
+    if hosts.count() > 1:
+        raise UsageError(
+            "a row's ratings cannot be gone through in order over several processes", fix="use one process"
+        )
     carry_tree, row_tree, column_tree = jax.tree.map(jnp.asarray, (carry_tree, row_tree, column_tree))
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
 

@@ -130,14 +130,10 @@ def check_shared(command: Command) -> None:
     """Raises: UsageError for what several processes cannot do together."""
     if not command.distributed:
         return
-    if command.mechanism in fit_mechanisms.ONE_DEVICE:
+    if command.mechanism in (*fit_mechanisms.ONE_DEVICE, *fit_mechanisms.ONE_PROCESS):
         raise UsageError(
-            f"--mechanism {command.mechanism} goes through the ratings on one device", fix="leave out --distributed"
-        )
-    if command.mechanism == "objective" and command.prior_count is None:
-        raise UsageError(
-            "as published, --prior-count is the number of ratings, of which a process has its own only",
-            fix="give --prior-count with that number",
+            f"--mechanism {command.mechanism} goes through ratings one after the other, in one process",
+            fix="leave out --distributed",
         )
     if command.slice:
         raise UsageError(

@@ -25,6 +25,7 @@ FAMILIES = (
 PER_USER = ("local", "federated-user", "federated-statistics")  # the relation covers which items a user rated
 PRESENCE = ("objective-statistics",)  # it covers whether a rating is there
 NO_GUARANTEE = ("sketch",)  # it releases, and promises nothing
+ONE_PROCESS = ("objective",)  # an item's ratings one after the other, whosever they are
 ONE_DEVICE = ("sketch", "sketch-dpsgd", "dpsgd", "langevin")  # one rating after the other; samples are faster on one
 
 

@@ -85,6 +85,38 @@ def same_model(folder: Path, other: Path) -> None:
         assert ours.get(field) == theirs.get(field), field
 
 
+@pytest.mark.slow
+def test_every_mechanism_that_may_be_shared_is_the_same(ratings, tmp_path):
+    catalogue = {"users": [*map(str, range(100, 139)), "a user"], "items": [*map(str, range(12))]}
+    flags = ["--rating-range", "1", "5", "--seed", "0", "--devices", "1", "--json"]
+    for what, ids in catalogue.items():
+        (tmp_path / what).write_text("\n".join(ids))
+        flags += [f"--catalogue-{what}", str(tmp_path / what)]
+    every = (
+        "gaussian --steps 4 --rank 3",
+        "gaussian-public-items --steps 4",
+        "non-private --steps 4 --rank 3 --center item",
+        "local --rounds 3 --rank 3",
+        "local --rounds 3 --rank 3 --projection 5",
+        "objective-public-users",
+        "objective-statistics",
+        "federated --steps 3 --rank 3",
+        "federated --dynamic --steps 3 --rank 3",
+        "federated-user",
+        "federated-statistics",
+    )
+    for place, mechanism in enumerate(every):
+        words, found = [str(ratings), *flags, "--mechanism", *mechanism.split()], []
+        for number in (1, 2):
+            ends = together(number, *words, "--out", str(tmp_path / f"{place}-{number}"))
+            assert all(code == 0 for code, _, _ in ends), (mechanism, ends[0][2])
+            found.append(json.loads(ends[0][1]))
+        one, two = found
+        for name in ("rmse_train", "rmse_test"):
+            assert two[name] == pytest.approx(one[name], rel=1e-4), (mechanism, name)
+        assert one["guarantee"] == two["guarantee"]
+
+
 @pytest.mark.parametrize("number", [2, 4])
 def test_processes_make_the_model_that_one_makes(number, ratings, alone, tmp_path):
     folder, result = alone
@@ -231,6 +263,7 @@ def test_one_process_needs_no_others_and_says_what_it_lacks(ratings, tmp_path, c
     assert "without --distributed" in capsys.readouterr().err
     assert cli.main(["fit", str(ratings), *FLAGS, "--distributed", "--processes", "2"]) == 2
     assert "--coordinator" in capsys.readouterr().err
-    sampled = [flag for flag in FLAGS if flag not in ("--steps", "6")]
-    assert cli.main(["fit", str(ratings), *sampled, "--mechanism", "dpsgd", "--distributed", "--processes", "1"]) == 2
-    assert "one device" in capsys.readouterr().err
+    for mechanism in ("dpsgd", "objective"):
+        words = ["fit", str(ratings), "--mechanism", mechanism, "--distributed", "--processes", "1"]
+        assert cli.main(words) == 2
+        assert "in one process" in capsys.readouterr().err
