@@ -277,7 +277,7 @@ def fit(
             report(Progress(done + length, num_steps, float(rmse[-1]), _spent(phases, guarantee, done + length)))
         whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
         with hosts.watched("after the last step"):
-            metrics = _measure(whole, data, ratings, test, controls)
+            metrics = _measure(whole, data, ratings, test, controls, layout_kind)
     except KeyboardInterrupt:
         journal.save(state)
         raise Interrupted(int(state.step), num_steps, journal.folder) from None
@@ -327,7 +327,7 @@ def _finite_rmse(info: Info, done: int) -> np.ndarray:
 
 
 def _measure(
-    whole: Factors, data: Any, ratings: Ratings, test: Ratings | None, controls: Sequence[str]
+    whole: Factors, data: Any, ratings: Ratings, test: Ratings | None, controls: Sequence[str], layout_kind: str
 ) -> dict[str, Any]:
     """The unpriced numbers of the curator: RMSE on both sides, and the baselines beside it."""
     from dpmf_jax import controls as baselines
@@ -339,7 +339,8 @@ def _measure(
     rmse_test = None
     if test is not None and hosts.total(test.num_ratings):
         rmse_test = metrics.rmse(whole, test)
-    compared = baselines.controls(ratings, test, names=tuple(controls)) if controls else {}
+    kind = layout_kind if layout_kind == "stream" else "auto"
+    compared = baselines.controls(ratings, test, names=tuple(controls), layout_kind=kind) if controls else {}
     return {"rmse_train": rmse_train, "rmse_test": rmse_test, "controls": compared}
 
 

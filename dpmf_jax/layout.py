@@ -3,10 +3,12 @@
 Mechanisms write a function for *one* row (one user with the items rated, or one item with its raters); this module
 alone knows how rows are stored, blocked and spread over devices.
 
-Two layouts behind the same operations:
+Three layouts behind the same operations:
 
 - `split` (`layout_split`): each row is cut into pieces of fixed width, padded; work grows with the number of ratings.
 - `dense`: values `[users, items]` and a mask; work grows with users times items, as matrix products.
+- `stream` (`layout_stream`): split, in files that are read while a program runs, for ratings larger than the device;
+  sums alone, on one device. Only where it is asked for.
 
 `make(kind="auto")` chooses from public sizes and the backend, never from who rated what. Shapes of the split layout do
 depend on how many ratings each row has: they stay with the curator, like the ratings. Everything on the device is
@@ -32,7 +34,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 from jax.typing import ArrayLike
 
-from dpmf_jax import hosts, layout_fold, layout_outer
+from dpmf_jax import hosts, layout_fold, layout_outer, layout_stream
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -79,7 +81,7 @@ class Address(NamedTuple):
 class Layout:
     """Ratings on the device. `num_ratings` is the number at `make`; neighbours keep it, since it is static."""
 
-    stored: Any  # Split | Dense
+    stored: Any  # Split | Dense | Stream
     num_users: int
     num_items: int
     num_ratings: int
@@ -87,7 +89,15 @@ class Layout:
 
     @property
     def kind(self) -> str:
-        return "dense" if isinstance(self.stored, Dense) else "split"
+        kinds = {Dense: "dense", layout_stream.Stream: "stream"}
+        return kinds.get(type(self.stored), "split")
+
+
+def resident(data: Layout) -> Layout:
+    """The data. Raises: UsageError for streamed ratings, of which there are sums only."""
+    if isinstance(data.stored, layout_stream.Stream):
+        raise UsageError("streamed ratings can be summed per user and per item, nothing else", fix="use another layout")
+    return data
 
 
 def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None) -> Layout:
@@ -95,16 +105,22 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
 
     Args:
       ratings: checked ratings; every (user, item) at most once. Of several processes: those of its own users.
-      kind: "split", "dense", or "auto".
+      kind: "split", "dense", "stream", or "auto", which is one of the first two.
       num_devices: spread over the first so many of `jax.devices()`; None means all where there are enough ratings.
-        Several processes always use all.
+        Several processes always use all, streamed ratings one.
 
     Raises:
-      UsageError: unknown kind, or more devices than there are; of several processes, another kind than split.
+      UsageError: unknown kind, or more devices than there are; of several processes, another kind than split; streamed
+        ratings over several devices. DataError: no room for the files of streamed ratings.
     """
     if hosts.count() > 1:
         return _make_together(ratings, kind)
     sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
+    if kind == "stream":
+        if num_devices not in (None, 1):
+            raise UsageError(f"streamed ratings over {num_devices} devices", fix="use one device, or another layout")
+        stream = layout_stream.Stream(ratings, layout_stream.BLOCK_BYTES)
+        return Layout(stored=stream, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=1)
     devices = _num_devices(sizes, num_devices)
     if kind == "auto":
         kind = choose(*sizes, backend=jax.default_backend())
@@ -118,7 +134,7 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     elif kind == "split":
         stored = Split(*split.make(ratings, num_shards=devices))
     else:
-        raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split" or "dense"')
+        raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split", "dense" or "stream"')
     if devices > 1:
         stored = jax.device_put(stored, NamedSharding(mesh(devices), PartitionSpec("shard")))
     else:
@@ -158,9 +174,10 @@ def choose(num_users: int, num_items: int, num_ratings: int, *, backend: str) ->
 
 def describe(data: Layout) -> str:
     """One line for people: the kind, the sizes, the memory and the devices."""
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(data.stored)) / 1e6
+    streamed = data.kind == "stream"
+    size = (data.stored.nbytes if streamed else sum(leaf.nbytes for leaf in jax.tree.leaves(data.stored))) / 1e6
     what = f"{data.kind} layout, {data.num_ratings:,} ratings, {data.num_users:,} users x {data.num_items:,} items"
-    what += f", {size:.1f} MB"
+    what += f", {size:.1f} MB{' at a time' if streamed else ''}"
     if isinstance(data.stored, Split):
         slots = data.stored.by_user.value.size + data.stored.by_item.value.size
         what += f", {100 * (1 - 2 * data.num_ratings / slots):.0f}% padding"
@@ -235,7 +252,10 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
     """Per rating, what `fn` makes of it: as in `sum_by_user`, but `fn` returns arrays [width] in place of sums.
 
     Returns: float32 arrays in the layout's own order, which is that of `stored_values`; 0 where there is no rating.
+
+    Raises: UsageError for streamed ratings, as everything but the two sums.
     """
+    resident(data)
 
     def body(stored, user_tree, item_tree):
         if isinstance(stored, Dense):
@@ -264,12 +284,12 @@ def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tr
 
     Raises: UsageError over several processes, where a row's ratings may be anywhere.
     """
-    return layout_fold.fold(data, fn, carry_tree, user_tree, item_tree, orientation=0)
+    return layout_fold.fold(resident(data), fn, carry_tree, user_tree, item_tree, orientation=0)
 
 
 def fold_by_item(data: Layout, fn: FoldFunction, carry_tree: Tree, item_tree: Tree, user_tree: Tree) -> Tree:
     """As `fold_by_user` with roles exchanged: per item, over its raters by user index."""
-    return layout_fold.fold(data, fn, carry_tree, item_tree, user_tree, orientation=1)
+    return layout_fold.fold(resident(data), fn, carry_tree, item_tree, user_tree, orientation=1)
 
 
 def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> jax.Array:
@@ -279,11 +299,12 @@ def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tre
       fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not `present`. `columns` are 0
         there already, so that only what is made of values must be masked.
     """
-    return layout_outer.outer(data, fn, item_tree, user_tree, orientation=1)
+    return layout_outer.outer(resident(data), fn, item_tree, user_tree, orientation=1)
 
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
     """(values, present) in the order and shape of `map_ratings`; present is bool."""
+    resident(data)
     if isinstance(data.stored, Dense):
         return data.stored.value, data.stored.present
     side = data.stored.by_user
@@ -296,6 +317,7 @@ def locate(data: Layout, user: Any, item: Any) -> Address:
     Raises:
       UsageError: a pair that has no rating.
     """
+    resident(data)
     users, items = np.broadcast_arrays(np.asarray(user, np.int32), np.asarray(item, np.int32))
     if isinstance(data.stored, Dense):
         inside = (users >= 0) & (users < data.num_users) & (items >= 0) & (items < data.num_items)
@@ -314,7 +336,7 @@ def locate(data: Layout, user: Any, item: Any) -> Address:
 
 def replace_value(data: Layout, address: Address, value: ArrayLike) -> Layout:
     """The neighbour in which one rating has another raw value: same shapes, same compiled programs."""
-    stored = data.stored
+    stored = resident(data).stored
     if isinstance(stored, Dense):
         return replace(data, stored=stored._replace(value=stored.value.at[address.user, address.item].set(value)))
     by_user = split.replace_value(stored.by_user, address.user_piece, address.user_slot, value)
@@ -324,7 +346,7 @@ def replace_value(data: Layout, address: Address, value: ArrayLike) -> Layout:
 
 def remove_rating(data: Layout, address: Address) -> Layout:
     """The neighbour without one rating: its slot becomes padding; same shapes, and the same static `num_ratings`."""
-    stored = data.stored
+    stored = resident(data).stored
     if isinstance(stored, Dense):
         at = (address.user, address.item)
         return replace(data, stored=Dense(stored.value.at[at].set(0.0), stored.present.at[at].set(False)))
@@ -335,7 +357,7 @@ def remove_rating(data: Layout, address: Address) -> Layout:
 
 def remove_user(data: Layout, user: ArrayLike) -> Layout:
     """The neighbour without one user's ratings; the user stays in the catalogue, shapes and `num_ratings` stay too."""
-    stored = data.stored
+    stored = resident(data).stored
     if isinstance(stored, Dense):
         return replace(data, stored=Dense(stored.value.at[user].set(0.0), stored.present.at[user].set(False)))
     by_user = split.remove_where(stored.by_user, (stored.by_user.row == user)[:, None], data.num_items)
@@ -345,6 +367,11 @@ def remove_user(data: Layout, user: ArrayLike) -> Layout:
 
 def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int) -> Tree:
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
+    if isinstance(data.stored, layout_stream.Stream):
+        row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
+        return layout_stream.sum_rows(
+            data.stored, fn, row_tree, column_tree, num_rows, num_columns, orientation=orientation
+        )
 
     def body(stored, row_tree, column_tree):
         if isinstance(stored, Dense):

@@ -95,9 +95,9 @@ def _num_blocks(pieces: int, piece_bytes: int) -> int:
     return blocks
 
 
-def sum_rows(side: Side, fn, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int) -> Any:
-    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`."""
-    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows)
+def sum_rows(side: Side, fn, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, sums: Any = None) -> Any:
+    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to `sums`, if there are."""
+    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums)
 
 
 def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> tuple[Any, jax.Array]:
@@ -105,7 +105,15 @@ def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int
     return _over_blocks(side, fn, row_tree, column_tree, num_columns), side.column != num_columns
 
 
-def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int, num_rows: int | None = None) -> Any:
+def _over_blocks(
+    side: Side,
+    fn,
+    row_tree: Any,
+    column_tree: Any,
+    num_columns: int,
+    num_rows: int | None = None,
+    sums: Any = None,
+) -> Any:
     """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
 
     With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make is never there.
@@ -139,7 +147,7 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
 
     if blocks == 1:
         out = apply(gather(side), side)
-        return out if num_rows is None else add_up(zeros(side), side.row, out)
+        return out if num_rows is None else add_up(zeros(side) if sums is None else sums, side.row, out)
 
     # What is gathered from a large table goes into a carried buffer that is one piece longer than the block. XLA
     # updates that in place, on the thread that runs the block; a plain gather from such a table it would halve between
@@ -169,7 +177,8 @@ def _over_blocks(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: i
         jnp.zeros((leaf.shape[0] + 1, *leaf.shape[1:]) if big else (), leaf.dtype)
         for big, leaf in zip(large, shapes, strict=True)
     ]
-    sums = None if num_rows is None else zeros(jax.tree.map(lambda leaf: leaf[0], parts))
+    if num_rows is not None and sums is None:
+        sums = zeros(jax.tree.map(lambda leaf: leaf[0], parts))
     (_, sums), out = jax.lax.scan(body, (buffers, sums), parts)
     return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out) if num_rows is None else sums
 

@@ -24,6 +24,8 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
         empty row. All operations of `layout` work on the result; its `num_ratings` is that of all the data.
     """
 
+    layout.resident(data)
+
     def body(stored: Any, chosen: jax.Array) -> layout.Dense:
         if isinstance(stored, layout.Dense):
             found = _rows(stored, chosen, data)

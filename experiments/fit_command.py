@@ -42,8 +42,8 @@ class Command(ProcessFlags, MechanismFlags, RatingsFlags):
     rated what."""
     catalogue_items: Path | None = None
     """Every item there could be, likewise."""
-    layout: Literal["auto", "split", "dense"] = "auto"
-    """How ratings are laid out on the device."""
+    layout: Literal["auto", "split", "dense", "stream"] = "auto"
+    """How ratings are laid out on the device; stream: in blocks from files, for ratings larger than the device."""
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core), one for paper 002."""
     accept_no_guarantee: bool = False
@@ -76,6 +76,7 @@ def fit(command: Command) -> dict[str, Any]:
     check_accepted(command)
     check_shared(command)
     one = command.mechanism in fit_mechanisms.ONE_DEVICE
+    one |= command.layout == "stream"
     num_devices = devices.use(1 if one and command.devices is None else command.devices)
     train, test = read(command)
     with hosts.together():
@@ -140,8 +141,8 @@ def check_shared(command: Command) -> None:
             "--slice looks at all ratings, of which a process has its own only",
             fix="dpmf data convert first, with --slice, and give the file",
         )
-    if command.layout == "dense":
-        raise UsageError("several processes cannot share a dense layout", fix="leave out --layout")
+    if command.layout in ("dense", "stream"):
+        raise UsageError(f"several processes cannot share a {command.layout} layout", fix="leave out --layout")
 
 
 def check_accepted(command: Command) -> None:

@@ -12,6 +12,7 @@ the same, not that time falls. Strong: the same ratings over more devices. Weak:
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Sequence
@@ -158,15 +159,23 @@ def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
     return gaussian.joint_noise(config)
 
 
-def _point(value: int, size: tuple[int, int, int], rank: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
+@functools.lru_cache(maxsize=8)
+def _generated(users: int, items: int, num_ratings: int) -> Any:
+    from dpmf_jax import synthetic
+
+    return synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+
+
+def _point(
+    value: int, size: tuple[int, int, int], rank: int, num_devices: int, kind: str = "split"
+) -> tuple[Point, list[np.ndarray]]:
     """The point, and the factors after its first program."""
     import jax
 
-    from dpmf_jax import layout, protocol, synthetic
+    from dpmf_jax import layout, protocol
 
     users, items, num_ratings = size
-    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
-    data = layout.make(ratings, kind="split", num_devices=num_devices)
+    data = layout.make(_generated(*size), kind=kind, num_devices=num_devices)
     mechanism = _mechanism(rank)
     init_key, key = jax.random.split(jax.random.key(0))
     state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
@@ -181,17 +190,18 @@ def _point(value: int, size: tuple[int, int, int], rank: int, num_devices: int) 
     once()
     compile_ms = 1e3 * max(0.0, (middle - start) - (time.perf_counter() - middle))
     factors = [np.asarray(part) for part in protocol.factors(after)[:2]]
-    megabytes = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) / 2**20
+    held = data.stored.nbytes if kind == "stream" else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    megabytes = held / 2**20
     return Point(value, once, steps, megabytes, compile_ms), factors
 
 
 def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
     import jax
 
-    from dpmf_jax import layout, protocol, sweep, synthetic
+    from dpmf_jax import layout, protocol, sweep
 
     users, items, most = step.SIZES["ml-100k"]
-    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=min(num_ratings, most))
+    ratings = _generated(users, items, min(num_ratings, most))
     data = layout.make(ratings, kind="split", num_devices=1)
     jobs, steps = [], 20
     for place in range(number):

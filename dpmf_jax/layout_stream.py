@@ -1,0 +1,125 @@
+"""Ratings that are larger than the device: the split layout in files, of which a program reads a block at a time.
+
+A block is some megabytes of one orientation's pieces. While the device works on one, a thread of the host reads the
+next. Sums per user and per item are all that streamed ratings allow, and all that the descents of paper 001, noisy
+means, federated and local mechanisms need. The files are as private as the ratings; they lie in a folder of their own,
+mode 0700, and are removed with the layout.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+import weakref
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from dpmf_jax import layout_split as split
+from dpmf_jax.errors import DataError
+
+if TYPE_CHECKING:
+    from dpmf_jax.ratings import Ratings
+
+BLOCK_BYTES = 16 << 20  # of columns and values
+
+
+class Blocks:
+    """One orientation in files, cut into `num` blocks of `pieces` pieces; the last one is filled up."""
+
+    def __init__(self, stem: Path, side: split.Side, num_rows: int, num_columns: int, block_bytes: int):
+        total, self.width = side.column.shape
+        most = 1 << max(5, (block_bytes // (8 * self.width)).bit_length() - 1)
+        self.pieces = min(most, total)
+        self.num, self.total = -(-total // self.pieces), total
+        self._empty = (num_rows, num_columns, 0.0)
+        self._files = [stem.with_suffix(f".{name}") for name in split.Side._fields]
+        self._types = [np.dtype(part.dtype) for part in side]
+        for file, part in zip(self._files, side, strict=True):
+            np.asarray(part).tofile(file)
+        self._reader = ThreadPoolExecutor(1)
+        self._ahead: dict[int, Future] = {}
+        self._lock = threading.Lock()
+
+    @property
+    def nbytes(self) -> int:
+        """Of one block on the device."""
+        return self.pieces * (4 + 8 * self.width)
+
+    @property
+    def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
+        wide = (self.pieces, self.width)
+        return tuple(jax.ShapeDtypeStruct(s, t) for s, t in zip(((self.pieces,), wide, wide), self._types, strict=True))
+
+    def fetch(self, index: Any) -> tuple[np.ndarray, ...]:
+        """A block, and in the background the one after it."""
+        at = int(index)
+        with self._lock:
+            waiting = self._ahead.pop(at, None)
+            after = (at + 1) % self.num
+            if self.num > 1 and after not in self._ahead:
+                self._ahead = {after: self._reader.submit(self._read, after)}
+        return self._read(at) if waiting is None else waiting.result()
+
+    def _read(self, at: int) -> tuple[np.ndarray, ...]:
+        start, end = at * self.pieces, min(self.total, (at + 1) * self.pieces)
+        parts = []
+        for file, kind, wide, empty in zip(
+            self._files, self._types, (1, self.width, self.width), self._empty, strict=True
+        ):
+            read = np.fromfile(file, kind, (end - start) * wide, offset=start * wide * kind.itemsize)
+            whole = np.full(self.pieces * wide, empty, kind)
+            whole[: len(read)] = read
+            parts.append(whole if wide == 1 else whole.reshape(self.pieces, wide))
+        return tuple(parts)
+
+
+@jax.tree_util.register_static
+class Stream:
+    """Both orientations. It has no arrays: a jitted program takes it as it is, and reads while it runs."""
+
+    def __init__(self, ratings: Ratings, block_bytes: int):
+        try:
+            folder = Path(tempfile.mkdtemp(prefix="dpmf-stream-"))
+            self._gone = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+            shape = (ratings.num_users, ratings.num_items)
+            sides = split.make(ratings, num_shards=1)
+            self.sides = tuple(
+                Blocks(folder / name, side, *sizes, block_bytes)
+                for name, side, sizes in zip(("user", "item"), sides, (shape, shape[::-1]), strict=True)
+            )
+        except OSError as error:
+            raise DataError(
+                f"the blocks of the ratings cannot be written: {error.strerror}",
+                where=tempfile.gettempdir(),
+                fix="set TMPDIR to a folder with room for 20 bytes a rating",
+            ) from None
+
+    @property
+    def nbytes(self) -> int:
+        """On the device at a time: two blocks of each orientation."""
+        return 2 * sum(side.nbytes for side in self.sides)
+
+
+def sum_rows(
+    stream: Stream, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, *, orientation: int
+) -> Any:
+    """`layout_split.sum_rows` of blocks that come from files."""
+    blocks = stream.sides[orientation]
+
+    def add(side: split.Side, sums: Any = None) -> Any:
+        return split.sum_rows(side, fn, row_tree, column_tree, num_rows, num_columns, sums)
+
+    def one(sums: Any, index: jax.Array) -> tuple[Any, None]:
+        side = jax.pure_callback(blocks.fetch, blocks.shapes, index, vmap_method="sequential")
+        return add(split.Side(*side), sums), None
+
+    zeros = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(add, split.Side(*blocks.shapes))
+    )
+    return jax.lax.scan(one, zeros, jnp.arange(blocks.num))[0]
