@@ -107,7 +107,8 @@ def fit(command: Command) -> dict[str, Any]:
             )
         except fitting.Interrupted as stopped:
             console.say(str(stopped))
-            raise console.Interrupted(shlex.join(["dpmf", "fit", "--resume", str(out)])) from None
+            several = ["--distributed", "--processes", "1"] if command.distributed else []
+            raise console.Interrupted(shlex.join(["dpmf", "fit", "--resume", str(out), *several])) from None
     assert model.metrics is not None
     guarantee = model.guarantee
     return {
@@ -121,10 +122,19 @@ def fit(command: Command) -> dict[str, Any]:
         "shuffled": fit_mechanisms.beside(settings, train.num_users, command.delta),
         "bytes": fit_mechanisms.messages(settings, train.num_users, train.num_items),
         "settings": settings,
-        "notes": list(train.notes),
+        "notes": [*train.notes, *_of_several(train)],
         "out": str(out),
         "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }
+
+
+def _of_several(train: Any) -> list[str]:
+    from dpmf_jax import hosts
+
+    if hosts.count() == 1:
+        return []
+    held = f"{train.num_ratings:,} training ratings are held by this process, of whose ratings the notes are"
+    return [held, f"{hosts.count()} processes exchanged sums without noise, unencrypted"]
 
 
 def check_shared(command: Command) -> None:

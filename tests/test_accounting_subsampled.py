@@ -172,6 +172,7 @@ def test_noise_multiplier_is_affordable_and_nearly_tight(epsilon, q, num_steps, 
     assert subsampled.epsilon_pld(phases(z * (1 - 1e-3), q, num_steps), DELTA, unit=unit) > epsilon
 
 
+@pytest.mark.slow
 @settings(max_examples=2)
 @given(targets, multipliers, st.sampled_from([10, 100]), units)
 def test_sampling_rate_is_affordable_and_nearly_tight(epsilon, z, num_steps, unit):

@@ -84,7 +84,7 @@ def by_name(findings, name):
 # --- what holds is not called violated
 
 
-SLOW = {"sign", "transpose"}
+SLOW = {"sign", "transpose", "gd-dr", "partition"}
 
 
 @pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SOUND])

@@ -232,8 +232,8 @@ def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings,
     assert "--resume" in err
     assert "Traceback" not in err
     assert not (folder / "model.json").exists()
-    ends = together(3, "--resume", str(folder), "--devices", "1", "--json")
-    assert [code for code, _, _ in ends] == [0, 0, 0], ends[0][2]
+    [(code, _, err)] = together(1, "--resume", str(folder), "--devices", "1", "--json")
+    assert code == 0, err
     same_model(folder, tmp_path / "whole")
 
 

@@ -183,7 +183,19 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     factors = 0.5 * RANDOM.random((users, 2)).astype(np.float32)
     np.save("factors.npy", factors)
     fit(capsys, *PUBLIC, "--users", "factors.npy", "--seed", "0", "--test-fraction", "0", "--out", "model")
-    words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--json", "--neighbours", "4"]
+    words = [
+        "audit",
+        "model",
+        "--ratings",
+        "mine.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--json",
+        "--neighbours",
+        "4",
+        "--quick",
+    ]
     code, out, err = run(capsys, *words)
     assert code == 0, err
     found = json.loads(out)

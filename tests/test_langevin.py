@@ -91,7 +91,7 @@ def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, 
     assert sampler.kolmogorov_smirnov(theta, variance**0.5) < sampler.critical_distance(theta.size, FALSE_ALARM)
 
 
-@pytest.mark.parametrize("temperature", [0.5, 1.0])
+@pytest.mark.parametrize("temperature", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_with_ratings_the_chain_is_the_posterior(temperature):
     """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature gives.
 
@@ -311,7 +311,7 @@ def test_a_sweep_over_numbers_compiles_once(name):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
-@pytest.mark.parametrize("unit", ["rating presence", "rating value"])
+@pytest.mark.parametrize("unit", ["rating presence", pytest.param("rating value", marks=pytest.mark.slow)])
 def test_the_audits_find_nothing(unit):
     mechanism = langevin.dp(config(unit=unit))
     data = layout.make(SMALL, kind="split", num_devices=1)

@@ -305,7 +305,10 @@ def test_the_reports_of_a_user_cost_no_more_than_epsilon(epsilon, num_rounds):
     assert gd(epsilon=epsilon, num_rounds=num_rounds).guarantee(num_rounds).epsilon == epsilon
 
 
-@pytest.mark.parametrize("name", MAKERS)
+SLOW = {"sign", "transpose"}
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MAKERS])
 def test_training_runs_in_one_program_and_chunks_equal_the_whole(name, data):
     made = MAKERS[name]()
     state, key = begun(made, data), keys.from_seed(2)

@@ -8,7 +8,9 @@ import audits
 from dpmf_jax import keys
 
 
-@pytest.mark.parametrize("name", ["published", "passes", "public users", "gaussian", "statistics"])
+@pytest.mark.parametrize(
+    "name", ["published", pytest.param("passes", marks=pytest.mark.slow), "public users", "gaussian", "statistics"]
+)
 def test_the_audits_find_what_there_is_to_find(name):
     """The published mechanism moves by more than its Δ; the sound ones by no more; every density is its sampler's."""
     found = audits.audit(

@@ -43,7 +43,7 @@ def sampled(**settings):
     return langevin.Config(**(defaults | settings))
 
 
-@pytest.mark.parametrize("maker", [gaussian.joint_noise, gaussian.mechanism])
+@pytest.mark.parametrize("maker", [gaussian.joint_noise, pytest.param(gaussian.mechanism, marks=pytest.mark.slow)])
 def test_the_bound_nears_what_the_pair_costs(maker):
     findings = audit(maker(CONFIG), num_runs=3_000)
     assert [finding.audit for finding in findings] == ["privacy loss: δ = 0.01", "privacy loss: δ = 1e-05"]
@@ -95,7 +95,7 @@ def test_what_the_worlds_share_and_what_only_one_has_is_everything():
         assert float(np.sum(layout.stored_values(parts[2])[0])) == 7.0
 
 
-@pytest.mark.parametrize("law", ["laplace", "l2_laplace"])
+@pytest.mark.parametrize("law", [pytest.param("laplace", marks=pytest.mark.slow), "l2_laplace"])
 def test_a_pure_price_is_held_against_the_largest_loss(law):
     settings = {
         "rating_range": RANGE,

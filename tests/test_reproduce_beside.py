@@ -167,7 +167,7 @@ def by_hand(run, ratings):
     return found
 
 
-@pytest.mark.parametrize("chunk_steps", [4, 50])
+@pytest.mark.parametrize("chunk_steps", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_the_errors_along_a_run_are_those_of_a_model_trained_so_far(tiny, tmp_path, every_five, chunk_steps):
     runs = beside_runs(tiny)
     curves = train_all(runs, tiny, tmp_path, chunk_steps=chunk_steps)
