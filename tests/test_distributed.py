@@ -140,13 +140,15 @@ from experiments.fit_flags import ProcessFlags
 port, number = sys.argv[-1].partition(":")[2], sys.argv[-3]
 devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=3, process_id=int(number)), "")
 import jax, numpy as np
-from dpmf_jax import datasets, hosts, layout
+from dpmf_jax import datasets, hosts, keys, layout
+drawn = [jax.random.key_data(keys.from_operating_system()).tolist() for _ in range(2)]
 own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)
 data = layout.make(own)
 shards = [shard.data for shard in data.stored.by_user.row.addressable_shards]
 rows = np.unique(np.concatenate([np.asarray(shard) for shard in shards]))
 columns = np.unique(np.concatenate([np.asarray(s.data) for s in data.stored.by_item.column.addressable_shards]))
 open(sys.argv[2] + number, "w").write(json.dumps({
+    "keys": drawn,
     "held": sorted({str(own.users[user]) for user in own.user}),
     "ratings": len(own), "all": data.num_ratings, "users": own.users.tolist(),
     "on_devices": [str(own.users[row]) for row in rows if row < own.num_users],
@@ -162,6 +164,8 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
     every = sorted(line.split(",")[0] for line in set(ratings.read_text().splitlines()[1:]))
     assert sorted(user for one in found for user in one["held"]) == sorted(set(every))  # each user in one process
     assert sum(one["ratings"] for one in found) == len(every)
+    assert all(one["keys"] == found[0]["keys"] for one in found)  # a release has one key, or its noise is nobody's
+    assert found[0]["keys"][0] != found[0]["keys"][1]
     for one in found:
         assert 0 < one["ratings"] < len(every)
         assert sorted(one["on_devices"]) == sorted(one["as_columns"]) == one["held"]
