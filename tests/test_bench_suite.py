@@ -34,7 +34,7 @@ def test_every_curve_has_its_points(monkeypatch):
         monkeypatch.setattr(scale, name, values)
     told = scale.run(2, 2, 4_000, num_devices=1)
     curves = [row["curve"] for row in told["rows"]]
-    assert [curves.count(c) for c in ("ratings", "users", "rank", "configurations")] == [2] * 4
+    assert [curves.count(c) for c in ("ratings", "ratings, streamed", "users", "rank", "configurations")] == [2] * 5
     assert curves.count("devices, the same ratings") == 1  # there is one
     assert all(row["ms"] > 0 for row in told["rows"])
     with pytest.raises(UsageError):

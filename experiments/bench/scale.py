@@ -104,6 +104,7 @@ def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Calla
     weak = min(WEAK_RATINGS, most)
     return {
         "ratings": [lambda n=n: _point(n, sized(n), rank, used) for n in RATINGS if n <= most],
+        "ratings, streamed": [lambda n=n: _point(n, sized(n), rank, 1, "stream") for n in RATINGS if n <= most],
         "users": [
             lambda n=n: _point(n, (n, items, num), rank, used) for n in USERS if n <= num and 2 * num <= n * items
         ],
