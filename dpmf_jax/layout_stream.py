@@ -1,19 +1,20 @@
 """Ratings that are larger than the device: the split layout in files, of which a program reads a block at a time.
 
 A block is some megabytes of one orientation's pieces. While the device works on one, a thread of the host reads the
-next. Sums per user and per item are all that streamed ratings allow, and all that the descents of paper 001, noisy
-means, federated and local mechanisms need. The files are as private as the ratings; they lie in a folder of their own,
-mode 0700, and are removed with the layout.
+next. Sums per user and per item are all that streamed ratings allow: enough for the descents of paper 001, for noisy
+means, and for federated and local mechanisms, not for a dynamic population, paper 002's or objective perturbation.
+
+The files are as private as the ratings. They have no names: nobody else can open them, and they are gone with the
+process, however that ends.
 """
 
 from __future__ import annotations
 
-import shutil
+import os
 import tempfile
 import threading
 import weakref
 from concurrent.futures import Future, ThreadPoolExecutor
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -32,16 +33,14 @@ BLOCK_BYTES = 16 << 20  # of columns and values
 class Blocks:
     """One orientation in files, cut into `num` blocks of `pieces` pieces; the last one is filled up."""
 
-    def __init__(self, stem: Path, side: split.Side, num_rows: int, num_columns: int, block_bytes: int):
+    def __init__(self, side: split.Side, num_rows: int, num_columns: int, block_bytes: int):
         total, self.width = side.column.shape
         most = 1 << max(5, (block_bytes // (8 * self.width)).bit_length() - 1)
         self.pieces = min(most, total)
         self.num, self.total = -(-total // self.pieces), total
         self._empty = (num_rows, num_columns, 0.0)
-        self._files = [stem.with_suffix(f".{name}") for name in split.Side._fields]
         self._types = [np.dtype(part.dtype) for part in side]
-        for file, part in zip(self._files, side, strict=True):
-            np.asarray(part).tofile(file)
+        self._files = [_unnamed(self, np.ascontiguousarray(part)) for part in side]
         self._reader = ThreadPoolExecutor(1)
         self._ahead: dict[int, Future] = {}
         self._lock = threading.Lock()
@@ -72,11 +71,29 @@ class Blocks:
         for file, kind, wide, empty in zip(
             self._files, self._types, (1, self.width, self.width), self._empty, strict=True
         ):
-            read = np.fromfile(file, kind, (end - start) * wide, offset=start * wide * kind.itemsize)
             whole = np.full(self.pieces * wide, empty, kind)
-            whole[: len(read)] = read
+            _fill(file, whole[: (end - start) * wide], start * wide * kind.itemsize)
             parts.append(whole if wide == 1 else whole.reshape(self.pieces, wide))
         return tuple(parts)
+
+
+def _unnamed(owner: Any, array: np.ndarray) -> int:
+    """An open file without a name that holds an array, closed with its owner."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    weakref.finalize(owner, file.close)
+    file.write(array.data)
+    file.flush()
+    return file.fileno()
+
+
+def _fill(file: int, array: np.ndarray, offset: int) -> None:
+    """Reads an array. A read may give less than was asked for."""
+    wanted, done = array.data.cast("B"), 0
+    while done < len(wanted):
+        read = os.preadv(file, [wanted[done:]], offset + done)
+        if not read:
+            raise OSError("the file of a block ended too soon")
+        done += read
 
 
 @jax.tree_util.register_static
@@ -85,13 +102,10 @@ class Stream:
 
     def __init__(self, ratings: Ratings, block_bytes: int):
         try:
-            folder = Path(tempfile.mkdtemp(prefix="dpmf-stream-"))
-            self._gone = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
             shape = (ratings.num_users, ratings.num_items)
             sides = split.make(ratings, num_shards=1)
             self.sides = tuple(
-                Blocks(folder / name, side, *sizes, block_bytes)
-                for name, side, sizes in zip(("user", "item"), sides, (shape, shape[::-1]), strict=True)
+                Blocks(side, *sizes, block_bytes) for side, sizes in zip(sides, (shape, shape[::-1]), strict=True)
             )
         except OSError as error:
             raise DataError(

@@ -75,6 +75,7 @@ def fit(command: Command) -> dict[str, Any]:
 
     check_accepted(command)
     check_shared(command)
+    check_streamed(command)
     one = command.mechanism in fit_mechanisms.ONE_DEVICE
     one |= command.layout == "stream"
     num_devices = devices.use(1 if one and command.devices is None else command.devices)
@@ -153,6 +154,16 @@ def check_shared(command: Command) -> None:
         )
     if command.layout in ("dense", "stream"):
         raise UsageError(f"several processes cannot share a {command.layout} layout", fix="leave out --layout")
+
+
+def check_streamed(command: Command) -> None:
+    """Raises: UsageError for a mechanism whose ratings must be in place."""
+    if command.layout == "stream" and (command.mechanism in fit_mechanisms.NOT_STREAMED or command.dynamic):
+        dynamic = " --dynamic" * command.dynamic
+        raise UsageError(
+            f"--mechanism {command.mechanism}{dynamic} needs more of streamed ratings than sums",
+            fix="leave out --layout",
+        )
 
 
 def check_accepted(command: Command) -> None:

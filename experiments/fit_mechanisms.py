@@ -11,6 +11,8 @@ from dpmf_jax.errors import UsageError
 from experiments import console
 from experiments.fit_flags import MechanismFlags
 
+OBJECTIVE = ("objective", "objective-public-users", "objective-statistics")
+
 # Name: its family, a module with `made`, `phases`, `num_steps`, and FLAGS: the settings that mean something to it, or
 # those by mechanism.
 FAMILIES = (
@@ -18,7 +20,7 @@ FAMILIES = (
         ("gaussian", "gaussian-joint-noise", "gaussian-public-items", "non-private"), "experiments.fit_gaussian"
     )
     | {"local": "experiments.fit_local"}
-    | dict.fromkeys(("objective", "objective-public-users", "objective-statistics"), "experiments.fit_objective")
+    | dict.fromkeys(OBJECTIVE, "experiments.fit_objective")
     | dict.fromkeys(("federated", "federated-user", "federated-statistics"), "experiments.fit_federated")
     | dict.fromkeys(("sketch", "sketch-dpsgd", "dpsgd", "langevin"), "experiments.fit_sketch")
 )
@@ -27,6 +29,7 @@ PRESENCE = ("objective-statistics",)  # it covers whether a rating is there
 NO_GUARANTEE = ("sketch",)  # it releases, and promises nothing
 ONE_PROCESS = ("objective",)  # an item's ratings one after the other, whosever they are
 ONE_DEVICE = ("sketch", "sketch-dpsgd", "dpsgd", "langevin")  # one rating after the other; samples are faster on one
+NOT_STREAMED = (*OBJECTIVE, *ONE_DEVICE)  # more than sums over the ratings of a user or an item
 
 
 def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -1,20 +1,22 @@
 """Streamed ratings: the sums and models of resident ones, a block on the device at a time, nothing left behind."""
 
-import dataclasses
 import gc
 import os
+import resource
 import tempfile
 from pathlib import Path
 
+import fit_cases
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import test_layout as cases
+from safetensors.numpy import load_file
 
-import dpmf_jax
-from dpmf_jax import controls, gaussian, layout, layout_stream
+from dpmf_jax import controls, layout, layout_stream
 from dpmf_jax.errors import DataError, UsageError
+from experiments import cli, fit_mechanisms
 
 SMALL = 1 << 13  # bytes of a block: 32 pieces of 32 slots
 
@@ -58,31 +60,6 @@ def test_a_program_holds_blocks_and_not_the_ratings(blocks):
     assert "MB at a time" in layout.describe(streamed)
 
 
-def test_a_fit_is_that_of_resident_ratings(blocks):
-    ratings = cases.make_ratings(cases.ragged())
-    ratings = dataclasses.replace(ratings, rating_range=(0.5, 5.0))
-    config = gaussian.Config(
-        rating_range=ratings.rating_range, noise_multiplier=20.0, rank=3, learning_rate=0.01, center=3.0
-    )
-    found = [
-        dpmf_jax.fit(
-            ratings,
-            gaussian.joint_noise(config),
-            num_steps=5,
-            chunk_steps=5,
-            seed=0,
-            layout_kind=kind,
-            num_devices=1,
-        )
-        for kind in ("split", "stream")
-    ]
-    one, other = (model.release for model in found)
-    for part, streamed in zip(one, other, strict=True):
-        if part is not None:
-            np.testing.assert_allclose(streamed, part, rtol=1e-5, atol=1e-6)
-    assert str(found[0].guarantee) == str(found[1].guarantee)
-
-
 @pytest.mark.slow
 def test_the_strongest_control_streams_too(blocks):
     ratings = cases.make_ratings(cases.ragged())
@@ -91,6 +68,50 @@ def test_the_strongest_control_streams_too(blocks):
         for kind in ("split", "stream")
     )
     assert ours == pytest.approx(theirs, rel=1e-3)
+
+
+STREAMED = {
+    "gaussian": "--steps 4",
+    "gaussian-joint-noise": "--steps 4",
+    "gaussian-public-items": "--steps 4",
+    "non-private": "--steps 4",
+    "local": "--rounds 3 --rank 3",
+    "federated": "--steps 3",
+    "federated-user": "--steps 3",
+    "federated-statistics": "",
+}
+QUICK = ("gaussian-joint-noise", "local", "federated-statistics")
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STREAMED]
+)
+def test_mechanisms_that_stream_make_the_model_of_resident_ratings(blocks, capsys, monkeypatch, name):
+    folder = blocks / "here"
+    folder.mkdir()
+    fit_cases.elsewhere(folder, monkeypatch)
+    monkeypatch.setattr(layout_stream, "BLOCK_BYTES", 1 << 10)
+    flags = ["--seed", "0", *fit_cases.CATALOGUE, "--mechanism", name, *STREAMED[name].split()]
+    ours, theirs = (fit_cases.fit(capsys, *flags, "--layout", kind) for kind in ("stream", "split"))
+    assert "at a time" in ours["layout"]
+    assert ours["guarantee"] == theirs["guarantee"]
+    assert ours["rmse_train"] == pytest.approx(theirs["rmse_train"], rel=1e-5)
+    if name == "non-private":  # it releases nothing
+        return
+    released = [load_file(Path(found["out"]) / "release.safetensors") for found in (ours, theirs)]
+    assert released[0].keys() == released[1].keys()
+    for part, array in released[0].items():
+        np.testing.assert_allclose(array, released[1][part], rtol=1e-5, atol=1e-6, err_msg=part)
+
+
+def test_mechanisms_that_do_not_stream_are_refused_before_anything_is_read(capsys, monkeypatch, tmp_path):
+    fit_cases.elsewhere(tmp_path, monkeypatch)
+    assert set(STREAMED) == set(fit_mechanisms.FAMILIES) - set(fit_mechanisms.NOT_STREAMED)
+    for name in (*fit_mechanisms.NOT_STREAMED, "federated --dynamic"):
+        accept = ["--accept-no-guarantee"] * (name in fit_mechanisms.NO_GUARANTEE)
+        words = ["no such file", "--layout", "stream", "--mechanism", *name.split(), *accept]
+        assert cli.main(["fit", *words]) == UsageError.exit_code
+        assert f"--mechanism {name} needs more" in capsys.readouterr().err
 
 
 def test_what_needs_the_ratings_in_place_is_refused(blocks):
@@ -111,17 +132,39 @@ def test_what_needs_the_ratings_in_place_is_refused(blocks):
             ask()
 
 
-def test_the_files_are_private_and_go_with_the_layout(blocks):
+def test_the_files_have_no_names_and_go_with_the_layout(blocks):
+    """So a process that is killed leaves no ratings behind."""
+
+    def ours():
+        return [link for link in map(_link, Path("/proc/self/fd").iterdir()) if link.startswith(str(blocks))]
+
     data = layout.make(cases.make_ratings(cases.ragged()), kind="stream")
-    [folder] = blocks.iterdir()
-    assert os.stat(folder).st_mode & 0o077 == 0
-    assert len(list(folder.iterdir())) == 6
-    del data
-    gc.collect()
-    assert not folder.exists()
+    assert not list(blocks.iterdir())
+    if Path("/proc/self/fd").exists():
+        assert len(ours()) == 6
+        assert all(link.endswith("(deleted)") for link in ours())
+        del data
+        gc.collect()
+        assert not ours()
 
 
-def test_no_room_is_said(blocks, monkeypatch):
-    monkeypatch.setattr(tempfile, "tempdir", str(Path(blocks) / "nowhere"))
-    with pytest.raises(DataError, match="cannot be written"):
-        layout.make(cases.make_ratings(cases.ragged()), kind="stream")
+def _link(path):
+    try:
+        return os.readlink(path)
+    except OSError:  # the folder itself, which is being read
+        return ""
+
+
+@pytest.mark.parametrize("what", ["nowhere", "full"])
+def test_no_room_is_said(blocks, monkeypatch, what):
+    if what == "nowhere":
+        monkeypatch.setattr(tempfile, "tempdir", str(Path(blocks) / "nowhere"))
+    ratings = cases.make_ratings(cases.ragged())
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        if what == "full":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 10, before[1]))
+        with pytest.raises(DataError, match=r"cannot be written: [A-Z]"):
+            layout.make(ratings, kind="stream")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
