@@ -165,7 +165,7 @@ def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.
     precision = gram[:, :width, :width] / variance + jnp.diag(own.precision)
     target = (right[:, :width] - gram[:, :width, width]) / variance
     covariance = _inverse(precision)
-    own_mean = jnp.einsum("nij,nj->ni", covariance, target)
+    own_mean = jnp.einsum("nij,nj->ni", covariance, target, precision="highest")
 
     rated = gram[:, width - 1, width - 1] > 0
     second_own = own_mean**2 + jnp.diagonal(covariance, axis1=1, axis2=2)

@@ -31,10 +31,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import AxisType, NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding
 from jax.typing import ArrayLike
 
-from dpmf_jax import hosts, layout_fold, layout_outer, layout_stream
+from dpmf_jax import hosts, layout_fold, layout_outer, layout_stream, spread
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -96,8 +96,13 @@ class Layout:
 def resident(data: Layout) -> Layout:
     """The data. Raises: UsageError for streamed ratings, of which there are sums only."""
     if isinstance(data.stored, layout_stream.Stream):
-        raise UsageError("streamed ratings can be summed per user and per item, nothing else", fix="use another layout")
+        raise UsageError("streamed ratings can be summed per user and per item, nothing else", fix='kind="split"')
     return data
+
+
+def whole(data: Layout) -> Split | Dense:
+    """All that is stored, also in a program that is mapped over devices. Raises: UsageError for streamed ratings."""
+    return spread.gathered(data.num_devices, resident(data).stored)
 
 
 def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None) -> Layout:
@@ -136,7 +141,7 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     else:
         raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split", "dense" or "stream"')
     if devices > 1:
-        stored = jax.device_put(stored, NamedSharding(mesh(devices), PartitionSpec("shard")))
+        stored = jax.device_put(stored, NamedSharding(spread.mesh(devices), spread.CUT))
     else:
         stored = jax.tree.map(jnp.asarray, stored)
     return Layout(stored=stored, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=devices)
@@ -148,8 +153,8 @@ def _make_together(ratings: Ratings, kind: str) -> Layout:
         raise UsageError(f"several processes cannot share a {kind} layout", fix='use "auto" or "split"')
     devices, num_ratings = jax.device_count(), int(hosts.total(ratings.num_ratings))
     stored = Split(*split.make(ratings, num_shards=jax.local_device_count(), agreed=hosts.largest))
-    spread = NamedSharding(mesh(devices), PartitionSpec("shard"))
-    stored = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(spread, leaf), stored)
+    own = NamedSharding(spread.mesh(devices), spread.CUT)
+    stored = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(own, leaf), stored)
     return Layout(
         stored=stored,
         num_users=ratings.num_users,
@@ -192,7 +197,7 @@ def replicate(data: Layout, tree: Tree) -> Tree:
     """
     if data.num_devices == 1:
         return jax.tree.map(jnp.asarray, tree)
-    everywhere = NamedSharding(mesh(data.num_devices), PartitionSpec())
+    everywhere = NamedSharding(spread.mesh(data.num_devices), spread.WHOLE)
     if hosts.count() == 1:
         return jax.device_put(tree, everywhere)
     return jax.tree.map(lambda leaf: _everywhere(leaf, everywhere), tree)
@@ -265,9 +270,10 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
             out, mask = split.map_pieces(stored.by_user, fn, user_tree, item_tree, data.num_items)
         return jax.tree.map(lambda leaf: jnp.where(mask, leaf, 0), out)
 
+    cut = ()
     if isinstance(data.stored, Dense):
-        user_tree = _pad_rows(user_tree, data.stored.value.shape[0])
-    return _spread(data, body, PartitionSpec("shard"), user_tree, item_tree, rows="dense")
+        user_tree, cut = _pad_rows(user_tree, _dense_users(data)), (0,)
+    return _on_all(data, body, user_tree, item_tree, cut=cut, gives_cut=True)
 
 
 def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree) -> Tree:
@@ -304,10 +310,10 @@ def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tre
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
     """(values, present) in the order and shape of `map_ratings`; present is bool."""
-    resident(data)
-    if isinstance(data.stored, Dense):
-        return data.stored.value, data.stored.present
-    side = data.stored.by_user
+    stored = whole(data)
+    if isinstance(stored, Dense):
+        return stored.value, stored.present
+    side = stored.by_user
     return side.value, side.column != data.num_items
 
 
@@ -376,19 +382,17 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
     def body(stored, row_tree, column_tree):
         if isinstance(stored, Dense):
             out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, num_devices=data.num_devices)
-            return jax.lax.psum(out, "shard") if orientation == 1 and data.num_devices > 1 else out
+            return jax.lax.psum(out, spread.AXIS) if orientation == 1 and data.num_devices > 1 else out
         out = split.sum_rows(stored[orientation], fn, row_tree, column_tree, num_rows, num_columns)
-        return jax.lax.psum(out, "shard") if data.num_devices > 1 else out
+        return jax.lax.psum(out, spread.AXIS) if data.num_devices > 1 else out
 
     if isinstance(data.stored, Split):
-        return _spread(data, body, PartitionSpec(), row_tree, column_tree, rows="replicated")
-    users = data.stored.value.shape[0]
+        return _on_all(data, body, row_tree, column_tree)
+    users = _dense_users(data)
     if orientation == 0:
-        out = _spread(data, body, PartitionSpec("shard"), _pad_rows(row_tree, users), column_tree, rows="dense")
+        out = _on_all(data, body, _pad_rows(row_tree, users), column_tree, cut=(0,), gives_cut=True)
         return jax.tree.map(lambda leaf: leaf[:num_rows], out)
-    return _spread(
-        data, body, PartitionSpec(), row_tree, _pad_rows(column_tree, users), rows="replicated", columns="dense"
-    )
+    return _on_all(data, body, row_tree, _pad_rows(column_tree, users), cut=(1,))
 
 
 def _dense(
@@ -397,7 +401,7 @@ def _dense(
     present = stored.present.astype(jnp.float32)
     index = jnp.arange(stored.value.shape[1 - orientation])
     if orientation == 1 and num_devices > 1:
-        index += jax.lax.axis_index("shard") * len(index)
+        index += jax.lax.axis_index(spread.AXIS) * len(index)
     column_tree = split.with_index(column_tree, index)
     with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
         by_row = jax.vmap(fn, in_axes=(0, None, orientation, orientation))
@@ -412,25 +416,13 @@ def _pad_rows(tree: Tree, rows: int) -> Tree:
     return jax.tree.map(pad, tree)
 
 
-def _spread(data: Layout, body, out_specs, row_tree, column_tree, *, rows: str, columns: str = "replicated") -> Tree:
-    """`body(stored, row_tree, column_tree)` on every device's part; dense user trees are cut like the users."""
-    row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
-    if data.num_devices == 1:
-        return body(data.stored, row_tree, column_tree)
-    dense = isinstance(data.stored, Dense)
-    specs = [PartitionSpec("shard") if dense and how == "dense" else PartitionSpec() for how in (rows, columns)]
-    return jax.shard_map(
-        body,
-        mesh=mesh(data.num_devices),
-        in_specs=(PartitionSpec("shard"), *specs),
-        out_specs=out_specs,
-        check_vma=False,
-    )(data.stored, row_tree, column_tree)
+def _dense_users(data: Layout) -> int:
+    """Users of a dense layout, filled up to equal shares of the devices."""
+    return data.stored.value.shape[0] * (data.num_devices if spread.inside() else 1)
 
 
-def mesh(num_devices: int) -> jax.sharding.Mesh:
-    """The first so many devices, along the axis "shard" that layouts are spread over."""
-    return jax.make_mesh((num_devices,), ("shard",), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
+def _on_all(data: Layout, body: Callable[..., Tree], *trees: Tree, **how: Any) -> Tree:
+    return spread.over(data.num_devices, body, data.stored, *jax.tree.map(jnp.asarray, trees), **how)
 
 
 def _num_devices(sizes: tuple[int, int, int], num_devices: int | None) -> int:

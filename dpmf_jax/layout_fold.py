@@ -15,9 +15,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 
-from dpmf_jax import hosts
+from dpmf_jax import hosts, spread
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -36,7 +35,7 @@ def fold(data: Any, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
 
     def body(stored: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree) -> Tree:
-        share = (jax.lax.axis_index("shard"), data.num_devices) if data.num_devices > 1 else (0, 1)
+        share = (jax.lax.axis_index(spread.AXIS), data.num_devices) if data.num_devices > 1 else (0, 1)
         mine = jnp.arange(num_rows) % share[1] == share[0]
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
             if data.kind == "split":
@@ -49,16 +48,9 @@ def fold(data: Any, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree
         if data.num_devices == 1:
             return out
         own = jax.tree.map(lambda leaf: jnp.where(_wide(mine, leaf), leaf, jnp.zeros_like(leaf)), out)
-        return jax.lax.psum(own, "shard")
+        return jax.lax.psum(own, spread.AXIS)
 
-    if data.num_devices == 1:
-        return body(data.stored, carry_tree, row_tree, column_tree)
-    devices = jax.devices()[: data.num_devices]
-    mesh = jax.make_mesh((data.num_devices,), ("shard",), axis_types=(AxisType.Auto,), devices=devices)
-    everywhere = PartitionSpec()
-    return jax.shard_map(body, mesh=mesh, in_specs=everywhere, out_specs=everywhere, check_vma=False)(
-        data.stored, carry_tree, row_tree, column_tree
-    )
+    return spread.over(data.num_devices, body, data.stored, carry_tree, row_tree, column_tree, whole=True)
 
 
 def _wide(mask: jax.Array, leaf: jax.Array) -> jax.Array:

@@ -10,9 +10,9 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 
 from dpmf_jax import layout_split as split
+from dpmf_jax import spread
 
 BLOCK_PIECES = 144  # at most so many are multiplied at a time: their matrices stay in cache
 TILE = 16  # a product is fast where its columns are a multiple of the vector registers', and slow by 2 where not
@@ -30,21 +30,14 @@ def outer(data: Any, fn: Any, row_tree: Any, column_tree: Any, *, orientation: i
             return out
         # each device adds up and keeps a share of the rows: half the traffic, and what follows by row is shared, too
         out = jnp.pad(out, ((0, -num_rows % data.num_devices), (0, 0), (0, 0)))
-        return jax.lax.psum_scatter(out, "shard", tiled=True)
+        return jax.lax.psum_scatter(out, spread.AXIS, tiled=True)
 
     if data.kind == "dense":
-        cells = [leaf[: data.num_users] if orientation == 0 else leaf[: data.num_users].T for leaf in data.stored]
+        cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, data.stored)]
+        if orientation == 1:
+            cells = [leaf.T for leaf in cells]
         return _dense(*cells, fn, row_tree, column_tree)
-    if data.num_devices == 1:
-        return body(data.stored, row_tree, column_tree)
-    devices = jax.devices()[: data.num_devices]
-    mesh = jax.make_mesh((data.num_devices,), ("shard",), axis_types=(AxisType.Auto,), devices=devices)
-    everywhere = PartitionSpec()
-    specs = (PartitionSpec("shard"), everywhere, everywhere)
-    out = jax.shard_map(body, mesh=mesh, in_specs=specs, out_specs=PartitionSpec("shard"), check_vma=False)(
-        data.stored, row_tree, column_tree
-    )
-    return out[:num_rows]
+    return spread.over(data.num_devices, body, data.stored, row_tree, column_tree, gives_cut=True)[:num_rows]
 
 
 def _dense(value: Any, present: Any, fn: Any, row_tree: Any, column_tree: Any) -> jax.Array:

@@ -10,9 +10,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import PartitionSpec
 
-from dpmf_jax import layout
+from dpmf_jax import layout, spread
 from dpmf_jax import layout_split as split
 
 
@@ -31,18 +30,9 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
             found = _rows(stored, chosen, data)
         else:
             found = _pieces(stored.by_user, chosen, data.num_users, data.num_items)
-        return jax.lax.psum(found, "shard") if data.num_devices > 1 else found
+        return jax.lax.psum(found, spread.AXIS) if data.num_devices > 1 else found
 
-    if data.num_devices == 1:
-        value, present = body(data.stored, chosen)
-    else:
-        value, present = jax.shard_map(
-            body,
-            mesh=layout.mesh(data.num_devices),
-            in_specs=(PartitionSpec("shard"), PartitionSpec()),
-            out_specs=PartitionSpec(),
-            check_vma=False,
-        )(data.stored, chosen)
+    value, present = spread.over(data.num_devices, body, data.stored, chosen)
     return layout.Layout(
         stored=layout.Dense(value, present > 0),
         num_users=chosen.shape[0],
@@ -55,7 +45,7 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
 def _rows(stored: layout.Dense, chosen: jax.Array, data: layout.Layout) -> layout.Dense:
     """Of a dense layout, whose device s has the users from s times their number on."""
     here = stored.value.shape[0]
-    first = jax.lax.axis_index("shard") * here if data.num_devices > 1 else 0
+    first = jax.lax.axis_index(spread.AXIS) * here if data.num_devices > 1 else 0
     at = jnp.where(chosen < data.num_users, chosen - first, here)
     at = jnp.where(at < 0, here, at)  # a negative index would count from the end
     value = stored.value.at[at].get(mode="fill", fill_value=0)

@@ -185,7 +185,8 @@ def contribution(own: Own, item_factors: jax.Array, rules: Rules) -> jax.Array:
     Bound, unit user: Σ_j ‖g_ij‖₁ <= C for what is returned, whatever the data. A sum of N float32 numbers errs by
       N·2^-24 of it at most, so scaling aims twice that below C; what is not a number makes the whole message 0.
     """
-    residual = jnp.where(own.rated, own.values - rules.center - item_factors @ own.factors, 0.0)
+    said = jnp.matmul(item_factors, own.factors, precision="highest")
+    residual = jnp.where(own.rated, own.values - rules.center - said, 0.0)
     gradient = -2 * residual[:, None] * own.factors
     norm = jnp.sum(jnp.abs(gradient))
     aim = rules.clip_norm * max(0.0, 1 - (gradient.size + 8) * 2.0**-23)

@@ -23,13 +23,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import PartitionSpec
 from jax.tree_util import Partial
 
 import accounting
 from accounting import objective as prices
 from accounting.guarantee import Guarantee
-from dpmf_jax import curator, layout, noise, online_epoch, ordered, perturbed, protocol
+from dpmf_jax import curator, layout, noise, online_epoch, ordered, perturbed, protocol, spread
 from dpmf_jax.factorization import mean_squared_error, shared_unit_rows, unit_rows
 from dpmf_jax.objective_config import Config, Params, make_params
 from dpmf_jax.perturbed import Passes, Quadratic
@@ -72,17 +71,11 @@ def _by_one(params: Params, private: Private, center: jax.Array, data: Any) -> t
 
 def _on_each_device(fn: Any, data: Any, *arguments: Any) -> Any:
     """`fn(data, ...)` on all ratings, by each device of the layout for itself: what goes one by one is not shared."""
-    if data.num_devices == 1:
-        return fn(data, *arguments)
 
     def alone(stored: Any, *arguments: Any) -> Any:
         return fn(dataclasses.replace(data, stored=stored, num_devices=1), *arguments)
 
-    everywhere = PartitionSpec()
-    on_mesh = jax.shard_map(
-        alone, mesh=layout.mesh(data.num_devices), in_specs=everywhere, out_specs=everywhere, check_vma=False
-    )
-    return on_mesh(data.stored, *arguments)
+    return spread.over(data.num_devices, alone, data.stored, *arguments, whole=True)
 
 
 def _non_private_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:

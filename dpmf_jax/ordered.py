@@ -187,9 +187,10 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
 
 def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(user, item) of the ratings at these slots."""
-    if isinstance(data.stored, layout.Dense):
+    stored = layout.whole(data)
+    if isinstance(stored, layout.Dense):
         return slot // data.num_items, slot % data.num_items
-    side = data.stored.by_user
+    side = stored.by_user
     user = side.row.at[slot // side.column.shape[1]].get(mode="clip")
     return user, side.column.reshape(-1).at[slot].get(mode="clip")
 

@@ -10,8 +10,9 @@ from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.sharding import AxisType, PartitionSpec
 from jax.typing import ArrayLike
+
+from dpmf_jax import spread
 
 Law = Literal["gaussian", "sign"]
 BLOCK_ENTRIES = 1 << 21  # of Φ that are there at a time, about
@@ -115,28 +116,18 @@ def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int,
     blocks = -(-num_items // (size * num_devices)) * num_devices
     wide = _wide(compressed)
 
-    def of_items(key: Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
+    def of_items(nothing: tuple[()], key: Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
+        del nothing
+
         def block(start: jax.Array) -> jax.Array:
             items = (start + jnp.arange(size))[:, None]  # the last ones may stand over
             return jnp.matmul(entries(key, law, jnp.arange(q)[None, :], items, q), wide, precision="highest")
 
         lifted = jax.lax.map(block, starts).reshape(-1, wide.shape[1])
-        return jax.lax.all_gather(lifted, "shard", tiled=True) if num_devices > 1 else lifted
+        return jax.lax.all_gather(lifted, spread.AXIS, tiled=True) if num_devices > 1 else lifted
 
     starts = jnp.arange(blocks) * size
-    if num_devices > 1:
-        mesh = jax.make_mesh(
-            (num_devices,), ("shard",), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices]
-        )
-        everywhere = PartitionSpec()
-        of_items = jax.shard_map(
-            of_items,
-            mesh=mesh,
-            in_specs=(everywhere, everywhere, PartitionSpec("shard")),
-            out_specs=everywhere,
-            check_vma=False,
-        )
-    return of_items(key, wide, starts)[:num_items, :d]
+    return spread.over(num_devices, of_items, (), key, wide, starts, cut=(2,))[:num_items, :d]
 
 
 def _wide(compressed: jax.Array) -> jax.Array:

@@ -1,8 +1,9 @@
-"""Many runs of one shape at once: a configuration axis sharded over devices, one compiled program.
+"""Many runs of one shape at once: a configuration axis over devices, one compiled program.
 
 Mechanisms whose Configs differ in real numbers only (ε_i, learning rate, λ, clip, seed) are pytrees of equal structure.
 `train_many` stacks them; on a CPU each device follows its own configurations one after the other (`lax.map`), with a
-trip count of its own, so nothing is communicated and a run that is done costs nothing. The ratings are on every device.
+trip count of its own, so nothing is communicated and a run that is done costs nothing. The ratings are on every device;
+or, where they are laid out over several, each run has so many devices: configurations and users are two axes of a mesh.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
+from dpmf_jax import spread
+from dpmf_jax.errors import UsageError
 from dpmf_jax.protocol import Info, Mechanism, State, train
 
 AXIS = "configuration"
@@ -52,8 +55,8 @@ def train_many(
     """`protocol.train` for stacked runs: up to `num_steps` steps of each, but none from step `limits[i]` on.
 
     Args:
-      mechanisms, keys, states, limits: leading axis = number of runs, a multiple of `num_devices`.
-      data: ratings in a layout of one device; every device gets them.
+      mechanisms, keys, states, limits: leading axis = number of runs, a multiple of the devices over those of the data.
+      data: ratings in a layout, of one device or of as many as each run is to have; a divisor of `num_devices`.
 
     Returns: stacked (State, Info); Info has axes (runs, num_steps), 0 for steps not taken.
     """
@@ -67,15 +70,26 @@ def train_many(
 
     if num_devices == 1:
         return local(mechanisms, keys, states, limits, data)
-    runs, everywhere = PartitionSpec(AXIS), PartitionSpec()
-    spread = jax.shard_map(
-        local, mesh=_mesh(num_devices), in_specs=(runs, runs, runs, runs, everywhere), out_specs=runs, check_vma=False
+    runs = PartitionSpec(AXIS)
+    on_all = jax.shard_map(
+        local,
+        mesh=_mesh(num_devices, data),
+        in_specs=(runs, runs, runs, runs, _cut(data)),
+        out_specs=runs,
+        check_vma=False,
     )
-    return spread(mechanisms, keys, states, limits, data)
+    return on_all(mechanisms, keys, states, limits, data)
 
 
-def _mesh(num_devices: int) -> jax.sharding.Mesh:
-    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,))
+def _mesh(num_devices: int, data: Any) -> jax.sharding.Mesh:
+    """Runs side by side along one axis, the devices of each along the other."""
+    shape = (num_devices // data.num_devices, data.num_devices)
+    devices = jax.devices()[:num_devices]
+    return jax.make_mesh(shape, (AXIS, spread.AXIS), axis_types=(AxisType.Auto,) * 2, devices=devices)
+
+
+def _cut(data: Any) -> PartitionSpec:
+    return spread.WHOLE if data.num_devices == 1 else spread.CUT
 
 
 def run(
@@ -92,19 +106,28 @@ def run(
     depend on the other runs, on chunking or on the number of devices.
 
     Args:
-      data: ratings in a layout of one device.
+      data: ratings in a layout, of one device or of as many as each run is to have.
       chunk_steps: steps between two looks of the host; a job that ends within a chunk takes none beyond its end.
-      num_devices: over the first so many of `jax.devices()`; None is all of them.
+      num_devices: over the first so many of `jax.devices()`, or a few less where runs cannot share them evenly; None is
+        all of them.
       finished: positions of jobs that end early; the caller may add one when it has seen enough of its chunks.
 
     Yields: a `Chunk` for each run and look. States and Info are NumPy arrays.
+
+    Raises: UsageError for ratings laid out over more devices than `num_devices`.
     """
-    devices = min(num_devices or jax.device_count(), jax.device_count(), max(len(jobs), 1))
+    each, available = data.num_devices, min(num_devices or jax.device_count(), jax.device_count())
+    if each > available:
+        raise UsageError(
+            f"the ratings lie on {each} devices, of which a sweep may use {available}",
+            fix="lay the ratings out on fewer devices, or allow more",
+        )
+    devices = each * min(available // each, max(len(jobs), 1))
     queues: dict[Any, list[int]] = {}
     for index, job in enumerate(jobs):
         queues.setdefault(_shape(job), []).append(index)
     if devices > 1:  # once, and not again at every look
-        data = jax.device_put(data, NamedSharding(_mesh(devices), PartitionSpec()))
+        data = jax.device_put(data, NamedSharding(_mesh(devices, data), _cut(data)))
     for queue in queues.values():
         yield from _run_equal(
             jobs, sorted(queue, key=lambda index: -_left(jobs[index])), data, chunk_steps, devices, finished
@@ -117,10 +140,11 @@ def _run_equal(
     states = {index: jobs[index].state for index in waiting}
     waiting = [index for index in waiting if _left(jobs[index]) > 0]
     active: list[int] = []
+    places = devices // data.num_devices
     while waiting or active:
-        while waiting and len(active) < devices:
+        while waiting and len(active) < places:
             active.append(waiting.pop(0))
-        slots = (active * devices)[:devices]  # a device without a run of its own repeats one for no step
+        slots = (active * places)[:places]  # a device without a run of its own repeats one for no step
         limits = [jobs[index].num_steps if slot < len(active) else 0 for slot, index in enumerate(slots)]
         before = [int(states[index].step) for index in slots]
         after, info = jax.device_get(

@@ -19,8 +19,9 @@ class Command:
     And how near the audits come to what is true, and how the cost of a step grows."""
 
     what: Annotated[
-        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"], tyro.conf.Positional
-    ]
+        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"] | None,
+        tyro.conf.Positional,
+    ] = None
     """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
     DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
     and its iterations with users who come and go. online: an epoch of paper 002, one rating after the other, over
@@ -29,6 +30,8 @@ class Command:
     read: a generated, shuffled csv, with checks and layout. scale: a step over the number of ratings, users, ranks,
     configurations and devices, with fitted exponents. all: every one of them in a process of its own, for most of an
     hour, and the table beside the goals."""
+    gpu: bool = False
+    """In place of the others: everything that only an accelerator can say, in under eight minutes."""
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
@@ -48,7 +51,7 @@ class Command:
     num_ratings: int = 20_000_000
     """read: rows of the file; scale: the most ratings."""
     out: Path = Path("bench")
-    """all: folder of the results; what is there already is kept."""
+    """all: folder of the results, beside which the page is written; what is there already is kept."""
     again: bool = False
     """all: run also what is there already."""
     json: bool = False
@@ -56,9 +59,15 @@ class Command:
 
 
 def run(command: Command) -> int:
+    if (command.what is None) != command.gpu:
+        console.refuse("one benchmark at a time", fix="dpmf bench step, or another, or dpmf bench --gpu")
     rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
     size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
-    if command.what == "step":
+    if command.gpu:
+        from experiments.bench import gpu
+
+        result = gpu.run(command.repeats)
+    elif command.what == "step":
         from experiments.bench import step
 
         result = step.run(rank, size, command.repeats, num_devices=command.devices)
@@ -100,7 +109,8 @@ def run(command: Command) -> int:
     return 1 if result.get("failed") else 0
 
 
-TABLES = ("rows", "iterations", "memory", "calibration", "power", "benchmark")
+LISTS = ("calibration", "power", "products", "sweep", "curves")  # tables beside the first
+TABLES = ("rows", "iterations", "memory", "benchmark", *LISTS)
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -123,7 +133,7 @@ def render(result: Mapping[str, Any]) -> Any:
         tables.append(table(f"iterations, {result['iterations_data']}", iterations))
     if memory := result.get("memory"):
         tables.append(table(f"memory, {result['memory_data']}", memory))
-    tables += [table(name, rows) for name in ("calibration", "power") if (rows := result.get(name))]
+    tables += [table(name, rows) for name in LISTS if (rows := result.get(name))]
     rest = (f"{name}: {value}" for name, value in result.items() if name not in TABLES)
     return Group(*tables, *rest)
 

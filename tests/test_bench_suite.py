@@ -2,11 +2,13 @@
 
 import json
 
+import jax
 import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError, UsageError
-from experiments.bench import roofline, scale, step, suite
+from experiments import cli, console
+from experiments.bench import gpu, roofline, scale, step, suite
 
 
 def test_exponents_are_slopes():
@@ -61,6 +63,45 @@ def step_result(ours: float, others: float = 0.0):
     return {"rows": rows, "noise_share": 0.2, "others": others, "cores": 2, "device": "a device", "versions": {}}
 
 
+@pytest.mark.slow
+def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
+    monkeypatch.setitem(step.SIZES, "ml-100k", (60, 40, 600))
+    told = gpu.run(2, sizes=("ml-100k",), ranks={"ml-100k": (3, 5)}, side=64, any_backend=True)
+    assert [(row["rank"], row["layout"]) for row in told["rows"]] == [
+        (rank, kind) for rank in (3, 5) for kind in ("split", "dense")
+    ]
+    for rank in (3, 5):
+        assert sum(row["fastest"] for row in told["rows"] if row["rank"] == rank) == 1
+    assert all(row["same_bits"] and row["ms"] > 0 for row in told["rows"])
+    assert [row["precision"] for row in told["products"]] == ["float32", "tensorfloat32"]
+    assert not any(row["step_changes"] for row in told["products"])
+    assert all(row["error"] < 1e-5 for row in told["products"])  # a CPU has no other precision
+    assert "sweep" in [row["contender"] for row in told["sweep"]]
+    assert told["left_out"] == []
+    (tmp_path / "gpu.json").write_text(json.dumps(console.plain(told)))
+    assert "`dpmf bench --gpu`" in suite.page(suite.load(tmp_path), [], "results")
+    late = gpu.run(1, sizes=("ml-100k",), ranks={"ml-100k": (3,)}, side=64, any_backend=True, limit=-1)
+    assert late["rows"] == []
+    assert late["left_out"] == ["split, rank 3, ml-100k", "dense, rank 3, ml-100k", "products", "sweep",
+                                "curves of paper 001"]  # fmt: skip
+
+
+def test_a_gpu_is_asked_where_there_is_one(capsys):
+    if jax.default_backend() == "cpu":
+        assert cli.main(["bench", "--gpu"]) == 4
+        assert "there is no accelerator" in capsys.readouterr().err
+    assert cli.main(["bench"]) == 2
+    assert cli.main(["bench", "step", "--gpu"]) == 2
+
+
+def test_a_gpus_goals_take_the_fastest_layout():
+    rows = [{"size": "ml-1m", "rank": rank, "ms": ms} for rank, ms in ((20, 0.09), (20, 0.05), (512, 0.7))]
+    found = {row["what"]: row for row in suite.goals({"gpu": {"rows": rows, "curves": []}})}
+    assert found["H200, 1M, rank 20, private step: ms"]["met"]
+    assert found["H200, 1M, rank 512, private step: ms"]["met"] is False
+    assert found["H200, all MovieLens curves of paper 001: s"]["met"] is None
+
+
 def test_goals_are_met_missed_or_not_measured():
     rows = {row["what"]: row for row in suite.goals({"step-20": step_result(10.5), "step-64": step_result(30.0)})}
     assert rows["step, rank 20, 1M: to torch CSR"] | {"why": ""} == {
@@ -80,11 +121,12 @@ def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
     (tmp_path / "step-20.json").write_text(json.dumps(step_result(11.5) | {"command": "dpmf bench step --rank 20"}))
     (tmp_path / "scale.json").write_text(json.dumps(grown))
     results = suite.load(tmp_path)
-    text = suite.page(results, [*suite.goals(results)])
+    text = suite.page(results, [*suite.goals(results)], "results")
     assert "| step, rank 20, 1M: to torch CSR | 1.1 | 1.15 | **no** |" in text
     assert "more than 10% of the machine during: scale" in text
     assert "`dpmf bench step --rank 20`" in text
     assert "a device" in text
+    assert "(results/scale.svg)" in text
     pictures = dict(suite.pictures(results))
     assert pictures["scale.svg"].lstrip().startswith("<?xml")
     assert "<script" not in pictures["scale.svg"]
@@ -95,10 +137,12 @@ def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
 
 def test_what_is_there_is_kept_and_a_part_that_fails_is_named(tmp_path, monkeypatch):
     monkeypatch.setattr(suite, "PARTS", {"step-20": ["step"], "read": ["read", "--num-ratings", "-1"]})
-    (tmp_path / "step-20.json").write_text(json.dumps(step_result(11.5)))
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "step-20.json").write_text(json.dumps(step_result(11.5)))
     said: list[str] = []
-    told = suite.run(tmp_path, say=said.append)
+    told = suite.run(tmp_path / "results", say=said.append)
     assert said == ["bench read --num-ratings -1"]
     assert list(told["failed"]) == ["read"]
-    assert json.loads((tmp_path / "step-20.json").read_text()) == step_result(11.5)
-    assert "How fast" in (tmp_path / "README.md").read_text()
+    assert json.loads((tmp_path / "results" / "step-20.json").read_text()) == step_result(11.5)
+    assert told["out"] == str(tmp_path / "results.md")
+    assert "How fast" in (tmp_path / "results.md").read_text()

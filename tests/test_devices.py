@@ -8,8 +8,8 @@ import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
 import numpy as np
-from dpmf_jax import gaussian, keys, layout, local, protocol, synthetic
-from jax.sharding import NamedSharding, PartitionSpec
+from dpmf_jax import gaussian, keys, layout, local, protocol, spread, synthetic
+from jax.sharding import NamedSharding
 
 ratings = synthetic.generate(num_users=24, num_items=16, num_ratings=150, seed=1)
 low, high = ratings.rating_range
@@ -41,10 +41,10 @@ for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), model, other)
 
 # a sampler is handed statistics that are cut over the devices: it still draws for logical elements
-mesh = layout.mesh(8)
+mesh = spread.mesh(8)
 for shape in ((16, 4), (8, 3)):
     whole = jnp.zeros(shape)
-    cut = jax.device_put(whole, NamedSharding(mesh, PartitionSpec("shard")))
+    cut = jax.device_put(whole, NamedSharding(mesh, spread.CUT))
     sample = jax.jit(joint_noise.noise.sample)
     np.testing.assert_array_equal(sample(keys.from_seed(3), whole), sample(keys.from_seed(3), cut))
 print("equal")

@@ -1,0 +1,81 @@
+"""One program on several devices: which of its arguments each device holds a share of, and which all hold whole.
+
+Ratings are cut along the mesh axis `AXIS`; everything else is on every device. A program that is mapped over that axis
+already (`sweep`, whose runs each have several devices) is handed its share of the ratings, and runs as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container
+from typing import Any
+
+import jax
+from jax.sharding import AxisType, PartitionSpec
+
+AXIS = "shard"
+CUT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
+
+
+def mesh(num_devices: int) -> jax.sharding.Mesh:
+    """The first so many devices, along the axis that ratings are cut along."""
+    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
+
+
+def inside() -> bool:
+    """Whether this is traced within a map over `AXIS`."""
+    try:
+        jax.lax.axis_size(AXIS)
+    except NameError:
+        return False
+    return True
+
+
+def over(
+    num_devices: int,
+    fn: Callable[..., Any],
+    stored: Any,
+    *trees: Any,
+    cut: Container[int] = (),
+    whole: bool = False,
+    gives_cut: bool = False,
+) -> Any:
+    """`fn(stored, *trees)` on every device.
+
+    Args:
+      fn: may use collectives along `AXIS` where there are several devices.
+      stored: arrays that are cut over the devices; with `whole` each gets all of them.
+      trees: arrays that are whole on every device; `cut`: positions of those of which each device gets a share, whose
+        leading axes are multiples of `num_devices`.
+      gives_cut: the result is the devices' shares one after the other; else it is the same on all of them.
+    """
+    if num_devices == 1:
+        return fn(stored, *trees)
+    if inside():
+        given = (_share(tree) if k in cut else tree for k, tree in enumerate(trees))
+        out = fn(gathered(num_devices, stored) if whole else stored, *given)
+        return gathered(num_devices, out) if gives_cut else out
+    specs = (CUT if k in cut else WHOLE for k in range(len(trees)))
+    return jax.shard_map(
+        fn,
+        mesh=mesh(num_devices),
+        in_specs=(WHOLE if whole else CUT, *specs),
+        out_specs=CUT if gives_cut else WHOLE,
+        check_vma=False,
+    )(stored, *trees)
+
+
+def gathered(num_devices: int, tree: Any) -> Any:
+    """The arrays whole, whose shares are what a program that is mapped over `AXIS` sees; elsewhere they are."""
+    if num_devices == 1 or not inside():
+        return tree
+    return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree)
+
+
+def _share(tree: Any) -> Any:
+    count, place = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS)
+
+    def own(leaf: jax.Array) -> jax.Array:
+        size = leaf.shape[0] // count
+        return jax.lax.dynamic_slice_in_dim(leaf, place * size, size)
+
+    return jax.tree.map(own, tree)

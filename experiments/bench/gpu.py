@@ -1,0 +1,233 @@
+"""Everything that only an accelerator can say, in one call of under eight minutes: `dpmf bench --gpu`.
+
+- `rows`: the private step of paper 001 (noise and Info through the protocol) at each size and rank in each layout that
+  fits, its floor, whether `layout.choose` would have taken the fastest, and whether the same key gives the same bits
+  again. Sums over unordered additions (scatters) may not: XLA_FLAGS=--xla_gpu_deterministic_ops=true orders them, at a
+  price; call this again with it to see the price.
+- `products`: full float32 against TF32, time and error, and whether a step changes where jax's default is TF32. It must
+  not: every product of ours says its precision.
+- `sweep`: sixteen configurations at once (`lax.map`, `vmap`) against separate runs.
+- `curves`: all MovieLens-1M curves of paper 001, trained from the ratings, where they are there.
+
+What the time no longer allows is left out and named.
+"""
+
+from __future__ import annotations
+
+import functools
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
+from experiments import console, devices
+from experiments.bench import roofline, step
+
+LIMIT = 450.0  # seconds, after which nothing new is begun
+SIZES = ("ml-100k", "ml-1m", "ml-20m")
+RANKS = {"ml-100k": (20,), "ml-1m": (20, 64, 512), "ml-20m": (20, 64)}
+FIGURES = ("001/fig1", "001/fig4", "001/fig7", "001/fig10", "001/fig19", "001/fig22")
+MOST_CELLS = 1 << 30  # of a dense layout
+STEPS = 50  # consecutive, in one program
+SIDE = 4_096  # of the matrices whose products are compared
+
+
+def run(
+    repeats: int = 7,
+    *,
+    sizes: Sequence[str] = SIZES,
+    ranks: Mapping[str, Sequence[int]] = RANKS,
+    side: int = SIDE,
+    any_backend: bool = False,
+    limit: float = LIMIT,
+) -> dict[str, Any]:
+    """Times on one device; see the module for the parts of the result, a JSON-able object.
+
+    Args:
+      repeats: interleaved rounds, whose median counts. sizes: of `step.SIZES`. side: of the products' matrices.
+      any_backend: also without an accelerator, to try the program out.
+      limit: seconds, after which nothing new is begun.
+
+    Raises: PrivacyError (a missing precondition) where there is no accelerator; UsageError for no repeats.
+    """
+    import jax
+
+    if repeats < 1:
+        raise UsageError("repeats must be at least 1", fix="dpmf bench --gpu")
+    devices.use(1)
+    if jax.default_backend() == "cpu" and not any_backend:
+        raise PrivacyError(
+            "there is no accelerator", where="jax sees CPUs only", fix="make cuda on a machine that has one"
+        )
+    start = time.perf_counter()
+    machine = roofline.machine()
+    left_out: list[str] = []
+
+    def in_time(what: str, make: Callable[[], Any]) -> Any:
+        if time.perf_counter() - start > limit:
+            left_out.append(what)
+            return None
+        console.say(f"bench --gpu: {what}, {time.perf_counter() - start:.0f} s")
+        return make()
+
+    cells = [(size, rank, kind) for size in sizes for rank in ranks[size] for kind in ("split", "dense")]
+    fitting = [(size, rank, kind) for size, rank, kind in cells if kind == "split" or _cells(size) <= MOST_CELLS]
+    rows = []
+    for size, rank, kind in fitting:
+        row = in_time(f"{kind}, rank {rank}, {size}", functools.partial(_row, size, rank, kind, repeats, machine))
+        rows += [row] if row else []
+    for row in rows:
+        same = [other["ms"] for other in rows if (other["size"], other["rank"]) == (row["size"], row["rank"])]
+        row["fastest"] = row["ms"] == min(same)
+    products = in_time("products", lambda: _products(side, repeats))
+    swept = in_time("sweep", lambda: _sweep(sizes[0], repeats))
+    curves = in_time("curves of paper 001", _curves)
+    return {
+        "benchmark": "gpu",
+        "command": "dpmf bench --gpu",
+        "data": "generated; curves on MovieLens-1M",
+        "repeats": repeats,
+        "consecutive_steps": STEPS,
+        "rows": rows,
+        "products": products or [],
+        "sweep": swept or [],
+        "curves": curves or [],
+        "machine": machine,
+        "left_out": left_out,
+        "seconds": time.perf_counter() - start,
+        "flags": _flags(),
+        "others": None,
+        "device": step._device(1),
+        "cores": devices.cores(),
+        "versions": step._versions(),
+    }
+
+
+def _flags() -> str:
+    import os
+
+    return os.environ.get("XLA_FLAGS", "")
+
+
+def _cells(size: str) -> int:
+    users, items, _ = step.SIZES[size]
+    return users * items
+
+
+def _medians(contenders: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
+    """Milliseconds; every contender has run once before."""
+    spent: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(repeats):
+        for name, once in contenders.items():
+            start = time.perf_counter()
+            once()
+            spent[name].append(1e3 * (time.perf_counter() - start))
+    return {name: statistics.median(some) for name, some in spent.items()}
+
+
+def _problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
+    """(mechanism, key, state, data) of paper 001 as published."""
+    import jax
+
+    from dpmf_jax import gaussian, layout, protocol, synthetic
+
+    users, items, num_ratings = step.SIZES[size]
+    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+    config = gaussian.Config(rating_range=ratings.rating_range, rank=rank, noise_multiplier=20.0, center="item")
+    data = layout.make(ratings, kind=kind, num_devices=1)
+    mechanism = gaussian.mechanism(config)
+    init_key, key = jax.random.split(jax.random.key(0))
+    return mechanism, key, protocol.begin(mechanism, init_key, data), data
+
+
+def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float]) -> dict[str, Any]:
+    import jax
+
+    from dpmf_jax import layout, protocol
+
+    mechanism, key, state, data = _problem(size, rank, kind)
+
+    def once() -> Any:
+        return jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=STEPS))
+
+    begun = time.perf_counter()
+    first = jax.device_get(once())
+    first_ms = 1e3 * (time.perf_counter() - begun)
+    again = jax.device_get(once())
+    ms = _medians({"": once}, repeats)[""]
+    users, items, num_ratings = step.SIZES[size]
+    stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    counted = roofline.step(users, items, num_ratings if kind == "split" else _cells(size), rank, stored)
+    floor = roofline.fraction(counted, machine, ms / STEPS)
+    memory = jax.devices()[0].memory_stats() or {}
+    return {
+        "size": size,
+        "rank": rank,
+        "layout": kind,
+        "ms": ms / STEPS,
+        "floor_ms": floor["floor_ms"],
+        "bound_by": floor["bound_by"],
+        "fraction": floor["fraction"],
+        "chosen": layout.choose(users, items, num_ratings, backend=jax.default_backend()) == kind,
+        "same_bits": all(map(np.array_equal, *map(jax.tree.leaves, (first, again)))),
+        "layout_mb": stored / 2**20,
+        "most_mb_so_far": memory["peak_bytes_in_use"] / 2**20 if "peak_bytes_in_use" in memory else None,
+        "compile_ms": max(0.0, first_ms - ms),
+    }
+
+
+def _products(side: int, repeats: int) -> list[dict[str, Any]]:
+    """Of each precision {precision, gflop_s, error, step_changes}: error is the largest, of the largest entry."""
+    import jax
+    import jax.numpy as jnp
+
+    from dpmf_jax import protocol
+
+    one, other = (np.random.default_rng(k).standard_normal((side, side), np.float32) for k in (0, 1))
+    exact = (one[:64].astype(np.float64) @ other).astype(np.float64)
+    a, b = jnp.asarray(one), jnp.asarray(other)
+    mechanism, key, state, data = _problem("ml-100k", 20, "dense")
+    rows, steps = [], []
+    for name in ("float32", "tensorfloat32"):
+        with jax.default_matmul_precision(name):
+            product = jax.jit(lambda a, b: a @ b)
+            found = np.asarray(product(a, b))[:64]
+            ms = _medians({name: lambda product=product: jax.block_until_ready(product(a, b))}, repeats)[name]
+            steps.append(jax.device_get(protocol.train(mechanism, key, state, data, num_steps=3)))
+        rows.append(
+            {
+                "precision": name,
+                "gflop_s": 2 * side**3 / ms / 1e6,
+                "error": float(np.abs(found - exact).max() / np.abs(exact).max()),
+                "step_changes": not all(map(np.array_equal, *map(jax.tree.leaves, (steps[0], steps[-1])))),
+            }
+        )
+    return rows
+
+
+def _sweep(size: str, repeats: int) -> list[dict[str, Any]]:
+    from experiments.bench import sweep
+
+    return sweep.run(16, 20, size, repeats, num_devices=1)["rows"]
+
+
+def _curves() -> list[dict[str, Any]]:
+    """{figures, seconds, result}; empty without the ratings."""
+    from experiments import reproduce_command
+    from experiments.reproduce import figures
+
+    with tempfile.TemporaryDirectory() as folder:
+        command = reproduce_command.Command(figures=FIGURES, beside="none", out=Path(folder), devices=1)
+        start = time.perf_counter()
+        try:
+            told = reproduce_command.reproduce(figures.expand(FIGURES), command)
+        except DpmfError as error:
+            console.say(f"bench --gpu: no curves: {error.what}")
+            return []
+        seconds = time.perf_counter() - start
+    return [{"figures": len(FIGURES), "seconds": seconds, "result": told["result"]}]
