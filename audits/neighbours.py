@@ -20,6 +20,8 @@ from accounting.guarantee import Unit
 from dpmf_jax import layout
 from dpmf_jax.ratings import Ratings
 
+ADDED = "the other way round"  # why a pair is there whose first data set is the smaller one
+
 
 class Neighbour(NamedTuple):
     """One change: where, and the new raw value (ignored where a rating or a user is removed). Stacked: leading axis."""
@@ -69,6 +71,12 @@ def changes(ratings: Ratings, data: Any, index: np.ndarray) -> Neighbour:
     low, high = ratings.rating_range
     value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
     return Neighbour(layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value))
+
+
+def added(tried: Neighbours, places: np.ndarray) -> Neighbours:
+    """Some of the removals once more, as additions: the data set is the one without, its neighbour the one with."""
+    stacked = jax.tree.map(operator.itemgetter(places), tried.stacked)
+    return Neighbours(tried.unit, stacked, tried.index[places], (ADDED,) * len(places))
 
 
 def parts(stacked: Neighbour, size: int) -> list[Neighbour]:
@@ -146,10 +154,11 @@ def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[st
     at = neighbours.index[position]
     user, item = int(ratings.user[at]), int(ratings.item[at])
     words: dict[str, Any] = {"chosen": neighbours.why[position], "user": ratings.users[user].item()}
+    done = "added" if neighbours.why[position] == ADDED else "removed"
     if neighbours.unit == "user":
-        return words | {"change": "all ratings of the user removed", "ratings": int(np.sum(ratings.user == user))}
+        return words | {"change": f"all ratings of the user {done}", "ratings": int(np.sum(ratings.user == user))}
     value = float(neighbours.stacked.value[position])
-    change = "rating removed" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
+    change = f"rating {done}" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
     return words | {
         "item": ratings.items[item].item(),
         "value": float(ratings.value[at]),

@@ -56,22 +56,25 @@ def distances(
     unit: Unit,
     num_steps: int,
     batch: int,
+    added: jax.Array | bool = False,
 ) -> Distances:
     """`Distances` of every pair (data, neighbour), all along the transcript that `data` and `key` make.
 
-    One compiled program; `batch` neighbours side by side. The key makes the initial state and the noise.
+    One compiled program; `batch` neighbours side by side. The key makes the initial state and the noise. added: along
+    the transcript that the neighbour makes, which what was removed from it is added to.
     """
     init_key, train_key = jax.random.split(key)
 
     def one(neighbour: neighbours.Neighbour) -> Distances:
-        worlds = (data, neighbours.apply(unit, data, neighbour))
+        pair = (data, neighbours.apply(unit, data, neighbour))
+        worlds = [jax.tree.map(partial(jnp.where, added), b, a) for a, b in (pair, pair[::-1])]
         first, second = (mechanism.init(init_key, world, None) for world in worlds)
         (last, _), (distance, magnitude) = protocol.train_coupled(
-            mechanism, train_key, (first, second), worlds, num_steps, _observe
+            mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
         )
         step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
         coins = mechanism.coins(train_key)  # for the curator's eyes only; the run's own are drawn from folded keys
-        loss = jnp.stack([mechanism.query(state, data, coins)[1].loss for state in (first, last)])
+        loss = jnp.stack([mechanism.query(state, worlds[0], coins)[1].loss for state in (first, last)])
         root_mean_square = jnp.sqrt(jnp.mean(distance**2))
         return Distances(distance[step], step, root_mean_square, ROUNDING * magnitude[step], loss)
 
@@ -109,7 +112,7 @@ def audit(
       num_neighbours: how many are tried at first; all of them where there are no more.
       num_rounds: as many again near the worst so far, so often (`search.greedy`).
       climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`), where the unit is
-        a rating's value.
+        a rating's value. Where it is a presence or a user, they are also tried the other way round: added.
       unit: whose change; by default the guarantee's.
 
     violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate. `consistent` says that
@@ -129,10 +132,12 @@ def audit(
     tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours)
     batch = batch_size(data, tried.num)
 
-    def measure(stacked: neighbours.Neighbour) -> tuple[np.ndarray, Distances]:
+    def measure(stacked: neighbours.Neighbour, *, added: bool = False) -> tuple[np.ndarray, Distances]:
+        way = jnp.asarray(added)  # traced: one program for both
+
         def one(some: neighbours.Neighbour) -> Distances:
             return jax.device_get(
-                distances(mechanism, run_key, data, some, unit=unit, num_steps=num_steps, batch=batch)
+                distances(mechanism, run_key, data, some, unit=unit, num_steps=num_steps, batch=batch, added=way)
             )
 
         found = side_by_side.calls(one, neighbours.parts(stacked, batch))
@@ -140,8 +145,11 @@ def audit(
         return _bad(measured.largest), measured
 
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
-    if unit == "rating value" and climb:
-        worst = np.argsort(-_bad(found.largest))[:CLIMBED]
+    worst = np.argsort(-_bad(found.largest))[:CLIMBED]
+    if unit != "rating value":
+        again = neighbours.added(tried, worst)
+        tried, found = search.joined((tried, found), (again, measure(again.stacked, added=True)[1]))
+    elif climb:
         tried, found = search.joined((tried, found), search.ascend(measure, ratings, tried, worst))
     shared = {
         "pairs": tried.num,

@@ -152,7 +152,8 @@ def _make_together(ratings: Ratings, kind: str) -> Layout:
     if kind not in ("auto", "split"):
         raise UsageError(f"several processes cannot share a {kind} layout", fix='use "auto" or "split"')
     devices, num_ratings = jax.device_count(), int(hosts.total(ratings.num_ratings))
-    stored = Split(*split.make(ratings, num_shards=jax.local_device_count(), agreed=hosts.largest))
+    shards = jax.local_device_count()
+    stored = Split(*split.make(ratings, num_shards=shards, num_ratings=num_ratings, agreed=hosts.largest))
     own = NamedSharding(spread.mesh(devices), spread.CUT)
     stored = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(own, leaf), stored)
     return Layout(

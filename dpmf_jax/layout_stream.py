@@ -79,10 +79,11 @@ class Blocks:
 
 def _unnamed(owner: Any, array: np.ndarray) -> int:
     """An open file without a name that holds an array, closed with its owner."""
-    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
     weakref.finalize(owner, file.close)
-    file.write(array.data)
-    file.flush()
+    left = array.data.cast("B")
+    while left:  # a write may take less than it was given
+        left = left[file.write(left) :]
     return file.fileno()
 
 

@@ -268,8 +268,9 @@ def _slots(ratings: Ratings, kind: str) -> np.ndarray:
         slot = user * ratings.num_items + item
     elif kind == "split":
         counts = np.bincount(user, minlength=ratings.num_users)
-        pieces = -(-counts // split.USER_WIDTH)
-        first = (np.cumsum(pieces) - pieces) * split.USER_WIDTH - (np.cumsum(counts) - counts)
+        width, _ = split.widths(*sizes)
+        pieces = -(-counts // width)
+        first = (np.cumsum(pieces) - pieces) * width - (np.cumsum(counts) - counts)
         by_row = np.argsort(user * ratings.num_items + item, kind="stable")
         slot = np.empty(len(user), np.int64)
         slot[by_row] = first[user[by_row]] + np.arange(len(user))

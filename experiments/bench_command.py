@@ -60,7 +60,7 @@ class Command:
 
 def run(command: Command) -> int:
     if (command.what is None) != command.gpu:
-        console.refuse("one benchmark at a time", fix="dpmf bench step, or another, or dpmf bench --gpu")
+        console.refuse("name one benchmark, or --gpu", fix="dpmf bench step; dpmf bench --help explains the others")
     rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
     size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
     if command.gpu:

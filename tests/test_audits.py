@@ -13,7 +13,7 @@ from jax.tree_util import Partial
 from scipy import stats
 
 import audits
-from audits import density, neighbours, post_processing, sampler, sensitivity
+from audits import density, post_processing, sampler, sensitivity
 from audits.finding import Finding
 from dpmf_jax import gaussian, layout, noise, protocol
 from dpmf_jax.ratings import Ratings
@@ -374,63 +374,6 @@ def test_a_scale_said_to_be_visible_is_seen():
             for _ in range(60)
         ]
         assert np.mean(seen) >= 0.9
-
-
-@pytest.mark.parametrize("unit", ["rating value", "rating presence", "user"])
-@pytest.mark.parametrize("kind", ["dense", "split"])
-def test_neighbours_are_what_they_say(unit, kind, key):
-    """Against the same change made on the host, in the columns."""
-    data = layout.make(RATINGS, kind=kind)
-    tried = neighbours.choose(key, RATINGS, data, unit=unit, num=8)
-    assert tried.num == 8 == len(set(tried.index.tolist()))
-    assert len(set(tried.why)) > 2 - (unit == "user")
-    for position, at in enumerate(tried.index):
-        neighbour = jax.tree.map(lambda leaf, p=position: leaf[p], tried.stacked)
-        found = neighbours.apply(unit, data, neighbour)
-        keep, value = np.ones(RATINGS.num_ratings, bool), RATINGS.value.copy()
-        if unit == "rating value":
-            value[at] = 1 if value[at] > 3 else 5
-        elif unit == "rating presence":
-            keep[at] = False
-        else:
-            keep = RATINGS.user != RATINGS.user[at]
-        expected = dataclasses.replace(RATINGS, user=RATINGS.user[keep], item=RATINGS.item[keep], value=value[keep])
-        stored, present = layout.stored_values(found)
-        assert sorted(np.asarray(stored)[np.asarray(present)]) == sorted(expected.value)
-        np.testing.assert_allclose(item_totals(found), item_totals(layout.make(expected, kind=kind)), rtol=1e-6)
-
-
-def item_totals(data):
-    return layout.sum_by_item(data, lambda row, columns, values, present: values @ present, (), ())
-
-
-def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
-    everything = neighbours.choose(key, RATINGS, data, unit="rating value", num=56)
-    assert sorted(everything.index) == list(range(56))
-    some = neighbours.choose(key, RATINGS, data, unit="rating value", num=24)
-    per_user, per_item = np.bincount(RATINGS.user), np.bincount(RATINGS.item)
-    for why, weight, extreme in (
-        ("heaviest user", per_user[RATINGS.user], np.max),
-        ("lightest user", per_user[RATINGS.user], np.min),
-        ("heaviest item", per_item[RATINGS.item], np.max),
-        ("lightest item", per_item[RATINGS.item], np.min),
-    ):
-        chosen = [index for index, reason in zip(some.index, some.why, strict=True) if reason == why]
-        assert weight[chosen[0]] == extreme(weight)
-    middling = [index for index, reason in zip(some.index, some.why, strict=True) if reason == "item of middling size"]
-    assert len(set(RATINGS.item[middling].tolist())) == len(middling)
-    assert some.why.count("random") >= 12
-
-
-@pytest.mark.slow
-def test_batches_do_not_change_the_distances(data, key):
-    tried = neighbours.choose(key, RATINGS, data, unit="rating value", num=6)
-    whole, parts = (
-        sensitivity.distances(joint(), key, data, tried.stacked, unit="rating value", num_steps=3, batch=batch)
-        for batch in (6, 2)
-    )
-    np.testing.assert_allclose(whole.largest, parts.largest, rtol=1e-5)
-    assert sensitivity.batch_size(data, 100) == 100
 
 
 def test_differences_sees_single_bits_and_names_the_leaf():

@@ -313,3 +313,36 @@ def test_sharded_equals_unsharded():
         [sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, check=False
     )
     assert done.stdout.strip() == "sharded equals unsharded", done.stderr
+
+
+@pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
+def test_rows_are_taken_to_the_last_bit(numbers):
+    """Whatever the loop that copies them is made of: also what is not a number, infinite, or almost 0."""
+    shape = (6, *(numbers if isinstance(numbers, tuple) else (numbers,)))
+    bits = np.random.default_rng(0).integers(0, 2**32, shape, np.uint32)
+    bits[0], bits[1], bits[2] = 0x7F800001, 0x80000000, 1  # a signalling NaN, -0.0, the least number
+    table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
+    zeros = [jnp.int32(0)] * 4
+    found = jax.jit(layout_split.take)(table, index, zeros)
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits[index])
+    ones = jnp.ones(shape)
+    summed = jax.grad(lambda table: jnp.sum(layout_split.take(table, index, zeros)))(ones)
+    np.testing.assert_array_equal(summed[:, ..., 0].reshape(6, -1)[:, 0], [1, 1, 2, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((10, 10, 0), (8, 8)),
+        ((10, 10, 90), (16, 16)),
+        ((1_000, 4, 900), (8, 64)),
+        ((6_040, 3_706, 1_000_209), (32, 64)),
+    ],
+)
+def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
+    assert layout_split.widths(*sizes) == expected
+    users, items, num = sizes
+    if num == 900:  # every user has one rating, or none
+        ratings = make_ratings(np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9)
+        [user, item] = layout.make(ratings, kind="split", num_devices=1).stored
+        assert (user.column.shape[1], item.column.shape[1]) == expected
