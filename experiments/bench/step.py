@@ -15,15 +15,15 @@ What it must cost, counted at MovieLens-1M size and rank 20:
 - bytes: each orientation reads 8 bytes a rating (9 MB with padding); then a factor row of 96 bytes (rank 20 padded to
   24) is read from the table in the second-level cache, written to a block and read twice by the two products: 107 MB
   written and 321 MB read per orientation, all of it in cache. At 32 bytes a cycle that is 3.6 ms on one core.
-- measured on one core (Zen 4): 8.8 ms for the users, 10.2 for the items, so 2.6 times that floor. The gather alone is
-  4.7 ms (XLA copies a row of 96 bytes in 13 moves, where 3 would do), the products 3.5. Two devices take 21 ms of CPU
-  time in all, 11.5 ms of wall time on two idle cores; the numba kernel takes 14 and 7.2.
+- measured on one core (Zen 4): 7.6 ms for the users, 8.3 for the items, so 2.2 times that floor. The gather alone is
+  2.6 ms (`layout_split.take`), the products 3.5. Two devices take 15 ms of CPU time in all, 8.0 ms of wall time on two
+  idle cores; the numba kernel takes 13 and 7.1.
 
-What was tried, in CPU time of the users' orientation against 8.2 ms for gather and products alone: multiply and sum in
-place of matrix products 13.7; rank not padded 10.8, padded to 32 11.9 (the table outgrows half the cache); no barrier
-after the gather 13.9; slices summed one by one over the width 8.1, but 0.2 s more to compile; widths of 16 to 64 within
-8%, 128 a quarter more (padding); int16 columns 0.2 more; item gradients scattered from the users' pass 11.5 more where
-the items' own pass costs 10.2; residuals handed from one pass to the other save the second product and cost as much.
+What was tried before rows were copied in vectors, in CPU time of the users' orientation against 8.2 ms for gather and
+products alone: multiply and sum in place of matrix products 13.7; rank not padded 10.8; no barrier after the gather
+13.9; slices summed one by one over the width 8.1, but 0.2 s more to compile; widths of 16 to 64 within 8%, 128 a
+quarter more (padding); int16 columns 0.2 more; item gradients scattered from the users' pass 11.5 more where the items'
+own pass costs 10.2; residuals handed from one pass to the other save the second product and cost as much.
 What paid: blocks of 128 KB in place of 2 MB (0.8 ms), once XLA was kept from handing halves of small gathers to other
 threads (5 ms an orientation; see `layout_split`).
 """
