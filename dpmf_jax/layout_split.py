@@ -125,10 +125,15 @@ def take(table: jax.Array, index: jax.Array, zeros: Sequence[jax.Array]) -> jax.
     is added. zeros: four of int32, of the data, so that the compiler does not know what they are.
     """
     rows = table.at[index].get(mode="promise_in_bounds")
+    return _as_they_are(_times(table), rows, tuple(zeros)) if _times(table) else rows
+
+
+def _times(table: jax.Array) -> int:
+    """How many instructions more the copy of a row needs."""
     numbers = table.size // max(table.shape[0], 1)
     if jax.default_backend() != "cpu" or table.dtype != jnp.float32 or numbers < SHORT:
-        return rows
-    return _as_they_are(max(0, -(-UNROLLED // numbers) - 4), rows, tuple(zeros))
+        return 0
+    return max(0, -(-UNROLLED // numbers) - 4)
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(0,))
@@ -202,9 +207,12 @@ def _over_blocks(
 
     # What is gathered from a large table goes into a carried buffer that is one piece longer than the block. XLA
     # updates that in place, on the thread that runs the block; a plain gather from such a table it would halve between
-    # two threads (its cost model counts the whole table), and handing over a few microseconds' work costs more.
+    # two threads (its cost model counts the whole table, and what `take` adds), and handing over a few microseconds'
+    # work costs more.
     tables, treedef = jax.tree.flatten((row_tree, table))
     large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in tables]
+    for place, leaf in enumerate(jax.tree.leaves(table), start=len(jax.tree.leaves(row_tree))):
+        large[place] |= _times(leaf) > 0
 
     def longer(leaf: jax.Array) -> jax.Array:
         return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
