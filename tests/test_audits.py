@@ -84,7 +84,8 @@ def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
     assert {finding.verdict for finding in finite} == {"not applicable"}  # the enumeration is of reports of one bit
     assert set(verdicts(findings).values()) == {"consistent"}, [str(f) for f in findings if f.verdict != "consistent"]
     largest = findings[0]
-    assert largest.details["pairs"] == RATINGS.num_ratings  # all of them; in quick audits no value is climbed to
+    added = sensitivity.CLIMBED * (change.get("relation") == "rating presence")
+    assert largest.details["pairs"] == RATINGS.num_ratings + added  # all; in quick audits no value is climbed to
     assert largest.details["ratio"] == pytest.approx(1, rel=1e-3)  # Δ is reached: a smaller one would be caught
     for finding in findings:
         assert finding.details["power"]
