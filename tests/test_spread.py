@@ -77,14 +77,15 @@ import sys
 sys.path.insert(0, "tests")
 import zoo_sound
 from dpmf_jax import layout, sweep
+from dpmf_jax.errors import UsageError
 data = layout.make(zoo_sound.RATINGS, kind="split", num_devices=4)
 try:
     [*sweep.run([], data, num_devices=2)]
-except Exception as error:
-    print(type(error).__name__, error)
+except UsageError as error:
+    print("refused:", error)
 """
 
 
 def test_ratings_on_more_devices_than_a_sweep_may_use_are_refused():
     done = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False, timeout=300)
-    assert done.stdout.startswith("UsageError the ratings lie on 4 devices, of which a sweep may use 2"), done.stderr
+    assert done.stdout.startswith("refused: the ratings lie on 4 devices, of which a sweep may use 2"), done.stderr
