@@ -1,6 +1,7 @@
 """Products take all bits of a float32, also where an accelerator would by default take fewer (TF32, bfloat16)."""
 
 import jax
+import objective_cases
 import pytest
 import zoo_sound
 
@@ -35,6 +36,14 @@ def test_every_product_of_a_program_is_full_float32(name, kind):
     data = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=1)
     found = traced(zoo_sound.SOUND[name](), data, zoo_sound.steps(name))
     assert bool(found) == (name not in WITHOUT)
+    assert [str(one) for one in found if one.params["precision"] not in (FULL, (FULL, FULL))] == []
+
+
+def test_the_products_of_passes_are_full_float32():
+    """Objective perturbation by passes, which the zoo has not."""
+    data = layout.make(objective_cases.RATINGS, kind="split", num_devices=1)
+    found = traced(objective_cases.every()["passes"], data, 1)
+    assert found
     assert [str(one) for one in found if one.params["precision"] not in (FULL, (FULL, FULL))] == []
 
 
