@@ -155,6 +155,45 @@ def solve_langevin_rate(
     return min(1.0, math.exp(answer))
 
 
+def solve_langevin_temperature(
+    epsilon: float,
+    delta: float,
+    *,
+    num_steps: int,
+    learning_rate: float,
+    decay: float = 0.0,
+    sampling_rate: float,
+    clip_norm: float,
+    unit: Unit,
+    accountant: Accountant = "pld",
+) -> float:
+    """The smallest T (to 2e-5 relative) at which J Langevin steps cost at most ε at δ; noise grows with √T.
+
+    Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`.
+
+    Raises:
+      ValueError: a number is out of range; or no T between those with z = 1e-3 and 1e6 at the first step is the answer.
+    """
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    rates = decaying_rates(learning_rate, decay, num_steps)
+    one = (guards.positive("clip_norm", clip_norm) / guards.rate("sampling_rate", sampling_rate)) ** 2 / 2
+    one *= guards.positive("learning_rate", learning_rate)  # T where z = 1 at the first step
+
+    def temperature(log_z: float) -> float:
+        return one * math.exp(2 * log_z)
+
+    def excess(log_z: float) -> float:
+        phases = langevin_phases(
+            sampling_rate=sampling_rate,
+            temperature=temperature(log_z),
+            clip_norm=clip_norm,
+            learning_rates=rates,
+        )
+        return _excess(epsilon_of(phases), epsilon)
+
+    return temperature(_cheapest(excess, "noise multiplier of the first step", 1e-3, 1e6, start=1.0, sign=1))
+
+
 def solve_langevin_decay(
     epsilon: float,
     delta: float,

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from accounting import composition, guarantee, guards, price
 from accounting.calibration import solve_langevin_decay as solve_langevin_decay
 from accounting.calibration import solve_langevin_rate as solve_langevin_rate
+from accounting.calibration import solve_langevin_temperature as solve_langevin_temperature
 from accounting.calibration import solve_noise_multiplier as solve_noise_multiplier
 from accounting.calibration import solve_num_steps as solve_num_steps
 from accounting.calibration import solve_sampling_rate as solve_sampling_rate

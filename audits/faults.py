@@ -19,6 +19,7 @@ import numpy as np
 from audits import transcript
 from audits.finding import Finding, Verdict, inconclusive, not_applicable
 from dpmf_jax import layout
+from dpmf_jax.errors import UsageError
 from dpmf_jax.noise import Report
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.ratings import Ratings
@@ -165,7 +166,10 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
         return not_applicable(NAMES[1], CLAIMS[1], "the response is of bits; see the enumeration")
     if jax.tree.structure(shapes.responses) != jax.tree.structure(shapes.statistics):
         return not_applicable(NAMES[1], CLAIMS[1], "the response is not the statistics and noise")
-    runs = [transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)]
+    try:
+        runs = [transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)]
+    except UsageError as error:
+        return not_applicable(NAMES[1], CLAIMS[1], f"it runs on one device alone: {error.what}")
     noise = [jax.device_get(_noise(run.responses, run.statistics, None)[0]) for run in runs]
     statistics = [jax.device_get(run.statistics) for run in runs]
     gap = largest = 0.0

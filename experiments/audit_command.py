@@ -11,7 +11,16 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
-from experiments import audit_replay, audit_report, audit_suite, audit_trial, console, fit_command, fit_mechanisms
+from experiments import (
+    audit_replay,
+    audit_report,
+    audit_suite,
+    audit_trial,
+    console,
+    devices,
+    fit_command,
+    fit_mechanisms,
+)
 from experiments.audit_trial import Sizes, Trial
 from experiments.fit_flags import MechanismFlags, RatingsFlags
 
@@ -49,6 +58,8 @@ class Command(MechanismFlags, RatingsFlags):
     """Of the audit's own randomness; the same seed gives the same findings."""
     layout: Literal["auto", "split", "dense"] = "auto"
     """How ratings are laid out on the device."""
+    devices: int | None = None
+    """Compare the noise of one device with that of so many, such as 2 cores of a CPU; all else runs on one."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -176,8 +187,10 @@ def _words(command: Command) -> str:
 def trials(command: Command) -> dict[str, Callable[[], Trial]]:
     """Makers of what the command puts on trial, by label; each is made when its turn comes.
 
-    Raises: UsageError for flags that contradict each other.
+    Raises: UsageError for flags that contradict each other; what `devices.use` raises.
     """
+    if command.devices is not None:
+        devices.use(command.devices)
     if command.all:
         return _all(command)
     folder = Path(command.target) if command.target and (Path(command.target) / "model.json").is_file() else None

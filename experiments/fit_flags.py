@@ -180,7 +180,7 @@ class MechanismFlags:
     epochs: int | None = None
     """sketch: passes over the ratings, T."""
     decay: float | None = None
-    """sketch, sketch-dpsgd, dpsgd: b; step t of T has learning rate eta/(1 + b t/T)."""
+    """sketch, sketch-dpsgd, dpsgd, langevin: b; step t of T has learning rate eta/(1 + b t/T)."""
     threshold: float | None = None
     """sketch: what paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not learnt
     from."""

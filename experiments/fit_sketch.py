@@ -20,7 +20,7 @@ FLAGS = {
     "sketch": (*_ALL, *_TABLE, "decay", "epochs", "threshold", "convention"),
     "sketch-dpsgd": (*_SAMPLED, *_TABLE, "decay"),
     "dpsgd": (*_SAMPLED, "decay"),
-    "langevin": (*_SAMPLED, "temperature"),
+    "langevin": (*_SAMPLED, "decay", "temperature"),
 }
 
 
@@ -124,28 +124,17 @@ def _priced(settings: dict[str, Any], epsilon: float) -> tuple[tuple[Any, ...], 
     from accounting import subsampled
 
     phases(settings | dict.fromkeys(("noise_multiplier", "temperature"), 1.0), None)  # says what is wrong with the rest
-    multiplier = subsampled.solve_noise_multiplier(
-        epsilon,
-        settings["delta"],
-        sampling_rate=settings["sampling_rate"],
-        num_steps=settings["steps"],
-        unit=settings["unit"],
-    )
+    langevin = settings["mechanism"] == "langevin"
+    solve: Any = subsampled.solve_langevin_temperature if langevin else subsampled.solve_noise_multiplier
+    names = ("sampling_rate", "unit", *(("learning_rate", "decay", "clip_norm") if langevin else ()))
+    amount = solve(epsilon, settings["delta"], num_steps=settings["steps"], **{name: settings[name] for name in names})
     while True:
-        noisy = settings | _noise(settings, multiplier)
+        noisy = settings | {"temperature" if langevin else "noise_multiplier": amount}
         made_of = phases(noisy, None)
         ((mechanism, steps),) = made_of
         if min(mechanism.guarantee(steps).accountants.values()) <= epsilon:
             return made_of, noisy
-        multiplier *= 1 + 1e-5  # what float32 took off, or a rough spot of the price
-
-
-def _noise(settings: Mapping[str, Any], multiplier: float) -> dict[str, float]:
-    """z as the mechanism writes it; Langevin's z is q√(2T/η)/C."""
-    if settings["mechanism"] != "langevin":
-        return {"noise_multiplier": multiplier}
-    step = multiplier * settings["clip_norm"] / settings["sampling_rate"]
-    return {"temperature": settings["learning_rate"] * step**2 / 2}
+        amount *= 1 + 1e-5  # what float32 took off, or a rough spot of the price
 
 
 def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:

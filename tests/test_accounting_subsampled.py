@@ -328,6 +328,17 @@ def test_decay_is_affordable_and_nearly_the_smallest(part, num_steps, unit):
     assert langevin_price(0.05, decay=decay * (1 - 2e-3), **known) > epsilon
 
 
+@pytest.mark.parametrize(
+    ("decay", "num_steps", "unit", "accountant"),
+    [(0.0, 3, VALUE, "pld"), (3.0, 2, PRESENCE, "pld"), (9.0, 4, PRESENCE, "rdp")],
+)
+def test_temperature_is_affordable_and_nearly_the_lowest(decay, num_steps, unit, accountant):
+    known = {"num_steps": num_steps, "learning_rate": 2e-3, "decay": decay, "clip_norm": 0.7, "unit": unit}
+    temperature = subsampled.solve_langevin_temperature(0.8, DELTA, sampling_rate=0.05, accountant=accountant, **known)
+    assert langevin_price(0.05, accountant, temperature=temperature, **known) <= 0.8
+    assert langevin_price(0.05, accountant, temperature=temperature * (1 - 2e-3), **known) > 0.8
+
+
 def test_decay_is_none_where_it_need_not_be_and_refused_where_it_cannot_help():
     known = {**langevin, "num_steps": 5, "learning_rate": 2e-3}
     first = langevin_price(0.05, **{**known, "num_steps": 1})

@@ -1,6 +1,9 @@
 """`dpmf audit` as a program: its report, its replay, all mechanisms at once, and how it ends."""
 
 import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import fit_cases
@@ -61,6 +64,23 @@ def replayed(capsys, named, code):
     ended, out, err = run(capsys, "audit", "--replay", named, "--json")
     assert ended == code, err
     return json.loads(out)["replayed"], err
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "verdict"), [("gaussian-joint-noise", "consistent"), ("sketch", "not applicable")]
+)
+def test_noise_is_compared_on_as_many_devices_as_are_asked_for(mechanism, verdict):
+    """In a process of its own: jax has started with one device here. The published sketch refuses more than one."""
+    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    words = ["-m", "experiments.cli", "audit", "--mechanism", mechanism, "--only", "faults", "--devices", "2", "--json"]
+    done = subprocess.run(
+        [sys.executable, *words], env=env | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    (found,) = [one for one in json.loads(done.stdout)["findings"] if one["audit"] == "noise: devices"]
+    assert found["verdict"] == verdict
+    assert found["details"].get("devices", 2) == 2
+    assert verdict == "consistent" or "one device alone" in found["details"]["why"]
 
 
 def test_a_violation_is_seen_again_to_the_last_bit(report, capsys):
