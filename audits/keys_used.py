@@ -206,8 +206,16 @@ def _plainly(eqn: Any, values: list[Any]) -> list[Any]:
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
+def _scan_counts(params: Any) -> tuple[int, int]:
+    """How many values are constant, and how many are carried; newer versions of jax tell it by trees."""
+    if "ft_in" in params:
+        consts, carry, _ = params["ft_in"].unpack()
+        return len(consts), len(carry)
+    return params["num_consts"], params["num_carry"]
+
+
 def _follow_scan(params: Any, values: list[Any]) -> tuple[list[Any], list[jax.Array]]:
-    closed, num_consts, num_carry = params["jaxpr"], params["num_consts"], params["num_carry"]
+    closed, (num_consts, num_carry) = params["jaxpr"], _scan_counts(params)
     consts, carry, xs = (
         values[:num_consts],
         values[num_consts : num_consts + num_carry],
@@ -215,7 +223,7 @@ def _follow_scan(params: Any, values: list[Any]) -> tuple[list[Any], list[jax.Ar
     )
 
     def body(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
-        results, spent = _follow(closed.jaxpr, closed.consts, [*consts, *carry, *x])
+        results, spent = _follow(getattr(closed, "jaxpr", closed), closed.consts, [*consts, *carry, *x])
         return results[:num_carry], (results[num_carry:], spent)
 
     carry, (ys, spent) = jax.lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])

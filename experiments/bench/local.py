@@ -218,7 +218,8 @@ def server_step(loop: Loop, row: np.ndarray, column: np.ndarray, bits: np.ndarra
 def _factor(phi: np.ndarray) -> tuple[np.ndarray, bool]:
     import scipy.linalg
 
-    return scipy.linalg.cho_factor(phi @ phi.T, lower=True)
+    factor, lower = scipy.linalg.cho_factor(phi @ phi.T, lower=True)
+    return factor, bool(lower)
 
 
 def numpy_round(loop: Loop, who: np.ndarray, rng: np.random.Generator, *, one_pass: bool) -> float:
