@@ -4,10 +4,12 @@ XLA runs a blocked scan on little more than one thread of a CPU, so further core
 each of them as a device. Accelerators are shown as they are.
 """
 
+import inspect
 import os
 import socket
 import threading
 from contextlib import suppress
+from typing import Any
 
 from dpmf_jax import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
@@ -62,6 +64,9 @@ def join(flags: ProcessFlags, said: str) -> None:
     waiting = threading.Timer(flags.lost_after, _leave, [flags])
     waiting.daemon = True
     waiting.start()
+    known = inspect.signature(jax.distributed.initialize).parameters
+    # jax 0.8 has no such argument
+    at_the_end: Any = {"shutdown_timeout_seconds": flags.lost_after} if "shutdown_timeout_seconds" in known else {}
     try:
         jax.distributed.initialize(
             flags.coordinator,
@@ -69,7 +74,7 @@ def join(flags: ProcessFlags, said: str) -> None:
             flags.process_id,
             initialization_timeout=flags.lost_after + GRACE,
             heartbeat_timeout_seconds=flags.lost_after,
-            shutdown_timeout_seconds=flags.lost_after,
+            **at_the_end,
         )
     except ValueError as error:
         raise UsageError(
