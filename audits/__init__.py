@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from dpmf_jax.protocol import Mechanism, Phase
     from dpmf_jax.ratings import Ratings
 
-__all__ = ["FAMILIES", "NOT_BUILT", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
+__all__ = ["FAMILIES", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
 
 # Families of audits, in the order in which they run, and the module of each.
 FAMILIES = {
@@ -33,6 +33,7 @@ FAMILIES = {
     "membership": "membership",
     "one run": "one_run",
     "divergence": "divergence",
+    "fit": "fit",
 }
 QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
@@ -42,10 +43,7 @@ QUICK = {  # what each is asked for where `quick`; less power, the same false al
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},
 }
-NOT_QUICK = ("one run", "divergence")  # left out where `quick`, unless they are asked for by name
-
-# What `audit` does not look at.
-NOT_BUILT = {"fit": "the program as a black box on both data sets: it takes a program, not a mechanism (audits.fit)"}
+NOT_QUICK = ("one run", "divergence", "fit")  # left out where `quick`, unless they are asked for by name
 
 
 def audit(
@@ -82,7 +80,7 @@ def audit(
       options: by family, arguments of its own `audit`, such as {"membership": {"num_shadows": 32}}.
 
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
-      several phases, `details["phase"]` counts them from 0. See `NOT_BUILT` for what is not looked at.
+      several phases, `details["phase"]` counts them from 0.
 
     Raises: ValueError for fewer than one step, neighbour or run, a δ outside (0, 1), or a family that does not exist.
     """
@@ -144,7 +142,7 @@ def _findings(
     for place, (name, module) in enumerate(FAMILIES.items()):
         if name in asked:
             own_key, own, options = jax.random.fold_in(key, place), mechanism, dict(asked[name])
-            if name == "keys" and phases:  # it follows the phases themselves, one after the other
+            if name in ("keys", "fit") and phases:  # they run the phases themselves, one after the other
                 own, options["earlier"] = phases[-1][0], phases[:-1]
             run = importlib.import_module(f"audits.{module}").audit
             found += run(own, ratings, data, key=own_key, num_steps=num_steps, **options)

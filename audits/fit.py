@@ -4,7 +4,7 @@ The same key on both. Outside `private/` a run may show noisy numbers, and nothi
 ran, not a name, a shape, an id, a bound or a mean. Noisy is what another key makes otherwise on the same ratings.
 
 Data sets that tempt are made beside random ones: where a single rating holds the largest value, where an item, or a
-user, has but one rating.
+user, has but one rating. The program is the caller's; of a mechanism alone it is the project's own.
 """
 
 from __future__ import annotations
@@ -16,8 +16,10 @@ import io
 import json
 import re
 import stat
+import sys
 import tempfile
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,12 +27,14 @@ import jax
 import numpy as np
 
 from accounting.guarantee import Unit
-from audits.finding import Finding, Verdict
-from dpmf_jax import storage
+from audits.finding import Finding, Verdict, inconclusive, not_applicable
+from dpmf_jax import fitting, storage
 from dpmf_jax.model import Model
+from dpmf_jax.protocol import Mechanism, Phase
 from dpmf_jax.ratings import Ratings
 
-Fit = Callable[[Ratings, Path, jax.Array], Model]
+Program = Callable[[Ratings, Path, jax.Array], Model]
+Made = Callable[[Ratings], tuple[Sequence[Phase], Mapping[str, Any]]]
 
 CLAIMS = {
     "fit: steps": "as many steps are done as are priced, whatever the ratings",
@@ -52,8 +56,8 @@ class Pair(NamedTuple):
 
 
 class Run(NamedTuple):
-    """model: what was returned. files: content and mode by name, all that stood in the folder. log: all that was
-    printed, numbers masked. taken: steps done, None where the run does not say."""
+    """model: what was returned. files: content and mode by name, all that stood in the folder. log: all that its
+    thread printed, numbers masked. taken: steps done, None where the run does not say."""
 
     model: Model
     files: dict[str, tuple[bytes, int]]
@@ -65,28 +69,103 @@ class Run(NamedTuple):
         return {name: content for name, (content, _) in self.files.items() if not name.startswith("private/")}
 
 
-def audit(fit: Fit, ratings: Ratings, *, key: jax.Array, num_pairs: int = 1) -> list[Finding]:
+def audit(
+    mechanism: Mechanism,
+    ratings: Ratings,
+    data: Any,
+    *,
+    key: jax.Array,
+    num_steps: int,
+    earlier: Sequence[Phase] = (),
+    made: Made | None = None,
+    num_pairs: int = 1,
+) -> list[Finding]:
+    """What `audit_program` finds of `dpmf_jax.fit` with this mechanism, saved to a folder; seeded, on one device.
+
+    Args:
+      earlier: phases that run before, as in `fitting.fit`.
+      made: how the phases, and the settings that are written down, are made of ratings; so they are made of each data
+        set anew, and what they take from the ratings is seen. As many phases and steps as are given here are run.
+        None: the phases are those given here, whatever the ratings.
+    """
+    phases = (*earlier, (mechanism, num_steps))
+
+    def program(ratings: Ratings, folder: Path, key: jax.Array) -> Model:
+        own, settings = (phases, {}) if made is None else made(ratings)
+        *before, (last, _) = own[: len(phases)]
+        return fitting.fit(
+            ratings,
+            last,
+            num_steps=num_steps,
+            earlier=before,
+            seed=int(jax.random.bits(key)),
+            out=folder,
+            settings=settings,
+            layout_kind=data.kind,
+            num_devices=1,
+            chunk_steps=num_steps,
+        )
+
+    return audit_program(program, ratings, key=key, num_pairs=num_pairs)
+
+
+def audit_program(program: Program, ratings: Ratings, *, key: jax.Array, num_pairs: int = 1) -> list[Finding]:
     """Five findings: steps, files, public words, released numbers, logs.
 
     Args:
-      fit: (ratings, a folder that does not exist yet, key) -> Model, which may write into the folder. It is run three
-        times on each of `num_pairs` random pairs and up to three tempting ones, with at most two keys.
+      program: (ratings, a folder that does not exist yet, key) -> Model, which may write into the folder. It is run on
+        `num_pairs` random pairs and up to three tempting ones: with one key on both, with another on the first.
 
     Compares bits, so no false alarms; `consistent` covers these pairs and keys. What a run does with noise that is
-    too small, or with ratings that it changes before a mechanism sees them, is for audits of the mechanism.
+    too small, or with ratings that it changes before a mechanism sees them, is for audits of the mechanism. A program
+    that ends in an error on one data set of a pair tells them apart; where it ends so on `ratings`, all five are
+    `inconclusive`. Where no privacy is claimed, released numbers may move.
     """
     choose_key, run_key, other_key = jax.random.split(key, 3)
-    start = run(fit, ratings, run_key)
+    try:
+        again = run(program, ratings, other_key)  # first: what is said once in a process, such as a warning, is in it
+        own = run(program, ratings, run_key)
+    except Exception as error:
+        why = f"the program ended in an error on the ratings themselves ({type(error).__name__})"
+        return [inconclusive(name, claim, why, error=str(error)) for name, claim in CLAIMS.items()]
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
-    tried = pairs(random, ratings, start.model.guarantee.unit, num_pairs)
+    tried = pairs(random, ratings, own.model.guarantee.unit, num_pairs)
     broken: dict[str, list[tuple[Pair, str]]] = {name: [] for name in CLAIMS}
     for pair in tried:
-        worlds = ((pair.first, run_key), (pair.first, other_key), (pair.second, run_key))
-        own, again, there = (run(fit, world, spent) for world, spent in worlds)
-        for name, found in compare(own, again, there).items():
+        for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings).items():
             broken[name] += [(pair, what) for what in found]
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
-    return [_finding(name, found, len(tried), start, replay) for name, found in broken.items()]
+    made = {name: _finding(name, found, len(tried), own, replay) for name, found in broken.items()}
+    if own.model.guarantee.status == "none":
+        numbers = "fit: released numbers"
+        made[numbers] = not_applicable(numbers, CLAIMS[numbers], "the guarantee claims no privacy")
+    return list(made.values())
+
+
+def _told_apart(
+    program: Program,
+    pair: Pair,
+    run_key: jax.Array,
+    other_key: jax.Array,
+    known: tuple[Run, Run],
+    ratings: Ratings,
+) -> dict[str, list[str]]:
+    """What `compare` finds of one pair. known: the runs on `ratings` with either key, which is not run again."""
+
+    def end(world: Ratings, spent: jax.Array) -> Run | Exception:
+        try:
+            return run(program, world, spent)
+        except Exception as error:
+            return error
+
+    own, again = known if pair.first is ratings else (end(pair.first, run_key), end(pair.first, other_key))
+    there = end(pair.second, run_key)
+    if isinstance(own, Run) and isinstance(again, Run) and isinstance(there, Run):
+        return compare(own, again, there)
+    if isinstance(own, Exception) == isinstance(there, Exception):
+        return {}
+    error = own if isinstance(own, Exception) else there
+    return {"fit: steps": [f"ended in an error on one data set, not on the other ({type(error).__name__})"]}
 
 
 # --- pairs
@@ -105,8 +184,9 @@ def pairs(random: np.random.Generator, ratings: Ratings, unit: Unit, num: int) -
         found.append(_pair(lone, at, unit, "alone has the largest value"))
     if unit != "rating value":  # that relation has who rated what public
         for what, column in (("item", ratings.item), ("user", ratings.user)):
-            at = int(random.choice(indices))
-            kept = ratings.take((column != column[at]) | (indices == at))
+            counts = np.bincount(column)[column]
+            at = int(random.choice(np.flatnonzero(counts == counts.min())))  # few others have to go, or none
+            kept = ratings if counts[at] == 1 else ratings.take((column != column[at]) | (indices == at))
             if kept.num_ratings > 2:
                 place = int(np.flatnonzero((kept.user == ratings.user[at]) & (kept.item == ratings.item[at]))[0])
                 found.append(_pair(kept, place, unit, f"the only rating of its {what}"))
@@ -134,13 +214,12 @@ def _pair(ratings: Ratings, at: int, unit: Unit, why: str) -> Pair:
 # --- a run, and what three of them say
 
 
-def run(fit: Fit, ratings: Ratings, key: jax.Array) -> Run:
+def run(program: Program, ratings: Ratings, key: jax.Array) -> Run:
     """One call of the program, in a folder of its own that is gone afterwards."""
-    said = io.StringIO()
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "run"
-        with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):
-            model = fit(ratings, folder, key)
+        with _listening() as said:
+            model = program(ratings, folder, key)
         files = {
             path.relative_to(folder).as_posix(): (path.read_bytes(), stat.S_IMODE(path.stat().st_mode))
             for path in sorted(folder.rglob("*"))
@@ -150,6 +229,42 @@ def run(fit: Fit, ratings: Ratings, key: jax.Array) -> Run:
     lines = [content for name, (content, _) in files.items() if name.endswith("metrics.jsonl")]
     taken = lines[0].count(b"\n") if lines else (model.metrics or {}).get("steps")
     return Run(model, files, log, taken)
+
+
+class _Overheard(io.TextIOBase):
+    """Keeps what one thread writes; what others write, such as a progress bar, goes on to where it went before."""
+
+    def __init__(self, said: io.StringIO, usual: Any):
+        self._said, self._usual, self._thread = said, usual, threading.get_ident()
+
+    def _stream(self) -> Any:
+        return self._said if threading.get_ident() == self._thread else self._usual
+
+    def write(self, text: str, /) -> int:
+        return self._stream().write(text)
+
+    def flush(self) -> None:
+        self._stream().flush()
+
+    def isatty(self) -> bool:
+        return self._stream().isatty()
+
+    def fileno(self) -> int:
+        return self._stream().fileno()
+
+
+_ONE_LISTENER = threading.Lock()  # there is one sys.stdout for all threads
+
+
+@contextlib.contextmanager
+def _listening() -> Generator[io.StringIO]:
+    said = io.StringIO()
+    with (
+        _ONE_LISTENER,
+        contextlib.redirect_stdout(_Overheard(said, sys.stdout)),
+        contextlib.redirect_stderr(_Overheard(said, sys.stderr)),
+    ):
+        yield said
 
 
 def compare(own: Run, again: Run, there: Run) -> dict[str, list[str]]:
@@ -276,7 +391,7 @@ def _first_line(text: str, other: str) -> str:
 def _finding(name: str, broken: list[tuple[Pair, str]], num: int, start: Run, replay: dict[str, Any]) -> Finding:
     details: dict[str, Any] = {
         "pairs": num,
-        "steps": start.taken,
+        "steps_done": start.taken,
         "steps_priced": start.model.guarantee.steps,
         "files": sorted(start.public),
         "unit_of_measurement": "things that differ or should not be there, over all pairs",

@@ -203,7 +203,8 @@ def fit(
       record of who rated what, which none of them holds.
 
     Raises:
-      UsageError: num_steps below 1, or an `out` that is in use. PrivacyError: a resume with other settings or ratings.
+      UsageError: num_steps below 1, an `out` that is in use, or a state with no model in it. PrivacyError: a resume
+      with other settings or ratings.
       Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved. hosts.Lost:
       another process is gone; the last completed chunk is saved.
     """
@@ -231,6 +232,7 @@ def fit(
         earlier = [(layout.replicate(data, phase), steps) for phase, steps in earlier]
     with hosts.watched("before the first step"):
         state = begin(program, init_key, data, earlier)
+    _whole(state, ratings)  # refused now rather than after the last step
     run = _Run(
         settings=dict(settings or {}),
         guarantee=guarantee.to_dict(),
@@ -275,7 +277,7 @@ def fit(
             state = ahead
             journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
             report(Progress(done + length, num_steps, float(rmse[-1]), _spent(phases, guarantee, done + length)))
-        whole = Factors(*(None if part is None else np.asarray(part) for part in factors(state)))
+        whole = Factors(*map(np.asarray, _whole(state, ratings)))
         with hosts.watched("after the last step"):
             metrics = _measure(whole, data, ratings, test, controls, layout_kind)
     except KeyboardInterrupt:
@@ -311,6 +313,23 @@ def fit(
     model = model.save(Path(out))
     journal.close()
     return model
+
+
+def _whole(state: State, ratings: Ratings) -> Factors:
+    """The curator's model; one that has no factors, only a center, gets factors of zeros.
+
+    Raises: UsageError where something is missing that a prediction needs.
+    """
+    known = factors(state)
+    if known.user_factors is None and known.item_factors is None:
+        users, items = (np.zeros((num, 1), np.float32) for num in (ratings.num_users, ratings.num_items))
+        known = known._replace(user_factors=users, item_factors=items)
+    if missing := [name for name, part in known._asdict().items() if part is None]:
+        raise UsageError(
+            f"the mechanism's state has no {' and no '.join(missing)}, so its model predicts nothing",
+            fix="name the fields of its public or private state as those of dpmf_jax.protocol.Factors",
+        )
+    return known
 
 
 def _finite_rmse(info: Info, done: int) -> np.ndarray:

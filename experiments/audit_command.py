@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -40,7 +41,8 @@ class Command(MechanismFlags, RatingsFlags):
     """Every mechanism: the published claims at their papers' settings and each sound variant, on DATA; by default on
     ml-100k where it is found, with --quick on generated ratings."""
     quick: bool = False
-    """Fewer runs, neighbours and steps, and no one run and divergence: less power, the same rate of false alarms."""
+    """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same rate of false
+    alarms."""
     out: Path | None = None
     """Folder for findings.json, report.md and report.html; what names records goes to private/ in it."""
     public: bool = False
@@ -123,7 +125,6 @@ def audit(command: Command) -> dict[str, Any]:
         seed=command.seed,
         sizes=_sizes(sizes, families, audits),
         self_test=self_test,
-        not_built=audits.NOT_BUILT,
     )
     document = audit_report.public(document) if command.public else document
     first = {name: value for name, value in document["trials"][0].items() if name not in document}
@@ -196,11 +197,14 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
     folder = Path(command.target) if command.target and (Path(command.target) / "model.json").is_file() else None
     if folder is None and command.ratings is not None:
         raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
+    made: Callable[[Any], Any]
     if folder is None:
         ratings = read(command, command.target)
-        phases, settings = fit_mechanisms.made(command, ratings)
+        made = functools.partial(fit_mechanisms.made, command)
+        phases, settings = made(ratings)
     else:
         phases, settings = saved(folder, command)
+        made = lambda other: (phases, settings)  # noqa: E731
         ratings = read(command, command.ratings)
         if list(ratings.rating_range) != settings["rating_range"]:
             raise UsageError(
@@ -209,7 +213,7 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
                 fix="audit the model on ratings of the range it was made for",
             )
     source = {"command": audit_replay.kept(command), "label": settings["mechanism"]}
-    trial = Trial(settings["mechanism"], phases, settings, ratings, source)
+    trial = Trial(settings["mechanism"], phases, settings, ratings, source, made=made)
     return {trial.label: lambda: trial}
 
 

@@ -18,15 +18,10 @@ def render(result: Mapping[str, Any]) -> Any:
     lines += [
         "",
         "consistent: this audit failed to break the claim on these ratings; it does not prove it.",
-        *([f"Not built yet, so not looked at: {_not_built(result)}."] if result["not_built"] else []),
         *(f"note: {note}" for note in dict.fromkeys(n for t in result["trials"] for n in t.get("notes", ()))),
         *(f"written: {path}" for path in result["written"]),
     ]
     return Group(table, Text("\n".join(lines)))
-
-
-def _not_built(result: Mapping[str, Any]) -> str:
-    return "; ".join(f"{name} ({what})" for name, what in result["not_built"].items())
 
 
 def _caption(result: Mapping[str, Any]) -> str:

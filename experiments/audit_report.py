@@ -20,7 +20,7 @@ SCHEMA = 1
 PUBLIC = {
     "document": (
         *("schema", "title", "public", "seed", "quick", "sizes", "trials", "findings", "violated", "false_alarms"),
-        *("self_test", "not_built", "provenance"),
+        *("self_test", "provenance"),
     ),
     "trial": (
         *("label", "why", "mechanism", "data", "steps", "phases", "settings", "guarantee", "curve", "verdict"),
@@ -31,7 +31,7 @@ PUBLIC = {
     "self_test": ("bug", "audit", "caught", "sound"),
 }
 # Families whose power follows from their design, with no number that was measured on the ratings in it.
-PUBLIC_POWER = frozenset({"sensitivity", "post-processing", "enumeration"})
+PUBLIC_POWER = frozenset({"sensitivity", "post-processing", "enumeration", "fit"})
 # Families whose claims follow from the guarantee alone; others may price the ratings of the very user who is attacked.
 PUBLIC_CLAIM = PUBLIC_POWER | frozenset(
     {"noise", "noise law", "keys", "faults", "coins", "density", "privacy loss", "one run"}
@@ -52,7 +52,6 @@ def document(
     seed: int,
     sizes: Mapping[str, Any],
     self_test: Sequence[Mapping[str, Any]],
-    not_built: Mapping[str, str],
 ) -> dict[str, Any]:
     """The whole document, for JSON. trials: what is said of each, and its findings; they are numbered here, from 1."""
     from audits.finding import ALPHA
@@ -77,7 +76,6 @@ def document(
         "violated": sum(one["verdict"] == "violated" for one in findings),
         "false_alarms": {"of_a_finding": ALPHA, "findings_that_rest_on_chance": by_chance, "of_all": ALPHA * by_chance},
         "self_test": [dict(row) for row in self_test],
-        "not_built": dict(not_built),
         "provenance": provenance(),
     }
 

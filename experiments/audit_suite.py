@@ -185,13 +185,18 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
 
     def make(entry: Entry) -> Trial:
         own = generated() if entry.own else ratings
-        phases, settings = fit_mechanisms.made(flags(entry, own, small=small), own)
+
+        def made(other: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            return fit_mechanisms.made(flags(entry, other, small=small), other)
+
+        phases, settings = made(own)
         cut = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in entry.small.items())
         why = f"cut short: {cut}" if small and cut else entry.why
         short, less = ({}, {}) if small or entry.own else (entry.short, {**LESS, **entry.less})
         for steps in sorted(set(short.values())):
             held = ", ".join(family for family in short if short[family] == steps)
             why += f"; {held} over the first {steps} steps"
-        return Trial(entry.label, phases, settings, own, {**source, "label": entry.label}, why, short, less)
+        told = {**source, "label": entry.label}
+        return Trial(entry.label, phases, settings, own, told, why, short, less, made)
 
     return {entry.label: lambda entry=entry: make(entry) for entry in ENTRIES}

@@ -28,7 +28,7 @@ class Trial(NamedTuple):
     """What is on trial. phases: as `fit_mechanisms.made` gives them; source: the command that makes all of this again,
     with the label of this trial in it; why: the settings in words; short: by family of audits, a number of steps that
     it is held to, with the claim for as many, where all of them would take too long; options: by family, arguments of
-    its audit."""
+    its audit; made: (phases, settings) of other ratings, by the same flags."""
 
     label: str
     phases: Sequence[Any]
@@ -38,6 +38,7 @@ class Trial(NamedTuple):
     why: str = ""
     short: Mapping[str, int] = {}
     options: Mapping[str, Mapping[str, Any]] = {}
+    made: Callable[[Any], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
 
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)
+    options = {**trial.options, "fit": {"made": trial.made, **trial.options.get("fit", {})}}
     found = audits.audit(
         mechanism,
         trial.ratings,
@@ -83,7 +85,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
         quick=sizes.quick,
         only=(family,),
         layout_kind=sizes.layout,
-        options=trial.options,
+        options=options,
     )
     return [{"mechanism": names[one.details.get("phase", -1)], "family": family, **one.to_dict()} for one in found]
 

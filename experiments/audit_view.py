@@ -320,8 +320,6 @@ def _provenance(told: Mapping[str, Any]) -> list[Any]:
     notes = dict.fromkeys(note for trial in told["trials"] for note in trial.get("notes", ()))
     if notes:
         blocks.append(Items([f"ratings: {note}" for note in notes]))
-    if told["not_built"]:
-        blocks.append(Items([f"not looked at: {name} ({what})" for name, what in told["not_built"].items()]))
     return blocks
 
 

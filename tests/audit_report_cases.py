@@ -79,7 +79,6 @@ def document(*trials, self_test=()):
         seed=7,
         sizes={"quick": False, "delta": None, "neighbours": 8},
         self_test=self_test,
-        not_built={"x": "y"},
     )
 
 

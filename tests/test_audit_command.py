@@ -11,7 +11,7 @@ import pytest
 from fit_cases import run
 
 import audits
-from experiments import audit_command, audit_replay, audit_selftest, audit_suite, audit_trial
+from experiments import audit_command, audit_replay, audit_selftest, audit_suite, audit_trial, fit_mechanisms
 from experiments.audit_command import Command
 
 # Paper 001 where its sensitivity does not hold, on generated ratings.
@@ -64,6 +64,28 @@ def replayed(capsys, named, code):
     ended, out, err = run(capsys, "audit", "--replay", named, "--json")
     assert ended == code, err
     return json.loads(out)["replayed"], err
+
+
+@pytest.mark.parametrize("leaks", [False, True])
+def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys, monkeypatch):
+    """So what its settings would take from the ratings is seen; nothing is, unless it is planted."""
+    made = fit_mechanisms.made
+
+    def counted(flags, train):
+        phases, settings = made(flags, train)
+        return phases, settings | {"ratings": train.num_ratings}
+
+    if leaks:
+        monkeypatch.setattr(fit_mechanisms, "made", counted)
+    words = ["--mechanism", "gaussian-public-items", "--steps", "3", "--rank", "2", "--center", "3"]
+    words += ["--relation", "rating-presence", "--residual-clip", "1", "--only", "fit", "--json"]
+    code, out, _ = run(capsys, "audit", "synthetic-20x10x90", *words)
+    verdicts = {one["audit"]: one["verdict"] for one in json.loads(out)["findings"]}
+    assert {name for name, verdict in verdicts.items() if verdict != "consistent"} == (
+        {"fit: public words"} if leaks else set()
+    )
+    assert len(verdicts) == 5
+    assert code == (5 if leaks else 0)
 
 
 @pytest.mark.parametrize(

@@ -269,7 +269,7 @@ def rendered(findings) -> list[str]:
     """The lines of `dpmf audit` that say what is violated."""
     told = [{"mechanism": "local", **json.loads(json.dumps(finding.to_dict()))} for finding in findings]
     trial = {"mechanism": "local", "data": "tiny", "steps": 3, "guarantee": {"status": "proved"}}
-    result = {"trials": [trial], "findings": told, "not_built": {}, "public": False, "written": ()}
+    result = {"trials": [trial], "findings": told, "public": False, "written": ()}
     console = Console(width=400, file=io.StringIO())
     console.print(audit_console.render(result))
     return [line for line in console.file.getvalue().splitlines() if line.startswith("violated:")]

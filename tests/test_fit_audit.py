@@ -2,13 +2,18 @@
 
 import dataclasses
 import os
+import sys
+import threading
 
 import jax
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 from zoo_sound import RATINGS, fit, joint, public_items
 
+import audits
 from audits import fit as fit_audit
+from dpmf_jax import factorization, sketch
 
 NAMES = ["fit: steps", "fit: files", "fit: public words", "fit: released numbers", "fit: logs"]
 
@@ -22,7 +27,7 @@ def quick_compilation():
 
 
 def audit(program, **options):
-    found = fit_audit.audit(program, RATINGS, key=jax.random.key(0), **options)
+    found = fit_audit.audit_program(program, RATINGS, key=jax.random.key(0), **options)
     assert [finding.audit for finding in found] == NAMES
     return {finding.audit: finding for finding in found}
 
@@ -40,7 +45,7 @@ def test_the_project_s_own_program_is_consistent(program):
     found = audit(program)
     assert violated(found) == set()
     steps = found["fit: steps"].details
-    assert steps["steps"] == steps["steps_priced"] == 5
+    assert steps["steps_done"] == steps["steps_priced"] == 5
     assert steps["files"] == ["PRIVACY.md", "model.json", "release.safetensors"]
     assert steps["pairs"] == (4 if program is fit else 2)
     for finding in found.values():
@@ -169,6 +174,94 @@ def test_a_leak_is_told_apart(leak, model):
     assert broken.measured >= 1
     assert broken.details["found"]
     assert broken.details["replay"]["pair"]["change"]
+
+
+@pytest.mark.parametrize("which", ["both", "first", "second"])
+def test_a_program_that_ends_in_an_error_on_one_data_set_tells_them_apart(which, model):
+    """On both it says nothing; where it ends so on the ratings themselves, nothing was audited."""
+    few = {"both": RATINGS.num_ratings, "first": RATINGS.num_ratings + 1, "second": RATINGS.num_ratings}[which]
+
+    def program(ratings, folder, key):
+        if ratings.num_ratings < few:
+            raise FloatingPointError("too few")
+        return quick(model)(ratings, folder, key)
+
+    found = audit(program)
+    if which == "first":
+        assert {finding.verdict for finding in found.values()} == {"inconclusive"}
+        assert "FloatingPointError" in found["fit: steps"].details["why"]
+        return
+    tried = fit_audit.pairs(np.random.default_rng(0), RATINGS, "rating presence", 1)
+    assert {pair.first.num_ratings < few for pair in tried} == {True, False}  # some pairs end so on both
+    assert violated(found) == {"fit: steps"}
+    assert "FloatingPointError" in found["fit: steps"].details["found"][0]
+
+
+def test_what_other_threads_print_meanwhile_is_not_the_program_s(model, capsys):
+    def program(ratings, folder, key):
+        print("one line")
+        other = threading.Thread(target=lambda: print(ratings.num_ratings % 2 or "even", file=sys.stderr))
+        other.start()
+        other.join()
+        return quick(model)(ratings, folder, key)
+
+    assert violated(audit(program)) == set()
+    said = capsys.readouterr()
+    assert "even" in said.err
+    assert said.out == ""
+
+
+# --- of a mechanism alone: the project's own program
+
+
+def of(mechanism, **options):
+    """The findings of the family, as `audits.audit` runs it."""
+    found = audits.audit(
+        mechanism,
+        RATINGS,
+        key=jax.random.key(0),
+        num_steps=5,
+        only=["fit"],
+        options={"fit": options},
+        layout_kind="dense",
+    )
+    assert [finding.audit for finding in found] == NAMES
+    return {finding.audit: finding for finding in found}
+
+
+def _with_means(release, state):
+    return release(state)._replace(center=state.private)
+
+
+def _private_means(init, key, data, previous):
+    return init(key, data, previous)._replace(private=factorization.item_means(data)[0])
+
+
+def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():
+    sound = joint()
+    found = of(sound)
+    assert violated(found) == set()
+    assert found["fit: steps"].details["files"] == ["PRIVACY.md", "model.json", "release.safetensors"]
+    leaking = sound._replace(init=Partial(_private_means, sound.init), release=Partial(_with_means, sound.release))
+    assert violated(of(leaking)) == {"fit: released numbers"}
+
+
+def test_where_nothing_is_claimed_released_numbers_may_move():
+    found = of(sketch.mechanism(sketch.Config(rank=2, num_epochs=5)))
+    assert found["fit: released numbers"].verdict == "not applicable"
+    assert {finding.verdict for finding in found.values()} == {"consistent", "not applicable"}
+
+
+def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_are_made():
+    def made(ratings):
+        center = float(ratings.value.mean()) if centred else 3.0
+        return [(joint(center=center), 99)], {"center": center}
+
+    for centred, broken in ((False, set()), (True, {"fit: public words", "fit: released numbers"})):
+        found = of(joint(), made=made)
+        assert found["fit: steps"].details["steps_done"] == 5  # as many as the claim is for
+        assert violated(found) <= broken
+        assert ("fit: public words" in violated(found)) == centred
 
 
 # --- the pairs

@@ -12,9 +12,10 @@ from pathlib import Path
 import jax
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 import dpmf_jax
-from dpmf_jax import gaussian, keys
+from dpmf_jax import gaussian, keys, noisy_means
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.fitting import Diverged, Interrupted
 from dpmf_jax.ratings import Ratings
@@ -220,6 +221,28 @@ def test_divergence_is_an_error_with_its_step_and_a_remedy(tmp_path):
     assert isinstance(caught.value, FloatingPointError)
     assert "learning_rate" in caught.value.fix
     assert not (tmp_path / "model.json").exists()
+
+
+def test_a_model_of_means_alone_predicts_them(tmp_path):
+    means = noisy_means.mechanism(noisy_means.Config(rating_range=(1, 5), noise_multiplier=2.0))
+    model = fit(means, num_steps=1, test=RATINGS, out=tmp_path / "model")
+    predicted = dpmf_jax.load_model(tmp_path / "model").predict(model.users[:7], model.items[:7], clip=False)
+    np.testing.assert_array_equal(predicted, model.release.center[:7])
+    errors = RATINGS.value - np.asarray(model.release.center)[RATINGS.item]
+    assert model.metrics["rmse_train"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-5)
+    assert model.metrics["rmse_test"] is not None
+
+
+def _without_center(init, key, data, previous):
+    state = init(key, data, previous)
+    return state._replace(private=state.private._replace(center=None))
+
+
+def test_a_state_that_predicts_nothing_is_refused_before_anything_is_done(tmp_path):
+    sound = gaussian.mechanism(CONFIG)
+    with pytest.raises(UsageError, match="no center"):
+        fit(sound._replace(init=Partial(_without_center, sound.init)), out=tmp_path / "model")
+    assert not (tmp_path / "model").exists()
 
 
 def test_patience_stops_at_the_step_that_the_rule_names_and_is_not_private():

@@ -59,7 +59,7 @@ def test_the_sound_program_is_not_called_violated_by_the_same_audit(kind):
 @pytest.mark.parametrize("name", zoo.UNSEEN)
 def test_what_is_said_to_be_unseen_is(name):
     """Should an audit see it one day, it belongs among the others."""
-    found = zoo.fit_audit.audit(zoo.UNSEEN[name][0], zoo.RATINGS, key=jax.random.key(SEED))
+    found = zoo.fit_audit.audit_program(zoo.UNSEEN[name][0], zoo.RATINGS, key=jax.random.key(SEED))
     assert {finding.verdict for finding in found} == {"consistent"}
 
 

@@ -50,6 +50,7 @@ AUDITS = {
     "enumeration": enumeration.audit,
     "coins": coins.audit,
     "privacy loss": privacy_loss.audit,
+    "fit": fit_audit.audit,
 }
 
 
@@ -201,7 +202,7 @@ def run(audit, mechanism, name: str, key):
 def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
     """Of the audit that is named for a bug, or of all of them; of the sound original where not `planted`."""
     if bug.kind == "fit":
-        return fit_audit.audit(bug.plant if planted else fit, RATINGS, key=key)
+        return fit_audit.audit_program(bug.plant if planted else fit, RATINGS, key=key)
     if bug.kind == "run":
         first = sound(MEANS)
         program = bug.plant if planted else None
@@ -237,7 +238,7 @@ def rows(words: str = "", seed: int = 0):
             jax.clear_caches()
     for name, (program, why) in UNSEEN.items():
         if words in name:
-            missed = [finding.audit for finding in fit_audit.audit(program, RATINGS, key=jax.random.key(seed))]
+            missed = [finding.audit for finding in fit_audit.audit_program(program, RATINGS, key=jax.random.key(seed))]
             yield f"| {name} | {ITEMS_PUBLIC} | in the program | none; {why} would see it | | {'; '.join(missed)} |"
 
 
