@@ -19,7 +19,7 @@ import stat
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,6 +44,7 @@ CLAIMS = {
     "fit: released numbers": "no released number moves with the ratings unless it moves with the noise",
     "fit: logs": "what is printed says the same words, whatever the ratings; its numbers are the curator's",
 }
+TEMPTING = ("value", "item", "user")
 NUMBER = re.compile(r"[-+]?(?:\d[\d.,]*(?:e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
 
 
@@ -79,6 +80,7 @@ def audit(
     earlier: Sequence[Phase] = (),
     made: Made | None = None,
     num_pairs: int = 1,
+    tempting: Collection[str] = TEMPTING,
 ) -> list[Finding]:
     """What `audit_program` finds of `dpmf_jax.fit` with this mechanism, saved to a folder; seeded, on one device.
 
@@ -106,15 +108,23 @@ def audit(
             chunk_steps=num_steps,
         )
 
-    return audit_program(program, ratings, key=key, num_pairs=num_pairs)
+    return audit_program(program, ratings, key=key, num_pairs=num_pairs, tempting=tempting)
 
 
-def audit_program(program: Program, ratings: Ratings, *, key: jax.Array, num_pairs: int = 1) -> list[Finding]:
+def audit_program(
+    program: Program,
+    ratings: Ratings,
+    *,
+    key: jax.Array,
+    num_pairs: int = 1,
+    tempting: Collection[str] = TEMPTING,
+) -> list[Finding]:
     """Five findings: steps, files, public words, released numbers, logs.
 
     Args:
       program: (ratings, a folder that does not exist yet, key) -> Model, which may write into the folder. It is run on
-        `num_pairs` random pairs and up to three tempting ones: with one key on both, with another on the first.
+        `num_pairs` random pairs and one of each of `tempting` (what stands alone in it; see `pairs`): with one key on
+        both, with another on the first.
 
     Compares bits, so no false alarms; `consistent` covers these pairs and keys. What a run does with noise that is
     too small, or with ratings that it changes before a mechanism sees them, is for audits of the mechanism. A program
@@ -129,7 +139,7 @@ def audit_program(program: Program, ratings: Ratings, *, key: jax.Array, num_pai
         why = f"the program ended in an error on the ratings themselves ({type(error).__name__})"
         return [inconclusive(name, claim, why, error=str(error)) for name, claim in CLAIMS.items()]
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
-    tried = pairs(random, ratings, own.model.guarantee.unit, num_pairs)
+    tried = pairs(random, ratings, own.model.guarantee.unit, num_pairs, tempting)
     broken: dict[str, list[tuple[Pair, str]]] = {name: [] for name in CLAIMS}
     for pair in tried:
         for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings).items():
@@ -171,13 +181,18 @@ def _told_apart(
 # --- pairs
 
 
-def pairs(random: np.random.Generator, ratings: Ratings, unit: Unit, num: int) -> list[Pair]:
-    """`num` random neighbours and those that tempt; fewer where the ratings do not allow for one."""
+def pairs(
+    random: np.random.Generator, ratings: Ratings, unit: Unit, num: int, tempting: Collection[str] = TEMPTING
+) -> list[Pair]:
+    """`num` random neighbours and those that tempt: the only rating of the largest value, of its item, of its user.
+
+    Fewer where the ratings do not allow for one; the last two not where who rated what is public.
+    """
     indices = np.arange(ratings.num_ratings)
     found = [_pair(ratings, int(at), unit, "random") for at in random.permutation(indices)[:num]]
     high = ratings.value == ratings.value.max()
     low = float(np.min(ratings.value))
-    if not high.all():
+    if "value" in tempting and not high.all():
         at = int(random.choice(np.flatnonzero(high)))
         value = np.where(high & (indices != at), np.float32(low), ratings.value)
         lone = dataclasses.replace(ratings, value=value)
@@ -186,6 +201,8 @@ def pairs(random: np.random.Generator, ratings: Ratings, unit: Unit, num: int) -
         for what, column in (("item", ratings.item), ("user", ratings.user)):
             counts = np.bincount(column)[column]
             at = int(random.choice(np.flatnonzero(counts == counts.min())))  # few others have to go, or none
+            if what not in tempting:
+                continue
             kept = ratings if counts[at] == 1 else ratings.take((column != column[at]) | (indices == at))
             if kept.num_ratings > 2:
                 place = int(np.flatnonzero((kept.user == ratings.user[at]) & (kept.item == ratings.item[at]))[0])

@@ -242,10 +242,9 @@ def _order_key(key: jax.Array) -> jax.Array:
     return key
 
 
-def info(seen: online_epoch.Seen, schedule: ordered.Schedule, data: Any) -> Info:
+def info(seen: online_epoch.Seen) -> Info:
     """loss: the mean of e², each rating before its own update; clipped_fraction: the share that was skipped."""
-    present = ordered.at(data, *schedule[:3])[1] & schedule.used
-    count = jnp.maximum(jnp.sum(present), 1)
+    count = jnp.maximum(seen.rated, 1)
     return Info(seen.squared / count, 1 - seen.learnt / count)
 
 
@@ -288,7 +287,7 @@ def _query(
     users, items, seen = online_epoch.dense(
         state.public.users, state.public.items, schedule, data, rule(params, state.step), offset
     )
-    return Public(users, items, now), info(seen, schedule, data)
+    return Public(users, items, now), info(seen)
 
 
 def _update(state: State, response: Public, data: Any) -> State:

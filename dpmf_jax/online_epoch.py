@@ -28,10 +28,12 @@ CHUNK = 240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words d
 
 
 class Seen(NamedTuple):
-    """What an epoch sees on its way: Σe² over the ratings, each before its own update; how many were not skipped."""
+    """What an epoch sees on its way: Σe² over the ratings, each before its own update; how many were not skipped; how
+    many there are."""
 
     squared: jax.Array
     learnt: jax.Array
+    rated: jax.Array
 
 
 class Rule(NamedTuple):
@@ -68,7 +70,7 @@ def dense(
     loop = _one_function(partial(_dense_loop, rank=rank, window=window))
     *flat, squared, learnt = loop(*flat, places, value.reshape(-1), jnp.stack(_floats(rule)))
     users, items = (new[: old.size].reshape(old.shape) for new, old in zip(flat, (users, items), strict=True))
-    return users, items, Seen(squared, learnt)
+    return users, items, Seen(squared, learnt, _rated(value))
 
 
 def sketched(
@@ -102,7 +104,7 @@ def sketched(
         cells = count_sketch.packed_cells(hashes, user, item, rank=rank, width=width)
         buffer = jax.lax.dynamic_update_slice(buffer, cells.reshape(2 * depth, rank, CHUNK), (0, 0, 0))
         table, squared, learnt = loop(table, buffer, value, numbers)
-        return (table, buffer), Seen(squared, learnt)
+        return (table, buffer), Seen(squared, learnt, _rated(value))
 
     buffer = jnp.zeros((2 * depth, rank, CHUNK + 1), jnp.uint32)  # longer than a chunk: written in place, by one thread
     (table, _), seen = jax.lax.scan(chunk, (table.reshape(-1), buffer), chunks)
@@ -135,7 +137,7 @@ def sketched_batches(
         shrink, step, learn = _steps(rule, error[:, None])
         table = count_sketch.update(table, hashes, count_sketch.USERS, user, step * q - shrink * p)
         table = count_sketch.update(table, hashes, count_sketch.ITEMS, item, step * p - shrink * q)
-        return table, Seen(jnp.sum(_squared(value, error)), jnp.sum(learn, dtype=jnp.uint32))
+        return table, Seen(jnp.sum(_squared(value, error)), jnp.sum(learn, dtype=jnp.uint32), _rated(value))
 
     value = _values(schedule, data, offset)
     table, seen = jax.lax.scan(batch, table, (jnp.asarray(schedule.user), jnp.asarray(schedule.item), value))
@@ -144,8 +146,13 @@ def sketched_batches(
 
 def _values(schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike) -> jax.Array:
     """What is left to predict; NaN where there is no rating, which no threshold admits."""
-    value, present = ordered.at(data, *schedule[:3])
-    return jnp.where(present & schedule.used, value - offset, jnp.nan)
+    stored, present = layout.stored_values(data)
+    value = jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")  # one gather, not two
+    return jnp.where(schedule.used, value - offset, jnp.nan)
+
+
+def _rated(value: jax.Array) -> jax.Array:
+    return jnp.sum(value == value, dtype=jnp.uint32)
 
 
 def _floats(rule: Rule) -> Rule:
@@ -188,7 +195,7 @@ def _dense_batches(users, items, schedule, value, rule):
         error = value - jnp.sum(both[:size] * both[size:], 1)
         shrink, step, learn = _steps(rule, jnp.concatenate([error, error])[:, None])
         change = step * jnp.roll(both, size, 0) - shrink * both
-        seen = Seen(jnp.sum(_squared(value, error)), jnp.sum(learn[:size], dtype=jnp.uint32))
+        seen = Seen(jnp.sum(_squared(value, error)), jnp.sum(learn[:size], dtype=jnp.uint32), _rated(value))
         return (table.at[rows].add(change, mode="promise_in_bounds"), buffer), seen
 
     rows = jnp.concatenate(rows, 1).astype(jnp.uint32)

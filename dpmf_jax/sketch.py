@@ -130,7 +130,7 @@ def _query(
     else:
         epoch = Partial(online_epoch.sketched_batches, how=params.query)
     table, seen = epoch(public.table, public.hashes, schedule, data, rule, offset, rank=params.rank)
-    return Response(table, means), online.info(seen, schedule, data)
+    return Response(table, means), online.info(seen)
 
 
 def _update(state: State, response: Response, data: Any) -> State:

@@ -16,6 +16,7 @@ LESS = {
     "coins": {"num_neighbours": 3},
     "privacy loss": {"num_neighbours": 16, "num_runs": 64},
     "membership": {"num_shadows": 24},
+    "fit": {"tempting": ("value", "item")},
 }
 # Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails; of all entries where
 # no data are named, so that they share programs.

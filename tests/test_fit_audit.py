@@ -271,6 +271,8 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
 def test_pairs_are_neighbours_by_their_unit(unit):
     made = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 2)
     assert len(made) == (3 if unit == "rating value" else 5)
+    fewer = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 1, tempting=("item",))
+    assert [pair.words["chosen"] for pair in fewer][1:] == ["the only rating of its item"][: unit != "rating value"]
     for pair in made:
         own, there = (
             {(u, i): v for u, i, v in zip(w.user.tolist(), w.item.tolist(), w.value.tolist(), strict=True)}

@@ -68,10 +68,10 @@ def run(
       iterations_size: users, items and ratings of S3.
 
     Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
-      peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part,
-      cpu_ms the median CPU time of all threads. peak_mb is that of a process of its own that reads the ratings as three
-      columns, lays them out and does the whole, Python and jax included. `floor_ms`, `floor_cpu_ms` and `flops` are
-      those of the docstring. `iterations` is a list of {variant, ms, spread_ms, compile_ms, iterations, whole_run_s}.
+      peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part
+      and round, the median over the rounds, cpu_ms the median CPU time of all threads. peak_mb is that of a process of
+      its own that reads the ratings as three columns, lays them out and does the whole, Python and jax included.
+      `floor_ms`, `floor_cpu_ms` and `flops` are those of the docstring. `iterations` is a list of {variant, ms, spread_ms, compile_ms, iterations, whole_run_s}.
       `largest_difference` is that of our A, b and v, relative to NumPy's largest. `others` as in `step.run`.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
@@ -99,7 +99,7 @@ def run(
                 "part": part,
                 "contender": name,
                 "ms": 1e3 * medians[part, name],
-                "ratio": medians[part, name] / medians[part, "NumPy"],
+                "ratio": _ratio(spent, times[part, "NumPy"]),
                 "spread_ms": 1e3 * _spread([wall for wall, _ in spent]),
                 "cpu_ms": 1e3 * statistics.median(cpu for _, cpu in spent),
                 "compile_ms": made[part, name].compile_ms,
@@ -119,6 +119,11 @@ def run(
         "cores": devices.cores(),
         "versions": step._versions(),
     }
+
+
+def _ratio(spent: list[tuple[float, float]], reference: list[tuple[float, float]]) -> float:
+    """Median over the rounds of one wall time over another of the same round: bursts of others' work slow both."""
+    return statistics.median(wall / other for (wall, _), (other, _) in zip(spent, reference, strict=True))
 
 
 def _spread(values: list[float]) -> float:

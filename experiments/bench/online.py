@@ -65,11 +65,12 @@ def run(
 
     Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
       peak_mb}: ms is the median of an epoch, spread_ms half the distance of the quartiles, ratio is to the plain numba
-      loop of the same part (None without numba), cpu_ms the median CPU time, all threads; peak_mb what a contender
-      holds, ratings included, and the growth of the process in its first call. `memory` is a list of {contender,
-      parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how much an epoch raises the
-      peak over what the ratings, the start and the compiled epoch take, and the peak meanwhile. `largest_difference`
-      is that from numba after the epochs, relative to the largest entry. `others` as in `step.run`.
+      loop of the same part and round, the median over the rounds (None without numba), cpu_ms the median CPU time, all
+      threads; peak_mb what a contender holds, ratings included, and the growth of the process in its first call.
+      `memory` is a list of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how
+      much an epoch raises the peak over what the ratings, the start and the compiled epoch take, and the peak
+      meanwhile. `largest_difference` is that from numba after the epochs, relative to the largest entry. `others` as in
+      `step.run`.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
       do not compute the same.
@@ -100,7 +101,7 @@ def run(
                 "part": part,
                 "contender": name,
                 "ms": 1e3 * medians[part, name] / EPOCHS,
-                "ratio": medians[part, name] / medians[part, REFERENCE] if (part, REFERENCE) in medians else None,
+                "ratio": objective._ratio(spent, times[part, REFERENCE]) if (part, REFERENCE) in times else None,
                 "spread_ms": 1e3 * objective._spread([wall for wall, _ in spent]) / EPOCHS,
                 "cpu_ms": 1e3 * statistics.median(cpu for _, cpu in spent) / EPOCHS,
                 "compile_ms": made[part, name].compile_ms,
