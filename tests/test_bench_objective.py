@@ -98,3 +98,10 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
     for settings in ({"repeats": 0}, {"rank": 0}):
         with pytest.raises(UsageError, match="at least 1"):
             objective.run(**settings)
+
+
+def test_a_ratio_is_the_median_of_those_of_the_rounds():
+    """A burst of others' work that slows both of a round leaves it alone; the ratio of medians would be 3."""
+    ours, theirs = [(3.0, 0.0), (36.0, 0.0), (39.0, 0.0)], [(1.0, 0.0), (10.0, 0.0), (12.0, 0.0)]
+    assert objective._ratio(ours, theirs) == 3.25
+    assert objective._ratio(ours, [theirs[0], theirs[2], theirs[1]]) == 3.0

@@ -68,11 +68,12 @@ def run(
       iterations_size: users, items and ratings of S3.
 
     Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
-      peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part
-      and round, the median over the rounds, cpu_ms the median CPU time of all threads. peak_mb is that of a process of
-      its own that reads the ratings as three columns, lays them out and does the whole, Python and jax included.
-      `floor_ms`, `floor_cpu_ms` and `flops` are those of the docstring. `iterations` is a list of {variant, ms, spread_ms, compile_ms, iterations, whole_run_s}.
-      `largest_difference` is that of our A, b and v, relative to NumPy's largest. `others` as in `step.run`.
+      peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part and
+      round, the median over the rounds, cpu_ms the median CPU time of all threads. peak_mb is that of a process of its
+      own that reads the ratings as three columns, lays them out and does the whole, Python and jax included.
+      `floor_ms`, `floor_cpu_ms` and `flops` are those of the docstring. `iterations` is a list of {variant, ms,
+      spread_ms, compile_ms, iterations, whole_run_s}. `largest_difference` is that of our A, b and v, relative to
+      NumPy's largest. `others` as in `step.run`.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
       do not compute the same.

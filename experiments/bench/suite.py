@@ -131,12 +131,6 @@ def _fastest(size: str, rank: int) -> Callable[[Result], float | None]:
     return found
 
 
-def _surprise(result: Result) -> float | None:
-    ours = _row(result, "ms", part="dense", contender="jax dense")
-    theirs = [row["ms"] for row in result["rows"] if row["part"] == "dense" and "Surprise" in row["contender"]]
-    return theirs[0] / ours if theirs and ours else None
-
-
 GATHER = (
     "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply out of registers"
 )
@@ -178,7 +172,7 @@ GOALS = (
         "exact sequential SGD: times Surprise's speed",
         "online",
         2.0,
-        _surprise,
+        lambda r: r.get("surprise_speed"),
         at_least=True,
         why=INSTRUCTIONS,
     ),
