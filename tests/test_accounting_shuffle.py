@@ -265,16 +265,19 @@ def price_of(epsilon_local, num_rounds, num_reports, delta):
     return shuffle.epsilon_shuffled(epsilon_local, num_rounds, num_reports=num_reports, delta=delta)
 
 
-def test_a_single_report_has_nobody_to_hide_among():
+@pytest.mark.parametrize(("local", "num_reports"), [(8.0, 1), (17.0, 200), (100.0, 200)])
+def test_where_a_report_has_nobody_to_hide_among_two_rounds_may_cost_more_than_one(local, num_reports):
     """Then δ is all there is to share out: two rounds cost a little more than one, and neither more than ε."""
-    one, two = price_of(8.0, 1, 1, 0.1), price_of(8.0, 2, 1, 0.1)
+    one, two = price_of(local, 1, num_reports, 0.1), price_of(local, 2, num_reports, 0.1)
     assert one < two < one * (1 + 1e-3)
-    assert two <= 8.0
+    assert two <= local
 
 
-@given(st.floats(0.1, 100), st.integers(200, 10**6), deltas, st.integers(1, 3000), st.floats(1, 4))
-def test_price_of_all_rounds_falls_with_their_number(local, num_reports, delta, num_rounds, factor):
+@given(st.floats(0.001, 1), st.integers(200, 10**6), deltas, st.integers(1, 3000), st.floats(1, 4))
+def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, num_rounds, factor):
+    """From where a report of the fewer rounds has others to hide among."""
     fewer, more = num_rounds, max(num_rounds + 1, int(num_rounds * factor))
+    local = share * math.log(num_reports) * fewer
     dear, cheap = price_of(local, fewer, num_reports, delta), price_of(local, more, num_reports, delta)
     assert cheap <= dear * (1 + 1e-7)
     assert dear <= local * (1 + 1e-12)
