@@ -135,7 +135,7 @@ def audit_program(
     try:
         again = run(program, ratings, other_key)  # first: what is said once in a process, such as a warning, is in it
         own = run(program, ratings, run_key)
-    except Exception as error:
+    except Exception as error:  # of any program, a stranger's too: how it ends is what is audited
         why = f"the program ended in an error on the ratings themselves ({type(error).__name__})"
         return [inconclusive(name, claim, why, error=str(error)) for name, claim in CLAIMS.items()]
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
@@ -165,7 +165,7 @@ def _told_apart(
     def end(world: Ratings, spent: jax.Array) -> Run | Exception:
         try:
             return run(program, world, spent)
-        except Exception as error:
+        except Exception as error:  # likewise
             return error
 
     own, again = known if pair.first is ratings else (end(pair.first, run_key), end(pair.first, other_key))
