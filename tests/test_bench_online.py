@@ -76,7 +76,6 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
             assert row["ratio"] > 0
             assert row["ratio"] == 1 or name != online.REFERENCE
     assert set(told["left_out"]) == {online.NEEDS[name] for _, name in set(online.CONTENDERS) - set(there)}
-    assert (told["surprise_speed"] is not None) == (("dense", online.SURPRISE) in rows)
     dense, sketch = told["memory"]
     assert dense["parameters_mb"] == pytest.approx((MEMORY[0] + MEMORY[1]) * RANK * 4 / 2**20)
     assert sketch["parameters_mb"] == pytest.approx(dense["parameters_mb"] / online.MEMORY_GAIN, rel=1e-3)

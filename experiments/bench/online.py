@@ -67,8 +67,7 @@ def run(
       peak_mb}: ms is the median of an epoch, spread_ms half the distance of the quartiles, ratio is to the plain numba
       loop of the same part and round, the median over the rounds (None without numba), cpu_ms the median CPU time, all
       threads; peak_mb what a contender holds, ratings included, and the growth of the process in its first call.
-      `surprise_speed` is Surprise's time over ours of the same round, the median over the rounds. `memory` is a list of
-      {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how much an epoch raises
+      `memory` is a list of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how much an epoch raises
       the peak over what the ratings, the start and the compiled epoch take, and the peak meanwhile.
       `largest_difference` is that from numba after the epochs, relative to the largest entry. `others` as in
       `step.run`.
@@ -88,7 +87,6 @@ def run(
     timed = {who: objective.Contender(contender.call) for who, contender in made.items()}
     times, others = objective._interleave(timed, repeats)
     medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
-    ours, surprise = ("dense", "jax dense"), ("dense", SURPRISE)
     return {
         "benchmark": "online",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, in one shuffled order",
@@ -111,7 +109,6 @@ def run(
             }
             for (part, name), spent in times.items()
         ],
-        "surprise_speed": objective._ratio(times[surprise], times[ours]) if surprise in times else None,
         "memory": memory,
         "memory_data": "generated, {2:,} ratings, {0:,} x {1:,}; 1 epoch".format(*memory_size),
         "memory_gain": MEMORY_GAIN,
