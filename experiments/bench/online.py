@@ -68,7 +68,8 @@ def run(
       loop of the same part and round, the median over the rounds (None without numba), cpu_ms the median CPU time, all
       threads; peak_mb what a contender holds, ratings included, and the growth of the process in its first call.
       `memory` is a list of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how
-      much an epoch raises the peak over what the ratings, the start and the compiled epoch take, and the peak meanwhile.
+      much an epoch raises the peak over what the ratings, the start and the compiled epoch take, and the peak
+      meanwhile.
       `largest_difference` is that from numba after the epochs, relative to the largest entry. `others` as in
       `step.run`.
 
