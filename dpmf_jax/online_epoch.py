@@ -23,7 +23,7 @@ from jax.typing import ArrayLike
 
 from dpmf_jax import count_sketch, layout, ordered
 
-WINDOW, LANES = 48, 8  # floats: of the shortest loop that becomes vector instructions, and of one of these
+SHORTEST, LANES = 24, 8  # floats: of the shortest loop that becomes vector instructions, and of one of these
 CHUNK = 240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
 
 
@@ -62,14 +62,16 @@ def dense(
     if schedule.user.shape[1] > 1:
         return _dense_batches(users, items, schedule, value, rule)
     rank = users.shape[1]
-    window = max(WINDOW, (rank // LANES + 1) * LANES)  # never a row alone
+    width = max(SHORTEST, (rank // LANES + 1) * LANES)  # never a row alone: see `_unfolded`
     places = jnp.concatenate(
-        [jnp.asarray(part).astype(jnp.uint32) * rank for part in (schedule.user, schedule.item)], 1
+        [jnp.asarray(part).astype(jnp.uint32) * width for part in (schedule.user, schedule.item)], 1
     )
-    flat = (jnp.pad(table.reshape(-1), (0, window)) for table in (users, items))
-    loop = _one_function(partial(_dense_loop, rank=rank, window=window))
-    *flat, squared, learnt = loop(*flat, places, value.reshape(-1), jnp.stack(_floats(rule)))
-    users, items = (new[: old.size].reshape(old.shape) for new, old in zip(flat, (users, items), strict=True))
+    rows = (
+        jnp.pad(table, ((0, 1), (0, width - rank))).reshape(-1) for table in (users, items)
+    )  # the last: no rating's
+    loop = _one_function(partial(_dense_loop, rank=rank, width=width))
+    *rows, squared, learnt = loop(*rows, places, value.reshape(-1), jnp.stack(_floats(rule)))
+    users, items = (moved.reshape(-1, width)[:-1, :rank] for moved in rows)
     return users, items, Seen(squared, learnt, _rated(value))
 
 
@@ -203,25 +205,17 @@ def _dense_batches(users, items, schedule, value, rule):
     return table[:num_users], table[num_users:last], jax.tree.map(jnp.sum, seen)
 
 
-def _dense_loop(users, items, places, value, rule, *, rank, window):
-    """Flat tables with room for a window at their end; `places` uint32[ratings, 2]: where rows begin.
-
-    A row is read and written as a window of which it is the first part. The rest belongs to other rows: its sign
-    changes on the way into a buffer and on the way out. That makes loops long and busy enough to become vector
-    instructions; shorter ones, or such that only copy, LLVM unrolls into scalars, and leaves so.
-    """
+def _dense_loop(users, items, places, value, rule, *, rank, width):
+    """Flat tables of rows `width` long, whose end is zeros; `places` uint32[ratings, 2]: where rows begin."""
     rule, zero = Rule(*rule), jnp.uint32(0)
-    own = np.arange(window) < rank
-    sign, bits = jnp.asarray(np.where(own, 1, -1), jnp.float32), jnp.asarray(np.where(own, -1, 0), jnp.int32)
 
     def read(table, place, buffer, at):
         # A copy in a buffer: or XLA copies whole tables, for fear of writing what is still to be read.
-        row = sign * jax.lax.dynamic_slice(table, (place,), (window,))
+        row = _unfolded(jax.lax.dynamic_slice(table, (place,), (width,)), rank, times=5)
         return jax.lax.dynamic_update_slice(buffer, row[None], (at, zero))
 
     def write(table, place, row, change):
-        change = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(change, jnp.int32) & bits, jnp.float32)
-        return jax.lax.dynamic_update_slice(table, sign * row + change, (place,))
+        return jax.lax.dynamic_update_slice(table, row + _unfolded(change, rank, times=3), (place,))
 
     def body(carry):
         turn, users, items, p, q, squared, rest, learnt = carry
@@ -237,10 +231,26 @@ def _dense_loop(users, items, places, value, rule, *, rank, window):
         rest = (total - squared) - added
         return turn + jnp.uint32(1), users, items, p, q, total, rest, learnt + learn.astype(jnp.uint32)
 
-    buffer, nothing = jnp.zeros((2, window), users.dtype), jnp.zeros((), users.dtype)
+    buffer, nothing = jnp.zeros((2, width), users.dtype), jnp.zeros((), users.dtype)
     start = (zero, users, items, buffer, buffer, nothing, nothing, zero)
     done = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(value.size), body, start)
     return done[1], done[2], done[5], done[7]
+
+
+def _unfolded(row: jax.Array, rank: int, times: int) -> jax.Array:
+    """The row, by way of operations that leave its first `rank` numbers as they are, and the zeros behind them zero.
+
+    LLVM unrolls a loop of few cheap turns into scalars before it looks for vectors, and leaves so. These make a turn
+    dear enough to stay one; once it is vectors they fold away, but in the last, where they differ from place to place.
+    """
+    behind = np.arange(row.size) >= rank
+    for turn in range(times):
+        if turn % 2:
+            bits = jnp.asarray(np.where(behind, turn, -1), jnp.int32)
+            row = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(row, jnp.int32) & bits, jnp.float32)
+        else:
+            row *= jnp.asarray(np.where(behind, -1.0 - turn, 1.0), jnp.float32)
+    return row
 
 
 def _sketch_loop(table, cells, value, rule, *, depth, rank):

@@ -11,7 +11,7 @@ from dpmf_jax import layout, online_epoch, ordered
 
 RATE, STRENGTH = 0.05, 0.1
 RULE = online_epoch.Rule(RATE, STRENGTH)
-RANKS = (1, 7, 8, 33, online_epoch.WINDOW - 1, online_epoch.WINDOW, online_epoch.WINDOW + 1, 70)
+RANKS = (1, 7, 8, online_epoch.SHORTEST - 1, online_epoch.SHORTEST, online_epoch.SHORTEST + 1, 33, 48, 70)
 
 
 @functools.cache
@@ -53,7 +53,7 @@ def test_an_epoch_is_the_loop_at_every_rank(rank):
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_rows_that_nobody_rated_keep_every_bit(rank):
-    """They lie behind rows that are read and written, as does the end of a table."""
+    """They lie beside rows that are read and written, as does the row behind a table, which is no rating's."""
     users, items, _seen = epoch(starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"))
     for after, before, rated in ((users, starts(rank)[0], RATINGS.user), (items, starts(rank)[1], RATINGS.item)):
         idle = np.setdiff1d(np.arange(len(before)), rated)
