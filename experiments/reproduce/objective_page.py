@@ -37,6 +37,12 @@ def page(told: Mapping[str, Any], found: Stored) -> str:
         "the pairs, stand beside it everywhere. S2 and S3 take a step that shrinks with the number of ratings that are "
         "summed, since the paper's step on summed gradients diverges.",
         "",
+        "How far a number can be repeated: one rating after the other, with 50 factors and so little regularisation, "
+        "the baseline's descent enlarges whatever its start or its rounding differ in. On MovieLens-100K another "
+        "rounding of the same steps, in an earlier version, gave a held-out error within 1e-7 of this one's after 40 "
+        "iterations, and up to 0.3% from it after 100; an increase over the baseline, a difference of such errors, "
+        "moved by up to 6%. The same version repeats itself to the bit.",
+        "",
     ]
     return "\n".join([*lines, *papers.rest_of_page(CATALOGUE, told, found, objective_report.section)])
 
