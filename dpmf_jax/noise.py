@@ -99,6 +99,11 @@ def none() -> Noise:
     return Noise(sample=Partial(_none_sample), log_prob=Partial(_none_log_prob), log_ratio=Partial(_none_log_ratio))
 
 
+def draws(noise: Noise) -> bool:
+    """Whether there is any: not of `none`."""
+    return not (isinstance(noise.sample, Partial) and noise.sample.func is _none_sample)
+
+
 class Report(NamedTuple):
     """What one user says of one entry, or is about to say; leading axis of users where there are many.
 

@@ -17,7 +17,8 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
-from dpmf_jax.noise import Noise
+from dpmf_jax import spread
+from dpmf_jax.noise import Noise, draws
 
 PyTree = Any
 Key = jax.Array
@@ -118,7 +119,8 @@ def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[St
     """One step in one world: coins, query, noise, update. Spends `key`."""
     coins_key, noise_key = jax.random.split(key)
     statistics, info = mechanism.query(state, data, mechanism.coins(coins_key))
-    response = mechanism.noise.sample(noise_key, statistics)
+    num_devices = getattr(data, "num_devices", 1) if draws(mechanism.noise) else 1
+    response = spread.divided(num_devices, partial(mechanism.noise.sample, noise_key), statistics)
     return mechanism.update(state, response, data)._replace(step=state.step + 1), info
 
 

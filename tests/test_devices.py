@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 SHARDED = """
+from functools import partial
 import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
@@ -11,7 +12,7 @@ import numpy as np
 from dpmf_jax import gaussian, keys, layout, local, protocol, spread, synthetic
 from jax.sharding import NamedSharding
 
-ratings = synthetic.generate(num_users=24, num_items=16, num_ratings=150, seed=1)
+ratings = synthetic.generate(num_users=26, num_items=15, num_ratings=150, seed=1)
 low, high = ratings.rating_range
 gauss = gaussian.Config(rating_range=(low, high), noise_multiplier=5.0, rank=4, learning_rate=0.01)
 joint_noise = gaussian.joint_noise(gauss)
@@ -19,11 +20,11 @@ reports = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=4, center=3.0))
 
 @jax.jit
 def drawn(mechanism, key, state, data):
-    # what is added to statistics of 0; of reports, what is said of an entry of 0
+    # what a step adds to statistics of 0; of reports, what is said of an entry of 0
     statistics, _ = mechanism.query(state, data, mechanism.coins(key))
     nothing = statistics._replace(value=0 * statistics.value) if hasattr(statistics, "sent") else \\
         jax.tree.map(lambda leaf: 0 * leaf, statistics)
-    return mechanism.noise.sample(key, nothing)
+    return spread.divided(data.num_devices, partial(mechanism.noise.sample, key), nothing)
 
 def same(one, other):
     # the same draw; what a compiler makes of the inverse error function and σ may differ in the last places
@@ -55,6 +56,12 @@ for shape in ((16, 4), (8, 3)):
     cut = jax.device_put(whole, NamedSharding(mesh, spread.CUT))
     sample = jax.jit(joint_noise.noise.sample)
     same(*(np.asarray(sample(keys.from_seed(3), zeros)) for zeros in (whole, cut)))
+
+# each device draws its part, not all of it
+def work(devices):
+    step = partial(spread.divided, devices, partial(joint_noise.noise.sample, keys.from_seed(3)))
+    return jax.jit(step).lower(jnp.zeros((401, 20))).compile().cost_analysis()["flops"]
+assert work(8) < work(2) / 3 < work(1) / 5, (work(8), work(2), work(1))
 print("equal")
 """
 

@@ -159,7 +159,7 @@ GOALS = (
         "step-20",
         0.1,
         lambda r: r["noise_share"],
-        why="9.6 ns a normal, and every device draws all of them",
+        why="9.6 ns a normal; each device draws its part, and passes it on",
     ),
     Goal("step: compilation, ms", "step-20", 1_000, lambda r: _row(r, "compile_ms", contender="jax")),
     Goal(
