@@ -13,8 +13,9 @@ import numpy as np
 from dpmf_jax import hosts, readers, splits, synthetic
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ids import Coded, count_rows
+from dpmf_jax.parquet import RANGE_KEY
 from dpmf_jax.ratings import Duplicates, OutOfRange, Problem, Ratings, duplicated, not_finite, out_of
-from dpmf_jax.readers import RANGE_KEY, Columns
+from dpmf_jax.readers import Columns
 from dpmf_jax.registry import DATASETS
 from dpmf_jax.sources import Source, data_folder, existing, find
 from dpmf_jax.textfile import opened

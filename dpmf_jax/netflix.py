@@ -10,7 +10,7 @@ import numpy as np
 
 from dpmf_jax import ids
 from dpmf_jax.errors import DataError
-from dpmf_jax.readers import BLOCK, Columns
+from dpmf_jax.readers import BLOCK, Columns, Keep, Sieve
 from dpmf_jax.textfile import lines, opened
 
 CHUNK = 4 * BLOCK  # bytes that are in memory at once
@@ -18,20 +18,31 @@ HEADER = re.compile(r"\s*\d{1,18}:\s*")
 ROW = re.compile(r"\s*\d{1,18}\s*,\s*-?\d+(\.\d+)?\s*,[^,]*")
 
 
-def read_netflix(paths: Sequence[Path]) -> Columns:
+def read_netflix(paths: Sequence[Path], keep: Keep | None = None) -> Columns:
     """The columns of `combined_data_*.txt` or `mv_*.txt`, in the order of `paths`.
+
+    With `keep`, the rows of the users that it wants, and a few blocks of the others at a time.
 
     Raises: DataError, with the line, for anything that is not such a file.
     """
-    parts = [(path, *part) for path in paths for part in _parts(path)]
-    if not sum(len(value) for *_, value in parts):
+    sieve = None if keep is None else Sieve(keep)
+    parts, sources, counts = [], [], []
+    for path in paths:
+        for part in _parts(path):
+            sources.append(path)
+            counts.append(len(part[0]))
+            if sieve is not None:
+                users, codes = np.unique(part[0], return_inverse=True)
+                rows = sieve.rows(users.tolist(), codes)
+                part = tuple(column[rows] for column in part)
+            parts.append(part)
+    if not sum(counts):
         raise DataError("there is no rating", where=str(paths[0]), fix="give the files of the Netflix Prize")
-    ends = np.cumsum([len(value) for *_, value in parts])
-    sources = [path for path, *_ in parts]
+    ends = np.cumsum(counts)
 
     def where(rows: np.ndarray) -> list[str]:
         words = []
-        for row in rows:
+        for row in rows if sieve is None else sieve.places()[rows]:
             path = sources[int(np.searchsorted(ends, row, side="right"))]
             first = sources.index(path)
             place = int(row) - (int(ends[first - 1]) if first else 0)
@@ -39,7 +50,7 @@ def read_netflix(paths: Sequence[Path]) -> Columns:
             words.append(f"{path}, line {next(itertools.islice(ratings, place, None), 0)}")
         return words
 
-    user, movie, value = (np.concatenate(column) for column in list(zip(*parts, strict=True))[1:])
+    user, movie, value = (np.concatenate(column) for column in zip(*parts, strict=True))
     del parts
     name = "the Netflix files"
     return Columns(ids.as_coded(user, "user", name, where), ids.as_coded(movie, "item", name, where), value, where)

@@ -1,4 +1,4 @@
-"""Files to columns: delimited text, plain or gzip, parsed in blocks, and parquet; every fault names its line."""
+"""Files to columns: delimited text, plain or gzip, parsed in blocks; every fault names its line."""
 
 import csv
 import dataclasses
@@ -12,13 +12,11 @@ import numpy as np
 
 from dpmf_jax import ids
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.ids import Coded, Where, count_rows
+from dpmf_jax.ids import Coded, Where
 from dpmf_jax.ratings import not_finite, out_of
-from dpmf_jax.tables import table_columns
 from dpmf_jax.textfile import SEPARATOR, Blocks, first_line, lines, opened
 
 BLOCK = 8 << 20  # bytes that are parsed at once
-RANGE_KEY = b"dpmf.rating_range"  # in the metadata of parquet files of our own
 
 USER_NAMES = ("user", "userid", "uid", "customerid", "reviewerid", "memberid")
 ITEM_NAMES = (
@@ -70,6 +68,29 @@ class Columns(NamedTuple):
     item: Coded
     value: np.ndarray  # float32[n]
     where: Where
+
+
+class Sieve:
+    """Of rows that come block by block, those of the users that `keep` wants, and where in the file they stood."""
+
+    def __init__(self, keep: Keep):
+        self._keep = keep
+        self._told: dict[Any, bool] = {}
+        self._places = [np.zeros(0, np.int64)]
+        self.seen = 0
+
+    def rows(self, users: Sequence[Any], codes: np.ndarray) -> np.ndarray:
+        """int64[wanted], places in the next block, whose column of users is `users[codes]`."""
+        new = [user for user in dict.fromkeys(users) if user not in self._told]
+        self._told.update(zip(new, self._keep(new).tolist(), strict=True))
+        rows = np.flatnonzero(np.array([self._told[user] for user in users], bool)[codes])
+        self._places.append(rows + self.seen)
+        self.seen += len(codes)
+        return rows
+
+    def places(self) -> np.ndarray:
+        """int64[wanted], of all blocks: rows of the file."""
+        return np.concatenate(self._places)
 
 
 # --- delimited text
@@ -128,33 +149,15 @@ def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
     """The rows of the users that are wanted, block by block, and their places in the file."""
     import pyarrow as pa
 
-    told: dict[str, bool] = {}
-    some, places, start = [], [], 0
+    sieve, some = Sieve(keep), []
     for block in blocks:
         column = block.column(user)
         entries = [entry.strip(" ") for entry in column.dictionary.to_pylist()]
-        new = [entry for entry in dict.fromkeys(entries) if entry not in told]
-        told.update(zip(new, keep(new).tolist(), strict=True))
-        rows = np.flatnonzero(np.array([told[entry] for entry in entries], bool)[column.indices.to_numpy()])
-        places.append(rows + start)
-        start += block.num_rows
-        taken = block.take(pa.array(rows))
+        taken = block.take(pa.array(sieve.rows(entries, column.indices.to_numpy())))
         users = taken.column(user).dictionary_decode().dictionary_encode()  # without the others' ids
         some.append(taken.set_column(taken.schema.get_field_index(user), user, users))
     schema = some[0].schema if some else blocks.schema
-    return pa.Table.from_batches(some, schema), np.concatenate([np.zeros(0, np.int64), *places])
-
-
-def kept(columns: Columns, keep: Keep) -> Columns:
-    """Only the rows of the users that are wanted."""
-    rows = np.flatnonzero(keep(columns.user.ids.tolist())[columns.user.codes])
-    used, codes = np.unique(columns.user.codes[rows], return_inverse=True)
-    return Columns(
-        Coded(codes.astype(np.int32), columns.user.ids[used]),
-        columns.item._replace(codes=columns.item.codes[rows]),
-        columns.value[rows],
-        lambda some: columns.where(rows[some]),
-    )
+    return pa.Table.from_batches(some, schema), sieve.places()
 
 
 def sniff(
@@ -311,39 +314,3 @@ def _line_numbers(path: Path, layout: Format, rows: np.ndarray) -> list[int]:
         if row >= last:
             break
     return [wanted[int(row)] for row in rows]
-
-
-# --- parquet
-
-
-def read_parquet(
-    path: Path, *, user_column: str | None = None, item_column: str | None = None, rating_column: str | None = None
-) -> tuple[Columns, tuple[float, float] | None]:
-    """The three columns of a parquet file, by name or by the usual names, and the rating range that the file declares.
-
-    Only files that `datasets.convert` wrote declare one. Raises: DataError for anything that is not such a file.
-    """
-    import pyarrow as pa
-    import pyarrow.parquet
-
-    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
-    try:
-        with open(path, "rb") as file:
-            parquet = pyarrow.parquet.ParquetFile(file)
-            names = name_columns(parquet.schema_arrow.names, wanted, str(path))
-            table = parquet.read(columns=list(names))
-            metadata = parquet.schema_arrow.metadata or {}
-    except OSError as error:
-        what, fix = f"the file cannot be read: {error.strerror or error}", "name a parquet file that is whole"
-        raise DataError(what, where=str(path), fix=fix) from None
-    except (pa.ArrowException, ValueError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
-        raise DataError(
-            f"the file is no parquet: {reason}", where=str(path), fix="give a parquet file that is whole"
-        ) from None
-    where = count_rows(str(path))
-    declared = re.fullmatch(r"(\S+) (\S+)", metadata.get(RANGE_KEY, b"").decode("utf-8", "replace"))
-    rating_range = (
-        (float(declared[1]), float(declared[2])) if declared and all(map(NUMBER.fullmatch, declared.groups())) else None
-    )
-    return Columns(*table_columns(table, names, str(path), where), where), rating_range

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from dpmf_jax import netflix, readers
+from dpmf_jax import netflix, parquet, readers
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ratings import Ratings, check_range
 from dpmf_jax.readers import Columns, Format, Keep
@@ -24,7 +24,8 @@ class Source:
     paths: tuple[Path, ...]
     layout: Format | None  # None: the Netflix Prize's own, or parquet
     rating_range: tuple[float, float]
-    columns: Columns | None = None  # of a parquet file, which is read when its range is looked for
+    parquet: Mapping[str, str | None] | None = None  # the columns that are named of a parquet file
+    columns: Columns | None = None  # of what is in no file
     not_rated: float | None = None
     splits: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
     sha256: str | None = None
@@ -34,8 +35,11 @@ class Source:
         """The columns; keep: only the rows of the users that it says yes to."""
         if self.layout is not None:
             return readers.read_text(self.paths[0], self.layout, keep)
-        columns = netflix.read_netflix(self.paths) if self.columns is None else self.columns
-        return columns if keep is None else readers.kept(columns, keep)
+        if self.columns is not None:
+            return self.columns
+        if self.parquet is not None:
+            return parquet.read_parquet(self.paths[0], **self.parquet, keep=keep)
+        return netflix.read_netflix(self.paths, keep)
 
     def rate(self, columns: Columns, **options: Any) -> Ratings:
         """`columns` of this source as checked ratings; `options` of `Ratings.from_columns`."""
@@ -80,11 +84,11 @@ def find(
     range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
         columns = {key: value for key, value in flags.items() if key != "delimiter"}
-        read, declared = readers.read_parquet(path, **columns)
+        declared = parquet.declared_range(path, **columns)
         rating_range = rating_range or declared
         if rating_range is None:
             raise UsageError("the rating range of a file must be declared", where=str(path), fix=range_fix)
-        return Source(name=path.stem, paths=(path,), layout=None, rating_range=rating_range, columns=read)
+        return Source(name=path.stem, paths=(path,), layout=None, rating_range=rating_range, parquet=columns)
     if rating_range is None:
         raise UsageError("the rating range of a file must be declared", where=str(path), fix=range_fix)
     layout = _official_layout(path) if not any(flags.values()) else None

@@ -37,10 +37,10 @@ def table_columns(
     except pa.ArrowException as error:
         what = f"the column {names[2]!r} is not numeric: {_line(error)}"
         raise DataError(what, where=name, fix="name the column that holds the ratings") from None
-    return _arrow_column(user, "user", name, where), _arrow_column(item, "item", name, where), value
+    return arrow_column(user, "user", name, where), arrow_column(item, "item", name, where), value
 
 
-def _arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
+def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
     """An Arrow array of integers, strings or a dictionary of strings, chunked or not, as codes and distinct ids."""
     import pyarrow as pa
     import pyarrow.compute as pc

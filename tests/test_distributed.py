@@ -7,12 +7,13 @@ import socket
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from dpmf_jax import readers, storage
+from dpmf_jax import netflix, parquet, readers, storage
 from dpmf_jax.errors import DataError
 from dpmf_jax.readers import Format
 
@@ -173,17 +174,67 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
         assert one["users"] == sorted(set(every))  # the catalogue is everybody's
 
 
-def test_text_is_read_without_the_others_rows(ratings):
-    layout = Format(user="user", item="item", rating="rating", header=True)
-    whole = readers.read_text(ratings, layout)
-    wanted = {"100", "a user", "117"}
-    some = readers.read_text(ratings, layout, lambda ids: np.array([entry in wanted for entry in ids], bool))
-    rows = np.flatnonzero(np.isin(whole.user.ids[whole.user.codes], sorted(wanted)))
-    np.testing.assert_array_equal(some.user.ids[some.user.codes], whole.user.ids[whole.user.codes][rows])
-    np.testing.assert_array_equal(some.item.ids[some.item.codes], whole.item.ids[whole.item.codes][rows])
+def as_text(ratings, folder, keep=None):
+    return readers.read_text(ratings, Format(user="user", item="item", rating="rating", header=True), keep)
+
+
+def as_parquet(ratings, folder, keep=None, *, kind="string"):
+    import pyarrow as pa
+    import pyarrow.csv
+    import pyarrow.parquet
+
+    table = pyarrow.csv.read_csv(ratings)
+    user = table["user"].dictionary_encode() if kind == "dictionary" else table["user"]
+    if kind == "int":
+        user = pa.array([300 if name == "a user" else int(name) for name in user.to_pylist()])
+    path = folder / f"{kind}.parquet"
+    pyarrow.parquet.write_table(table.set_column(0, "user", user), path, row_group_size=50)
+    return parquet.read_parquet(path, keep=keep)
+
+
+def as_netflix(ratings, folder, keep=None):
+    """In two files, a movie in several pieces."""
+    rows = [line.replace("a user", "300").split(",") for line in ratings.read_text().splitlines()[1:]]
+    half, paths = len(rows) // 2, [folder / "combined_data_1.txt", folder / "combined_data_2.txt"]
+    for path, part in zip(paths, (rows[:half], rows[half:]), strict=True):
+        path.write_text("".join(f"{int(item) + 1}:\n{user},{value},2005-01-01\n" for user, item, value in part))
+    return netflix.read_netflix(paths, keep)
+
+
+@pytest.mark.parametrize(
+    "read",
+    [as_text, *(partial(as_parquet, kind=kind) for kind in ("string", "int", "dictionary")), as_netflix],
+    ids=["text", "parquet", "parquet of integers", "parquet of a dictionary", "netflix"],
+)
+def test_files_are_read_without_the_others_rows(read, ratings, tmp_path, monkeypatch):
+    monkeypatch.setattr("dpmf_jax.netflix.CHUNK", 300)
+    monkeypatch.setattr("dpmf_jax.parquet.BLOCK", 30)
+
+    def keep(ids):
+        return np.array([str(entry) in {"100", "a user", "300", "117"} for entry in ids], bool)
+
+    whole, some = read(ratings, tmp_path), read(ratings, tmp_path, keep)
+    users, items = (column.ids[column.codes] for column in whole[:2])
+    rows = np.flatnonzero(keep(users.tolist()))
+    np.testing.assert_array_equal(some.user.ids[some.user.codes], users[rows])
+    np.testing.assert_array_equal(some.item.ids[some.item.codes], items[rows])
     np.testing.assert_array_equal(some.value, whole.value[rows])
-    assert set(some.user.ids) == wanted  # nor the others' ids
+    assert set(some.user.ids) == set(users[rows])  # nor the others' ids
     assert some.where(np.arange(3)) == whole.where(rows[:3])
+    nobody = read(ratings, tmp_path, lambda ids: np.zeros(len(ids), bool))
+    assert [len(part) for part in (nobody.value, nobody.user.codes, nobody.item.codes)] == [0, 0, 0]
+
+
+def test_a_parquet_row_without_a_user_is_named_though_it_is_nobodys(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    path = tmp_path / "ratings.parquet"
+    users = pa.array([*range(100), None])
+    pyarrow.parquet.write_table(pa.table({"user": users, "item": range(101), "rating": [3.0] * 101}), path)
+    for keep in (None, lambda ids: np.zeros(len(ids), bool)):
+        with pytest.raises(DataError, match=r"user id is empty\nwhere: .*row 100"):
+            parquet.read_parquet(path, keep=keep)
 
 
 def test_what_is_wrong_for_one_process_ends_all_with_its_words(ratings, tmp_path):
