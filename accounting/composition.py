@@ -244,24 +244,7 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
     def delta(epsilon: float) -> float:
         return min(1.0, float(whole.get_delta_for_epsilon(guards.nonnegative("epsilon", epsilon))) + slack)
 
-    return Composed(lambda target: _inverse(delta, guards.probability("delta", target)), delta)
-
-
-def _inverse(delta_of: Callable[[float], float], target: float) -> float:
-    """The smallest ε with δ(ε) at most the target, to 1e-11 relative; dp_accounting's own search fails from ε = 700."""
-    from scipy.optimize import brentq
-
-    if delta_of(0.0) <= target:
-        return 0.0
-    if delta_of(1e200) > target:  # what is left there is what was cut off
-        return math.inf
-    high = 1.0
-    while delta_of(high) > target:
-        high *= 2
-    epsilon, step = brentq(lambda at: math.log(delta_of(at) / target), 0.0, high, xtol=1e-12 * high), 1e-12 * high
-    while delta_of(epsilon) > target:
-        epsilon, step = epsilon + step, 2 * step
-    return epsilon
+    return Composed(lambda target: gaussian.inverse(delta, guards.probability("delta", target)), delta)
 
 
 # ----------------------------------------------------------------------------------------------------- Rényi divergence

@@ -110,3 +110,11 @@ def test_basic_composition_is_exact_for_one_step_and_never_gains_from_more(rho, 
 def test_basic_composition_is_far_off_at_many_steps():
     prices = gaussian.accountants(gaussian.noise_multiplier_from_step(0.4), 1000, DELTA)
     assert prices["basic"] > 10 * prices["exact"]
+
+
+@pytest.mark.parametrize("rho", [300.0, 540.0, 1000.0, 9000.0])
+@pytest.mark.parametrize("delta", [1e-2, 1e-7, 1e-9])
+def test_the_distribution_is_asked_where_its_own_search_for_epsilon_overflows(rho, delta):
+    """From ε = 700 on dp_accounting's get_epsilon is off by up to 2, or infinite: it divides by e^-ε, which is 0."""
+    exact = gaussian.epsilon_exact(rho, delta)
+    assert exact <= gaussian.epsilon_pld(1 / math.sqrt(2 * rho), 1, delta) <= exact * (1 + 1e-6)

@@ -4,7 +4,7 @@ import itertools
 import math
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from accounting import gaussian, price, user
@@ -29,6 +29,7 @@ SAMPLED = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, num_steps
 
 
 @settings(max_examples=15)
+@example([Gaussian(noise_multiplier=0.5, num_steps=1), Gaussian(noise_multiplier=0.5, num_steps=269)], 1e-7)
 @given(st.lists(steps, min_size=1, max_size=4), deltas)
 def test_gaussian_phases_are_one_gaussian_of_their_total_rho_whatever_the_order(phases, delta):
     spent = math.fsum(gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases)
