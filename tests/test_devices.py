@@ -9,13 +9,15 @@ import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
 import numpy as np
-from dpmf_jax import gaussian, keys, layout, local, protocol, spread, synthetic
+from dpmf_jax import federated, gaussian, keys, layout, local, protocol, spread, synthetic
 from jax.sharding import NamedSharding
 
+spread.DIVIDED = 0
 ratings = synthetic.generate(num_users=26, num_items=15, num_ratings=150, seed=1)
 low, high = ratings.rating_range
 gauss = gaussian.Config(rating_range=(low, high), noise_multiplier=5.0, rank=4, learning_rate=0.01)
 joint_noise = gaussian.joint_noise(gauss)
+summed = federated.mechanism(federated.Config(epsilon=0.5, rating_range=(low, high), rank=4))
 reports = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=4, center=3.0))
 
 @jax.jit
@@ -34,7 +36,7 @@ def same(one, other):
     else:
         np.testing.assert_array_equal(one, other)
 
-for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports, "split")):
+for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (summed, "split"), (reports, "split")):
     found = []
     for devices in (1, 2, 4, 8):
         data = layout.make(ratings, kind=kind, num_devices=devices)
@@ -42,6 +44,8 @@ for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (reports
         state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
         noise = jax.tree.map(np.asarray, drawn(mechanism, key, state, data))
         after, info = protocol.train(mechanism, key, state, data, num_steps=3)
+        # or the next steps would be another program
+        assert kind == "dense" or all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(after))
         found.append((noise, jax.tree.map(np.asarray, (protocol.factors(after), info))))
     (one, model), *others = found
     assert any(np.std(leaf) > 0 for leaf in jax.tree.leaves(one))
