@@ -7,9 +7,11 @@ already (`sweep`, whose runs each have several devices) is handed its share of t
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from functools import partial
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax.sharding import AxisType, PartitionSpec
 
 AXIS = "shard"
@@ -68,19 +70,24 @@ def over(
 def divided(num_devices: int, fn: Callable[[Any], Any], tree: Any) -> Any:
     """`fn(tree)`, of whose leading axes each device makes a part; all have the whole result. Values are as without it.
 
-    For what costs more to make than to pass on: noise, of which every device would draw all. Fewer than `DIVIDED`
-    numbers are made by each.
+    For what costs more to make than to pass on: noise, of which every device would draw all. It is made of floats:
+    other arrays stay where they are, and fewer than `DIVIDED` floats are made by each device.
     """
-    if num_devices == 1 or inside() or sum(leaf.size for leaf in jax.tree.leaves(tree)) < DIVIDED:
+    if num_devices == 1 or inside() or sum(leaf.size for leaf in jax.tree.leaves(tree) if _floats(leaf)) < DIVIDED:
         return fn(tree)
     on = mesh(num_devices)
 
     def placed(tree: Any, spec: PartitionSpec) -> Any:
         there = jax.NamedSharding(on, spec)
-        return jax.tree.map(lambda leaf: jax.lax.with_sharding_constraint(leaf, there) if leaf.ndim else leaf, tree)
+        put = partial(jax.lax.with_sharding_constraint, shardings=there)
+        return jax.tree.map(lambda leaf: put(leaf) if _floats(leaf) and leaf.ndim else leaf, tree)
 
     # Whole before and after: or what the tree was made of, such as the state of a loop, would be cut as well.
     return placed(placed(fn(placed(placed(tree, WHOLE), CUT)), CUT), WHOLE)
+
+
+def _floats(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating)
 
 
 def gathered(num_devices: int, tree: Any) -> Any:
