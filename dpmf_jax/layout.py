@@ -15,10 +15,12 @@ depend on how many ratings each row has: they stay with the curator, like the ra
 float32, int32 or bool, products are full float32. All operations can be jitted, scanned, and vmapped over trees and
 over data of equal shape.
 
-Over several devices pieces (split) or users (dense) are spread evenly and partial sums are added up, so results are
-equal to those of one device up to float32 summation. On a CPU that is how further cores are used: each device runs its
-blocks on one thread. Whether blocks are used is decided by the backend when a program is traced. Of several processes
-(`hosts`) each lays out the ratings that it holds on its own devices, and all run the program together.
+Over several devices each has an equal number of users, in their order: their ratings, and in a program their rows of
+what there is per user. Sums per item are added up over the devices, so results are equal to those of one device up to
+float32 summation. On a CPU that is how further cores are used: each device runs its blocks on one thread. Whether
+blocks are used is decided by the backend when a program is traced. Of several processes (`hosts`) each lays out the
+ratings that it holds, in pieces spread evenly over its own devices, and all run the program together; whose ratings a
+process holds is not a matter of order, so there what is per user is whole on every device, and added up as well.
 """
 
 from __future__ import annotations
@@ -75,17 +77,22 @@ class Address(NamedTuple):
 @partial(
     jax.tree_util.register_dataclass,
     data_fields=["stored"],
-    meta_fields=["num_users", "num_items", "num_ratings", "num_devices"],
+    meta_fields=["num_users", "num_items", "num_ratings", "num_devices", "users_each"],
 )
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Ratings on the device. `num_ratings` is the number at `make`; neighbours keep it, since it is static."""
+    """Ratings on the device. `num_ratings` is the number at `make`; neighbours keep it, since it is static.
+
+    users_each: each device has the ratings of so many users, in their order, and nobody else's; None where it is one
+    device, or any rating may be on any.
+    """
 
     stored: Any  # Split | Dense | Stream
     num_users: int
     num_items: int
     num_ratings: int
     num_devices: int
+    users_each: int | None = None
 
     @property
     def kind(self) -> str:
@@ -101,8 +108,20 @@ def resident(data: Layout) -> Layout:
 
 
 def whole(data: Layout) -> Split | Dense:
-    """All that is stored, also in a program that is mapped over devices. Raises: UsageError for streamed ratings."""
-    return spread.gathered(data.num_devices, resident(data).stored)
+    """All that is stored, as one device has it; also in a program that is mapped over devices.
+
+    Raises: UsageError for streamed ratings.
+    """
+    return alone(data, spread.gathered(data.num_devices, resident(data).stored)).stored
+
+
+def alone(data: Layout, stored: Split | Dense) -> Layout:
+    """The layout of one device, given all that the devices have stored: the same order, and padding at the end."""
+    if isinstance(stored, Dense):
+        stored = Dense(*(leaf[: data.num_users] for leaf in stored))
+    elif data.users_each is not None:
+        stored = Split(*(split.as_one(side, side) for side in stored))
+    return replace(data, stored=stored, num_devices=1, users_each=None)
 
 
 def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None) -> Layout:
@@ -127,24 +146,32 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
         stream = layout_stream.Stream(ratings, layout_stream.BLOCK_BYTES)
         return Layout(stored=stream, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=1)
     devices = _num_devices(sizes, num_devices)
+    each = -(-sizes[0] // devices) if devices > 1 else None
     if kind == "auto":
         kind = choose(*sizes, backend=jax.default_backend())
     if kind == "dense":
-        users = -(-ratings.num_users // devices) * devices
+        users = ratings.num_users if each is None else each * devices
         value = np.zeros((users, ratings.num_items), np.float32)
         present = np.zeros((users, ratings.num_items), bool)
         value[ratings.user, ratings.item] = ratings.value
         present[ratings.user, ratings.item] = True
         stored: Split | Dense = Dense(value, present)
     elif kind == "split":
-        stored = Split(*split.make(ratings, num_shards=devices))
+        stored = Split(*split.make(ratings, num_shards=devices, users_each=each))
     else:
         raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split", "dense" or "stream"')
     if devices > 1:
         stored = jax.device_put(stored, NamedSharding(spread.mesh(devices), spread.CUT))
     else:
         stored = jax.tree.map(jnp.asarray, stored)
-    return Layout(stored=stored, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=devices)
+    return Layout(
+        stored=stored,
+        num_users=sizes[0],
+        num_items=sizes[1],
+        num_ratings=sizes[2],
+        num_devices=devices,
+        users_each=each,
+    )
 
 
 def _make_together(ratings: Ratings, kind: str) -> Layout:
@@ -265,16 +292,15 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
 
     def body(stored, user_tree, item_tree):
         if isinstance(stored, Dense):
-            out = _dense(stored, fn, user_tree, item_tree, orientation=0, num_devices=data.num_devices)
-            mask = stored.present
+            out, mask = _dense(stored, fn, user_tree, item_tree, orientation=0), stored.present
         else:
-            out, mask = split.map_pieces(stored.by_user, fn, user_tree, item_tree, data.num_items)
+            out, mask = split.map_pieces(_own(data, stored.by_user), fn, user_tree, item_tree, data.num_items)
         return jax.tree.map(lambda leaf: jnp.where(mask, leaf, 0), out)
 
-    cut = ()
+    out = _on_all(data, body, user_tree, item_tree, cut=_users_at(data, 0), gives_cut=True)
     if isinstance(data.stored, Dense):
-        user_tree, cut = _pad_rows(user_tree, _dense_users(data)), (0,)
-    return _on_all(data, body, user_tree, item_tree, cut=cut, gives_cut=True)
+        return jax.tree.map(lambda leaf: leaf[: data.num_users], out)
+    return out if data.users_each is None else split.as_one(spread.gathered(data.num_devices, data.stored).by_user, out)
 
 
 def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree) -> Tree:
@@ -306,7 +332,7 @@ def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tre
       fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not `present`. `columns` are 0
         there already, so that only what is made of values must be masked.
     """
-    return layout_outer.outer(resident(data), fn, item_tree, user_tree, orientation=1)
+    return layout_outer.outer(resident(data), fn, item_tree, user_tree)
 
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
@@ -380,46 +406,54 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
             data.stored, fn, row_tree, column_tree, num_rows, num_columns, orientation=orientation
         )
 
-    def body(stored, row_tree, column_tree):
-        if isinstance(stored, Dense):
-            out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, num_devices=data.num_devices)
-            return jax.lax.psum(out, spread.AXIS) if orientation == 1 and data.num_devices > 1 else out
-        out = split.sum_rows(stored[orientation], fn, row_tree, column_tree, num_rows, num_columns)
-        return jax.lax.psum(out, spread.AXIS) if data.num_devices > 1 else out
+    by_user = orientation == 0
 
-    if isinstance(data.stored, Split):
-        return _on_all(data, body, row_tree, column_tree)
-    users = _dense_users(data)
-    if orientation == 0:
-        out = _on_all(data, body, _pad_rows(row_tree, users), column_tree, cut=(0,), gives_cut=True)
-        return jax.tree.map(lambda leaf: leaf[:num_rows], out)
-    return _on_all(data, body, row_tree, _pad_rows(column_tree, users), cut=(1,))
+    def body(stored, row_tree, column_tree):
+        first = spread.first(data.users_each)
+        if isinstance(stored, Dense):
+            out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, first=first)
+        elif by_user:
+            rows = data.users_each or num_rows
+            out = split.sum_rows(_own(data, stored.by_user), fn, row_tree, column_tree, rows, num_columns)
+        else:
+            out = split.sum_rows(stored.by_item, fn, row_tree, column_tree, num_rows, num_columns, first=first)
+        done = data.num_devices == 1 or (by_user and data.users_each is not None)
+        return out if done else jax.lax.psum(out, spread.AXIS)
+
+    cut = _users_at(data, orientation)
+    out = _on_all(data, body, row_tree, column_tree, cut=cut, gives_cut=by_user and bool(cut))
+    return jax.tree.map(lambda leaf: leaf[:num_rows], out)
+
+
+def _users_at(data: Layout, place: int) -> tuple[int, ...]:
+    """For `spread.over`: which tree is cut as users are, if they are; it is at this place."""
+    return () if data.users_each is None else (place,)
+
+
+def _own(data: Layout, side: split.Side) -> split.Side:
+    """This device's pieces of users, its own users counted from 0."""
+    if data.users_each is None:
+        return side
+    return side._replace(row=jnp.clip(side.row - spread.first(data.users_each), 0, data.users_each))
 
 
 def _dense(
-    stored: Dense, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int, num_devices: int
+    stored: Dense,
+    fn: RowFunction,
+    row_tree: Tree,
+    column_tree: Tree,
+    *,
+    orientation: int,
+    first: jax.Array | None = None,
 ) -> Tree:
     present = stored.present.astype(jnp.float32)
     index = jnp.arange(stored.value.shape[1 - orientation])
-    if orientation == 1 and num_devices > 1:
-        index += jax.lax.axis_index(spread.AXIS) * len(index)
+    if orientation == 1 and first is not None:
+        index += first
     column_tree = split.with_index(column_tree, index)
     with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
         by_row = jax.vmap(fn, in_axes=(0, None, orientation, orientation))
         return by_row(row_tree, column_tree, stored.value, present)
-
-
-def _pad_rows(tree: Tree, rows: int) -> Tree:
-    def pad(leaf):
-        missing = rows - leaf.shape[0]
-        return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) if missing else leaf
-
-    return jax.tree.map(pad, tree)
-
-
-def _dense_users(data: Layout) -> int:
-    """Users of a dense layout, filled up to equal shares of the devices."""
-    return data.stored.value.shape[0] * (data.num_devices if spread.inside() else 1)
 
 
 def _on_all(data: Layout, body: Callable[..., Tree], *trees: Tree, **how: Any) -> Tree:

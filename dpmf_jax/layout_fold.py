@@ -39,7 +39,9 @@ def fold(data: Any, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree
         mine = jnp.arange(num_rows) % share[1] == share[0]
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
             if data.kind == "split":
-                out = _pieces(stored[orientation], fn, carry_tree, row_tree, column_tree, mine, num_columns)
+                side = stored[orientation]
+                side = side if data.users_each is None else split.as_one(side, side)
+                out = _pieces(side, fn, carry_tree, row_tree, column_tree, mine, num_columns)
             else:
                 cells = [leaf[: data.num_users] for leaf in stored]
                 if orientation == 1:

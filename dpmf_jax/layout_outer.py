@@ -18,26 +18,25 @@ BLOCK_PIECES = 144  # at most so many are multiplied at a time: their matrices s
 TILE = 16  # a product is fast where its columns are a multiple of the vector registers', and slow by 2 where not
 
 
-def outer(data: Any, fn: Any, row_tree: Any, column_tree: Any, *, orientation: int) -> jax.Array:
-    """See `layout.outer_by_item` (orientation 1)."""
-    row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
-    num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
+def outer(data: Any, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
+    """See `layout.outer_by_item`."""
+    item_tree, user_tree = jax.tree.map(jnp.asarray, (item_tree, user_tree))
+    num_items, cut = data.num_items, () if data.users_each is None else (1,)
 
-    def body(stored: Any, row_tree: Any, column_tree: Any) -> jax.Array:
+    def body(stored: Any, item_tree: Any, user_tree: Any) -> jax.Array:
+        first = spread.first(data.users_each)
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
-            out = _pieces(stored[orientation], fn, row_tree, column_tree, num_rows, num_columns)
+            out = _pieces(stored.by_item, fn, item_tree, user_tree, num_items, data.num_users, first)
         if data.num_devices == 1:
             return out
         # each device adds up and keeps a share of the rows: half the traffic, and what follows by row is shared, too
-        out = jnp.pad(out, ((0, -num_rows % data.num_devices), (0, 0), (0, 0)))
+        out = jnp.pad(out, ((0, -num_items % data.num_devices), (0, 0), (0, 0)))
         return jax.lax.psum_scatter(out, spread.AXIS, tiled=True)
 
     if data.kind == "dense":
         cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, data.stored)]
-        if orientation == 1:
-            cells = [leaf.T for leaf in cells]
-        return _dense(*cells, fn, row_tree, column_tree)
-    return spread.over(data.num_devices, body, data.stored, row_tree, column_tree, gives_cut=True)[:num_rows]
+        return _dense(*(leaf.T for leaf in cells), fn, item_tree, user_tree)
+    return spread.over(data.num_devices, body, data.stored, item_tree, user_tree, cut=cut, gives_cut=True)[:num_items]
 
 
 def _dense(value: Any, present: Any, fn: Any, row_tree: Any, column_tree: Any) -> jax.Array:
@@ -51,16 +50,18 @@ def _dense(value: Any, present: Any, fn: Any, row_tree: Any, column_tree: Any) -
     return jax.lax.map(one, (row_tree, value, present), batch_size=16)
 
 
-def _pieces(side: split.Side, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int) -> jax.Array:
+def _pieces(
+    side: split.Side, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, first: Any
+) -> jax.Array:
     pieces = side.column.shape[0]
-    blocks = 1
-    while pieces % (2 * blocks) == 0 and pieces // blocks > BLOCK_PIECES:
-        blocks *= 2
-    table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
+    blocks = split.num_blocks(pieces, BLOCK_PIECES)
+    table = split.with_zeros(column_tree)
 
     def features(part: split.Side) -> jax.Array:
         rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
-        columns = jax.tree.map(lambda leaf: leaf.at[part.column].get(mode="promise_in_bounds"), table)
+        columns = jax.tree.map(
+            lambda leaf: leaf.at[split.place(part.column, first, table)].get(mode="promise_in_bounds"), table
+        )
         columns = jax.lax.optimization_barrier(columns)  # or each use repeats the gather
         present = (part.column != num_columns).astype(jnp.float32)
         return jax.lax.optimization_barrier(jax.vmap(fn)(rows, columns, part.value, present))

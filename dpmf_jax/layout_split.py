@@ -22,7 +22,8 @@ from jax.typing import ArrayLike
 if TYPE_CHECKING:
     from dpmf_jax.ratings import Ratings
 
-LEAST_WIDTH, USER_WIDTH, ITEM_WIDTH = 8, 32, 64  # slots of a piece: the least, a user's most, an item's most
+LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
+LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
 BLOCK_BYTES = 128 << 10  # of gathered columns: half a core's smallest second-level cache, with the table beside it
 SHORT = 24 if platform.machine() in ("x86_64", "AMD64") else 32  # numbers of a row from which `take` helps
 UNROLLED = 320  # instructions of a loop that LLVM does not unroll whole
@@ -50,49 +51,62 @@ def _is_index(leaf: Any) -> bool:
     return isinstance(leaf, Index)
 
 
-def widths(num_users: int, num_items: int, num_ratings: int) -> tuple[int, int]:
-    """Slots of a user's and of an item's pieces: a mean row fills one, so that short rows are not mostly padding."""
-
-    def width(most: int, num_rows: int) -> int:
-        mean = -(-num_ratings // max(num_rows, 1))
-        return min(most, max(LEAST_WIDTH, 1 << max(mean - 1, 0).bit_length()))
-
-    return width(USER_WIDTH, num_users), width(ITEM_WIDTH, num_items)
+def width(num_rows: int, num_ratings: int) -> int:
+    """Slots of a piece: a mean row fills one, so that short rows are not mostly padding."""
+    mean = -(-num_ratings // max(num_rows, 1))
+    return min(MOST_WIDTH, max(LEAST_WIDTH, 1 << max(mean - 1, 0).bit_length()))
 
 
 def make(
     ratings: Ratings,
     *,
     num_shards: int,
+    users_each: int | None = None,
     num_ratings: int | None = None,
     agreed: Callable[[int], int] = lambda pieces: pieces,
 ) -> tuple[Side, Side]:
-    """Both orientations, on the host; pieces are a multiple of `num_shards` times a power of two (for blocks).
+    """Both orientations, on the host; each shard has equally many pieces, in numbers that blocks divide.
 
-    num_ratings: of all processes, where there are several. agreed: from the pieces that these ratings need to those
-      that are made room for.
+    users_each: a shard holds the ratings of so many users, in their order, and nobody else's. Without it pieces are
+      spread evenly. num_ratings: of all processes, where there are several. agreed: from the pieces that these ratings
+      need to those that are made room for.
     """
     shape = (ratings.num_users, ratings.num_items)
-    user_width, item_width = widths(*shape, ratings.num_ratings if num_ratings is None else num_ratings)
-    by_user = scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()
-    user_side = _cut(by_user, user_width, num_shards, agreed)
-    by_item = by_user.tocsc()
-    del by_user
-    return user_side, _cut(by_item, item_width, num_shards, agreed)
+    num_ratings = ratings.num_ratings if num_ratings is None else num_ratings
+    parts = [scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()]
+    if users_each is not None:
+        parts = [_users(parts[0], users_each * shard, users_each) for shard in range(num_shards)]
+        num_shards = 1  # of each part
+    by_user = _join(parts, width(shape[0], num_ratings), num_shards, agreed)
+    parts = [part.tocsc() for part in parts]
+    return by_user, _join(parts, width(shape[1] * len(parts), num_ratings), num_shards, agreed)
 
 
-def _cut(matrix, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
+def _users(matrix, first: int, number: int):
+    """The ratings of these users alone, in a matrix of the same shape."""
+    start, end = matrix.indptr[np.minimum([first, first + number], matrix.shape[0])]
+    indptr = np.clip(matrix.indptr, start, end) - start
+    return scipy.sparse.csr_array((matrix.data[start:end], matrix.indices[start:end], indptr), shape=matrix.shape)
+
+
+def _join(matrices, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
+    """The pieces of each matrix, filled up to equal numbers, one matrix after the other."""
+    needed = [-(-np.diff(matrix.indptr) // width) for matrix in matrices]
+    total = agreed(max(1, *(int(pieces.sum()) for pieces in needed)))
+    sides = [_cut(matrix, pieces, total, width, num_shards) for matrix, pieces in zip(matrices, needed, strict=True)]
+    return sides[0] if len(sides) == 1 else Side(*map(np.concatenate, zip(*sides, strict=True)))
+
+
+def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) -> Side:
     num_rows = len(matrix.indptr) - 1
     num_columns = matrix.shape[0] + matrix.shape[1] - num_rows
     starts = matrix.indptr[:-1].astype(np.int64)
-    counts = np.diff(matrix.indptr)
-    pieces = -(-counts // width)
-    total = agreed(max(int(pieces.sum()), 1))
-    grain = num_shards * _max_blocks(total // num_shards)
+    grain = num_shards * _grain(total // num_shards)
     padded = -(-total // grain) * grain
     row = np.full(padded, num_rows, np.int32)
     row[: int(pieces.sum())] = np.repeat(np.arange(num_rows, dtype=np.int32), pieces)
     first = np.concatenate([[0], np.cumsum(pieces)[:-1]]).astype(np.int64) * width
+    counts = np.diff(matrix.indptr)
     slot = np.repeat((first - starts).astype(np.int32 if padded * width < 2**31 else np.int64), counts)
     slot += np.arange(len(slot), dtype=slot.dtype)
     column = np.full(padded * width, num_columns, np.int32)
@@ -102,17 +116,23 @@ def _cut(matrix, width: int, num_shards: int, agreed: Callable[[int], int]) -> S
     return Side(row, column.reshape(padded, width), value.reshape(padded, width))
 
 
-def _max_blocks(pieces: int) -> int:
-    """The most blocks that so many pieces are cut into: a power of two; filling up the last one adds under 1/16."""
-    return 4 << max(0, (pieces // 64).bit_length() - 1)
+def as_one(side: Side, tree: Any) -> Any:
+    """What there is per piece of several devices, in the order of one device's: by row, that of nobody last."""
+    order = jnp.argsort(side.row, stable=True)
+    return jax.tree.map(lambda leaf: leaf[order], tree)
 
 
-def _num_blocks(pieces: int, piece_bytes: int) -> int:
-    """The power of two that divides the pieces into blocks within `BLOCK_BYTES`, or the smallest there are."""
-    blocks = 1
-    while pieces % (2 * blocks) == 0 and pieces // blocks >= 32 and pieces // blocks * piece_bytes > BLOCK_BYTES:
-        blocks *= 2
-    return blocks
+def _grain(pieces: int) -> int:
+    """What the number of pieces is made a multiple of, so that blocks of about any size divide it: adds under 1/16."""
+    return min(128, 4 << max(0, (pieces // 64).bit_length() - 1))
+
+
+def num_blocks(pieces: int, most: int) -> int:
+    """How many blocks of at most so many pieces there are; of at least `LEAST_BLOCK` each, and of equal size."""
+    if pieces <= most:
+        return 1
+    sizes = [size for size in range(LEAST_BLOCK, min(pieces, MOST_BLOCK) + 1) if pieces % size == 0] or [pieces]
+    return pieces // max([size for size in sizes if size <= most] or sizes[:1])
 
 
 def take(table: jax.Array, index: jax.Array, zeros: Sequence[jax.Array]) -> jax.Array:
@@ -150,9 +170,31 @@ def _(times: int, at: Any, along: Any) -> tuple[jax.Array, jax.Array]:
     return _as_they_are(times, *at), along[0]
 
 
-def sum_rows(side: Side, fn, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, sums: Any = None) -> Any:
-    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to `sums`, if there are."""
-    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums)
+def with_zeros(column_tree: Any) -> Any:
+    """The tables in which `place` finds columns: a row of zeros more."""
+    return jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
+
+
+def place(column: jax.Array, first: ArrayLike | None, table: Any) -> jax.Array:
+    """Where a table `with_zeros`, of the columns from `first` on, has these: they are there, or no column at all."""
+    return column if first is None else jnp.clip(column - first, 0, jax.tree.leaves(table)[0].shape[0] - 1)
+
+
+def sum_rows(
+    side: Side,
+    fn,
+    row_tree: Any,
+    column_tree: Any,
+    num_rows: int,
+    num_columns: int,
+    sums: Any = None,
+    first: ArrayLike | None = None,
+) -> Any:
+    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to `sums`, if there are.
+
+    first: what `column_tree` has at 0, where it is a share of the columns, of which alone there are ratings.
+    """
+    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first)
 
 
 def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> tuple[Any, jax.Array]:
@@ -168,18 +210,19 @@ def _over_blocks(
     num_columns: int,
     num_rows: int | None = None,
     sums: Any = None,
+    first: ArrayLike | None = None,
 ) -> Any:
     """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
 
     With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make is never there.
     """
     pieces, width = side.column.shape
-    table = jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
-    unknown = [jnp.minimum(side.row[place % pieces], 0) for place in range(4)]  # a row's index is not negative
+    table = with_zeros(column_tree)
+    unknown = [jnp.minimum(side.row[piece % pieces], 0) for piece in range(4)]  # a row's index is not negative
 
     def gather(part: Side) -> tuple[Any, Any]:
         rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
-        columns = jax.tree.map(lambda leaf: take(leaf, part.column, unknown), table)
+        columns = jax.tree.map(lambda leaf: take(leaf, place(part.column, first, table), unknown), table)
         return rows, jax.lax.optimization_barrier(columns)  # or each use repeats the gather
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
@@ -192,7 +235,7 @@ def _over_blocks(
     blocks = 1
     if jax.default_backend() == "cpu":
         slot_bytes = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in jax.tree.leaves(column_tree))
-        blocks = _num_blocks(pieces, width * slot_bytes)
+        blocks = num_blocks(pieces, BLOCK_BYTES // max(width * slot_bytes, 1))
 
     def add_up(sums: Any, row: jax.Array, out: Any) -> Any:  # row `num_rows` is dropped
         return jax.tree.map(lambda sum, leaf: sum.at[row].add(leaf, mode="drop", indices_are_sorted=True), sums, out)
@@ -211,8 +254,8 @@ def _over_blocks(
     # work costs more.
     tables, treedef = jax.tree.flatten((row_tree, table))
     large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in tables]
-    for place, leaf in enumerate(jax.tree.leaves(table), start=len(jax.tree.leaves(row_tree))):
-        large[place] |= _times(leaf) > 0
+    for at, leaf in enumerate(jax.tree.leaves(table), start=len(jax.tree.leaves(row_tree))):
+        large[at] |= _times(leaf) > 0
 
     def longer(leaf: jax.Array) -> jax.Array:
         return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))

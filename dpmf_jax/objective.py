@@ -73,7 +73,7 @@ def _on_each_device(fn: Any, data: Any, *arguments: Any) -> Any:
     """`fn(data, ...)` on all ratings, by each device of the layout for itself: what goes one by one is not shared."""
 
     def alone(stored: Any, *arguments: Any) -> Any:
-        return fn(dataclasses.replace(data, stored=stored, num_devices=1), *arguments)
+        return fn(layout.alone(data, stored), *arguments)
 
     return spread.over(data.num_devices, alone, data.stored, *arguments, whole=True)
 

@@ -268,7 +268,7 @@ def _slots(ratings: Ratings, kind: str) -> np.ndarray:
         slot = user * ratings.num_items + item
     elif kind == "split":
         counts = np.bincount(user, minlength=ratings.num_users)
-        width, _ = split.widths(*sizes)
+        width = split.width(sizes[0], sizes[2])
         pieces = -(-counts // width)
         first = (np.cumsum(pieces) - pieces) * width - (np.cumsum(counts) - counts)
         by_row = np.argsort(user * ratings.num_items + item, kind="stable")

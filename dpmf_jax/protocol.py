@@ -119,9 +119,14 @@ def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[St
     """One step in one world: coins, query, noise, update. Spends `key`."""
     coins_key, noise_key = jax.random.split(key)
     statistics, info = mechanism.query(state, data, mechanism.coins(coins_key))
-    num_devices = getattr(data, "num_devices", 1) if draws(mechanism.noise) else 1
-    response = spread.divided(num_devices, partial(mechanism.noise.sample, noise_key), statistics)
+    num_devices = _num_devices(data) if draws(mechanism.noise) else 1
+    rows = None if getattr(data, "users_each", None) is None else data.num_users
+    response = spread.divided(num_devices, partial(mechanism.noise.sample, noise_key), statistics, rows=rows)
     return mechanism.update(state, response, data)._replace(step=state.step + 1), info
+
+
+def _num_devices(data: PyTree) -> int:
+    return getattr(data, "num_devices", 1)
 
 
 @partial(jax.jit, static_argnames="num_steps")
@@ -136,7 +141,8 @@ def train(
       limit: int32 scalar; the step from which on nothing is done any more, at no cost. Runs of unequal length can so
         share one compiled program, see `sweep`. None: all `num_steps` are done.
 
-    Returns: (State, Info), each leaf of Info with a leading axis of num_steps; 0 for the steps not done.
+    Returns: (State, Info), the state whole on every device; each leaf of Info with a leading axis of num_steps, 0 for
+      the steps not done.
     """
 
     def body(state: State, _: None) -> tuple[State, Info]:
@@ -148,7 +154,8 @@ def train(
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), info)
         return jax.lax.cond(state.step < limit, lambda state: body(state, None), lambda state: (state, nothing), state)
 
-    return jax.lax.scan(body if limit is None else body_or_nothing, state, length=num_steps)
+    state, info = jax.lax.scan(body if limit is None else body_or_nothing, state, length=num_steps)
+    return spread.whole(_num_devices(data), state), info  # or the next steps would be another program
 
 
 Phase = tuple[Mechanism, int]  # and its number of steps

@@ -1,13 +1,13 @@
 """One program on several devices: which of its arguments each device holds a share of, and which all hold whole.
 
-Ratings are cut along the mesh axis `AXIS`; everything else is on every device. A program that is mapped over that axis
-already (`sweep`, whose runs each have several devices) is handed its share of the ratings, and runs as it is.
+Ratings are cut along the mesh axis `AXIS`, and with them what there is of their users while a program runs (`layout`);
+everything else is on every device. A program that is mapped over that axis already (`sweep`, whose runs each have
+several devices) is handed its share of the ratings, and runs as it is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container
-from functools import partial
 from typing import Any
 
 import jax
@@ -47,12 +47,13 @@ def over(
     Args:
       fn: may use collectives along `AXIS` where there are several devices.
       stored: arrays that are cut over the devices; with `whole` each gets all of them.
-      trees: arrays that are whole on every device; `cut`: positions of those of which each device gets a share, whose
-        leading axes are multiples of `num_devices`.
+      trees: arrays that are whole on every device; `cut`: positions of those of which each device gets a share, as
+        large as the others': leading axes are filled up with zeros.
       gives_cut: the result is the devices' shares one after the other; else it is the same on all of them.
     """
     if num_devices == 1:
         return fn(stored, *trees)
+    trees = tuple(_filled(num_devices, tree) if k in cut else tree for k, tree in enumerate(trees))
     if inside():
         given = (_share(tree) if k in cut else tree for k, tree in enumerate(trees))
         out = fn(gathered(num_devices, stored) if whole else stored, *given)
@@ -67,23 +68,40 @@ def over(
     )(stored, *trees)
 
 
-def divided(num_devices: int, fn: Callable[[Any], Any], tree: Any) -> Any:
-    """`fn(tree)`, of whose leading axes each device makes a part; all have the whole result. Values are as without it.
+def divided(num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int | None = None) -> Any:
+    """`fn(tree)`, of whose leading axes each device makes a part. Values are as without it.
 
     For what costs more to make than to pass on: noise, of which every device would draw all. It is made of floats:
     other arrays stay where they are, and fewer than `DIVIDED` floats are made by each device.
+
+    rows: arrays of so many rows are cut already, as `over` gave them, and stay so; of the others all devices have the
+      whole result.
     """
     if num_devices == 1 or inside() or sum(leaf.size for leaf in jax.tree.leaves(tree) if _floats(leaf)) < DIVIDED:
         return fn(tree)
-    on = mesh(num_devices)
 
-    def placed(tree: Any, spec: PartitionSpec) -> Any:
-        there = jax.NamedSharding(on, spec)
-        put = partial(jax.lax.with_sharding_constraint, shardings=there)
-        return jax.tree.map(lambda leaf: put(leaf) if _floats(leaf) and leaf.ndim else leaf, tree)
+    def whole(leaf: jax.Array) -> jax.Array:
+        return leaf if leaf.ndim and leaf.shape[0] == rows else _placed(num_devices, leaf, WHOLE)
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        return _placed(num_devices, leaf, CUT) if leaf.ndim else leaf
+
+    def floats(place: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: place(leaf) if _floats(leaf) else leaf, tree)
 
     # Whole before and after: or what the tree was made of, such as the state of a loop, would be cut as well.
-    return placed(placed(fn(placed(placed(tree, WHOLE), CUT)), CUT), WHOLE)
+    return floats(whole, floats(cut, fn(floats(cut, floats(whole, tree)))))
+
+
+def whole(num_devices: int, tree: Any) -> Any:
+    """The arrays, of which each device has all, whatever a program made of them."""
+    if num_devices == 1 or inside():
+        return tree
+    return jax.tree.map(lambda leaf: _placed(num_devices, leaf, WHOLE), tree)
+
+
+def _placed(num_devices: int, leaf: jax.Array, spec: PartitionSpec) -> jax.Array:
+    return jax.lax.with_sharding_constraint(leaf, jax.NamedSharding(mesh(num_devices), spec))
 
 
 def _floats(leaf: jax.Array) -> bool:
@@ -97,11 +115,24 @@ def gathered(num_devices: int, tree: Any) -> Any:
     return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree)
 
 
-def _share(tree: Any) -> Any:
-    count, place = jax.lax.axis_size(AXIS), jax.lax.axis_index(AXIS)
+def _filled(num_devices: int, tree: Any) -> Any:
+    """Rows of zeros at the end, so that all devices' shares are equally long."""
 
+    def fill(leaf: jax.Array) -> jax.Array:
+        missing = -leaf.shape[0] % num_devices
+        return jnp.pad(leaf, [(0, missing)] + [(0, 0)] * (leaf.ndim - 1)) if missing else leaf
+
+    return jax.tree.map(fill, tree)
+
+
+def first(each: int | None) -> jax.Array | None:
+    """In a program mapped over `AXIS`: which row a device's share begins with, of shares of so many rows."""
+    return None if each is None else jax.lax.axis_index(AXIS) * each
+
+
+def _share(tree: Any) -> Any:
     def own(leaf: jax.Array) -> jax.Array:
-        size = leaf.shape[0] // count
-        return jax.lax.dynamic_slice_in_dim(leaf, place * size, size)
+        size = leaf.shape[0] // jax.lax.axis_size(AXIS)
+        return jax.lax.dynamic_slice_in_dim(leaf, jax.lax.axis_index(AXIS) * size, size)
 
     return jax.tree.map(own, tree)

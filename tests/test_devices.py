@@ -26,7 +26,7 @@ def drawn(mechanism, key, state, data):
     statistics, _ = mechanism.query(state, data, mechanism.coins(key))
     nothing = statistics._replace(value=0 * statistics.value) if hasattr(statistics, "sent") else \\
         jax.tree.map(lambda leaf: 0 * leaf, statistics)
-    return spread.divided(data.num_devices, partial(mechanism.noise.sample, key), nothing)
+    return spread.divided(data.num_devices, partial(mechanism.noise.sample, key), nothing, rows=data.num_users)
 
 def same(one, other):
     # the same draw; what a compiler makes of the inverse error function and σ may differ in the last places
@@ -45,7 +45,7 @@ for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (summed,
         noise = jax.tree.map(np.asarray, drawn(mechanism, key, state, data))
         after, info = protocol.train(mechanism, key, state, data, num_steps=3)
         # or the next steps would be another program
-        assert kind == "dense" or all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(after))
+        assert all(leaf.sharding.is_fully_replicated for leaf in jax.tree.leaves(after))
         found.append((noise, jax.tree.map(np.asarray, (protocol.factors(after), info))))
     (one, model), *others = found
     assert any(np.std(leaf) > 0 for leaf in jax.tree.leaves(one))

@@ -106,18 +106,22 @@ def test_blocks_and_large_tables_change_nothing():
     users, items, center = factors(ratings, rank=2048)
     data = layout.make(ratings, kind="split")
     pieces, width = data.stored.by_user.column.shape
-    assert layout_split._num_blocks(pieces, width * 2048 * 4) > 1  # the case that this test is about,
+    fit = layout_split.BLOCK_BYTES // (width * 2048 * 4)
+    assert layout_split.num_blocks(pieces, fit) > 1  # the case that this test is about,
     assert items.nbytes < layout_split.LARGE_TABLE < users.nbytes  # with a table of either size
     assert_close(all_sums(data, users, items, center), reference(ratings, users, items, center))
 
 
 @given(st.integers(1, 200), st.integers(1, 5_000_000))
 def test_blocks_divide_the_pieces_and_fill_up_little(shards, pieces):
-    grain = layout_split._max_blocks(pieces // shards)
+    grain = layout_split._grain(pieces // shards)
     padded = -(-pieces // (shards * grain)) * grain
-    blocks = layout_split._num_blocks(padded, 1 << 20)
-    assert padded % blocks == 0
     assert padded <= pieces / shards * 17 / 16 + 4
+    for most in (1, 16, 40, 200, 4096):
+        blocks = layout_split.num_blocks(padded, most)
+        assert padded % blocks == 0
+        assert blocks == 1 or padded // blocks >= layout_split.LEAST_BLOCK
+        assert padded < 2048 or most / 2 < padded // blocks <= max(most, 16) or most > 128
 
 
 @given(st.integers(1, 90), st.integers(1, 90), st.floats(0, 1), st.integers(1, 3), st.integers(0, 1000))
@@ -301,7 +305,42 @@ def test_sharded_equals_unsharded():
                         both = jax.vmap(t.all_sums, in_axes=(0, None, None, None))(stack, *trees)
                         t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(ratings, *trees))
         large = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
-        assert layout.make(large, kind="split").num_devices == 4
+        data = layout.make(large, kind="split")
+        assert data.num_devices == 4
+
+        # each device has the ratings of its own users, and nobody else's
+        for device in range(4):
+            for part in (data.stored.by_user.row, data.stored.by_item.column):
+                users = np.unique(part.addressable_shards[device].data)
+                assert set(users) - {400} == set(range(100 * device, 100 * device + 100)), (device, users)
+
+        # all of them together are in the order of one device, with padding at the end
+        one = layout.make(large, kind="split", num_devices=1)
+        order = [np.asarray(part) for part in layout.stored_values(data)]
+        places = one.stored.by_user.row.shape[0]
+        for here, there in zip(order, layout.stored_values(one)):
+            np.testing.assert_array_equal(here[:places], there)
+            assert not here[places:].any()
+        trees = t.factors(large)
+        users, items, center = trees
+        out = layout.map_ratings(data, t.residuals, users, {"factors": items, "center": center})
+        alone = layout.map_ratings(one, t.residuals, users, {"factors": items, "center": center})
+        np.testing.assert_allclose(out[:places], alone, rtol=1e-5, atol=1e-5)
+
+        # one rating after the other, in the order of one device
+        def met(carry, row, column, value, present):
+            return 0.7 * carry + present * value * column[0]
+        for fold, (own, others) in ((layout.fold_by_user, (users, items)), (layout.fold_by_item, (items, users))):
+            nothing = np.zeros(len(own), np.float32)
+            here, there = (fold(which, met, nothing, own, others) for which in (data, one))
+            np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-5)
+
+        # sums per user are nobody else's business: only those per item are exchanged
+        def exchanged(by, fn, *trees):
+            program = jax.jit(lambda *trees: by(data, fn, *trees))
+            return program.lower(*layout.replicate(data, trees)).compile().as_text().count(" all-")
+        assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items, "center": center}) == 0
+        assert exchanged(layout.sum_by_item, t.by_item, (items, center), users) > 0
         print("sharded equals unsharded")
     """
     environment = os.environ | {
@@ -335,13 +374,14 @@ def test_rows_are_taken_to_the_last_bit(numbers):
     [
         ((10, 10, 0), (8, 8)),
         ((10, 10, 90), (16, 16)),
-        ((1_000, 4, 900), (8, 64)),
-        ((6_040, 3_706, 1_000_209), (32, 64)),
+        ((1_000, 4, 900), (8, 32)),
+        ((6_040, 3_706, 1_000_209), (32, 32)),
+        ((100_000, 6_000, 900_000), (16, 32)),
     ],
 )
 def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
-    assert layout_split.widths(*sizes) == expected
     users, items, num = sizes
+    assert tuple(layout_split.width(rows, num) for rows in (users, items)) == expected
     if num == 900:  # every user has one rating, or none
         ratings = make_ratings(np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9)
         [user, item] = layout.make(ratings, kind="split", num_devices=1).stored
