@@ -150,7 +150,10 @@ def _jax_step(data, center, state):
 def _jax_steps(data, center, state):
     import jax
 
-    return jax.lax.scan(lambda state, _: (_jax_step(data, center, state), None), state, length=STEPS)[0]
+    from dpmf_jax import spread
+
+    state, _ = jax.lax.scan(lambda state, _: (_jax_step(data, center, state), None), state, length=STEPS)
+    return spread.whole(data.num_devices, state)
 
 
 def _jax(problem: Problem, num_devices: int) -> Contender:
