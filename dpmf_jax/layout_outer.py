@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from dpmf_jax import layout_split as split
 from dpmf_jax import spread
 
-BLOCK_PIECES = 144  # at most so many are multiplied at a time: their matrices stay in cache
+BLOCK_PIECES = 72  # at most so many are multiplied at a time: their matrices stay in cache
 TILE = 16  # a product is fast where its columns are a multiple of the vector registers', and slow by 2 where not
 
 
