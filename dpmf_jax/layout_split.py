@@ -3,13 +3,14 @@
 A piece is part of one row: `width` slots, each with a column index and a raw value. Slots without a rating have the
 column `num_columns`, which reads a row of zeros, and the value 0. Pieces are sorted by row, columns within a row too,
 so the layout does not depend on the order of the ratings. Pieces that fill up the last block belong to row `num_rows`,
-which is dropped.
+which is dropped. Where devices have their own users, all this holds of each device's pieces, which follow those of the
+device before it; row and column are everybody's all the same, and `place` says where a device's own tables have them.
 """
 
 from __future__ import annotations
 
 import platform
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -135,17 +136,19 @@ def num_blocks(pieces: int, most: int) -> int:
     return pieces // max([size for size in sizes if size <= most] or sizes[:1])
 
 
-def take(table: jax.Array, index: jax.Array, zeros: Sequence[jax.Array]) -> jax.Array:
+def take(table: jax.Array, index: jax.Array, zeros: jax.Array) -> jax.Array:
     """`table[index]`, of rows at indices that are in bounds.
 
     LLVM unrolls the copy of a row of fewer than 80 numbers whole, at 4 instructions a number, and so into scalars,
     which takes up to three times as long as a loop of vectors. Therefore bits pass through instructions that leave them
     as they are, until there are too many to unroll; a processor does two or three of them at once. A million rows take
     2.6 in place of 4.3 ms at rank 24, 3.2 in place of 7.1 at 32, 5.8 in place of 18 at 64, and 7.0 at 80, where nothing
-    is added. zeros: four of int32, of the data, so that the compiler does not know what they are.
+    is added. zeros: int32[4], of the data, so that the compiler does not know what they are.
     """
     rows = table.at[index].get(mode="promise_in_bounds")
-    return _as_they_are(_times(table), rows, tuple(zeros)) if _times(table) else rows
+    if not _times(table):
+        return rows
+    return _as_they_are(_times(table), rows, tuple(jax.lax.index_in_dim(zeros, at, keepdims=False) for at in range(4)))
 
 
 def _times(table: jax.Array) -> int:
@@ -218,7 +221,7 @@ def _over_blocks(
     """
     pieces, width = side.column.shape
     table = with_zeros(column_tree)
-    unknown = [jnp.minimum(side.row[piece % pieces], 0) for piece in range(4)]  # a row's index is not negative
+    unknown = jnp.minimum(jax.lax.slice(side.column, (0, 0), (1, 4))[0], 0)  # a column's index is not negative
 
     def gather(part: Side) -> tuple[Any, Any]:
         rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)

@@ -280,22 +280,51 @@ def test_description_names_kind_and_sizes():
         assert text.startswith(f"{kind} layout, {len(ratings)} ratings, 70 users x 40 items")
 
 
+def on_four_devices(script: str) -> None:
+    """Runs a script, which sees this module as `t`, in a process of four devices."""
+    script = "import jax, numpy as np\nimport test_layout as t\nfrom dpmf_jax import layout\n" + textwrap.dedent(script)
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script + "\nprint('done')"], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.stdout.strip() == "done", done.stderr
+
+
+@jax.jit
+def mapped(data, users, items, center):
+    return layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
+
+
+@jax.jit
+def folded(data, users, items):
+    """Sums in which the order of a row's ratings counts."""
+
+    def met(carry, row, column, value, present):
+        return 0.7 * carry + present * value * column[0]
+
+    nothing = [jnp.zeros(len(rows)) for rows in (users, items)]
+    return (
+        layout.fold_by_user(data, met, nothing[0], users, items),
+        layout.fold_by_item(data, met, nothing[1], items, users),
+    )
+
+
 def test_sharded_equals_unsharded():
-    script = """
-        import jax, numpy as np
-        import test_layout as t
-        from dpmf_jax import layout
+    on_four_devices("""
         assert len(jax.devices()) == 4
         for name in ("ragged", "lone", "none"):
             ratings = t.make_ratings(t.MASKS[name]())
-            users, items, center = trees = t.factors(ratings)
-            columns = {"factors": items, "center": center}
+            trees = t.factors(ratings)
             for kind in t.KINDS:
                 for devices in (3, 4) if name == "ragged" else (4,):
                     data = layout.make(ratings, kind=kind, num_devices=devices)
                     assert len(data.stored[0].devices() if kind == "dense" else data.stored[0].row.devices()) == devices
                     t.assert_close(t.all_sums(data, *trees), t.reference(ratings, *trees))
-                    out = np.asarray(layout.map_ratings(data, t.residuals, users, columns))
+                    out = np.asarray(t.mapped(data, *trees))
                     squared = t.reference(ratings, *trees)[0]["squared"].sum()
                     np.testing.assert_allclose((out ** 2).sum(), squared, rtol=1e-5, atol=1e-6)
                     if name == "ragged" and devices == 3:
@@ -304,36 +333,29 @@ def test_sharded_equals_unsharded():
                         stack = jax.tree.map(lambda leaf: jax.numpy.stack([leaf, leaf]), data)
                         both = jax.vmap(t.all_sums, in_axes=(0, None, None, None))(stack, *trees)
                         t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(ratings, *trees))
-        large = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
-        data = layout.make(large, kind="split")
-        assert data.num_devices == 4
+    """)
 
-        # each device has the ratings of its own users, and nobody else's
+
+def test_each_device_has_its_own_users():
+    on_four_devices("""
+        ratings = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
+        data, one = layout.make(ratings, kind="split"), layout.make(ratings, kind="split", num_devices=1)
+        assert data.num_devices == 4
         for device in range(4):
             for part in (data.stored.by_user.row, data.stored.by_item.column):
-                users = np.unique(part.addressable_shards[device].data)
-                assert set(users) - {400} == set(range(100 * device, 100 * device + 100)), (device, users)
+                users = set(np.unique(part.addressable_shards[device].data))
+                assert users - {400} == set(range(100 * device, 100 * device + 100)), (device, users)
 
         # all of them together are in the order of one device, with padding at the end
-        one = layout.make(large, kind="split", num_devices=1)
-        order = [np.asarray(part) for part in layout.stored_values(data)]
         places = one.stored.by_user.row.shape[0]
-        for here, there in zip(order, layout.stored_values(one)):
+        for here, there in zip(jax.jit(layout.stored_values)(data), layout.stored_values(one)):
             np.testing.assert_array_equal(here[:places], there)
             assert not here[places:].any()
-        trees = t.factors(large)
-        users, items, center = trees
-        out = layout.map_ratings(data, t.residuals, users, {"factors": items, "center": center})
-        alone = layout.map_ratings(one, t.residuals, users, {"factors": items, "center": center})
-        np.testing.assert_allclose(out[:places], alone, rtol=1e-5, atol=1e-5)
-
-        # one rating after the other, in the order of one device
-        def met(carry, row, column, value, present):
-            return 0.7 * carry + present * value * column[0]
-        for fold, (own, others) in ((layout.fold_by_user, (users, items)), (layout.fold_by_item, (items, users))):
-            nothing = np.zeros(len(own), np.float32)
-            here, there = (fold(which, met, nothing, own, others) for which in (data, one))
-            np.testing.assert_allclose(here, there, rtol=1e-5, atol=1e-5)
+        users, items, center = trees = t.factors(ratings)
+        here, there = (t.mapped(which, *trees) for which in (data, one))
+        np.testing.assert_allclose(here[:places], there, rtol=1e-5, atol=1e-5)
+        here, there = (t.folded(which, users, items) for which in (data, one))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), here, there)
 
         # sums per user are nobody else's business: only those per item are exchanged
         def exchanged(by, fn, *trees):
@@ -341,17 +363,7 @@ def test_sharded_equals_unsharded():
             return program.lower(*layout.replicate(data, trees)).compile().as_text().count(" all-")
         assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items, "center": center}) == 0
         assert exchanged(layout.sum_by_item, t.by_item, (items, center), users) > 0
-        print("sharded equals unsharded")
-    """
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_PLATFORMS": "cpu",
-        "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", textwrap.dedent(script)], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.stdout.strip() == "sharded equals unsharded", done.stderr
+    """)
 
 
 @pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
@@ -361,7 +373,7 @@ def test_rows_are_taken_to_the_last_bit(numbers):
     bits = np.random.default_rng(0).integers(0, 2**32, shape, np.uint32)
     bits[0], bits[1], bits[2] = 0x7F800001, 0x80000000, 1  # a signalling NaN, -0.0, the least number
     table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
-    zeros = [jnp.int32(0)] * 4
+    zeros = jnp.zeros(4, jnp.int32)
     found = jax.jit(layout_split.take)(table, index, zeros)
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits[index])
     ones = jnp.ones(shape)
