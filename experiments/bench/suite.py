@@ -167,7 +167,7 @@ GOALS = (
         "step-20",
         1_000,
         lambda r: _row(r, "compile_ms", contender="jax private step"),
-        why="a run's whole program: 0.6 to 0.7 s without noise, and 0.4 for five of threefry (keys of a step, two draws)",
+        why="0.4 s of it are five runs of threefry: keys of a step, and a draw for each of two matrices",
     ),
     Goal("sweep of 16: to separate runs", "sweep", 0.55, lambda r: _row(r, contender="sweep")),
     Goal("sweep of 16: programs compiled", "sweep", 1, lambda r: _row(r, "programs", contender="sweep")),
