@@ -62,6 +62,31 @@ def programs():
         sys.modules["jax"].clear_caches()
 
 
+@pytest.fixture(scope="module")
+def quick_compilation():
+    """For a file whose time goes into compiling small programs, and whose tolerances hold whatever the compiler does.
+
+    `test_spread`, `test_sweep` and the tests of the layouts, of the commands and of processes have every mechanism as
+    it ships, and so has a thorough run all files.
+    """
+    import jax
+
+    jax.config.update("jax_disable_most_optimizations", os.environ.get("HYPOTHESIS_PROFILE") != "thorough")
+    yield
+    jax.config.update("jax_disable_most_optimizations", False)
+
+
+@pytest.fixture
+def optimized():
+    """For a test that computes for long, in a file that compiles quickly."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", False)
+    yield
+    jax.config.update("jax_disable_most_optimizations", before)
+
+
 @pytest.fixture
 def key():
     """A new-style key, the same in every test; split it rather than use it twice."""

@@ -14,6 +14,9 @@ import audits
 from experiments import audit_command, audit_replay, audit_selftest, audit_suite, audit_trial, fit_mechanisms
 from experiments.audit_command import Command
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
 # Paper 001 where its sensitivity does not hold, on generated ratings.
 RATINGS = "synthetic-40x30x600"
 PUBLISHED = [

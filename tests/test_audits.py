@@ -19,6 +19,8 @@ from dpmf_jax import gaussian, layout, noise, protocol
 from dpmf_jax.ratings import Ratings
 from experiments import audit_command, cli
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RANGE = (1.0, 5.0)
 # The clip lies below the norms of all initial factors, so that Δ is reached.
 CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=2.0, rank=3, learning_rate=0.01, clip_norm=0.5)
@@ -37,14 +39,6 @@ def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
 
 
 RATINGS = make_ratings(16, 7, 56)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")
@@ -131,6 +125,7 @@ REFUTING = gaussian.Config(
 )
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("center", [3.0, pytest.param("item", marks=pytest.mark.slow)])
 def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting, center):
     mechanism = gaussian.mechanism(dataclasses.replace(REFUTING, center=center))
@@ -154,6 +149,7 @@ def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting
     assert float(distance[-1]) == pytest.approx(largest.measured, rel=1e-2)  # another program rounds otherwise
 
 
+@pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("make", [gaussian.joint_noise, pytest.param(gaussian.public_items, marks=pytest.mark.slow)])
 def test_the_sound_sensitivities_hold_where_the_published_one_does_not(refuting, make):
     findings = sensitivity.audit(make(REFUTING), *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200)

@@ -15,6 +15,8 @@ from accounting.loss import Gaussian
 from dpmf_jax import gaussian, keys, noise, synthetic
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RATINGS = synthetic.generate(num_users=20, num_items=12, num_ratings=90, rank=2)
 LOW, HIGH = RATINGS.rating_range
 

@@ -25,6 +25,8 @@ from dpmf_jax.noise import Report
 from dpmf_jax.ratings import Ratings
 from experiments import audit_console
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4
 RATIO, REPORTS, OTHERS, COORDINATES, SAMPLER = enumeration.NAMES
 
@@ -54,14 +56,6 @@ SOUND = {
     "transpose": {"num_projected": Q, "lift": "transpose", "fresh_projection": True},
     "partition": {"num_projected": Q, "schedule": "partition", "clip": 0.5},
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 @pytest.fixture(scope="module")

@@ -12,15 +12,9 @@ from zoo_sound import DATA, RATINGS, SAMPLED, STEPS, sound
 from audits import coins, coins_drawn
 from dpmf_jax import langevin, layout
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RATE = 0.3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def audit(mechanism, data=DATA, seed=0, **options):

@@ -15,6 +15,8 @@ from dpmf_jax import controls, layout, metrics, noisy_means
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS = 20, 7
 
 

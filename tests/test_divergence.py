@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import jax
 import numpy as np
 import pytest
 from membership_cases import CONFIG, DATA, RATINGS, STEPS, VALUE, blind, loud, sound
@@ -13,15 +12,9 @@ from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 from audits import divergence, kl
 from dpmf_jax import gaussian, keys
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 REPEATS = 400
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def bounds(shift, num, alpha, repeats=REPEATS, seed=0):

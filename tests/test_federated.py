@@ -18,6 +18,8 @@ from audits import post_processing, sensitivity
 from dpmf_jax import crowd, federated, keys, layout, layout_take, protocol
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK = 14, 6, 3
 ALPHA = 1e-4
 

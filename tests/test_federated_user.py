@@ -17,6 +17,8 @@ from dpmf_jax.factorization import unit_rows
 from dpmf_jax.federated_config import grid
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK, EACH = 8, 41, 3, 5
 ALPHA = 1e-4
 MAKERS = {"per_user": federated.per_user, "statistics": federated.statistics}

@@ -15,15 +15,9 @@ import audits
 from audits import fit as fit_audit
 from dpmf_jax import factorization, sketch
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 NAMES = ["fit: steps", "fit: files", "fit: public words", "fit: released numbers", "fit: logs"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def audit(program, **options):

@@ -13,6 +13,8 @@ from safetensors.numpy import load_file
 from accounting import iterations
 from experiments import fit_federated, fit_mechanisms
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PUBLISHED = ["--mechanism", "federated", "--rank", "3", "--steps", "4"]
 USER = ["--mechanism", "federated-user", "--steps", "4"]
 STATISTICS = ["--mechanism", "federated-statistics"]

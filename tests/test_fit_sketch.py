@@ -20,6 +20,8 @@ from accounting.loss import SubsampledGaussian
 from dpmf_jax import langevin, sketch, synthetic
 from experiments import fit_command, fit_sketch
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 PUBLISHED = ["--mechanism", "sketch", "--rank", "3", "--epochs", "4"]
 ACCEPTED = [*PUBLISHED, "--accept-no-guarantee"]
 DPSGD = ["--mechanism", "sketch-dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate", "0.5"]

@@ -20,6 +20,8 @@ from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.fitting import Diverged, Interrupted
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CONFIG = gaussian.Config(rating_range=(1, 5), noise_multiplier=20.0, rank=3, learning_rate=0.01)
 STEPS = 7
 

@@ -23,6 +23,8 @@ from dpmf_jax import keys, layout, local, noise, projection, protocol
 from dpmf_jax.local_user import Message
 from dpmf_jax.noise import Report
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 EPSILONS = (1e-3, 0.05, 0.7, 1.6, 5.0, 20.0)
 
 

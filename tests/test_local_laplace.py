@@ -16,6 +16,8 @@ from dpmf_jax import keys, layout, local, local_laplace, noise, protocol
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK = 14, 6, 3
 ALPHA = 1e-4
 

@@ -14,6 +14,9 @@ from local_cases import ITEMS, RANK, USERS, Q, begun, config
 from dpmf_jax import keys, layout, local, local_plan, local_user, local_variance, projection, protocol
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
 # ------------------------------------------------------------------------------------------------- a round's variance
 
 

@@ -11,6 +11,8 @@ from dpmf_jax import keys, layout, local, local_user, noise, projection
 from dpmf_jax.local_user import Coordinate, Message
 from dpmf_jax.noise import Report
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 DRAWS = 4000
 
 

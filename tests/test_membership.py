@@ -13,15 +13,9 @@ from scipy import stats
 from audits import attack_scores, canaries, membership, roc, shadows
 from dpmf_jax import count_sketch, federated, gaussian, keys, langevin, layout, objective, protocol, sketch_dpsgd
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 SHADOWS = 24
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 # --- rates

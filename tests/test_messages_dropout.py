@@ -14,6 +14,8 @@ from messages_cases import ITEMS, RANK, STEP, USERS
 
 from dpmf_jax import messages, ring
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RULES = messages.without_noise(step=STEP)
 ALPHA = cases.elements(0, ITEMS, RANK)
 ETA = jnp.asarray(np.random.default_rng(1).integers(-2000, 2000, (ITEMS, RANK)).astype(np.int32)).view(jnp.uint32)

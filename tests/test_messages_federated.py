@@ -12,6 +12,8 @@ from dpmf_jax import crowd, federated, layout, messages, protocol, ring
 from dpmf_jax.messages import Ask, Own
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK = 24, 6, 3
 STEP = 2.0**-12
 CROWD = federated.Population(join=0.3, leave=0.1, at_most=12)

@@ -30,6 +30,9 @@ from messages_cases import (
 from dpmf_jax import messages, ring
 from dpmf_jax.messages import Ask, Own, Request, Upload
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
 # -------------------------------------------------------------------------------------------- what the third party sees
 
 

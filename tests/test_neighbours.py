@@ -13,6 +13,8 @@ from audits import neighbours, sensitivity
 from dpmf_jax import layout, noise, protocol
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def data():

@@ -18,15 +18,9 @@ from audits import density, faults, keys_used, noise_law
 from audits.finding import ALPHA
 from dpmf_jax import crowd, local, noise, protocol, ring
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 CHECKOUT = Path(__file__).resolve().parent.parent
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def run(audit, mechanism, name, **options):

@@ -18,6 +18,8 @@ from dpmf_jax import gaussian, keys, layout, noisy_means, protocol
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RELATIONS = ("rating value", "rating presence")
 LOW, HIGH = 1.0, 5.0
 

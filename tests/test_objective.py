@@ -11,6 +11,8 @@ from objective_cases import ALPHA, LAWS, RANK, RATINGS, USERS, begun, config, de
 
 from dpmf_jax import keys, layout, objective, perturbed, protocol
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module", params=["dense", "split"])
 def data(request):

@@ -7,6 +7,8 @@ from objective_cases import RATINGS, every
 import audits
 from dpmf_jax import keys
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.mark.parametrize(
     "name", ["published", pytest.param("passes", marks=pytest.mark.slow), "public users", "gaussian", "statistics"]

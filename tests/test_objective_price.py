@@ -11,6 +11,8 @@ from objective_cases import ITEMS, LAWS, RANK, RATINGS, begun, changed, config, 
 
 from dpmf_jax import keys, layout, objective
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def split_data():

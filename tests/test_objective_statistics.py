@@ -11,6 +11,8 @@ from objective_cases import ALPHA, RANK, RATINGS, begun, config, query, sample, 
 
 from dpmf_jax import keys, layout, objective, positive_systems, protocol
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def split_data():

@@ -3,7 +3,6 @@
 import dataclasses
 import math
 
-import jax
 import numpy as np
 import pytest
 from membership_cases import CONFIG, DATA, RATINGS, STEPS, blind, loud, sound
@@ -17,13 +16,7 @@ from audits.finding import ALPHA
 from audits.guesses import Guesses, Tried
 from dpmf_jax import gaussian, keys
 
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 def by_hand(m, r, v, epsilon, delta):

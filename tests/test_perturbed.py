@@ -10,6 +10,8 @@ import scipy.stats
 
 from dpmf_jax import keys, perturbed, positive_systems
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 ALPHA = 1e-4
 LAWS = ("l2_laplace", "laplace", "gaussian")
 ITEMS, RANK, RIDGE, RATE = 3, 4, 0.7, 0.1

@@ -17,6 +17,8 @@ from experiments.reproduce.figures import FIGURES, NON_PRIVATE, Request
 from experiments.reproduce.runs import Curve, Run, train_all
 from tests import reproduce_cases as cases
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 DELTA = plans.SETTINGS["delta"]
 GOLDEN = "published-rank20-eps0.15-mu0.0005-seed0-21c6cde1"  # stored runs go by it
 VARIANTS = (*plans.BESIDE, NON_PRIVATE)

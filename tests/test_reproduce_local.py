@@ -15,6 +15,8 @@ from dpmf_jax.errors import DataError, UsageError
 from experiments import reproduce_local
 from experiments.reproduce import local_claims, local_figures, local_page, local_report, local_runs, local_table
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FIG9 = local_table.FIGURES["004/fig9"]
 CONFIG = local.Config(epsilon=1.0, num_rounds=3, rank=3, num_projected=2, center=3.0, learning_rate=0.1)
 

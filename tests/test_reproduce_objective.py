@@ -21,6 +21,8 @@ from experiments.reproduce import (
 )
 from experiments.reproduce.objective_runs import Run
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 SHORT, LONG = (1, 3), (2, 4)
 EPSILONS = (0.15, 0.8)
 MODULES = (objective_table, objective_runs, objective_figures, objective_density, objective_measurements)

@@ -18,6 +18,8 @@ from experiments.reproduce.runs import train_all
 from tests import reproduce_cases as cases
 from tests.reproduce_cases import small_runs
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture(scope="module")
 def tiny():

@@ -25,6 +25,8 @@ from experiments.reproduce import (
 from experiments.reproduce.sketch_runs import Run
 from experiments.reproduce.sketch_table import FIGURES, Line
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RANKS, GAINS = (2, 3), (1.0, 4.0)
 SMALL = {
     "RANKS": RANKS,

@@ -12,6 +12,8 @@ from audits import sensitivity
 from dpmf_jax import gaussian, keys, layout
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RANGE = (1.0, 5.0)
 USERS, ITEMS = 40, 25
 CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25)

@@ -7,6 +7,8 @@ import pytest
 
 from audits import side_by_side
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_results_come_in_the_order_of_the_parts():
     """The first part waits for the second one where there are two cores, and so ends last."""

@@ -14,6 +14,8 @@ from dpmf_jax import count_sketch, keys, layout, noise, protocol, sketch_dpsgd
 from dpmf_jax.count_sketch import ITEMS, USERS
 from dpmf_jax.ratings import Ratings
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FALSE_ALARM = 1e-5
 
 

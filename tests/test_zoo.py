@@ -5,15 +5,9 @@ import pytest
 import zoo
 from zoo_sound import SOUND
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 SEED = 0
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quick_compilation():
-    """Most of the time goes into compiling; the programs are tiny, and what they compute is not at stake here."""
-    jax.config.update("jax_disable_most_optimizations", True)
-    yield
-    jax.config.update("jax_disable_most_optimizations", False)
 
 
 def marked(entries):

@@ -58,6 +58,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
     rows = [row for case in cases(big=big) for row in tightness(case)]
     result = {
         "benchmark": "audit",
+        "data": "ratings of 30 users and 20 items" + (f", and {of_size_100k().name}" if big else ""),
         "rows": [*rows, enumeration_row()],
         "calibration": [*calibration(trials)],
         "power": [*power(max(trials // 10, 10))],

@@ -15,6 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
+from experiments import devices
+from experiments.bench import step
 from experiments.reproduce import provenance
 
 Result = Mapping[str, Any]
@@ -71,8 +73,12 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
         if done.returncode:
             failed[name] = done.stderr.strip()[-500:]
             continue
-        made = {"command": f"dpmf bench {' '.join(flags)}", "commit": provenance.commit()}
-        result = made | json.loads(done.stdout)
+        result = {
+            "command": f"dpmf bench {' '.join(flags)}",
+            "commit": provenance.commit(),
+            "cores": devices.cores(),
+            "versions": step._versions(),
+        } | json.loads(done.stdout)
         place.write_text(json.dumps(result, indent=1) + "\n")
     results = load(folder)
     rows = [*goals(results)]
@@ -285,7 +291,8 @@ def _of(result: Result) -> str:
 
 def _machine(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
-    return f"{result.get('cores', '?')} cores, {result.get('device', '?')}; {versions}"
+    cores = f"{result['cores']} cores" if "cores" in result else None
+    return "; ".join(filter(None, (cores, result.get("device"), versions))) or "unknown"
 
 
 def _table(rows: list[Mapping[str, Any]]) -> list[str]:
