@@ -37,7 +37,7 @@ class Command:
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
     """All but read: the data set whose size the generated ratings have; ml-1m by default, of local ml-20m."""
     repeats: int = 9
-    """All but read: interleaved rounds; the median counts."""
+    """All but audit: interleaved rounds; the median counts."""
     projection: int = 2_700
     """local: rows of the random projection, at most the number of items."""
     configurations: int = 16
@@ -104,7 +104,7 @@ def run(command: Command) -> int:
     else:
         from experiments.bench import read
 
-        result = read.run(command.num_ratings)
+        result = read.run(command.num_ratings, command.repeats)
     console.emit(result, json=command.json, render=render)
     return 1 if result.get("failed") else 0
 

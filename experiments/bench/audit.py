@@ -20,7 +20,7 @@ import numpy as np
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
-from experiments.bench import step
+from experiments.bench import measure, step
 
 RANGE = (1.0, 5.0)
 DELTAS = (1e-2, 1e-5)
@@ -54,7 +54,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
     """
     if trials < 10:
         raise UsageError(f"--trials must be at least 10; got {trials}", fix="dpmf bench audit --trials 2000")
-    before = step._busy()
+    others = measure.watch()
     rows = [row for case in cases(big=big) for row in tightness(case)]
     result = {
         "benchmark": "audit",
@@ -63,9 +63,7 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
         "calibration": [*calibration(trials)],
         "power": [*power(max(trials // 10, 10))],
     }
-    after = step._busy()
-    others = None if before is None or after is None else max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
-    return result | {"others": others, "device": step._device(1), "versions": step._versions()}
+    return result | {"others": others()} | measure.machine(1)
 
 
 # --- tightness

@@ -26,7 +26,7 @@ import numpy as np
 
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from experiments import console, devices
-from experiments.bench import roofline, step
+from experiments.bench import measure, roofline, step
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
 SIZES = ("ml-100k", "ml-1m", "ml-20m")
@@ -102,9 +102,7 @@ def run(
         "seconds": time.perf_counter() - start,
         "flags": _flags(),
         "others": None,
-        "device": step._device(1),
-        "cores": devices.cores(),
-        "versions": step._versions(),
+        **measure.machine(1),
     }
 
 

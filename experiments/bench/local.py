@@ -29,12 +29,12 @@ by `XLA_FLAGS=--xla_cpu_prefer_vector_width=512`. A Φ that is stored would be 2
 from __future__ import annotations
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import step
+from experiments.bench import measure
 from experiments.bench.step import SIZES
 
 STEPS = 3  # consecutive rounds of ours in one program
@@ -104,8 +104,8 @@ def run(
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
     peaks = _peaks(ratings, rank, num_projected, count)
     contenders, differences = _contenders(ratings, rank, num_projected, count)
-    times, others = _interleave(contenders, repeats)
-    medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
+    times, others = measure.interleaved({(made.variant, made.name): made.round for made in contenders}, repeats)
+    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
     return {
         "benchmark": "local",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
@@ -120,14 +120,13 @@ def run(
             {
                 "variant": made.variant,
                 "contender": made.name,
-                "ms": 1e3 * medians[made.variant, made.name],
-                "ratio": medians[made.variant, made.name] / medians[made.variant, "NumPy, two passes"],
+                **found[made.variant, made.name],
+                "ratio": found[made.variant, made.name]["ms"] / found[made.variant, "NumPy, two passes"]["ms"],
                 "peak_mb": peaks[made.variant, made.kind]["after"]["rounds"],
                 "ratings_mb": peaks[made.variant, made.kind]["ratings_mb"],
                 "once_ms": made.once_ms,
                 "compile_ms": made.compile_ms,
-                "fastest_ms": 1e3 * min(wall for wall, _ in times[made.variant, made.name]),
-                "cpu_ms": 1e3 * min(cpu for _, cpu in times[made.variant, made.name]),
+                "cpu_ms": 1e3 * min(one.cpu for one in times[made.variant, made.name]),
             }
             for made in contenders
         ],
@@ -135,9 +134,7 @@ def run(
         "whole_loop_ms": {variant: peaks[variant, "numpy"]["round_ms"] for variant in VARIANTS},
         "largest_difference": differences,
         "others": others,
-        "device": step._device(count),
-        "cores": devices.cores(),
-        "versions": step._versions(),
+        **measure.machine(count),
     }
 
 
@@ -295,12 +292,12 @@ def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> 
 
 
 class Contender(NamedTuple):
-    """measure: () -> (wall, CPU) seconds of a round. kind: whose process has its peak."""
+    """round: seconds that one takes. kind: whose process has its peak."""
 
     variant: str
     name: str
     kind: str
-    measure: Callable[[], tuple[float, float]]
+    round: Callable[[], measure.Spent]
     once_ms: float | None
     compile_ms: float | None
 
@@ -333,7 +330,7 @@ def _contenders(
     return contenders, largest
 
 
-def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[], tuple[float, float]], float]:
+def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[], measure.Spent], float]:
     """(`STEPS` more rounds, milliseconds of compilation)."""
     import jax
 
@@ -344,25 +341,23 @@ def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[
     compiled = train.lower(key, state, data).compile()
     compile_ms = 1e3 * (time.perf_counter() - start)
 
-    def measure() -> tuple[float, float]:
+    def rounds() -> None:
         nonlocal state
-        start, start_cpu = time.perf_counter(), time.process_time()
         state, _info = jax.block_until_ready(compiled(key, state, data))
-        return (time.perf_counter() - start) / STEPS, (time.process_time() - start_cpu) / STEPS
 
-    measure()
-    return measure, compile_ms
+    rounds()
+    return partial(measure.timed, rounds, STEPS), compile_ms
 
 
-def _loop_measure(loop: Loop, who: np.ndarray, way: str, rng: np.random.Generator) -> Callable[[], tuple[float, float]]:
-    def measure() -> tuple[float, float]:
+def _loop_measure(loop: Loop, who: np.ndarray, way: str, rng: np.random.Generator) -> Callable[[], measure.Spent]:
+    def seconds_of_all() -> measure.Spent:
         start, start_cpu = time.perf_counter(), time.process_time()
         seconds = numpy_round(loop, who, rng, one_pass=way == "one pass")
         wall, cpu = time.perf_counter() - start, time.process_time() - start_cpu
-        return seconds, cpu * seconds / wall
+        return measure.Spent(seconds, cpu * seconds / wall)
 
-    measure()
-    return measure
+    seconds_of_all()
+    return seconds_of_all
 
 
 def _differences(mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray) -> dict[str, float]:
@@ -396,23 +391,6 @@ def _differences(mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, wh
     if not max(differences.values()) < 1e-3:
         raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same round")
     return differences
-
-
-def _interleave(
-    contenders: list[Contender], repeats: int
-) -> tuple[dict[tuple[str, str], list[tuple[float, float]]], float | None]:
-    """(wall, CPU) seconds a round, and the share of the machine that other processes took meanwhile."""
-    times: dict[tuple[str, str], list[tuple[float, float]]] = {(made.variant, made.name): [] for made in contenders}
-    before = step._busy()
-    for turn in range(repeats):
-        first = turn % len(contenders)
-        for made in contenders[first:] + contenders[:first]:
-            time.sleep(step.PAUSE)
-            times[made.variant, made.name].append(made.measure())
-    after = step._busy()
-    if before is None or after is None or after[1] <= before[1]:
-        return times, None
-    return times, max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
 
 
 # --- peaks, each in a process of its own
@@ -468,14 +446,14 @@ def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str
         mechanism = _mechanism(variant, rank, num_projected)
         state, key, _once = _started(mechanism, data)
         after["start"] = _peak_mb()
-        measure, _compile_ms = _rounds(mechanism, key, state, data)
-        seconds, _cpu = measure()
+        rounds, _compile_ms = _rounds(mechanism, key, state, data)
+        seconds, _cpu = rounds()
     after["rounds"] = _peak_mb()
     return {"after": after, "ratings_mb": held / 2**20, "round_ms": 1e3 * seconds}
 
 
 def _peak_mb() -> float:
-    return step._memory("VmHWM") / 2**20
+    return measure.memory("VmHWM") / 2**20
 
 
 if __name__ == "__main__":

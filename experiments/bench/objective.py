@@ -38,7 +38,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import step
+from experiments.bench import measure
 from experiments.bench.step import SIZES
 
 PARTS = ("whole", "assemble", "solve")
@@ -87,8 +87,9 @@ def run(
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
     peaks = _peaks(ratings, rank, count)
     made, differences = _contenders(ratings, rank, count)
-    times, others = _interleave(made, repeats)
-    medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
+    calls = {who: partial(measure.timed, contender.call) for who, contender in made.items()}
+    times, others = measure.interleaved(calls, repeats)
+    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
     return {
         "benchmark": "objective",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
@@ -99,38 +100,29 @@ def run(
             {
                 "part": part,
                 "contender": name,
-                "ms": 1e3 * medians[part, name],
+                **found[part, name],
                 "ratio": _ratio(spent, times[part, "NumPy"]),
-                "spread_ms": 1e3 * _spread([wall for wall, _ in spent]),
-                "cpu_ms": 1e3 * statistics.median(cpu for _, cpu in spent),
+                "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": peaks.get(name) if part == "whole" else None,
             }
             for (part, name), spent in times.items()
             if part in PARTS
         ],
-        "floor_ms": 1e3 * medians["floor", "NumPy"],
+        "floor_ms": found["floor", "NumPy"]["ms"],
         "floor_cpu_ms": 1e3 * statistics.median(cpu for _, cpu in times["floor", "NumPy"]),
         "flops": {"whole matrices": 2 * num_ratings * rank**2, "solutions": 2 * num_items * rank**3 // 3},
         "iterations": _iterations(iterations_size, rank, repeats, count),
         "iterations_data": "generated, {2:,} ratings, {0:,} x {1:,}".format(*iterations_size),
         "largest_difference": differences,
         "others": others,
-        "device": step._device(count),
-        "cores": devices.cores(),
-        "versions": step._versions(),
+        **measure.machine(count),
     }
 
 
-def _ratio(spent: list[tuple[float, float]], reference: list[tuple[float, float]]) -> float:
+def _ratio(spent: list[measure.Spent], reference: list[measure.Spent]) -> float:
     """Median over the rounds of one wall time over another of the same round: bursts of others' work slow both."""
-    return statistics.median(wall / other for (wall, _), (other, _) in zip(spent, reference, strict=True))
-
-
-def _spread(values: list[float]) -> float:
-    """Half the distance of the quartiles."""
-    low, high = np.percentile(values, [25, 75])
-    return float(high - low) / 2
+    return statistics.median(one.wall / other.wall for one, other in zip(spent, reference, strict=True))
 
 
 # --- NumPy
@@ -314,25 +306,6 @@ def _call(sample: Any, asked: Any) -> Any:
     return jax.jit(sample)(jax.random.key(0), asked)
 
 
-def _interleave(
-    made: dict[tuple[str, str], Contender], repeats: int
-) -> tuple[dict[tuple[str, str], list[tuple[float, float]]], float | None]:
-    """(wall, CPU) seconds a call, and the share of the machine that other processes took meanwhile."""
-    times: dict[tuple[str, str], list[tuple[float, float]]] = {who: [] for who in made}
-    before, order = step._busy(), list(made)
-    for turn in range(repeats):
-        first = turn % len(order)
-        for who in order[first:] + order[:first]:
-            time.sleep(step.PAUSE)
-            start, start_cpu = time.perf_counter(), time.process_time()
-            made[who].call()
-            times[who].append((time.perf_counter() - start, time.process_time() - start_cpu))
-    after = step._busy()
-    if before is None or after is None or after[1] <= before[1]:
-        return times, None
-    return times, max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
-
-
 # --- iterations of S2 and S3
 
 
@@ -364,8 +337,7 @@ def _iterations(size: tuple[int, int, int], rank: int, repeats: int, num_devices
         rows.append(
             {
                 "variant": variant,
-                "ms": 1e3 * median,
-                "spread_ms": 1e3 * _spread(spent),
+                **measure.summary(spent),
                 "compile_ms": compile_ms,
                 "iterations": ITERATIONS[variant],
                 "whole_run_s": median * ITERATIONS[variant],
@@ -411,7 +383,7 @@ def _peak_of(folder: str, name: str, sizes: list[int]) -> float:
         made, _scale = _ours(ratings, users, devices.use(count))
         for _ in range(2):
             made["whole", "jax"].call()
-    return step._memory("VmHWM") / 2**20
+    return measure.memory("VmHWM") / 2**20
 
 
 if __name__ == "__main__":

@@ -37,7 +37,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import objective, step
+from experiments.bench import measure, objective
 from experiments.bench.step import SIZES
 
 EPOCHS = 3  # consecutive ones, which a contender is timed over
@@ -85,9 +85,8 @@ def run(
     memory = [_fresh_process(storage, memory_size, rank) for storage in MECHANISMS]
     problem = make_problem(num_users, num_items, num_ratings, rank, gain)
     made, growth, differences = _contenders(problem)
-    timed = {who: objective.Contender(contender.call) for who, contender in made.items()}
-    times, others = objective._interleave(timed, repeats)
-    medians = {who: statistics.median(wall for wall, _ in spent) for who, spent in times.items()}
+    calls = {who: functools.partial(measure.timed, contender.call, EPOCHS) for who, contender in made.items()}
+    times, others = measure.interleaved(calls, repeats)
     return {
         "benchmark": "online",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, in one shuffled order",
@@ -101,10 +100,9 @@ def run(
             {
                 "part": part,
                 "contender": name,
-                "ms": 1e3 * medians[part, name] / EPOCHS,
+                **measure.summary([one.wall for one in spent]),
                 "ratio": objective._ratio(spent, times[part, REFERENCE]) if (part, REFERENCE) in times else None,
-                "spread_ms": 1e3 * objective._spread([wall for wall, _ in spent]) / EPOCHS,
-                "cpu_ms": 1e3 * statistics.median(cpu for _, cpu in spent) / EPOCHS,
+                "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": (made[part, name].held + growth[part, name]) / 2**20,
             }
@@ -116,9 +114,8 @@ def run(
         "left_out": sorted({package for package in NEEDS.values() if not _installed(package)}),
         "largest_difference": differences,
         "others": others,
-        "device": step._device(count),
-        "cores": devices.cores(),
-        "versions": step._versions() | _surprise_version(),
+        **measure.machine(count),
+        "versions": measure.versions("scikit-surprise"),
     }
 
 
@@ -360,10 +357,6 @@ def _installed(package: str | None) -> bool:
     return package is None or importlib.util.find_spec(package) is not None
 
 
-def _surprise_version() -> dict[str, str]:
-    return {"scikit-surprise": importlib.metadata.version("scikit-surprise")} if _installed("surprise") else {}
-
-
 # --- side by side
 
 
@@ -375,9 +368,7 @@ def _contenders(
     for who, maker in CONTENDERS.items():
         if _installed(NEEDS.get(who[1])):
             made[who] = maker(problem)
-            before = step._reset_peak()
-            first[who] = made[who].call()
-            growth[who] = max(0, step._memory("VmHWM") - before)
+            growth[who] = measure.growth(lambda who=who: first.update({who: made[who].call()}))
     return made, growth, _differences(first)
 
 
@@ -421,10 +412,8 @@ def _measure(storage: str, num_users: int, num_items: int, num_ratings: int, ran
     state = jax.block_until_ready(protocol.begin(mechanism, jax.random.key(0), data))
     parameters = sum(part.nbytes for part in _parameters(storage, state))
     ready = _compiled(mechanism, state, data, 1)
-    before = step._reset_peak()
-    jax.block_until_ready(ready(state))
-    peak = step._memory("VmHWM")
-    sizes = {"parameters_mb": parameters, "growth_mb": max(0, peak - before), "peak_mb": peak}
+    growth = measure.growth(lambda: jax.block_until_ready(ready(state)))
+    sizes = {"parameters_mb": parameters, "growth_mb": growth, "peak_mb": measure.memory("VmHWM")}
     return {"contender": f"jax {storage}"} | {name: size / 2**20 for name, size in sizes.items()}
 
 

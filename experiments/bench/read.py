@@ -5,10 +5,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+
+from dpmf_jax.errors import UsageError
+from experiments.bench import measure
 
 RANGE = (0.5, 5.0)
 STAGES = ("jax read + checks", "jax read + checks + layout", "pyarrow parse only")
@@ -16,6 +20,7 @@ STAGES = ("jax read + checks", "jax read + checks + layout", "pyarrow parse only
 
 def run(
     num_ratings: int = 20_000_000,
+    repeats: int = 7,
     *,
     num_users: int = 138_493,
     num_items: int = 26_744,
@@ -24,27 +29,50 @@ def run(
 ) -> dict[str, Any]:
     """Times `datasets.load` on a generated, shuffled file of MovieLens-20M's size and layout, each in a fresh process.
 
-    Returns: {"rows": [{contender, ms, ratio, peak_mb}], ...}. ms counts from after the imports of NumPy and jax; ratio
-    is to the time in which pyarrow parses the three columns without a check; peak_mb is the peak resident memory of the
-    whole process. Writing the file is not timed; the file (about 25 bytes a rating) is deleted afterwards.
+    Args:
+      repeats: interleaved rounds, of one process for each contender; the file is in the page cache.
+
+    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, cpu_ms, peak_mb}:
+      times as of `measure.summary`, from after the imports of NumPy and jax on; ratio is to the time in which pyarrow
+      parses the three columns without a check; peak_mb is the largest peak of resident memory of the whole process.
+      Writing the file is not timed; the file (about 25 bytes a rating) is deleted afterwards.
+
+    Raises: UsageError for numbers below 1.
     """
+    if min(num_ratings, repeats) < 1:
+        raise UsageError("ratings and repeats must be at least 1", fix="dpmf bench read")
     with tempfile.TemporaryDirectory(dir=folder) as temporary:
         path = Path(temporary) / "ratings.csv"
         write(path, num_ratings, num_users=num_users, num_items=num_items, seed=seed)
         size = path.stat().st_size
-        results = [_fresh_process(path, stage) for stage in STAGES]
-    floor = results[-1]["ms"]
+        results: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
+
+        def fresh(stage: str) -> measure.Spent:
+            results[stage].append(_fresh_process(path, stage))
+            return measure.Spent(results[stage][-1]["ms"] / 1e3, results[stage][-1]["cpu_ms"] / 1e3)
+
+        times, others = measure.interleaved({stage: partial(fresh, stage) for stage in STAGES}, repeats)
+    found = {stage: measure.summary([one.wall for one in spent]) for stage, spent in times.items()}
     rows = [
-        {"contender": stage, "ms": result["ms"], "ratio": result["ms"] / floor, "peak_mb": result["peak_mb"]}
-        for stage, result in zip(STAGES, results, strict=True)
+        {
+            "contender": stage,
+            **found[stage],
+            "ratio": found[stage]["ms"] / found[STAGES[-1]]["ms"],
+            "cpu_ms": 1e3 * min(one.cpu for one in times[stage]),
+            "peak_mb": max(result["peak_mb"] for result in results[stage]),
+        }
+        for stage in STAGES
     ]
     return {
         "benchmark": "read",
         "data": f"generated, shuffled ratings.csv, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
         "file_mb": size / 2**20,
+        "repeats": repeats,
         "goal": {"ms": 20_000, "peak_mb": 3_000, "contender": STAGES[1]},
-        "layout": results[1]["layout"],
+        "layout": results[STAGES[1]][-1]["layout"],
         "rows": rows,
+        "others": others,
+        **measure.machine(1),
     }
 
 
@@ -97,7 +125,7 @@ def _measure(path: Path, stage: str) -> dict[str, Any]:
         import pyarrow.csv
 
         types = {"userId": pa.int64(), "movieId": pa.int64(), "rating": pa.float32()}
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         pyarrow.csv.read_csv(
             str(path),
             convert_options=pyarrow.csv.ConvertOptions(include_columns=list(types), column_types=types),
@@ -108,14 +136,15 @@ def _measure(path: Path, stage: str) -> dict[str, Any]:
         from dpmf_jax import datasets
         from dpmf_jax.layout import describe, make
 
-        start = time.perf_counter()
+        start, start_cpu = time.perf_counter(), time.process_time()
         ratings = datasets.load(path, rating_range=RANGE)
         if stage == "jax read + checks + layout":
             data = jax.block_until_ready(make(ratings))
             layout = describe(data)
-    elapsed = time.perf_counter() - start
+    elapsed, cpu = time.perf_counter() - start, time.process_time() - start_cpu
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB on Linux, bytes on macOS
-    return {"ms": 1e3 * elapsed, "peak_mb": peak / (2**20 if sys.platform == "darwin" else 2**10), "layout": layout}
+    peak_mb = peak / (2**20 if sys.platform == "darwin" else 2**10)
+    return {"ms": 1e3 * elapsed, "cpu_ms": 1e3 * cpu, "peak_mb": peak_mb, "layout": layout}
 
 
 if __name__ == "__main__":

@@ -13,7 +13,6 @@ the same, not that time falls. Strong: the same ratings over more devices. Weak:
 from __future__ import annotations
 
 import functools
-import statistics
 import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -22,7 +21,7 @@ import numpy as np
 
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import step
+from experiments.bench import measure, step
 
 RATINGS = (10_000, 100_000, 1_000_000, 10_000_000, 20_000_000)
 USERS = (2_000, 10_000, 50_000, 200_000, 1_000_000)
@@ -52,7 +51,7 @@ def run(
     Args:
       repeats: rounds over the points of a curve, whose median counts. most_ratings: larger points are left out.
 
-    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread, ns_per_rating, ratio, layout_mb,
+    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread_ms, ratio, layout_mb,
       compile_ms, difference}: ms of one step of one configuration, ratio to the curve's first point, difference (of
       devices) of the factors from those on one device. `exponents` is {curve: {all, last}}: slope of log ms over log
       value, over all points and between the last two.
@@ -63,12 +62,10 @@ def run(
         raise UsageError("rank, repeats and ratings must be at least 1", fix="dpmf bench scale")
     count = devices.use(num_devices or max(devices.cores(), DEVICES[-1]))
     used = min(count, devices.cores())
-    before = step._busy()
+    others = measure.watch()
     rows: list[dict[str, Any]] = []
     for curve, points in _curves(rank, most_ratings, count, used).items():
         rows += _timed(curve, points, repeats)
-    after = step._busy()
-    others = None if before is None or after is None else max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
     return {
         "benchmark": "scale",
         "data": f"generated; {used} devices but where they are counted",
@@ -76,10 +73,8 @@ def run(
         "repeats": repeats,
         "rows": rows,
         "exponents": {curve: exponents(rows, curve) for curve in dict.fromkeys(row["curve"] for row in rows)},
-        "others": others,
-        "device": step._device(count),
-        "cores": devices.cores(),
-        "versions": step._versions(),
+        "others": others(),
+        **measure.machine(count),
     }
 
 
@@ -118,28 +113,23 @@ def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Calla
 def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[dict[str, Any]]:
     made = [make() for make in makers]
     points = [point for point, _ in made]
-    spent: list[list[float]] = [[] for _ in points]
-    for turn in range(repeats):
-        for place in np.roll(np.arange(len(points)), -turn):
-            time.sleep(step.PAUSE)
-            start = time.perf_counter()
-            points[place].once()
-            spent[place].append(1e3 * (time.perf_counter() - start) / points[place].steps)
-    medians = [statistics.median(some) for some in spent]
+    calls = {place: functools.partial(measure.timed, point.once, point.steps) for place, point in enumerate(points)}
+    times, _others = measure.interleaved(calls, repeats)
+    found = [measure.summary([one.wall for one in times[place]]) for place in calls]
     same = curve == "devices, the same ratings"
     reference = made[0][1]
     return [
         {
             "curve": curve,
             "value": point.value,
-            "ms": median,
-            "spread": float(np.subtract(*np.percentile(some, [75, 25]))) / 2,
-            "ratio": median / medians[0],
+            "ms": summary["ms"],
+            "spread_ms": summary["spread_ms"],
+            "ratio": summary["ms"] / found[0]["ms"],
             "layout_mb": point.megabytes,
             "compile_ms": point.compile_ms,
             "difference": _difference(reference, factors) if same else None,
         }
-        for point, some, median, (_, factors) in zip(points, spent, medians, made, strict=True)
+        for point, summary, (_, factors) in zip(points, found, made, strict=True)
     ]
 
 

@@ -30,13 +30,8 @@ threads (5 ms an orientation; see `layout_split`).
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
-import platform
-import statistics
 import time
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -44,7 +39,7 @@ import numpy as np
 from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import peers, roofline
+from experiments.bench import measure, peers, roofline
 from experiments.bench.problem import CLIP_NORM, LEARNING_RATE, REFERENCE, REGULARIZATION, STEPS, Contender, Problem
 
 SIZES = {
@@ -52,7 +47,6 @@ SIZES = {
     "ml-1m": (6_040, 3_706, 1_000_209),
     "ml-20m": (138_493, 26_744, 20_000_263),
 }
-PAUSE = 0.01  # seconds between contenders: thread pools of the one before stop spinning
 
 
 def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: int | None = None) -> dict[str, Any]:
@@ -64,12 +58,11 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       num_devices: of ours; None takes one device per core, or every accelerator.
 
-    Returns: a JSON-able object; `rows` is a list of {contender, ms, ratio, peak_mb, compile_ms, fastest_ms, cpu_ms}: ms
-      is the median, ratio is to torch CSR (None where torch is absent), peak_mb the stored ratings plus the growth of
-      the process in the first step (compilation apart; device memory of an accelerator is not seen), cpu_ms the least
-      CPU time of a step, all threads. `roofline` is `roofline.fraction` of the row "jax", noise_share what noise takes
-      of the private step. `others` is the share of the machine that other processes used while timing:
-      above about 0.1 the ratios mean little, since peers with thread barriers lose most.
+    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, peak_mb, compile_ms,
+      cpu_ms}: the first three as of `measure.summary`, ratio is to torch CSR (None where torch is absent), peak_mb the
+      stored ratings plus the growth of the process in the first step (compilation apart; device memory of an
+      accelerator is not seen), cpu_ms the least CPU time of a step, all threads. `roofline` is `roofline.fraction` of
+      the row "jax", noise_share what noise takes of the private step, `others` what `measure.watch` says.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1.
     """
@@ -81,17 +74,18 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
     problem = _problem(rank, size)
     made = [_warm(maker(problem, count)) for maker in (_jax, _jax_private, _jax_silent, *peers.makers(problem))]
     differences = _differences(made)
-    times, others = _interleave([warm.contender for warm in made], repeats)
-    medians = {name: statistics.median(wall for wall, _ in spent) for name, spent in times.items()}
+    contenders = {warm.contender.name: partial(measure.timed, warm.contender.steps, STEPS) for warm in made}
+    times, others = measure.interleaved(contenders, repeats)
+    found = {name: measure.summary([one.wall for one in spent]) for name, spent in times.items()}
+    medians = {name: summary["ms"] for name, summary in found.items()}
     rows = [
         {
             "contender": contender.name,
-            "ms": 1e3 * medians[contender.name],
+            **found[contender.name],
             "ratio": medians[contender.name] / medians[REFERENCE] if REFERENCE in medians else None,
             "peak_mb": (contender.held + growth) / 2**20,
             "compile_ms": contender.compile_ms,
-            "fastest_ms": 1e3 * min(wall for wall, _ in times[contender.name]),
-            "cpu_ms": 1e3 * min(cpu for _, cpu in times[contender.name]),
+            "cpu_ms": 1e3 * min(one.cpu for one in times[contender.name]),
         }
         for contender, growth, _first in made
     ]
@@ -100,7 +94,7 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
     noisy, silent = (medians[name] for name in ("jax private step", "jax silent step"))
     return {
         "benchmark": "step",
-        "roofline": roofline.fraction(counted, roofline.machine(), 1e3 * medians["jax"]),
+        "roofline": roofline.fraction(counted, roofline.machine(), medians["jax"]),
         "noise_share": (noisy - silent) / noisy,
         "data": f"generated, {problem.ratings.num_ratings:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
         "rank": rank,
@@ -111,9 +105,7 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
         "left_out": [name for name, there in peers.installed(problem).items() if not there],
         "largest_difference": differences,
         "others": others,
-        "device": _device(count),
-        "cores": devices.cores(),
-        "versions": _versions(),
+        **measure.machine(count),
     }
 
 
@@ -216,9 +208,14 @@ class Warm(NamedTuple):
 
 
 def _warm(contender: Contender) -> Warm:
-    before = _reset_peak()
-    users, items = contender.steps()
-    growth = max(0, _memory("VmHWM") - before)
+    first: tuple[Any, Any] = (None, None)
+
+    def steps() -> None:
+        nonlocal first
+        first = contender.steps()
+
+    growth = measure.growth(steps)
+    users, items = first
     first = (None, None) if users is None else (np.array(users), np.array(items))
     contender.steps()
     return Warm(contender, growth, first)
@@ -231,67 +228,3 @@ def _differences(made: list[Warm]) -> float:
     if not largest < 1e-4:
         raise FloatingPointError(f"the contenders differ by {largest}: they do not compute the same step")
     return largest
-
-
-def _interleave(contenders: list[Contender], repeats: int) -> tuple[dict[str, list[tuple[float, float]]], float | None]:
-    """(wall, CPU) seconds a step, and the share of the machine that other processes took meanwhile."""
-    times: dict[str, list[tuple[float, float]]] = {contender.name: [] for contender in contenders}
-    before = _busy()
-    for turn in range(repeats):
-        first = turn % len(contenders)
-        for contender in contenders[first:] + contenders[:first]:
-            time.sleep(PAUSE)
-            start, start_cpu = time.perf_counter(), time.process_time()
-            contender.steps()
-            spent = time.perf_counter() - start, time.process_time() - start_cpu
-            times[contender.name].append((spent[0] / STEPS, spent[1] / STEPS))
-    after = _busy()
-    if before is None or after is None or after[1] <= before[1]:
-        return times, None
-    return times, max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
-
-
-def _busy() -> tuple[float, float] | None:
-    """(seconds of all cores spent on others, seconds of all cores) since the machine started; Linux only."""
-    try:
-        ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
-    except (OSError, ValueError):
-        return None
-    user, nice, system, idle, waiting, *interrupts = (tick / os.sysconf("SC_CLK_TCK") for tick in ticks)
-    own = os.times()
-    busy = user + nice + system + sum(interrupts)
-    return busy - own.user - own.system, busy + idle + waiting
-
-
-def _memory(field: str) -> int:
-    """Bytes of a field of /proc/self/status; 0 where there is none."""
-    try:
-        lines = Path("/proc/self/status").read_text().splitlines()
-    except OSError:
-        return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), 0)
-
-
-def _reset_peak() -> int:
-    """Resident bytes now, from which VmHWM counts again; where it cannot be reset, the peak so far."""
-    try:
-        Path("/proc/self/clear_refs").write_text("5")
-    except OSError:
-        return _memory("VmHWM")
-    return _memory("VmRSS")
-
-
-def _device(count: int) -> str:
-    import jax
-
-    return f"{count} x {jax.devices()[0].device_kind} ({jax.default_backend()})"
-
-
-def _versions() -> dict[str, str]:
-    found = {"python": platform.python_version()}
-    for name in ("jax", "jaxlib", "numpy", "scipy", "torch", "numba"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:
-            continue
-    return found

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
 from experiments import devices
-from experiments.bench import step
+from experiments.bench import measure
 from experiments.reproduce import provenance
 
 Result = Mapping[str, Any]
@@ -30,7 +30,7 @@ PARTS: dict[str, list[str]] = {
     "online": ["online"],
     "step-ml-20m": ["step", "--size", "ml-20m", "--repeats", "7"],
     "local": ["local", "--repeats", "7"],
-    "read": ["read"],
+    "read": ["read", "--repeats", "7"],
     "scale": ["scale", "--repeats", "7"],
     "objective": ["objective"],
     "audit": ["audit"],
@@ -77,7 +77,7 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
             "command": f"dpmf bench {' '.join(flags)}",
             "commit": provenance.commit(),
             "cores": devices.cores(),
-            "versions": step._versions(),
+            "versions": measure.versions(),
         } | json.loads(done.stdout)
         place.write_text(json.dumps(result, indent=1) + "\n")
     results = load(folder)

@@ -9,14 +9,13 @@ the number of steps; the commands look every 50.
 
 from __future__ import annotations
 
-import statistics
-import time
 from collections.abc import Callable
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import step
+from experiments.bench import measure
 from experiments.bench.step import SIZES
 
 STEPS = 20
@@ -34,8 +33,10 @@ def run(
 ) -> dict[str, Any]:
     """Times a sweep at a data set's size on generated ratings; steps: that each configuration takes.
 
-    Returns: a JSON-able object; `rows` is a list of {contender, ms, ratio, programs, fastest_ms}: ms is the median of
-      one step of one configuration, ratio is to separate runs on one device, programs is how many were compiled.
+    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, programs,
+      compile_ms, peak_mb}: the first three of one step of one configuration, as of `measure.summary`; ratio is to
+      separate runs on one device, programs is how many were compiled, compile_ms what the first call took longer than
+      the second, peak_mb the stored ratings and what the second call needed beside them.
 
     Raises: UsageError for an unknown size, or numbers below 1.
     """
@@ -45,23 +46,22 @@ def run(
         raise UsageError("configurations, rank, repeats and steps must be at least 1", fix="dpmf bench sweep")
     count = devices.use(num_devices)
     contenders = _contenders(num_configurations, rank, size, count, steps)
-    programs = {}
-    for name, (once, compiled) in contenders.items():
-        before = compiled()
-        once()
-        programs[name] = compiled() - before
-        once()
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    before = step._busy()
-    names = list(contenders)
-    for turn in range(repeats):
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            time.sleep(step.PAUSE)
-            start = time.perf_counter()
-            contenders[name][0]()
-            times[name].append((time.perf_counter() - start) / steps / num_configurations)
-    after = step._busy()
-    medians = {name: statistics.median(spent) for name, spent in times.items()}
+    first = {}
+    for name, made in contenders.items():
+        before = made.compiled()
+        cold = measure.timed(made.once).wall
+        programs = made.compiled() - before
+        growth = measure.growth(made.once)
+        warm = measure.timed(made.once).wall
+        first[name] = {
+            "programs": programs,
+            "compile_ms": 1e3 * max(0.0, cold - warm),
+            "peak_mb": (made.held + growth) / 2**20,
+        }
+    units = steps * num_configurations
+    calls = {name: partial(measure.timed, made.once, units) for name, made in contenders.items()}
+    times, others = measure.interleaved(calls, repeats)
+    found = {name: measure.summary([one.wall for one in spent]) for name, spent in times.items()}
     return {
         "benchmark": "sweep",
         "data": f"generated, {SIZES[size][2]:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
@@ -73,20 +73,24 @@ def run(
         "rows": [
             {
                 "contender": name,
-                "ms": 1e3 * medians[name],
-                "ratio": medians[name] / medians[SEPARATE],
-                "programs": programs[name],
-                "fastest_ms": 1e3 * min(times[name]),
+                **found[name],
+                "ratio": found[name]["ms"] / found[SEPARATE]["ms"],
+                **first[name],
             }
             for name in contenders
         ],
-        "others": None
-        if before is None or after is None
-        else max(0.0, (after[0] - before[0]) / (after[1] - before[1])),
-        "device": step._device(count),
-        "cores": devices.cores(),
-        "versions": step._versions(),
+        "others": others,
+        **measure.machine(count),
     }
+
+
+class Contender(NamedTuple):
+    """once: () -> all steps of all configurations; compiled: () -> how many programs of its kind there are; held: bytes
+    of the ratings."""
+
+    once: Callable[[], Any]
+    compiled: Callable[[], int]
+    held: int
 
 
 def _compiled(function: Any) -> Callable[[], int]:
@@ -94,10 +98,7 @@ def _compiled(function: Any) -> Callable[[], int]:
     return function._cache_size
 
 
-def _contenders(
-    number: int, rank: int, size: str, count: int, steps: int
-) -> dict[str, tuple[Callable[[], Any], Callable[[], int]]]:
-    """By name: (all steps of all configurations, how many programs of its kind are compiled by now)."""
+def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> dict[str, Contender]:
     import jax
     import jax.numpy as jnp
 
@@ -144,16 +145,14 @@ def _contenders(
         )
 
     spread_states = [layout.replicate(spread, state) for state in states]
+    trained, swept = _compiled(protocol.train), _compiled(sweep.train_many)
+    one, cut = (sum(leaf.nbytes for leaf in jax.tree.leaves(data)) for data in (alone, spread))
     return {
-        SEPARATE: (lambda: separate(alone, states), _compiled(protocol.train)),
-        f"separate runs, users over {count} devices": (
-            lambda: separate(spread, spread_states),
-            _compiled(protocol.train),
-        ),
-        "sweep": (lambda: all_jobs(alone, count), _compiled(sweep.train_many)),
-        "sweep, one device": (lambda: all_jobs(alone, 1), _compiled(sweep.train_many)),
-        "vmap, one device": (
-            lambda: jax.block_until_ready(batched(stacked, train_keys, stacked_states, alone)),
-            _compiled(batched),
+        SEPARATE: Contender(lambda: separate(alone, states), trained, one),
+        f"separate runs, users over {count} devices": Contender(lambda: separate(spread, spread_states), trained, cut),
+        "sweep": Contender(lambda: all_jobs(alone, count), swept, one),
+        "sweep, one device": Contender(lambda: all_jobs(alone, 1), swept, one),
+        "vmap, one device": Contender(
+            lambda: jax.block_until_ready(batched(stacked, train_keys, stacked_states, alone)), _compiled(batched), one
         ),
     }

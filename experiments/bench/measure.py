@@ -1,0 +1,126 @@
+"""What all benchmarks do alike: contenders in turns, the spread of their times, and a word on the machine."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import os
+import platform
+import statistics
+import time
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+import numpy as np
+
+from experiments import devices
+
+Who = TypeVar("Who", bound=Hashable)
+PAUSE = 0.01  # seconds between contenders: thread pools of the one before stop spinning
+
+
+class Spent(NamedTuple):
+    """Seconds on the clock, and of all threads together."""
+
+    wall: float
+    cpu: float
+
+
+def timed(call: Callable[[], Any], units: int = 1) -> Spent:
+    """Of one unit of what a call does, which are so many."""
+    start, start_cpu = time.perf_counter(), time.process_time()
+    call()
+    return Spent((time.perf_counter() - start) / units, (time.process_time() - start_cpu) / units)
+
+
+def interleaved(
+    contenders: Mapping[Who, Callable[[], Spent]], repeats: int
+) -> tuple[dict[Who, list[Spent]], float | None]:
+    """Every contender once in each round, each round from another one on; and what other processes took meanwhile."""
+    names = list(contenders)
+    spent: dict[Who, list[Spent]] = {name: [] for name in names}
+    others = watch()
+    for turn in range(repeats):
+        first = turn % len(names)
+        for name in names[first:] + names[:first]:
+            time.sleep(PAUSE)
+            spent[name].append(contenders[name]())
+    return spent, others()
+
+
+def summary(seconds: Sequence[float]) -> dict[str, float]:
+    """ms, the median; spread_ms, half the distance of the quartiles; fastest_ms."""
+    low, high = np.percentile(seconds, [25, 75])
+    return {
+        "ms": 1e3 * statistics.median(seconds),
+        "spread_ms": 1e3 * float(high - low) / 2,
+        "fastest_ms": 1e3 * min(seconds),
+    }
+
+
+def watch() -> Callable[[], float | None]:
+    """() -> the share of the machine that other processes took since; None where that is not known.
+
+    Above about 0.1 ratios mean little, since peers with thread barriers lose most.
+    """
+    before = _busy()
+
+    def others() -> float | None:
+        after = _busy()
+        if before is None or after is None or after[1] <= before[1]:
+            return None
+        return max(0.0, (after[0] - before[0]) / (after[1] - before[1]))
+
+    return others
+
+
+def _busy() -> tuple[float, float] | None:
+    """(seconds of all cores spent on others, seconds of all cores) since the machine started; Linux only."""
+    try:
+        ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+    except (OSError, ValueError):
+        return None
+    user, nice, system, idle, waiting, *interrupts = (tick / os.sysconf("SC_CLK_TCK") for tick in ticks)
+    own = os.times()  # those of processes that it waited for are its own
+    busy = user + nice + system + sum(interrupts)
+    return busy - own.user - own.system - own.children_user - own.children_system, busy + idle + waiting
+
+
+def memory(field: str) -> int:
+    """Bytes of a field of /proc/self/status; 0 where there is none."""
+    try:
+        lines = Path("/proc/self/status").read_text().splitlines()
+    except OSError:
+        return 0
+    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith(field + ":")), 0)
+
+
+def growth(call: Callable[[], Any]) -> int:
+    """Bytes by which a call raises the peak of the process over what it holds; too few where the peak so far cannot be
+    forgotten."""
+    before = memory("VmRSS")
+    try:
+        Path("/proc/self/clear_refs").write_text("5")
+    except OSError:
+        before = memory("VmHWM")
+    call()
+    return max(0, memory("VmHWM") - before)
+
+
+def machine(num_devices: int) -> dict[str, Any]:
+    """device, cores and versions, as they stand in every result."""
+    import jax
+
+    kind = f"{jax.devices()[0].device_kind} ({jax.default_backend()})"
+    return {"device": f"{num_devices} x {kind}", "cores": devices.cores(), "versions": versions()}
+
+
+def versions(*more: str) -> dict[str, str]:
+    """Of Python and of those packages that are there."""
+    found = {"python": platform.python_version()}
+    for name in ("jax", "jaxlib", "numpy", "scipy", "torch", "numba", *more):
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return found
