@@ -6,7 +6,7 @@ import pytest
 from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from experiments import bench_command
-from experiments.bench import objective, step
+from experiments.bench import measure, objective, step
 
 USERS, ITEMS, RATINGS, RANK = 60, 25, 400, 3
 
@@ -102,6 +102,6 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
 
 def test_a_ratio_is_the_median_of_those_of_the_rounds():
     """A burst of others' work that slows both of a round leaves it alone; the ratio of medians would be 3."""
-    ours, theirs = [(3.0, 0.0), (36.0, 0.0), (39.0, 0.0)], [(1.0, 0.0), (10.0, 0.0), (12.0, 0.0)]
+    ours, theirs = ([measure.Spent(wall, 0.0) for wall in walls] for walls in ((3.0, 36.0, 39.0), (1.0, 10.0, 12.0)))
     assert objective._ratio(ours, theirs) == 3.25
     assert objective._ratio(ours, [theirs[0], theirs[2], theirs[1]]) == 3.0
