@@ -3,6 +3,7 @@
 import math
 import subprocess
 import sys
+from decimal import Decimal
 
 import hypothesis
 import hypothesis.strategies as st
@@ -67,10 +68,10 @@ def test_no_page_shows_a_smaller_delta_than_is_priced(dpmf, words):
 
 @hypothesis.given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 15))
 def test_shown_numbers_are_on_their_side_and_close(value, digits):
-    up, down = float(epsilon_report.at_least(value, digits)), float(epsilon_report.at_most(value, digits))
-    assert down <= value <= up
-    assert up - down <= 10 ** (1 - digits) * up * (1 + 1e-9)
-    assert float(epsilon_report.at_least(up, digits)) == up
+    up, down = Decimal(epsilon_report.at_least(value, digits)), Decimal(epsilon_report.at_most(value, digits))
+    assert float(down) <= value <= float(up)
+    assert up - down <= Decimal(10) ** (1 - digits) * up  # one of the last digit at most
+    assert Decimal(epsilon_report.at_least(float(up), digits)) == up
 
 
 @pytest.mark.parametrize("words", EVERY.values(), ids=EVERY)
@@ -94,6 +95,7 @@ def test_every_result_says_unit_relation_status_and_the_whole_statement(dpmf, pr
 def test_a_price_needs_no_jax(models):
     code = f"""
 import sys
+from decimal import Decimal
 from experiments import cli
 for words in {[*EVERY.values(), ["model", str(models["proved"])]]!r}:
     assert cli.main(["epsilon", *words, "--json"]) == 0
@@ -106,6 +108,7 @@ print(sorted({{"jax", "jaxlib", "optax", "matplotlib"}} & set(sys.modules)))
 def test_help_imports_nothing_that_prices(dpmf):
     code = """
 import sys
+from decimal import Decimal
 from experiments import cli
 try:
     cli.main(["epsilon", "gaussian", "--help"])
