@@ -1,15 +1,17 @@
 """Growth curves and the suite: exponents, one model on any number of devices, a page of nothing but results."""
 
 import json
+import time
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError, UsageError
 from experiments import cli, console
-from experiments.bench import gpu, roofline, scale, step, suite
+from experiments.bench import gpu, measure, roofline, scale, step, suite
 
 
 def test_exponents_are_slopes():
@@ -65,6 +67,22 @@ def step_result(ours: float, others: float = 0.0):
 
 
 @pytest.mark.slow
+def test_compilation_is_what_jax_says_it_took_and_not_the_run():
+    @jax.jit
+    def program(x):
+        time.sleep(0.05)  # while it is traced
+        return jax.jit(lambda x: jnp.sin(x) + 1)(x)
+
+    def call():
+        time.sleep(0.05)  # before it is called
+        program(jnp.ones(3)).block_until_ready()
+
+    start = time.perf_counter()
+    seconds = measure.compiling(call)
+    assert 0.05 <= seconds <= time.perf_counter() - start - 0.05
+    assert measure.compiling(call) == 0
+
+
 def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setitem(step.SIZES, "ml-100k", (60, 40, 600))
     told = gpu.run(2, sizes=("ml-100k",), ranks={"ml-100k": (3, 5)}, side=64, any_backend=True)

@@ -14,11 +14,10 @@ What the time no longer allows is left out and named.
 
 from __future__ import annotations
 
-import functools
-import statistics
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +64,7 @@ def run(
             "there is no accelerator", where="jax sees CPUs only", fix="make cuda on a machine that has one"
         )
     start = time.perf_counter()
+    others = measure.watch()
     machine = roofline.machine()
     left_out: list[str] = []
 
@@ -79,7 +79,7 @@ def run(
     fitting = [(size, rank, kind) for size, rank, kind in cells if kind == "split" or _cells(size) <= MOST_CELLS]
     rows = []
     for size, rank, kind in fitting:
-        row = in_time(f"{kind}, rank {rank}, {size}", functools.partial(_row, size, rank, kind, repeats, machine))
+        row = in_time(f"{kind}, rank {rank}, {size}", partial(_row, size, rank, kind, repeats, machine))
         rows += [row] if row else []
     for row in rows:
         same = [other["ms"] for other in rows if (other["size"], other["rank"]) == (row["size"], row["rank"])]
@@ -101,7 +101,7 @@ def run(
         "left_out": left_out,
         "seconds": time.perf_counter() - start,
         "flags": _flags(),
-        "others": None,
+        "others": others(),
         **measure.machine(1),
     }
 
@@ -117,15 +117,10 @@ def _cells(size: str) -> int:
     return users * items
 
 
-def _medians(contenders: Mapping[str, Callable[[], Any]], repeats: int) -> dict[str, float]:
-    """Milliseconds; every contender has run once before."""
-    spent: dict[str, list[float]] = {name: [] for name in contenders}
-    for _ in range(repeats):
-        for name, once in contenders.items():
-            start = time.perf_counter()
-            once()
-            spent[name].append(1e3 * (time.perf_counter() - start))
-    return {name: statistics.median(some) for name, some in spent.items()}
+def _summary(once: Callable[[], Any], repeats: int, units: int) -> dict[str, float]:
+    """`measure.summary` of one unit of a call, which has run before."""
+    times, _others = measure.interleaved({"": partial(measure.timed, once, units)}, repeats)
+    return measure.summary([spent.wall for spent in times[""]])
 
 
 def _problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
@@ -153,21 +148,19 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
     def once() -> Any:
         return jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=STEPS))
 
-    begun = time.perf_counter()
-    first = jax.device_get(once())
-    first_ms = 1e3 * (time.perf_counter() - begun)
-    again = jax.device_get(once())
-    ms = _medians({"": once}, repeats)[""]
+    compile_ms = 1e3 * measure.compiling(once)
+    first, again = (jax.device_get(once()) for _ in range(2))
+    found = _summary(once, repeats, STEPS)
     users, items, num_ratings = step.SIZES[size]
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     counted = roofline.step(users, items, num_ratings if kind == "split" else _cells(size), rank, stored)
-    floor = roofline.fraction(counted, machine, ms / STEPS)
+    floor = roofline.fraction(counted, machine, found["ms"])
     memory = jax.devices()[0].memory_stats() or {}
     return {
         "size": size,
         "rank": rank,
         "layout": kind,
-        "ms": ms / STEPS,
+        **found,
         "floor_ms": floor["floor_ms"],
         "bound_by": floor["bound_by"],
         "fraction": floor["fraction"],
@@ -175,7 +168,7 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
         "same_bits": all(map(np.array_equal, *map(jax.tree.leaves, (first, again)))),
         "layout_mb": stored / 2**20,
         "most_mb_so_far": memory["peak_bytes_in_use"] / 2**20 if "peak_bytes_in_use" in memory else None,
-        "compile_ms": max(0.0, first_ms - ms),
+        "compile_ms": compile_ms,
     }
 
 
@@ -195,7 +188,7 @@ def _products(side: int, repeats: int) -> list[dict[str, Any]]:
         with jax.default_matmul_precision(name):
             product = jax.jit(lambda a, b: a @ b)
             found = np.asarray(product(a, b))[:64]
-            ms = _medians({name: lambda product=product: jax.block_until_ready(product(a, b))}, repeats)[name]
+            ms = _summary(partial(lambda product: jax.block_until_ready(product(a, b)), product), repeats, 1)["ms"]
             steps.append(jax.device_get(protocol.train(mechanism, key, state, data, num_steps=3)))
         rows.append(
             {

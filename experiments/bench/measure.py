@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.metadata
 import os
 import platform
@@ -105,6 +106,34 @@ def growth(call: Callable[[], Any]) -> int:
         before = memory("VmHWM")
     call()
     return max(0, memory("VmHWM") - before)
+
+
+def compiling(call: Callable[[], Any]) -> float:
+    """Seconds of a call in which jax traced, lowered or compiled, in any thread; 0 where its programs were there."""
+    told = _told()
+    told.clear()
+    call()
+    seconds, until = 0.0, float("-inf")
+    for begun, ended in sorted(told):  # a trace may hold others, whose time is its own
+        seconds += max(0.0, ended - max(begun, until))
+        until = max(until, ended)
+    return seconds
+
+
+@functools.cache
+def _told() -> list[tuple[float, float]]:
+    """Where jax writes when it began and ended each part of compiling, from the first call on."""
+    import jax
+
+    spans: list[tuple[float, float]] = []
+
+    def note(event: str, duration_secs: float, **_: Any) -> None:
+        if event.startswith("/jax/core/compile/"):
+            now = time.perf_counter()
+            spans.append((now - duration_secs, now))
+
+    jax.monitoring.register_event_duration_secs_listener(note)
+    return spans
 
 
 def machine(num_devices: int) -> dict[str, Any]:

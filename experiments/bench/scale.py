@@ -13,7 +13,6 @@ the same, not that time falls. Strong: the same ratings over more devices. Weak:
 from __future__ import annotations
 
 import functools
-import time
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -175,12 +174,8 @@ def _point(
     def once() -> Any:
         return jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=steps))
 
-    start = time.perf_counter()
-    after, _ = once()
-    middle = time.perf_counter()
-    once()
-    compile_ms = 1e3 * max(0.0, (middle - start) - (time.perf_counter() - middle))
-    factors = [np.asarray(part) for part in protocol.factors(after)[:2]]
+    compile_ms = 1e3 * measure.compiling(once)
+    factors = [np.asarray(part) for part in protocol.factors(once()[0])[:2]]
     held = data.stored.nbytes if kind == "stream" else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     megabytes = held / 2**20
     return Point(value, once, steps, megabytes, compile_ms), factors
@@ -203,8 +198,6 @@ def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[
         for _ in sweep.run(jobs, data, chunk_steps=steps, num_devices=num_devices):
             pass
 
-    start = time.perf_counter()
-    once()
-    compile_ms = 1e3 * (time.perf_counter() - start)
+    compile_ms = 1e3 * measure.compiling(once)
     megabytes = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) / 2**20
     return Point(number, once, steps * number, megabytes, compile_ms), []
