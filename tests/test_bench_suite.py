@@ -66,7 +66,6 @@ def step_result(ours: float, others: float = 0.0):
     return {"rows": rows, "noise_share": 0.2, "others": others, "cores": 2, "device": "a device", "versions": {}}
 
 
-@pytest.mark.slow
 def test_compilation_is_what_jax_says_it_took_and_not_the_run():
     @jax.jit
     def program(x):
@@ -83,6 +82,7 @@ def test_compilation_is_what_jax_says_it_took_and_not_the_run():
     assert measure.compiling(call) == 0
 
 
+@pytest.mark.slow
 def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setitem(step.SIZES, "ml-100k", (60, 40, 600))
     told = gpu.run(2, sizes=("ml-100k",), ranks={"ml-100k": (3, 5)}, side=64, any_backend=True)
