@@ -109,7 +109,7 @@ def run(command: Command) -> int:
     return 1 if result.get("failed") else 0
 
 
-LISTS = ("calibration", "power", "products", "sweep", "curves")  # tables beside the first
+LISTS = ("calibration", "power", "products", "sweep", "curves", "floors")  # tables beside the first
 TABLES = ("rows", "iterations", "memory", "benchmark", *LISTS)
 
 
@@ -122,7 +122,10 @@ def render(result: Mapping[str, Any]) -> Any:
         names = list(rows[0]) if rows else []
         for name in names:
             drawn.add_column(
-                name, justify="left" if name in ("variant", "part", "contender", "case", "audit") else "right"
+                name,
+                justify="left"
+                if name in ("variant", "part", "contender", "case", "audit", "of", "bound_by")
+                else "right",
             )
         for row in rows:
             drawn.add_row(*(_cell(row[name]) for name in names))

@@ -91,7 +91,14 @@ def test_a_small_run_has_a_row_for_every_contender_and_its_peak(monkeypatch):
     assert peaks == sorted(peaks)
     assert peaks[-1] == rows["published", "jax"]["peak_mb"]
     assert told["largest_difference"]["entries"] < 1e-5
+    assert [floor["of"] for floor in told["floors"]] == ["published, jax", "unprojected, jax"]
     assert bench_command.render(told)
+
+
+def test_what_a_round_must_cost():
+    told = local.one_round(num_users=10, num_items=6, num_ratings=40, rank=3, num_projected=2)
+    assert told == {"flops": 40 * (2 * 6 + 2) + 2 * 2 * 3 * 6 + 2 * 2 * 2 * 3, "bytes": 8 * 40 + 8 * 3 * 16}
+    assert local.one_round(10, 6, 40, 3, 0) == {"flops": 40 * 12, "bytes": told["bytes"]}
 
 
 def test_the_time_of_some_users_is_scaled_up_to_all(monkeypatch, ratings, data):

@@ -83,13 +83,20 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
         assert (row["ratio"] == 1) == (name == "NumPy")
         assert (row["compile_ms"] is None) == (name != "jax")
         assert (row["peak_mb"] is not None) == (part == "whole" and name != "NumPy, threads")
-    assert told["floor_ms"] > 0
-    assert told["flops"] == {"whole matrices": 2 * RATINGS * RANK**2, "solutions": 2 * ITEMS * RANK**3 // 3}
+    assert [floor["of"] for floor in told["floors"]] == ["whole, jax", "assemble, jax", "solve, jax"]
+    assert all(floor["floor_ms"] > 0 for floor in told["floors"])
     assert max(told["largest_difference"].values()) < 1e-5
     assert [row["variant"] for row in told["iterations"]] == ["static", "dynamic"]
     for row in told["iterations"]:
         assert row["whole_run_s"] == pytest.approx(row["ms"] / 1e3 * row["iterations"])
     assert bench_command.render(told)
+
+
+def test_what_the_closed_form_must_cost():
+    parts = objective.closed_form(num_items=2, num_ratings=10, rank=3)
+    assert parts["assemble"] == {"flops": 10 * (9 + 6), "bytes": 10 * 8 + 2 * 12 * 4}
+    assert parts["solve"] == {"flops": 2 * (9 + 18), "bytes": 2 * 12 * 4 + 2 * 3 * 4}
+    assert parts["whole"] == {name: parts["assemble"][name] + parts["solve"][name] for name in ("flops", "bytes")}
 
 
 def test_sizes_and_numbers_that_make_no_sense_are_refused():

@@ -81,7 +81,13 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
     assert sketch["parameters_mb"] == pytest.approx(dense["parameters_mb"] / online.MEMORY_GAIN, rel=1e-3)
     for row in (dense, sketch):
         assert 0 <= row["growth_mb"] < row["peak_mb"]
+    assert [floor["of"] for floor in told["floors"]] == ["jax dense", "jax sketch"]
     assert bench_command.render(told)
+
+
+def test_what_an_epoch_must_cost():
+    assert online.epoch(100, 5, 0) == {"flops": 8 * 5 * 100, "bytes": 1_200}
+    assert online.epoch(100, 5, 4)["flops"] == (8 + 16) * 5 * 100  # read 2 × 4 cells a component, and written
 
 
 def test_peers_that_are_not_there_are_left_out(monkeypatch, problem):

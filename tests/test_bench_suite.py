@@ -41,20 +41,22 @@ def test_every_curve_has_its_points(monkeypatch):
     curves = [row["curve"] for row in told["rows"]]
     assert [curves.count(c) for c in ("ratings", "ratings, streamed", "users", "rank", "configurations")] == [2] * 5
     assert curves.count("devices, the same ratings") == 1  # there is one
-    assert all(row["ms"] > 0 for row in told["rows"])
+    assert all(row["ms"] > 0 and row["fraction"] > 0 for row in told["rows"])
     with pytest.raises(UsageError):
         scale.run(0)
 
 
 def test_the_floor_is_the_larger_of_both():
     counted, machine = {"flops": 4e9, "bytes": 1e9}, {"gemm_gflop_s": 100.0, "copy_gb_s": 10.0}
-    found = roofline.fraction(counted, machine, 200.0)
+    found = roofline.floor("a step", counted, machine, 200.0)
+    assert (found["of"], found["bound_by"]) == ("a step", "memory")
+    assert (found["floor_ms"], found["fraction"]) == (pytest.approx(100), pytest.approx(0.5))
+    found = roofline.floor("a step", counted | {"bytes": 1.0}, machine, 80.0)
     assert (found["floor_ms"], found["bound_by"], found["fraction"]) == (
-        pytest.approx(100),
-        "memory",
+        pytest.approx(40),
+        "arithmetic",
         pytest.approx(0.5),
     )
-    assert roofline.fraction(counted | {"bytes": 1.0}, machine, 80.0)["bound_by"] == "arithmetic"
     assert roofline.step(10, 20, 300, 4, 1_000) == {"flops": 8 * 4 * 300, "bytes": 1_000 + 2 * 4 * 4 * 30}
 
 

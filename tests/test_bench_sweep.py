@@ -15,6 +15,7 @@ def test_a_sweep_compiles_once_whatever_the_number_of_configurations(monkeypatch
         assert rows["sweep"]["programs"] == (1 if number == 3 else 0)  # the second sweep has the first one's program
         assert (rows["sweep"]["compile_ms"] > 0) == (number == 3)
         assert rows[sweep.SEPARATE]["ratio"] == 1
+        assert [floor["of"] for floor in told["floors"]] == ["sweep"]
         assert {row["contender"] for row in told["rows"]} > {
             told["goal"]["contender"],
             sweep.AT_ONCE,

@@ -154,7 +154,7 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
     users, items, num_ratings = step.SIZES[size]
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     counted = roofline.step(users, items, num_ratings if kind == "split" else _cells(size), rank, stored)
-    floor = roofline.fraction(counted, machine, found["ms"])
+    floor = roofline.floor(kind, counted, machine, found["ms"])
     memory = jax.devices()[0].memory_stats() or {}
     return {
         "size": size,

@@ -18,6 +18,7 @@ What a round must cost, counted for 20 million ratings, q = 2,700, d = 15 and tw
 - the rest: 0.3 million coins and bits, U and V, the sum of both devices' users: 10 ms.
 
 So the floor is about 120 ms on two cores, 75 without Φ, whose two passes over the ratings differ and cannot be one.
+That of a run (`floors`) counts bytes and products alone.
 
 What was tried and does not pay, in CPU time: Φ in pairs of entries by both words of one Threefry call, 1.1 to 4.5 times
 a lift (XLA makes the words once per output, or stops vectorising); Estrin's scheme for the polynomials, 0.96 of a lift;
@@ -44,7 +45,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import measure
+from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
 
 STEPS = 3  # consecutive rounds of ours in one program
@@ -84,9 +85,10 @@ def run(
       compile_ms, fastest_ms, cpu_ms}, of one round: ratio is to the two passes of NumPy of the same variant; peak_mb is
       that of a process that reads the ratings as three columns, lays them out and does rounds, Python and jax included,
       and ratings_mb what the ratings are of that, in columns and laid out; once_ms is what is made before the first
-      round (with a fixed Φ: (ΦΦᵀ)⁻¹). `variants` says what they are. `peak_after` has the peaks of
-      "published" after each stage. `whole_loop_ms` is a round of all users in the loop's own process, to hold the
-      scaled-up ms to. `largest_difference` is that of ours from the loops (`_differences`). `others` as in `step.run`.
+      round (with a fixed Φ: (ΦΦᵀ)⁻¹). `variants` says what they are. `peak_after` has the peaks of "published" after
+      each stage. `whole_loop_ms` is a round of all users in the loop's own process, to hold the scaled-up ms to.
+      `largest_difference` is that of ours from the loops (`_differences`). `floors` has `roofline.floor` of ours in
+      each variant. `others` as in `step.run`.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1, or more rows of Φ than items.
       FloatingPointError where the contenders do not compute the same.
@@ -106,6 +108,7 @@ def run(
     contenders, differences = _contenders(ratings, rank, num_projected, count)
     times, others = measure.interleaved({(made.variant, made.name): made.round for made in contenders}, repeats)
     found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    machine = roofline.machine()
     return {
         "benchmark": "local",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
@@ -130,11 +133,35 @@ def run(
             }
             for made in contenders
         ],
+        "floors": [
+            roofline.floor(
+                f"{variant}, jax",
+                one_round(num_users, num_items, num_ratings, rank, 0 if variant == "unprojected" else num_projected),
+                machine,
+                found[variant, "jax"]["ms"],
+            )
+            for variant in VARIANTS
+        ],
         "peak_after": peaks["published", "jax"]["after"],
         "whole_loop_ms": {variant: peaks[variant, "numpy"]["round_ms"] for variant in VARIANTS},
         "largest_difference": differences,
         "others": others,
         **measure.machine(count),
+    }
+
+
+def one_round(num_users: int, num_items: int, num_ratings: int, rank: int, num_projected: int) -> dict[str, float]:
+    """{flops, bytes} of a round; num_projected is 0 without Φ.
+
+    flops: residual and step of U, 4d a rating; with Φ its entry times the residual, 2 more, the lift, 2qmd, and
+    (ΦΦᵀ)⁻¹, 2q²d. bytes: 8 a rating, in the one orientation that a round needs; U and V read and written. Gathered rows
+    and the drawing of Φ, coins and bits are not counted.
+    """
+    each = 4 * rank + (2 if num_projected else 0)
+    lift = 2 * num_projected * rank * (num_items + num_projected)
+    return {
+        "flops": float(each * num_ratings + lift),
+        "bytes": 8.0 * num_ratings + 8.0 * rank * (num_users + num_items),
     }
 
 

@@ -14,8 +14,7 @@ What S1 must cost, counted for 1,000,209 ratings, 3,706 items and d = 50:
 - bytes: a row of 200 bytes of U for every rating, copied out of cache and read again by the product, 0.4 GB; A written
   once and read once, 74 MB; 9 MB of ratings.
 
-The floor is measured in the same run: one product of 2nd² flops by NumPy, n × d by d × d, on all cores (`floor_ms`):
-213 ms of CPU on a machine that others used three quarters of, where ours assembled in 283 to 317, NumPy in 98 to 103.
+The floor of a run (`floors`) counts half of A and Cholesky, at the speed of one large product on all cores.
 """
 
 from __future__ import annotations
@@ -38,7 +37,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import measure
+from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
 
 PARTS = ("whole", "assemble", "solve")
@@ -71,7 +70,7 @@ def run(
       peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part and
       round, the median over the rounds, cpu_ms the median CPU time of all threads. peak_mb is that of a process of its
       own that reads the ratings as three columns, lays them out and does the whole, Python and jax included.
-      `floor_ms`, `floor_cpu_ms` and `flops` are those of the docstring. `iterations` is a list of {variant, ms,
+      `floors` has `roofline.floor` of each part of ours. `iterations` is a list of {variant, ms,
       spread_ms, compile_ms, iterations, whole_run_s}. `largest_difference` is that of our A, b and v, relative to
       NumPy's largest. `others` as in `step.run`.
 
@@ -90,6 +89,7 @@ def run(
     calls = {who: partial(measure.timed, contender.call) for who, contender in made.items()}
     times, others = measure.interleaved(calls, repeats)
     found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    machine = roofline.machine()
     return {
         "benchmark": "objective",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
@@ -107,17 +107,33 @@ def run(
                 "peak_mb": peaks.get(name) if part == "whole" else None,
             }
             for (part, name), spent in times.items()
-            if part in PARTS
         ],
-        "floor_ms": found["floor", "NumPy"]["ms"],
-        "floor_cpu_ms": 1e3 * statistics.median(cpu for _, cpu in times["floor", "NumPy"]),
-        "flops": {"whole matrices": 2 * num_ratings * rank**2, "solutions": 2 * num_items * rank**3 // 3},
+        "floors": [
+            roofline.floor(f"{part}, jax", counted, machine, found[part, "jax"]["ms"])
+            for part, counted in closed_form(num_items, num_ratings, rank).items()
+        ],
         "iterations": _iterations(iterations_size, rank, repeats, count),
         "iterations_data": "generated, {2:,} ratings, {0:,} x {1:,}".format(*iterations_size),
         "largest_difference": differences,
         "others": others,
         **measure.machine(count),
     }
+
+
+def closed_form(num_items: int, num_ratings: int, rank: int) -> dict[str, dict[str, float]]:
+    """{flops, bytes} of the whole and of both parts.
+
+    flops: half of A, nd², and b, 2nd; Cholesky, md³/3, and two triangular solutions, 2md². bytes: 8 a rating; A and b
+    written by one part and read by the other, v written. Rows of U, which are to come out of a cache, are not counted.
+    """
+    systems = 4.0 * num_items * (rank**2 + rank)
+    assemble = {
+        "flops": float(num_ratings * (rank**2 + 2 * rank)),
+        "bytes": 8.0 * num_ratings + systems,
+    }
+    solve = {"flops": num_items * (rank**3 / 3 + 2 * rank**2), "bytes": systems + 4.0 * num_items * rank}
+    whole = {name: assemble[name] + solve[name] for name in assemble}
+    return {"whole": whole, "assemble": assemble, "solve": solve}
 
 
 def _ratio(spent: list[measure.Spent], reference: list[measure.Spent]) -> float:
@@ -212,14 +228,10 @@ def _contenders(
         made["whole", name] = Contender(lambda t=threads: solve(*assemble(rated, users, t), scale, rng, t))
         made["assemble", name] = Contender(lambda t=threads: assemble(rated, users, t))
         made["solve", name] = Contender(lambda t=threads: solve(matrix, vector, scale, rng, t))
-    flat = np.ones((ratings.num_ratings, rank), np.float32)
-    square, out = np.eye(rank, dtype=np.float32), np.empty_like(flat)
-    made["floor", "NumPy"] = Contender(lambda: np.matmul(flat, square, out=out))
     differences = _differences(made, rated, users)
     for contender in made.values():
         contender.call()
-    ordered = {(part, name): made[part, name] for part in PARTS for name in CONTENDERS}
-    return ordered | {("floor", "NumPy"): made["floor", "NumPy"]}, differences
+    return {(part, name): made[part, name] for part in PARTS for name in CONTENDERS}, differences
 
 
 def _users(num_users: int, rank: int) -> np.ndarray:

@@ -37,7 +37,7 @@ from dpmf_jax import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.ratings import Ratings
 from experiments import devices
-from experiments.bench import measure, objective
+from experiments.bench import measure, objective, roofline
 from experiments.bench.step import SIZES
 
 EPOCHS = 3  # consecutive ones, which a contender is timed over
@@ -69,9 +69,8 @@ def run(
       threads; peak_mb what a contender holds, ratings included, and the growth of the process in its first call.
       `memory` is a list of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how
       much an epoch raises the peak over what the ratings, the start and the compiled epoch take, and the peak
-      meanwhile.
-      `largest_difference` is that from numba after the epochs, relative to the largest entry. `others` as in
-      `step.run`.
+      meanwhile. `floors` has `roofline.floor` of ours, as if no rating waited for another. `largest_difference` is that
+      from numba after the epochs, relative to the largest entry. `others` as in `step.run`.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
       do not compute the same.
@@ -87,6 +86,8 @@ def run(
     made, growth, differences = _contenders(problem)
     calls = {who: functools.partial(measure.timed, contender.call, EPOCHS) for who, contender in made.items()}
     times, others = measure.interleaved(calls, repeats)
+    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    machine = roofline.machine()
     return {
         "benchmark": "online",
         "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, in one shuffled order",
@@ -100,13 +101,17 @@ def run(
             {
                 "part": part,
                 "contender": name,
-                **measure.summary([one.wall for one in spent]),
+                **found[part, name],
                 "ratio": objective._ratio(spent, times[part, REFERENCE]) if (part, REFERENCE) in times else None,
                 "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": (made[part, name].held + growth[part, name]) / 2**20,
             }
             for (part, name), spent in times.items()
+        ],
+        "floors": [
+            roofline.floor(f"jax {part}", epoch(num_ratings, rank, depth), machine, found[part, f"jax {part}"]["ms"])
+            for part, depth in (("dense", 0), ("sketch", DEPTH))
         ],
         "memory": memory,
         "memory_data": "generated, {2:,} ratings, {0:,} x {1:,}; 1 epoch".format(*memory_size),
@@ -117,6 +122,15 @@ def run(
         **measure.machine(count),
         "versions": measure.versions("scikit-surprise"),
     }
+
+
+def epoch(num_ratings: int, rank: int, depth: int) -> dict[str, float]:
+    """{flops, bytes}; depth: rows of the sketch, 0 without one.
+
+    flops: 8d a rating, and 4d more for each row: both vectors are read and written as sums over rows. bytes: 12 of each
+    rating, once. Parameters, which are to come out of a cache, are not counted, nor hashes.
+    """
+    return {"flops": (8.0 + 4.0 * depth) * rank * num_ratings, "bytes": 12.0 * num_ratings}
 
 
 # --- what all of them start from

@@ -1,4 +1,4 @@
-"""The floor of a step: what it must compute and move, counted, over what the machine did in the same run, measured."""
+"""Floors: what a program must compute and move, counted, over what the machine did in the same run, measured."""
 
 from __future__ import annotations
 
@@ -48,10 +48,11 @@ def step(num_users: int, num_items: int, num_ratings: int, rank: int, stored_byt
     return {"flops": 8.0 * rank * num_ratings, "bytes": float(stored_bytes + 2 * factors)}
 
 
-def fraction(counted: dict[str, float], measured: dict[str, float], ms: float) -> dict[str, Any]:
-    """The counted work and the machine's speeds, {floor_ms, bound_by, fraction}: the larger of both floors over ms."""
+def floor(of: str, counted: dict[str, float], measured: dict[str, float], ms: float) -> dict[str, Any]:
+    """{of, floor_ms, fraction, bound_by}, the counted work and the machine's speeds: the larger of both floors, and its
+    share of what `of` took."""
     compute = counted["flops"] / measured["gemm_gflop_s"] / 1e6
     memory = counted["bytes"] / measured["copy_gb_s"] / 1e6
-    floor = max(compute, memory)
+    least = max(compute, memory)
     bound_by = "arithmetic" if compute >= memory else "memory"
-    return counted | measured | {"floor_ms": floor, "bound_by": bound_by, "fraction": floor / ms}
+    return {"of": of, "floor_ms": least, "fraction": least / ms, "bound_by": bound_by} | counted | measured

@@ -20,7 +20,7 @@ import numpy as np
 
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import measure, step
+from experiments.bench import measure, roofline, step
 
 RATINGS = (10_000, 100_000, 1_000_000, 10_000_000, 20_000_000)
 USERS = (2_000, 10_000, 50_000, 200_000, 1_000_000)
@@ -33,13 +33,15 @@ SAME = 1e-6  # of the largest entry: how far factors on several devices may be f
 
 
 class Point(NamedTuple):
-    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the device."""
+    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the device; counted:
+    flops and bytes of a step."""
 
     value: int
     once: Callable[[], Any]
     steps: int
     megabytes: float
     compile_ms: float
+    counted: dict[str, float]
 
 
 def run(
@@ -50,10 +52,11 @@ def run(
     Args:
       repeats: rounds over the points of a curve, whose median counts. most_ratings: larger points are left out.
 
-    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread_ms, ratio, layout_mb,
-      compile_ms, difference}: ms of one step of one configuration, ratio to the curve's first point, difference (of
-      devices) of the factors from those on one device. `exponents` is {curve: {all, last}}: slope of log ms over log
-      value, over all points and between the last two.
+    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread_ms, ratio, fraction, layout_mb,
+      compile_ms, difference}: ms of one step of one configuration, ratio to the curve's first point, fraction what its
+      floor is of ms (`roofline.step`, at the machine's speeds before the curve), difference (of devices) of the factors
+      from those on one device. `exponents` is {curve: {all, last}}: slope of log ms over log value, over all points and
+      between the last two.
 
     Raises: UsageError for numbers below 1. FloatingPointError where several devices do not compute what one does.
     """
@@ -110,6 +113,7 @@ def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Calla
 
 
 def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[dict[str, Any]]:
+    machine = roofline.machine()
     made = [make() for make in makers]
     points = [point for point, _ in made]
     calls = {place: functools.partial(measure.timed, point.once, point.steps) for place, point in enumerate(points)}
@@ -124,6 +128,7 @@ def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[di
             "ms": summary["ms"],
             "spread_ms": summary["spread_ms"],
             "ratio": summary["ms"] / found[0]["ms"],
+            "fraction": roofline.floor(curve, point.counted, machine, summary["ms"])["fraction"],
             "layout_mb": point.megabytes,
             "compile_ms": point.compile_ms,
             "difference": _difference(reference, factors) if same else None,
@@ -177,8 +182,8 @@ def _point(
     compile_ms = 1e3 * measure.compiling(once)
     factors = [np.asarray(part) for part in protocol.factors(once()[0])[:2]]
     held = data.stored.nbytes if kind == "stream" else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
-    megabytes = held / 2**20
-    return Point(value, once, steps, megabytes, compile_ms), factors
+    counted = roofline.step(users, items, num_ratings, rank, held)
+    return Point(value, once, steps, held / 2**20, compile_ms, counted), factors
 
 
 def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
@@ -199,5 +204,6 @@ def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[
             pass
 
     compile_ms = 1e3 * measure.compiling(once)
-    megabytes = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) / 2**20
-    return Point(number, once, steps * number, megabytes, compile_ms), []
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    counted = roofline.step(users, items, ratings.num_ratings, rank, held)
+    return Point(number, once, steps * number, held / 2**20, compile_ms, counted), []

@@ -61,7 +61,7 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
     Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, peak_mb, compile_ms,
       cpu_ms}: the first three as of `measure.summary`, ratio is to torch CSR (None where torch is absent), peak_mb the
       stored ratings plus the growth of the process in the first step (compilation apart; device memory of an
-      accelerator is not seen), cpu_ms the least CPU time of a step, all threads. `roofline` is `roofline.fraction` of
+      accelerator is not seen), cpu_ms the least CPU time of a step, all threads. `floors` has `roofline.floor` of
       the row "jax", noise_share what noise takes of the private step, `others` what `measure.watch` says.
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1.
@@ -94,7 +94,7 @@ def run(rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: i
     noisy, silent = (medians[name] for name in ("jax private step", "jax silent step"))
     return {
         "benchmark": "step",
-        "roofline": roofline.fraction(counted, roofline.machine(), medians["jax"]),
+        "floors": [roofline.floor("jax", counted, roofline.machine(), medians["jax"])],
         "noise_share": (noisy - silent) / noisy,
         "data": f"generated, {problem.ratings.num_ratings:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
         "rank": rank,

@@ -5,7 +5,7 @@ in the noise, the learning rate, λ and the seed. What can be won: separate runs
 idle, so the floor is 1/(number of devices), or more where cores that are all busy are slower: separate runs on all
 devices at once, each on one, share no work and wait for nobody, so they say what the machine allows in the same
 minutes. Separate runs that spread their users over all devices use them too, but pay for summing the items' gradients
-in every step. A look of the host at a run costs some 10 ms of its device, whatever the number of steps; the commands
+in every step. A look of the host at a run costs some 5 ms of its device, whatever the number of steps; the commands
 look every 50.
 """
 
@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
 from experiments import devices
-from experiments.bench import measure
+from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
 
 STEPS = 20
@@ -40,7 +40,8 @@ def run(
     Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, programs,
       compile_ms, peak_mb}: the first three of one step of one configuration, as of `measure.summary`; ratio is to
       separate runs on one device, programs how many were compiled, compile_ms how long that took, and all else that
-      the first call compiled, peak_mb the stored ratings and what the second call needed beside them.
+      the first call compiled, peak_mb the stored ratings and what the second call needed beside them. `floors` has
+      `roofline.floor` of the sweep, which is that of a step on all devices.
 
     Raises: UsageError for an unknown size, or numbers below 1.
     """
@@ -63,9 +64,11 @@ def run(
     calls = {name: partial(measure.timed, made.once, units) for name, made in contenders.items()}
     times, others = measure.interleaved(calls, repeats)
     found = {name: measure.summary([one.wall for one in spent]) for name, spent in times.items()}
+    num_users, num_items, num_ratings = SIZES[size]
+    counted = roofline.step(num_users, num_items, num_ratings, rank, contenders["sweep"].held)
     return {
         "benchmark": "sweep",
-        "data": f"generated, {SIZES[size][2]:,} ratings, {SIZES[size][0]:,} x {SIZES[size][1]:,}",
+        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
         "configurations": num_configurations,
         "rank": rank,
         "consecutive_steps": steps,
@@ -80,6 +83,7 @@ def run(
             }
             for name in contenders
         ],
+        "floors": [roofline.floor("sweep", counted, roofline.machine(), found["sweep"]["ms"])],
         "others": others,
         **measure.machine(count),
     }
