@@ -4,7 +4,7 @@ import itertools
 import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -88,7 +88,7 @@ def _parse(path: Path, movie: int, data: bytes) -> tuple[int, tuple[np.ndarray, 
         return movies[-1], (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
     try:
         table = pyarrow.csv.read_csv(
-            pa.BufferReader(text),
+            _of_arrow(text),
             pyarrow.csv.ReadOptions(column_names=["user", "rating", "date"], block_size=BLOCK),
             pyarrow.csv.ParseOptions(quote_char=False),
             pyarrow.csv.ConvertOptions(
@@ -106,6 +106,15 @@ def _parse(path: Path, movie: int, data: bytes) -> tuple[int, tuple[np.ndarray, 
     user = user.astype(np.int32) if user.min() >= 0 and user.max() < 2**31 else user
     movie_of = np.array(movies) if max(movies) >= 2**31 else np.array(movies, np.int32)
     return movies[-1], (user, np.repeat(movie_of, counts), table["rating"].to_numpy())
+
+
+def _of_arrow(text: bytes) -> Any:
+    """The text in Arrow's own memory: its threads would need Python to give bytes back, at a time when that may end."""
+    import pyarrow as pa
+
+    copy = pa.BufferOutputStream()
+    copy.write(text)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _explain(path: Path, error: Exception) -> NoReturn:

@@ -90,7 +90,7 @@ def _opened(path: Path) -> Generator[Any, None, None]:
     import pyarrow.parquet
 
     try:
-        with open(path, "rb") as file:
+        with pa.OSFile(str(path)) as file:  # no file of Python's, which Arrow's threads would need to give back
             yield pyarrow.parquet.ParquetFile(file)
     except OSError as error:
         what, fix = f"the file cannot be read: {error.strerror or error}", "name a parquet file that is whole"

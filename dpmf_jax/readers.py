@@ -14,7 +14,7 @@ from dpmf_jax import ids
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ids import Coded, Where
 from dpmf_jax.ratings import not_finite, out_of
-from dpmf_jax.textfile import SEPARATOR, Blocks, first_line, lines, opened
+from dpmf_jax.textfile import SEPARATOR, first_line, lines, opened, parsed
 
 BLOCK = 8 << 20  # bytes that are parsed at once
 
@@ -128,13 +128,15 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
         column_types={user: text, item: text, rating: pa.float32()},
         null_values=[],
     )
+
+    def rows(stream: Any) -> tuple[Any, np.ndarray]:
+        if keep is None:
+            return pyarrow.csv.read_csv(stream, read, parse, convert), wanted
+        return _some_rows(pyarrow.csv.open_csv(stream, read, parse, convert), user, keep)
+
     try:
         with opened(path) as file:
-            stream = pa.PythonFile(Blocks(file, path, layout.delimiter), mode="r")
-            if keep is None:
-                table = pyarrow.csv.read_csv(stream, read, parse, convert)
-            else:
-                table, wanted = _some_rows(pyarrow.csv.open_csv(stream, read, parse, convert), user, keep)
+            table, wanted = parsed(file, path, layout.delimiter, rows)
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
     columns = [ids.decode_dictionary(table[name], what, where) for name, what in ((user, "user"), (item, "item"))]

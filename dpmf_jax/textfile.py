@@ -4,14 +4,22 @@ import contextlib
 import gzip
 import io
 import itertools
+import time
+import traceback
+import weakref
 import zlib
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
+
+import numpy as np
 
 from dpmf_jax.errors import DataError
 
+Parsed = TypeVar("Parsed")
+
 LONGEST_LINE = 1 << 20  # characters
+PATIENCE = 5.0  # seconds that a parser has to give back what it was lent
 SEPARATOR = "\x1f"  # stands for a delimiter of several characters, which no fast parser knows
 
 NOT_TEXT = {
@@ -74,17 +82,47 @@ def first_line(path: Path) -> tuple[int, str]:
     return number, line
 
 
+def parsed(file: Any, path: Path, delimiter: str, parse: Callable[[Any], Parsed]) -> Parsed:
+    """`parse(stream)` of an opened file's `Blocks`; returns when Arrow has given all of it back.
+
+    Arrow lets go of a stream and of its blocks in threads of its own, some time after it is done, and needs Python for
+    that: a program that ends meanwhile, because the file was wrong, would be aborted.
+    """
+    import pyarrow as pa
+
+    lent: list[weakref.ref] = []
+    try:
+        return parse(pa.PythonFile(Blocks(file, path, delimiter, lent), mode="r"))
+    except BaseException as error:
+        traceback.clear_frames(error.__traceback__)  # they have the stream
+        raise
+    finally:
+        until = time.monotonic() + PATIENCE
+        while any(what() is not None for what in lent) and time.monotonic() < until:
+            time.sleep(1e-3)
+
+
 class Blocks:
-    """A stream for the parser: no NUL bytes, and a delimiter of several characters replaced by SEPARATOR."""
+    """A stream for the parser: no NUL bytes, and a delimiter of several characters replaced by SEPARATOR.
+
+    lent: is given weak references to the stream and to every block that is read.
+    """
 
     closed = False
 
-    def __init__(self, file: Any, path: Path, delimiter: str):
-        self.file, self.path = file, path
+    def __init__(self, file: Any, path: Path, delimiter: str, lent: list[weakref.ref]):
+        self.file, self.path, self.lent = file, path, lent
+        lent.append(weakref.ref(self))
         self.delimiter = delimiter.encode() if len(delimiter.encode()) > 1 else b""
         self.waiting = b""  # what may be the start of a delimiter that the next block ends
 
-    def read(self, size: int) -> bytes:
+    def read(self, size: int) -> np.ndarray:
+        block = self._read(size)
+        lent = np.frombuffer(block, np.uint8) if block else np.zeros(0, np.uint8)  # bytes have no weak references
+        self.lent.append(weakref.ref(lent))
+        return lent
+
+    def _read(self, size: int) -> bytes:
         block = self.file.read(size)
         if b"\0" in block:
             what, fix = "the file has NUL bytes, so it is not text", "give UTF-8 text or parquet"
@@ -95,7 +133,7 @@ class Blocks:
         whole = len(block) if ended else len(block.rstrip(self.delimiter))
         block, self.waiting = block[:whole], block[whole:]
         if not block and not ended:
-            return self.read(size)
+            return self._read(size)
         for stray in (self.delimiter + self.delimiter[-1:], SEPARATOR.encode()):
             if stray in block:
                 self._refuse(stray.decode())

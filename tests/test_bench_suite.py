@@ -144,6 +144,13 @@ def test_every_goal_that_needs_no_gpu_is_found_in_the_results_that_are_kept():
     assert page == suite.page(suite.load(kept), rows, kept.name)
 
 
+def test_a_folder_that_cannot_be_is_refused(tmp_path):
+    (tmp_path / "file").write_text("")
+    for place in ("file", "file/below"):
+        with pytest.raises(DataError, match="folder"):
+            suite.run(tmp_path / place)
+
+
 def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
     curve = [{"curve": "ratings", "value": v, "ms": v / 1e3, "difference": None} for v in (10, 100)]
     grown = {"rows": curve, "exponents": {"ratings": {"all": 1.0, "last": 1.0}}, "others": 0.5}

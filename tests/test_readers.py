@@ -1,12 +1,16 @@
 """Official layouts, columns by name and position, parquet, finding files, reports, conversion; and the real files."""
 
+import contextlib
 import gzip
+import threading
 
+import numpy as np
 import pytest
 
 from dpmf_jax import datasets, readers, textfile
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.ratings import Ratings
+from dpmf_jax.readers import Format
 from dpmf_jax.registry import DATASETS
 
 TRIPLES = [(1, 10, 3), (2, 10, 4), (2, 2**31, 5)]
@@ -200,8 +204,54 @@ def test_blocks_cut_anywhere_read_the_same(tmp_path, monkeypatch):
 def test_a_delimiter_is_found_wherever_a_block_ends(tmp_path):
     for size in range(1, 9):
         with textfile.opened(put(tmp_path, "x", "1::22::333::4\n5::6::7::8")) as file:
-            blocks = textfile.Blocks(file, tmp_path / "x", "::")
-            assert b"".join(blocks.read(size) for _ in range(40)) == b"1\x1f22\x1f333\x1f4\n5\x1f6\x1f7\x1f8"
+            blocks = textfile.Blocks(file, tmp_path / "x", "::", [])
+            assert b"".join(bytes(blocks.read(size)) for _ in range(40)) == b"1\x1f22\x1f333\x1f4\n5\x1f6\x1f7\x1f8"
+
+
+@pytest.fixture
+def lent(monkeypatch):
+    """Of every stream that the parser has been given: weak references to it and to its blocks."""
+    found, blocks = [], textfile.Blocks
+    monkeypatch.setattr(textfile, "Blocks", lambda *given: found.append(given[3]) or blocks(*given))
+    return found
+
+
+def alive(references):
+    return [reference for reference in references if reference() is not None]
+
+
+@pytest.mark.parametrize("keep", [None, lambda ids: np.ones(len(ids), bool)], ids=["whole", "rows of some users"])
+@pytest.mark.parametrize("last", ["1,7,5", "1,7,x"], ids=["read", "refused"])
+def test_arrow_has_nothing_of_pythons_when_a_file_has_been_read(tmp_path, monkeypatch, lent, keep, last):
+    """Its threads let go of streams when they come to it, and a process that ends before they have is aborted."""
+    path = put(tmp_path, "ratings.csv", "user,item,rating\n" + "1,2,3\n" * 200 + f"{last}\n")
+    monkeypatch.setattr(readers, "BLOCK", 64)
+    errors = []
+    for _ in range(50):
+        try:
+            readers.read_text(path, Format(user=0, item=1, rating=2, header=True), keep)
+        except DataError as error:
+            errors.append(error)
+        assert len(lent[-1]) > 5
+        assert alive(lent[-1]) == []
+    assert len(errors) == (50 if last == "1,7,x" else 0)
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_arrow_gives_back_late_is_waited_for(tmp_path, lent, fails):
+    def parse(stream):
+        kept = [stream, stream.read_buffer(8)]
+        threading.Timer(0.2, kept.clear).start()
+        if fails:
+            raise ValueError("not read")
+
+    with textfile.opened(put(tmp_path, "x", "1,2,3\n4,5,6\n")) as file, contextlib.ExitStack() as stack:
+        if fails:
+            stack.enter_context(pytest.raises(ValueError, match="not read"))
+        textfile.parsed(file, tmp_path / "x", ",", parse)
+    [references] = lent
+    assert len(references) == 2
+    assert alive(references) == []
 
 
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])

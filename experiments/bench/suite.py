@@ -58,7 +58,11 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
 
     Raises: DataError where the folder cannot be written, or holds a file of ours that is no result.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        what, fix = f"the folder cannot be made: {error.strerror or error}", "give --out the name of a folder"
+        raise DataError(what, where=str(folder), fix=fix) from None
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
     for name, flags in PARTS.items():
