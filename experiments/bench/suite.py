@@ -265,7 +265,7 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
     lines += ["## Beside the goals", "", "| | goal | found | met | |", "|---|---|---|---|---|"]
     for row in rows:
         met = {None: "-", True: "yes", False: "**no**"}[row["met"]]
-        lines.append(f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'])} | {met} | {row['why']} |")
+        lines.append(f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'], 4)} | {met} | {row['why']} |")
     for name, result in results.items():
         lines += [
             "",
@@ -305,14 +305,14 @@ def _table(rows: list[Mapping[str, Any]]) -> list[str]:
     return head + [f"| {' | '.join(_number(row.get(name)) for name in names)} |" for row in rows]
 
 
-def _number(value: Any) -> str:
+def _number(value: Any, digits: int = 3) -> str:
     if value is None:
         return "-"
     if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or abs(value) >= 1_000:
         return f"{value:,.0f}"
-    return f"{value:.3g}"
+    return f"{value:.{digits}g}"
 
 
 def pictures(results: Mapping[str, Result]) -> Iterator[tuple[str, str]]:
