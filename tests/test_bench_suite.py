@@ -2,6 +2,7 @@
 
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import jax
@@ -69,18 +70,20 @@ def step_result(ours: float, others: float = 0.0):
 
 
 def test_compilation_is_what_jax_says_it_took_and_not_the_run():
-    @jax.jit
     def program(x):
-        time.sleep(0.05)  # while it is traced
-        return jax.jit(lambda x: jnp.sin(x) + 1)(x)
+        time.sleep(0.1)  # while it is traced
+        return jnp.sin(x) + 1
+
+    two = [jax.jit(lambda x, shift=shift: program(x) + shift) for shift in (1, 2)]
 
     def call():
-        time.sleep(0.05)  # before it is called
-        program(jnp.ones(3)).block_until_ready()
+        time.sleep(0.05)  # before they are called, both at once
+        with ThreadPoolExecutor(2) as threads:
+            list(threads.map(lambda compiled: compiled(np.ones(3)).block_until_ready(), two))
 
     start = time.perf_counter()
     seconds = measure.compiling(call)
-    assert 0.05 <= seconds <= time.perf_counter() - start - 0.05
+    assert 0.1 <= seconds <= time.perf_counter() - start - 0.05
     assert measure.compiling(call) == 0
 
 

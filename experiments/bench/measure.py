@@ -114,7 +114,7 @@ def compiling(call: Callable[[], Any]) -> float:
     told.clear()
     call()
     seconds, until = 0.0, float("-inf")
-    for begun, ended in sorted(told):  # a trace may hold others, whose time is its own
+    for begun, ended in sorted(told):  # threads compile at once
         seconds += max(0.0, ended - max(begun, until))
         until = max(until, ended)
     return seconds
