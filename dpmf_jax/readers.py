@@ -131,7 +131,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
 
     def rows(stream: Any) -> tuple[Any, np.ndarray]:
         if keep is None:
-            return pyarrow.csv.read_csv(stream, read, parse, convert), wanted
+            return pyarrow.csv.read_csv(stream, read, parse, convert), np.zeros(0, np.int64)
         return _some_rows(pyarrow.csv.open_csv(stream, read, parse, convert), user, keep)
 
     try:
