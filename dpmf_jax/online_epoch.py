@@ -21,7 +21,7 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.typing import ArrayLike
 
-from dpmf_jax import count_sketch, layout, ordered
+from dpmf_jax import count_sketch, layout, ordered, spread
 
 SHORTEST, LANES = 24, 8  # floats: of the shortest loop that becomes vector instructions, and of one of these
 CHUNK = 240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
@@ -312,7 +312,7 @@ def _one_function(fn: Callable[..., Any]) -> Callable[..., Any]:
     """
 
     def called(*arguments):
-        if jax.default_backend() != "cpu":
+        if spread.backend() != "cpu":
             return fn(*arguments)
         with set_xla_metadata(xla_cpu_small_call="true", inlineable="false"):
             return jax.jit(fn, inline=False)(*arguments)

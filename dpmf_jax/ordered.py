@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from dpmf_jax import layout
+from dpmf_jax import layout, spread
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -262,7 +262,7 @@ def _slots(ratings: Ratings, kind: str) -> np.ndarray:
     """Of each rating, its place among the layout's stored values."""
     sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
     if kind == "auto":
-        kind = layout.choose(*sizes, backend=jax.default_backend())
+        kind = layout.choose(*sizes, backend=spread.backend())
     user, item = ratings.user.astype(np.int64), ratings.item.astype(np.int64)
     if kind == "dense":
         slot = user * ratings.num_items + item

@@ -7,7 +7,9 @@ several devices) is handed its share of the ratings, and runs as it is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Generator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import jax
@@ -18,10 +20,42 @@ AXIS = "shard"
 CUT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 DIVIDED = 1 << 15  # numbers, some 0.3 ms of drawing normals; not tuned
 
+_ELSEWHERE: ContextVar[tuple[Any, ...]] = ContextVar("devices that are not here", default=())
+
+
+@contextmanager
+def made_for(devices: Sequence[Any]) -> Generator[None]:
+    """Within it programs are made for these devices, which need not be here: such programs can be compiled, not run.
+
+    For a look at what a machine would be given. jax takes programs that it knows for those of any backend, so it
+    forgets all of them at both ends.
+
+    Args:
+      devices: of one kind, such as those of `jax.experimental.topologies.get_topology_desc`.
+    """
+    jax.clear_caches()
+    before = _ELSEWHERE.set(tuple(devices))
+    try:
+        yield
+    finally:
+        _ELSEWHERE.reset(before)
+        jax.clear_caches()
+
+
+def devices() -> Sequence[Any]:
+    """Those that programs are made for."""
+    return _ELSEWHERE.get() or jax.devices()
+
+
+def backend() -> str:
+    """Of the devices that programs are made for: "cpu", or another name for any accelerator."""
+    elsewhere = _ELSEWHERE.get()
+    return elsewhere[0].platform if elsewhere else jax.default_backend()
+
 
 def mesh(num_devices: int) -> jax.sharding.Mesh:
     """The first so many devices, along the axis that ratings are cut along."""
-    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=jax.devices()[:num_devices])
+    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices()[:num_devices])
 
 
 def inside() -> bool:

@@ -84,7 +84,7 @@ def train_many(
 def _mesh(num_devices: int, data: Any) -> jax.sharding.Mesh:
     """Runs side by side along one axis, the devices of each along the other."""
     shape = (num_devices // data.num_devices, data.num_devices)
-    devices = jax.devices()[:num_devices]
+    devices = spread.devices()[:num_devices]
     return jax.make_mesh(shape, (AXIS, spread.AXIS), axis_types=(AxisType.Auto,) * 2, devices=devices)
 
 

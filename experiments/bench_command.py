@@ -32,6 +32,8 @@ class Command:
     hour, and the table beside the goals."""
     gpu: bool = False
     """In place of the others: everything that only an accelerator can say, in under eight minutes."""
+    compile_only: bool = False
+    """With --gpu, and without one: compile what it would be given, and say what that reads, writes and holds."""
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
@@ -61,9 +63,15 @@ class Command:
 def run(command: Command) -> int:
     if (command.what is None) != command.gpu:
         console.refuse("name one benchmark, or --gpu", fix="dpmf bench step; dpmf bench --help explains the others")
+    if command.compile_only and not command.gpu:
+        console.refuse("--compile-only is for a GPU that is not here", fix="dpmf bench --gpu --compile-only")
     rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
     size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
-    if command.gpu:
+    if command.compile_only:
+        from experiments.bench import compiled
+
+        result = compiled.run()
+    elif command.gpu:
         from experiments.bench import gpu
 
         result = gpu.run(command.repeats)
@@ -109,7 +117,17 @@ def run(command: Command) -> int:
     return 1 if result.get("failed") else 0
 
 
-LISTS = ("calibration", "power", "products", "sweep", "curves", "floors")  # tables beside the first
+LISTS = (
+    "calibration",
+    "power",
+    "products",
+    "sweep",
+    "curves",
+    "floors",
+    "ordered",
+    "plan",
+    "mechanisms",
+)  # tables beside the first
 TABLES = ("rows", "iterations", "memory", "benchmark", *LISTS)
 
 
@@ -124,7 +142,7 @@ def render(result: Mapping[str, Any]) -> Any:
             drawn.add_column(
                 name,
                 justify="left"
-                if name in ("variant", "part", "contender", "case", "audit", "of", "bound_by")
+                if name in ("variant", "part", "contender", "case", "audit", "of", "bound_by", "label", "refused")
                 else "right",
             )
         for row in rows:

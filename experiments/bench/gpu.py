@@ -26,6 +26,7 @@ import numpy as np
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from experiments import console, devices
 from experiments.bench import measure, roofline, step
+from experiments.reproduce import provenance
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
 SIZES = ("ml-100k", "ml-1m", "ml-20m")
@@ -75,10 +76,8 @@ def run(
         console.say(f"bench --gpu: {what}, {time.perf_counter() - start:.0f} s")
         return make()
 
-    cells = [(size, rank, kind) for size in sizes for rank in ranks[size] for kind in ("split", "dense")]
-    fitting = [(size, rank, kind) for size, rank, kind in cells if kind == "split" or _cells(size) <= MOST_CELLS]
     rows = []
-    for size, rank, kind in fitting:
+    for size, rank, kind in cases(sizes, ranks):
         row = in_time(f"{kind}, rank {rank}, {size}", partial(_row, size, rank, kind, repeats, machine))
         rows += [row] if row else []
     for row in rows:
@@ -102,6 +101,7 @@ def run(
         "seconds": time.perf_counter() - start,
         "flags": _flags(),
         "others": others(),
+        "commit": provenance.commit(),
         **measure.machine(1),
     }
 
@@ -112,7 +112,13 @@ def _flags() -> str:
     return os.environ.get("XLA_FLAGS", "")
 
 
-def _cells(size: str) -> int:
+def cases(sizes: Sequence[str], ranks: Mapping[str, Sequence[int]]) -> list[tuple[str, int, str]]:
+    """(size, rank, layout) of each row: every layout that fits."""
+    every = [(size, rank, kind) for size in sizes for rank in ranks[size] for kind in ("split", "dense")]
+    return [(size, rank, kind) for size, rank, kind in every if kind == "split" or num_cells(size) <= MOST_CELLS]
+
+
+def num_cells(size: str) -> int:
     users, items, _ = step.SIZES[size]
     return users * items
 
@@ -123,8 +129,8 @@ def _summary(once: Callable[[], Any], repeats: int, units: int) -> dict[str, flo
     return measure.summary([spent.wall for spent in times[""]])
 
 
-def _problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
-    """(mechanism, key, state, data) of paper 001 as published."""
+def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
+    """(mechanism, key, state, data) of paper 001 as published, on one device."""
     import jax
 
     from dpmf_jax import gaussian, layout, protocol, synthetic
@@ -143,7 +149,7 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
 
     from dpmf_jax import layout, protocol
 
-    mechanism, key, state, data = _problem(size, rank, kind)
+    mechanism, key, state, data = problem(size, rank, kind)
 
     def once() -> Any:
         return jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=STEPS))
@@ -153,7 +159,7 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
     found = _summary(once, repeats, STEPS)
     users, items, num_ratings = step.SIZES[size]
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
-    counted = roofline.step(users, items, num_ratings if kind == "split" else _cells(size), rank, stored)
+    counted = roofline.step(users, items, num_ratings if kind == "split" else num_cells(size), rank, stored)
     floor = roofline.floor(kind, counted, machine, found["ms"])
     memory = jax.devices()[0].memory_stats() or {}
     return {
@@ -182,7 +188,7 @@ def _products(side: int, repeats: int) -> list[dict[str, Any]]:
     one, other = (np.random.default_rng(k).standard_normal((side, side), np.float32) for k in (0, 1))
     exact = (one[:64].astype(np.float64) @ other).astype(np.float64)
     a, b = jnp.asarray(one), jnp.asarray(other)
-    mechanism, key, state, data = _problem("ml-100k", 20, "dense")
+    mechanism, key, state, data = problem("ml-100k", 20, "dense")
     rows, steps = [], []
     for name in ("float32", "tensorfloat32"):
         with jax.default_matmul_precision(name):

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
 from experiments import devices
-from experiments.bench import measure, sweep
+from experiments.bench import compiled, measure, sweep
 from experiments.reproduce import provenance
 
 Result = Mapping[str, Any]
@@ -35,7 +35,8 @@ PARTS: dict[str, list[str]] = {
     "objective": ["objective"],
     "audit": ["audit"],
 }
-GPU = "gpu"  # `dpmf bench --gpu --json` of a machine that has one, put beside the others by hand
+# Of a machine with a GPU, and of one with jax's CUDA plugin (--compile-only): put beside the others by hand.
+GPU, COMPILED = "gpu", "gpu-compiled"
 BUSY = 0.1  # share of the machine that others took, above which ratios mean little
 
 
@@ -96,7 +97,7 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
 def load(folder: Path) -> dict[str, Result]:
     """The results that are in a folder, by part. Raises: DataError for a file that is none."""
     found = {}
-    for name in (*PARTS, GPU):
+    for name in (*PARTS, GPU, COMPILED):
         place = folder / f"{name}.json"
         if not place.exists():
             continue
@@ -276,7 +277,18 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
         ]
         if len(set(machines.values())) > 1:
             lines += [f"Machine: {machines[name]}.", ""]
-        for field in ("rows", "iterations", "memory", "calibration", "power", "products", "sweep", "curves", "floors"):
+        for field in (
+            "rows",
+            "iterations",
+            "memory",
+            "calibration",
+            "power",
+            "products",
+            "sweep",
+            "curves",
+            "floors",
+            *compiled.TABLES,
+        ):
             if result.get(field):
                 lines += [*_table(result[field]), ""]
         if slopes := result.get("exponents"):

@@ -1,0 +1,369 @@
+"""What an accelerator that is not here would be given: `dpmf bench --gpu --compile-only`.
+
+Programs are compiled for one or several H200 by jax's CUDA plugin, which needs no GPU for that, and read: nothing is
+run, so nothing here is a time of a step.
+
+- `rows`: what `dpmf bench --gpu` would run, the private step of paper 001 at each size and rank in each layout that
+  fits: kernels that a step starts, what they read and write, memory, and how long that takes at the least.
+- `ordered`: the same with sums in one order (XLA_FLAGS=--xla_gpu_deterministic_ops=true).
+- `plan`: a billion ratings on eight cards (docs/billion.md), of which there are shapes alone.
+- `mechanisms`: every mechanism of `dpmf audit --all`, small, on one device and on eight, with what a step exchanges.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from dpmf_jax.errors import DpmfError, PrivacyError
+from experiments import console, devices
+from experiments.bench import gpu, measure, roofline, step
+from experiments.reproduce import provenance
+
+# An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of compute capability 9.0.
+NAME, BANDWIDTH, FLOAT32 = "NVIDIA H200", 4.8e12, 67e12  # bytes, operations a second
+TARGET = f"""
+platform_name: "CUDA"
+device_description_str: "{NAME}"
+dnn_version_info {{ major: 9 minor: 12 }}
+runtime_version {{ major: 13 }}
+gpu_device_info {{
+  cuda_compute_capability {{ major: 9 }}
+  core_count: 132
+  fpus_per_core: 128
+  clock_rate_ghz: 1.98
+  memory_bandwidth: {BANDWIDTH:.0f}
+  device_memory_size: 141000000000
+  l2_cache_size: 52428800
+  threads_per_warp: 32
+  threads_per_block_limit: 1024
+  threads_per_core_limit: 2048
+  registers_per_block_limit: 65536
+  registers_per_core_limit: 65536
+  shared_memory_per_block: 49152
+  shared_memory_per_block_optin: 232448
+  shared_memory_per_core: 233472
+  block_dim_limit_x: 2147483647
+  block_dim_limit_y: 65535
+  block_dim_limit_z: 65535
+}}
+"""
+MANY = 8  # devices
+BILLION = {"users": 7_000_000, "items": 50_000, "ratings": 10**9, "rank": 64}
+SLOTS = 1.3  # a rating, as MovieLens-1M has
+TABLES = ("ordered", "plan", "mechanisms")  # of the result, beside the rows
+ORDERED = {"xla_gpu_deterministic_ops": True}
+
+
+def run(
+    *,
+    sizes: Sequence[str] = gpu.SIZES,
+    ranks: Mapping[str, Sequence[int]] = gpu.RANKS,
+    labels: Sequence[str] | None = None,
+) -> dict[str, Any]:
+    """What the programs are, see the module; a JSON-able object.
+
+    Args:
+      sizes, ranks: as in `gpu.run`. labels: of the mechanisms; all by default.
+
+    Raises: PrivacyError (a missing precondition) without jax's CUDA plugin.
+    """
+    start = time.perf_counter()
+    targets = _targets()
+    rows = []
+    for size, rank, kind in gpu.cases(sizes, ranks):
+        console.say(f"bench --gpu --compile-only: {kind}, rank {rank}, {size}")
+        rows.append(_row(size, rank, kind, targets))
+    ordered = [_row(size, ranks[size][0], "split", targets, ORDERED) for size in sizes]
+    return {
+        "benchmark": "gpu-compiled",
+        "command": "dpmf bench --gpu --compile-only",
+        "data": f"generated; compiled for {NAME}, which is not there: nothing was run",
+        "consecutive_steps": gpu.STEPS,
+        "rows": rows,
+        "ordered": ordered,
+        "plan": [_plan(targets)],
+        "mechanisms": [*_mechanisms(targets, labels)],
+        "seconds": time.perf_counter() - start,
+        "commit": provenance.commit(),
+        **measure.machine(1),
+        "versions": measure.versions("jax-cuda13-plugin"),
+    }
+
+
+def _targets() -> Sequence[Any]:
+    """`MANY` devices that are not here."""
+    os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # of the driver, which is not there either
+    flags = os.environ.get("XLA_FLAGS", "")
+    if "autotune" not in flags:  # choosing kernels by running them
+        os.environ["XLA_FLAGS"] = f"{flags} --xla_gpu_autotune_level=0".strip()
+    devices.use(MANY)  # on which ratings are laid out
+    from jax.experimental import topologies
+
+    try:
+        found = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology=f"1x1x{MANY}")
+    except Exception as error:  # whatever a plugin of some version says
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        raise PrivacyError(
+            "programs for a GPU cannot be compiled here",
+            where=f"jax's CUDA plugin: {reason}",
+            fix="make cuda, or pip install 'dpmf-jax[cuda]'; no GPU is needed",
+        ) from None
+    return found.devices
+
+
+def _row(
+    size: str, rank: int, kind: str, targets: Sequence[Any], options: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    from dpmf_jax import layout
+
+    mechanism, key, state, data = gpu.problem(size, rank, kind)
+    program = _compile(mechanism, key, state, data, gpu.STEPS, targets[:1], options)
+    users, items, num_ratings = step.SIZES[size]
+    counted = roofline.step(users, items, num_ratings if kind == "split" else users * items, rank, program.held)
+    least = roofline.floor(kind, counted, {"gemm_gflop_s": FLOAT32 / 1e9, "copy_gb_s": BANDWIDTH / 1e9}, math.inf)
+    return {
+        "size": size,
+        "rank": rank,
+        "layout": kind,
+        "chosen": layout.choose(users, items, num_ratings, backend="gpu") == kind,
+        "kernels": program.kernels,
+        "moved_mb": program.moved / 2**20,
+        "moved_ms": 1e3 * program.moved / BANDWIDTH,
+        "floor_ms": least["floor_ms"],
+        "bound_by": least["bound_by"],
+        "layout_mb": program.held / 2**20,
+        "temporary_mb": program.temporary / 2**20,
+        "compile_ms": program.compile_ms,
+    }
+
+
+def _plan(targets: Sequence[Any]) -> dict[str, Any]:
+    """Of one card, joint noise over users that are cut over all of them."""
+    import jax
+    import jax.numpy as jnp
+
+    from dpmf_jax import gaussian, layout, spread
+    from dpmf_jax import layout_split as split
+
+    users, items, num_ratings, rank = BILLION.values()
+    cut = jax.NamedSharding(spread.mesh(len(targets)), spread.CUT)
+
+    def side(width: int) -> Any:
+        grain = 128 * len(targets)
+        pieces = math.ceil(SLOTS * num_ratings / width / grain) * grain
+        shapes = (((pieces,), jnp.int32), ((pieces, width), jnp.int32), ((pieces, width), jnp.float32))
+        return split.Side(*(jax.ShapeDtypeStruct(shape, kind, sharding=cut) for shape, kind in shapes))
+
+    data = layout.Layout(
+        stored=layout.Split(
+            side(split.width(users, num_ratings)), side(split.width(items * len(targets), num_ratings))
+        ),
+        num_users=users,
+        num_items=items,
+        num_ratings=num_ratings,
+        num_devices=len(targets),
+        users_each=-(-users // len(targets)),
+    )
+    config = gaussian.Config(rating_range=(1.0, 5.0), rank=rank, noise_multiplier=6.2, center=3.0)
+    mechanism, key = gaussian.joint_noise(config), jax.random.key(0)
+    state = jax.eval_shape(lambda key: mechanism.init(key, data, None), key)
+    program = _compile(mechanism, key, state, data, gpu.STEPS, targets)
+    return BILLION | {
+        "devices": len(targets),
+        "kernels": program.kernels,
+        "moved_mb": program.moved / 2**20,
+        "moved_ms": 1e3 * program.moved / BANDWIDTH,
+        "exchanged_mb": program.exchanged / 2**20,
+        "layout_mb": program.held / 2**20,
+        "arguments_mb": program.arguments / 2**20,
+        "temporary_mb": program.temporary / 2**20,
+        "compile_ms": program.compile_ms,
+    }
+
+
+def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for several devices."""
+    from dpmf_jax import keys, layout, protocol
+    from experiments import audit_suite
+
+    ratings = audit_suite.generated()
+    for label, make in audit_suite.makers(ratings, {}, small=True).items():
+        if labels is not None and label not in labels:
+            continue
+        console.say(f"bench --gpu --compile-only: {label}")
+        trial = make()
+        *earlier, (mechanism, num_steps) = trial.phases
+        for kind, count in (("split", 1), ("split", len(targets)), ("dense", 1), ("dense", len(targets))):
+            told: dict[str, Any] = {"label": label, "layout": kind, "devices": count}
+            try:
+                data = layout.make(trial.ratings, kind=kind, num_devices=count)
+                key = keys.from_seed(0)
+                state = protocol.begin(mechanism, key, data, earlier)
+                program = _compile(mechanism, key, state, data, num_steps, targets[:count])
+            except DpmfError as error:
+                yield told | {"kernels": None, "exchanged_kb": None, "refused": error.what}
+                continue
+            yield told | {"kernels": program.kernels, "exchanged_kb": program.exchanged / 2**10, "refused": None}
+
+
+class Program(NamedTuple):
+    """kernels: that a step starts, None where it depends on the data. moved: bytes that they read and write, each array
+    once a kernel; exchanged: that a device hands to its collectives; loops of unknown length are taken to run once.
+    held, arguments, temporary: bytes on a device, of the ratings, of all that is given, and of what is made meanwhile.
+    """
+
+    kernels: int | None
+    moved: int
+    exchanged: int
+    held: int
+    arguments: int
+    temporary: int
+    compile_ms: float
+
+
+def _compile(
+    mechanism: Any,
+    key: Any,
+    state: Any,
+    data: Any,
+    num_steps: int,
+    targets: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
+) -> Program:
+    import jax
+
+    from dpmf_jax import protocol, spread
+
+    with spread.made_for(targets):
+        given = _elsewhere((mechanism, key, state, data), len(targets))
+        start = time.perf_counter()
+        lowered = protocol.train.lower(*given, num_steps=num_steps)
+        made = lowered.compile(compiler_options=dict(options or {}))
+        spent = time.perf_counter() - start
+    text, memory = made.as_text(), made.memory_analysis()
+    assert text is not None
+    assert memory is not None
+    found = [*kernels(text, num_steps)]
+    known = all(kernel.times is not None for kernel in found)
+    held = sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(data)) // len(targets)
+    return Program(
+        kernels=sum(kernel.times or 0 for kernel in found) if known else None,
+        moved=sum(kernel.bytes * (kernel.times or 1) for kernel in found),
+        exchanged=sum(kernel.exchanged * (kernel.times or 1) for kernel in found),
+        held=held,
+        arguments=memory.argument_size_in_bytes,
+        temporary=memory.temp_size_in_bytes,
+        compile_ms=1e3 * spent,
+    )
+
+
+def _elsewhere(tree: Any, count: int) -> Any:
+    """Shapes in place of arrays, cut over devices that are not here as they are over those that are."""
+    import jax
+
+    from dpmf_jax import spread
+
+    mesh = spread.mesh(count)
+
+    def shape(leaf: Any) -> Any:
+        if not hasattr(leaf, "dtype"):
+            return leaf
+        here = getattr(leaf, "sharding", None)
+        spec = here.spec if isinstance(here, jax.NamedSharding) else spread.WHOLE
+        return jax.ShapeDtypeStruct(leaf.shape, leaf.dtype, sharding=jax.NamedSharding(mesh, spec))
+
+    return jax.tree.map(shape, tree)
+
+
+# --- reading a compiled program
+
+
+class Kernel(NamedTuple):
+    """An instruction that a device is handed. times: in a step, None where that depends on the data; bytes: of its
+    operands and results; exchanged: of the operands, where it goes between devices."""
+
+    name: str
+    times: int | None
+    bytes: int
+    exchanged: int
+
+
+_INSTRUCTION = re.compile(r"(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>.*?) (?P<op>[a-z][\w-]*)\((?P<operands>.*)")
+_ARRAY = re.compile(r"\b(pred|bf16|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+
+
+def kernels(text: str, num_steps: int) -> Iterator[Kernel]:
+    """Of one step of a program of so many, as XLA prints it.
+
+    A program of more than one step is a loop, of which this is the body; of one step it is all there is.
+    """
+    computations, entry = _computations(text)
+    body = entry
+    for line in computations[entry]:
+        if " while(" in line and num_steps > 1 and _trips(line) == num_steps:
+            body = _called(line, "body")[0]
+    yield from _walk(computations, body, 1)
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+    found: dict[str, list[str]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if begun := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{\s*$", line):
+            name = begun[2]
+            found[name] = []
+            entry = name if begun[1] else entry
+        elif line.startswith("}"):
+            name = ""
+        elif name:
+            found[name].append(line.strip())
+    return found, entry
+
+
+def _walk(computations: Mapping[str, list[str]], name: str, times: int | None) -> Iterator[Kernel]:
+    sizes: dict[str, int] = {}
+    for line in computations[name]:
+        if not (found := _INSTRUCTION.match(line)):
+            continue
+        op, size = found["op"], _bytes(found["shape"])
+        sizes[found["name"]] = size
+        if op in FREE or op.endswith("-done"):
+            continue
+        if op == "while":
+            trips = _trips(line)
+            for inner in _called(line, "body"):
+                yield from _walk(computations, inner, None if trips is None or times is None else times * trips)
+        elif op in ("call", "conditional", "async-start"):
+            for inner in _called(line, "to_apply", "calls", "branch_computations", "true_computation"):
+                yield from _walk(computations, inner, times)
+        else:
+            operands = re.findall(r"%([\w.-]+)", found["operands"].split("), ")[0])
+            read = sum(sizes.get(operand, 0) for operand in operands)
+            yield Kernel(found["name"], times, read + size, read if op.startswith(COLLECTIVES) else 0)
+
+
+def _called(line: str, *fields: str) -> list[str]:
+    named = "|".join(fields)
+    lists = re.findall(rf"(?:{named})=(?:\{{([^}}]*)\}}|(%[\w.-]+))", line)
+    return [name.strip().lstrip("%") for several, one in lists for name in (several or one).split(",")]
+
+
+def _trips(line: str) -> int | None:
+    found = re.search(r'known_trip_count":\s*\{"n":"(\d+)"', line)
+    return int(found[1]) if found else None
+
+
+def _bytes(shape: str) -> int:
+    """Of an array or a tuple of arrays, as XLA prints its shape."""
+    total = 0
+    for kind, bits, sides in _ARRAY.findall(shape):
+        size = 1 if kind == "pred" else int(bits or 16) / 8
+        total += math.ceil(size * math.prod(int(side) for side in sides.split(",") if side))
+    return total

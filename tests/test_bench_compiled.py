@@ -1,0 +1,211 @@
+"""Programs for an accelerator that is not here: they compute the same, and what is counted of them is what they say."""
+
+import importlib.util
+import json
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import test_layout as on_cpu
+
+from dpmf_jax import gaussian, keys, layout, protocol, spread, synthetic
+from experiments import cli
+from experiments.bench import compiled, suite
+
+
+@pytest.fixture
+def accelerated(monkeypatch):
+    """Programs are made as an accelerator has them, and run on the CPU all the same."""
+    jax.clear_caches()
+    monkeypatch.setattr(spread, "backend", lambda: "gpu")
+    yield
+    monkeypatch.undo()
+    jax.clear_caches()
+
+
+def held_up(jaxpr):
+    """Shapes of what passes a barrier, in a program and in those within it."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "optimization_barrier":
+            yield from (var.aval.shape for var in equation.invars)
+        for inner in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+            inner = getattr(inner, "jaxpr", inner)
+            if hasattr(inner, "eqns"):
+                yield from held_up(inner)
+
+
+@pytest.mark.parametrize("name", on_cpu.MASKS)
+def test_sums_of_an_accelerators_program_equal_a_dense_reference(name, accelerated):
+    ratings = on_cpu.make_ratings(on_cpu.MASKS[name]())
+    trees = on_cpu.factors(ratings)
+    data = layout.make(ratings, kind="split", num_devices=1)
+    on_cpu.assert_close(on_cpu.all_sums(data, *trees), on_cpu.reference(ratings, *trees))
+
+
+def test_an_accelerator_gathers_again_what_a_cpu_keeps(accelerated):
+    ratings = on_cpu.make_ratings(on_cpu.ragged())
+    users, items, center = on_cpu.factors(ratings, rank=5)
+    data = layout.make(ratings, kind="split", num_devices=1)
+    pieces, width = data.stored.by_user.column.shape
+
+    def shapes():
+        program = jax.make_jaxpr(lambda data: layout.sum_by_user(data, on_cpu.by_user, users, columns))(data)
+        return [*held_up(program.jaxpr)]
+
+    columns = {"factors": items, "center": center}
+    assert sorted(shapes()) == sorted([(pieces, 5), (pieces,), (pieces,)])  # what each piece makes, no row of a rating
+    spread.backend = jax.default_backend
+    assert any(shape[-2:] == (width, 5) for shape in shapes())
+
+
+def test_a_model_trained_as_on_an_accelerator_is_the_same(request):
+    ratings = synthetic.generate(num_users=50, num_items=30, num_ratings=700, seed=3)
+    config = gaussian.Config(rating_range=ratings.rating_range, rank=5, noise_multiplier=3.0, learning_rate=0.01)
+    mechanism = gaussian.joint_noise(config)
+
+    def trained():
+        data = layout.make(ratings, kind="split", num_devices=1)
+        state = protocol.begin(mechanism, keys.from_seed(0), data)
+        return jax.device_get(protocol.train(mechanism, keys.from_seed(1), state, data, num_steps=4))
+
+    here = trained()
+    request.getfixturevalue("accelerated")
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6), here, trained())
+
+
+def test_programs_made_for_other_devices_are_not_taken_for_ours():
+    padded = jax.jit(lambda factors: layout.pad_rank(factors))
+    wide = padded(jnp.ones((4, 20))).shape
+    with spread.made_for([SimpleNamespace(platform="gpu")] * 2):
+        assert (spread.backend(), len(spread.devices())) == ("gpu", 2)
+        assert padded(jnp.ones((4, 20))).shape == (4, 20)
+    assert padded(jnp.ones((4, 20))).shape == wide == (4, 24)
+    assert (spread.backend(), spread.devices()) == (jax.default_backend(), jax.devices())
+
+
+PRINTED = """HloModule jit_train, is_scheduled=true
+
+%fused_add (param_0: f32[8,4], param_1: f32[8,4]) -> f32[8,4] {
+  %param_0 = f32[8,4]{1,0} parameter(0)
+  %param_1 = f32[8,4]{1,0} parameter(1)
+  ROOT %add.1 = f32[8,4]{1,0} add(%param_0, %param_1)
+}
+
+%inner (arg: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %arg = (s32[], f32[8,4]{1,0}) parameter(0)
+  %at = s32[] get-tuple-element(%arg), index=0
+  %rows = f32[8,4]{1,0} get-tuple-element(%arg), index=1
+  %twice = f32[8,4]{1,0} fusion(%rows, %rows), kind=kLoop, calls=%fused_add
+  ROOT %both = (s32[], f32[8,4]{1,0}) tuple(%at, %twice)
+}
+
+%body (arg: (s32[], f32[8,4])) -> (s32[], f32[8,4]) {
+  %arg = (s32[], f32[8,4]{1,0}) parameter(0)
+  %at = s32[] get-tuple-element(%arg), index=0
+  %rows = f32[8,4]{1,0} get-tuple-element(%arg), index=1
+  %sum = f32[8,4]{1,0} fusion(%rows, /*index=1*/%rows), kind=kLoop, calls=%fused_add, metadata={op_name="a(b), %c"}
+  %all-reduce-start = f32[8,4]{1,0} all-reduce-start(%sum), to_apply=%region
+  %all-reduce-done = f32[8,4]{1,0} all-reduce-done(%all-reduce-start)
+  %given = (s32[], f32[8,4]{1,0}) tuple(%at, %all-reduce-done)
+  %loop = (s32[], f32[8,4]{1,0}) while(%given), condition=%less, body=%inner, \
+backend_config={"known_trip_count":{"n":"3"}}
+  %some = (s32[], f32[8,4]{1,0}) while(%loop), condition=%less, body=%inner, backend_config={}
+  %kept = f32[8,4]{1,0} get-tuple-element(%some), index=1
+  %bits = (pred[8]{0}, bf16[8]{0}) custom-call(%kept), custom_call_target="t"
+  ROOT %end = (s32[], f32[8,4]{1,0}) tuple(%at, %kept)
+}
+
+ENTRY %main (rows: f32[8,4]) -> f32[8,4] {
+  %rows = f32[8,4]{1,0} parameter(0)
+  %zero = s32[] constant(0)
+  %copied = f32[8,4]{1,0} copy(%rows)
+  %start = (s32[], f32[8,4]{1,0}) tuple(%zero, %copied)
+  %steps = (s32[], f32[8,4]{1,0}) while(%start), condition=%less, body=%body, \
+backend_config={"known_trip_count":{"n":"5"}}
+  ROOT %last = f32[8,4]{1,0} get-tuple-element(%steps), index=1
+}
+"""
+
+
+def test_kernels_of_a_step_are_counted_through_its_loops():
+    rows = 8 * 4 * 4
+    found = [*compiled.kernels(PRINTED, 5)]
+    assert found == [
+        compiled.Kernel("sum", 1, 3 * rows, 0),
+        compiled.Kernel("all-reduce-start", 1, 2 * rows, rows),
+        compiled.Kernel("twice", 3, 3 * rows, 0),
+        compiled.Kernel("twice", None, 3 * rows, 0),  # nobody knows how often
+        compiled.Kernel("bits", 1, rows + 8 * 1 + 8 * 2, 0),
+    ]
+    assert next(kernel.name for kernel in compiled.kernels(PRINTED, 1)) == "copied"  # no loop over one step
+    assert sum(kernel.times or 0 for kernel in compiled.kernels(PRINTED, 1)) == 1 + 5 * (2 + 3 + 1)
+
+
+def test_a_program_that_was_compiled_here_is_read_to_its_end():
+    @jax.jit
+    def program(rows):
+        return jax.lax.scan(lambda x, _: (jnp.sort(jnp.sin(x) @ x), None), rows, length=7)[0]
+
+    found = [*compiled.kernels(program.lower(jnp.ones((6, 6))).compile().as_text(), 7)]
+    assert any("sort" in kernel.name for kernel in found)
+    assert all(kernel.bytes > 0 for kernel in found)
+
+
+@pytest.mark.parametrize(
+    ("shape", "size"),
+    [("f32[6040,20]{1,0}", 483_200), ("pred[]", 1), ("(u32[2]{0}, /*index=1*/s8[3]{0}, bf16[2,2]{1,0})", 19), ("()", 0),
+     ("f8e4m3fn[16]{0}", 16), ("s4[3]{0}", 2)],
+)  # fmt: skip
+def test_bytes_of_a_shape(shape, size):
+    assert compiled._bytes(shape) == size
+
+
+def test_without_jaxs_plugin_it_says_what_to_install(capsys):
+    if importlib.util.find_spec("jax_plugins") is not None:
+        pytest.skip("the plugin is installed")
+    command = [sys.executable, "-m", "experiments.cli", "bench", "--gpu", "--compile-only"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    assert (done.returncode, done.stdout) == (4, "")
+    assert "fix: make cuda" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert cli.main(["bench", "step", "--compile-only"]) == 2
+    assert "dpmf bench --gpu --compile-only" in capsys.readouterr().err
+
+
+ASKED = """
+import json, sys
+from experiments import console
+from experiments.bench import compiled
+labels = ("001 sound: joint noise", "002 as published: sketch", "004 Private GD-DR")
+told = compiled.run(sizes=("ml-100k",), ranks={"ml-100k": (20,)}, labels=labels)
+json.dump(console.plain(told), sys.stdout)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("jax_plugins") is None, reason="needs jax's CUDA plugin: make cuda")
+def test_what_a_gpu_would_be_given(tmp_path):
+    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False, timeout=500)
+    assert done.returncode == 0, done.stderr
+    told = json.loads(done.stdout)
+    split, dense = told["rows"]
+    assert (split["layout"], dense["layout"]) == ("split", "dense")
+    gathered_mb = 1.3 * 100_000 * 20 * 4 / 2**20  # of one orientation
+    assert split["temporary_mb"] < gathered_mb / 5
+    assert split["moved_mb"] < dense["moved_mb"]
+    assert 10 < split["kernels"] < 40
+    assert told["ordered"][0]["kernels"] > split["kernels"]
+    [plan] = told["plan"]
+    assert plan["exchanged_mb"] < 1.2 * 50_000 * 64 * 4 / 2**20  # the items' sums, and a little
+    assert plan["temporary_mb"] + plan["arguments_mb"] < 20_000
+    refused = [row for row in told["mechanisms"] if row["refused"]]
+    assert {(row["label"], row["devices"]) for row in refused} == {("002 as published: sketch", 8)}
+    assert len(told["mechanisms"]) == 12
+    (tmp_path / "gpu-compiled.json").write_text(done.stdout)
+    page = suite.page(suite.load(tmp_path), [*suite.goals(suite.load(tmp_path))], "results")
+    assert "nothing was run" in page
+    assert "| H200, 1M, rank 20, private step: ms | 0.06 | - | - | not measured |" in page
