@@ -199,7 +199,9 @@ def test_what_a_gpu_would_be_given(tmp_path):
     assert split["moved_mb"] < dense["moved_mb"]
     assert 10 < split["kernels"] < 40
     assert told["ordered"][0]["kernels"] > split["kernels"]
-    [plan] = told["plan"]
+    alone, plan = told["plan"]
+    assert (alone["devices"], alone["exchanged_mb"]) == (1, 0)
+    assert plan["temporary_mb"] < alone["temporary_mb"] / 7
     assert plan["exchanged_mb"] < 1.2 * 50_000 * 64 * 4 / 2**20  # the items' sums, and a little
     assert plan["temporary_mb"] + plan["arguments_mb"] < 20_000
     refused = [row for row in told["mechanisms"] if row["refused"]]
