@@ -188,14 +188,14 @@ def fit(
         system and is stored nowhere.
       out: folder of the run and of the model; None keeps everything in memory. It must be new, or hold a run to resume.
       resume: go on from the newest checkpoint in `out`. An experiment continues to the same bytes as an uninterrupted
-        run. A release draws a fresh key for the remaining steps (nothing of the lost ones was released); steps and
-        price stay what they were.
+        run (on a GPU see `protocol.train`). A release draws a fresh key for the remaining steps (nothing of the lost
+        ones was released); steps and price stay what they were.
       settings: JSON values that describe the run; kept in model.json, so public.
       command: JSON values kept in private/run.json for whoever resumes the run; not compared.
       patience: stop after this many steps without a new minimum of the training RMSE. Not private.
       controls: names of non-private baselines to put beside the RMSE (`dpmf_jax.controls`).
       layout_kind, num_devices: see `layout.make`.
-      chunk_steps: steps between two looks of the host; any number gives the same bytes.
+      chunk_steps: steps between two looks of the host; any number gives the same bytes (on a GPU see `protocol.train`).
       checkpoint_seconds: least time between two checkpoints.
       report: called with a Progress after every chunk.
 

@@ -135,7 +135,9 @@ def train(
 ) -> tuple[State, Info]:
     """`num_steps` steps from `state`; the project's only loop over steps.
 
-    The key of a step is fold_in(key, state.step), so chunks equal the whole: 2 + 3 steps give the same bytes as 5.
+    The key of a step is fold_in(key, state.step), so chunks equal the whole: 2 + 3 steps give the same bytes as 5. On a
+    GPU, which adds numbers up as they come, only XLA_FLAGS=--xla_gpu_deterministic_ops=true makes them so; without it
+    they are equal but for rounding.
 
     Args:
       limit: int32 scalar; the step from which on nothing is done any more, at no cost. Runs of unequal length can so
