@@ -27,6 +27,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jax.typing import ArrayLike
 
+from dpmf_jax import spread
 from dpmf_jax.protocol import Factors, Release
 
 USERS, ITEMS = 0, 1
@@ -166,7 +167,9 @@ def vectors(
 ) -> jax.Array:
     """The vectors of ids 0 to num - 1, float32[num, rank]: `query` in blocks, whose cells take little memory."""
     ids = jnp.arange(num, dtype=jnp.int32)
-    return jax.lax.map(lambda at: query(table, hashes, family, at, rank=rank, how=how), ids, batch_size=BLOCK)
+    return jax.lax.map(
+        lambda at: query(table, hashes, family, at, rank=rank, how=how), ids, batch_size=spread.block(BLOCK)
+    )
 
 
 def factors(release: Release, num_users: int, num_items: int) -> Factors:

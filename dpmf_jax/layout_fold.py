@@ -80,7 +80,8 @@ def _pieces(
     pieces, width = side.column.shape
     num_rows = mine.shape[0]
     row_bytes = sum(leaf[0].size * leaf.dtype.itemsize for leaf in jax.tree.leaves(carry_tree)) if num_rows else 1
-    block = max(1, min(pieces, num_rows, MOST_PIECES, max(16, BLOCK_BYTES // max(row_bytes, 1))))
+    fit = max(16, spread.block(BLOCK_BYTES) // max(row_bytes, 1))
+    block = max(1, min(pieces, num_rows, spread.block(MOST_PIECES), fit))
 
     # A row of dummies at the end: pieces of nobody, and of other devices, read and write there.
     longer = lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])])  # noqa: E731

@@ -54,7 +54,7 @@ def _pieces(
     side: split.Side, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, first: Any
 ) -> jax.Array:
     pieces = side.column.shape[0]
-    blocks = split.num_blocks(pieces, BLOCK_PIECES)
+    blocks = split.num_blocks(pieces, spread.block(BLOCK_PIECES))
     table = split.with_zeros(column_tree)
 
     def features(part: split.Side) -> jax.Array:

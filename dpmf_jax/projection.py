@@ -112,7 +112,7 @@ def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int,
       result is on each.
     """
     q, d = compressed.shape
-    size = max(1, min(-(-num_items // num_devices), LIFT_ENTRIES // q))
+    size = max(1, min(-(-num_items // num_devices), spread.block(LIFT_ENTRIES) // q))
     blocks = -(-num_items // (size * num_devices)) * num_devices
     wide = _wide(compressed)
 

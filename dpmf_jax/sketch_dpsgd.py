@@ -19,7 +19,7 @@ from jax.tree_util import Partial
 
 from accounting import subsampled
 from accounting.guarantee import Guarantee
-from dpmf_jax import count_sketch, noise, sampled
+from dpmf_jax import count_sketch, noise, sampled, spread
 from dpmf_jax.count_sketch import ITEMS, USERS, Hashes
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from dpmf_jax.sampled import Config as Config
@@ -88,7 +88,7 @@ def scattered_norm(addresses: jax.Array, values: jax.Array) -> jax.Array:
     rounding may have left is added. All pairs of entries are compared, in blocks that stay in a core's cache.
     """
     many, depth, entries = addresses.shape
-    block = min(BLOCK, max(many, 1))
+    block = min(spread.block(BLOCK), max(many, 1))
 
     def blocks(part: jax.Array) -> jax.Array:
         part = jnp.pad(part, ((0, -many % block), (0, 0), (0, 0)))

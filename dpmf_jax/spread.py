@@ -19,6 +19,7 @@ from jax.sharding import AxisType, PartitionSpec
 AXIS = "shard"
 CUT, WHOLE = PartitionSpec(AXIS), PartitionSpec()
 DIVIDED = 1 << 15  # numbers, some 0.3 ms of drawing normals; not tuned
+LARGER = 256  # times a CPU's block, on an accelerator; not tuned
 
 _ELSEWHERE: ContextVar[tuple[Any, ...]] = ContextVar("devices that are not here", default=())
 
@@ -51,6 +52,11 @@ def backend() -> str:
     """Of the devices that programs are made for: "cpu", or another name for any accelerator."""
     elsewhere = _ELSEWHERE.get()
     return elsewhere[0].platform if elsewhere else jax.default_backend()
+
+
+def block(on_a_cpu: int) -> int:
+    """How much to work on at a time: what a CPU's caches hold; more elsewhere, where each block is kernels to start."""
+    return on_a_cpu if backend() == "cpu" else LARGER * on_a_cpu
 
 
 def mesh(num_devices: int) -> jax.sharding.Mesh:

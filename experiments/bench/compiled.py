@@ -7,7 +7,8 @@ run, so nothing here is a time of a step.
   fits: kernels that a step starts, what they read and write, memory, and how long that takes at the least.
 - `ordered`: the same with sums in one order (XLA_FLAGS=--xla_gpu_deterministic_ops=true).
 - `plan`: a billion ratings on one card and on eight (docs/billion.md), of which there are shapes alone.
-- `mechanisms`: every mechanism of `dpmf audit --all`, small, on one device and on eight, with what a step exchanges.
+- `large`: mechanisms of `dpmf audit --all` at MovieLens-20M size, but for those that take one rating after the other.
+- `mechanisms`: all of them, small, on one device and on eight, with what a step exchanges.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ gpu_device_info {{
 }}
 """
 MANY = 8  # devices
+LARGE = "ml-20m"
+SEQUENTIAL = "002 as published: sketch"
 BILLION = {"users": 7_000_000, "items": 50_000, "ratings": 10**9, "rank": 64}
 SLOTS = 1.3  # a rating, as MovieLens-1M has
-TABLES = ("ordered", "plan", "mechanisms")  # of the result, beside the rows
+TABLES = ("ordered", "plan", "large", "mechanisms")  # of the result, beside the rows
 ORDERED = {"xla_gpu_deterministic_ops": True}
 
 
@@ -63,12 +66,13 @@ def run(
     *,
     sizes: Sequence[str] = gpu.SIZES,
     ranks: Mapping[str, Sequence[int]] = gpu.RANKS,
+    large: str | None = LARGE,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
     """What the programs are, see the module; a JSON-able object.
 
     Args:
-      sizes, ranks: as in `gpu.run`. labels: of the mechanisms; all by default.
+      sizes, ranks: as in `gpu.run`. large: size of `large`, or none of it. labels: of the mechanisms; all by default.
 
     Raises: PrivacyError (a missing precondition) without jax's CUDA plugin.
     """
@@ -88,6 +92,7 @@ def run(
         "rows": rows,
         "ordered": ordered,
         "plan": [_plan(targets[:1]), _plan(targets)],
+        "large": [] if large is None else [*_large(large, targets, labels)],
         "mechanisms": [*_mechanisms(targets, labels)],
         "seconds": time.perf_counter() - start,
         "commit": provenance.commit(),
@@ -189,27 +194,59 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
 
 def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for several devices."""
-    from dpmf_jax import keys, layout, protocol
+    from dpmf_jax import layout
     from experiments import audit_suite
 
-    ratings = audit_suite.generated()
-    for label, make in audit_suite.makers(ratings, {}, small=True).items():
-        if labels is not None and label not in labels:
-            continue
-        console.say(f"bench --gpu --compile-only: {label}")
-        trial = make()
-        *earlier, (mechanism, num_steps) = trial.phases
+    for trial in _trials(audit_suite.generated(), labels, small=True):
         for kind, count in (("split", 1), ("split", len(targets)), ("dense", 1), ("dense", len(targets))):
-            told: dict[str, Any] = {"label": label, "layout": kind, "devices": count}
+            told: dict[str, Any] = {"label": trial.label, "layout": kind, "devices": count}
+            data = layout.make(trial.ratings, kind=kind, num_devices=count)
             try:
-                data = layout.make(trial.ratings, kind=kind, num_devices=count)
-                key = keys.from_seed(0)
-                state = protocol.begin(mechanism, key, data, earlier)
-                program = _compile(mechanism, key, state, data, num_steps, targets[:count])
+                program = _begun(trial, data, targets[:count])
             except DpmfError as error:
                 yield told | {"kernels": None, "exchanged_kb": None, "refused": error.what}
                 continue
             yield told | {"kernels": program.kernels, "exchanged_kb": program.exchanged / 2**10, "refused": None}
+
+
+def _large(size: str, targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+    """{label, kernels, moved_mb, temporary_mb, compile_ms} on one device, in the split layout."""
+    from dpmf_jax import layout, synthetic
+
+    users, items, num_ratings = step.SIZES[size]
+    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+    data = layout.make(ratings, kind="split", num_devices=1)
+    for trial in _trials(ratings, labels, small=False):
+        if trial.ratings is ratings and trial.label != SEQUENTIAL:
+            program = _begun(trial, data, targets[:1])
+            yield {
+                "label": trial.label,
+                "kernels": program.kernels,
+                "moved_mb": program.moved / 2**20,
+                "temporary_mb": program.temporary / 2**20,
+                "compile_ms": program.compile_ms,
+            }
+
+
+def _trials(ratings: Any, labels: Sequence[str] | None, *, small: bool) -> Iterator[Any]:
+    from experiments import audit_suite
+
+    for label, make in audit_suite.makers(ratings, {}, small=small).items():
+        if labels is None or label in labels:
+            console.say(f"bench --gpu --compile-only: {label}, {ratings.num_ratings:,} ratings")
+            yield make()
+
+
+def _begun(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
+    """The program of the trial's last phase, which begins after the others."""
+    import jax
+
+    from dpmf_jax import keys, protocol
+
+    *earlier, (mechanism, num_steps) = trial.phases
+    key = keys.from_seed(0)
+    state = jax.eval_shape(lambda key: protocol.begin(mechanism, key, data, earlier), key)
+    return _compile(mechanism, key, state, data, num_steps, targets)
 
 
 class Program(NamedTuple):
