@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from dpmf_jax import layout, spread
+from dpmf_jax import layout, projection, spread
 from dpmf_jax import layout_split as split
 from dpmf_jax.errors import UsageError
 
@@ -31,7 +31,6 @@ Tree = Any
 BatchFunction = Callable[[Tree, jax.Array, jax.Array, jax.Array, jax.Array], Tree]
 Cells = Callable[[np.ndarray, np.ndarray], np.ndarray]
 
-GROUP = 128  # slots whose members are counted together
 OVERFLOW = 1e-15  # the chance that a Poisson sample has more members than `capacity_for` says
 CHUNK = 1 << 14  # ratings whose cells are held at once
 
@@ -167,22 +166,82 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     Whether a rating is in depends on the key and on its slot alone, so it is in or out in all neighbours alike, and at
     the same place of the sample. The probability is at most `rate`, and less by at most 2⁻²² of it and 2⁻³²; a rate of
     1 takes all. Members beyond `capacity` are left out: take `capacity_for(num_slots(data), rate)`.
+
+    Slots are counted as one device has them: several find their own members, and pass on these alone.
     """
-    values, present = (part.reshape(-1) for part in layout.stored_values(data))
-    slots = values.size
     rate = jnp.asarray(rate, jnp.float32)
     below = jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
-    chosen = (jax.random.bits(key, (slots,), jnp.uint32) < below) | (rate >= 1)
-    slot, found = _where(chosen, capacity)
-    present = present.at[slot].get(mode="clip") & found
-    value = jnp.where(present, values.at[slot].get(mode="clip"), 0.0)
-    user, item = places(data, slot)
-    return Sample(
-        user=jnp.where(present, user, data.num_users).astype(jnp.int32),
-        item=jnp.where(present, item, data.num_items).astype(jnp.int32),
-        value=value,
-        present=present,
-    )
+    words = jax.random.key_data(key)
+    if words.shape != (2,):  # of another generator than this project's keys have
+        words = jnp.stack(projection.words(key))
+
+    def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
+        own = _own(data, stored)
+        number = own.first + jnp.arange(own.value.size, dtype=jnp.int32)
+        drawn = projection.threefry(projection.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
+        chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
+        if own.counts is not None:
+            chosen &= own.counts
+        at, found = _where(chosen, capacity)
+        there = own.present.at[at].get(mode="clip") & found
+        user, item = own.pair(at)
+        value = jax.lax.bitcast_convert_type(own.value.at[at].get(mode="clip"), jnp.int32)
+        parts = jnp.where(there, jnp.stack([user - data.num_users, item - data.num_items, value, there]), 0)
+        if data.num_devices > 1:
+            parts = jax.lax.psum(_moved(parts, _before(jnp.sum(chosen, dtype=jnp.int32))), spread.AXIS)
+        user, item, value, there = parts
+        value = jax.lax.bitcast_convert_type(value, jnp.float32)
+        return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
+
+    return spread.over(data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1)
+
+
+class _Own(NamedTuple):
+    """A device's slots. value, present: of each; first: the number of its first one; counts: which of them are slots of
+    one device at all, None where all are; pair: (user, item) at some of them."""
+
+    value: jax.Array
+    present: jax.Array
+    first: ArrayLike
+    counts: jax.Array | None
+    pair: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
+def _own(data: layout.Layout, stored: Any) -> _Own:
+    alone = data.num_devices == 1
+    if isinstance(stored, layout.Dense):
+        value, present = (part.reshape(-1) for part in stored)
+        first = jnp.int32(0) if alone else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
+        counts = None if alone else first + jnp.arange(value.size) < data.num_users * data.num_items
+        pair = lambda at: ((first + at) // data.num_items, (first + at) % data.num_items)  # noqa: E731
+        return _Own(value, present, first, counts, pair)
+    side = stored.by_user
+    pieces, width = side.column.shape
+    column, counts, before = side.column.reshape(-1), None, jnp.int32(0)
+    if data.users_each is not None:  # pieces of nobody come last on one device
+        used = side.row != data.num_users
+        counts, before = jnp.repeat(used, width), _before(jnp.sum(used, dtype=jnp.int32))
+    elif not alone:
+        before = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * pieces
+
+    def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return side.row.at[at // width].get(mode="clip"), column.at[at].get(mode="clip")
+
+    return _Own(side.value.reshape(-1), column != data.num_items, before * width, counts, pair)
+
+
+def _before(count: jax.Array) -> jax.Array:
+    """In a program mapped over devices: the sum of the counts of those before this one."""
+    counts = jax.lax.all_gather(count, spread.AXIS)
+    mine = jnp.arange(counts.size) < jax.lax.axis_index(spread.AXIS)
+    return jnp.sum(jnp.where(mine, counts, 0))
+
+
+def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
+    """Rows moved so many places on, with zeros before them; what is moved beyond the end is dropped."""
+    size = parts.shape[1]
+    room = jnp.concatenate([jnp.zeros_like(parts), parts], axis=1)
+    return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
 
 
 def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -196,17 +255,27 @@ def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
-    """(indices of the first `capacity` true entries, whether there are so many): counted by groups, without scatter."""
-    groups = jnp.pad(chosen, (0, -chosen.size % GROUP)).reshape(-1, GROUP)
-    ends = jnp.cumsum(jnp.sum(groups, 1, dtype=jnp.int32))
+    """(indices of the first `capacity` true entries, whether there are so many).
+
+    Counted by words of 32, each of which is a mark where its own begin; then their places in a word, by halving it.
+    """
+    bits = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
+    words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
+    counts = jax.lax.population_count(words).astype(jnp.int32)
+    ends = jnp.cumsum(counts)
+    starts = ends - counts
     nth = jnp.arange(capacity, dtype=jnp.int32)
-    group = jnp.searchsorted(ends, nth, side="right").astype(jnp.int32)
-    found = group < ends.size
-    group = jnp.minimum(group, ends.size - 1)
-    before = jnp.where(group > 0, ends[group - 1], 0)
-    rank = jnp.cumsum(groups[group], 1, dtype=jnp.int32)
-    inside = jnp.sum(rank <= (nth - before)[:, None], 1, dtype=jnp.int32)  # entries before the one with that rank
-    return jnp.where(found, group * GROUP + inside, 0), found
+    marks = jnp.zeros(capacity, jnp.int32).at[starts].add(1, mode="drop", indices_are_sorted=True)
+    word = jnp.cumsum(marks) - 1
+    found = nth < ends[-1]
+    rest, place, left = words[word], jnp.zeros(capacity, jnp.int32), nth - starts[word]
+    for half in (16, 8, 4, 2, 1):
+        low = rest & jnp.uint32((1 << half) - 1)
+        below = jax.lax.population_count(low).astype(jnp.int32)
+        beyond = left >= below
+        rest, left = jnp.where(beyond, rest >> half, low), jnp.where(beyond, left - below, left)
+        place += half * beyond
+    return jnp.where(found, word * 32 + place, 0), found
 
 
 def _by_rows(user: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:

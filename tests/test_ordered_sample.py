@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from test_layout import on_four_devices
 from test_ordered import CASES, KINDS, make
 
 from dpmf_jax import layout, ordered
@@ -69,6 +70,49 @@ def test_members_are_independent_in_pairs_and_from_draw_to_draw(key):
         z = product[~np.eye(n, dtype=bool)]
         assert 2 * z.size * scipy.stats.norm.sf(np.abs(z).max()) > FALSE_ALARM
         assert abs(z.var() - 1) < 0.05
+
+
+@pytest.mark.parametrize("rate", [0.1, 1.0])
+@pytest.mark.parametrize("kind", KINDS)
+def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, rate):
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    values, present = (np.asarray(part).ravel() for part in layout.stored_values(data))
+    words = np.asarray(jax.random.bits(key, values.shape, jnp.uint32)).astype(np.float64)
+    inside = np.flatnonzero((words < np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))) | (rate == 1))
+    found = sample(data, key, rate, values.size)
+    np.testing.assert_array_equal(found.present[: len(inside)], present[inside])
+    np.testing.assert_array_equal(found.value[: len(inside)], np.where(present[inside], values[inside], 0))
+    assert not found.present[len(inside) :].any()
+
+
+@pytest.mark.parametrize("share", [0.0, 0.002, 0.3, 1.0])
+@pytest.mark.parametrize("size", [1, 31, 32, 33, 5_000])
+def test_places_of_members_are_found(size, share):
+    chosen = np.random.default_rng(size).random(size) < share
+    true = np.flatnonzero(chosen)
+    for capacity in (0, 1, size // 2, size, size + 40):
+        at, found = (np.asarray(part) for part in ordered._where(jnp.asarray(chosen), capacity))
+        number = min(len(true), capacity)
+        assert found.sum() == number
+        np.testing.assert_array_equal(at, np.where(found, np.append(true, [0] * capacity)[:capacity], 0))
+
+
+def test_several_devices_draw_what_one_draws():
+    on_four_devices("""
+        import jax.numpy as jnp
+        from dpmf_jax import ordered
+        ratings = t.make_ratings(t.ragged())
+        for kind in ("split", "dense"):
+            alone = layout.make(ratings, kind=kind, num_devices=1)
+            for rate, capacity in ((0.3, 400), (0.3, 40), (1.0, 3000), (0.0, 5)):
+                for devices in (2, 4):
+                    data = layout.make(ratings, kind=kind, num_devices=devices)
+                    draw = jax.jit(lambda data, key: ordered.sample(data, key, rate, capacity))
+                    one, other = (jax.device_get(draw(where, jax.random.key(3))) for where in (alone, data))
+                    for a, b in zip(one, other):
+                        np.testing.assert_array_equal(a, b)
+                assert rate == 0 or one.present.any()
+    """)
 
 
 @pytest.mark.parametrize("kind", KINDS)
