@@ -165,6 +165,9 @@ def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
     assert "more than 10% of the machine during: scale" in text
     assert "`dpmf bench step --rank 20`" in text
     assert "a device" in text
+    assert "Machine: 2 cores; a processor; a device" in suite.page(
+        {"step-20": step_result(11.5) | {"processor": "a processor"}}, [], "results"
+    )
     assert "(results/scale.svg)" in text
     pictures = dict(suite.pictures(results))
     assert pictures["scale.svg"].lstrip().startswith("<?xml")

@@ -141,7 +141,19 @@ def machine(num_devices: int) -> dict[str, Any]:
     import jax
 
     kind = f"{jax.devices()[0].device_kind} ({jax.default_backend()})"
-    return {"device": f"{num_devices} x {kind}", "cores": devices.cores(), "versions": versions()}
+    here = {"device": f"{num_devices} x {kind}", "processor": processor(), "cores": devices.cores()}
+    return here | {"versions": versions()}
+
+
+def processor() -> str | None:
+    """The model, and where a cloud hides it the family that tells its generation; None where nothing is told."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
+    except OSError:
+        return platform.processor() or None
+    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    named = told.get("model name")
+    return f"{named}, family {told.get('cpu family', '?')}, model {told.get('model', '?')}" if named else None
 
 
 def versions(*more: str) -> dict[str, str]:

@@ -81,6 +81,7 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
         result = {
             "command": f"dpmf bench {' '.join(flags)}",
             "commit": provenance.commit(),
+            "processor": measure.processor(),
             "cores": devices.cores(),
             "versions": measure.versions(),
         } | json.loads(done.stdout)
@@ -308,7 +309,7 @@ def _of(result: Result) -> str:
 def _machine(result: Result) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
     cores = f"{result['cores']} cores" if "cores" in result else None
-    return "; ".join(filter(None, (cores, result.get("device"), versions))) or "unknown"
+    return "; ".join(filter(None, (cores, result.get("processor"), result.get("device"), versions))) or "unknown"
 
 
 def _table(rows: list[Mapping[str, Any]]) -> list[str]:
