@@ -1,9 +1,10 @@
 """Every key that a run spends, written down: none may be spent twice.
 
-A program is followed operation by operation, as it is compiled: wherever random bits are drawn, the key that they come
-from is kept as data beside the result. So nothing is asked of the mechanism, and nothing of it is replaced: what is
-followed are `protocol.begin` and `protocol.train` themselves, in the chunks in which `fitting.fit` calls them. Noise is
-only as independent as its keys, and a key that comes twice is a difference of two responses without noise.
+A program is followed operation by operation, as it is compiled: wherever random bits are drawn, or the words of a key
+are taken, the key that they come from is kept as data beside the result. So nothing is asked of the mechanism, and
+nothing of it is replaced: what is followed are `protocol.begin` and `protocol.train` themselves, in the chunks in which
+`fitting.fit` calls them. Noise is only as independent as its keys, and a key that comes twice is a difference of two
+responses without noise.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ CLAIMS = (
     "no two runs spend the same key on noise: there are as many seeds as keys",
 )
 SEEDS, NUMBERS = 4096, 1 << 22  # runs whose first keys are compared, and at most so many random numbers
-SPENDS = ("random_bits", "random_gamma")  # operations that draw from a key
+# Operations that draw from a key, or take its words: hashes and Poisson samples are drawn from these.
+SPENDS = ("random_bits", "random_gamma", "random_unwrap")
 CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call")
 
 Run = Callable[[Sequence[Phase], jax.Array, Any, int], np.ndarray]

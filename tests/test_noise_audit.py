@@ -130,6 +130,19 @@ def test_a_key_spent_twice_in_one_step_is_found():
     assert len(finding.details["replay"]["places"]) == 2
 
 
+def _always(key):
+    del key
+    return jax.random.key(7)
+
+
+def test_a_sample_that_is_the_same_in_every_step_is_found():
+    """Its words are drawn by the sampler's own threefry, which the audit does not know."""
+    sound_run, _ = run(keys_used.audit, sound("dpsgd"), "dpsgd")
+    finding, _ = run(keys_used.audit, sound("dpsgd")._replace(coins=Partial(_always)), "dpsgd")
+    assert (sound_run.verdict, finding.verdict) == ("consistent", "violated")
+    assert finding.measured == steps("dpsgd") - 1
+
+
 def test_a_key_that_is_fixed_is_found_in_a_run_and_over_runs():
     made = sound("gaussian-public-items")
     found = run(keys_used.audit, made._replace(noise=zoo_noise.one_key(made)), "gaussian-public-items")
