@@ -185,12 +185,12 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
         at, found = _where(chosen, capacity)
         there = own.present.at[at].get(mode="clip") & found
         user, item = own.pair(at)
-        value = jax.lax.bitcast_convert_type(own.value.at[at].get(mode="clip"), jnp.int32)
-        parts = jnp.where(there, jnp.stack([user - data.num_users, item - data.num_items, value, there]), 0)
+        value = jnp.where(there, own.value.at[at].get(mode="clip"), 0.0)  # a float throughout: audits differentiate
+        parts = jnp.where(there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0)
         if data.num_devices > 1:
-            parts = jax.lax.psum(_moved(parts, _before(jnp.sum(chosen, dtype=jnp.int32))), spread.AXIS)
-        user, item, value, there = parts
-        value = jax.lax.bitcast_convert_type(value, jnp.float32)
+            before = _before(jnp.sum(chosen, dtype=jnp.int32))
+            parts, value = jax.lax.psum((_moved(parts, before), _moved(value[None], before)[0]), spread.AXIS)
+        user, item, there = parts
         return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
 
     return spread.over(data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1)
