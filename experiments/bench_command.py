@@ -117,23 +117,11 @@ def run(command: Command) -> int:
     return 1 if result.get("failed") else 0
 
 
-LISTS = (
-    "calibration",
-    "power",
-    "products",
-    "sweep",
-    "curves",
-    "floors",
-    "ordered",
-    "plan",
-    "mechanisms",
-)  # tables beside the first
-TABLES = ("rows", "iterations", "memory", "benchmark", *LISTS)
-
-
 def render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
+
+    from experiments.bench import measure
 
     def table(title: str, rows: list[Mapping[str, Any]]) -> Table:
         drawn = Table(title=title)
@@ -154,8 +142,8 @@ def render(result: Mapping[str, Any]) -> Any:
         tables.append(table(f"iterations, {result['iterations_data']}", iterations))
     if memory := result.get("memory"):
         tables.append(table(f"memory, {result['memory_data']}", memory))
-    tables += [table(name, rows) for name in LISTS if (rows := result.get(name))]
-    rest = (f"{name}: {value}" for name, value in result.items() if name not in TABLES)
+    tables += [table(name, rows) for name in measure.TABLES[3:] if (rows := result.get(name))]
+    rest = (f"{name}: {value}" for name, value in result.items() if name not in (*measure.TABLES, "benchmark"))
     return Group(*tables, *rest)
 
 

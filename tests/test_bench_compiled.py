@@ -4,6 +4,7 @@ import importlib.util
 import json
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -15,7 +16,7 @@ import zoo_sound
 
 from dpmf_jax import keys, layout, layout_outer, projection, protocol, sketch_dpsgd, spread
 from experiments import cli
-from experiments.bench import compiled, suite
+from experiments.bench import compiled, measure, suite
 
 
 @pytest.fixture
@@ -172,14 +173,29 @@ def test_bytes_of_a_shape(shape, size):
     assert compiled._bytes(shape) == size
 
 
-def test_without_jaxs_plugin_it_says_what_to_install(capsys):
+def test_without_jaxs_plugin_it_says_what_to_install():
     if importlib.util.find_spec("jax_plugins") is not None:
-        pytest.skip("the plugin is installed")
+        pytest.skip("jax's CUDA plugin is installed, so there is nothing to refuse; the test below is for it")
     command = [sys.executable, "-m", "experiments.cli", "bench", "--gpu", "--compile-only"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (4, "")
     assert "fix: make cuda" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_every_table_of_a_result_is_shown_as_one():
+    """On the page and on the terminal: no list of rows among the words."""
+    kept = suite.load(Path(__file__).parent.parent / "docs" / "performance")
+    lists = {
+        field
+        for told in kept.values()
+        for field, value in told.items()
+        if isinstance(value, list) and any(isinstance(row, dict) for row in value)
+    }
+    assert lists <= set(measure.TABLES)
+
+
+def test_compiling_alone_is_for_a_gpu(capsys):
     assert cli.main(["bench", "step", "--compile-only"]) == 2
     assert "dpmf bench --gpu --compile-only" in capsys.readouterr().err
 

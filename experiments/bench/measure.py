@@ -17,6 +17,11 @@ import numpy as np
 from experiments import devices
 
 Who = TypeVar("Who", bound=Hashable)
+# Of a result, in the order in which they are shown: lists of rows, the first three under titles of their own.
+TABLES = (
+    *("rows", "iterations", "memory"),
+    *("calibration", "power", "products", "sweep", "curves", "floors", "ordered", "plan", "large", "mechanisms"),
+)
 PAUSE = 0.01  # seconds between contenders: thread pools of the one before stop spinning
 
 

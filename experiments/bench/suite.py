@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
 from experiments import devices
-from experiments.bench import compiled, measure, sweep
+from experiments.bench import measure, sweep
 from experiments.reproduce import provenance
 
 Result = Mapping[str, Any]
@@ -278,18 +278,7 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
         ]
         if len(set(machines.values())) > 1:
             lines += [f"Machine: {machines[name]}.", ""]
-        for field in (
-            "rows",
-            "iterations",
-            "memory",
-            "calibration",
-            "power",
-            "products",
-            "sweep",
-            "curves",
-            "floors",
-            *compiled.TABLES,
-        ):
+        for field in measure.TABLES:
             if result.get(field):
                 lines += [*_table(result[field]), ""]
         if slopes := result.get("exponents"):
