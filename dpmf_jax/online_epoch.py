@@ -58,9 +58,9 @@ def dense(
     one rating run as a loop on a CPU; larger ones run all at once: exact where `ordered.schedule` made them, and else
     mini-batches, whose updates are summed.
     """
-    value = _values(schedule, data, offset)
+    value, rated = _values(schedule, data, offset)
     if schedule.user.shape[1] > 1:
-        return _dense_batches(users, items, schedule, value, rule)
+        return _dense_batches(users, items, schedule, value, rated, rule)
     rank = users.shape[1]
     width = max(SHORTEST, (rank // LANES + 1) * LANES)  # never a row alone: see `_unfolded`
     places = jnp.concatenate(
@@ -72,7 +72,7 @@ def dense(
     loop = _one_function(partial(_dense_loop, rank=rank, width=width))
     *rows, squared, learnt = loop(*rows, places, value.reshape(-1), jnp.stack(_floats(rule)))
     users, items = (moved.reshape(-1, width)[:-1, :rank] for moved in rows)
-    return users, items, Seen(squared, learnt, _rated(value))
+    return users, items, Seen(squared, learnt, rated)
 
 
 def sketched(
@@ -91,7 +91,7 @@ def sketched(
     computed on the way, `CHUNK` ratings at once; nothing of the size of users and items is kept.
     """
     depth, width = table.shape
-    value = _values(schedule, data, offset)
+    value, rated = _values(schedule, data, offset)
     missing = -value.size % CHUNK
     chunks = tuple(
         jnp.pad(part.reshape(-1), (0, missing), constant_values=filler).reshape(-1, CHUNK)
@@ -105,12 +105,12 @@ def sketched(
         user, item, value = part
         cells = count_sketch.packed_cells(hashes, user, item, rank=rank, width=width)
         buffer = jax.lax.dynamic_update_slice(buffer, cells.reshape(2 * depth, rank, CHUNK), (0, 0, 0))
-        table, squared, learnt = loop(table, buffer, value, numbers)
-        return (table, buffer), Seen(squared, learnt, _rated(value))
+        table, *seen = loop(table, buffer, value, numbers)
+        return (table, buffer), seen
 
     buffer = jnp.zeros((2 * depth, rank, CHUNK + 1), jnp.uint32)  # longer than a chunk: written in place, by one thread
     (table, _), seen = jax.lax.scan(chunk, (table.reshape(-1), buffer), chunks)
-    return table.reshape(depth, width), jax.tree.map(jnp.sum, seen)
+    return table.reshape(depth, width), Seen(*map(jnp.sum, seen), rated)
 
 
 def sketched_batches(
@@ -139,22 +139,22 @@ def sketched_batches(
         shrink, step, learn = _steps(rule, error[:, None])
         table = count_sketch.update(table, hashes, count_sketch.USERS, user, step * q - shrink * p)
         table = count_sketch.update(table, hashes, count_sketch.ITEMS, item, step * p - shrink * q)
-        return table, Seen(jnp.sum(_squared(value, error)), jnp.sum(learn, dtype=jnp.uint32), _rated(value))
+        return table, (jnp.sum(_squared(value, error)), jnp.sum(learn, dtype=jnp.uint32))
 
-    value = _values(schedule, data, offset)
+    value, rated = _values(schedule, data, offset)
     table, seen = jax.lax.scan(batch, table, (jnp.asarray(schedule.user), jnp.asarray(schedule.item), value))
-    return table, jax.tree.map(jnp.sum, seen)
+    return table, Seen(*map(jnp.sum, seen), rated)
 
 
-def _values(schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike) -> jax.Array:
-    """What is left to predict; NaN where there is no rating, which no threshold admits."""
+def _values(schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike) -> tuple[jax.Array, jax.Array]:
+    """(What is left to predict, NaN where there is no rating, which no threshold admits; how many ratings there are).
+
+    All but the offset is the same in every epoch, and XLA moves it out of a loop over them.
+    """
     stored, present = layout.stored_values(data)
     value = jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")  # one gather, not two
-    return jnp.where(schedule.used, value - offset, jnp.nan)
-
-
-def _rated(value: jax.Array) -> jax.Array:
-    return jnp.sum(value == value, dtype=jnp.uint32)
+    value = jnp.where(schedule.used, value, jnp.nan)
+    return value - offset, jnp.sum(value == value, dtype=jnp.uint32)
 
 
 def _floats(rule: Rule) -> Rule:
@@ -178,7 +178,7 @@ def _where(chosen: jax.Array, value: ArrayLike) -> jax.Array:
     return jax.lax.select(chosen, jnp.broadcast_to(value, chosen.shape), jnp.zeros(chosen.shape, jnp.float32))
 
 
-def _dense_batches(users, items, schedule, value, rule):
+def _dense_batches(users, items, schedule, value, rated, rule):
     """Batches of users and items in one table with an empty row at its end, for padding."""
     (num_users, rank), num_items, size = users.shape, items.shape[0], schedule.user.shape[1]
     last = num_users + num_items
@@ -197,12 +197,12 @@ def _dense_batches(users, items, schedule, value, rule):
         error = value - jnp.sum(both[:size] * both[size:], 1)
         shrink, step, learn = _steps(rule, jnp.concatenate([error, error])[:, None])
         change = step * jnp.roll(both, size, 0) - shrink * both
-        seen = Seen(jnp.sum(_squared(value, error)), jnp.sum(learn[:size], dtype=jnp.uint32), _rated(value))
+        seen = jnp.sum(_squared(value, error)), jnp.sum(learn[:size], dtype=jnp.uint32)
         return (table.at[rows].add(change, mode="promise_in_bounds"), buffer), seen
 
     rows = jnp.concatenate(rows, 1).astype(jnp.uint32)
     (table, _), seen = jax.lax.scan(batch, (table, buffer), (rows, value))
-    return table[:num_users], table[num_users:last], jax.tree.map(jnp.sum, seen)
+    return table[:num_users], table[num_users:last], Seen(*map(jnp.sum, seen), rated)
 
 
 def _dense_loop(users, items, places, value, rule, *, rank, width):
