@@ -18,6 +18,8 @@ import numpy as np
 
 from dpmf_jax.errors import DpmfError
 
+GO_ON = "start the run again; one with a folder goes on by --resume, with any number of processes"
+
 
 class Lost(DpmfError):
     """Another process of the run is gone, or cannot be reached."""
@@ -123,8 +125,7 @@ def watched(when: str) -> Generator[None, None, None]:
         if count() == 1:
             raise
         reason = (str(error).splitlines() or [""])[0][:200]
-        fix = "start the run again; one with a folder goes on by --resume, with any number of processes"
-        raise Lost(f"another process of the run is gone, {when}", where=reason, fix=fix) from error
+        raise Lost(f"another process of the run is gone, {when}", where=reason, fix=GO_ON) from error
 
 
 def owned(ids: Iterable[Any]) -> np.ndarray:

@@ -186,10 +186,14 @@ def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
 
 
 def print_error(what: str, *, where: str = "", fix: str = "") -> None:
-    """Three lines on stderr, ``error:``, ``where:`` and ``fix:``; the ones without content are left out."""
-    for name, text in (("error", what), ("where", where), ("fix", fix)):
-        if text:
-            say(f"{_coloured(name)}: {' '.join(text.split())}")
+    """`error_text` on stderr."""
+    say(error_text(what, where=where, fix=fix))
+
+
+def error_text(what: str, *, where: str = "", fix: str = "") -> str:
+    """Three lines, ``error:``, ``where:`` and ``fix:``; the ones without content are left out."""
+    parts = (("error", what), ("where", where), ("fix", fix))
+    return "\n".join(f"{_coloured(name)}: {' '.join(text.split())}" for name, text in parts if text)
 
 
 def _coloured(name: str) -> str:

@@ -4,9 +4,11 @@ XLA runs a blocked scan on little more than one thread of a CPU, so further core
 each of them as a device. Accelerators are shown as they are.
 """
 
+import faulthandler
 import inspect
 import os
 import socket
+import subprocess
 import threading
 from contextlib import suppress
 from typing import Any
@@ -19,6 +21,13 @@ from experiments.fit_flags import ProcessFlags
 # Item gradients are summed across the devices: at some number that sum costs more than a core gives.
 MOST_CPU_DEVICES = 16
 GRACE = 30  # seconds by which our own words come before jax's
+LAST_WORDS = """
+IFS= read -r first || exit 0
+case $first in
+    *Aborted*) printf '%s\\n' "$0" ;;
+    *) printf '%s\\n' "$first"; cat ;;
+esac >&2
+"""
 
 
 def cores() -> int:
@@ -85,6 +94,7 @@ def join(flags: ProcessFlags, said: str) -> None:
         raise _apart(flags, (str(error).splitlines() or [""])[0][:200]) from None
     finally:
         waiting.cancel()
+    leave_last_words(flags)
     if not hosts.first():
         console.mute()
     with hosts.watched("at the start"):
@@ -125,6 +135,24 @@ def _leave(flags: ProcessFlags) -> None:
     error = _apart(flags, f"process {flags.process_id} waited {flags.lost_after} s{at}")
     console.print_error(error.what, where=error.where, fix=error.fix)
     os._exit(error.exit_code)
+
+
+def leave_last_words(flags: ProcessFlags) -> None:
+    """Another process that hangs without dying makes jax abort this one, after a stack trace: then these words follow.
+
+    Python's fault handler, which needs no interpreter that still runs, writes to a shell that waits for it. The shell
+    says what it was given, or, of a fault of another kind, what the handler wrote; at any other end it reads nothing.
+    """
+    if os.name != "posix":
+        return
+    words = console.error_text(
+        f"jax has ended this process: another one of the run gave no sign of life (--lost-after {flags.lost_after})",
+        where="unless the lines above name another reason",
+        fix=hosts.GO_ON,
+    )
+    shell = subprocess.Popen(["/bin/sh", "-c", LAST_WORDS, words], stdin=subprocess.PIPE, start_new_session=True)
+    assert shell.stdin is not None
+    faulthandler.enable(shell.stdin)
 
 
 def use(num_devices: int | None = None) -> int:

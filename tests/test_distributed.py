@@ -293,6 +293,36 @@ def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings,
     same_model(folder, tmp_path / "whole")
 
 
+def test_a_process_that_hangs_ends_the_run_with_a_word(ratings, tmp_path):
+    words = [str(ratings), *FLAGS, "--lost-after", "5", "--out", str(tmp_path / "model")]
+    words[words.index("--steps") + 1] = "1000000"
+    port = free_port()
+    first, second = (start(k, *words, of=2, port=port) for k in range(2))
+    deadline = time.monotonic() + SECONDS
+    metrics = tmp_path / "model" / "private" / "metrics.jsonl"
+    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline and first.poll() is None:
+        time.sleep(0.02)
+    second.send_signal(signal.SIGSTOP)
+    try:
+        [(code, out, err)] = ended([first])
+    finally:
+        second.kill()
+        second.communicate()
+    assert (code, out) == (-signal.SIGABRT, ""), err
+    assert "another one of the run gave no sign of life (--lost-after 5)" in err
+    assert err.splitlines()[-1].startswith("fix: start the run again")
+
+
+def test_a_fault_of_another_kind_is_told_as_what_it_is():
+    crash = "import faulthandler; from experiments import devices, fit_flags"
+    crash += "; devices.leave_last_words(fit_flags.ProcessFlags())"
+    for cause, told in (("_sigsegv", "Segmentation fault"), ("_sigabrt", "no sign of life")):
+        run = subprocess.run([sys.executable, "-c", f"{crash}; faulthandler.{cause}()"], capture_output=True, text=True)
+        assert (told in run.stderr, "no sign of life" in run.stderr) == (True, cause == "_sigabrt"), run.stderr
+    run = subprocess.run([sys.executable, "-c", crash], capture_output=True, text=True)
+    assert (run.returncode, run.stderr) == (0, "")
+
+
 def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
     from experiments import cli
 
