@@ -10,6 +10,7 @@ import time
 from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
@@ -308,7 +309,12 @@ def test_a_process_that_hangs_ends_the_run_with_a_word(ratings, tmp_path):
     finally:
         second.kill()
         second.communicate()
-    assert (code, out) == (-signal.SIGABRT, ""), err
+    assert out == ""
+    assert "another task died" in err, err
+    if code == 1:  # jax 0.8 leaves without an abort that could be followed by words of ours
+        assert jax.__version_info__ < (0, 10)
+        return
+    assert code == -signal.SIGABRT, err
     assert "another one of the run gave no sign of life (--lost-after 5)" in err
     assert err.splitlines()[-1].startswith("fix: start the run again")
 
