@@ -1,0 +1,93 @@
+"""A compiled program as XLA prints it: the kernels of a step, what they read and write, what devices exchange."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
+_INSTRUCTION = re.compile(r"(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>.*?) (?P<op>[a-z][\w-]*)\((?P<operands>.*)")
+_ARRAY = re.compile(r"\b(pred|bf16|[a-z]+(\d+)\w*)\[([\d,]*)\]")
+
+
+class Kernel(NamedTuple):
+    """An instruction that a device is handed. times: in a step, None where that depends on the data; bytes: of its
+    operands and results; exchanged: of the operands, where it goes between devices."""
+
+    name: str
+    times: int | None
+    bytes: int
+    exchanged: int
+
+
+def kernels(text: str, num_steps: int) -> Iterator[Kernel]:
+    """Of one step of a program of so many, as XLA prints it.
+
+    A program of more than one step is a loop, of which this is the body; of one step it is all there is.
+    """
+    computations, entry = _computations(text)
+    body = entry
+    for line in computations[entry]:
+        if " while(" in line and num_steps > 1 and _trips(line) == num_steps:
+            body = _called(line, "body")[0]
+    yield from _walk(computations, body, 1)
+
+
+def _computations(text: str) -> tuple[dict[str, list[str]], str]:
+    found: dict[str, list[str]] = {}
+    entry = name = ""
+    for line in text.splitlines():
+        if begun := re.match(r"(ENTRY )?%?([\w.-]+) \(.*\{\s*$", line):
+            name = begun[2]
+            found[name] = []
+            entry = name if begun[1] else entry
+        elif line.startswith("}"):
+            name = ""
+        elif name:
+            found[name].append(line.strip())
+    return found, entry
+
+
+def _walk(computations: Mapping[str, list[str]], name: str, times: int | None) -> Iterator[Kernel]:
+    sizes: dict[str, int] = {}
+    for line in computations[name]:
+        if not (found := _INSTRUCTION.match(line)):
+            continue
+        op, size = found["op"], size_of(found["shape"])
+        sizes[found["name"]] = size
+        if op in FREE or op.endswith("-done"):
+            continue
+        if op == "while":
+            trips = _trips(line)
+            for inner in _called(line, "body"):
+                yield from _walk(computations, inner, None if trips is None or times is None else times * trips)
+        elif op in ("call", "conditional", "async-start"):
+            for inner in _called(line, "to_apply", "calls", "branch_computations", "true_computation"):
+                yield from _walk(computations, inner, times)
+        else:
+            operands = re.findall(r"%([\w.-]+)", found["operands"].split("), ")[0])
+            read = sum(sizes.get(operand, 0) for operand in operands)
+            yield Kernel(found["name"], times, read + size, read if op.startswith(COLLECTIVES) else 0)
+
+
+def _called(line: str, *fields: str) -> list[str]:
+    named = "|".join(fields)
+    lists = re.findall(rf"(?:{named})=(?:\{{([^}}]*)\}}|(%[\w.-]+))", line)
+    return [name.strip().lstrip("%") for several, one in lists for name in (several or one).split(",")]
+
+
+def _trips(line: str) -> int | None:
+    found = re.search(r'known_trip_count":\s*\{"n":"(\d+)"', line)
+    return int(found[1]) if found else None
+
+
+def size_of(shape: str) -> int:
+    """Of an array or a tuple of arrays, as XLA prints its shape."""
+    total = 0
+    for kind, bits, sides in _ARRAY.findall(shape):
+        size = 1 if kind == "pred" else int(bits or 16) / 8
+        total += math.ceil(size * math.prod(int(side) for side in sides.split(",") if side))
+    return total
