@@ -26,6 +26,7 @@ import importlib
 import inspect
 import io
 import os
+import re
 import shlex
 import sys
 import textwrap
@@ -247,10 +248,19 @@ def _usage_error(said: str, name: str) -> UsageError:
             sections[-1].append(text)
         else:
             sections.append([])
-    told = [" ".join(" ".join(section).split()) for section in sections if section]
+    told = [_sorted_choices(" ".join(" ".join(section).split())) for section in sections if section]
     hint = next((part for part in told if part.startswith("Perhaps you meant")), "")
     fix = f"{hint}; dpmf {name} --help" if hint else f"dpmf {name} --help"
     return UsageError(told[0] if told else "the command line cannot be read", where=f"dpmf {name}", fix=fix)
+
+
+def _sorted_choices(said: str) -> str:
+    """The parser keeps choices in a set, which has no order, and None among them where there is no need to choose."""
+
+    def in_order(found: re.Match[str]) -> str:
+        return ", ".join(sorted(set(found[0].split(", ")) - {"'None'"}))
+
+    return re.sub(r"'[^',()]+'(, '[^',()]+')+(?=\))", in_order, said)
 
 
 def _take_flag(words: list[str], flag: str) -> bool:

@@ -472,3 +472,9 @@ def test_budget_alone_shows_the_ledger(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.jsonl"))
     assert cli.main(["budget"]) == 0
     assert "no release is in the ledger" in capsys.readouterr().out
+
+
+def test_choices_come_in_order_and_none_is_not_one(capsys):
+    assert cli.main(["bench", "nothing"]) == 2
+    choices = "('all', 'audit', 'local', 'objective', 'online', 'read', 'scale', 'step', 'sweep')"
+    assert f"error: invalid choice 'nothing' for argument 'what'. Expected one of {choices}." in capsys.readouterr().err
