@@ -156,7 +156,7 @@ def _fastest(size: str, rank: int) -> Callable[[Result], float | None]:
 GATHER = (
     "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply out of registers"
 )
-INSTRUCTIONS = "191 instructions a rating in one thread, counted in experiments/bench/RESULTS.md"
+INSTRUCTIONS = "158 instructions a rating in one thread, counted in experiments/bench/RESULTS.md"
 GOALS = (
     Goal("step, rank 20, 1M: to torch CSR", "step-20", 1.1, _over("jax", "torch CSR"), why=GATHER),
     Goal("step, rank 20, 1M: to scipy", "step-20", 0.25, _over("jax", "scipy")),
