@@ -1,11 +1,13 @@
 """The benchmark of paper 002: its loops compute what the mechanisms compute, and a row stands for every contender."""
 
+import os
+
 import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
 from experiments import bench_command
-from experiments.bench import online, step
+from experiments.bench import measure, online, step
 
 USERS, ITEMS, RATINGS, RANK = 60, 25, 400, 3
 MEMORY = (3_000, 50, 9_000)
@@ -103,3 +105,13 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
     for settings in ({"repeats": 0}, {"rank": 0}):
         with pytest.raises(UsageError, match="at least 1"):
             online.run(**settings)
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+def test_contenders_of_one_thread_have_one_core_and_give_the_others_back():
+    before = os.sched_getaffinity(0)
+    assert measure.one_core()(lambda: os.sched_getaffinity(0))() == {min(before)}
+    assert os.sched_getaffinity(0) == before
+    with pytest.raises(UsageError):
+        online.run("ml-3")
+    assert os.sched_getaffinity(0) == before

@@ -8,7 +8,8 @@ import os
 import platform
 import statistics
 import time
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
@@ -37,6 +38,24 @@ def timed(call: Callable[[], Any], units: int = 1) -> Spent:
     start, start_cpu = time.perf_counter(), time.process_time()
     call()
     return Spent((time.perf_counter() - start) / units, (time.process_time() - start_cpu) / units)
+
+
+@contextmanager
+def one_core() -> Generator[None, None, None]:
+    """Also as a decorator: for contenders of one thread each, which then have the same core (the first; Linux only).
+
+    A core whose other half is somebody else's may run at half its speed for seconds, beside one that does not. Programs
+    of XLA move between cores wherever a part of them is shared out, the others hardly ever.
+    """
+    if not hasattr(os, "sched_setaffinity"):
+        yield
+        return
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {min(before)})
+    try:
+        yield
+    finally:
+        os.sched_setaffinity(0, before)
 
 
 def interleaved(
