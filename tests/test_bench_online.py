@@ -107,7 +107,7 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
             online.run(**settings)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="cores cannot be chosen here")
+@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux lets a process choose its cores")
 def test_contenders_of_one_thread_have_one_core_and_give_the_others_back():
     before = os.sched_getaffinity(0)
     assert measure.one_core()(lambda: os.sched_getaffinity(0))() == {min(before)}
