@@ -3,13 +3,12 @@
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, NamedTuple, get_args
 
 from accounting import gaussian, loss, price, statement, user
 from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.statement import DIGITS
-
-Status = Literal["proved", "claimed", "none"]  # strongest first
+from accounting.status import LEAVES_OPEN, REAL_NUMBERS, Status, weakest
 
 SELECTION = (
     "choosing the best of several runs, and hyperparameter search on the same ratings: "
@@ -21,7 +20,14 @@ NO_NOISE = "there is no noise between the ratings and what is released"
 
 ROUNDING = 1 + 1e-9  # another machine's last digits may differ
 
-_DERIVED = ("rho", "noise_multiplier", "user_price", "statement")  # in JSON for the reader, never read back
+_NEWER = {"against", "real_number_noise", "claimed_by"}  # keys that older versions did not write
+_DERIVED = (
+    "rho",
+    "noise_multiplier",
+    "user_price",
+    "leaves_open",
+    "statement",
+)  # in JSON for the reader, never read back
 
 
 class UserPrice(NamedTuple):
@@ -50,7 +56,8 @@ class Guarantee:
       released: the names of what the world may see.
       trust_model: a sentence, who sees what.
       steps: of training, or rounds.
-      status: "proved"; "claimed": a paper says so and it does not hold in general; "none".
+      status: "proved"; "proved for real-number noise": so is the price, and the noise is float32, see `leaves_open`;
+        "claimed": somebody says so, and it is not proved; "none".
       losses: what is spent, phase by phase, the relation folded in; empty with status none.
       sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or none holds.
       largest_change: of one rating's value, that the price covers; None where it covers any, or none.
@@ -59,6 +66,9 @@ class Guarantee:
       not_covered: sentences; `SELECTION` is always among them.
       against: (party, what holds against it) where the parties see different things; empty where there is one view.
       seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside world.
+      real_number_noise: the price is that of real numbers, and the noise is float32. It follows from the status where
+        that is "proved for real-number noise", must be false where it is "proved", and is said of a claim.
+      claimed_by: who claims it, such as "paper 001"; None where nobody but the mechanism does, or nothing is claimed.
 
     Raises:
       ValueError: a field out of range, or fields that contradict each other.
@@ -81,6 +91,8 @@ class Guarantee:
     not_covered: tuple[str, ...] = ()
     against: tuple[tuple[str, str], ...] = ()
     seeded: bool = False
+    real_number_noise: bool = False
+    claimed_by: str | None = None
 
     def __post_init__(self):
         for name in ("losses", "released", "assumptions", "not_covered", "against"):
@@ -90,6 +102,8 @@ class Guarantee:
         if SELECTION not in self.not_covered:
             object.__setattr__(self, "not_covered", (*self.not_covered, SELECTION))
         object.__setattr__(self, "accountants", dict(self.accountants))
+        if self.status == REAL_NUMBERS:
+            object.__setattr__(self, "real_number_noise", True)
         _check(self)
 
     @property
@@ -124,8 +138,13 @@ class Guarantee:
         if rule is None:
             return None
         examples = ", ".join(f"m = {m}: ε = {statement.printed(self.for_user(m).epsilon)}" for m in rule[1])
-        claim = "" if self.status == "proved" else " (a claim as well, not proved)"
+        claim = " (a claim as well, not proved)" if self.status == "claimed" else ""
         return f"a user with m ratings pays {rule[0]}{claim}; {examples}"
+
+    @property
+    def leaves_open(self) -> str | None:
+        """A sentence: what float32 noise leaves open; None where the noise is not float32, or nothing is promised."""
+        return LEAVES_OPEN if self.real_number_noise else None
 
     def for_user(self, num_ratings: int) -> UserPrice:
         """The price of all m ratings of one user, by the same δ, relation and status as the guarantee.
@@ -194,6 +213,9 @@ class Guarantee:
     def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":
         """The inverse of `to_dict`; what follows from the fields is made anew, never read.
 
+        An older version called float32 noise proved. What it wrote is read as proved for real-number noise, unless it
+        is a promise to a user by pure or shuffled reports, which are drawn exactly.
+
         Raises:
           ValueError: a key is unknown or missing, a value has the wrong type, or the values contradict each other.
         """
@@ -202,10 +224,11 @@ class Guarantee:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - set(fields) - set(_DERIVED)):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
-        if missing := sorted(set(fields) - set(values) - {"against"}):  # which older ones do not have
+        if missing := sorted(set(fields) - set(values) - _NEWER):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
-            guarantee = cls(**{name: _from_json(name, values[name]) for name in fields if name in values})
+            read = {name: _from_json(name, values[name]) for name in fields if name in values}
+            guarantee = cls(**(read if "real_number_noise" in values else _of_an_older_version(read)))
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
         apart = [phase for phase in loss.merged(guarantee.losses) if not isinstance(phase, Approximate | Gaussian)]
@@ -226,13 +249,15 @@ def priced(
     relation: str,
     released: tuple[str, ...],
     trust_model: str,
-    status: Literal["proved", "claimed"],
+    status: Status,
     sensitivity: float | None = None,
     largest_change: float | None = None,
     assumptions: tuple[str, ...] = (),
     not_covered: tuple[str, ...] = (),
     against: tuple[tuple[str, str], ...] = (),
     seeded: bool = False,
+    real_number_noise: bool = False,
+    claimed_by: str | None = None,
     accountants: Mapping[str, float] | None = None,
 ) -> Guarantee:
     """The guarantee of a release that spends these losses.
@@ -240,10 +265,10 @@ def priced(
     Args:
       losses: phases; the numbers that the noise itself reads, for the `relation`.
       delta: of the whole; 0 has a finite price for pure losses only.
-      status: "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one, else
-        the largest price. Both are rounded up at 4 decimals.
+      status: either "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one,
+        else the largest price. Both are rounded up at 4 decimals. Never "none", see `no_guarantee`.
       sensitivity: Δ, for the record; the price depends on the losses alone.
-      against: who is it that the claim holds against; see `Guarantee`.
+      against, real_number_noise, claimed_by: see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under "paper".
 
     Returns:
@@ -271,6 +296,8 @@ def priced(
         not_covered=not_covered,
         against=against,
         seeded=seeded,
+        real_number_noise=real_number_noise,
+        claimed_by=claimed_by,
     )
 
 
@@ -305,6 +332,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     """The guarantee of phases that run one after the other on the same ratings, each seeing what the earlier released.
 
     Losses add up; the status is the weakest, and decides which ε is stated; one phase without a guarantee leaves none.
+    A claim is somebody's (`claimed_by`) where each one in it is.
 
     Raises:
       ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the last), it names them;
@@ -318,7 +346,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     released = _union(phase.released for phase in guarantees)
     trust_model = "; ".join(_union((phase.trust_model,) for phase in guarantees))
     seeded = any(phase.seeded for phase in guarantees)
-    status = max((phase.status for phase in guarantees), key=get_args(Status).index)
+    status = weakest(phase.status for phase in guarantees)
     if status == "none":
         return no_guarantee(
             mechanism=mechanism,
@@ -332,6 +360,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
     first = guarantees[0]
+    claimants = tuple(dict.fromkeys(phase.claimed_by for phase in guarantees if phase.status == "claimed"))
     losses = loss.merged([part for phase in guarantees for part in phase.losses]) or first.losses
     return priced(
         mechanism=mechanism,
@@ -341,13 +370,15 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         relation=first.relation,
         released=released,
         trust_model=trust_model,
-        status="claimed" if status == "claimed" else "proved",
+        status=status,
         sensitivity=first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None,
         largest_change=min((p.largest_change for p in guarantees if p.largest_change is not None), default=None),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
         against=_union(phase.against for phase in guarantees),
         seeded=seeded,
+        real_number_noise=any(phase.real_number_noise for phase in guarantees),
+        claimed_by=" and ".join(filter(None, claimants)) if all(claimants) and claimants else None,
     )
 
 
@@ -356,9 +387,9 @@ def _agree(guarantees: Sequence[Guarantee], name: str) -> bool:
 
 
 def _stated(status: Status, prices: Mapping[str, float]) -> float:
-    if status == "proved":
-        return gaussian.round_up(min(prices.values()), DIGITS)
-    return gaussian.round_up(prices.get("closed_form", max(prices.values())), DIGITS)
+    if status == "claimed":
+        return gaussian.round_up(prices.get("closed_form", max(prices.values())), DIGITS)
+    return gaussian.round_up(min(prices.values()), DIGITS)
 
 
 def _union(groups) -> tuple:
@@ -378,8 +409,13 @@ def _check(guarantee: Guarantee) -> None:
     for name, allowed in (("unit", get_args(Unit)), ("status", get_args(Status))):
         if getattr(g, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
-    if not isinstance(g.seeded, bool):
-        raise ValueError(f"seeded must be true or false, got {g.seeded!r}")
+    for name in ("seeded", "real_number_noise"):
+        if not isinstance(getattr(g, name), bool):
+            raise ValueError(f"{name} must be true or false, got {getattr(g, name)!r}")
+    if g.real_number_noise and g.status in ("proved", "none"):
+        raise ValueError(f"status {g.status!r} is not that of real-number noise")
+    if g.claimed_by is not None and not (g.status == "claimed" and _is_line(g.claimed_by)):
+        raise ValueError(f"claimed_by must be one line of text, of a claim, got {g.claimed_by!r}")
     if isinstance(g.steps, bool) or not isinstance(g.steps, int) or g.steps < 0:
         raise ValueError(f"steps must be an integer of at least 0, got {g.steps!r}")
     if not (_is_number(g.epsilon) and g.epsilon >= 0):
@@ -435,6 +471,16 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023  # a larger integer is no float
+
+
+def _of_an_older_version(values: dict[str, Any]) -> dict[str, Any]:
+    """Its fields as this version has them, see `Guarantee.from_dict`."""
+    reports = all(isinstance(part, Pure | Approximate) for part in values["losses"])
+    floats = any("float32" in str(sentence) for sentence in values["assumptions"])
+    if values["status"] == "none" or (values["unit"] == "user" and reports and not floats):
+        return values
+    status = REAL_NUMBERS if values["status"] == "proved" else values["status"]
+    return {**values, "status": status, "real_number_noise": True}
 
 
 def _to_json(value: Any) -> Any:

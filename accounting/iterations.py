@@ -14,6 +14,7 @@ from accounting.additive_noise import Noise, exactly, root_up, scale_for, spent,
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Loss, Pure
 from accounting.statement import printed_whole
+from accounting.status import REAL_NUMBERS, WHOLE_NUMBERS
 
 Change = Literal["replace", "remove"]
 
@@ -111,8 +112,8 @@ def rounded_sensitivity(sensitivity: float, *, rounding_step: float, num_coordin
 MASK = "who rated what is public"
 SETTINGS = "the number of steps, the clips and all other settings were chosen without looking at the ratings"
 CATALOGUE = "the catalogue of users and items and the declared rating range are public"
+NOTHING_DRAWN = "noise is as the price has it, of real numbers; no mechanism here draws it"
 NO_THIRD_PARTY = ("third party", "there is none")
-NOISE = "noise is pseudo-random, and floating point does not leave gaps that tell ratings apart"
 
 
 def published_iterations_guarantee(
@@ -137,6 +138,8 @@ def published_iterations_guarantee(
             "and does not collude with it; users send what the protocol asks for"
         ),
         status="claimed",
+        claimed_by="paper 003",
+        real_number_noise=True,
         sensitivity=2 * range_width,
         largest_change=float(range_width),
         accountants={"paper": epsilon},
@@ -201,6 +204,9 @@ def iterations_guarantee(
       honest_shares: k', so many users add their share to the sum of every item in every iteration; None: all but the
         protected one, so that one who drops out or colludes is one too many.
       delta: 0 for the pure noises; in (0, 1) for the Gaussian.
+
+    Laplace noise is proved: the shares add up to its discrete law on the grid. The other two are proved for noise that
+    is a real number, and nothing here draws them.
     """
     loss = iterations_per_user(
         noise=noise, clip_norm=clip_norm, scale=scale, num_iterations=num_iterations, change=change
@@ -231,7 +237,7 @@ def iterations_guarantee(
             "untrusted recommender, which sees the noisy sums; a third party sees masked messages and does not collude "
             "with it; other users see the item factors"
         ),
-        status="proved",
+        status="proved" if noise == "laplace" else REAL_NUMBERS,
         sensitivity=message_sensitivity(clip_norm, change) if noise == "gaussian" else None,
         against=(
             ("public V", "ε, in all iterations together: V is computed from the noisy sums"),
@@ -258,7 +264,7 @@ def iterations_guarantee(
             "who takes part in which iteration does not depend on the ratings",
             SETTINGS,
             CATALOGUE,
-            NOISE,
+            WHOLE_NUMBERS if noise == "laplace" else NOTHING_DRAWN,
         ),
         not_covered=(
             "the recommender and the third party together, who can take every mask off",

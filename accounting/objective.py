@@ -21,7 +21,7 @@ import math
 from accounting import gaussian, guards
 from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
 from accounting.guarantee import Guarantee, priced
-from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, NOISE, SETTINGS, value_relation
+from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, SETTINGS, value_relation
 from accounting.iterations import iterations_claimed as iterations_claimed
 from accounting.iterations import iterations_guarantee as iterations_guarantee
 from accounting.iterations import iterations_per_user as iterations_per_user
@@ -30,6 +30,7 @@ from accounting.iterations import published_iterations_guarantee as published_it
 from accounting.iterations import rounded_sensitivity as rounded_sensitivity
 from accounting.loss import Gaussian, Loss, Pure
 from accounting.statement import printed_whole
+from accounting.status import FLOAT32_LAPLACE, FLOAT32_NORMALS, REAL_NUMBERS
 
 # ----------------------------------------------------------------------------- one release, trusted recommender (S1)
 
@@ -165,6 +166,8 @@ def published_guarantee(
         trust_model=_CURATOR,
         against=_against("the claim"),
         status="claimed",
+        claimed_by="paper 003",
+        real_number_noise=True,
         sensitivity=2 * range_width,
         largest_change=float(range_width),
         assumptions=(
@@ -174,7 +177,7 @@ def published_guarantee(
             MASK,
             SETTINGS,
             CATALOGUE,
-            NOISE,
+            FLOAT32_LAPLACE,
         ),
         not_covered=("the user factors, which stay with the curator", "the presence of a rating"),
         seeded=seeded,
@@ -184,7 +187,7 @@ def published_guarantee(
 def closed_form_guarantee(
     *, noise: Noise, scale: float, range_width: float, rank: int, delta: float = 0.0, seeded: bool = False
 ) -> Guarantee:
-    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed in any way; proved.
+    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed; proved for real numbers.
 
     Args:
       noise, scale, range_width, rank: see `value_change_loss`.
@@ -199,7 +202,7 @@ def closed_form_guarantee(
         released=("item factors", "user factors, which were public"),
         trust_model=_CURATOR,
         against=_against("the stated price"),
-        status="proved",
+        status=REAL_NUMBERS,
         sensitivity=2 * range_width,
         largest_change=float(range_width),
         assumptions=(
@@ -218,7 +221,7 @@ def closed_form_guarantee(
 def statistics_guarantee(
     *, matrix_scale: float, vector_scale: float, rating_bound: float, delta: float, seeded: bool = False
 ) -> Guarantee:
-    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's presence, proved."""
+    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's presence."""
     return priced(
         mechanism="objective-statistics",
         losses=(statistics_loss(matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound),),
@@ -228,7 +231,7 @@ def statistics_guarantee(
         released=("item factors", "the noisy statistics of every item", "user factors, which were public"),
         trust_model=_CURATOR,
         against=_against("the stated price"),
-        status="proved",
+        status=REAL_NUMBERS,
         assumptions=(
             _PUBLIC_USERS,
             f"every rating is clipped to {printed_whole(rating_bound)} on either side of a public centre before it is "
@@ -247,11 +250,9 @@ def statistics_guarantee(
 
 
 def _noise(noise: Noise) -> str:
-    return FLOAT32_NORMALS if noise == "gaussian" else NOISE
+    return FLOAT32_NORMALS if noise == "gaussian" else FLOAT32_LAPLACE
 
 
-# Of jax.random.normal.
-FLOAT32_NORMALS = "noise is pseudo-random, float32: at most 2^23 values a draw, none beyond 5.42 standard deviations"
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from accounting import gaussian
 from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian
+from accounting.status import REAL_NUMBERS, words
 
 if TYPE_CHECKING:
     from accounting.guarantee import Guarantee
@@ -24,11 +25,6 @@ KINDS = {
     "exact": "exact, the Gaussian trade-off",
 }
 
-_STATUS = {
-    "proved": "proved, under the assumptions below",
-    "claimed": "claimed by the paper, and NOT proved: it does not hold in general",
-}
-
 
 def lines(guarantee: "Guarantee") -> list[str]:
     """The privacy statement, line by line, each at most 110 characters unless a word is longer."""
@@ -41,7 +37,9 @@ def lines(guarantee: "Guarantee") -> list[str]:
         out += _entry("released", ", ".join(g.released)) + _entry("trust model", g.trust_model)
         return out
     out += _wrapped(_headline(g))
-    out += _entry("status", _STATUS[g.status])
+    out += _entry("status", words(g.status, g.claimed_by))
+    if g.leaves_open:
+        out += _entry("leaves open", g.leaves_open)
     out += _entry("unit", f"one {g.unit}")
     out += _entry("relation", g.relation)
     if g.user_price:
@@ -82,8 +80,9 @@ def _headline(guarantee: "Guarantee") -> str:
     g = guarantee
     if g.epsilon == math.inf:
         return f"NO FINITE EPSILON holds at δ = {printed_delta(g.delta)}: treat it as no guarantee"
-    kind = "Differential privacy" if g.status == "proved" else "Claimed differential privacy"
-    return f"{kind}: ε = {printed(g.epsilon)} (rounded up), δ = {printed_delta(g.delta)}"
+    kind = "Claimed differential privacy" if g.status == "claimed" else "Differential privacy"
+    law = " for real-number noise" if g.status == REAL_NUMBERS else ""
+    return f"{kind}{law}: ε = {printed(g.epsilon)} (rounded up), δ = {printed_delta(g.delta)}"
 
 
 def headline(g: "Guarantee") -> str:
@@ -91,7 +90,8 @@ def headline(g: "Guarantee") -> str:
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
         return f"{seeded}no privacy guarantee, {_steps(g)}"
-    price = f"{g.status} ε = {printed(g.epsilon)} (rounded up) at δ = {printed_delta(g.delta)}"
+    status = f"{g.status}," if g.status == REAL_NUMBERS else g.status
+    price = f"{status} ε = {printed(g.epsilon)} (rounded up) at δ = {printed_delta(g.delta)}"
     return f"{seeded}{price}, unit: one {g.unit}, {_steps(g)}; released: {', '.join(g.released)}"
 
 

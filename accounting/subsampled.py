@@ -26,6 +26,7 @@ from accounting.guarantee import Guarantee
 from accounting.langevin import decaying_rates as decaying_rates
 from accounting.langevin import langevin_phases as langevin_phases
 from accounting.loss import SubsampledGaussian, Unit, check_unit
+from accounting.status import REAL_NUMBERS
 
 Phases = Sequence[SubsampledGaussian]
 
@@ -98,7 +99,7 @@ _SAMPLED = (
     "q, the number of steps, the clip and every denominator are constants fixed without looking at the ratings",
     "each sampled record's part is clipped to C as it enters the sum, after every other factor, and noise is added "
     "everywhere that a record could reach, at every step",
-    "the noise is Gaussian, of real numbers, independent of the ratings and never seen",
+    "the noise is Gaussian, independent of the ratings and never seen",
 )
 _SKETCH = "the hashes, the initial table and the size of the sketch are public and drawn without looking at the ratings"
 _NOT_COVERED = {
@@ -202,7 +203,7 @@ def _guarantee(phases, delta, clip_norm, unit, mechanism, released, seeded, *, a
         relation=_RELATION[unit],
         released=released,
         trust_model=_CURATOR,
-        status="proved",
+        status=REAL_NUMBERS,
         sensitivity=clip_norm * (2 if unit == "rating value" else 1),
         assumptions=(*((_RECORD[unit],) if unit in _RECORD else ()), *assumptions),
         not_covered=(

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.statement import printed_whole
+from accounting.status import FLOAT32_NORMALS
 from dpmf_jax.errors import PrivacyError
 
 Relation = Literal["rating value", "rating presence"]
@@ -21,8 +22,7 @@ DECLARED = "the catalogue was declared, not read off the ratings, and covers eve
 ALWAYS = (
     "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings",
     "the catalogue of users and items and the declared rating range are public",
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
-    "deviations; sums are float32",
+    FLOAT32_NORMALS,
 )
 
 

@@ -150,7 +150,7 @@ def _spent(phases: Sequence[Phase], guarantee: Guarantee, done: int) -> float:
     if guarantee.rho is None:
         return accounting.compose(*(phase.guarantee(steps) for phase, steps in (*earlier, (mechanism, done)))).epsilon
     earlier_rho = sum(phase.guarantee(steps).rho or 0.0 for phase, steps in earlier)
-    price = price_of.epsilon_exact if guarantee.status == "proved" else price_of.epsilon_closed_form
+    price = price_of.epsilon_closed_form if guarantee.status == "claimed" else price_of.epsilon_exact
     return price(earlier_rho + (guarantee.rho - earlier_rho) * done / num_steps, guarantee.delta)
 
 

@@ -27,6 +27,7 @@ from jax.tree_util import Partial
 import accounting
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
+from accounting.status import REAL_NUMBERS
 from dpmf_jax import curator, noise
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.factorization import (
@@ -238,6 +239,8 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         released=("user factors",),
         trust_model=curator.TRUST,
         status="claimed",
+        claimed_by="paper 001",
+        real_number_noise=True,
         assumptions=tuple(assumptions),
         not_covered=("the item factors and the centre, which stay with the curator", "the presence of a rating"),
     )
@@ -262,7 +265,7 @@ def _sound_guarantee(
         largest_change=None if presence else float(params.span),
         released=released,
         trust_model=curator.TRUST,
-        status="proved",
+        status=REAL_NUMBERS,
         assumptions=(
             curator.DECLARED if presence else curator.MASK,
             *curator.ALWAYS,

@@ -21,6 +21,7 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
 from accounting.pure import USER_RELATION
+from accounting.status import FLOAT32_LAPLACE, REAL_NUMBERS
 from dpmf_jax import layout, local, noise
 from dpmf_jax.errors import UsageError
 from dpmf_jax.protocol import Info, Mechanism, State
@@ -175,14 +176,14 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
             "local: nobody but the user sees the user's ratings; "
             "the server, and whoever reads its traffic, sees every message and may be dishonest"
         ),
-        status="proved",
+        status=REAL_NUMBERS,
         assumptions=(
             f"each user sends {num_steps} messages, whatever the data; one that is sent again is the same message",
             f"a row of {rank} entries clipped to [-c, c] moves by at most 2 x {rank} x c in the L1 norm; "
             f"it has 1/{rows} of what {num_rounds} rounds over {params.num_items} items cost",
             "a user's factors never leave the device, except through the messages",
-            "real randomness: float32 Laplace draws (at most 2^24 values, none beyond 16 scales) stand for real ones, "
-            "the generator is secure and its seed secret",
+            FLOAT32_LAPLACE,
+            "real randomness: the generator is secure and its seed secret",
         ),
         not_covered=("taking part, and how often: who sends messages is visible",),
     )

@@ -24,6 +24,7 @@ from jax.tree_util import Partial
 import accounting
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
+from accounting.status import REAL_NUMBERS
 from dpmf_jax import curator, layout, noise
 from dpmf_jax.curator import Relation
 from dpmf_jax.errors import PrivacyError
@@ -193,7 +194,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         largest_change=None if presence else float(params.span),
         released=("item means",),
         trust_model=curator.TRUST,
-        status="proved",
+        status=REAL_NUMBERS,
         assumptions=(curator.DECLARED if presence else curator.MASK, *curator.ALWAYS),
         not_covered=(curator.not_covered(params.relation),),
     )

@@ -143,15 +143,13 @@ def _price(guarantee: Mapping[str, Any]) -> str:
 
 
 def _claim(trial: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
+    from accounting import status
+
     guarantee = trial["guarantee"]
     claimed = guarantee["status"] != "none"
-    words = {
-        "proved": "proved under the assumptions below",
-        "claimed": "claimed by the paper, and not proved: it does not hold in general",
-        "none": "nothing is claimed",
-    }
     facts = [
-        ("status", words[guarantee["status"]]),
+        ("status", status.words(guarantee["status"], guarantee.get("claimed_by"))),
+        *([("leaves open", guarantee["leaves_open"])] if guarantee.get("leaves_open") else []),
         ("unit", f"one {guarantee['unit']}" if claimed else "-"),
         ("neighbours", guarantee["relation"]),
         ("released", ", ".join(guarantee["released"])),

@@ -284,6 +284,7 @@ def _as_result(budget: Budget) -> dict[str, Any]:
                 "epsilon": total.epsilon,
                 "delta": total.delta,
                 "status": total.status,
+                "leaves_open": total.leaves_open,
                 "accountants": total.accountants,
                 "releases": sum(_is_of(entry.guarantee, total) for entry in budget.entries),
                 "steps": total.steps,
@@ -357,7 +358,7 @@ def _total_lines(total: Mapping[str, Any]) -> list[str]:
     if total["status"] == "none":
         return [f"  total: NO GUARANTEE, {count}: one without a guarantee leaves none"]
     epsilon = "NO FINITE EPSILON" if total["epsilon"] == math.inf else f"ε = {printed(total['epsilon'])} (rounded up)"
-    claim = "" if total["status"] == "proved" else ", claimed and NOT proved"
+    claim = {"proved": "", "claimed": ", claimed and NOT proved"}.get(total["status"], f", {total['status']}")
     first = f"  total: {epsilon} at δ = {printed_delta(total['delta'])}, unit: one {total['unit']}, {count}{claim}"
     return [first, f"         {total['relation']}"]
 

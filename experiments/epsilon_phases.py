@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
+from accounting.status import REAL_NUMBERS, Status
 from dpmf_jax.errors import UsageError
 from experiments.epsilon_flags import LARGEST_COUNT
 
@@ -66,10 +67,10 @@ _GIVEN = "nothing was run: noise, sensitivity and number of steps are as given, 
 _UP_FRONT = "the number of steps and all settings are chosen without looking at the ratings"
 _FIXED_ITEMS = "the item factors are the same in both worlds at every step; they are not, since they follow raw ratings"
 # Released, (a, b) of a user's (a·m² + b·m)·ρ, status.
-_MECHANISMS: dict[str, tuple[tuple[str, ...], tuple[float, float], Literal["proved", "claimed"]]] = {
+_MECHANISMS: dict[str, tuple[tuple[str, ...], tuple[float, float], Status]] = {
     "gaussian": (("user factors",), (1.0, 0.0), "claimed"),
-    "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), "proved"),
-    "gaussian-public-items": (("user factors", "item factors, which were public"), (1.0, 0.0), "proved"),
+    "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), REAL_NUMBERS),
+    "gaussian-public-items": (("user factors", "item factors, which were public"), (1.0, 0.0), REAL_NUMBERS),
 }
 
 
@@ -108,6 +109,8 @@ def guarantee_of(
         released=released,
         trust_model=_CURATOR,
         status=status,
+        claimed_by="paper 001" if status == "claimed" else None,
+        real_number_noise=True,
         assumptions=(*((_FIXED_ITEMS,) if status == "claimed" else ()), _GIVEN, _UP_FRONT, mask),
         not_covered=(other,),
     )

@@ -82,6 +82,7 @@ def of_guarantee(guarantee: Guarantee) -> dict[str, Any]:
         "unit": guarantee.unit,
         "relation": guarantee.relation,
         "status": guarantee.status,
+        "leaves_open": guarantee.leaves_open,
         "trust_model": guarantee.trust_model,
         "stated_epsilon": guarantee.epsilon,
         "statement": str(guarantee),

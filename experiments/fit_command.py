@@ -179,7 +179,7 @@ def check_accepted(command: Command) -> None:
             f"--mechanism {command.mechanism} protects nothing: what paper 002 calls epsilon (here --threshold) is a "
             "threshold above which ratings are not learnt from, not a privacy parameter",
             where="what it releases may show any rating, whatever the threshold",
-            fix="--mechanism sketch-dpsgd, which is proved; or --accept-no-guarantee, for ratings that need no privacy",
+            fix="--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is needed",
         )
 
 
@@ -364,7 +364,7 @@ def render(result: Mapping[str, Any]) -> Any:
         return "-" if value is None else f"{value:.4f}"
 
     status = result["guarantee"]["status"]
-    private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}[status]
+    private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}.get(status, f"yes, {status}")
     table.add_row("this model", private, number(result["rmse_train"]), number(result["rmse_test"]))
     for name, values in result["controls"].items():
         table.add_row(name.replace("_", " "), "no", number(values["rmse_train"]), number(values["rmse_test"]))

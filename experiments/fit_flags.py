@@ -78,7 +78,8 @@ class MechanismFlags:
     protects nothing, local is paper 004 (proved, per user, against the server itself). objective and federated are
     paper 003 as published (claimed); sound are objective-public-users (one rating's value), objective-statistics (its
     presence), federated-user and federated-statistics (per user, against the recommender). sketch is paper 002 as
-    published (no guarantee); sketch-dpsgd, dpsgd and langevin, on secret samples of the ratings, are proved."""
+    published (no guarantee); sketch-dpsgd, dpsgd and langevin take secret samples of the ratings. Sound means proved
+    for real-number noise, but for local, federated-user and federated-statistics, which are proved."""
     rank: int | None = None
     """Number of factors."""
     epsilon: float | None = None

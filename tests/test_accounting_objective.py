@@ -428,7 +428,7 @@ CLAIMED = {"published", "published iterations"}
 @pytest.mark.parametrize("name", GUARANTEES)
 def test_guarantees_say_what_is_proved_for_whom_and_come_back_from_json(name):
     guarantee = GUARANTEES[name]()
-    assert guarantee.status == ("claimed" if name in CLAIMED else "proved")
+    assert guarantee.status == ("claimed" if name in CLAIMED else "proved for real-number noise")
     unit = "user" if "iterations" in name and name not in CLAIMED else "rating value"
     assert guarantee.unit == ("rating presence" if name == "statistics" else unit)
     assert 0 < guarantee.epsilon < math.inf

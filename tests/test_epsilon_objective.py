@@ -12,7 +12,7 @@ def test_the_perturbed_objective_costs_its_scale(priced):
     assert (found["basic"], found["delta"], found["unit"], found["status"]) == (0.1, 0.0, "rating value", "claimed")
     assert found["user"]["epsilon"] == 2.0
     sound = priced("objective", "--mechanism", "objective-public-users", "--scale", "80", *SHAPE)
-    assert (sound["basic"], sound["status"]) == (0.1, "proved")
+    assert (sound["basic"], sound["status"]) == (0.1, "proved for real-number noise")
     wasteful = priced("objective", "--noise", "laplace", "--epsilon", "0.1", *SHAPE)
     tight = priced("objective", "--noise", "l2-laplace", "--epsilon", "0.1", *SHAPE)
     assert tight["squared_noise_per_item"] / wasteful["squared_noise_per_item"] == pytest.approx(0.51)
@@ -42,7 +42,7 @@ def test_presence_has_no_finite_price_unless_both_sums_are_noisy(priced, refused
         assert "no finite ε for a rating's presence" in refused(*words, code=4)
     words = ["objective", "--mechanism", "objective-statistics", "--rating-bound", "2", "--epsilon", "1"]
     found = priced(*words, "--unit", "rating-presence")
-    assert (found["unit"], found["status"]) == ("rating presence", "proved")
+    assert (found["unit"], found["status"]) == ("rating presence", "proved for real-number noise")
     assert "rating's presence" in refused(*words, "--unit", "rating-value", code=4)
 
 

@@ -14,7 +14,7 @@ def test_a_secret_sample_costs_less_than_all_of_the_data(priced):
     assert found["pld"] <= found["rdp"] < whole["exact"]
     assert found["epsilon"] == found["pld"]
     assert found["user"]["epsilon"] == pytest.approx(21.7, abs=0.05)  # a mixture; m² in ρ would say 15.5
-    assert (found["unit"], found["status"]) == ("rating presence", "proved")
+    assert (found["unit"], found["status"]) == ("rating presence", "proved for real-number noise")
     assert found["statement"].startswith("PRIVACY STATEMENT: sketch-dpsgd, 100 steps")
     value = priced(*SAMPLED, "--delta", "1e-6", "--unit", "rating-value")
     assert value["rdp"] is None

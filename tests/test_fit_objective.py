@@ -31,10 +31,28 @@ def elsewhere(tmp_path, monkeypatch):
         ((*PUBLISHED, "--epsilon", "1"), 1.0, "claimed", "rating value", ["center", "item_factors"]),
         ((*PUBLISHED, "--sgd-passes", "4"), 0.15, "claimed", "rating value", ["center", "item_factors"]),
         ((*PUBLISHED, "--noise", "laplace"), 0.15, "claimed", "rating value", ["center", "item_factors"]),
-        (PUBLIC, 3.0, "proved", "rating value", ["center", "item_factors", "user_factors"]),
-        ((*PUBLIC, "--noise", "gaussian"), 3.0, "proved", "rating value", ["center", "item_factors", "user_factors"]),
-        ((*PUBLIC, "--rank", "4"), 3.0, "proved", "rating value", ["center", "item_factors", "user_factors"]),
-        (STATISTICS, 3.0, "proved", "rating presence", ["center", "item_factors", "user_factors"]),
+        (PUBLIC, 3.0, "proved for real-number noise", "rating value", ["center", "item_factors", "user_factors"]),
+        (
+            (*PUBLIC, "--noise", "gaussian"),
+            3.0,
+            "proved for real-number noise",
+            "rating value",
+            ["center", "item_factors", "user_factors"],
+        ),
+        (
+            (*PUBLIC, "--rank", "4"),
+            3.0,
+            "proved for real-number noise",
+            "rating value",
+            ["center", "item_factors", "user_factors"],
+        ),
+        (
+            STATISTICS,
+            3.0,
+            "proved for real-number noise",
+            "rating presence",
+            ["center", "item_factors", "user_factors"],
+        ),
     ],
 )
 def test_a_fit_is_one_release_at_epsilon(capsys, words, epsilon, status, unit, released):

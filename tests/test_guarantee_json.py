@@ -76,6 +76,9 @@ FORGED: list[tuple[str, Any]] = [
     ("losses", [steps_for_users(1.0)]),
     ("unit", "user"),  # with a price per rating
     ("seeded", "yes"),
+    ("real_number_noise", "yes"),
+    ("real_number_noise", True),  # and proved without it
+    ("claimed_by", "paper 001"),  # and proved
     ("sensitivity", 0.0),
 ]
 

@@ -209,7 +209,12 @@ def test_the_structural_audits_find_nothing():
 @pytest.mark.parametrize("num_rounds", [1, 3, 7])
 def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
     guarantee = made(epsilon=0.3, num_rounds=num_rounds).guarantee(num_rounds)
-    assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (0.3, 0, "user", "proved")
+    assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (
+        0.3,
+        0,
+        "user",
+        "proved for real-number noise",
+    )
     assert guarantee.steps == num_rounds
     assert guarantee.relation == local.gd(local.Config(epsilon=1.0, num_rounds=1)).guarantee(1).relation
     assert "local" in guarantee.trust_model

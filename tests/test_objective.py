@@ -143,7 +143,7 @@ def test_the_guarantee_is_epsilon_and_a_second_release_is_another(law, epsilon):
     one, two = mechanism.guarantee(1), mechanism.guarantee(2)
     assert one.epsilon == pytest.approx(epsilon, abs=1.1e-4)
     assert one.epsilon <= epsilon + 1e-12
-    assert (one.unit, one.status, one.delta) == ("rating value", "proved", law.get("delta", 0.0))
+    assert (one.unit, one.status, one.delta) == ("rating value", "proved for real-number noise", law.get("delta", 0.0))
     assert one.mechanism == "objective-public-users"
     assert two.steps == 2
     if law["noise"] == "gaussian":

@@ -407,7 +407,7 @@ def test_the_guarantee_reads_the_noise(name):
     assert guarantee.noise_multiplier == pytest.approx(1.7, rel=1e-6)
     assert guarantee.rho == pytest.approx(9 / (2 * 1.7**2), rel=1e-6)
     assert guarantee.steps == 9
-    assert guarantee.status == ("claimed" if name == "published" else "proved")
+    assert guarantee.status == ("claimed" if name == "published" else "proved for real-number noise")
 
 
 def test_what_is_released(data, key):

@@ -81,7 +81,7 @@ def test_what_is_priced_is_what_runs(tiny):
         assert run.guarantee(40).seeded
         if run.variant == "public-items":
             assert rho(losses[0].noise_multiplier, 1) == pytest.approx(0.1 * run.guarantee(40).rho, rel=1e-6)
-            assert run.guarantee(40).status == "proved"
+            assert run.guarantee(40).status == "proved for real-number noise"
 
 
 def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
@@ -94,7 +94,7 @@ def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
             assert getattr(one, name) == getattr(published, name)
     assert none.noise_multiplier is None
     statuses = [run.guarantee(9).status for run in beside_runs(tiny)]
-    assert statuses == ["claimed", "proved", "proved", "none"]
+    assert statuses == ["claimed", "proved for real-number noise", "proved for real-number noise", "none"]
 
 
 # --- what is trained
@@ -441,7 +441,9 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
     assert {row["variant"] for row in held} == {*VARIANTS, "priced-item-means", "item-means", "global-mean"}
     for row in held:
         sound = row["variant"] in ("joint-noise", "public-items")
-        assert ("proved ε" in row["guarantee"]) == (sound or row["variant"] == "priced-item-means")
+        assert ("proved for real-number noise, ε" in row["guarantee"]) == (
+            sound or row["variant"] == "priced-item-means"
+        )
         assert row["residual_clip"] == ("1.0" if sound else "")
         assert row["center"] == {"joint-noise": "3.0", "public-items": "noisy item means, 0.1 of ρ"}.get(
             row["variant"], "item" if row["variant"] in ("published", NON_PRIVATE) else ""

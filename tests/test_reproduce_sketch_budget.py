@@ -37,7 +37,11 @@ def test_a_run_costs_at_most_epsilon_and_not_much_less(series):
         setting = budget.Setting(pace=10.0, sampling=sampling)
         promised = budget.guarantee(budget.METHODS[series], RATINGS, epsilon, setting)
         assert 0.99 * epsilon < promised.epsilon <= epsilon
-        assert (promised.delta, promised.unit, promised.status) == (budget.DELTA, budget.UNIT, "proved")
+        assert (promised.delta, promised.unit, promised.status) == (
+            budget.DELTA,
+            budget.UNIT,
+            "proved for real-number noise",
+        )
 
 
 def test_too_little_noise_is_refused(monkeypatch):

@@ -56,7 +56,7 @@ def test_a_price_is_that_of_dp_accounting_on_the_numbers_of_noise_and_sampler(na
     scale, clip_norm, rate, weights = numbers(mechanism)
     assert (weights == 1).all()
     made = mechanism.guarantee(40)
-    assert made.status == "proved"
+    assert made.status == "proved for real-number noise"
     assert made.unit == unit
     assert made.sensitivity == clip_norm * (2 if unit == "rating value" else 1)
     expected = priced_by_dp_accounting([(scale / clip_norm, rate, 40)], made.delta, unit)

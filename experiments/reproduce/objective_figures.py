@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from accounting.gaussian import solve_rho
+from accounting.status import REAL_NUMBERS
 from dpmf_jax import controls, keys
 from dpmf_jax.protocol import Factors
 from experiments import fit_federated
@@ -318,5 +319,5 @@ def _controls(bench: Bench, outcome: Outcome) -> None:
     add(MEANS, None, [controls.item_means(train)], "not private", ())
     for total in TOTALS:
         noisy = [controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, DELTA)) for s in bench.seeds]
-        headline = f"proved ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item means"
+        headline = f"{REAL_NUMBERS}, ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item means"
         add(PRICED, total, [one.factors for one in noisy], headline, bench.seeds)

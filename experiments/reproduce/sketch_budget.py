@@ -20,6 +20,7 @@ import jax
 from accounting import gaussian as gaussian_price
 from accounting import subsampled
 from accounting.guarantee import Guarantee
+from accounting.status import REAL_NUMBERS
 from dpmf_jax import (
     controls,
     gaussian,
@@ -286,7 +287,7 @@ def _controls(out: Compared, data: Data, seeds: Sequence[int], epsilons: Sequenc
             )
             for seed in seeds
         ]
-        headline = f"proved ε = {epsilon:g} at δ = {DELTA:g}, unit: {UNIT}; released: item means"
+        headline = f"{REAL_NUMBERS}, ε = {epsilon:g} at δ = {DELTA:g}, unit: {UNIT}; released: item means"
         _add(out, PRICED, epsilon, [both(one.factors) for one in noisy], seeds, headline, PRICED)
 
 
