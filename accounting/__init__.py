@@ -1,12 +1,13 @@
 """What a release costs. Host only: no JAX here, and dp_accounting and SciPy are imported where they are used.
 
 `loss` is what a release spends, `price` turns it into ε by every accountant, `guarantee` is the claim that is printed
-with every result, `user` the price of all ratings of one user, `ledger` adds releases up. One module a kind of noise:
-`gaussian`, `subsampled`, `pure`, `objective`; `shuffle` amplifies local reports, `composition` prices mixes,
-`calibration` and each kind's solvers say what a budget buys, `verification` holds the closed form to its word.
+with every result, `status` how far it is proved, `relation` which data sets it is about, `user` the price of all
+ratings of one user, `ledger` adds releases up. One module a kind of noise: `gaussian`, `subsampled`, `pure`,
+`objective`; `shuffle` amplifies local reports, `composition` prices mixes, `calibration` and each kind's solvers say
+what a budget buys, `verification` holds the closed form to its word.
 """
 
-from accounting import gaussian, guarantee, loss, objective, price, pure, shuffle, subsampled
+from accounting import gaussian, guarantee, loss, objective, price, pure, relation, shuffle, status, subsampled
 from accounting.guarantee import Guarantee, compose, no_guarantee, priced
 
 __all__ = [
@@ -20,6 +21,8 @@ __all__ = [
     "price",
     "priced",
     "pure",
+    "relation",
     "shuffle",
+    "status",
     "subsampled",
 ]

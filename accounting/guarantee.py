@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
 from accounting import gaussian, loss, price, statement, user
+from accounting.guards import is_line
 from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit
+from accounting.relation import NONE, Relation, common, of_sentence
 from accounting.statement import DIGITS
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS, Status, weakest
 
@@ -52,7 +54,7 @@ class Guarantee:
       epsilon: rounded up at 4 decimals; inf where no finite ε holds, and always with status none.
       delta: in [0, 1). A total that reaches 1, as J·δ of basic composition does, says nothing and is refused.
       unit: whose change is hidden.
-      relation: a sentence, which data sets are neighbours.
+      relation: which data sets are neighbours; `str()` of it is a sentence.
       released: the names of what the world may see.
       trust_model: a sentence, who sees what.
       steps: of training, or rounds.
@@ -60,7 +62,6 @@ class Guarantee:
         "claimed": somebody says so, and it is not proved; "none".
       losses: what is spent, phase by phase, the relation folded in; empty with status none.
       sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or none holds.
-      largest_change: of one rating's value, that the price covers; None where it covers any, or none.
       accountants: ε by accountant, not rounded.
       assumptions: sentences, what the claim rests on.
       not_covered: sentences; `SELECTION` is always among them.
@@ -78,14 +79,13 @@ class Guarantee:
     epsilon: float
     delta: float
     unit: Unit
-    relation: str
+    relation: Relation
     released: tuple[str, ...]
     trust_model: str
     steps: int
     status: Status
     losses: tuple[Loss, ...] = ()
     sensitivity: float | None = None
-    largest_change: float | None = None
     accountants: Mapping[str, float] = dataclasses.field(default_factory=dict, hash=False)
     assumptions: tuple[str, ...] = ()
     not_covered: tuple[str, ...] = ()
@@ -105,6 +105,11 @@ class Guarantee:
         if self.status == REAL_NUMBERS:
             object.__setattr__(self, "real_number_noise", True)
         _check(self)
+
+    @property
+    def largest_change(self) -> float | None:
+        """Of one rating's value, that the price covers; None where it covers any, or none."""
+        return self.relation.largest_change
 
     @property
     def rho(self) -> float | None:
@@ -204,9 +209,15 @@ class Guarantee:
         return self.statement
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows from them."""
+        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows from them.
+
+        The relation is its sentence, `relation_kind` and `largest_change`.
+        """
         fields = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
         fields["losses"] = [loss.to_dict(phase) for phase in self.losses]
+        fields["relation"] = str(self.relation)
+        fields["relation_kind"] = self.relation.kind
+        fields["largest_change"] = self.largest_change
         return {**fields, **{name: getattr(self, name) for name in _DERIVED}}
 
     @classmethod
@@ -222,12 +233,13 @@ class Guarantee:
         if not isinstance(values, Mapping):
             raise ValueError(f"a guarantee must be an object, got {type(values).__name__}")
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - set(fields) - set(_DERIVED)):
+        if unknown := sorted(set(values) - set(fields) - {"relation_kind", "largest_change"} - set(_DERIVED)):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
         if missing := sorted(set(fields) - set(values) - _NEWER):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
             read = {name: _from_json(name, values[name]) for name in fields if name in values}
+            read["relation"] = _relation(values)
             guarantee = cls(**(read if "real_number_noise" in values else _of_an_older_version(read)))
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
@@ -246,7 +258,7 @@ def priced(
     losses: Sequence[Loss],
     delta: float,
     unit: Unit,
-    relation: str,
+    relation: Relation | str,
     released: tuple[str, ...],
     trust_model: str,
     status: Status,
@@ -267,6 +279,8 @@ def priced(
       delta: of the whole; 0 has a finite price for pure losses only.
       status: either "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one,
         else the largest price. Both are rounded up at 4 decimals. Never "none", see `no_guarantee`.
+      relation: one of `accounting.relation`'s, or a sentence of one's own.
+      largest_change: of one rating's value, beside a sentence; a relation has its own.
       sensitivity: Δ, for the record; the price depends on the losses alone.
       against, real_number_noise, claimed_by: see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under "paper".
@@ -277,6 +291,10 @@ def priced(
     Raises:
       ValueError: from `price.accountants` and `Guarantee`; noise is never 0, infinite or NaN.
     """
+    if isinstance(relation, str):
+        relation = of_sentence(relation, largest_change)
+    elif largest_change not in (None, relation.largest_change):
+        raise ValueError(f"largest_change {largest_change!r} is not that of the relation: {relation}")
     prices = price.accountants(losses, delta, unit=unit)
     return Guarantee(
         mechanism=mechanism,
@@ -290,7 +308,6 @@ def priced(
         status=status,
         losses=tuple(losses),
         sensitivity=None if sensitivity is None else float(sensitivity),
-        largest_change=largest_change,
         accountants={**(accountants or {}), **prices},
         assumptions=assumptions,
         not_covered=not_covered,
@@ -317,7 +334,7 @@ def no_guarantee(
         epsilon=math.inf,
         delta=0.0,
         unit=unit,
-        relation="none: no two data sets are hidden from each other",
+        relation=NONE,
         released=released,
         trust_model=trust_model,
         steps=num_steps,
@@ -332,7 +349,8 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     """The guarantee of phases that run one after the other on the same ratings, each seeing what the earlier released.
 
     Losses add up; the status is the weakest, and decides which ε is stated; one phase without a guarantee leaves none.
-    A claim is somebody's (`claimed_by`) where each one in it is.
+    A claim is somebody's (`claimed_by`) where each one in it is. What is protected is what all of them protect, see
+    `relation.common`, which says why.
 
     Raises:
       ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the last), it names them;
@@ -356,7 +374,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
             reason="; ".join(_union(phase.assumptions for phase in guarantees if phase.status == "none")),
             seeded=seeded,
         )
-    for name in ("unit", "relation", "delta"):
+    for name in ("unit", "delta"):
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
     first = guarantees[0]
@@ -367,12 +385,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         losses=losses,
         delta=first.delta,
         unit=first.unit,
-        relation=first.relation,
+        relation=common([phase.relation for phase in guarantees]),
         released=released,
         trust_model=trust_model,
         status=status,
         sensitivity=first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None,
-        largest_change=min((p.largest_change for p in guarantees if p.largest_change is not None), default=None),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
         against=_union(phase.against for phase in guarantees),
@@ -398,23 +415,25 @@ def _union(groups) -> tuple:
 
 def _check(guarantee: Guarantee) -> None:
     g = guarantee
-    for name in ("mechanism", "relation", "trust_model"):
-        if not _is_line(value := getattr(g, name)):
+    for name in ("mechanism", "trust_model"):
+        if not is_line(value := getattr(g, name)):
             raise ValueError(f"{name} must be one line of text, got {value!r}")
     for name in ("released", "assumptions", "not_covered"):
-        if not all(map(_is_line, getattr(g, name))):
+        if not all(map(is_line, getattr(g, name))):
             raise ValueError(f"{name} must be lines of text, got {getattr(g, name)!r}")
-    if not all(isinstance(row, tuple) and len(row) == 2 and all(map(_is_line, row)) for row in g.against):
+    if not all(isinstance(row, tuple) and len(row) == 2 and all(map(is_line, row)) for row in g.against):
         raise ValueError(f"against must be pairs (party, what holds), each a line of text, got {g.against!r}")
     for name, allowed in (("unit", get_args(Unit)), ("status", get_args(Status))):
         if getattr(g, name) not in allowed:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
+    if g.relation.unit not in (None, g.unit):
+        raise ValueError(f"unit {g.unit!r} is not that of the relation: {g.relation}")
     for name in ("seeded", "real_number_noise"):
         if not isinstance(getattr(g, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(g, name)!r}")
     if g.real_number_noise and g.status in ("proved", "none"):
         raise ValueError(f"status {g.status!r} is not that of real-number noise")
-    if g.claimed_by is not None and not (g.status == "claimed" and _is_line(g.claimed_by)):
+    if g.claimed_by is not None and not (g.status == "claimed" and is_line(g.claimed_by)):
         raise ValueError(f"claimed_by must be one line of text, of a claim, got {g.claimed_by!r}")
     if isinstance(g.steps, bool) or not isinstance(g.steps, int) or g.steps < 0:
         raise ValueError(f"steps must be an integer of at least 0, got {g.steps!r}")
@@ -424,10 +443,8 @@ def _check(guarantee: Guarantee) -> None:
         raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}")
     if not all(isinstance(name, str) and _is_number(value) and value >= 0 for name, value in g.accountants.items()):
         raise ValueError(f"accountants must be numbers of at least 0 by name, got {g.accountants!r}")
-    for name in ("sensitivity", "largest_change"):
-        value = getattr(g, name)
-        if value is not None and not (_is_number(value) and 0 < value < math.inf):
-            raise ValueError(f"{name} must be positive and finite, got {value!r}")
+    if g.sensitivity is not None and not (_is_number(g.sensitivity) and 0 < g.sensitivity < math.inf):
+        raise ValueError(f"sensitivity must be positive and finite, got {g.sensitivity!r}")
     if not all(isinstance(phase, Loss) for phase in g.losses):
         raise ValueError(f"losses must be those of accounting.loss, got {g.losses!r}")
     if g.losses and g.steps != loss.num_steps(g.losses):
@@ -435,6 +452,8 @@ def _check(guarantee: Guarantee) -> None:
     if g.unit == "user" and any(getattr(phase, "user_rho", None) is not None for phase in g.losses):
         raise ValueError("user_rho prices a user by ratings; where the unit is the user, epsilon is the price")
     _check_price(g)
+    if (g.relation == NONE) != (g.status == "none"):
+        raise ValueError(f"status {g.status!r} is not that of the relation: {g.relation}")
 
 
 def _check_price(guarantee: Guarantee) -> None:
@@ -463,14 +482,17 @@ def _claim(g: Guarantee) -> float:
     return price.floor(g.losses, g.delta)
 
 
-def _is_line(value: Any) -> bool:
-    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
-
-
 def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023  # a larger integer is no float
+
+
+def _relation(values: Mapping[str, Any]) -> Relation:
+    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it is none of ours."""
+    sentence, change = values["relation"], values.get("largest_change")
+    kind = values.get("relation_kind")
+    return of_sentence(sentence, change) if kind in (None, "stated") else Relation(kind, change)
 
 
 def _of_an_older_version(values: dict[str, Any]) -> dict[str, Any]:

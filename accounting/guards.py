@@ -18,6 +18,11 @@ def number(name: str, value: Any) -> float:
         raise ValueError(f"{name} must be a number that a float can hold") from None
 
 
+def is_line(value: Any) -> bool:
+    """Whether it is a text of one line with something in it."""
+    return isinstance(value, str) and bool(value.strip()) and value.isprintable()
+
+
 def positive(name: str, value: Any) -> float:
     """A scale, a bound, a target: above 0, below infinity."""
     if not 0 < (checked := number(name, value)) < math.inf:

@@ -13,6 +13,7 @@ from accounting import guards
 from accounting.additive_noise import Noise, exactly, root_up, scale_for, spent, up
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Loss, Pure
+from accounting.relation import USER_ADDED_OR_REMOVED, USER_REPLACED, value
 from accounting.statement import printed_whole
 from accounting.status import REAL_NUMBERS, WHOLE_NUMBERS
 
@@ -131,7 +132,7 @@ def published_iterations_guarantee(
         losses=(iterations_claimed(epsilon, num_iterations),),
         delta=0.0,
         unit="rating value",
-        relation=value_relation(range_width),
+        relation=value(range_width),
         released=("item factors",),
         trust_model=(
             "untrusted recommender, which sees the noisy sum of every iteration; a third party sees masked messages "
@@ -141,7 +142,6 @@ def published_iterations_guarantee(
         claimed_by="paper 003",
         real_number_noise=True,
         sensitivity=2 * range_width,
-        largest_change=float(range_width),
         accountants={"paper": epsilon},
         against=(
             ("public V", "the claim, T times ε: V is computed from the noisy sums"),
@@ -216,11 +216,6 @@ def iterations_guarantee(
     else:
         shares = f"at least {guards.count('honest_shares', honest_shares, 1)} users other than the protected one add"
         while_honest = f"at least {honest_shares} others who take part do not"
-    relation = (
-        "two data sets that differ in all data of one user, who takes part in the same iterations"
-        if change == "replace"
-        else "two data sets, one of which has all data of one user and the other has none of that user"
-    )
     norm = {
         "laplace": "the sum of all absolute values",
         "l2_laplace": "the sum over items of L2 norms",
@@ -231,7 +226,7 @@ def iterations_guarantee(
         losses=(loss,),
         delta=delta,
         unit="user",
-        relation=relation,
+        relation=USER_REPLACED if change == "replace" else USER_ADDED_OR_REMOVED,
         released=("item factors", "the noisy sum of every item in every iteration"),
         trust_model=(
             "untrusted recommender, which sees the noisy sums; a third party sees masked messages and does not collude "
@@ -275,11 +270,4 @@ def iterations_guarantee(
             ),
         ),
         seeded=seeded,
-    )
-
-
-def value_relation(range_width: float) -> str:
-    """One rating's value, by Δ at most."""
-    return (
-        f"two data sets with the same rated pairs, one rating's value differs, by at most {printed_whole(range_width)}"
     )

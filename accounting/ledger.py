@@ -3,9 +3,9 @@
 A ledger is a text of JSON lines, one a release; it is only ever appended to. Entries belong together where they share
 the name of a data set or the hash of its ratings, over any number of steps: the same ratings under two names are one.
 
-Losses of one relation add up. Releases that protect different things (unit, relation) stand side by side: no number
-covers them together, and none is made up. A total is a price for one neighbour of the whole data set; two data sets
-that hold data of the same people are not added.
+Losses of one kind of relation add up (`relation.common`). Releases that protect different things stand side by side: no
+number covers them together, and none is made up. A total is a price for one neighbour of the whole data set; two data
+sets that hold data of the same people are not added.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class Budget:
 
     Attributes:
       names: of the data set, as they were entered. entries: its releases, oldest first.
-      totals: one guarantee for each (unit, relation), see `budgets`; the first covers most releases.
+      totals: one guarantee for each unit and kind of relation, see `budgets`; the first covers most releases.
     """
 
     names: tuple[str, ...]
@@ -118,7 +118,7 @@ def parse(text: str) -> tuple[Entry, ...]:
 def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Budget, ...]:
     """One budget for each data set, by name; the order of the entries does not matter.
 
-    Within a data set, the releases of each (unit, relation) are composed at one δ: `delta`, or `common_delta`. One
+    Within a data set, the releases of each kind of relation are composed at one δ: `delta`, or `common_delta`. One
     release without a guarantee leaves none for the data set. A claimed one makes its total claimed.
 
     Raises:
@@ -133,8 +133,8 @@ def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Bu
         if any(guarantee.status == "none" for guarantee in guarantees):
             groups = [guarantees]
         else:
-            kinds = dict.fromkeys((guarantee.unit, guarantee.relation) for guarantee in guarantees)
-            groups = [[g for g in guarantees if (g.unit, g.relation) == kind] for kind in kinds]
+            kinds = dict.fromkeys((guarantee.unit, guarantee.relation.kin) for guarantee in guarantees)
+            groups = [[g for g in guarantees if (g.unit, g.relation.kin) == kind] for kind in kinds]
         try:
             totals = [_total(group, delta) for group in sorted(groups, key=len, reverse=True)]
         except ValueError as error:

@@ -21,7 +21,7 @@ import math
 from accounting import gaussian, guards
 from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
 from accounting.guarantee import Guarantee, priced
-from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, SETTINGS, value_relation
+from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, SETTINGS
 from accounting.iterations import iterations_claimed as iterations_claimed
 from accounting.iterations import iterations_guarantee as iterations_guarantee
 from accounting.iterations import iterations_per_user as iterations_per_user
@@ -29,6 +29,7 @@ from accounting.iterations import iterations_scale as iterations_scale
 from accounting.iterations import published_iterations_guarantee as published_iterations_guarantee
 from accounting.iterations import rounded_sensitivity as rounded_sensitivity
 from accounting.loss import Gaussian, Loss, Pure
+from accounting.relation import PRESENCE, value
 from accounting.statement import printed_whole
 from accounting.status import FLOAT32_LAPLACE, FLOAT32_NORMALS, REAL_NUMBERS
 
@@ -161,7 +162,7 @@ def published_guarantee(
         losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
         delta=0.0,
         unit="rating value",
-        relation=value_relation(range_width),
+        relation=value(range_width),
         released=("item factors",),
         trust_model=_CURATOR,
         against=_against("the claim"),
@@ -169,7 +170,6 @@ def published_guarantee(
         claimed_by="paper 003",
         real_number_noise=True,
         sensitivity=2 * range_width,
-        largest_change=float(range_width),
         assumptions=(
             "the user factors are the same in both worlds; they are not, since they were fitted on the same ratings",
             "every user factor has norm 1 at most; fitted ones may exceed it",
@@ -198,13 +198,12 @@ def closed_form_guarantee(
         losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
         delta=delta,
         unit="rating value",
-        relation=value_relation(range_width),
+        relation=value(range_width),
         released=("item factors", "user factors, which were public"),
         trust_model=_CURATOR,
         against=_against("the stated price"),
         status=REAL_NUMBERS,
         sensitivity=2 * range_width,
-        largest_change=float(range_width),
         assumptions=(
             _PUBLIC_USERS,
             "the number M that weighs the regularisation is a public constant",
@@ -227,7 +226,7 @@ def statistics_guarantee(
         losses=(statistics_loss(matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound),),
         delta=delta,
         unit="rating presence",
-        relation="two data sets, one of which has one rating more than the other",
+        relation=PRESENCE,
         released=("item factors", "the noisy statistics of every item", "user factors, which were public"),
         trust_model=_CURATOR,
         against=_against("the stated price"),

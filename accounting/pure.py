@@ -13,6 +13,7 @@ from accounting import guards
 from accounting.decimals import EXACT, named, quotient, up
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
+from accounting.relation import USER_REPLACED
 from accounting.rounds import ROUNDS_LIMIT as ROUNDS_LIMIT
 from accounting.rounds import delta_optimal as delta_optimal
 from accounting.rounds import epsilon_basic as epsilon_basic
@@ -199,7 +200,7 @@ def local_guarantee(
         losses=(loss,),
         delta=delta,
         unit="user",
-        relation=USER_RELATION,
+        relation=USER_REPLACED,
         released=released,
         trust_model=(
             "local: nobody but the user sees the user's ratings; "
@@ -210,9 +211,6 @@ def local_guarantee(
         not_covered=("taking part, and how often: who sends reports is visible", *not_covered),
         seeded=seeded,
     )
-
-
-USER_RELATION = "any change to all of one user's ratings, and to which items were rated; taking part is not hidden"
 
 
 def _report_assumptions(num_rounds: int) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ import math
 from accounting import guards
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Approximate, times
-from accounting.pure import USER_RELATION
+from accounting.relation import USER_REPLACED
 from accounting.rounds import share
 
 REPORTS_LIMIT = 10**12
@@ -224,7 +224,7 @@ def shuffled_guarantee(
         losses=(loss,),
         delta=delta,
         unit="user",
-        relation=USER_RELATION,
+        relation=USER_REPLACED,
         released=released,
         trust_model=(
             "a trusted shuffler stands between users and server: it drops who sent what, when and from where, and does "

@@ -41,7 +41,7 @@ def lines(guarantee: "Guarantee") -> list[str]:
     if g.leaves_open:
         out += _entry("leaves open", g.leaves_open)
     out += _entry("unit", f"one {g.unit}")
-    out += _entry("relation", g.relation)
+    out += _entry("relation", str(g.relation))
     if g.user_price:
         out += _entry("per user", g.user_price)
     out += _entry("released", ", ".join(g.released))

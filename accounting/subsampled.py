@@ -26,6 +26,7 @@ from accounting.guarantee import Guarantee
 from accounting.langevin import decaying_rates as decaying_rates
 from accounting.langevin import langevin_phases as langevin_phases
 from accounting.loss import SubsampledGaussian, Unit, check_unit
+from accounting.relation import PRESENCE, USER_ADDED_OR_REMOVED, value
 from accounting.status import REAL_NUMBERS
 
 Phases = Sequence[SubsampledGaussian]
@@ -87,11 +88,7 @@ def event(phases: Phases, *, unit: Unit):
 # ----------------------------------------------------------------------------------------------------------- guarantees
 
 _CURATOR = "a curator holds the ratings and the samples; only what is released leaves it"
-_RELATION: dict[str, str] = {
-    "rating presence": "one rating is added or removed, by any user, of any item, with any value",
-    "rating value": "one rating has another value, any other; who rated what is the same",
-    "user": "one user with all ratings is added or removed",
-}
+_RELATION = {"rating presence": PRESENCE, "rating value": value(), "user": USER_ADDED_OR_REMOVED}
 _RECORD = {"user": "all of a user's ratings together are one record, sampled and clipped as one"}
 _SAMPLED = (
     "at every step each record is in the sample with probability q, independently, and the sample stays secret; "

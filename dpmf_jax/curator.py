@@ -9,14 +9,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting.statement import printed_whole
+from accounting import relation
 from accounting.status import FLOAT32_NORMALS
 from dpmf_jax.errors import PrivacyError
 
 Relation = Literal["rating value", "rating presence"]
 
 TRUST = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-PRESENCE = "two data sets, one of which has one rating more than the other"
 MASK = "who rated what is public"
 DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
 ALWAYS = (
@@ -26,13 +25,13 @@ ALWAYS = (
 )
 
 
-def value_relation(span: float) -> str:
-    """The relation of a changed value; span: τ, the largest change that the noise is made for."""
-    return f"two data sets with the same rated pairs, one rating's value differs, by at most {printed_whole(span)}"
+def neighbours(unit: Relation, span: float) -> relation.Relation:
+    """Of a mechanism whose relation is written as its unit; span: τ, the largest change that the noise is made for."""
+    return relation.PRESENCE if unit == "rating presence" else relation.value(span)
 
 
-def not_covered(relation: Relation) -> str:
-    if relation == "rating presence":
+def not_covered(unit: Relation) -> str:
+    if unit == "rating presence":
         return "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
     return "the presence of a rating"
 
@@ -43,7 +42,7 @@ def width(rating_range: tuple[float, float]) -> float:
     return max(high - low, float(np.float32(high)) - float(np.float32(low)))
 
 
-def check(rating_range: tuple[float, float], tau: float | None, relation: str, delta: float) -> None:
+def check(rating_range: tuple[float, float], tau: float | None, unit: str, delta: float) -> None:
     """Raises: ValueError or PrivacyError for what no guarantee can be given for."""
     low, high = rating_range
     if not -math.inf < low < high < math.inf:
@@ -55,8 +54,8 @@ def check(rating_range: tuple[float, float], tau: float | None, relation: str, d
             where="tau bounds the change of one rating: the noise would be too small for its price",
             fix=f"set tau to {widest:g} or more, or leave it out",
         )
-    if relation not in ("rating value", "rating presence"):
-        raise ValueError(f"relation must be 'rating value' or 'rating presence'; got {relation!r}")
+    if unit not in ("rating value", "rating presence"):
+        raise ValueError(f"relation must be 'rating value' or 'rating presence'; got {unit!r}")
     if not 0 < delta < 1:
         raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}")
 

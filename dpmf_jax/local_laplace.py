@@ -20,7 +20,7 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
-from accounting.pure import USER_RELATION
+from accounting.relation import USER_REPLACED
 from accounting.status import FLOAT32_LAPLACE, REAL_NUMBERS
 from dpmf_jax import layout, local, noise
 from dpmf_jax.errors import UsageError
@@ -170,7 +170,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         losses=(Pure(epsilon=epsilon, num_rounds=num_steps),),
         delta=0.0,
         unit="user",
-        relation=USER_RELATION,
+        relation=USER_REPLACED,
         released=("item factors", "every message: a noisy matrix of items x rank of each user in each round"),
         trust_model=(
             "local: nobody but the user sees the user's ratings; "

@@ -280,7 +280,8 @@ def _as_result(budget: Budget) -> dict[str, Any]:
         "totals": [
             {
                 "unit": total.unit,
-                "relation": total.relation,
+                "relation": str(total.relation),
+                "relation_kind": total.relation.kind,
                 "epsilon": total.epsilon,
                 "delta": total.delta,
                 "status": total.status,
@@ -296,7 +297,7 @@ def _as_result(budget: Budget) -> dict[str, Any]:
 
 
 def _is_of(guarantee: Guarantee, total: Guarantee) -> bool:
-    return total.status == "none" or (guarantee.unit, guarantee.relation) == (total.unit, total.relation)
+    return total.status == "none" or (guarantee.unit, guarantee.relation.kin) == (total.unit, total.relation.kin)
 
 
 def _entry(entry: Entry) -> dict[str, Any]:
@@ -311,7 +312,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
         "epsilon": guarantee.epsilon,
         "delta": guarantee.delta,
         "unit": guarantee.unit,
-        "relation": guarantee.relation,
+        "relation": str(guarantee.relation),
         "status": guarantee.status,
         "headline": guarantee.headline,
     }

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from accounting.relation import PRESENCE, stated
 from accounting.status import REAL_NUMBERS, Status
 from dpmf_jax.errors import UsageError
 from experiments.epsilon_flags import LARGEST_COUNT
@@ -60,8 +61,9 @@ def together(losses: Sequence[Gaussian]) -> tuple[float, int]:
     return 1 / math.sqrt(2 * spent), 1
 
 
-_VALUE = "two data sets with the same rated pairs, one rating's value differs, by no more than the sensitivity covers"
-_PRESENCE = "two data sets, one of which has one rating more than the other"
+_VALUE = stated(
+    "two data sets with the same rated pairs, one rating's value differs, by no more than the sensitivity covers"
+)
 _CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
 _GIVEN = "nothing was run: noise, sensitivity and number of steps are as given, and nothing here checks them"
 _UP_FRONT = "the number of steps and all settings are chosen without looking at the ratings"
@@ -105,7 +107,7 @@ def guarantee_of(
         delta=delta,
         sensitivity=sensitivity,
         unit="rating presence" if presence else "rating value",
-        relation=_PRESENCE if presence else _VALUE,
+        relation=PRESENCE if presence else _VALUE,
         released=released,
         trust_model=_CURATOR,
         status=status,

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from accounting import relation
 from dpmf_jax.errors import UsageError
 from experiments import console, epsilon_flags
 from experiments import epsilon_report as report
@@ -23,9 +24,9 @@ QUANTITIES = {
     "delta": ("delta",),
 }
 _RELATIONS = {
-    "rating-value": "two data sets with the same rated pairs, one rating's value differs",
-    "rating-presence": "two data sets, one of which has one rating more than the other",
-    "user": "any change to all of one user's ratings",
+    "rating-value": relation.value(),
+    "rating-presence": relation.PRESENCE,
+    "user": relation.USER_REPLACED,
 }
 
 

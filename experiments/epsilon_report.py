@@ -80,7 +80,8 @@ def of_guarantee(guarantee: Guarantee) -> dict[str, Any]:
     """What a reader of JSON needs of a guarantee, flat; its statement included."""
     return {
         "unit": guarantee.unit,
-        "relation": guarantee.relation,
+        "relation": str(guarantee.relation),
+        "relation_kind": guarantee.relation.kind,
         "status": guarantee.status,
         "leaves_open": guarantee.leaves_open,
         "trust_model": guarantee.trust_model,

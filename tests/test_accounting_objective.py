@@ -457,7 +457,7 @@ def test_published_objective_is_priced_by_its_noise_and_claimed():
 
 def test_sound_objective_is_proved_at_its_epsilon():
     assert GUARANTEES["closed form"]().epsilon == 0.1
-    assert "by at most 4" in GUARANTEES["closed form"]().relation
+    assert GUARANTEES["closed form"]().largest_change == 4
     assert GUARANTEES["gaussian"]().for_user(20).rho == pytest.approx(20 * GUARANTEES["gaussian"]().rho)
     assert any("norm 1" in text for text in GUARANTEES["closed form"]().assumptions)
 

@@ -91,7 +91,7 @@ def test_statement_names_everything_a_reader_must_know():
         f"ε = {guarantee.epsilon:.4f} (rounded up), δ = 1e-05",
         "proved, under the assumptions below",
         "one rating value",
-        guarantee.relation,
+        str(guarantee.relation),
         guarantee.trust_model,
         "user factors, item factors",
         "z = σ/Δ = 20 in each step",

@@ -85,7 +85,7 @@ def test_compose_keeps_what_each_phase_says():
     ("change", "named"),
     [
         ({"unit": "rating presence"}, "unit"),
-        ({"relation": "one rating is added or removed"}, "relation"),
+        ({"relation": "one rating has another neighbour"}, "relation"),
         ({"delta": 1e-6}, "delta"),
     ],
 )

@@ -253,7 +253,7 @@ def _verdict(setting: Mapping[str, Any], rows: Iterable[Row], against: str) -> d
         **{name: setting[name] for name in ("series", "x", "rank", "variant", "steps", "seeds", "headline")},
         "epsilon_exact": None if guarantee.rho is None else epsilon_exact(guarantee.rho, guarantee.delta),
         "status": guarantee.status,
-        "relation": guarantee.relation,
+        "relation": str(guarantee.relation),
         "rmse_train": value(setting["variant"], "rmse_train", "end"),
         "rmse_test": error,
         "control": against,
