@@ -119,7 +119,7 @@ def sampled_guarantee(
     sketched: bool = True,
     seeded: bool = False,
 ) -> Guarantee:
-    """DP-SGD with secret Poisson samples, on a count sketch: proved, for a rating's presence, its value, or a user.
+    """DP-SGD with secret Poisson samples, on a count sketch, for a rating's presence, its value, or a user.
 
     A rating's update is scattered into the sketch first and clipped there, since written k times, with collisions, its
     norm is another one.
@@ -148,7 +148,7 @@ def langevin_guarantee(
     released: tuple[str, ...] = ("sample of the parameters",),
     seeded: bool = False,
 ) -> Guarantee:
-    """Langevin dynamics on clipped gradients of secret Poisson samples: proved, for the steps taken, as DP-SGD is.
+    """Langevin dynamics on clipped gradients of secret Poisson samples, for the steps taken, as DP-SGD is.
 
     The price is that of a finite number of noisy steps (`langevin_phases`). That the chain comes near a posterior, from
     which one draw would be private by itself, is neither used nor shown.

@@ -348,7 +348,8 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find biases before anything else),
     λ, the optimizer and the centre are public or post-processing.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved; unit `config.relation`; a user's m ratings pay (m² + m)/2 times ρ.
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m ratings pay
+      (m² + m)/2 times ρ.
 
     Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for "rating presence"
       without a residual clip.
@@ -373,7 +374,8 @@ def public_items(config: Config, items: Any = None, optimizer: optax.GradientTra
       items: float[items, rank], public item factors; None draws random unit rows that share a coordinate
         (`shared_unit_rows`): they know nothing of the items, so no more than a user's mean can be learned.
 
-    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved; unit `config.relation`; a user's m ratings pay m² times ρ.
+    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m
+      ratings pay m² times ρ.
       It does not cover the ratings that `items` may have been computed from.
 
     Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank columns.

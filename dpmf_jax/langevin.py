@@ -50,8 +50,8 @@ def dp(config: Config) -> Mechanism:
     T = 1 is Langevin's noise for the posterior, but clipping changes what the steps aim at, so this is no posterior;
     nothing is assumed of convergence. Releases both factors and the centre.
 
-    Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved; unit `config.unit`: a rating added or removed
-      (Δ = C), or another value (Δ = 2C).
+    Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved for real-number noise; unit `config.unit`: a
+      rating added or removed (Δ = C), or another value (Δ = 2C).
     """
     return _mechanism(sampled.langevin_params(config, clip=True), _langevin_guarantee)
 

@@ -84,8 +84,8 @@ def mechanism(config: Config) -> Mechanism:
     """Every user's whole gradient of V in every round, each item's row at ε/(k·m) (Hua, Xia and Zhong 2015, per user).
 
     Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a user's ratings and
-      items; proved: a round moves m rows by at most 2·d·c each in the L1 norm, against Laplace noise of scale
-      2·d·c·k·m/ε; that is ε/k, and k rounds add up. Taking part is visible.
+      items; proved for real-number noise: a round moves m rows by at most 2·d·c each in the L1 norm, against Laplace
+      noise of scale 2·d·c·k·m/ε; that is ε/k, and k rounds add up. Taking part is visible.
     Departs from the papers: entries of the gradient, and nothing before them, are clipped; the order of the two
       updates, which paper 004's slides leave open, is that of its algorithm 1.
 

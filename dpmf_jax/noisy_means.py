@@ -94,8 +94,8 @@ class Params:
 def mechanism(config: Config) -> Mechanism:
     """Noisy item means in one step; further steps ask again, and the mean of all answers is used.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved, unit `config.relation`. A user with m ratings pays m·ρ: each of them lies
-      in another item. Releases the centre.
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise, unit `config.relation`. A user with m ratings pays
+      m·ρ: each of them lies in another item. Releases the centre.
     """
     sensitivity = curator.float32_up(config.sensitivity)  # the price divides σ by this very number
     params = Params(

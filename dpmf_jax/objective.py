@@ -7,7 +7,7 @@ V ≈ center + U Vᵀ, U the user factors, V the item factors. With U fixed, V m
 with one noise vector η_j per item (`perturbed`), and V is released.
 
 - `mechanism`     as published: U comes from a factorisation of the same ratings, without noise: `claimed`.
-- `public_users`  sound: U is public, of norm 1 at most; V is the exact minimiser. A rating's value, proved.
+- `public_users`  sound: U is public, of norm 1 at most; V is the exact minimiser. A rating's value.
 - `statistics`    sound for a rating's presence: Gaussian noise on clipped (Σuuᵀ, Σ(r - center)u), V solved from it.
 - `non_private`   the paper's baseline, equations (2) and (3). It protects nothing.
 
@@ -341,8 +341,9 @@ def public_users(config: Config, user_factors: Any = None) -> Mechanism:
         made public, or else random unit rows that share a coordinate (`shared_unit_rows`), with which V can learn
         hardly more than item means. Rows longer than 1 are scaled to 1.
 
-    Guarantee: ε (and δ for Gaussian noise), unit rating value, relation "one rating's value differs", proved: Σ(r -
-      center)u is what the noise hides, the rest is post-processing. A user's m ratings pay m times as much.
+    Guarantee: ε (and δ for Gaussian noise), unit rating value, relation "one rating's value differs", proved for
+      real-number noise: Σ(r - center)u is what the noise hides, the rest is post-processing. A user's m ratings pay m
+      times as much.
 
     Raises: ValueError for Gaussian noise without a delta, another noise with one, or factors that do not fit.
     """
@@ -367,7 +368,7 @@ def statistics(config: Config, user_factors: Any = None) -> Mechanism:
     Args:
       user_factors: as in `public_users`.
 
-    Guarantee: (ε, δ), unit rating presence, proved; a changed value costs up to four times ρ.
+    Guarantee: (ε, δ), unit rating presence, proved for real-number noise; a changed value costs up to four times ρ.
 
     Raises: ValueError without a delta in (0, 1), or for factors that do not fit.
     """

@@ -62,8 +62,8 @@ def mechanism(config: Config) -> Mechanism:
     One rating's clipped part has L2 norm C in the table, over all of its cells. Prior and noise are on all cells, also
     those that no rating reaches, at every step.
 
-    Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting, proved; unit
-      `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
+    Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting, proved for
+      real-number noise; unit `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
     Departs from the paper: everything but the sketch and its width (20); λ is a fixed prior on cells, not part of each
       rating's update.
 

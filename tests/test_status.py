@@ -6,15 +6,20 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from audit_report_cases import trial
 from guarantee_cases import claimed, plain, proved
 
 from accounting import Guarantee, compose, gaussian, no_guarantee, objective, pure, shuffle, subsampled
+from accounting.ledger import Entry, budgets
 from accounting.loss import Gaussian, SubsampledGaussian
+from accounting.relation import PRESENCE
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS
-from dpmf_jax import local_laplace
-from experiments import audit_suite, audit_view, epsilon_phases, fit_mechanisms
+from dpmf_jax import local_laplace, model_file
+from dpmf_jax.model import Model
+from dpmf_jax.protocol import Release
+from experiments import audit_suite, audit_view, budget_command, epsilon_phases, fit_mechanisms
 
 REPOSITORY = Path(__file__).parents[1]
 REAL: Any = {"status": REAL_NUMBERS}
@@ -245,6 +250,63 @@ def test_the_sentence_stands_where_people_read():
         if "82%" in path.read_text(encoding="utf-8")
     ]
     assert written == [REPOSITORY / "accounting" / "status.py"]
+
+
+def saved(folder: Path, guarantee: Guarantee) -> Path:
+    Model(
+        release=Release(user_factors=np.ones((2, 1), np.float32)),
+        guarantee=guarantee,
+        users=np.array(["a", "b"]),
+        items=np.array([1, 2]),
+        rating_range=(1.0, 5.0),
+        settings={},
+    ).save(folder)
+    return folder
+
+
+def test_a_saved_model_says_it_in_both_public_files(tmp_path):
+    for name, status in (("real", REAL_NUMBERS), ("exact", "proved")):
+        folder = saved(tmp_path / name, proved(status=status))
+        assert (LEAVES_OPEN in plain((folder / "PRIVACY.md").read_text(encoding="utf-8"))) == (name == "real")
+        told = json.loads((folder / "model.json").read_text(encoding="utf-8"))["guarantee"]
+        assert (told["status"], told["leaves_open"]) == (status, LEAVES_OPEN if name == "real" else None)
+
+
+def test_a_model_of_an_older_version_is_read_and_no_longer_called_proved(tmp_path):
+    folder = saved(tmp_path / "old", proved(relation=PRESENCE, unit="rating presence"))
+    content = model_file.read_signed(folder / "model.json")
+    for name in NEW:
+        del content["guarantee"][name]
+    content["guarantee"]["relation"] = "one rating is added or removed, by any user, of any item, with any value"
+    model_file.write_signed(folder / "model.json", content)
+    guarantee = model_file.read(folder).guarantee
+    assert (guarantee.status, guarantee.relation) == (REAL_NUMBERS, PRESENCE)
+    assert LEAVES_OPEN in plain(str(guarantee))
+
+
+def test_a_ledger_says_how_far_its_total_is_proved():
+    def total(*guarantees: Guarantee) -> str:
+        entries = [
+            Entry(
+                id=f"{number:064x}",
+                time="2025-01-01T00:00:00+00:00",
+                data_set="mine",
+                data_hash=None,
+                guarantee=guarantee,
+                model="runs/1",
+            )
+            for number, guarantee in enumerate(guarantees)
+        ]
+        told = [budget_command._as_result(budget) for budget in budgets(entries)]
+        assert [one["leaves_open"] for one in told[0]["totals"]] == [
+            LEAVES_OPEN if any(guarantee.real_number_noise for guarantee in guarantees) else None
+        ]
+        shown = budget_command.render_show({"data_sets": told, "covers": [], "ledger": "ledger"})
+        return next(line for line in shown.splitlines() if "total:" in line)
+
+    assert total(proved(), proved(**REAL)).endswith("2 releases, proved for real-number noise")
+    assert total(proved(), claimed()).endswith("2 releases, claimed and NOT proved")
+    assert total(proved(), proved()).endswith("2 releases")
 
 
 def test_the_table_of_mechanisms_has_the_status_of_each():
