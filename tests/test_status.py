@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from audit_report_cases import trial
 from guarantee_cases import claimed, plain, proved
+from rich.console import Console
 
 from accounting import Guarantee, compose, gaussian, no_guarantee, objective, pure, shuffle, subsampled
 from accounting.ledger import Entry, budgets
@@ -19,7 +20,7 @@ from accounting.status import LEAVES_OPEN, REAL_NUMBERS
 from dpmf_jax import local_laplace, model_file
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Release
-from experiments import audit_suite, audit_view, budget_command, epsilon_phases, fit_mechanisms
+from experiments import audit_suite, audit_view, budget_command, epsilon_phases, fit_command, fit_mechanisms
 
 REPOSITORY = Path(__file__).parents[1]
 REAL: Any = {"status": REAL_NUMBERS}
@@ -307,6 +308,24 @@ def test_a_ledger_says_how_far_its_total_is_proved():
     assert total(proved(), proved(**REAL)).endswith("2 releases, proved for real-number noise")
     assert total(proved(), claimed()).endswith("2 releases, claimed and NOT proved")
     assert total(proved(), proved()).endswith("2 releases")
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        ("proved", "yes, proved"),
+        (REAL_NUMBERS, "yes, proved for real-number noise"),
+        ("claimed", "claimed only"),
+        ("none", "no"),
+    ],
+)
+def test_the_table_of_a_fit_says_whether_it_is_private(status, told, capsys):
+    nothing = dict.fromkeys(("rmse_train", "rmse_test", "seconds_per_step", "shuffled", "bytes", "ledger"))
+    words = dict.fromkeys(("mechanism", "data", "utility", "device", "layout", "out"), "x")
+    result = {**nothing, **words, "guarantee": {"status": status, "statement": "s"}, "controls": {}, "notes": []}
+    Console(width=200).print(fit_command.render({**result, "steps": 1}))
+    (row,) = [line for line in capsys.readouterr().out.splitlines() if "│ this model" in line]
+    assert [cell.strip() for cell in row.strip("│").split("│")][1] == told
 
 
 def test_the_table_of_mechanisms_has_the_status_of_each():
