@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, get_args
 
-from accounting import gaussian, loss, price, statement, user
+from accounting import gaussian, guarantee_json, loss, price, statement, user
 from accounting.guards import is_line
 from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.relation import NONE, Relation, common, of_sentence
@@ -22,7 +22,6 @@ NO_NOISE = "there is no noise between the ratings and what is released"
 
 ROUNDING = 1 + 1e-9  # another machine's last digits may differ
 
-_NEWER = {"against", "real_number_noise", "claimed_by"}  # keys that older versions did not write
 _DERIVED = (
     "rho",
     "noise_multiplier",
@@ -213,7 +212,7 @@ class Guarantee:
 
         The relation is its sentence, `relation_kind` and `largest_change`.
         """
-        fields = {field.name: _to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        fields = {field.name: guarantee_json.to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
         fields["losses"] = [loss.to_dict(phase) for phase in self.losses]
         fields["relation"] = str(self.relation)
         fields["relation_kind"] = self.relation.kind
@@ -235,12 +234,10 @@ class Guarantee:
         fields = {field.name: field for field in dataclasses.fields(cls)}
         if unknown := sorted(set(values) - set(fields) - {"relation_kind", "largest_change"} - set(_DERIVED)):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
-        if missing := sorted(set(fields) - set(values) - _NEWER):
+        if missing := sorted(set(fields) - set(values) - guarantee_json.NEWER):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
-            read = {name: _from_json(name, values[name]) for name in fields if name in values}
-            read["relation"] = _relation(values)
-            guarantee = cls(**(read if "real_number_noise" in values else _of_an_older_version(read)))
+            guarantee = cls(**guarantee_json.fields(values, fields))
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
         apart = [phase for phase in loss.merged(guarantee.losses) if not isinstance(phase, Approximate | Gaussian)]
@@ -486,42 +483,3 @@ def _is_number(value: Any) -> bool:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     return isinstance(value, float) or abs(value) < 2**1023  # a larger integer is no float
-
-
-def _relation(values: Mapping[str, Any]) -> Relation:
-    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it is none of ours."""
-    sentence, change = values["relation"], values.get("largest_change")
-    kind = values.get("relation_kind")
-    return of_sentence(sentence, change) if kind in (None, "stated") else Relation(kind, change)
-
-
-def _of_an_older_version(values: dict[str, Any]) -> dict[str, Any]:
-    """Its fields as this version has them, see `Guarantee.from_dict`."""
-    reports = all(isinstance(part, Pure | Approximate) for part in values["losses"])
-    floats = any("float32" in str(sentence) for sentence in values["assumptions"])
-    if values["status"] == "none" or (values["unit"] == "user" and reports and not floats):
-        return values
-    status = REAL_NUMBERS if values["status"] == "proved" else values["status"]
-    return {**values, "status": status, "real_number_noise": True}
-
-
-def _to_json(value: Any) -> Any:
-    if isinstance(value, tuple):
-        return [_to_json(entry) for entry in value]
-    if isinstance(value, dict):
-        return {name: _to_json(entry) for name, entry in value.items()}
-    return "inf" if value == math.inf else value
-
-
-def _from_json(name: str, value: Any) -> Any:
-    if name == "accountants":
-        return {key: _from_json("epsilon", entry) for key, entry in dict(value).items()}
-    if name == "losses":
-        if not isinstance(value, list):
-            raise ValueError(f"losses must be a list, got {value!r}")
-        return tuple(loss.from_dict(entry) for entry in value)
-    if name == "against" and isinstance(value, list):
-        return tuple(tuple(row) if isinstance(row, list) else row for row in value)
-    if isinstance(value, list):
-        return tuple(value)
-    return math.inf if name == "epsilon" and value == "inf" else value

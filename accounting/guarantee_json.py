@@ -1,0 +1,59 @@
+"""The fields of a guarantee as JSON has them, and back, also as older versions wrote them."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from accounting import loss
+from accounting.loss import Approximate, Pure
+from accounting.relation import Relation, of_sentence
+from accounting.status import REAL_NUMBERS
+
+NEWER = {"against", "real_number_noise", "claimed_by", "relation_kind"}  # keys that older versions did not write
+
+
+def to_json(value: Any) -> Any:
+    """A field's value: tuples as lists, infinity as the string "inf"."""
+    if isinstance(value, tuple):
+        return [to_json(entry) for entry in value]
+    if isinstance(value, dict):
+        return {name: to_json(entry) for name, entry in value.items()}
+    return "inf" if value == math.inf else value
+
+
+def fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """The fields of these names; what an older version wrote is read as this one has it, see `Guarantee.from_dict`."""
+    read = {name: _from_json(name, values[name]) for name in names if name in values}
+    read["relation"] = _relation(values)
+    return read if "real_number_noise" in values else _of_an_older_version(read)
+
+
+def _relation(values: Mapping[str, Any]) -> Relation:
+    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it is none of ours."""
+    sentence, change = values["relation"], values.get("largest_change")
+    kind = values.get("relation_kind")
+    return of_sentence(sentence, change) if kind in (None, "stated") else Relation(kind, change)
+
+
+def _of_an_older_version(values: dict[str, Any]) -> dict[str, Any]:
+    """Its fields as this version has them, see `Guarantee.from_dict`."""
+    reports = all(isinstance(part, Pure | Approximate) for part in values["losses"])
+    floats = any("float32" in str(sentence) for sentence in values["assumptions"])
+    if values["status"] == "none" or (values["unit"] == "user" and reports and not floats):
+        return values
+    status = REAL_NUMBERS if values["status"] == "proved" else values["status"]
+    return {**values, "status": status, "real_number_noise": True}
+
+
+def _from_json(name: str, value: Any) -> Any:
+    if name == "accountants":
+        return {key: _from_json("epsilon", entry) for key, entry in dict(value).items()}
+    if name == "losses":
+        if not isinstance(value, list):
+            raise ValueError(f"losses must be a list, got {value!r}")
+        return tuple(loss.from_dict(entry) for entry in value)
+    if name == "against" and isinstance(value, list):
+        return tuple(tuple(row) if isinstance(row, list) else row for row in value)
+    if isinstance(value, list):
+        return tuple(value)
+    return math.inf if name == "epsilon" and value == "inf" else value
