@@ -23,6 +23,7 @@ from audits import (
     enumeration,
     faults,
     keys_used,
+    lookup,
     noise_law,
     post_processing,
     privacy_loss,
@@ -46,6 +47,7 @@ AUDITS = {
     "noise: entries apart": noise_law.audit,
     "noise: repeated values": noise_law.audit,
     "noise: faults": faults.audit,
+    "noise: lookup": lookup.audit,
     "density": density.audit,
     "enumeration": enumeration.audit,
     "coins": coins.audit,
@@ -157,6 +159,14 @@ ALL: dict[str, list[Bug]] = {
     # beyond the list
     "σ that follows the ratings": both(J, noises.by_size, "noise: both worlds", "noise: both worlds", slow="both"),
     "noise of 16 bits": [Bug(ITEMS_PUBLIC, noises.coarse, "noise: repeated values", "in sample")],
+    "low digits without noise": [
+        Bug(
+            "federated-user",
+            lambda made: made._replace(noise=noises.low_digits_left(made)),
+            "noise: lookup",
+            "in sample",
+        )
+    ],
     "16 bits of seed": [Bug(ITEMS_PUBLIC, noises.few_seeds, "noise: seeds", "in sample")],
     "the server peeks": [Bug("federated-statistics", bugs.peeking_update, "post-processing")],
     "a crowd of those who have ratings": [Bug("federated-user-dynamic", bugs.crowd_of_raters, PURE)],
@@ -196,6 +206,8 @@ def run(audit, mechanism, name: str, key):
     options: dict[str, Any] = {"num_runs": 256, "num_neighbours": 16} if audit is privacy_loss.audit else {}
     if audit is sensitivity.audit:
         options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
+    if audit is lookup.audit:
+        options = audits.QUICK["lookup"]
     return audit(audits._as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
 
 

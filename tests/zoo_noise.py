@@ -32,6 +32,18 @@ def half_federated(mechanism):
     return crowd.noisy_sums(ring.discrete_laplace(0.5 * float(drawn.sample.args[0].scale)), at_least)
 
 
+def low_digits_left(mechanism):
+    """Noise in multiples of 256: the lowest 8 bits of a sum are those of the messages."""
+    drawn, at_least = mechanism.noise.sample.args
+    return crowd.noisy_sums(drawn._replace(sample=Partial(_in_multiples, drawn.sample)), at_least)
+
+
+def _in_multiples(inner, key, statistics):
+    return jax.tree.map(
+        lambda noisy, q: q + ((noisy - q) & jnp.uint32(2**32 - 256)), inner(key, statistics), statistics
+    )
+
+
 def _touched(function):
     def masked(inner, first, second, *rest):
         touched = jax.tree.map(lambda leaf: leaf != 0, second)
