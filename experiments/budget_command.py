@@ -1,7 +1,8 @@
-"""``dpmf budget show | add``: a ledger of releases on this machine, and what they cost together, data set by data set.
+"""``dpmf budget show | add``: a ledger of releases on this machine, and what they cost together, by population.
 
-The ledger is one file of JSON lines (`accounting.ledger`). It holds a hash of the ratings, so it is the curator's: mode
-0600, in a folder of mode 0700 where this program makes the folder.
+The ledger is one file of JSON lines (`accounting.ledger`). It holds a hash of the ratings and a sample of hashed user
+ids (`accounting.people`), so it is the curator's: mode 0600, in a folder of mode 0700 where this program makes the
+folder.
 """
 
 from __future__ import annotations
@@ -13,16 +14,18 @@ import fcntl
 import hashlib
 import math
 import os
+import secrets
+import shlex
 import textwrap
-from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Generator, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 
-from accounting import Guarantee
-from accounting.ledger import COVERS, Budget, Entry, budgets, parse, to_line
+from accounting import Guarantee, people
+from accounting.ledger import COVERS, Budget, Entry, Overlap, budgets, check_name, overlaps, parse, to_line
 from accounting.statement import printed, printed_delta, printed_whole
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from experiments import console
@@ -30,12 +33,19 @@ from experiments import console
 
 @dataclass(frozen=True, kw_only=True)
 class Show:
-    """Print what was released about each data set, and what it costs together.
+    """Print what was released about each population, and what it costs together.
 
-    Exits with 4 if a total is above --limit, or if releases do not add up to one total. The ledger is the curator's."""
+    A population has the name that fit --population gave, or else that of its data set; its releases add up whatever
+    ratings they are of. Populations whose user ids overlap are said to hold the same people, for whom both add up.
+    The ledger does not know of people under other ids, nor of releases that were entered elsewhere, never, or in a
+    ledger that was deleted. Exits with 4 if a total, also of those in several populations, is above --limit, or if
+    releases do not add up to one total. The ledger is the curator's."""
 
-    data_set: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA_SET")] = None
-    """Name of a data set, or the hash of its ratings; without it, all."""
+    population: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POPULATION")] = None
+    """Name of a population or of a data set of it, or the hash of ratings; without it, all."""
+    different_people: bool = False
+    """Equal user ids in two populations are different people, as where each numbers its users from 1: look for no
+    overlap."""
     limit: float | None = None
     """The largest total epsilon that is acceptable."""
     delta: float | None = None
@@ -56,6 +66,8 @@ class Add:
     """Folder of the model."""
     data_set: str | None = None
     """Name of the data set it was fitted on; without it, the name that the model has."""
+    population: str | None = None
+    """Name of those whose ratings they are; without it, what fit --population said, or else the data set's name."""
     ledger: Path | None = None
     """The ledger; without it, the environment variable DPMF_LEDGER, or dpmf/ledger.jsonl in the user's data folder."""
     json: bool = False
@@ -79,36 +91,50 @@ def _show(command: Show) -> int | None:
         raise DataError("there is no such ledger", where=str(path), fix="mind the name, or enter a release first")
     with console.usage_errors(where=str(path), fix="give another --delta, larger for (epsilon, delta) releases"):
         found = budgets(entries, delta=command.delta)
-    if command.data_set is not None:
-        found = _named(command.data_set, found, path)
+        met = () if command.different_people else overlaps(entries, delta=command.delta)
+    if command.population is not None:
+        found = _named(command.population, found, path)
+        met = tuple(overlap for overlap in met if any(set(budget.names) <= set(overlap.names) for budget in found))
+    totals = [*found, *(overlap.together for overlap in met)]
     result: dict[str, Any] = {
         "ledger": str(path),
         "limit": command.limit,
-        "within_limit": command.limit is None or all(budget.epsilon <= command.limit for budget in found),
+        "within_limit": command.limit is None or all(budget.epsilon <= command.limit for budget in totals),
         "data_sets": [_as_result(budget) for budget in found],
+        "overlaps": [_overlap(overlap) for overlap in met],
         "covers": list(COVERS),
     }
     console.emit(result, json=command.json, render=render_show)
     if result["within_limit"]:
         return None
     assert command.limit is not None
-    beyond = [budget for budget in found if not budget.epsilon <= command.limit]
+    beyond = [(", ".join(budget.names), budget) for budget in found]
+    beyond += [(f"{' and '.join(one.names)}, where the same people probably are", one.together) for one in met]
     console.print_error(
-        "; ".join(_beyond(budget, command.limit) for budget in beyond),
+        "; ".join(_beyond(who, budget, command.limit) for who, budget in beyond if not budget.epsilon <= command.limit),
         where=str(path),
-        fix="release nothing more about these ratings; what is out cannot be taken back",
+        fix="release nothing more about these people; what is out cannot be taken back",
     )
     return PrivacyError.exit_code
 
 
 def _add(command: Add) -> None:
-    entry = record(command.model, data_set=command.data_set, ledger=command.ledger)
+    entry = record(command.model, data_set=command.data_set, population=command.population, ledger=command.ledger)
     result = {"ledger": str(ledger_path(command.ledger)), "entry": _entry(entry)}
     console.emit(result, json=command.json, render=render_add)
 
 
+class Entered(UsageError):
+    """The release is in the ledger already."""
+
+
 def record(
-    model: Path, *, data_set: str | None = None, data_hash: str | None = None, ledger: Path | None = None
+    model: Path,
+    *,
+    data_set: str | None = None,
+    data_hash: str | None = None,
+    population: str | None = None,
+    ledger: Path | None = None,
 ) -> Entry:
     """Enter the release of a saved model in the ledger and return its `accounting.ledger.Entry`.
 
@@ -119,10 +145,11 @@ def record(
       data_set: a name; without it, the one in the model's settings.
       data_hash: of the ratings; without it, the one of the training ratings in the model's private/, where it is there.
         The same ratings split otherwise have another, so the name matters.
+      population: a name; without it, the one in the model's private/, or else that of the data set.
       ledger: its file, see `ledger_path`.
 
     Raises:
-      PrivacyError: a seeded experiment. UsageError: no release, no name, or a release that was entered before.
+      PrivacyError: a seeded experiment. UsageError: no release, or no name. Entered: the release is there already.
       DataError: a model or a ledger that cannot be read or written.
     """
     from dpmf_jax import model as models
@@ -144,22 +171,26 @@ def record(
             fix="enter models that have a release.safetensors",
         )
     saved = model / "private" / "run.json"
-    if data_hash is None and saved.exists():
-        data_hash = storage.read_json(saved).get("ratings")
+    if saved.exists():
+        run = storage.read_json(saved)
+        data_hash = run.get("ratings") if data_hash is None else data_hash
+        population = run.get("command", {}).get("population") if population is None else population
     name = data_set or loaded.settings.get("data")
     if not name:
         raise UsageError("the model does not name its data set", where=str(model), fix="give --data-set NAME")
     with console.usage_errors(where=str(model)):
+        if population is not None:
+            check_name("population", population)
         entry = Entry(
             id=hashlib.sha256(released.read_bytes()).hexdigest(),
             time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+            population=population or name,
             data_set=name,
             data_hash=data_hash,
             guarantee=loaded.guarantee,
             model=str(model.absolute()),
         )
-    _enter(entry, ledger_path(ledger))
-    return entry
+    return _enter(entry, ledger_path(ledger), loaded.users)
 
 
 # ---- the file -----------------------------------------------------------------------------------------------------
@@ -192,21 +223,27 @@ def read(path: Path) -> tuple[Entry, ...]:
             return _entries(file.read(), path)
 
 
-def _enter(entry: Entry, path: Path) -> None:
-    """Append the entry by a single write, under a lock; what was there is read first and stays as it was."""
+def _enter(entry: Entry, path: Path, users: Iterable[Any] | None = None) -> Entry:
+    """Append the entry by a single write, under a lock; what was there is read first and stays as it was.
+
+    The ids of the users are sampled under the key of the ledger, which its first entry with a sample has drawn."""
     with _failures(path, "written"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         descriptor = os.open(_regular(path), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         with os.fdopen(descriptor, "rb") as file:
             fcntl.flock(file, fcntl.LOCK_EX)
             before = file.read()
-            for other in _entries(before, path):
+            others = _entries(before, path)
+            for other in others:
                 if other.id == entry.id:
-                    raise UsageError(
+                    raise Entered(
                         f"this release is in the ledger already, since {other.time}, as {other.data_set}",
                         where=f"{path}, entered from {other.model}",
                         fix="nothing is to be done: it counts once",
                     )
+            if users is not None:
+                known = (other.people.key for other in others if other.people is not None)
+                entry = replace(entry, people=people.of(users, key=next(known, None) or secrets.token_hex(16)))
             os.fchmod(descriptor, 0o600)
             line = (b"\n" if before and not before.endswith(b"\n") else b"") + to_line(entry).encode()
             try:
@@ -216,6 +253,7 @@ def _enter(entry: Entry, path: Path) -> None:
             except OSError:
                 os.ftruncate(descriptor, len(before))
                 raise
+    return entry
 
 
 def _regular(path: Path) -> Path:
@@ -260,7 +298,9 @@ _NAME_A_FILE = "give another file: --ledger FILE.jsonl, or the environment varia
 
 
 def _named(wanted: str, found: Sequence[Budget], path: Path) -> tuple[Budget, ...]:
-    chosen = tuple(b for b in found if wanted in b.names or wanted in {entry.data_hash for entry in b.entries})
+    chosen = tuple(
+        b for b in found if wanted in {*b.names, *(name for one in b.entries for name in (one.data_set, one.data_hash))}
+    )
     if chosen:
         return chosen
     known = ", ".join(name for budget in found for name in budget.names)
@@ -275,6 +315,21 @@ def _as_result(budget: Budget) -> dict[str, Any]:
     return {
         "names": budget.names,
         "data_hashes": sorted({entry.data_hash for entry in budget.entries if entry.data_hash}),
+        **_sum(budget),
+        "entries": [_entry(entry) for entry in budget.entries],
+    }
+
+
+def _overlap(overlap: Overlap) -> dict[str, Any]:
+    return {
+        "names": overlap.names,
+        "pairs": [pair._asdict() for pair in overlap.pairs],
+        **_sum(overlap.together),
+    }
+
+
+def _sum(budget: Budget) -> dict[str, Any]:
+    return {
         "releases": len(budget.entries),
         "epsilon": budget.epsilon,
         "totals": [
@@ -292,7 +347,6 @@ def _as_result(budget: Budget) -> dict[str, Any]:
             }
             for total in budget.totals
         ],
-        "entries": [_entry(entry) for entry in budget.entries],
     }
 
 
@@ -305,6 +359,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     return {
         "id": entry.id,
         "time": entry.time,
+        "population": entry.population,
         "data_set": entry.data_set,
         "data_hash": entry.data_hash,
         "model": entry.model,
@@ -318,8 +373,7 @@ def _entry(entry: Entry) -> dict[str, Any]:
     }
 
 
-def _beyond(budget: Budget, limit: float) -> str:
-    names = ", ".join(budget.names)
+def _beyond(names: str, budget: Budget, limit: float) -> str:
     if len(budget.totals) > 1:
         return (
             f"{names}: the releases protect different things, so no total is known to be within {printed_whole(limit)}"
@@ -330,7 +384,7 @@ def _beyond(budget: Budget, limit: float) -> str:
 
 
 def render_show(result: Mapping[str, Any]) -> str:
-    """A paragraph a data set: its totals, then its releases, oldest first."""
+    """A paragraph a population: its totals, then its releases, oldest first; then those with the same people."""
     if not result["data_sets"]:
         return f"no release is in the ledger {result['ledger']}\nenter one: dpmf budget add MODEL"
     lines = []
@@ -341,11 +395,39 @@ def render_show(result: Mapping[str, Any]) -> str:
         if len(data_set["totals"]) > 1:
             lines.append("  these protect different things: no number covers all the releases together")
         for entry in data_set["entries"]:
-            text = f"{entry['time']}  {entry['mechanism']}: {entry['headline']}; {entry['model']}"
+            known = f" {entry['data_hash'][:12]}" if entry["data_hash"] else ""
+            data = f"data {entry['data_set']}{known}"
+            text = f"{entry['time']}  {entry['mechanism']}: {entry['headline']}; {data}; {entry['model']}"
             lines += _wrapped(text, "    ", " " * 8)
         lines.append("")
+    lines += [line for overlap in result["overlaps"] for line in (*_overlap_lines(overlap), "")]
     covers = [line for sentence in result["covers"] for line in _wrapped(sentence, "- ", "  ")]
     return "\n".join([*lines, *covers, f"for the curator; the ledger is {result['ledger']}"])
+
+
+def _overlap_lines(overlap: Mapping[str, Any]) -> list[str]:
+    names = " and ".join(overlap["names"])
+    met = []
+    for pair in overlap["pairs"]:
+        first, second = pair["names"]
+        where = "" if len(overlap["pairs"]) == 1 else f" of {first} and {second}"
+        if pair["shared"] is None:
+            met.append(f"data sets{where} have one name, and not all their user ids are known")
+        else:
+            here, there = pair["users"]
+            met.append(f"about {pair['shared']:,} user ids{where} are in both, of {here:,} and {there:,}")
+    return [
+        *_wrapped(f"the same people are probably in {names}: {'; '.join(met)}", "", "  "),
+        f"  for a person in all of these, {overlap['releases']} releases add up",
+        *(line for total in overlap["totals"] for line in _total_lines(total)),
+        *(
+            ["  these protect different things: no number covers all the releases together"][
+                : len(overlap["totals"]) - 1
+            ]
+        ),
+        "  one name for them from now on: dpmf fit --population NAME",
+        "  equal ids are taken for one person; where they are different people: --different-people",
+    ]
 
 
 def _wrapped(text: str, first: str, rest: str) -> list[str]:
@@ -367,6 +449,6 @@ def _total_lines(total: Mapping[str, Any]) -> list[str]:
 def render_add(result: Mapping[str, Any]) -> str:
     entry = result["entry"]
     return (
-        f"{entry['data_set']}: {entry['headline']}\nentered in {result['ledger']}; "
-        f"all of it: dpmf budget show {entry['data_set']}"
+        f"{entry['population']}: {entry['headline']}\nentered in {result['ledger']}; "
+        f"all of it: dpmf budget show {shlex.quote(entry['population'])}"
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import json
@@ -35,6 +36,9 @@ class Command(ProcessFlags, MechanismFlags, RatingsFlags):
     """Baselines beside the model: all (with a biased factorisation), simple (means only), none."""
     out: Path | None = None
     """Folder of the model; by default a new one under runs/. Never overwritten."""
+    population: str | None = None
+    """Name of those whose ratings these are; without it the data set's name. In the ledger all releases of a population
+    add up, whatever their data: give the same name to data of the same people. See dpmf budget show --help."""
     resume: Path | None = None
     """Folder of an interrupted run to go on with; needs no other flag."""
     catalogue_users: Path | None = None
@@ -74,6 +78,7 @@ def fit(command: Command) -> dict[str, Any]:
     from dpmf_jax import fitting, hosts
 
     check_accepted(command)
+    check_population(command)
     check_shared(command)
     check_streamed(command)
     one = command.mechanism in fit_mechanisms.ONE_DEVICE
@@ -138,6 +143,15 @@ def _of_several(train: Any) -> list[str]:
     return [held, f"{hosts.count()} processes exchanged sums without noise, unencrypted"]
 
 
+def check_population(command: Command) -> None:
+    """Raises: UsageError for a name that the ledger would refuse after the fit."""
+    if command.population is not None:
+        from accounting.ledger import check_name
+
+        with console.usage_errors(where="--population", fix="give a name, such as --population shop"):
+            check_name("population", command.population)
+
+
 def check_shared(command: Command) -> None:
     """Raises: UsageError for what several processes cannot do together."""
     if not command.distributed:
@@ -197,9 +211,8 @@ def enter(out: Path, model: Any, data: str) -> str | None:
     try:
         from experiments import budget_command
 
-        budget_command.record(out)
-    except UsageError:
-        return str(budget_command.ledger_path())  # entered before, by the run that this one resumed
+        with contextlib.suppress(budget_command.Entered):  # before, by the run that this one resumed
+            budget_command.record(out)
     except (DpmfError, ImportError) as error:
         what = error.what if isinstance(error, DpmfError) else f"this system has no file locks ({error})"
         where = error.where if isinstance(error, DpmfError) else ""

@@ -226,7 +226,7 @@ GOOD = to_line(entry(0))
         ("user,item,rating", "line 2: not a whole JSON object"),
         ("[1, 2]", "line 2: not an entry"),
         ('{"user": 1}', "line 2: not an entry"),
-        (to_line(entry(1)).replace('"format": 1', '"format": 2'), "line 2: an entry of format 2, this program reads 1"),
+        (to_line(entry(1)).replace('"format": 2', '"format": 3'), "line 2: an entry of format 3, this program reads 2"),
         (to_line(entry(1)).replace('"model"', '"modell"'), "line 2: keys that are missing or unknown: model, modell"),
         (to_line(entry(1)).replace('"steps": 100', '"steps": 3'), "line 2: steps must be those of the losses"),
         (
