@@ -10,7 +10,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting import additive_noise
+from accounting import additive_noise, rounds
 from dpmf_jax import (
     curator,
     federated_config,
@@ -140,6 +140,15 @@ def named(number: float) -> Fraction:
     return Fraction(repr(number))
 
 
+def test_the_losses_of_rounds_are_not_below_the_exact_ones():
+    """By one float: k - 2j reports of ε each, where the product may have been rounded down."""
+    for each in RANDOM.uniform(0.01, 1, 20).tolist():
+        losses, _ = rounds._new_losses(each, 7)
+        for count, loss in enumerate(losses.tolist()):
+            needed = (7 - 2 * count) * Fraction(each)
+            assert Fraction(math.nextafter(math.nextafter(loss, -math.inf), -math.inf)) < needed <= Fraction(loss)
+
+
 def test_a_price_in_decimals_is_the_least_float_whose_name_is_not_below_it():
     for numerator, denominator in RANDOM.integers(1, 10**9, (200, 2)).tolist():
         value = Fraction(numerator, denominator)
@@ -152,15 +161,15 @@ def test_a_price_in_decimals_is_the_least_float_whose_name_is_not_below_it():
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 2.0, 1 / 3, 5.0])
 def test_a_report_has_the_largest_float_whose_rounds_are_paid_for(epsilon):
-    for rounds in (3, 6, 7, 10, 49, 100):
-        config = local.Config(epsilon=epsilon, num_rounds=rounds, rank=2)
+    for times in (3, 6, 7, 10, 49, 100):
+        config = local.Config(epsilon=epsilon, num_rounds=times, rank=2)
         each = config.epsilon_report
-        assert Fraction(each) * rounds <= Fraction(epsilon) < Fraction(math.nextafter(each, 9)) * rounds
-        matrices = local_laplace.Config(num_items=9, epsilon=epsilon, num_rounds=rounds, rank=2)
+        assert Fraction(each) * times <= Fraction(epsilon) < Fraction(math.nextafter(each, 9)) * times
+        matrices = local_laplace.Config(num_items=9, epsilon=epsilon, num_rounds=times, rank=2)
         for made in (local.gd(config), local_laplace.mechanism(matrices)):
-            for steps in (1, 2, rounds):
+            for steps in (1, 2, times):
                 (loss,) = made.guarantee(steps).losses
-                spent = Fraction(epsilon) * steps / rounds
+                spent = Fraction(epsilon) * steps / times
                 assert Fraction(math.nextafter(loss.epsilon, 0)) < spent <= Fraction(loss.epsilon)
 
 
