@@ -69,6 +69,8 @@ class Guarantee:
       real_number_noise: the price is that of real numbers, and the noise is float32. It follows from the status where
         that is "proved for real-number noise", must be false where it is "proved", and is said of a claim.
       claimed_by: who claims it, such as "paper 001"; None where nobody but the mechanism does, or nothing is claimed.
+      rounds_are_seen: somebody outside sees the response of every round as it is made, such as an untrusted server. A
+        round that was run is then spent, also where its state is lost: `fitting.fit` never answers it again.
 
     Raises:
       ValueError: a field out of range, or fields that contradict each other.
@@ -92,6 +94,7 @@ class Guarantee:
     seeded: bool = False
     real_number_noise: bool = False
     claimed_by: str | None = None
+    rounds_are_seen: bool = False
 
     def __post_init__(self):
         for name in ("losses", "released", "assumptions", "not_covered", "against"):
@@ -267,6 +270,7 @@ def priced(
     seeded: bool = False,
     real_number_noise: bool = False,
     claimed_by: str | None = None,
+    rounds_are_seen: bool = False,
     accountants: Mapping[str, float] | None = None,
 ) -> Guarantee:
     """The guarantee of a release that spends these losses.
@@ -279,7 +283,7 @@ def priced(
       relation: one of `accounting.relation`'s, or a sentence of one's own.
       largest_change: of one rating's value, beside a sentence; a relation has its own.
       sensitivity: Δ, for the record; the price depends on the losses alone.
-      against, real_number_noise, claimed_by: see `Guarantee`.
+      against, real_number_noise, claimed_by, rounds_are_seen: see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under "paper".
 
     Returns:
@@ -312,6 +316,7 @@ def priced(
         seeded=seeded,
         real_number_noise=real_number_noise,
         claimed_by=claimed_by,
+        rounds_are_seen=rounds_are_seen,
     )
 
 
@@ -393,6 +398,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         seeded=seeded,
         real_number_noise=any(phase.real_number_noise for phase in guarantees),
         claimed_by=" and ".join(filter(None, claimants)) if all(claimants) and claimants else None,
+        rounds_are_seen=any(phase.rounds_are_seen for phase in guarantees),
     )
 
 
@@ -425,7 +431,7 @@ def _check(guarantee: Guarantee) -> None:
             raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
     if g.relation.unit not in (None, g.unit):
         raise ValueError(f"unit {g.unit!r} is not that of the relation: {g.relation}")
-    for name in ("seeded", "real_number_noise"):
+    for name in ("seeded", "real_number_noise", "rounds_are_seen"):
         if not isinstance(getattr(g, name), bool):
             raise ValueError(f"{name} must be true or false, got {getattr(g, name)!r}")
     if g.real_number_noise and g.status in ("proved", "none"):

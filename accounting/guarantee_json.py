@@ -9,7 +9,8 @@ from accounting.loss import Approximate, Pure
 from accounting.relation import Relation, of_sentence
 from accounting.status import REAL_NUMBERS
 
-NEWER = {"against", "real_number_noise", "claimed_by", "relation_kind"}  # keys that older versions did not write
+# Keys that older versions did not write.
+NEWER = {"against", "real_number_noise", "claimed_by", "relation_kind", "rounds_are_seen"}
 
 
 def to_json(value: Any) -> Any:

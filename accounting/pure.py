@@ -206,6 +206,7 @@ def local_guarantee(
             "local: nobody but the user sees the user's ratings; "
             "the server, and whoever reads its traffic, sees every report and may be dishonest"
         ),
+        rounds_are_seen=True,
         status="proved",
         assumptions=(*_report_assumptions(loss.num_rounds), *assumptions),
         not_covered=("taking part, and how often: who sends reports is visible", *not_covered),

@@ -22,7 +22,7 @@ import numpy as np
 import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
-from dpmf_jax import checkpoint, factorization, hosts, keys, layout, storage
+from dpmf_jax import checkpoint, factorization, hosts, interrupts, keys, layout, storage
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, factors, train
@@ -188,11 +188,13 @@ def fit(
         system and is stored nowhere.
       out: folder of the run and of the model; None keeps everything in memory. It must be new, or hold a run to resume.
       resume: go on from the newest checkpoint in `out`. An experiment continues to the same bytes as an uninterrupted
-        run (on a GPU see `protocol.train`). A release draws a fresh key for the remaining steps (nothing of the lost
-        ones was released); steps and price stay what they were.
+        run (on a GPU see `protocol.train`). A release draws a fresh key for the remaining steps. Where a curator holds
+        the ratings, nobody saw the steps after that checkpoint, so steps and price stay what they were. Where the
+        guarantee says `rounds_are_seen`, somebody did: a release that lost such a round is refused.
       settings: JSON values that describe the run; kept in model.json, so public.
       command: JSON values kept in private/run.json for whoever resumes the run; not compared.
-      patience: stop after this many steps without a new minimum of the training RMSE. Not private.
+      patience: stop after this many steps without a new minimum of the training RMSE. Not private, and refused for a
+        release whose `rounds_are_seen`: some are run that are not in the model.
       controls: names of non-private baselines to put beside the RMSE (`dpmf_jax.controls`).
       layout_kind, num_devices: see `layout.make`.
       chunk_steps: steps between two looks of the host; any number gives the same bytes (on a GPU see `protocol.train`).
@@ -204,7 +206,7 @@ def fit(
 
     Raises:
       UsageError: num_steps below 1, an `out` that is in use, or a state with no model in it. PrivacyError: a resume
-      with other settings or ratings.
+      with other settings or ratings, or one that would answer a round a second time.
       Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved. hosts.Lost:
       another process is gone; the last completed chunk is saved.
     """
@@ -214,6 +216,13 @@ def fit(
         raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
     phases = (*earlier, (mechanism, num_steps))
     guarantee = _priced(phases, seeded=seed is not None, patience=patience)
+    seen = guarantee.rounds_are_seen and seed is None  # an experiment repeats the same noise, and shows nothing new
+    if seen and patience is not None:
+        raise PrivacyError(
+            "stopping by patience throws away rounds that others have seen, unpaid",
+            where=f"patience {patience}, with {guarantee.mechanism}",
+            fix="leave out --patience, or give --seed for an experiment",
+        )
     low, high = ratings.rating_range
     if guarantee.largest_change is not None and guarantee.largest_change < high - low:
         raise PrivacyError(
@@ -246,7 +255,10 @@ def fit(
     with hosts.together():
         if hosts.first():
             folder = None if out is None else Path(out)
-            journal = _Journal.open(folder, run, command=command, resume=resume, every=checkpoint_seconds)
+            every = 0.0 if seen else checkpoint_seconds
+            journal = _Journal.open(folder, run, command=command, resume=resume, every=every)
+            if seen and resume:
+                journal.refuse_second_answers(state, earlier, lambda steps: _spent(phases, guarantee, steps))
             state = journal.restore(state)
             journal.refuse_second_release(state, num_steps, seeded=seed is not None)
     if resume and hosts.count() > 1:
@@ -261,21 +273,24 @@ def fit(
         while int(state.step) < num_steps:
             done = int(state.step)
             length = min(chunk, num_steps - done)
-            started = time.perf_counter()
-            with hosts.watched(f"after {done} of {num_steps} steps"):
-                ahead, info = train(program, train_key, state, data, num_steps=length)
-                if hosts.count() > 1:  # what a step leaves cut over the processes, none of them could read
-                    ahead, info = layout.replicate(data, (ahead, info))
-                rmse = _finite_rmse(info, done)
-            if length in compiled:
-                seconds_per_step.append((time.perf_counter() - started) / length)
-            compiled.add(length)
-            stop = stopping_step([*journal.rmse, *rmse], patience)
-            if stop is not None:
-                num_steps, length = stop, stop - done
-                ahead, _ = train(program, train_key, state, data, num_steps=length) if length else (state, None)
-            state = ahead
-            journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
+            with interrupts.held_back():  # what was computed is kept
+                if seen:
+                    journal.begin(done + length)
+                started = time.perf_counter()
+                with hosts.watched(f"after {done} of {num_steps} steps"):
+                    ahead, info = train(program, train_key, state, data, num_steps=length)
+                    if hosts.count() > 1:  # what a step leaves cut over the processes, none of them could read
+                        ahead, info = layout.replicate(data, (ahead, info))
+                    rmse = _finite_rmse(info, done)
+                if length in compiled:
+                    seconds_per_step.append((time.perf_counter() - started) / length)
+                compiled.add(length)
+                stop = stopping_step([*journal.rmse, *rmse], patience)
+                if stop is not None:
+                    num_steps, length = stop, stop - done
+                    ahead, _ = train(program, train_key, state, data, num_steps=length) if length else (state, None)
+                state = ahead
+                journal.write(state, rmse[:length], np.asarray(info.clipped_fraction)[:length], last=stop is not None)
             report(Progress(done + length, num_steps, float(rmse[-1]), _spent(phases, guarantee, done + length)))
         whole = Factors(*map(np.asarray, _whole(state, ratings)))
         with hosts.watched("after the last step"):
@@ -408,16 +423,50 @@ class _Journal:
         assert self.private is not None
         return self.private / "metrics.jsonl"
 
+    @property
+    def _begun(self) -> Path:
+        assert self.private is not None
+        return self.private / "begun.json"
+
+    def _kept(self, fresh: State) -> tuple[State | None, list[bytes]]:
+        """The newest checkpointed state that has all of its metrics, and these, line by line."""
+        assert self.private is not None
+        state = checkpoint.latest(self.private, fresh)
+        if state is None or not self._metrics.exists():
+            return state, []
+        lines = self._metrics.read_bytes().splitlines(keepends=True)[: int(state.step)]
+        if len(lines) < int(state.step):  # the metrics were not flushed: start over rather than leave a gap
+            return None, []
+        return state, lines
+
+    def begin(self, step: int) -> None:
+        """Writes down, before they are run, that the steps up to this one are."""
+        if self.private is not None:
+            storage.write_json(self._begun, {"steps": step}, private=True)
+
+    def refuse_second_answers(self, fresh: State, earlier: Sequence[Phase], spent: Callable[[int], float]) -> None:
+        """Stop where a round was begun, so others have seen its response, and no state after it is left.
+
+        earlier: phases before the training, which a resume runs again.
+        """
+        begun = int(storage.read_json(self._begun)["steps"]) if self._begun.exists() else 0
+        state, _ = self._kept(fresh)
+        done = 0 if state is None else int(state.step)
+        again = [phase for phase, steps in earlier if phase.guarantee(steps).rounds_are_seen]
+        if begun <= done and not again:
+            return
+        which = "an earlier phase" if again else f"rounds {done + 1} to {begun}"
+        raise PrivacyError(
+            f"the answers of {which} were seen and the state after them is lost: going on would answer a second time",
+            where=str(self._begun),
+            fix=f"start a new run, and count what this one spent beside it: ε = {spent(begun):.4f}",
+        )
+
     def restore(self, fresh: State) -> State:
         """The newest checkpointed state, or the fresh one; the metrics are cut back to it."""
         if self.private is None:
             return fresh
-        state = checkpoint.latest(self.private, fresh)
-        lines: list[bytes] = []
-        if state is not None and self._metrics.exists():
-            lines = self._metrics.read_bytes().splitlines(keepends=True)[: int(state.step)]
-            if len(lines) < int(state.step):  # the metrics were not flushed: start over rather than leave a gap
-                state, lines = None, []
+        state, lines = self._kept(fresh)
         self.rmse = [json.loads(line)["rmse_train"] for line in lines]
         storage.write_bytes(self._metrics, b"".join(lines), private=True)
         return fresh if state is None else state
@@ -456,3 +505,4 @@ class _Journal:
     def close(self) -> None:
         if self.private is not None:
             checkpoint.clear(self.private)
+            self._begun.unlink(missing_ok=True)

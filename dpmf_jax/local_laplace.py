@@ -176,6 +176,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
             "local: nobody but the user sees the user's ratings; "
             "the server, and whoever reads its traffic, sees every message and may be dishonest"
         ),
+        rounds_are_seen=True,
         status=REAL_NUMBERS,
         assumptions=(
             f"each user sends {num_steps} messages, whatever the data; one that is sent again is the same message",
