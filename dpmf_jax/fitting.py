@@ -30,7 +30,16 @@ from dpmf_jax.ratings import Ratings
 
 
 class Diverged(DpmfError, FloatingPointError):
-    """Training left the finite numbers."""
+    """Training left the finite numbers, or ended where any constant of the declared range predicts better."""
+
+
+def diverged(rmse_train: float, rating_range: tuple[float, float]) -> bool:
+    """Whether a model errs more on the ratings it was trained on than any constant of their declared range can.
+
+    On every rating a constant of the range errs by at most the range's width, so its RMSE is at most that.
+    """
+    low, high = rating_range
+    return rmse_train > high - low
 
 
 class Interrupted(KeyboardInterrupt):
@@ -202,7 +211,8 @@ def fit(
       report: called with a Progress after every chunk.
 
     Returns: a Model with raw ids, its guarantee, and the curator's private part; of several processes without the
-      record of who rated what, which none of them holds.
+      record of who rated what, which none of them holds. One that ended in finite numbers and is of no use says so in
+      `metrics["diverged"]`: it is paid for, so it is kept.
 
     Raises:
       UsageError: num_steps below 1, an `out` that is in use, or a state with no model in it. PrivacyError: a resume
@@ -375,7 +385,12 @@ def _measure(
         rmse_test = metrics.rmse(whole, test)
     kind = layout_kind if layout_kind == "stream" else "auto"
     compared = baselines.controls(ratings, test, names=tuple(controls), layout_kind=kind) if controls else {}
-    return {"rmse_train": rmse_train, "rmse_test": rmse_test, "controls": compared}
+    return {
+        "rmse_train": rmse_train,
+        "rmse_test": rmse_test,
+        "diverged": diverged(rmse_train, ratings.rating_range),
+        "controls": compared,
+    }
 
 
 class _Journal:

@@ -71,6 +71,22 @@ def run(command: Command) -> None:
         console.unmute()  # it may have been the first that is gone
         raise
     console.emit(result, json=command.json, render=render)
+    if result["diverged"]:
+        raise _diverged(result)
+
+
+def _diverged(result: Mapping[str, Any]) -> DpmfError:
+    """What is said of a run that diverged, after all that it made was kept and printed."""
+    from dpmf_jax import fitting
+
+    low, high = result["settings"]["rating_range"]
+    spent = "" if result["guarantee"]["seeded"] else "the model is kept, since its ε is spent; "
+    return fitting.Diverged(
+        f"the training diverged: its RMSE is {result['rmse_train']:.4g} on training ratings, where any constant from "
+        f"{low:g} to {high:g} errs by at most {high - low:g}",
+        where=result["out"],
+        fix=f"{spent}lower --learning-rate, or add less noise (a larger ε, fewer steps)",
+    )
 
 
 def fit(command: Command) -> dict[str, Any]:
@@ -343,6 +359,8 @@ def _resumed(command: Command) -> Command:
 
 def utility(metrics: Mapping[str, Any]) -> str:
     """One honest sentence: whether the model beats its controls, on held-out ratings where there are any."""
+    if metrics.get("diverged"):
+        return "DIVERGED: on its own training ratings the model is worse than any constant of the declared range"
     side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
     ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
     beaten = {name: values[side] for name, values in metrics["controls"].items() if values[side] > ours}

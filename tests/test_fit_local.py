@@ -43,7 +43,7 @@ def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
     assert "shuffler" in beside["statement"]
     assert found["guarantee"]["trust_model"].startswith("local")
     assert "shuffl" not in found["guarantee"]["statement"]
-    code, out, _ = run(capsys, *FIT, *LOCAL, "--seed", "0", "--out", "shown")
+    code, out, _ = run(capsys, *FIT, *LOCAL, "--learning-rate", "0.01", "--seed", "0", "--out", "shown")
     assert code == 0
     assert "beside it:" in out
 
