@@ -44,11 +44,13 @@ class Command(MechanismFlags, RatingsFlags):
     """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same rate of false
     alarms."""
     out: Path | None = None
-    """Folder for findings.json, report.md and report.html; what names records goes to private/ in it."""
+    """Folder for findings.json, report.md and report.html: in private/ in it, since they are measured on the ratings and
+    not priced; with --public in the folder itself."""
     public: bool = False
     """Leave out all that was measured on the ratings: what may be shown to others."""
     replay: str | None = None
-    """A findings.json, or FILE#n: run again what was violated in it, or the n-th finding."""
+    """A findings.json, or the folder that --out named, or either with #n: run again what was violated in it, or the
+    n-th finding."""
     only: tuple[str, ...] = ()
     """Families of audits to run, such as sensitivity; all by default."""
     neighbours: int | None = None

@@ -18,7 +18,8 @@ from experiments.audit_trial import Sizes, Trial
 def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(the document, the findings to run again): of FILE#n the n-th, else all that are violated.
 
-    named: a findings.json, or the folder that it is in, or what `--json` printed.
+    named: a findings.json, or the folder that `--out` named, or what `--json` printed. FOLDER/findings.json is the one in
+      FOLDER/private where there is no other.
 
     Raises: DataError for a file that is none; UsageError for a number that is not there, or nothing to run again.
     """
@@ -26,6 +27,8 @@ def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     if not mark or Path(named).exists():
         name, wanted = named, ""
     path = Path(name) / "findings.json" if Path(name).is_dir() else Path(name)
+    inner = path.parent / "private" / path.name
+    path = inner if inner.is_file() and (Path(name).is_dir() or not path.exists()) else path
     told = _document(path)
     if told["public"]:
         raise UsageError(
@@ -66,7 +69,8 @@ def _document(path: Path) -> dict[str, Any]:
         raise DataError("these are not the findings of an audit", where=str(path), fix=fix)
     if told["schema"] != 1:
         raise DataError(f"findings of an unknown kind, {told['schema']!r}", where=str(path), fix="audit anew")
-    records = path.parent / "private" / "records.json"
+    beside, inside = path.parent / "records.json", path.parent / "private" / "records.json"
+    records = beside if beside.is_file() else inside
     if records.is_file():
         hashes = json.loads(records.read_bytes())["data_sha256"]
         for trial in told["trials"]:

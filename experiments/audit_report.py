@@ -213,25 +213,24 @@ def check_folder(out: Path) -> None:
 
 
 def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
-    """findings.json, report.md and report.html, each whole or not there, and private/records.json; their paths.
+    """findings.json, report.md and report.html, each whole or not there; their paths.
 
-    What names records is in private/ alone. A public document has no such file, and anybody may read the others; those
-    of any other are open to their owner alone.
+    A public document lies in `out`, for anybody to read. Any other was measured on ratings and is not priced: it lies in
+    `out`/private, open to its owner alone, with what names records apart in records.json.
     """
     from dpmf_jax import storage
     from experiments import audit_markdown, audit_page, audit_view
 
-    out.mkdir(parents=True, exist_ok=True)
-    shown, records = (whole, None) if whole["public"] else parted(whole)
-    sections = audit_view.sections(shown, str(out))
     private = not whole["public"]
+    shown, records = parted(whole) if private else (whole, {})
+    sections = audit_view.sections(shown, str(out))
+    out.mkdir(parents=True, exist_ok=True)
     written = []
-    if records is not None:
-        path = storage.private_folder(out) / "records.json"
-        storage.write_json(path, records, private=True)
-        written.append(str(path))
-    else:
-        (out / "private" / "records.json").unlink(missing_ok=True)  # of an earlier report in this folder
+    outside = out
+    if private:
+        out = storage.private_folder(out)
+        storage.write_json(out / "records.json", records, private=True)
+        written.append(str(out / "records.json"))
     texts = {
         "report.html": audit_page.html(shown["title"], sections),
         "report.md": audit_markdown.markdown(shown["title"], sections),
@@ -240,4 +239,19 @@ def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
         storage.write_bytes(out / name, text.encode(), private=private)
         written.append(str(out / name))
     storage.write_json(out / "findings.json", shown, private=private)
+    if private:
+        _remove_unpriced(outside)
     return [*written, str(out / "findings.json")]
+
+
+def _remove_unpriced(out: Path) -> None:
+    """Takes away a report that was not public and lay outside private/, as older versions wrote them."""
+    import json
+
+    try:
+        public = json.loads((out / "findings.json").read_bytes()).get("public", True)
+    except (OSError, ValueError, AttributeError):
+        return
+    if not public:
+        for name in ("report.html", "report.md", "findings.json"):
+            (out / name).unlink(missing_ok=True)

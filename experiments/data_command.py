@@ -30,7 +30,8 @@ class List:
 class Check:
     """Read a data set and report rows, users, items, histogram, duplicates, hashes, and every problem by row.
 
-    The report is for the curator: its numbers are not private. Exits with 3 if there is a problem."""
+    The report is for the curator: its numbers are computed from the ratings, with nothing that protects them. Exits
+    with 3 if there is a problem."""
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""
@@ -174,7 +175,7 @@ def render_list(result: Mapping[str, Any]) -> str:
 
 def render_check(report: Mapping[str, Any]) -> str:
     """The report as lines; a hash is said to be known, unknown, or not the known one."""
-    lines = [f"{report['name']} (for the curator: none of this is private)"]
+    lines = [f"{report['name']} (for the curator: computed from the ratings, nothing protects it; do not show it)"]
     for file in report["files"]:
         lines += [f"  file       {file['path']}, {file['bytes']:,} bytes", _hash_line(file["sha256"], file["known"])]
     if "rows" in report:
@@ -201,4 +202,5 @@ def render_convert(result: Mapping[str, Any]) -> str:
     sizes = f"{result['ratings']:,} ratings, {result['users']:,} users, {result['items']:,} items"
     low, high = result["rating_range"]
     first = f"{result['out']}: {sizes}, rated {low:g} to {high:g}"
-    return "\n".join([first, *(f"  {note}" for note in result["notes"])])
+    last = "  for the curator: these are the ratings themselves, nothing protects them; do not show the file"
+    return "\n".join([first, *(f"  {note}" for note in result["notes"]), last])

@@ -51,12 +51,12 @@ def audit_code(words):
 def test_a_false_claim_ends_with_5_and_the_whole_report(report):
     out, code = report
     assert code == 5
-    told = json.loads((out / "findings.json").read_text())
+    told = json.loads((out / "private" / "findings.json").read_text())
     assert [one["verdict"] for one in told["findings"]] == ["violated", "violated"]
     assert told["trials"][0]["evidence"].startswith("sensitivity: largest step: 1.")
     assert told["trials"][0]["utility"]["rmse"] < told["trials"][0]["utility"]["controls"]["global_mean"]["rmse_train"]
     assert told["sizes"]["neighbours"] == 40
-    page = (out / "report.html").read_text()
+    page = (out / "private" / "report.html").read_text()
     assert '<div class="verdict violated">' in page
     assert f"dpmf audit --replay {out}/findings.json#1" in page
     records = json.loads((out / "private" / "records.json").read_text())
@@ -124,7 +124,7 @@ def test_one_finding_is_replayed_by_its_number_and_prints_a_table(report, capsys
 
 
 def changed(report, tmp_path, change):
-    told = json.loads((report[0] / "findings.json").read_text())
+    told = json.loads((report[0] / "private" / "findings.json").read_text())
     change(told)
     path = tmp_path / "findings.json"
     path.write_text(json.dumps(told))

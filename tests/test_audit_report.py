@@ -124,32 +124,51 @@ def mode(path):
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_files_are_open_to_those_who_may_read_them(tmp_path):
+def test_all_that_was_measured_lies_in_private_open_to_its_owner_alone(tmp_path):
     out, whole = tmp_path / "a" / "b", document(trial([finding()]))
     written = audit_report.write(out, whole)
     assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()) == [
-        *("findings.json", "private/records.json", "report.html", "report.md")
+        f"private/{name}" for name in ("findings.json", "records.json", "report.html", "report.md")
     ]
     assert written == [
-        str(out / name) for name in ("private/records.json", "report.html", "report.md", "findings.json")
+        str(out / "private" / name) for name in ("records.json", "report.html", "report.md", "findings.json")
     ]
     assert {mode(path) for path in out.rglob("*.*")} == {0o600}
     assert mode(out / "private") == 0o700
     assert PERSON in (out / "private" / "records.json").read_text()
     for name in ("findings.json", "report.md", "report.html"):
-        assert PERSON not in (out / name).read_text()
-    assert json.loads((out / "findings.json").read_text())["findings"][0]["measured"] == SECRET
+        assert PERSON not in (out / "private" / name).read_text()
+    assert json.loads((out / "private" / "findings.json").read_text())["findings"][0]["measured"] == SECRET
 
 
 def test_a_public_report_stands_alone(tmp_path):
     whole = document(trial([finding()]))
-    audit_report.write(tmp_path, whole)
     audit_report.write(tmp_path, audit_report.public(whole))
-    assert not (tmp_path / "private" / "records.json").exists()
+    assert {path.name for path in tmp_path.iterdir()} == {"findings.json", "report.md", "report.html"}
     for name in ("findings.json", "report.md", "report.html"):
         assert mode(tmp_path / name) == 0o644
         assert PERSON not in (tmp_path / name).read_text()
     assert "it cannot be replayed" in (tmp_path / "report.md").read_text()
+
+
+def test_a_public_report_beside_the_curators_leaves_it_as_it_is(tmp_path):
+    whole = document(trial([finding()]))
+    audit_report.write(tmp_path, whole)
+    before = {path: path.read_bytes() for path in (tmp_path / "private").iterdir()}
+    audit_report.write(tmp_path, audit_report.public(whole))
+    assert {path: path.read_bytes() for path in (tmp_path / "private").iterdir()} == before
+
+
+def test_what_an_older_version_left_outside_private_goes_with_a_new_report(tmp_path):
+    """It put unpriced pages there, open to their owner alone; a public one is left."""
+    whole = document(trial([finding()]))
+    for name in ("report.html", "report.md", "findings.json"):
+        (tmp_path / name).write_text(json.dumps(whole) if name == "findings.json" else str(SECRET))
+    audit_report.write(tmp_path, whole)
+    assert [path.name for path in tmp_path.iterdir()] == ["private"]
+    audit_report.write(tmp_path, audit_report.public(whole))
+    audit_report.write(tmp_path, whole)
+    assert (tmp_path / "findings.json").exists()
 
 
 def test_a_report_that_cannot_be_finished_leaves_the_earlier_one(tmp_path, monkeypatch):

@@ -38,7 +38,7 @@ def fitted(folder, cache, values, seed, *words):
     "words",
     [
         ("--steps", "4"),
-        pytest.param(("--mechanism", "local", "--rounds", "3"), marks=pytest.mark.slow),
+        pytest.param(("--mechanism", "local", "--rounds", "3", "--learning-rate", "0.01"), marks=pytest.mark.slow),
         pytest.param(("--mechanism", "dpsgd", "--steps", "4"), marks=pytest.mark.slow),
         pytest.param(("--mechanism", "objective-public-users"), marks=pytest.mark.slow),
         pytest.param(("--mechanism", "federated-user", "--steps", "4"), marks=pytest.mark.slow),

@@ -116,3 +116,13 @@ def test_what_is_dropped_on_the_way_is_said(dpmf, tmp_path):
 def test_generated_ratings_are_a_data_set(dpmf, tmp_path):
     code, out, _ = dpmf("check", "synthetic-20x10x60-seed3", "--json")
     assert (code, json.loads(out)["rows"]) == (0, 60)
+
+
+def test_what_is_printed_of_ratings_says_that_nothing_protects_it(dpmf, tmp_path):
+    """ "Not private" reads as "open to all", which is the opposite of what is meant."""
+    (tmp_path / "a.csv").write_text(GOOD)
+    for words in (("check", "a.csv"), ("convert", "a.csv", "b.csv")):
+        out = dpmf(*words, "--rating-range", "1", "5")[1]
+        assert "for the curator" in out
+        assert "do not show" in out
+        assert "private" not in out

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import pytest
 
-from dpmf_jax import netflix, parquet, readers, storage
+from dpmf_jax import fitting, netflix, parquet, readers, storage
 from dpmf_jax.errors import DataError
 from dpmf_jax.readers import Format
 
@@ -111,8 +111,10 @@ def test_every_mechanism_that_may_be_shared_is_the_same(ratings, tmp_path):
         words, found = [str(ratings), *flags, "--mechanism", *mechanism.split()], []
         for number in (1, 2):
             ends = together(number, *words, "--out", str(tmp_path / f"{place}-{number}"))
-            assert all(code == 0 for code, _, _ in ends), (mechanism, ends[0][2])
+            assert ends[0][1], (mechanism, ends[0][2])
             found.append(json.loads(ends[0][1]))
+            expected = fitting.Diverged.exit_code if found[-1]["diverged"] else 0
+            assert all(code == expected for code, _, _ in ends), (mechanism, ends[0][2])
         one, two = found
         for name in ("rmse_train", "rmse_test"):
             assert two[name] == pytest.approx(one[name], rel=1e-4), (mechanism, name)

@@ -1,4 +1,4 @@
-"""A run that ends in finite numbers may have diverged all the same: it is said, and nothing that was paid for is lost."""
+"""A run that ends in finite numbers may have diverged: it is said, and nothing that was paid for is lost."""
 
 import json
 import math
