@@ -29,7 +29,8 @@ def _files(private: Path) -> list[Path]:
 def save(private: Path, state: State) -> Path:
     """Write the state (not the key) atomically with mode 0600, then drop all but the newest two."""
     folder = private / "checkpoints"
-    folder.mkdir(mode=0o700, exist_ok=True)
+    with storage.writing(folder):
+        folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"step-{int(state.step):08d}.safetensors"
     storage.write_arrays(path, {name: np.asarray(leaf) for name, leaf in _named_leaves(state).items()}, private=True)
     for old in _files(private)[:-KEEP]:

@@ -41,6 +41,25 @@ class PrivacyError(DpmfError):
     exit_code = 4
 
 
+class CannotWrite(DpmfError, OSError):
+    """The operating system refused a write: a full disk, a quota, no permission. What was there before is as it was.
+
+    Args:
+      name: what could not be written. where: its path. error: what the system said.
+    """
+
+    exit_code = 4
+
+    def __init__(self, name: str, *, where: str, error: OSError):
+        reason = error.strerror or str(error)
+        super().__init__(
+            f"{name} cannot be written: {reason}",
+            where=where,
+            fix="free some space or write elsewhere (--out), then run it again",
+        )
+        self.errno, self.strerror, self.filename = error.errno, reason, where
+
+
 class AuditViolated(DpmfError):
     """An audit found a claim to be false."""
 

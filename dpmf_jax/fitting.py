@@ -6,6 +6,7 @@ processes (`hosts`) run it side by side, each with its own users' ratings; the f
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
@@ -22,8 +23,8 @@ import numpy as np
 import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
-from dpmf_jax import checkpoint, factorization, hosts, interrupts, keys, layout, storage
-from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
+from dpmf_jax import checkpoint, factorization, hosts, interrupts, keys, layout, model_file, storage
+from dpmf_jax.errors import CannotWrite, DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, factors, train
 from dpmf_jax.ratings import Ratings
@@ -217,8 +218,9 @@ def fit(
     Raises:
       UsageError: num_steps below 1, an `out` that is in use, or a state with no model in it. PrivacyError: a resume
       with other settings or ratings, or one that would answer a round a second time.
-      Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed chunk is saved. hosts.Lost:
-      another process is gone; the last completed chunk is saved.
+      DataError: a resume of a finished model whose model.json is lost. CannotWrite: a full disk; what was saved stays,
+      and `resume` goes on from there. Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed
+      chunk is saved. hosts.Lost: another process is gone; the last completed chunk is saved.
     """
     if num_steps < 1:
         raise UsageError(f"the number of steps must be at least 1; got {num_steps}", fix="set --steps")
@@ -410,7 +412,10 @@ class _Journal:
                 raise UsageError("there is no folder to resume from", fix="give out, the folder of the run")
             return cls(None, every)
         saved = folder / "private" / "run.json"
+        if folder.exists() and not folder.is_dir():
+            raise UsageError("this is a file, not a folder", where=str(folder), fix="give --out the name of a folder")
         if resume:
+            model_file.refuse_lost(folder)
             run.refuse_changes(storage.read_json(saved), where=str(saved))
             if (folder / "model.json").exists():
                 raise UsageError("the run is complete already", where=str(folder), fix="load it, or start a new run")
@@ -420,13 +425,15 @@ class _Journal:
             raise UsageError(
                 "the folder is not empty, and a run never overwrites", where=str(folder), fix="choose a new --out"
             )
+        there = folder.exists()
         try:
             storage.private_folder(folder)
-        except OSError as error:
-            raise UsageError(
-                f"the folder cannot be made: {error.strerror}", where=str(folder), fix="choose another --out"
-            ) from None
-        storage.write_json(saved, dataclasses.asdict(run) | {"command": dict(command or {})}, private=True)
+            storage.write_json(saved, dataclasses.asdict(run) | {"command": dict(command or {})}, private=True)
+        except CannotWrite:
+            for made in (folder / "private", *([] if there else [folder])):
+                with contextlib.suppress(OSError):
+                    made.rmdir()  # or it would be in the way of the next run
+            raise
         return cls(folder, every)
 
     @property
@@ -503,7 +510,7 @@ class _Journal:
         self.rmse.extend(map(float, rmse))
         if self.private is None:
             return
-        with self._metrics.open("a") as file:
+        with storage.writing(self._metrics), self._metrics.open("a") as file:
             for offset, (value, fraction) in enumerate(zip(rmse, clipped, strict=True)):
                 line = {"step": start + offset, "rmse_train": float(value), "clipped_fraction": float(fraction)}
                 file.write(json.dumps(line) + "\n")

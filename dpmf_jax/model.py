@@ -166,7 +166,8 @@ class Model:
             raise UsageError(
                 "there is a model already, and a save never overwrites", where=str(path), fix="choose another"
             )
-        path.mkdir(parents=True, exist_ok=True)
+        with storage.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
         if self.factors is not None:
             self._save_private(storage.private_folder(path))
         released = {name: part for name, part in self.release._asdict().items() if part is not None}

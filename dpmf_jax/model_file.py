@@ -37,6 +37,7 @@ def read(folder: Path) -> Saved:
         raise DataError(
             "there is no such model folder", where=str(folder), fix="give the folder that `dpmf fit` printed"
         )
+    refuse_lost(folder)
     if not path.exists() and (folder / "private" / "run.json").exists():
         raise DataError(
             "the fit in this folder is not finished", where=str(folder), fix=f"dpmf fit --resume {folder}, then again"
@@ -54,6 +55,18 @@ def read(folder: Path) -> Saved:
         return Saved(content, Guarantee.from_dict(content["guarantee"]), arrays)
     except (KeyError, TypeError, ValueError) as error:
         raise not_a_model(path, error) from None
+
+
+def refuse_lost(folder: Path) -> None:
+    """Raises: DataError where a model was finished here, so nothing is left to resume, and its model.json is gone."""
+    path = folder / "model.json"
+    if path.exists() or not (folder / "PRIVACY.md").exists() or (folder / "private" / "checkpoints").exists():
+        return
+    raise DataError(
+        "model.json is missing: the fit in this folder was finished, and the file is lost",
+        where=str(path),
+        fix="restore it from a copy; or fit anew into another folder, and count what PRIVACY.md here states as spent",
+    )
 
 
 def not_a_model(path: Path, error: Exception) -> DataError:

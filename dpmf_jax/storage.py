@@ -12,14 +12,31 @@ from typing import Any
 
 import numpy as np
 
-from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.errors import CannotWrite, DataError, UsageError
 
 PRIVATE_MODE = 0o600
 
 
 @contextlib.contextmanager
+def writing(path: Path) -> Generator[None]:
+    """A block that writes `path`. Raises: CannotWrite for what the operating system refuses in it."""
+    try:
+        yield
+    except CannotWrite:
+        raise
+    except OSError as error:
+        raise CannotWrite(path.name, where=str(path), error=error) from error
+
+
+@contextlib.contextmanager
 def _replacing(path: Path, mode: int) -> Generator[int]:
     """A descriptor to write to; on success the file takes the place of `path` at once, on failure nothing changes."""
+    with writing(path), _replaced(path, mode) as descriptor:
+        yield descriptor
+
+
+@contextlib.contextmanager
+def _replaced(path: Path, mode: int) -> Generator[int]:
     temporary = path.with_name(f".{path.name}.{os.getpid()}.partial")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, mode)
     try:
@@ -146,8 +163,15 @@ def lock(folder: Path) -> Generator[None]:
 
 
 def private_folder(folder: Path) -> Path:
-    """`folder`/private, made if needed, open to its owner alone."""
+    """`folder`/private, made if needed, open to its owner alone.
+
+    Raises: UsageError where a file is in the way; CannotWrite.
+    """
+    nearest = next(above for above in (folder, *folder.absolute().parents) if above.exists())
+    if not nearest.is_dir():
+        raise UsageError("this is a file, not a folder", where=str(nearest), fix="give --out the name of a folder")
     private = folder / "private"
-    private.mkdir(mode=0o700, parents=True, exist_ok=True)
-    private.chmod(0o700)
+    with writing(private):
+        private.mkdir(mode=0o700, parents=True, exist_ok=True)
+        private.chmod(0o700)
     return private

@@ -44,7 +44,7 @@ class Command(MechanismFlags, RatingsFlags):
     """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same rate of false
     alarms."""
     out: Path | None = None
-    """Folder for findings.json, report.md and report.html: in private/ in it, since they are measured on the ratings and
+    """Folder for findings.json, report.md and report.html: in its private/, since they are measured on the ratings and
     not priced; with --public in the folder itself."""
     public: bool = False
     """Leave out all that was measured on the ratings: what may be shown to others."""

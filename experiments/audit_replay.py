@@ -18,8 +18,8 @@ from experiments.audit_trial import Sizes, Trial
 def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(the document, the findings to run again): of FILE#n the n-th, else all that are violated.
 
-    named: a findings.json, or the folder that `--out` named, or what `--json` printed. FOLDER/findings.json is the one in
-      FOLDER/private where there is no other.
+    named: a findings.json, or the folder that `--out` named, or what `--json` printed. FOLDER/findings.json is the one
+      in FOLDER/private where there is no other.
 
     Raises: DataError for a file that is none; UsageError for a number that is not there, or nothing to run again.
     """

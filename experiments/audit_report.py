@@ -215,8 +215,8 @@ def check_folder(out: Path) -> None:
 def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
     """findings.json, report.md and report.html, each whole or not there; their paths.
 
-    A public document lies in `out`, for anybody to read. Any other was measured on ratings and is not priced: it lies in
-    `out`/private, open to its owner alone, with what names records apart in records.json.
+    A public document lies in `out`, for anybody to read. Any other was measured on ratings and is not priced: it lies
+    in `out`/private, open to its owner alone, with what names records apart in records.json.
     """
     from dpmf_jax import storage
     from experiments import audit_markdown, audit_page, audit_view

@@ -8,6 +8,7 @@ not-a-number is "nan", and ``float`` reads all three back; null means that there
 """
 
 import dataclasses
+import errno
 import json as jsonlib
 import math
 import os
@@ -223,6 +224,9 @@ def end(error: BaseException, *, debug: bool) -> int:
         case FloatingPointError():  # a run that diverged; what follows the semicolon is the remedy
             what, _, fix = str(error).partition("; ")
             print_error(what, fix=fix)
+        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG, strerror=str(reason), filename=filename):
+            print_error(reason, where=str(filename or ""), fix="free some space or write elsewhere, then run it again")
+            return PRECONDITION
         case OSError(strerror=str(reason), filename=filename):
             print_error(reason, where=str(filename or ""), fix=_DEBUG)
         case MemoryError():

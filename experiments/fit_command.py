@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
-from dpmf_jax.errors import DataError, DpmfError, PrivacyError, UsageError
+from dpmf_jax.errors import CannotWrite, DataError, DpmfError, PrivacyError, UsageError
 from experiments import console, devices, fit_mechanisms
 from experiments.fit_flags import MechanismFlags, ProcessFlags, RatingsFlags
 
@@ -129,8 +129,11 @@ def fit(command: Command) -> dict[str, Any]:
             )
         except fitting.Interrupted as stopped:
             console.say(str(stopped))
-            several = ["--distributed", "--processes", "1"] if command.distributed else []
-            raise console.Interrupted(shlex.join(["dpmf", "fit", "--resume", str(out), *several])) from None
+            raise console.Interrupted(_resume(command, out)) from None
+        except CannotWrite as refused:
+            if (out / "private" / "run.json").exists():
+                refused.fix = f"free some space, then {_resume(command, out)}"
+            raise
     assert model.metrics is not None
     guarantee = model.guarantee
     return {
@@ -148,6 +151,12 @@ def fit(command: Command) -> dict[str, Any]:
         "out": str(out),
         "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }
+
+
+def _resume(command: Command, out: Path) -> str:
+    """The command that goes on with the run in a folder."""
+    several = ["--distributed", "--processes", "1"] if command.distributed else []
+    return shlex.join(["dpmf", "fit", "--resume", str(out), *several])
 
 
 def _of_several(train: Any) -> list[str]:
@@ -328,10 +337,13 @@ _PATHS = ("items", "users", "data_dir", "catalogue_users", "catalogue_items")
 
 def _resumed(command: Command) -> Command:
     """The command of the interrupted run; a flag that says otherwise is refused."""
-    from dpmf_jax import hosts, storage
+    from dpmf_jax import hosts, model_file, storage
 
     assert command.resume is not None
     where = command.resume / "private" / "run.json"
+    if command.resume.is_file():
+        raise DataError("there is no such run", where=str(command.resume), fix="give the folder that --out named")
+    model_file.refuse_lost(command.resume)
     saved = hosts.told(lambda: storage.read_json(where)).get("command", {})
     fields: dict[str, Any] = {}
     for field in dataclasses.fields(Command):
