@@ -68,6 +68,7 @@ def damaged(folder: Path, damage: str) -> None:
             path.unlink()
             (folder / "private").mkdir()
             (folder / "private" / "run.json").write_text("{}")
+            (folder / "PRIVACY.md").unlink()  # written just before model.json
         case "release gone":
             (folder / "release.safetensors").unlink()
         case "release torn":

@@ -206,8 +206,9 @@ def test_a_run_never_overwrites(tmp_path):
 
 def test_an_out_that_cannot_be_made_is_a_clear_error(tmp_path):
     (tmp_path / "file").write_text("not a folder")
-    with pytest.raises(UsageError, match="cannot be made"):
-        fit(out=tmp_path / "file" / "run")
+    for out in (tmp_path / "file", tmp_path / "file" / "run"):
+        with pytest.raises(UsageError, match="a file, not a folder"):
+            fit(out=out)
 
 
 def test_nothing_is_written_where_the_settings_are_wrong(tmp_path):
