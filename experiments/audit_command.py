@@ -93,7 +93,7 @@ def run(command: Command) -> None:
         raise AuditViolated(
             f"{whose} not hold: {len(broken)} of {len(result['findings'])} findings",
             where="; ".join(dict.fromkeys(one["audit"] for one in broken) if len(false) == 1 else false),
-            fix="use a mechanism whose guarantee is proved, or report a bug if it is one",
+            fix=audit_replay.FIX,
         )
 
 

@@ -123,7 +123,8 @@ def strangers(sigma: float = 40.0) -> Mechanism:
 @pytest.mark.parametrize("only", [STRUCTURAL, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_stranger_may_hand_in_a_mechanism_of_plain_functions(only):
     found = audit(strangers(), only=only, layout_kind="dense")
-    assert not [finding.audit for finding in found if finding.verdict == "violated"]
+    broken = [finding.audit for finding in found if finding.verdict == "violated"]
+    assert broken == ([] if only else ["noise: lookup"])  # the stranger's noise is float32
     assert sum(finding.verdict == "consistent" for finding in found) >= 8
     json.dumps([finding.to_dict() for finding in found], allow_nan=False)
     assert np.isfinite(found[0].measured)

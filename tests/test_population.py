@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from fit_cases import elsewhere, run
 
-from accounting import compose, people, priced
+from accounting import compose, people, priced, relation
 from accounting.ledger import Entry, budgets, overlaps, parse, to_line
 from accounting.loss import Gaussian, Pure
 from dpmf_jax.model import Model
@@ -280,7 +280,7 @@ def test_people_in_three_populations_pay_for_all_three():
 
 
 def test_an_overlap_that_does_not_add_up_keeps_no_limit(capsys):
-    other = dataclasses.replace(PRICE, unit="rating presence", relation="one rating more")
+    other = dataclasses.replace(PRICE, unit="rating presence", relation=relation.PRESENCE)
     LEDGER.write_text(
         to_line(entry(0, population="a", ids=ids(0, 50)))
         + to_line(entry(1, population="b", ids=ids(0, 50), guarantee=other))

@@ -302,7 +302,7 @@ def test_a_ledger_says_how_far_its_total_is_proved():
         assert [one["leaves_open"] for one in told[0]["totals"]] == [
             LEAVES_OPEN if any(guarantee.real_number_noise for guarantee in guarantees) else None
         ]
-        shown = budget_command.render_show({"data_sets": told, "covers": [], "ledger": "ledger"})
+        shown = budget_command.render_show({"data_sets": told, "overlaps": [], "covers": [], "ledger": "ledger"})
         return next(line for line in shown.splitlines() if "total:" in line)
 
     assert total(proved(), proved(**REAL)).endswith("2 releases, proved for real-number noise")
