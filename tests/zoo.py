@@ -16,7 +16,6 @@ import zoo_bugs as bugs
 import zoo_noise as noises
 from zoo_sound import DATA, RATINGS, fit, sound, steps
 
-import audits
 from audits import (
     coins,
     density,
@@ -31,6 +30,7 @@ from audits import (
     sensitivity,
 )
 from audits import fit as fit_audit
+from dpmf_jax import parts
 
 # Of each audit the findings' first words; what is named for a bug is looked up here.
 AUDITS = {
@@ -208,7 +208,7 @@ def run(audit, mechanism, name: str, key):
         options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
     if audit is lookup.audit:
         options = audits.QUICK["lookup"]
-    return audit(audits._as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
+    return audit(parts.as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
 
 
 def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
