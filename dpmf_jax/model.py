@@ -96,23 +96,35 @@ class Model:
             )
         return self._pairs(*self.seen)
 
-    def predict(self, users: Ids, items: Ids, *, clip: bool = True) -> np.ndarray:
+    def predict(self, users: Any, items: Any, *, clip: bool = True) -> Any:
         """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the declared range by default.
 
-        Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent.
+        A single id goes with all of the other side; two single ids give a float.
+
+        Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent;
+          UsageError for sequences of different lengths.
         """
         from dpmf_jax import metrics
 
         whole = self._factors()
-        u, i = _lookup(self.users, users, "user"), _lookup(self.items, items, "item")
-        if len(u) != len(i):
+        u, i = (
+            _lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
+            for catalogue, ids, name in ((self.users, users, "user"), (self.items, items, "item"))
+        )
+        single = np.ndim(users) == 0, np.ndim(items) == 0
+        if len(u) != len(i) and not any(single):
             raise UsageError(f"{len(u)} users for {len(i)} items", fix="give one item for each user")
-        return metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
+        u, i = np.broadcast_arrays(u, i)
+        predicted = metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
+        return float(predicted[0]) if all(single) else predicted
 
-    def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> list[tuple[Any, float]]:
+    def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> Any:
         """The k items of highest predicted rating for one user, best first, as (raw item id, predicted rating).
 
-        Items the user rated in training are left out (fewer than k may remain); ties go by the order of the catalogue.
+        For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and predicted_rating,
+        the users in the order given (`.to_pandas()` makes a DataFrame of it).
+
+        Items a user rated in training are left out (fewer than k may remain); ties go by the order of the catalogue.
 
         Raises: DataError for an unknown user, or where a private part is needed and absent; UsageError for k below 1.
         """
@@ -120,13 +132,17 @@ class Model:
 
         if k < 1:
             raise UsageError(f"k must be at least 1; got {k}", fix="set --top to 1 or more")
-        row = _lookup(self.users, [user], "user")
+        rows = _lookup(self.users, np.atleast_1d(np.asarray(user)), "user")
         nothing = np.empty(0, np.int32)
         seen = self._pairs(nothing, nothing) if include_seen else self._seen()
-        items, scores = metrics.top_k(self._factors(), row, seen, k)
-        kept = items[0] >= 0
-        scores = np.clip(scores[0][kept], *self.rating_range)
-        return [(_plain(self.items[i]), float(s)) for i, s in zip(items[0][kept], scores, strict=True)]
+        items, scores = metrics.top_k(self._factors(), rows, seen, k)
+        kept = items >= 0
+        of, item, score = rows[np.nonzero(kept)[0]], items[kept], np.clip(scores[kept], *self.rating_range)
+        if np.ndim(user) == 0:
+            return [(_plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
+        import pyarrow
+
+        return pyarrow.table({"user": self.users[of], "item": self.items[item], "predicted_rating": score})
 
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
         """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced; `metrics.DEFINITIONS` says what each is.

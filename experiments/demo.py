@@ -25,7 +25,7 @@ def run(command: Command) -> None:
     model = load_model(result["out"])
     user = str(model.users[0])
     console.say("")
-    recommend_command.run(recommend_command.Command(model=Path(result["out"]), user=user, top=5))
+    recommend_command.run(recommend_command.Command(model=Path(result["out"]), user=((user,),), top=5))
     console.say(f"\nThe model is in {result['out']}: model.json, PRIVACY.md and release.safetensors may be shown;")
     console.say(f"{result['out']}/private is the curator's. Go on with:")
     console.say("  . .venv/bin/activate")

@@ -261,6 +261,19 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     assert code == 0
     assert json.loads(out)["unknown"] == 0
     assert run(capsys, "recommend", folder, "--user", "nobody")[0] == 3
+    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "u1", "--top", "2", "--json")
+    assert code == 0
+    found = json.loads(out)
+    assert [row["user"] for row in found["recommended"]] == ["u3", "u3", "u1", "u1"]
+    assert found["users"] == ["u3", "u1"]
+    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--user", "u1", "--top", "2", "--format", "csv")
+    assert code == 0
+    assert out.splitlines()[0] == "user,item,predicted_rating"
+    assert [line.split(",")[0] for line in out.splitlines()[1:5]] == ["u3", "u3", "u1", "u1"]
+    assert run(capsys, "recommend", folder, "--user", "u3", "u1")[0] == 0
+    code, _, err = run(capsys, "recommend", folder, "--user", "u3", "nobody")
+    assert code == 3
+    assert "nobody" in err
     assert run(capsys, "predict", folder, "--user", "u3", "--item", "1", "2")[0] == 2
 
 

@@ -108,6 +108,38 @@ def test_recommendations_are_unseen_ordered_and_complete(saved):
         saved["published"].recommend(100, 0)
 
 
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda users: [str(user) for user in users]])
+def test_several_users_get_a_table_with_a_user_column(saved, kind):
+    model = saved["joint"]
+    users = [101, 100, 101, 107]
+    table = model.recommend(kind(users), 3)
+    assert table.column_names == ["user", "item", "predicted_rating"]
+    rows = [(user, item, rating) for user in users for item, rating in model.recommend(user, 3)]
+    assert list(zip(*(table[name].to_pylist() for name in table.column_names), strict=True)) == rows
+    assert model.recommend(kind([101]), 2)["user"].to_pylist() == [101, 101]
+    assert model.recommend([], 3).num_rows == 0
+
+
+def test_an_unknown_user_among_several_is_named(saved):
+    with pytest.raises(DataError, match="unknown user 999") as refused:
+        saved["joint"].recommend([100, 999, 101])
+    assert "model knows" in str(refused.value)
+
+
+def test_a_prediction_takes_single_ids_and_one_user_for_many_items(saved):
+    model = saved["joint"]
+    several = model.predict([100, 100, 100], [0, 1, 2])
+    assert several.shape == (3,)
+    one = model.predict(100, 1)
+    assert isinstance(one, float)
+    assert one == several[1]
+    np.testing.assert_array_equal(model.predict(100, [0, 1, 2]), several)
+    np.testing.assert_array_equal(model.predict([100, 101], 2), model.predict([100, 101], [2, 2]))
+    assert model.predict([], []).shape == (0,)
+    with pytest.raises(UsageError, match="2 users for 3 items"):
+        model.predict([100, 101], [0, 1, 2])
+
+
 def test_evaluation_leaves_out_and_counts_what_it_does_not_know(saved):
     test = Ratings.from_columns(
         [100, 100, 555, 101], [0, 99, 1, 3], [3, 4, 5, 1], rating_range=(1, 5), name="other ids"
