@@ -256,7 +256,7 @@ def test_a_ledger_adds_up_joint_noise_and_dpsgd():
     told = budget_command._as_result(budget)
     assert [one["releases"] for one in told["totals"]] == [3]
     assert "these protect different things" not in budget_command.render_show(
-        {"data_sets": [told], "covers": [], "ledger": "ledger"}
+        {"data_sets": [told], "overlaps": [], "covers": [], "ledger": "ledger"}
     )
     json.dumps(told, allow_nan=False)
 

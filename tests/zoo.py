@@ -16,6 +16,7 @@ import zoo_bugs as bugs
 import zoo_noise as noises
 from zoo_sound import DATA, RATINGS, fit, sound, steps
 
+import audits
 from audits import (
     coins,
     density,
