@@ -6,6 +6,11 @@ sample's, its prior is exact, and a step of Langevin dynamics is θ - η_t∇U +
 - `mechanism`  as published, no clip: no guarantee. Paper 002 writes √η, which is T = ½ and aims at exp(-2U).
 - `dp`         sound: each rating's gradient (both rows, one vector) is clipped to C; the noise is priced step by step.
 - `dpsgd`      sound: the same steps with noise z·C on the clipped sum, whatever the step size.
+
+A step of `dp` is a step of `dpsgd` with z_t = q√(2T/η_t)/C: both are θ - η_t(λθ + (Σclip(g) + N(0, σ²))/q), and their
+noise has standard deviation η_t·z_t·C/q = √(2η_tT). So with one step size for all steps they are one algorithm under
+two names, T = η(zC/q)²/2, and the same at equal ε. Where step sizes fall they are two: `dpsgd`'s z stays, `dp`'s grows
+as √(1/η_t).
 """
 
 from __future__ import annotations
@@ -48,7 +53,7 @@ def dp(config: Config) -> Mechanism:
     """Langevin dynamics on clipped gradients, priced as J Gaussian steps with z_t = q√(2T/η_t)/C.
 
     T = 1 is Langevin's noise for the posterior, but clipping changes what the steps aim at, so this is no posterior;
-    nothing is assumed of convergence. Releases both factors and the centre.
+    nothing is assumed of convergence. With one step size it is `dpsgd`. Releases both factors and the centre.
 
     Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved for real-number noise; unit `config.unit`: a
       rating added or removed (Δ = C), or another value (Δ = 2C).

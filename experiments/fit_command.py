@@ -147,7 +147,7 @@ def fit(command: Command) -> dict[str, Any]:
         "shuffled": fit_mechanisms.beside(settings, train.num_users, command.delta),
         "bytes": fit_mechanisms.messages(settings, train.num_users, train.num_items),
         "settings": settings,
-        "notes": [*train.notes, *_of_several(train)],
+        "notes": [*train.notes, *fit_mechanisms.notes(settings), *_of_several(train)],
         "out": str(out),
         "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }

@@ -177,7 +177,9 @@ class MechanismFlags:
     sampling_rate: float | None = None
     """sketch-dpsgd, dpsgd, langevin: probability with which each rating is in a step's sample, by itself, q."""
     temperature: float | None = None
-    """langevin, in place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior."""
+    """langevin, in place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior. Without
+    --decay langevin is dpsgd with noise multiplier z, T = eta (z clip_norm/sampling_rate)^2/2: one algorithm, two
+    names."""
     epochs: int | None = None
     """sketch: passes over the ratings, T."""
     decay: float | None = None

@@ -73,5 +73,11 @@ def messages(settings: Mapping[str, Any], num_users: int, num_items: int) -> dic
     return family.messages(settings, num_users, num_items) if hasattr(family, "messages") else None
 
 
+def notes(settings: Mapping[str, Any]) -> list[str]:
+    """What is to be said of a run with these settings, whatever its ratings are."""
+    family = _family(settings["mechanism"])
+    return family.notes(settings) if hasattr(family, "notes") else []
+
+
 def _family(name: str) -> Any:
     return importlib.import_module(FAMILIES[name])

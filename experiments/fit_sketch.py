@@ -157,3 +157,14 @@ def num_steps(settings: Mapping[str, Any], priced: int) -> int:
     """Steps, or epochs; all of them are priced."""
     del settings
     return priced
+
+
+def notes(settings: Mapping[str, Any]) -> list[str]:
+    """See `fit_mechanisms.notes`."""
+    if settings["mechanism"] != "langevin" or settings["decay"]:
+        return []
+    scale = settings["sampling_rate"] * math.sqrt(2 * settings["temperature"] / settings["learning_rate"])
+    return [
+        f"with one learning rate for all steps langevin is dpsgd, here with noise multiplier "
+        f"{scale / settings['clip_norm']:.4g}; --decay makes it another algorithm"
+    ]

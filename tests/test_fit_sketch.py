@@ -210,6 +210,25 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
     assert [loss["noise_multiplier"] for loss in guarantee["losses"]] == pytest.approx(multipliers, rel=1e-6)
 
 
+def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
+    """At equal ε the solvers end at the same noise, T = η(zC/q)²/2, and so the same model."""
+    more = ["--epsilon", "2", "--learning-rate", "0.05", "--clip-norm", "0.7", "--seed", "0"]
+    one, other = fit(capsys, *LANGEVIN, *more), fit(capsys, *DENSE, *more)
+    multiplier = other["settings"]["noise_multiplier"]
+    temperature = 0.05 * (multiplier * 0.7 / 0.5) ** 2 / 2
+    assert one["settings"]["temperature"] == pytest.approx(temperature, rel=1e-4)
+    assert one["rmse_test"] == pytest.approx(other["rmse_test"], rel=1e-4)
+    said = [note for note in one["notes"] if "is dpsgd" in note]
+    assert said == [
+        f"with one learning rate for all steps langevin is dpsgd, here with noise multiplier {multiplier:.4g}; "
+        "--decay makes it another algorithm"
+    ]
+    assert not any("is dpsgd" in note for note in other["notes"])
+    slowed = fit(capsys, *LANGEVIN, *more, "--decay", "3")
+    assert not any("is dpsgd" in note for note in slowed["notes"])
+    assert slowed["rmse_test"] != pytest.approx(fit(capsys, *DENSE, *more, "--decay", "3")["rmse_test"], rel=1e-4)
+
+
 def test_a_presence_needs_a_declared_catalogue(capsys):
     words = [*DPSGD, "--relation", "rating-presence"]
     code, err = refused(capsys, *words, "--seed", "0")

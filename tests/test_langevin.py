@@ -338,3 +338,50 @@ def test_both_factors_and_the_centre_are_released():
     assert released.user_factors is state.public.user_factors
     assert released.item_factors is state.public.item_factors
     assert released.center == 3
+
+
+# --- one algorithm under two names
+
+
+def trained(mechanism, steps=4):
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    state, info = protocol.train(mechanism, keys.from_seed(7), begun(mechanism, data), data, steps)
+    return stacked(state.public[:2]), np.asarray(info.clipped_fraction)
+
+
+def test_with_one_step_size_langevin_dynamics_are_dp_sgd():
+    """z = q√(2T/η)/C: the same samples, clip, noise, rows after every step, and price; λ and clipping at work."""
+    made = config(temperature=0.3)
+    multiplier = made.sampling_rate * np.sqrt(2 * made.temperature / made.learning_rate) / made.clip_norm
+    one, other = langevin.dp(made), langevin.dpsgd(dataclasses.replace(made, noise_multiplier=float(multiplier)))
+    for steps in (1, 4):
+        rows, clipped = trained(one, steps)
+        again, _ = trained(other, steps)
+        np.testing.assert_allclose(rows, again, rtol=1e-5, atol=1e-5)
+        assert clipped.max() > 0
+    assert one.guarantee(5).epsilon == pytest.approx(other.guarantee(5).epsilon, rel=1e-5)
+    twice, _ = trained(langevin.dpsgd(dataclasses.replace(made, noise_multiplier=2 * float(multiplier))))
+    assert np.abs(trained(one)[0] - twice).max() > 0.1  # rows do tell one noise from another
+
+
+def test_with_step_sizes_that_fall_they_are_two():
+    """Every step is then one of DP-SGD with its own z_t = q√(2T/η_t)/C, which grows while step sizes fall; dpsgd's z
+    does not."""
+    made = config(temperature=0.3, decay=8.0)
+    scale = made.sampling_rate * np.sqrt(2 * made.temperature / made.learning_rates.astype(np.float64))
+    data = layout.make(SMALL, kind="split", num_devices=1)
+    moved = []
+    for t in range(made.num_steps):
+        constant = dataclasses.replace(made, noise_multiplier=float(scale[t] / made.clip_norm))
+        after = []
+        for mechanism in (langevin.dp(made), langevin.dpsgd(constant)):
+            state = begun(mechanism, data)._replace(step=jnp.int32(t))
+            after.append(stacked(protocol.train(mechanism, keys.from_seed(7), state, data, 1)[0].public[:2]))
+        np.testing.assert_allclose(*after, rtol=1e-5, atol=1e-5)
+        moved.append(after[0])
+    multipliers = [loss.noise_multiplier for loss in langevin.dp(made).guarantee(made.num_steps).losses]
+    assert multipliers == pytest.approx(list(scale / made.clip_norm), rel=1e-5)
+    first = langevin.dpsgd(dataclasses.replace(made, noise_multiplier=float(scale[0] / made.clip_norm)))
+    state = begun(first, data)._replace(step=jnp.int32(made.num_steps - 1))
+    after = stacked(protocol.train(first, keys.from_seed(7), state, data, 1)[0].public[:2])
+    assert np.abs(after - moved[-1]).max() > 1e-3
