@@ -8,7 +8,8 @@ import functools
 import jax
 import numpy as np
 
-from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, parts, sketch_dpsgd
+import audits
+from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, sketch_dpsgd
 from dpmf_jax.crowd import Population
 from dpmf_jax.ratings import Ratings
 
@@ -76,7 +77,7 @@ ONE_STEP = ("objective-public-users", "objective-statistics", "federated-statist
 
 @functools.cache
 def sound(name):
-    return parts.as_pytree(SOUND[name]())
+    return audits._as_pytree(SOUND[name]())
 
 
 def steps(name: str) -> int:
