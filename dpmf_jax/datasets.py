@@ -41,6 +41,7 @@ def load(
     item_column: str | None = None,
     rating_column: str | None = None,
     delimiter: str | None = None,
+    no_header: bool = False,
     duplicates: Duplicates = "refuse",
     out_of_range: OutOfRange = "refuse",
     slice: str | None = None,
@@ -56,8 +57,9 @@ def load(
       data_dir: the folder of named data sets, or the folder of this one; None takes the variable DPMF_DATA.
       split: an official split ("u1"); then (train, test) with one catalogue is returned.
       rating_range: the declared range; needed for a file, since it is never computed from ratings.
-      user_column, item_column, rating_column: of a file, by name, or by position ("1", "2", "3") without a header; None
-        finds usual names. delimiter: of a file; None finds it.
+      user_column, item_column, rating_column: of a file, by name, or by position ("1" is the first; digits are always
+        a position); None finds usual names. delimiter: of a file; None finds it.
+      no_header: the file's first line holds ratings; columns without a position are user, item, rating in this order.
       duplicates, out_of_range, users, items: as in `Ratings.from_columns`.
       slice: "paper001" is `splits.paper001_slice`.
       shared: of several processes (`hosts`), that all call this: only the ratings of this one's users, over the
@@ -83,6 +85,7 @@ def load(
         "item_column": item_column,
         "rating_column": rating_column,
         "delimiter": delimiter,
+        "no_header": no_header,
     }
     catalogue = {"users": users, "items": items}
     if shared:
@@ -135,6 +138,7 @@ def check(
     item_column: str | None = None,
     rating_column: str | None = None,
     delimiter: str | None = None,
+    no_header: bool = False,
     limit: int = 1000,
 ) -> dict[str, Any]:
     """A report on a data set, for its curator: everything that `load` would refuse, and all of it by row.
@@ -151,7 +155,7 @@ def check(
         source = Source(name=ratings.name, paths=(), layout=None, rating_range=ratings.rating_range, columns=columns)
     else:
         flags = {"user_column": user_column, "item_column": item_column, "rating_column": rating_column}
-        source = find(name_or_path, data_dir, flags | {"delimiter": delimiter}, rating_range)
+        source = find(name_or_path, data_dir, flags | {"delimiter": delimiter, "no_header": no_header}, rating_range)
     report: dict[str, Any] = {"ok": False, "name": source.name, "files": [], "rating_range": source.rating_range}
     for path in source.paths:
         digest = _file_hash(path)

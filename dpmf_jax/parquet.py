@@ -38,7 +38,9 @@ def _names(
     rating_column: str | None = None,
 ) -> tuple[str, str, str]:
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
-    return name_columns(file.schema_arrow.names, wanted, str(path))
+    names = file.schema_arrow.names
+    user, item, rating = (names[place] for place in name_columns(names, wanted, str(path)))
+    return user, item, rating
 
 
 def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None) -> Columns:

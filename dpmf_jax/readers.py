@@ -16,6 +16,7 @@ from dpmf_jax.ids import Coded, Where
 from dpmf_jax.ratings import not_finite, out_of
 from dpmf_jax.textfile import SEPARATOR, first_line, lines, opened, parsed
 
+MARKS = ("::", "\t", ",", ";", "|", " ")  # that can separate columns, the likelier first
 BLOCK = 8 << 20  # bytes that are parsed at once
 
 USER_NAMES = ("user", "userid", "uid", "customerid", "reviewerid", "memberid")
@@ -169,51 +170,101 @@ def sniff(
     item_column: str | None = None,
     rating_column: str | None = None,
     delimiter: str | None = None,
+    no_header: bool = False,
 ) -> Format:
-    """The format of a text file: columns as named, or by position ("1", "2", "3") where there is no header.
+    """The format of a text file: columns by name, or by position ("1" is the first; digits are always a position).
 
-    Columns that are not named are found by the usual names in the header (`userId`, `movie_id`, `rating`, ...).
+    Columns that are not named are found by the usual names in the header (`userId`, `movie_id`, `rating`, ...), or,
+    with `no_header`, are the first three: user, item, rating. A first line with a number in it is a header only where
+    a column is named; three positions read it as ratings.
 
-    Raises: DataError where the delimiter or a column cannot be told; UsageError for what cannot be a delimiter.
+    Raises: DataError where the delimiter or a column cannot be told, or is 0; UsageError for what cannot be a
+      delimiter, and for a column name where `no_header` says that there are none.
     """
-    _, line = first_line(path)
+    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    named = [column for column in wanted.values() if column is not None and _position(column) is None]
+    if no_header and named:
+        fix = "give positions: --user-column 1 --item-column 2 --rating-column 3, or leave out --no-header"
+        raise UsageError(f"a file without a header has no column {named[0]!r}", where="--no-header", fix=fix)
+    number, line = first_line(path)
+    where = f"{path}, line {number}"
     if delimiter is not None:
         delimiter = "\t" if delimiter in ("\\t", "tab") else delimiter
         if not delimiter or set(delimiter) & set('"\r\n\0' + SEPARATOR):
             raise UsageError(f"{delimiter!r} is no delimiter", fix="name it: --delimiter ',' (or tab, ';', '::')")
     else:
-        counts = {mark: line.count(mark) for mark in ("::", "\t", ",", ";", "|")}
-        delimiter = next((mark for mark, count in counts.items() if count >= 2), None)
+        delimiter = _delimiter(line)
         if delimiter is None:
             what, fix = f"no delimiter is seen in {line[:60]!r}", "name it: --delimiter ',' (or tab, ';', '::')"
-            raise DataError(what, where=f"{path}, line 1", fix=fix)
+            raise DataError(what, where=where, fix=fix)
     fields = [field.strip() for field in _split(line, delimiter)]
-    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
-    given = [column for column in wanted.values() if column is not None]
-    if len(given) == 3 and all(column.isdigit() and column not in fields for column in given):
-        user, item, rating = (int(column) - 1 for column in given)
+    if len(fields) == 2:
+        what = (
+            "there are two columns and no ratings; who took what without a rating (implicit feedback) is not read yet"
+        )
+        fix = "give a file with a third column, the ratings, or the right --delimiter"
+        raise DataError(what, where=where, fix=fix)
+    if delimiter == " " and "" in fields:
+        fix = "put exactly one space, comma or tab between columns"
+        raise DataError("the columns are separated by runs of spaces", where=where, fix=fix)
+    numbers = any(NUMBER.fullmatch(field) for field in fields)
+    places = [_position(column) if column is not None else None for column in wanted.values()]
+    usual = any(_plain(field) in names for field in fields for names in (USER_NAMES, ITEM_NAMES, RATING_NAMES))
+    if no_header or (None not in places and (numbers or not usual)):
+        user, item, rating = (usual if place is None else place for usual, place in enumerate(places))
         return Format(user=user, item=item, rating=rating, delimiter=delimiter)
-    user, item, rating = name_columns(fields, wanted, f"{path}, line 1")
+    if numbers and not named and not all(any(_plain(f) in n for f in fields) for n in (USER_NAMES, ITEM_NAMES)):
+        fix = (
+            "add --no-header if the columns are user, item, rating in this order; "
+            "else --user-column 1 --item-column 2 --rating-column 3 with their positions"
+        )
+        what = "the first line holds numbers, so it is no header, and nothing says which column is which"
+        raise DataError(what, where=where, fix=fix)
+    user, item, rating = name_columns(fields, wanted, where)
     return Format(user=user, item=item, rating=rating, delimiter=delimiter, header=True)
 
 
-def name_columns(fields: Sequence[str], wanted: dict[str, str | None], where: str) -> tuple[str, str, str]:
-    """The names of the user, item and rating columns among `fields`: as wanted, else by the usual names."""
+def name_columns(fields: Sequence[str], wanted: dict[str, str | None], where: str) -> tuple[int, int, int]:
+    """The places (from 0) of the user, item and rating columns among `fields`: as wanted, else by the usual names."""
     found = []
     for (what, name), usual in zip(wanted.items(), (USER_NAMES, ITEM_NAMES, RATING_NAMES), strict=True):
-        plain = [re.sub(r"[^a-z0-9]", "", field.lower()) for field in fields]
-        matches = (
-            [field for field, word in zip(fields, plain, strict=True) if word in usual] if name is None else [name]
-        )
-        if len(matches) != 1 or list(fields).count(matches[0]) != 1:
+        place = None if name is None else _position(name)
+        if place is not None:
+            matches = [place] if place < len(fields) else []
+        else:
+            matches = [
+                at for at, field in enumerate(fields) if (_plain(field) in usual if name is None else field == name)
+            ]
+        if len(matches) != 1:
             shown = ", ".join(repr(field[:40]) for field in fields[:20])
-            fix = "name --user-column, --item-column, --rating-column (1, 2, 3 where there is no header)"
+            many = "more than one" if matches else "no"
+            fix = f"give --{what}-column one of these names, or its position (--{what}-column 1 is the first)"
             raise DataError(
-                f"there is no {what} column {name or ''}".rstrip(), where=f"{where}, which has {shown}", fix=fix
+                f"there is {many} {what} column {name or ''}".rstrip(), where=f"{where}, which has {shown}", fix=fix
             )
         found.append(matches[0])
     user, item, rating = found
     return user, item, rating
+
+
+def _position(column: str) -> int | None:
+    """The place from 0 that digits mean, None for a name. Raises: DataError for 0."""
+    if not (column.isascii() and column.isdigit()):
+        return None
+    if int(column) == 0:
+        raise DataError("there is no column 0: columns count from 1", fix="give the first column as 1")
+    return int(column) - 1
+
+
+def _plain(field: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", field.lower())
+
+
+def _delimiter(line: str) -> str | None:
+    """What separates the columns of a line; a space only where nothing else can."""
+    line = line.strip(" ")
+    several = [mark for mark in MARKS[:-1] if line.count(mark) >= 2]
+    return next(iter([*several, *(mark for mark in MARKS if mark in line)]), None)
 
 
 def problems(
@@ -228,7 +279,7 @@ def problems(
     seen: set[tuple[str, str]] = set()
     for line, fields in _rows(path, layout):
         if len(fields) != width:
-            marks = [mark for mark in ("::", "\t", ",", ";", "|") if len(fields) == 1 and mark in fields[0]]
+            marks = [mark for mark in MARKS if len(fields) == 1 and mark in fields[0].strip()]
             hint = f"; the line looks delimited by {marks[0]!r}, not {layout.delimiter!r}" if marks else ""
             hint = "; a quote is not closed" if marks and marks[0] == layout.delimiter else hint
             yield line, f"{len(fields)} columns where {width} are expected{hint}"
@@ -263,7 +314,8 @@ def _explain(path: Path, layout: Format, error: Exception) -> NoReturn:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise DataError(f"the file cannot be read: {reason}", where=str(path), fix="give a delimited UTF-8 text file")
     (line, what), more = found[0], " (and more lines)" if len(found) > 1 else ""
-    fix = "correct the line, or name the file's own layout (--delimiter, --user-column, --item-column, --rating-column)"
+    flags = "--delimiter, --no-header, --user-column, --item-column, --rating-column"
+    fix = f"correct the line, or name the file's own layout ({flags})"
     raise DataError(what + more, where=f"{path}, line {line}", fix=fix)
 
 

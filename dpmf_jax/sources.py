@@ -59,10 +59,10 @@ class Source:
 def find(
     name_or_path: str | os.PathLike[str],
     data_dir: str | os.PathLike[str] | None,
-    flags: dict[str, str | None],
+    flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
 ) -> Source:
-    """The files that a name or a path means; `flags` are user_column, item_column, rating_column and delimiter.
+    """The files that a name or a path means; `flags` are the three columns, delimiter and no_header of `datasets.load`.
 
     Raises: DataError for files that are not there, with every place looked at; UsageError for a file without a range.
     """
@@ -83,7 +83,9 @@ def find(
         raise DataError(f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix)
     range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
-        columns = {key: value for key, value in flags.items() if key != "delimiter"}
+        if flags.get("no_header"):
+            raise UsageError("a parquet file names its columns", where="--no-header", fix="leave out --no-header")
+        columns = {key: value for key, value in flags.items() if key.endswith("_column")}
         declared = parquet.declared_range(path, **columns)
         rating_range = rating_range or declared
         if rating_range is None:
@@ -99,11 +101,11 @@ def find(
 def _named(
     name: str,
     data_dir: str | os.PathLike[str] | None,
-    flags: dict[str, str | None],
+    flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
 ) -> Source:
     dataset = DATASETS[name]
-    if given := [f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value is not None]:
+    if given := [f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value not in (None, False)]:
         raise UsageError(
             f"{name} has its own layout", where=", ".join(given), fix="leave it out, or name the file itself"
         )

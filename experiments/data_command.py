@@ -47,6 +47,8 @@ class Check:
     """Name or position of the column of ratings."""
     delimiter: str | None = None
     """What stands between the columns of a file; without it, it is found."""
+    no_header: bool = False
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
     limit: int = 1000
     """List at most so many problems (all are counted); without --json, the first 20 of them are shown."""
     json: bool = False
@@ -73,6 +75,8 @@ class Convert:
     """Name or position of the column of ratings."""
     delimiter: str | None = None
     """What stands between the columns of a file; without it, it is found."""
+    no_header: bool = False
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
     """What to do where a user rates an item twice."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
@@ -115,6 +119,7 @@ def _check(command: Check) -> int:
         item_column=command.item_column,
         rating_column=command.rating_column,
         delimiter=command.delimiter,
+        no_header=command.no_header,
         limit=command.limit,
     )
     console.emit(report, json=command.json, render=render_check)
@@ -142,6 +147,7 @@ def _convert(command: Convert) -> None:
         item_column=command.item_column,
         rating_column=command.rating_column,
         delimiter=command.delimiter,
+        no_header=command.no_header,
         duplicates=command.duplicates,
         out_of_range=command.out_of_range,
         slice=command.slice,

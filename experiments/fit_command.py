@@ -296,6 +296,7 @@ def read(command: Command) -> tuple[Any, Any]:
         item_column=command.item_column,
         rating_column=command.rating_column,
         delimiter=command.delimiter,
+        no_header=command.no_header,
         duplicates=command.duplicates,
         out_of_range=command.out_of_range,
         slice=command.slice,

@@ -36,13 +36,15 @@ class RatingsFlags:
     rating_range: tuple[float, float] | None = None
     """Lowest and highest rating of your own file: declared, never computed."""
     user_column: str | None = None
-    """Column of the user ids in your own file."""
+    """Column of the user ids in your own file, by name or position (1 is the first; digits are always a position)."""
     item_column: str | None = None
-    """Column of the item ids."""
+    """Column of the item ids, by name or position."""
     rating_column: str | None = None
-    """Column of the ratings."""
+    """Column of the ratings, by name or position."""
     delimiter: str | None = None
     """Between the columns of a text file."""
+    no_header: bool = False
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
     """What to do with two ratings of one item by one user."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
