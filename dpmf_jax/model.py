@@ -147,7 +147,12 @@ class Model:
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
         """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced; `metrics.DEFINITIONS` says what each is.
 
-        Ratings of users or items outside the catalogue are left out and counted under `unknown`.
+        Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of the others,
+        `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae are of the unseen ones (None
+        where there are none), rmse_seen and mae_seen of the seen ones. Without the private part nobody can tell: seen
+        and unseen are None, rmse and mae are of all of them, and nothing is ranked.
+
+        Raises: DataError where no rating is of the catalogue, or where private factors are needed and absent.
         """
         from dpmf_jax import metrics
 
@@ -159,16 +164,29 @@ class Model:
                 fix="evaluate on ratings with the ids that the model was fitted with",
             )
         whole = self._factors()
-        ranked = metrics.ranking(whole, self._seen(), held_out, k=k)
+        unseen, again, ranked = held_out, held_out.take(np.empty(0, np.int64)), None
+        if self.seen is not None:
+            width = len(self.items)
+            trained = np.isin(
+                held_out.user.astype(np.int64) * width + held_out.item,
+                self.seen[0].astype(np.int64) * width + self.seen[1],
+            )
+            unseen, again = held_out.take(~trained), held_out.take(trained)
+            ranked = metrics.ranking(whole, self._seen(), held_out, k=k)
+        relevant = ranked is not None and ranked.users_evaluated > 0
         return {
-            "rmse": metrics.rmse(whole, held_out),
-            "mae": metrics.mae(whole, held_out),
-            "ndcg_at_k": ranked.ndcg if ranked.users_evaluated else None,
-            "recall_at_k": ranked.recall if ranked.users_evaluated else None,
+            "rmse": metrics.rmse(whole, unseen) if len(unseen) else None,
+            "mae": metrics.mae(whole, unseen) if len(unseen) else None,
+            "rmse_seen": metrics.rmse(whole, again) if len(again) else None,
+            "mae_seen": metrics.mae(whole, again) if len(again) else None,
+            "ndcg_at_k": ranked.ndcg if ranked is not None and relevant else None,
+            "recall_at_k": ranked.recall if ranked is not None and relevant else None,
             "k": k,
             "ratings": held_out.num_ratings,
-            "users_evaluated": ranked.users_evaluated,
-            "users_left_out": ranked.users_left_out,
+            "unseen": None if ranked is None else len(unseen),
+            "seen": None if ranked is None else len(again),
+            "users_evaluated": None if ranked is None else ranked.users_evaluated,
+            "users_left_out": None if ranked is None else ranked.users_left_out,
             "unknown": unknown,
         }
 

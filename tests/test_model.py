@@ -148,7 +148,8 @@ def test_evaluation_leaves_out_and_counts_what_it_does_not_know(saved):
     assert result["unknown"] == 2
     assert result["ratings"] == 2
     expected = saved["published"].predict([100, 101], [0, 3]) - np.array([3, 1])
-    assert result["rmse"] == pytest.approx(np.sqrt(np.mean(expected**2)), rel=1e-6)
+    assert (result["seen"], result["unseen"], result["rmse"]) == (2, 0, None)
+    assert result["rmse_seen"] == pytest.approx(np.sqrt(np.mean(expected**2)), rel=1e-6)
     strangers = Ratings.from_columns([1, 2], [8, 9], [3, 4], rating_range=(1, 5), name="strangers")
     with pytest.raises(DataError, match="catalogue"):
         saved["published"].evaluate(strangers)
