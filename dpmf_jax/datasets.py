@@ -235,7 +235,7 @@ def convert(
 def _share(
     name_or_path: str | os.PathLike[str],
     data_dir: str | os.PathLike[str] | None,
-    flags: dict[str, str | None],
+    flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
     options: dict[str, Any],
     catalogue: dict[str, Any],
