@@ -31,6 +31,7 @@ def read(path, text, **options):
         ("3 1 2\n4 5 6\n", "123", [("3", "1", 2), ("4", "5", 6)]),
         ("3 1 2\n4 5 6\n", "312", [("2", "3", 1), ("6", "4", 5)]),
         ("ann,dune,4\nbob,emma,5\n", "123", [("ann", "dune", 4), ("bob", "emma", 5)]),
+        ("user,dune,4\nbob,emma,5\n", "123", [("bob", "emma", 5), ("user", "dune", 4)]),
         ("user,item,rating\nann,dune,4\nbob,emma,5\n", "213", [("dune", "ann", 4), ("emma", "bob", 5)]),
     ],
 )
