@@ -84,11 +84,12 @@ def audit(
     Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
       several phases, `details["phase"]` counts them from 0.
 
-    Raises: ValueError for fewer than one step, neighbour or run, a δ outside (0, 1), or a family that does not exist.
+    Raises: UsageError that names a part which is not of the protocol's shape. ValueError for fewer than one step,
+      neighbour or run, a δ outside (0, 1), or a family that does not exist.
     """
     import jax
 
-    from dpmf_jax import layout, protocol
+    from dpmf_jax import layout, parts, protocol
 
     for what, value in (("num_steps", num_steps), ("num_neighbours", num_neighbours), ("num_runs", num_runs)):
         if value is not None and not value >= 1:
@@ -111,7 +112,9 @@ def audit(
         if value is not None and family in asked:
             asked[family][name] = value
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
-    phases = [(_as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
+    phases = [(parts.as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
+    parts.check_prices(phases)
+    parts.check(phases, data)
     if not earlier:
         return _findings(*phases[0], ratings, data, key, asked)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
@@ -140,29 +143,18 @@ def _findings(
     """Of one phase, the last of `phases` as it goes on from the one before it."""
     import jax
 
-    found: list[Finding] = []
+    found: dict[str, list[Finding]] = {}
+    needed = {*asked, "density"} if "privacy loss" in asked else set(asked)  # the loss rests on the densities
     for place, (name, module) in enumerate(FAMILIES.items()):
-        if name in asked:
-            own_key, own, options = jax.random.fold_in(key, place), mechanism, dict(asked[name])
+        if name in needed:
+            own_key, own, options = jax.random.fold_in(key, place), mechanism, dict(asked.get(name, {}))
             if name in ("keys", "fit") and phases:  # they run the phases themselves, one after the other
                 own, options["earlier"] = phases[-1][0], phases[:-1]
+            if name == "privacy loss":
+                options["density_findings"] = found["density"]
             run = importlib.import_module(f"audits.{module}").audit
-            found += run(own, ratings, data, key=own_key, num_steps=num_steps, **options)
-    return found
-
-
-def _as_pytree(mechanism: Mechanism) -> Mechanism:
-    """The mechanism with plain functions wrapped, so that jit takes it as an argument."""
-    from jax.tree_util import Partial
-
-    from dpmf_jax.noise import Noise
-
-    def wrap(part: Any) -> Any:
-        if isinstance(part, Noise):
-            return Noise(*map(wrap, part))
-        return part if isinstance(part, Partial) else Partial(part)
-
-    return type(mechanism)(*map(wrap, mechanism))
+            found[name] = run(own, ratings, data, key=own_key, num_steps=num_steps, **options)
+    return [finding for name, findings in found.items() if name in asked for finding in findings]
 
 
 def __getattr__(name: str) -> Any:

@@ -73,13 +73,14 @@ def audit(
     choose_key, init_key, world_key, draw_key = jax.random.split(key, 4)
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
     state = jax.jit(mechanism.init)(init_key, data, None)
-    tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+    )
     first = _both_worlds(mechanism, state, data, ratings, tried, world_key, replay)
     order = np.lexsort((ratings.item, ratings.user))
     address = layout.locate(data, ratings.user[order], ratings.item[order])
-    near = coins_drawn.near(
-        state, ratings.user[order], ratings.item[order], NEAR * min(1.0, guarantee.sensitivity or 1.0)
-    )
+    away, middle = NEAR * min(1.0, guarantee.sensitivity or 1.0), sum(ratings.rating_range) / 2
+    near = coins_drawn.near(state, ratings.user[order], ratings.item[order], away, middle)
     steps = min(num_steps, STEPS)
     runs = max(2, min(num_samples, RECORDS // max(1, ratings.num_ratings)) // steps)
     in_sample = coins_drawn.members(mechanism, state, data, address, near, jax.random.split(draw_key, runs), steps)

@@ -22,11 +22,11 @@ ROUNDING = 2.0**-20  # of the largest entry
 BATCH_BYTES = 1 << 26  # how much memory the data sets that run side by side may take
 
 
-def near(state: State, user: np.ndarray, item: np.ndarray, away: float) -> jax.Array:
-    """Values, float32[ratings], that lie `away` from what the state predicts; the middle of nowhere if it does not."""
+def near(state: State, user: np.ndarray, item: np.ndarray, away: float, middle: float = 0.0) -> jax.Array:
+    """Values, float32[ratings], that lie `away` from what the state predicts, or from the middle where it does not."""
     factors = protocol.factors(state)
     if factors.user_factors is None or factors.item_factors is None:
-        return jnp.full(len(user), away, jnp.float32)
+        return jnp.full(len(user), middle + away, jnp.float32)
     center = jnp.float32(0) if factors.center is None else jnp.asarray(factors.center)
     predicted = jnp.sum(jnp.asarray(factors.user_factors)[user] * jnp.asarray(factors.item_factors)[item], axis=1)
     return predicted + (center if center.ndim == 0 else center[item]) + away

@@ -96,9 +96,10 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
     `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA` by the central
     limit theorem over 16,384 responses; of large statistics fewer, stretched less, so that it holds as well.
     """
-    noise, unit = mechanism.noise, mechanism.guarantee(num_steps).unit
+    noise, guarantee = mechanism.noise, mechanism.guarantee(num_steps)
+    unit = guarantee.unit
     choose_key, run_key, pilot_key, draw_key = jax.random.split(key, 4)
-    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=8)
+    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=8, change=guarantee.largest_change)
     run = transcript.record(mechanism, run_key, data, num_steps)
     statistics = other = transcript.first_step(run)
     position = 0

@@ -27,6 +27,7 @@ import jax
 import numpy as np
 
 from accounting.guarantee import Unit
+from audits import neighbours
 from audits.finding import Finding, Verdict, inconclusive, not_applicable
 from dpmf_jax import fitting, storage
 from dpmf_jax.model import Model
@@ -139,7 +140,8 @@ def audit_program(
         why = f"the program ended in an error on the ratings themselves ({type(error).__name__})"
         return [inconclusive(name, claim, why, error=str(error)) for name, claim in CLAIMS.items()]
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
-    tried = pairs(random, ratings, own.model.guarantee.unit, num_pairs, tempting)
+    guarantee = own.model.guarantee
+    tried = pairs(random, ratings, guarantee.unit, num_pairs, tempting, guarantee.largest_change)
     broken: dict[str, list[tuple[Pair, str]]] = {name: [] for name in CLAIMS}
     for pair in tried:
         for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings).items():
@@ -182,21 +184,27 @@ def _told_apart(
 
 
 def pairs(
-    random: np.random.Generator, ratings: Ratings, unit: Unit, num: int, tempting: Collection[str] = TEMPTING
+    random: np.random.Generator,
+    ratings: Ratings,
+    unit: Unit,
+    num: int,
+    tempting: Collection[str] = TEMPTING,
+    change: float | None = None,
 ) -> list[Pair]:
     """`num` random neighbours and those that tempt: the only rating of the largest value, of its item, of its user.
 
-    Fewer where the ratings do not allow for one; the last two not where who rated what is public.
+    Fewer where the ratings do not allow for one; the last two not where who rated what is public. change: how far a
+    value may move, as in `neighbours.choose`.
     """
     indices = np.arange(ratings.num_ratings)
-    found = [_pair(ratings, int(at), unit, "random") for at in random.permutation(indices)[:num]]
+    found = [_pair(ratings, int(at), unit, "random", change) for at in random.permutation(indices)[:num]]
     high = ratings.value == ratings.value.max()
     low = float(np.min(ratings.value))
     if "value" in tempting and not high.all():
         at = int(random.choice(np.flatnonzero(high)))
         value = np.where(high & (indices != at), np.float32(low), ratings.value)
         lone = dataclasses.replace(ratings, value=value)
-        found.append(_pair(lone, at, unit, "alone has the largest value"))
+        found.append(_pair(lone, at, unit, "alone has the largest value", change))
     if unit != "rating value":  # that relation has who rated what public
         for what, column in (("item", ratings.item), ("user", ratings.user)):
             counts = np.bincount(column)[column]
@@ -210,7 +218,7 @@ def pairs(
     return found
 
 
-def _pair(ratings: Ratings, at: int, unit: Unit, why: str) -> Pair:
+def _pair(ratings: Ratings, at: int, unit: Unit, why: str, change: float | None = None) -> Pair:
     words = {
         "chosen": why,
         "user": ratings.users[ratings.user[at]].item(),
@@ -220,12 +228,13 @@ def _pair(ratings: Ratings, at: int, unit: Unit, why: str) -> Pair:
     if unit == "rating value":
         low, high = ratings.rating_range
         value = ratings.value.copy()
-        value[at] = low if value[at] > (low + high) / 2 else high
+        further = np.array(low if value[at] > (low + high) / 2 else high)
+        value[at] = neighbours.within(ratings, np.array(at), further, change)
         changed = dataclasses.replace(ratings, value=value)
         return Pair(ratings, changed, words | {"change": f"rating set to {value[at]:g}"})
     gone = ratings.user == ratings.user[at] if unit == "user" else np.arange(ratings.num_ratings) == at
-    change = "all ratings of the user removed" if unit == "user" else "rating removed"
-    return Pair(ratings, ratings.take(~gone), words | {"change": change})
+    done = "all ratings of the user removed" if unit == "user" else "rating removed"
+    return Pair(ratings, ratings.take(~gone), words | {"change": done})
 
 
 # --- a run, and what three of them say

@@ -115,7 +115,9 @@ def audit(
     if not draws(mechanism.noise):
         return [not_applicable(NAME, CLAIM, "there is no noise")]
     choose_key, start_key, *step_keys = jax.random.split(key, 4)
-    tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+    )
     found: list[Lookup] = []
     last = min(num_steps, transcript.STEPS) - 1
     for step_key, step in zip(step_keys, sorted({0, last} if both_ends else {last}), strict=False):

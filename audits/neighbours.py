@@ -31,12 +31,16 @@ class Neighbour(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason for its choice."""
+    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason for its choice.
+
+    change: how far a value may move, the claim's own `largest_change`; None: anywhere in the declared range.
+    """
 
     unit: Unit
     stacked: Neighbour
     index: np.ndarray
     why: tuple[str, ...]
+    change: float | None = None
 
     @property
     def num(self) -> int:
@@ -56,27 +60,41 @@ def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
     return layout.remove_user(data, neighbour.address.user)
 
 
-def choose(key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int) -> Neighbours:
+def choose(
+    key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int, change: float | None = None
+) -> Neighbours:
     """Up to `num` neighbours of `ratings` (laid out as `data`): all of them if there are no more than that.
 
-    A changed rating moves to the end of the declared range that is further away. Spends `key`.
+    A changed rating moves towards the end of the declared range that is further away, by `change` at most: a claim
+    about smaller changes says nothing of larger ones. Spends `key`.
     """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     index, why = _users(random, ratings, num) if unit == "user" else _ratings(random, ratings, num)
-    return Neighbours(unit, changes(ratings, data, index), index, tuple(why))
+    return Neighbours(unit, changes(ratings, data, index, change), index, tuple(why), change)
 
 
-def changes(ratings: Ratings, data: Any, index: np.ndarray) -> Neighbour:
-    """Of the ratings at an index, stacked: each moves to the end of the declared range that is further away."""
+def changes(ratings: Ratings, data: Any, index: np.ndarray, change: float | None = None) -> Neighbour:
+    """Of the ratings at an index, stacked: each as far as it may towards the end of the range that is further away."""
     low, high = ratings.rating_range
-    value = np.where(ratings.value[index] > (low + high) / 2, low, high).astype(np.float32)
+    value = within(ratings, index, np.where(ratings.value[index] > (low + high) / 2, low, high), change)
     return Neighbour(layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value))
+
+
+def within(ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float | None) -> np.ndarray:
+    """float32: values in the declared range, and no further than `change` from what the ratings at the index are."""
+    low, high = ratings.rating_range
+    own, value = ratings.value[index].astype(np.float64), np.clip(np.asarray(value, np.float64), low, high)
+    if change is None:
+        return value.astype(np.float32)
+    single = np.clip(value, own - change, own + change).astype(np.float32)
+    too_far = np.abs(single - own) > change  # float32 rounded it outwards
+    return np.where(too_far, np.nextafter(single, own.astype(np.float32)), single)
 
 
 def added(tried: Neighbours, places: np.ndarray) -> Neighbours:
     """Some of the removals once more, as additions: the data set is the one without, its neighbour the one with."""
     stacked = jax.tree.map(operator.itemgetter(places), tried.stacked)
-    return Neighbours(tried.unit, stacked, tried.index[places], (ADDED,) * len(places))
+    return tried._replace(stacked=stacked, index=tried.index[places], why=(ADDED,) * len(places))
 
 
 def parts(stacked: Neighbour, size: int) -> list[Neighbour]:

@@ -1,8 +1,9 @@
 """Does anything public look at the ratings behind the noise's back?
 
 The responses of one run are recorded and played to both worlds by the same compiled program; whatever is public must
-come out the same to the last bit: the initial public state, the public state after every step, and the release. The
-private states follow their own world's ratings throughout, so a leak through them is seen too.
+come out the same to the last bit: the initial public state, the public state after every step that is replayed (the
+first 32, `transcript.record`), and the release after the last of these. The private states follow their own world's
+ratings throughout, so a leak through them is seen too.
 """
 
 from __future__ import annotations
@@ -51,14 +52,17 @@ def audit(
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Three findings: the initial public state, the public part of every update, the release.
+    """Three findings: the initial public state, the public part of the first updates, the release after them.
 
-    Up to 32 steps are recorded, with the key's noise. The neighbours are those of the guarantee's unit. Compares bits,
+    The first 32 steps are recorded, fewer where they would be more than 2^24 numbers, with the key's noise; of later
+    ones nothing is said. The neighbours are those of the guarantee's unit. Compares bits,
     so no false alarms; `consistent` covers these pairs and steps.
     """
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
-    tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+    )
     start, responses, _ = transcript.record(mechanism, run_key, data, num_steps)
     first = _replay(mechanism, run_key, start.public, responses, data)
 
@@ -72,15 +76,23 @@ def audit(
     steps = min(len(leaf) for leaf in jax.tree.leaves(responses))
     replay_key = np.asarray(jax.random.key_data(run_key)).tolist()
     return [
-        _finding(name, by_pair, steps, ratings, tried, replay_key, guarantee.status) for name, by_pair in found.items()
+        _finding(name, _claim(name, steps, num_steps), by_pair, steps, ratings, tried, replay_key, guarantee.status)
+        for name, by_pair in found.items()
     ]
 
 
 CLAIMS = {
     "init": "the initial public state does not depend on the ratings",
-    "post-processing": "the public part of an update depends on the public state and the response alone",
-    "release": "given the responses, the release does not depend on the ratings",
+    "post-processing": "the public part of {each} depends on the public state and the response alone",
+    "release": "given the responses of {all}, the release does not depend on the ratings",
 }
+
+
+def _claim(name: str, steps: int, num_steps: int) -> str:
+    """What is tried, in words: the steps that were replayed, of all."""
+    some = steps < num_steps
+    each = f"each of the first {steps} updates, of {num_steps}," if some else "every update"
+    return CLAIMS[name].format(each=each, all=f"the first {steps} steps, of {num_steps}" if some else "all steps")
 
 
 def differences(tree: Any, other: Any, *, steps: bool = False) -> list[Difference]:
@@ -103,6 +115,7 @@ def differences(tree: Any, other: Any, *, steps: bool = False) -> list[Differenc
 
 def _finding(
     name: str,
+    claim: str,
     by_pair: list[tuple[int, list[Difference]]],
     num_steps: int,
     ratings: Ratings,
@@ -125,7 +138,7 @@ def _finding(
         details["replay"] = {"pair": pair, "leaf": leaf, "first_step": step, "key": key}
     return Finding(
         audit=name,
-        claim=CLAIMS[name],
+        claim=claim,
         measured=float(len(broken)),
         claimed=0.0,
         lower=float(len(broken)),

@@ -6,12 +6,14 @@ shifted away from the other world's, and weighed by the ratio of the densities.
 
 On trial is what the guarantee's losses cost at each δ, not a looser form of it. The start is the same in all runs: it
 is public. Where who is sampled is secret, everybody else's coins are known and only the record's own is not
-(`sampled_loss`). What believes `log_ratio` believes nothing that the density audit has not tried.
+(`sampled_loss`). All of it believes `log_ratio`, so the density audit comes first: where that is violated, nothing is
+said here.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +24,7 @@ import numpy as np
 from accounting import gaussian, price
 from accounting.guarantee import Guarantee, Unit
 from accounting.loss import Pure, SubsampledGaussian
-from audits import loss_bound, neighbours, sampled_loss, side_by_side
+from audits import density, loss_bound, neighbours, sampled_loss, side_by_side
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from audits.loss_bound import Losses
 from dpmf_jax.noise import Report
@@ -38,6 +40,7 @@ WORK, SMALL_WORK = 1 << 28, 1 << 23  # ratings times steps times runs: about wha
 FAR = (1.0, 3.0, 30.0, 300.0)  # shifts of the search for the largest loss
 BATCH_BYTES = 1 << 24
 TOLERANCE = 1e-4  # of a pure ε, for float32 sums
+CLAIM = "the privacy loss stays within the price"
 DIRECTIONS = ("the data set against its neighbour", "the neighbour against the data set")
 
 
@@ -60,13 +63,11 @@ class Found(NamedTuple):
 def _run(
     mechanism: Mechanism, states: tuple[Any, Any], key: jax.Array, worlds: tuple[Any, Any], tilt: Tilt, num_steps: int
 ) -> Found:
-    sampled = sampled_loss.parameters(mechanism)
-
     def step(carry: tuple[Any, Found], key: jax.Array) -> tuple[tuple[Any, Found], None]:
         states, found = carry
         coins_key, noise_key = jax.random.split(key)
         coins = mechanism.coins(coins_key)
-        if sampled is None:
+        if sampled_loss.sampling(coins) is None:
             own, other = (mechanism.query(state, data, coins)[0] for state, data in zip(states, worlds, strict=True))
             around = jax.tree.map(lambda a, b: _shifted(a, b, jnp.float32(tilt.shift)), own, other)
             response = mechanism.noise.sample(noise_key, around)
@@ -178,6 +179,7 @@ def audit(
     num_neighbours: int = 64,
     num_runs: int | None = None,
     deltas: tuple[float, ...] = DELTAS,
+    density_findings: Sequence[Finding] | None = None,
 ) -> list[Finding]:
     """A finding for each δ, and for a pure price one more, on the neighbour that a run tells apart best.
 
@@ -187,6 +189,8 @@ def audit(
     Args:
       num_neighbours: how many are tried for the pair. num_runs: of each direction and δ; None: 3,000; more
         where that takes a second, and fewer where it would take more than about a minute, but at least 64.
+      density_findings: those of `density.audit`, where it ran; None: it runs here. Where one of them is violated,
+        `log_ratio` is not the density of what is drawn, and whatever follows from it is inconclusive.
     """
     guarantee = mechanism.guarantee(num_steps)
     names = [f"privacy loss: δ = {delta:g}" for delta in deltas]
@@ -194,14 +198,24 @@ def audit(
         why = f"{guarantee.mechanism} (status {guarantee.status}) states no price"
         return [not_applicable(name, "no price is claimed", why) for name in names]
     choose_key, start_key, search_key, draw_key = jax.random.split(key, 4)
+    density_key, coins_key = jax.random.split(jax.random.fold_in(key, 0))
     statistics = jax.eval_shape(
         lambda m, d, k: m.query(m.init(k, d, None), d, m.coins(k))[0], mechanism, data, start_key
     )
     if isinstance(statistics, Report):
         why = "of finite outputs the enumeration finds the exact largest loss"
         return [not_applicable(name, "see the enumeration", why) for name in names]
+    if density_findings is None:
+        density_findings = density.audit(mechanism, ratings, data, key=density_key, num_steps=num_steps)
+    if wrong := [finding.audit for finding in density_findings if finding.verdict == "violated"]:
+        why = (
+            f"{' and '.join(wrong)} is violated: log_ratio, on which this rests, is not that of the noise that is drawn"
+        )
+        return [inconclusive(name, CLAIM, why) for name in names]
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(data)) + 8 * sum(s.size for s in jax.tree.leaves(statistics))
-    tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+    )
     batch = int(np.clip(BATCH_BYTES // size, 1, tried.num))
 
     def searched(some: neighbours.Neighbour) -> np.ndarray:
@@ -214,7 +228,9 @@ def audit(
     worst = int(np.argmax(np.where(np.isnan(apart), np.inf, apart)))
     neighbour = jax.tree.map(lambda leaf: leaf[worst], tried.stacked)
     worlds = (data, neighbours.apply(guarantee.unit, data, neighbour))
-    states = tuple(_start(mechanism, start_key, world) for world in worlds)
+    states = (_start(mechanism, start_key, worlds[0]), _start(mechanism, start_key, worlds[1]))
+    if why := sampled_loss.unknown(mechanism, guarantee, coins_key, states, worlds):
+        return [inconclusive(name, CLAIM, why) for name in names]
     cost = num_steps * max(ratings.num_ratings, 1)
     num = num_runs or int(np.clip(WORK // cost, LEAST, max(NUM_RUNS, min(SMALL_WORK // cost, MOST_RUNS))))
     batch = int(np.clip(BATCH_BYTES // size, 1, CHUNK))
@@ -225,7 +241,7 @@ def audit(
         "data_sha256": ratings.sha256(),
     }
     # what the search saw is enough of a guess but where a record is mostly not sampled
-    half = float(apart[worst]) if tried.num > 1 and sampled_loss.parameters(mechanism) is None else None
+    half = float(apart[worst]) if tried.num > 1 and sampled_loss.of(mechanism) is None else None
     keys = jax.random.split(draw_key, len(deltas) + 1)
     findings = [
         _at(trials, guarantee, delta, key=k, num=num, half=half, name=name, replay=replay)

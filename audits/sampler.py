@@ -52,7 +52,9 @@ def audit(
         why = f"{guarantee.mechanism} (status {guarantee.status}) promises no Gaussian noise of one scale"
         return [not_applicable(f"noise: {name}", "no scale is claimed", why) for name in NAMES]
     choose_key, run_key, draw_key, pair_key = jax.random.split(key, 4)
-    tried = neighbours.choose(choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+    )
     other = transcript.neighbour_at(data, tried.stacked, 0, unit=tried.unit)
     run = transcript.record(mechanism, run_key, data, num_steps)
     if jax.tree.structure(run.responses) != jax.tree.structure(run.statistics):

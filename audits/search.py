@@ -15,7 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from audits.neighbours import Neighbour, Neighbours, changes
+from audits.neighbours import Neighbour, Neighbours, changes, within
 from dpmf_jax.ratings import Ratings
 
 MOVES = 6  # of the ascent; the first is a quarter of the range, each is half as long as the one before
@@ -36,10 +36,10 @@ def greedy(measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, 
         index = _near(ratings, found.index, int(found.index[np.argmax(scores)]), tried.num)
         if not len(index):
             break
-        stacked = changes(ratings, data, np.resize(index, tried.num))
+        stacked = changes(ratings, data, np.resize(index, tried.num), tried.change)
         fresh = slice(len(index))
         stacked, (new_scores, new) = jax.tree.map(operator.itemgetter(fresh), (stacked, measure(stacked)))
-        more = Neighbours(tried.unit, stacked, index, ("near the worst so far",) * len(index))
+        more = tried._replace(stacked=stacked, index=index, why=("near the worst so far",) * len(index))
         found, measured = joined((found, measured), (more, new))
         scores, before = np.concatenate([scores, new_scores]), np.max(scores)
         if not np.max(new_scores) > before:
@@ -51,13 +51,13 @@ def ascend(measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndar
     """The neighbours at the places `worst`, with values climbed to from half way between the old and the far ones.
 
     Half way, so that a score which is largest inside the declared range is seen; there the ascent stays. Central
-    differences, so that the program that measures does.
+    differences, so that the program that measures does. No value is further from the old one than the claim covers.
     """
     low, high = ratings.rating_range
     stacked = jax.tree.map(operator.itemgetter(worst), found.stacked)
 
     def at(value: np.ndarray) -> Neighbour:
-        return stacked._replace(value=jnp.asarray(np.clip(value, low, high), jnp.float32))
+        return stacked._replace(value=jnp.asarray(within(ratings, found.index[worst], value, found.change)))
 
     value = (np.asarray(stacked.value) + ratings.value[found.index[worst]]) / 2
     length, apart = (high - low) / 4, (high - low) / 128
@@ -65,7 +65,7 @@ def ascend(measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndar
         above, below = (measure(at(value + side * apart))[0] for side in (1, -1))
         value = np.clip(value + length * (1.0 * (above > below) - (above < below)), low, high)
         length /= 2
-    climbed = Neighbours(found.unit, at(value), found.index[worst], ("climbed to",) * len(worst))
+    climbed = found._replace(stacked=at(value), index=found.index[worst], why=("climbed to",) * len(worst))
     return climbed, measure(climbed.stacked)[1]
 
 
@@ -85,4 +85,4 @@ def joined(first: tuple[Neighbours, Any], second: tuple[Neighbours, Any]) -> tup
     stacked = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), found.stacked, more.stacked)
     index = np.concatenate([found.index, more.index])
     measured = jax.tree.map(lambda a, b: np.concatenate([a, b]), measured, new)
-    return Neighbours(found.unit, stacked, index, found.why + more.why), measured
+    return found._replace(stacked=stacked, index=index, why=found.why + more.why), measured

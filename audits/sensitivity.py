@@ -129,7 +129,7 @@ def audit(
         f"over {num_steps} steps the root mean square of these distances is at most Δ = {bound:.6g}",
     )
     choose_key, run_key = jax.random.split(key)
-    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours)
+    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change)
     batch = batch_size(data, tried.num)
 
     def measure(stacked: neighbours.Neighbour, *, added: bool = False) -> tuple[np.ndarray, Distances]:

@@ -23,7 +23,7 @@ import numpy as np
 import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
-from dpmf_jax import checkpoint, factorization, hosts, interrupts, keys, layout, model_file, storage
+from dpmf_jax import checkpoint, factorization, hosts, interrupts, keys, layout, model_file, parts, storage
 from dpmf_jax.errors import CannotWrite, DpmfError, PrivacyError, UsageError
 from dpmf_jax.model import Model
 from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, factors, train
@@ -216,8 +216,9 @@ def fit(
       `metrics["diverged"]`: it is paid for, so it is kept.
 
     Raises:
-      UsageError: num_steps below 1, an `out` that is in use, or a state with no model in it. PrivacyError: a resume
-      with other settings or ratings, or one that would answer a round a second time.
+      UsageError: num_steps below 1, a part of a mechanism that is not of the protocol's shape, an `out` that is in use,
+      or a state with no model in it. PrivacyError: a resume with other settings or ratings, or one that would answer a
+      round a second time.
       DataError: a resume of a finished model whose model.json is lost. CannotWrite: a full disk; what was saved stays,
       and `resume` goes on from there. Diverged: the loss is no longer finite. Interrupted: Ctrl-C; the last completed
       chunk is saved. hosts.Lost: another process is gone; the last completed chunk is saved.
@@ -226,7 +227,10 @@ def fit(
         raise UsageError(f"the number of steps must be at least 1; got {num_steps}", fix="set --steps")
     if patience is not None and patience < 1:
         raise UsageError(f"patience must be at least 1 step; got {patience}", fix="set --patience, or leave it out")
+    earlier = [(parts.as_pytree(phase), steps) for phase, steps in earlier]
+    mechanism = parts.as_pytree(mechanism)
     phases = (*earlier, (mechanism, num_steps))
+    parts.check_prices(phases)
     guarantee = _priced(phases, seeded=seed is not None, patience=patience)
     seen = guarantee.rounds_are_seen and seed is None  # an experiment repeats the same noise, and shows nothing new
     if seen and patience is not None:
@@ -243,6 +247,7 @@ def fit(
             fix="make the mechanism with the rating_range of the ratings",
         )
     data = layout.make(ratings, kind=layout_kind, num_devices=num_devices)
+    parts.check(phases, data, densities=False)
     if seed is None:
         init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
     else:

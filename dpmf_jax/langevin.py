@@ -26,7 +26,7 @@ from accounting import subsampled
 from accounting.guarantee import Guarantee
 from dpmf_jax import noise, sampled
 from dpmf_jax.factorization import bias_rows
-from dpmf_jax.protocol import Info, Mechanism, Release, State
+from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 from dpmf_jax.sampled import Config as Config
 from dpmf_jax.sampled import Params
 
@@ -74,7 +74,7 @@ def dpsgd(config: Config) -> Mechanism:
 def _mechanism(params: Params, guarantee: Any) -> Mechanism:
     return Mechanism(
         init=Partial(_init, params),
-        coins=Partial(sampled.coins),
+        coins=Partial(sampled.coins, params.rate),
         query=Partial(_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_update, params),
@@ -89,7 +89,7 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(Public(users, items, center), None, jnp.int32(0))
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[tuple[jax.Array, jax.Array], Info]:
+def _query(params: Params, state: State, data: Any, coins: Poisson) -> tuple[tuple[jax.Array, jax.Array], Info]:
     """-Σ of the clipped gradients times w_t: float32[users, rank], float32[items, rank]."""
     users, items, center = state.public
     drawn = sampled.sample(params, data, coins)

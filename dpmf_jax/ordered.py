@@ -166,10 +166,14 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     Whether a rating is in depends on the key and on its slot alone, so it is in or out in all neighbours alike, and at
     the same place of the sample. The probability is at most `rate`, and less by at most 2⁻²² of it and 2⁻³²; a rate of
     1 takes all. Members beyond `capacity` are left out: take `capacity_for(num_slots(data), rate)`.
+    On one device each slot may have a rate of its own, in the shape of `layout.stored_values`.
 
     Slots are counted as one device has them: several find their own members, and pass on these alone.
     """
     rate = jnp.asarray(rate, jnp.float32)
+    if rate.ndim and data.num_devices > 1:
+        raise UsageError("a rate for each slot, over several devices", fix="one rate for all, or one device")
+    rate = rate.reshape(-1) if rate.ndim else rate
     below = jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
     words = jax.random.key_data(key)
     if words.shape != (2,):  # of another generator than this project's keys have

@@ -79,13 +79,26 @@ class Release(NamedTuple):
     median: Array | None = None
 
 
+class Poisson(NamedTuple):
+    """Coins of a step on a secret Poisson sample: each rating takes part with probability `rate`, by itself.
+
+    key: of all draws; what it says of one rating does not change with another's rate. rate: float32[], or one for each
+    slot, in the shape of `layout.stored_values`: `query` takes whom this says, at 1 surely and at 0 never. `coins`
+    returns the scalar; audits put the record on trial into a sample, or keep it out.
+    """
+
+    key: jax.Array
+    rate: Array
+
+
 class Mechanism(NamedTuple):
     """A private training algorithm. Every field is a `jax.tree_util.Partial` of a module-level function, so a
     Mechanism is a pytree: jit takes it as an argument, vmap runs over stacked ones, and any part can be replaced
     with `_replace`.
 
     init: (key, data, previous) -> State; previous is the public state of an earlier phase, or None.
-    coins: (key) -> randomness that does not depend on the data, drawn before looking; None for most.
+    coins: (key) -> randomness that does not depend on the data, drawn before looking; None for most. Who takes part
+      stays secret where it is, or holds, a `Poisson`; all else counts as known to whom the claim is made against.
     query: (state, data, coins) -> (statistics, Info): the raw statistics of this step, no randomness of its own.
     noise: how statistics become a response.
     update: (state, response, data) -> State; its public part may depend on (state.public, response) only.

@@ -5,7 +5,7 @@ moves, is clipped to C and added up, and everything gets N(0, σ²). So that σ 
 change, a step's gradients are multiplied by a public weight w_t ≤ 1 after the clip, and the response is divided by it:
 the step costs what z_t = σ/(C·w_t) costs. DP-SGD has w_t = 1; Langevin dynamics has w_t = √(η_t/η), η the largest step.
 
-Who is in the sample follows from a key that is the step's coins: `query` reads it, and nothing public ever does.
+Who is in the sample follows from the step's coins, a key and a rate: `query` reads them, nothing public ever does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from accounting.loss import SubsampledGaussian
 from accounting.subsampled import decaying_rates, langevin_phases
 from dpmf_jax import curator, ordered
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.protocol import Info
+from dpmf_jax.protocol import Info, Poisson
 
 SampledUnit = Literal["rating presence", "rating value"]
 CAPACITY = (
@@ -188,15 +188,15 @@ def float32_down(x: float) -> jax.Array:
 # --- one step
 
 
-def coins(key: jax.Array) -> jax.Array:
-    """The key that says who is in the sample: secret."""
-    return key
+def coins(rate: jax.Array, key: jax.Array) -> Poisson:
+    """What says who is in the sample: secret."""
+    return Poisson(key, rate)
 
 
-def sample(params: Params, data: Any, coins: jax.Array) -> ordered.Sample:
-    """The step's ratings, q each, in memory for `ordered.capacity_for` of them."""
+def sample(params: Params, data: Any, coins: Poisson) -> ordered.Sample:
+    """The step's ratings, at the rate of the coins each, in memory for `ordered.capacity_for` of them."""
     capacity = ordered.capacity_for(ordered.num_slots(data), params.highest_rate)
-    return ordered.sample(data, coins, params.rate, capacity)
+    return ordered.sample(data, coins.key, coins.rate, capacity)
 
 
 def residuals(drawn: ordered.Sample, users: jax.Array, items: jax.Array, center: jax.Array) -> jax.Array:

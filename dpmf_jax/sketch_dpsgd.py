@@ -21,7 +21,7 @@ from accounting import subsampled
 from accounting.guarantee import Guarantee
 from dpmf_jax import count_sketch, noise, sampled, spread
 from dpmf_jax.count_sketch import ITEMS, USERS, Hashes
-from dpmf_jax.protocol import Info, Mechanism, Release, State
+from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 from dpmf_jax.sampled import Config as Config
 from dpmf_jax.sampled import Params
 
@@ -72,7 +72,7 @@ def mechanism(config: Config) -> Mechanism:
     params = sampled.dpsgd_params(config)
     return Mechanism(
         init=Partial(_init, params),
-        coins=Partial(sampled.coins),
+        coins=Partial(sampled.coins, params.rate),
         query=Partial(_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_update, params),
@@ -129,7 +129,7 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(public, None, jnp.int32(0))
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[jax.Array, Info]:
+def _query(params: Params, state: State, data: Any, coins: Poisson) -> tuple[jax.Array, Info]:
     """-Σ of the gradients, each scattered and clipped: float32[depth, width]."""
     public, rank = state.public, params.rank
     drawn = sampled.sample(params, data, coins)

@@ -15,7 +15,7 @@ from scipy import stats
 import audits
 from audits import density, post_processing, sampler, sensitivity
 from audits.finding import Finding
-from dpmf_jax import gaussian, layout, noise, protocol
+from dpmf_jax import gaussian, layout, noise, parts, protocol
 from dpmf_jax.ratings import Ratings
 from experiments import audit_command, cli
 
@@ -55,7 +55,7 @@ def violated(findings) -> set[str]:
 
 
 def run(audit, mechanism, data, key, **options):
-    return audit(audits._as_pytree(mechanism), RATINGS, data, key=key, num_steps=STEPS, **options)
+    return audit(parts.as_pytree(mechanism), RATINGS, data, key=key, num_steps=STEPS, **options)
 
 
 # --- what holds is not called violated

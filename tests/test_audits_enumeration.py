@@ -20,7 +20,7 @@ import audits
 from accounting.guarantee import no_guarantee
 from audits import density, enumeration, enumeration_draws, neighbours, transcript
 from audits.finding import ALPHA
-from dpmf_jax import gaussian, keys, layout, local, noise, protocol
+from dpmf_jax import gaussian, keys, layout, local, noise, parts, protocol
 from dpmf_jax.noise import Report
 from dpmf_jax.ratings import Ratings
 from experiments import audit_console
@@ -64,7 +64,7 @@ def data():
 
 
 def run(mechanism, data, *, num_steps=3, seed=0, ratings=RATINGS):
-    return enumeration.audit(audits._as_pytree(mechanism), ratings, data, key=keys.from_seed(seed), num_steps=num_steps)
+    return enumeration.audit(parts.as_pytree(mechanism), ratings, data, key=keys.from_seed(seed), num_steps=num_steps)
 
 
 def violated(findings) -> set[str]:

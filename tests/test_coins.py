@@ -175,7 +175,7 @@ def test_a_rate_above_the_priced_one_is_seen_as_promised():
 def test_a_lower_rate_than_priced_is_inconclusive_about_the_rest():
     half = dataclasses.replace(langevin.Config(**SAMPLED), sampling_rate=RATE / 2)
     made = langevin.dpsgd(langevin.Config(**SAMPLED))
-    found = verdicts(audit(made._replace(query=langevin.dpsgd(half).query)))
+    found = verdicts(audit(made._replace(coins=langevin.dpsgd(half).coins)))
     assert found == {
         "both worlds": "consistent",
         "rate": "consistent",

@@ -42,8 +42,8 @@ def begun(mechanism, data, scale=0.8, seed=3):
 
 
 @jax.jit
-def query(mechanism, state, data, coins):
-    return mechanism.query(state, data, coins)
+def query(mechanism, state, data, key):
+    return mechanism.query(state, data, mechanism.coins(key))
 
 
 def silent(mechanism):
@@ -217,7 +217,7 @@ def test_no_rating_added_removed_or_changed_moves_the_sum_by_more_than_its_bound
     others, which = neighbours(data)
     present = np.asarray(data.stored.present).ravel()
     presence, value = [], []
-    run = jax.jit(lambda state, others, k: jax.vmap(lambda d: mechanism.query(state, d, k)[0])(others))
+    run = jax.jit(lambda state, others, k: jax.vmap(lambda d: mechanism.query(state, d, mechanism.coins(k))[0])(others))
     for seed in range(3):
         state, coins = begun(mechanism, data)._replace(step=jnp.int32(seed)), keys.from_seed(seed)
         one = stacked(query(mechanism, state, data, coins)[0])

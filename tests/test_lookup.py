@@ -17,7 +17,7 @@ import accounting
 import audits
 from accounting.loss import Gaussian
 from audits import lookup, lookup_tables
-from dpmf_jax import fitting, gaussian, keys, layout, noise
+from dpmf_jax import fitting, gaussian, keys, layout, noise, parts
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from dpmf_jax.ratings import Ratings
 
@@ -82,7 +82,7 @@ def test_what_promises_nothing_or_has_no_noise_is_not_applicable():
     made = gaussian.non_private(gaussian.Config(rating_range=(LOW, HIGH), noise_multiplier=None, rank=2))
     assert audit(made).verdict == "not applicable"
     quiet = sound("noisy-item-means")._replace(noise=noise.none())
-    assert audit(audits._as_pytree(quiet)).verdict == "not applicable"
+    assert audit(parts.as_pytree(quiet)).verdict == "not applicable"
 
 
 # --- whole numbers on whole statistics, and four bugs of those who write them
@@ -122,7 +122,7 @@ def whole_sums(sample, grid=1.0) -> Mechanism:
     def unused(*args):
         raise NotImplementedError
 
-    return audits._as_pytree(
+    return parts.as_pytree(
         Mechanism(
             init=init,
             coins=lambda key: None,

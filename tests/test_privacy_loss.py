@@ -88,17 +88,33 @@ def test_a_split_layout_says_the_same_on_secret_samples():
         assert finding.lower > 0.7 * finding.claimed
 
 
-def test_what_the_worlds_share_and_what_only_one_has_is_everything():
-    for kind in ("dense", "split"):
-        data = layout.make(RATINGS, kind=kind, num_devices=1)
-        address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
-        without = layout.remove_rating(data, address)
-        counts = [int(np.sum(layout.stored_values(part)[1])) for part in sampled_loss._parted(data, without)]
-        assert counts == [RATINGS.num_ratings - 1, 1, 0]
-        changed = layout.replace_value(data, address, 7.0)
-        parts = sampled_loss._parted(data, changed)
-        assert [int(np.sum(layout.stored_values(part)[1])) for part in parts] == [RATINGS.num_ratings - 1, 1, 1]
-        assert float(np.sum(layout.stored_values(parts[2])[0])) == 7.0
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_the_slot_in_which_two_worlds_differ_is_the_records(kind):
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
+    values, _ = layout.stored_values(layout.replace_value(data, address, 7.0))
+    for other in (layout.remove_rating(data, address), layout.replace_value(data, address, 7.0)):
+        np.testing.assert_array_equal(sampled_loss.differing(data, other), np.asarray(values) == 7.0)
+    assert not np.any(sampled_loss.differing(data, data))
+
+
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_one_records_part_is_set_and_nobody_elses(kind):
+    """By the rates of the slots, in the project's own sampler."""
+    from dpmf_jax import ordered
+
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
+    record = sampled_loss.differing(data, layout.remove_rating(data, address))
+    for number in range(8):
+        drawn = {}
+        for what, rate in (("plain", 0.2), ("in", jnp.where(record, 1, 0.2)), ("out", jnp.where(record, 0, 0.2))):
+            sample = ordered.sample(data, jax.random.key(number), rate, ordered.num_slots(data))
+            there = np.asarray(sample.present)
+            drawn[what] = set(zip(np.asarray(sample.user)[there], np.asarray(sample.item)[there], strict=True))
+        own = (RATINGS.user[5], RATINGS.item[5])
+        assert drawn["in"] - drawn["out"] == {own}
+        assert drawn["out"] <= drawn["plain"] <= drawn["in"]
 
 
 @pytest.mark.parametrize("law", [pytest.param("laplace", marks=pytest.mark.slow), "l2_laplace"])

@@ -166,7 +166,7 @@ def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
         guarantee=jax.tree_util.Partial(part.guarantee.func, larger),
     )
     assert again.guarantee(9) == part.guarantee(9)
-    found = [query(m, state, data, key) for m in (part, again)]
+    found = [query(m, state, data, m.coins(key)) for m in (part, again)]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-6), *found)
     assert any(np.any(leaf) for leaf in jax.tree.leaves(found[0]))
 

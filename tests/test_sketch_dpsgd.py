@@ -37,8 +37,8 @@ def config(**settings):
 
 
 @jax.jit
-def query(mechanism, state, data, coins):
-    return mechanism.query(state, data, coins)
+def query(mechanism, state, data, key):
+    return mechanism.query(state, data, mechanism.coins(key))
 
 
 def begun(mechanism, data, seed=3):
@@ -129,7 +129,9 @@ def test_no_rating_added_removed_or_changed_moves_the_table_by_more_than_its_bou
     others, which = neighbours(data)
     present = np.asarray(data.stored.present).ravel()
     presence, value = [], []
-    run = jax.jit(lambda state, others, k: jax.lax.map(lambda d: mechanism.query(state, d, k)[0], others))
+    run = jax.jit(
+        lambda state, others, k: jax.lax.map(lambda d: mechanism.query(state, d, mechanism.coins(k))[0], others)
+    )
     for seed in range(3):
         state, coins = begun(mechanism, data, seed), keys.from_seed(seed)
         one = np.asarray(query(mechanism, state, data, coins)[0], np.float64)

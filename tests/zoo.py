@@ -31,6 +31,7 @@ from audits import (
     sensitivity,
 )
 from audits import fit as fit_audit
+from dpmf_jax import parts
 
 # Of each audit the findings' first words; what is named for a bug is looked up here.
 AUDITS = {
@@ -208,7 +209,7 @@ def run(audit, mechanism, name: str, key):
         options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
     if audit is lookup.audit:
         options = audits.QUICK["lookup"]
-    return audit(audits._as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
+    return audit(parts.as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options)
 
 
 def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):

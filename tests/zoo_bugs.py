@@ -9,7 +9,7 @@ import numpy as np
 from jax.tree_util import Partial
 from zoo_sound import GAUSSIAN, RANGE, fit, public_items
 
-from audits import keys_used, sampled_loss
+from audits import keys_used
 from dpmf_jax import count_sketch, crowd, gaussian, layout, objective, protocol, sampled
 from dpmf_jax.count_sketch import ITEMS, USERS
 
@@ -174,11 +174,16 @@ def crowd_of_raters(mechanism):
 # --- samples: who is in is chosen otherwise, and the rest asked with certainty
 
 
+def _kept(data, mask):
+    """The ratings at a mask of a dense layout."""
+    return dataclasses.replace(data, stored=layout.Dense(jnp.where(mask, data.stored.value, 0.0), mask))
+
+
 def _chosen_query(params, query, choose, state, data, coins):
     values, present = layout.stored_values(data)
-    kept = sampled_loss._kept(data, present & choose(params.rate, state, values, coins))
-    certain = dataclasses.replace(params, rate=jnp.float32(1), highest_rate=1.0)
-    return query(certain, state, kept, jax.random.fold_in(coins, 1))
+    kept = _kept(data, present & choose(params.rate, state, values, coins.key))
+    everybody = coins._replace(rate=jnp.float32(1))
+    return query(dataclasses.replace(params, highest_rate=1.0), state, kept, everybody)
 
 
 def _shuffle(rate, state, values, coins):

@@ -8,8 +8,7 @@ import functools
 import jax
 import numpy as np
 
-import audits
-from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, sketch_dpsgd
+from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, parts, sketch_dpsgd
 from dpmf_jax.crowd import Population
 from dpmf_jax.ratings import Ratings
 
@@ -77,7 +76,7 @@ ONE_STEP = ("objective-public-users", "objective-statistics", "federated-statist
 
 @functools.cache
 def sound(name):
-    return audits._as_pytree(SOUND[name]())
+    return parts.as_pytree(SOUND[name]())
 
 
 def steps(name: str) -> int:

@@ -1,0 +1,161 @@
+"""Is this a mechanism? Each part held to what the protocol says it returns, by shapes alone: nothing is computed.
+
+A part of the wrong shape would end in an error of jax, far from where it comes from. Here it is named, with what it
+returns and what it should.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.tree_util import Partial
+
+from accounting.guarantee import Guarantee
+from dpmf_jax.errors import DpmfError, UsageError
+from dpmf_jax.noise import Noise
+from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
+
+NOISE = {
+    "sample": "(key, statistics) -> response",
+    "log_prob": "(response, statistics) -> one number",
+    "log_ratio": "(response, statistics, other) -> one number",
+}
+PARTS = {
+    "init": "(key, data, previous) -> State(public, private, step), step an int32 number",
+    "coins": "(key) -> a pytree of arrays, or None",
+    "query": "(state, data, coins) -> (statistics, Info(loss, clipped_fraction)), both of Info one number",
+    "noise": "Noise(sample, log_prob, log_ratio)",
+    "update": "(state, response, data) -> State, every leaf of the shape and type that it came with",
+    "release": "(state) -> Release",
+    "guarantee": "(num_steps) -> accounting.Guarantee",
+    **{f"noise.{name}": words for name, words in NOISE.items()},
+}
+
+
+def as_pytree(mechanism: Any) -> Mechanism:
+    """The mechanism with plain functions wrapped, so that jit takes it as an argument.
+
+    Raises: UsageError where it is no `Mechanism`, its noise no `Noise`, or a part no function.
+    """
+    if not isinstance(mechanism, Mechanism):
+        raise UsageError(
+            f"a mechanism is a dpmf_jax.protocol.Mechanism, not {_words(mechanism)}",
+            fix=f"make one of {', '.join(Mechanism._fields)}",
+        )
+    if not isinstance(mechanism.noise, Noise):
+        raise _wrong("noise", f"is {_words(mechanism.noise)}")
+
+    def wrap(name: str, part: Any) -> Any:
+        if not callable(part):
+            raise _wrong(name, f"is {_words(part)}, no function")
+        return part if isinstance(part, Partial) else Partial(part)
+
+    noise = Noise(*(wrap(f"noise.{name}", part) for name, part in zip(NOISE, mechanism.noise, strict=True)))
+    wrapped = {name: wrap(name, part) for name, part in mechanism._asdict().items() if name != "noise"}
+    return type(mechanism)(**wrapped, noise=noise)
+
+
+def check_prices(phases: Sequence[Phase]) -> None:
+    """Raises: UsageError where a guarantee is none; whatever the guarantees themselves raise of settings."""
+    for mechanism, num_steps in phases:
+        try:
+            found = mechanism.guarantee(num_steps)
+        except (TypeError, AttributeError, KeyError, IndexError) as error:
+            raise _wrong("guarantee", f"ends in {_said(error)}") from error
+        if not isinstance(found, Guarantee):
+            raise _wrong("guarantee", f"returns {_words(found)}")
+
+
+def check(phases: Sequence[Phase], data: Any, *, densities: bool = True) -> None:
+    """Every part of every phase, called with shapes; a phase starts from what the one before it makes public.
+
+    densities: whether log_prob and log_ratio are held to the protocol too; training asks for neither.
+
+    Raises: UsageError that names the part, what it returns, and what it should. A `DpmfError` of a part is its own.
+    """
+
+    def all_parts(key: jax.Array, data: Any) -> None:
+        previous: Any = None
+        for mechanism, _ in phases:
+            previous = _check(mechanism, key, data, previous, densities=densities).public
+
+    jax.eval_shape(all_parts, jax.random.key(0), data)
+
+
+def _check(mechanism: Mechanism, key: jax.Array, data: Any, previous: Any, *, densities: bool) -> State:
+    state = _call("init", mechanism.init, key, data, previous)
+    _held("init", state, State)
+    if jnp.shape(state.step) != () or jnp.result_type(state.step) != jnp.int32:
+        raise _wrong("init", f"returns a step of {_words(state.step)}")
+    coins = _call("coins", mechanism.coins, key)
+    asked = _call("query", mechanism.query, state, data, coins)
+    if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Info)):
+        raise _wrong("query", f"returns {_words(asked)}")
+    statistics, info = asked
+    if not all(map(_is_number, info)):
+        raise _wrong("query", f"returns an Info of {_words(tuple(info))}")
+    response = _call("noise.sample", mechanism.noise.sample, key, statistics)
+    if densities:
+        for name, arguments in (
+            ("log_prob", (response, statistics)),
+            ("log_ratio", (response, statistics, statistics)),
+        ):
+            found = _call(f"noise.{name}", getattr(mechanism.noise, name), *arguments)
+            if not _is_number(found):
+                raise _wrong(f"noise.{name}", f"returns {_words(found)}")
+    after = _call("update", mechanism.update, state, response, data)
+    _held("update", after, State)
+    _same(state, after)
+    _held("release", _call("release", mechanism.release, after), Release)
+    return state
+
+
+def _same(state: State, after: State) -> None:
+    (first, structure), (second, other) = (jax.tree.flatten_with_path(tree) for tree in (state, after))
+    if structure != other:
+        raise _wrong("update", f"returns a State of another structure: {other}, not {structure}")
+    for (path, leaf), (_, now) in zip(first, second, strict=True):
+        if (jnp.shape(leaf), jnp.result_type(leaf)) != (jnp.shape(now), jnp.result_type(now)):
+            raise _wrong("update", f"returns {jax.tree_util.keystr(path)} as {_words(now)}, not {_words(leaf)}")
+
+
+def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
+    try:
+        return part(*arguments)
+    except DpmfError:
+        raise
+    except Exception as error:  # of a stranger's function: any
+        given = f", given {_words(arguments[0])}" if name.startswith("noise.log") else ""
+        raise _wrong(name, f"ends in {_said(error)}{given}") from error
+
+
+def _is_number(found: Any) -> bool:
+    return isinstance(found, jax.Array | np.ndarray | np.number | float | int) and jnp.shape(found) == ()
+
+
+def _held(name: str, found: Any, kind: type) -> None:
+    if not isinstance(found, kind):
+        raise _wrong(name, f"returns {_words(found)}")
+
+
+def _wrong(name: str, what: str) -> UsageError:
+    return UsageError(f"the mechanism's {name} {what}", where=name, fix=f"{name}: {PARTS[name]}")
+
+
+def _said(error: Exception) -> str:
+    line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _words(found: Any) -> str:
+    """What it is, in a few words: an array with its type and shape, or the name of a type with its parts."""
+    if isinstance(found, jax.Array | np.ndarray):
+        return f"{found.dtype}{list(found.shape)}"
+    if isinstance(found, tuple | list):
+        name = "" if type(found) in (tuple, list) else type(found).__name__
+        return f"{name}({', '.join(map(_words, found))})"
+    return "None" if found is None else f"a {type(found).__name__}"
