@@ -12,7 +12,7 @@ from zoo_sound import DATA, RATINGS, SAMPLED, joint
 import accounting
 import audits
 from accounting.loss import Gaussian, SubsampledGaussian
-from audits import coins, neighbours, privacy_loss, search, sensitivity
+from audits import coins, neighbours, post_processing, privacy_loss, search, sensitivity
 from audits import fit as fit_audit
 from dpmf_jax import keys, langevin, layout, noise, parts
 from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
@@ -251,7 +251,7 @@ def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
     tried = neighbours.choose(key, RATINGS, DATA, unit="rating value", num=6, change=change)
     measured = lambda stacked: (np.asarray(stacked.value), np.asarray(stacked.value))  # noqa: E731
     tried, _ = search.greedy(measured, RATINGS, DATA, tried, rounds=3)
-    climbed, _ = search.ascend(measured, RATINGS, tried, np.arange(4))
+    climbed, _ = search.ascend(measured, RATINGS, tried, np.arange(tried.num))
     for found in (tried, climbed):
         moved = np.abs(np.asarray(found.stacked.value, np.float64) - RATINGS.value[found.index])
         assert np.all(moved <= change)
@@ -262,6 +262,26 @@ def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
     np.testing.assert_allclose(moved, np.minimum(far, change), rtol=1e-5)
     for pair in fit_audit.pairs(np.random.default_rng(0), RATINGS, "rating value", 8, change=change):
         assert 0 < np.max(np.abs(pair.first.value.astype(np.float64) - pair.second.value)) <= change
+
+
+# --- what was replayed
+
+
+def test_the_findings_promise_no_more_updates_than_were_replayed():
+    made = parts.as_pytree(joint())
+    for num_steps, each, every in (
+        (40, "each of the first 32 updates, of 40,", "the first 32 steps, of 40"),
+        (32, "every update", "all steps"),
+    ):
+        by_name = {
+            finding.audit: finding
+            for finding in post_processing.audit(
+                made, RATINGS, DATA, key=keys.from_seed(0), num_steps=num_steps, num_neighbours=1
+            )
+        }
+        assert each in by_name["post-processing"].claim
+        assert every in by_name["release"].claim
+        assert {finding.details["steps"] for finding in by_name.values()} == {32}
 
 
 # --- densities
