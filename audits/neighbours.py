@@ -85,10 +85,10 @@ def within(ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float
     low, high = ratings.rating_range
     own, value = ratings.value[index].astype(np.float64), np.clip(np.asarray(value, np.float64), low, high)
     if change is None:
-        return value.astype(np.float32)
+        return np.asarray(value, np.float32)
     single = np.clip(value, own - change, own + change).astype(np.float32)
     too_far = np.abs(single - own) > change  # float32 rounded it outwards
-    return np.where(too_far, np.nextafter(single, own.astype(np.float32)), single)
+    return np.asarray(np.where(too_far, np.nextafter(single, own.astype(np.float32)), single))
 
 
 def added(tried: Neighbours, places: np.ndarray) -> Neighbours:
