@@ -60,6 +60,18 @@ def item_means(train: Ratings) -> Factors:
     return _constant(train, jnp.asarray(np.where(count > 0, total / np.maximum(count, 1), overall), jnp.float32))
 
 
+def popularity(train: Ratings) -> Factors:
+    """Scores each item by the number of its training ratings: one order of items for all users, and no predictions.
+
+    Not private, but free where who rated what is public: it reads no value of a rating.
+
+    Raises:
+      DataError: no ratings.
+    """
+    _mean(train)
+    return _constant(train, jnp.asarray(hosts.total(np.bincount(train.item, minlength=train.num_items)), jnp.float32))
+
+
 def biased_mf(
     train: Ratings, *, rank: int = 10, num_epochs: int = 20, seed: int = 0, layout_kind: str = "auto"
 ) -> Factors:
@@ -251,24 +263,31 @@ def noisy_item_means(
 _CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
     "global_mean": global_mean,
     "item_means": item_means,
+    "popularity": popularity,
     "biased_mf": biased_mf,
 }
+NAMES = tuple(_CONTROLS)
+K = 10  # of the NDCG beside a fit
+NO_ERRORS, NO_ORDER = ("popularity",), ("global_mean",)  # whose scores are no ratings; which scores all items alike
 
 
 def controls(
     train: Ratings,
     test: Ratings | None,
     *,
-    names: Sequence[str] = ("global_mean", "item_means", "biased_mf"),
+    names: Sequence[str] = NAMES,
     layout_kind: str = "auto",
 ) -> dict[str, dict[str, float | bool | None]]:
-    """RMSE of the non-private controls, predictions clipped to the declared range; for the curator's eyes.
+    """RMSE and NDCG@10 of the non-private controls; for the curator's eyes.
+
+    Predictions are clipped to the declared range for the RMSE, not for the ranking.
 
     Args:
-      test: held-out ratings on the same catalogue; None, or empty, makes rmse_test None.
-      names: of `global_mean`, `item_means`, `biased_mf` (at its defaults). layout_kind: of the last one's ratings.
+      test: held-out ratings on the same catalogue; None, or empty, makes rmse_test and ndcg_at_10 None.
+      names: of `NAMES`; `biased_mf` at its defaults. layout_kind: of its ratings.
 
-    Returns: name -> {"rmse_train": float, "rmse_test": float or None, "private": False}.
+    Returns: name -> {"rmse_train": float, or None of `popularity`, "rmse_test": float or None, "ndcg_at_10": float, or
+      None of `global_mean`, which has no order of items, "private": False}.
 
     Raises:
       DataError: no training ratings. UsageError: an unknown name.
@@ -276,13 +295,28 @@ def controls(
     unknown = [name for name in names if name not in _CONTROLS]
     if unknown:
         raise UsageError(f"unknown control {unknown[0]!r}", fix=f"use {', '.join(_CONTROLS)}")
+    held_out = test if test is not None and hosts.total(len(test)) else None
+    ranked = None if held_out is None else metrics.to_rank(train, held_out)
     result: dict[str, dict[str, float | bool | None]] = {}
     for name in names:
         made = partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else _CONTROLS[name]
-        factors = made(train)
-        held_out = metrics.rmse(factors, test) if test is not None and hosts.total(len(test)) else None
-        result[name] = {"rmse_train": metrics.rmse(factors, train), "rmse_test": held_out, "private": False}
+        factors, errors = made(train), name not in NO_ERRORS
+        result[name] = {
+            "rmse_train": metrics.rmse(factors, train) if errors else None,
+            "rmse_test": metrics.rmse(factors, held_out) if errors and held_out is not None else None,
+            "ndcg_at_10": None if ranked is None or name in NO_ORDER else ndcg(factors, *ranked),
+            "private": False,
+        }
     return result
+
+
+def ndcg(factors: Factors, train: Ratings, test: Ratings) -> float | None:
+    """NDCG@10 over unseen items, as a fit prints it of its model and of the controls, on the ratings of
+    `metrics.to_rank`. None where no user has a relevant item, or scores are not finite."""
+    if not all(np.isfinite(np.asarray(part)).all() for part in factors):
+        return None
+    found = metrics.ndcg_at_k(factors, train, test, k=K)
+    return found if math.isfinite(found) else None
 
 
 def _mean(train: Ratings) -> float:

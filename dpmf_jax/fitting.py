@@ -380,21 +380,25 @@ def _finite_rmse(info: Info, done: int) -> np.ndarray:
 def _measure(
     whole: Factors, data: Any, ratings: Ratings, test: Ratings | None, controls: Sequence[str], layout_kind: str
 ) -> dict[str, Any]:
-    """The unpriced numbers of the curator: RMSE on both sides, and the baselines beside it."""
+    """The unpriced numbers of the curator: RMSE on both sides, and the baselines with their NDCG beside it."""
     from dpmf_jax import controls as baselines
     from dpmf_jax import metrics
 
     rmse_train = math.sqrt(float(_mean_squared_error(*layout.replicate(data, whole), data)))
     if not math.isfinite(rmse_train):
         raise Diverged("diverged in the last step", fix="lower learning_rate (--learning-rate)")
-    rmse_test = None
+    rmse_test = ndcg = None
     if test is not None and hosts.total(test.num_ratings):
         rmse_test = metrics.rmse(whole, test)
+        if controls:
+            ndcg = baselines.ndcg(whole, *metrics.to_rank(ratings, test))
     kind = layout_kind if layout_kind == "stream" else "auto"
     compared = baselines.controls(ratings, test, names=tuple(controls), layout_kind=kind) if controls else {}
     return {
         "rmse_train": rmse_train,
         "rmse_test": rmse_test,
+        "ndcg_at_10": ndcg,
+        "ranks_alike": metrics.ranks_alike(whole),
         "diverged": diverged(rmse_train, ratings.rating_range),
         "controls": compared,
     }

@@ -35,6 +35,8 @@ DEFINITIONS = {
 }
 
 SCORE_BYTES = 32 << 20  # of one block of scores
+SCORES = 1 << 28  # that a fit ranks at most, for the model and for each control
+ALIKE = 2.0**-20  # of the largest score: below it, what users differ in moves no item
 
 
 class Ranking(NamedTuple):
@@ -88,6 +90,8 @@ def mae(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
 def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None) -> Ranking:
     """NDCG and recall at k over all unseen items of each user, as `DEFINITIONS` has them.
 
+    Of several processes (`hosts`), over the users of all.
+
     Args:
       train, test: on the same catalogue. threshold: held-out ratings below it are not relevant; None: all are.
 
@@ -99,8 +103,9 @@ def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, thr
     relevant = np.ones(len(test), bool) if threshold is None else test.value >= threshold
     wanted = np.setdiff1d(_pair_keys(test)[relevant], _pair_keys(train))  # user · num_items + item, sorted, distinct
     users, count = np.unique(wanted // num_items, return_counts=True)
-    left_out = train.num_users - len(users)
-    if not len(users):
+    num_users = int(hosts.total(len(users)))
+    left_out = train.num_users - num_users
+    if not num_users:
         return Ranking(float("nan"), float("nan"), 0, left_out)
     discount = 1 / np.log2(np.arange(2, k + 2))
     ideal = np.cumsum(discount)
@@ -111,7 +116,39 @@ def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, thr
         total = count[first : first + len(items)]
         ndcg += float(((hit * discount[: items.shape[1]]).sum(1) / ideal[np.minimum(total, k) - 1]).sum())
         recall += float((hit.sum(1) / total).sum())
-    return Ranking(ndcg / len(users), recall / len(users), len(users), left_out)
+    ndcg, recall = (float(hosts.total(part)) for part in (ndcg, recall))
+    return Ranking(ndcg / num_users, recall / num_users, num_users, left_out)
+
+
+def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
+    """(train, test) of as many users with held-out ratings as `SCORES` allows: all, or a sample, always the same.
+
+    A ranking scores every item for every user, so on many of both all users would take longer than the fit.
+    """
+    users = np.unique(test.user)
+    most = max(1, SCORES // max(1, train.num_items) // hosts.count())
+    if len(users) > most:
+        users = np.random.default_rng(0).choice(users, most, replace=False)
+    chosen = np.zeros(train.num_users, bool)
+    chosen[users] = True
+    return train.take(chosen[train.user]), test.take(chosen[test.user])
+
+
+def ranks_alike(factors: Factors) -> bool:
+    """Whether the model has one order of items for all users: what they differ in moves all items alike.
+
+    Scores are a number of the user, one of the item, and an interaction, ⟨u - mean u, v - mean v⟩. Without the last
+    (its root sum of squares is below float32 rounding of the largest score) users differ only in what they have seen.
+    """
+    users, items, center = _on_host(factors)
+    users, items = (np.asarray(part, np.float64) for part in (users, items))
+    largest = np.max(np.abs(center), initial=0.0)
+    if users.size and items.size:
+        largest += np.max(np.linalg.norm(users, axis=1)) * np.max(np.linalg.norm(items, axis=1))
+    squares = [
+        (part - part.mean(0)).T @ (part - part.mean(0)) if part.size else part.T @ part for part in (users, items)
+    ]
+    return bool(math.sqrt(max(0.0, float(np.sum(squares[0] * squares[1])))) <= ALIKE * largest)
 
 
 def ndcg_at_k(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None) -> float:

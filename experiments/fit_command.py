@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -33,7 +33,7 @@ class Command(ProcessFlags, MechanismFlags, RatingsFlags):
     patience: int | None = None
     """Stop after so many steps without a new minimum of the training RMSE. Not private."""
     controls: Literal["all", "simple", "none"] = "all"
-    """Baselines beside the model: all (with a biased factorisation), simple (means only), none."""
+    """Baselines beside the model: all (with a biased factorisation), simple (means and popularity), none."""
     out: Path | None = None
     """Folder of the model; by default a new one under runs/. Never overwritten."""
     population: str | None = None
@@ -92,6 +92,7 @@ def _diverged(result: Mapping[str, Any]) -> DpmfError:
 def fit(command: Command) -> dict[str, Any]:
     """Everything that `dpmf fit` does but the printing; the keys of the result are the command's JSON interface."""
     from dpmf_jax import fitting, hosts
+    from dpmf_jax.controls import NAMES
 
     check_accepted(command)
     check_population(command)
@@ -106,8 +107,7 @@ def fit(command: Command) -> dict[str, Any]:
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
-    labels = ("global_mean", "item_means", "biased_mf")
-    controls = {"all": labels, "simple": labels[:2], "none": ()}[command.controls]
+    controls = {"all": NAMES, "simple": tuple(name for name in NAMES if name != "biased_mf"), "none": ()}
     with console.progress(f"fit {train.name}", steps) as report:
         try:
             model = fitting.fit(
@@ -122,7 +122,7 @@ def fit(command: Command) -> dict[str, Any]:
                 settings=settings,
                 command=console.plain(dataclasses.asdict(command)),
                 patience=command.patience,
-                controls=controls,
+                controls=controls[command.controls],
                 layout_kind=command.layout,
                 num_devices=num_devices,
                 report=lambda now: report(now.step, rmse=now.rmse, epsilon=now.epsilon),
@@ -141,7 +141,8 @@ def fit(command: Command) -> dict[str, Any]:
         "mechanism": command.mechanism,
         **model.metrics,
         "definitions": DEFINITIONS,
-        "utility": utility(model.metrics),
+        "presence_is_public": presence_is_public(guarantee),
+        "utility": utility(model.metrics, presence_is_public=presence_is_public(guarantee)),
         "guarantee": guarantee.to_dict()
         | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
         "shuffled": fit_mechanisms.beside(settings, train.num_users, command.delta),
@@ -250,7 +251,12 @@ def enter(out: Path, model: Any, data: str) -> str | None:
 DEFINITIONS = {
     "rmse_train": "root mean squared error on training ratings, predictions not clipped, as in the paper's figures",
     "rmse_test": "on held-out ratings, predictions clipped to the declared rating range; null where none is held out",
-    "controls": "not private: predicting the global mean, each item's mean, and a biased matrix factorisation; clipped",
+    "controls": "not private: predicting the global mean, each item's mean, and a biased matrix factorisation, "
+    "clipped; popularity, the number of an item's ratings, only ranks, and is free where who rated what is public",
+    "ndcg_at_10": "of the items that a user has not rated in training, ranked by score, unclipped; relevant are all "
+    "that are held out; mean over users with any, of many users and items over a sample, alike for the controls",
+    "ranks_alike": "whether the model has one order of items for all users",
+    "presence_is_public": "whether the guarantee has who rated what public; popularity then costs no privacy",
 }
 
 
@@ -370,16 +376,26 @@ def _resumed(command: Command) -> Command:
     return Command(**fields)
 
 
-def utility(metrics: Mapping[str, Any]) -> str:
-    """One honest sentence: whether the model beats its controls, on held-out ratings where there are any."""
+def presence_is_public(guarantee: Any) -> bool:
+    """Whether the guarantee has who rated what public, so that popularity costs nothing."""
+    return guarantee.status != "none" and guarantee.unit == "rating value"
+
+
+def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> str:
+    """What is true of its use: whether it beats its controls, on held-out ratings where there are any; its order."""
     if metrics.get("diverged"):
         return "DIVERGED: on its own training ratings the model is worse than any constant of the declared range"
-    side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
-    ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
-    beaten = {name: values[side] for name, values in metrics["controls"].items() if values[side] > ours}
-    simple = [name for name in ("global_mean", "item_means") if name in metrics["controls"]]
     if not metrics["controls"]:
         return "no control was asked for"
+    return "; ".join((_errors(metrics), *_order(metrics, presence_is_public)))
+
+
+def _errors(metrics: Mapping[str, Any]) -> str:
+    side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
+    ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
+    errors = {name: values[side] for name, values in metrics["controls"].items() if values[side] is not None}
+    beaten = [name for name, error in errors.items() if error > ours]
+    simple = [name for name in ("global_mean", "item_means") if name in errors]
     text = {"global_mean": "the global mean", "item_means": "item means", "biased_mf": "a non-private factorisation"}
     if all(name in beaten for name in simple):
         names = " and ".join(text[name] for name in beaten)
@@ -389,6 +405,19 @@ def utility(metrics: Mapping[str, Any]) -> str:
     return (
         f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse than no factorisation"
     )
+
+
+def _order(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
+    """What is to be said of the model's ranking."""
+    said = []
+    ours, popular = metrics.get("ndcg_at_10"), metrics["controls"].get("popularity", {}).get("ndcg_at_10")
+    if ours is not None and popular is not None:
+        free = ", which is free here: who rated what is public" if presence_is_public else ", which is not private"
+        worse, figures = ours <= popular, f"({ours:.4f} against {popular:.4f} in NDCG@10)"
+        said.append(f"ranks {'no better' if worse else 'better'} than popularity {figures}{free if worse else ''}")
+    if metrics.get("ranks_alike"):
+        said.append("ranks items alike for all users: it recommends everyone the same, but for what they have rated")
+    return said
 
 
 def _sent(traffic: Mapping[str, Any]) -> str:
@@ -401,17 +430,19 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table(title=f"{result['mechanism']} on {result['data']}")
-    for heading in ("", "private", "RMSE train", "RMSE held-out"):
+    for heading in ("", "private", "RMSE train", "RMSE held-out", "NDCG@10"):
         table.add_column(heading, justify="left" if not heading else "right")
 
-    def number(value: float | None) -> str:
-        return "-" if value is None else f"{value:.4f}"
+    def numbers(values: Mapping[str, Any]) -> Iterator[str]:
+        for name in ("rmse_train", "rmse_test", "ndcg_at_10"):
+            yield "-" if values[name] is None else f"{values[name]:.4f}"
 
     status = result["guarantee"]["status"]
     private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}.get(status, f"yes, {status}")
-    table.add_row("this model", private, number(result["rmse_train"]), number(result["rmse_test"]))
+    table.add_row("this model", private, *numbers(result))
     for name, values in result["controls"].items():
-        table.add_row(name.replace("_", " "), "no", number(values["rmse_train"]), number(values["rmse_test"]))
+        free = name == "popularity" and result["presence_is_public"]
+        table.add_row(name.replace("_", " "), "public here" if free else "no", *numbers(values))
     seconds = result["seconds_per_step"]
     pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
     lines = [

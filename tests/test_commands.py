@@ -1,6 +1,7 @@
 """The commands as a user meets them: one JSON object, the exit code, nothing written where something is wrong."""
 
 import json
+import re
 from pathlib import Path
 
 import fit_cases
@@ -60,10 +61,8 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
     assert first["out"] != second["out"]
     assert first["rmse_test"] == second["rmse_test"] > 0
     assert first["guarantee"]["statement"].startswith("EXPERIMENT: seeded, do not release")
-    assert {name for name, values in first["controls"].items() if values["rmse_test"] > 0} == {
-        "global_mean",
-        "item_means",
-    }
+    assert {name for name, values in first["controls"].items() if values["rmse_test"]} == {"global_mean", "item_means"}
+    assert first["controls"].keys() == {"global_mean", "item_means", "popularity"}
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
@@ -292,6 +291,24 @@ def test_the_split_seed_splits(capsys):
     assert first != second
 
 
+def test_every_fit_ranks_its_model_and_its_controls(capsys):
+    """Of one table: popularity has an order and no error, and a model without an order of its own says so."""
+    words = ("--test-fraction", "0.3", "--seed", "0", "--mechanism", "gaussian-public-items")
+    result = fit(capsys, *SIX, *words)
+    assert result["ranks_alike"]
+    assert result["presence_is_public"]
+    assert 0 <= result["ndcg_at_10"] <= 1
+    popularity = result["controls"]["popularity"]
+    assert (popularity["rmse_train"], popularity["rmse_test"]) == (None, None)
+    assert 0 <= popularity["ndcg_at_10"] <= 1
+    assert "popularity" in result["utility"]
+    assert "ranks items alike for all users" in result["utility"]
+    code, out, err = run(capsys, *fit_cases.FIT, *SIX, *words, "--out", "printed")
+    assert code == 0, err
+    assert "NDCG@10" in out
+    assert re.search(r"popularity +.* public here", out)
+
+
 def test_the_defaults_are_the_documented_ones(capsys):
     assert fit(capsys, *SIX)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
 
@@ -310,3 +327,19 @@ def test_utility_says_whether_the_controls_are_beaten(ours, told):
         "item_means": {"rmse_train": 1.0, "rmse_test": 1.0},
     }
     assert utility({"rmse_train": 0.1, "rmse_test": ours, "controls": controls}).startswith(told)
+
+
+@pytest.mark.parametrize(
+    ("ours", "public", "told"),
+    [
+        (0.30, True, "ranks better than popularity (0.3000 against 0.2000 in NDCG@10)"),
+        (0.20, True, "ranks no better than popularity (0.2000 against 0.2000 in NDCG@10), which is free here"),
+        (0.10, False, "ranks no better than popularity (0.1000 against 0.2000 in NDCG@10), which is not private"),
+    ],
+)
+def test_utility_says_whether_the_order_is_better_than_popularity(ours, public, told):
+    popular = {"rmse_train": None, "rmse_test": None, "ndcg_at_10": 0.2}
+    metrics = {"rmse_train": 0.1, "rmse_test": 0.9, "ndcg_at_10": ours, "controls": {"popularity": popular}}
+    assert told in utility(metrics, presence_is_public=public)
+    assert "alike" not in utility(metrics)
+    assert "ranks items alike for all users" in utility(metrics | {"ranks_alike": True})

@@ -63,6 +63,33 @@ def test_each_control_fits_its_training_ratings_better_than_the_last():
     assert rmse[0] == pytest.approx(train.value.std(), rel=1e-5)
     assert rmse[0] > rmse[1] > rmse[2]
     assert all(row["private"] is False and row["rmse_test"] is None for row in result.values())
+    assert all(row["ndcg_at_10"] is None for row in result.values())
+
+
+def test_popularity_counts_ratings_and_reads_no_value():
+    train, test = split(tiny(), 0.3, seed=1)
+    scores = everywhere(controls.popularity(train))
+    np.testing.assert_array_equal(scores, np.tile(np.bincount(train.item, minlength=ITEMS), (USERS, 1)))
+    other = dataclasses.replace(train, value=np.float32(6) - train.value)
+    np.testing.assert_array_equal(everywhere(controls.popularity(other)), scores)
+    row = controls.controls(train, test, names=("popularity",))["popularity"]
+    assert (row["rmse_train"], row["rmse_test"]) == (None, None)
+    assert row["ndcg_at_10"] == metrics.ndcg_at_k(controls.popularity(train), train, test, k=10)
+
+
+def test_controls_are_ranked_as_models_are():
+    train, test = split(tiny(users=200, items=40, density=0.3), 0.3, seed=1)
+    result = controls.controls(train, test)
+    assert list(result) == ["global_mean", "item_means", "popularity", "biased_mf"]
+    assert result["global_mean"]["ndcg_at_10"] is None  # it has no order of items
+    for name, made in (("item_means", controls.item_means), ("biased_mf", controls.biased_mf)):
+        assert result[name]["ndcg_at_10"] == pytest.approx(metrics.ndcg_at_k(made(train), train, test, k=10), rel=1e-6)
+
+
+def test_no_order_is_measured_of_scores_that_are_not_finite():
+    train, test = split(tiny(), 0.3, seed=1)
+    wrong = controls.item_means(train)._replace(center=jnp.full(ITEMS, jnp.nan))
+    assert controls.ndcg(wrong, train, test) is None
 
 
 def test_held_out_error_is_of_the_held_out_ratings():

@@ -211,3 +211,45 @@ def test_refusals():
         metrics.top_k(factors, np.array([USERS]), train, 1)
     with pytest.raises(DataError, match="no ratings"):
         metrics.rmse(factors, train.take(np.zeros(len(train), bool)))
+
+
+# --- beside a fit
+
+
+def test_at_most_so_many_scores_are_ranked_of_users_chosen_alike(monkeypatch):
+    factors, train, test = world(3)
+    assert len(metrics.to_rank(train, test)[1]) == len(test)
+    whole = metrics.ranking(factors, train, test)
+    assert metrics.ranking(factors, *metrics.to_rank(train, test)).ndcg == whole.ndcg
+    monkeypatch.setattr(metrics, "SCORES", 3 * ITEMS)
+    (first, held), (_, again) = (metrics.to_rank(train, test) for _ in range(2))
+    assert len(np.unique(held.user)) == 3 < len(np.unique(test.user))
+    np.testing.assert_array_equal(held.user, again.user)
+    for user in np.unique(held.user):  # all that is theirs
+        assert np.sum(held.user == user) == np.sum(test.user == user)
+        assert np.sum(first.user == user) == np.sum(train.user == user)
+    assert not set(first.user.tolist()) - set(held.user.tolist())
+
+
+def test_a_model_ranks_alike_where_users_move_all_items_alike():
+    rng = np.random.default_rng(0)
+    users, items, center = rng.normal(size=(USERS, 2)), rng.normal(size=(ITEMS, 2)), rng.normal(size=ITEMS)
+    ones = np.ones
+    alike = {
+        "no factors": (np.zeros((USERS, 0)), np.zeros((ITEMS, 0))),
+        "a level of each user": (users[:, :1], ones((ITEMS, 1))),
+        "one row for all": (np.tile(users[:1], (USERS, 1)), items),
+        "two biases": (np.stack([users[:, 0], ones(USERS)], 1), np.stack([ones(ITEMS), items[:, 0]], 1)),
+    }
+    for name, (user_factors, item_factors) in alike.items():
+        factors = Factors(user_factors.astype(np.float32), item_factors.astype(np.float32), center.astype(np.float32))
+        assert metrics.ranks_alike(factors), name
+        if user_factors.shape[1]:
+            moved = user_factors.astype(np.float32) + np.float32(0.01) * rng.normal(size=user_factors.shape)
+            other = item_factors.astype(np.float32) + np.float32(0.01) * rng.normal(size=item_factors.shape)
+            assert not metrics.ranks_alike(Factors(moved, other, factors.center)), name
+    # Alike: whoever is asked, the same order of what all have not seen.
+    nobody = ratings_of([], [], [])
+    user_factors, item_factors = alike["two biases"]
+    lists = metrics.top_k(Factors(user_factors, item_factors, center), np.arange(USERS), nobody, ITEMS).items
+    assert (lists == lists[0]).all()
