@@ -20,8 +20,10 @@ from dpmf_jax.protocol import Factors
 from dpmf_jax.ratings import Ratings
 
 DEFINITIONS = {
-    "rmse": "root mean squared error over the ratings given, predictions clipped to the declared range if clip",
-    "mae": "mean absolute error over the ratings given, predictions clipped likewise",
+    "rmse": "root mean squared error over the ratings given (of evaluate: those that the model was not fitted with), "
+    "predictions clipped to the declared range if clip",
+    "mae": "mean absolute error over the same ratings, predictions clipped likewise",
+    "rmse_seen, mae_seen": "of evaluate: the same over the ratings that the model was fitted with",
     "ndcg_at_k": "per user, DCG of the k best-scored unseen items over the best possible DCG at k; gain 1 for a "
     "relevant item, discount 1/log2(1 + position); mean over users who have a relevant item",
     "recall_at_k": "per user, relevant items among the k best-scored unseen items, over all of the user's relevant "

@@ -6,7 +6,10 @@ from pathlib import Path
 
 import hypothesis
 import hypothesis.strategies as st
+import pyarrow
+import pyarrow.parquet
 import pytest
+from fit_cases import run
 
 from dpmf_jax import datasets
 from dpmf_jax.errors import DataError, UsageError
@@ -71,7 +74,7 @@ IDS = st.lists(
     st.sampled_from([" ", ",", "\t", ";", "|", "::"]),
     st.permutations(range(3)),
     st.sampled_from([None, ("user", "item", "rating"), ("who", "what", "points"), ("1", "2", "3"), ("3", "1", "2")]),
-    st.sampled_from(["positions", "names", "nothing", "no header"]),
+    st.sampled_from(["positions", "names", "nothing", "no header", "no header, positions"]),
 )
 def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(data, users, items, mark, order, header, say):
     pairs = [(user, item) for user in users for item in items]
@@ -80,21 +83,66 @@ def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(data, users, it
     text = io.StringIO()
     for row in lines:
         text.write(mark.join(str(row[at]) for at in order) + "\n")
-    hypothesis.assume(header is None or not all(map(str.isdigit, header)) or say == "names")
+    numeric = header is not None and header[0].isdigit()  # no header then, but a rating as the others
+    hypothesis.assume(not numeric or say in ("positions", "no header, positions"))
+    if numeric:
+        user, item, value = header
+        hypothesis.assume((user, item) not in pairs)
+        rows.append((user, item, int(value)))
     options = {}
-    if say == "positions":
+    if say in ("positions", "no header, positions"):
         options = dict(zip(POSITIONS, (str(order.index(column) + 1) for column in range(3)), strict=True))
     elif say == "names":
         options = dict(zip(POSITIONS, header or ("user", "item", "rating"), strict=True))
     elif say == "no header":
         hypothesis.assume(header is None and list(order) == [0, 1, 2])
         options = {"no_header": True}
-    hypothesis.assume(say != "names" or not header or not header[0].isdigit())
+    if say == "no header, positions":
+        hypothesis.assume(header is None or numeric)
+        options["no_header"] = True
     with tempfile.TemporaryDirectory() as folder:
         try:
             got = read(Path(folder) / "mine.txt", text.getvalue(), **options)
         except DataError as error:
             assert error.fix  # noqa: PT017  (most tables are read)
-            assert say != "no header"
+            assert not say.startswith("no header")
+            assert not numeric
             return
     assert got == sorted((user, item, float(value)) for user, item, value in rows)
+
+
+def test_digits_are_positions_in_parquet_too(tmp_path):
+    """Whatever the columns' names are, digits among them."""
+    table = pyarrow.table({"2": [3.0, 6.0], "3": ["u1", "u2"], "1": ["a", "b"]})
+    pyarrow.parquet.write_table(table, tmp_path / "mine.parquet")
+    given = dict(zip(POSITIONS, "231", strict=True))
+    ratings = datasets.load(tmp_path / "mine.parquet", rating_range=(1, 10), **given)
+    assert ratings.users[ratings.user].tolist() == ["u1", "u2"]
+    assert ratings.items[ratings.item].tolist() == ["a", "b"]
+    assert ratings.value.tolist() == [3.0, 6.0]
+
+
+def test_no_header_goes_with_every_command_that_reads_ratings(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    rows = [(user, item, 1 + (user * item) % 9) for user in range(1, 7) for item in range(1, 6)]
+    Path("mine.txt").write_text("".join(" ".join(map(str, row)) + "\n" for row in rows))
+    ends = ("mine.txt", "--rating-range", "1", "10", "--no-header")
+    code, out, err = run(capsys, "data", "check", *ends, "--json")
+    assert code == 0, err
+    assert f'"rows": {len(rows)}' in out
+    code, _, err = run(capsys, "data", "convert", "mine.txt", "mine.parquet", *ends[1:])
+    assert code == 0, err
+    assert len(datasets.load("mine.parquet", rating_range=(1, 10))) == len(rows)
+    fit = ("fit", *ends, "--steps", "2", "--controls", "none", "--test-fraction", "0", "--seed", "0", "--out", "model")
+    code, out, err = run(capsys, *fit, "--json")
+    assert code in (0, 2), err
+    assert f"{len(rows)} ratings" in out
+    code, out, err = run(capsys, "evaluate", "model", "--data", "mine.txt", "--no-header", "--json")
+    assert code == 0, err
+    assert f'"ratings": {len(rows)}' in out
+    code, out, err = run(capsys, "audit", *ends, "--only", "density", "--json")
+    assert code == 0, err
+    for words in (("data", "check", *ends[:-1]), (*fit[:5], *fit[6:-1], "other")):  # and without it none guesses
+        code, _, err = run(capsys, *words)
+        assert code != 0
+        assert "fix: add --no-header" in err
