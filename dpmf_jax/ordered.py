@@ -160,6 +160,11 @@ def capacity_for(num_slots: int, rate: float) -> int:
     return high
 
 
+def threshold(rate: jax.Array) -> jax.Array:
+    """uint32: how many of 2^32 draws a rate takes, a float32. Inside it by 2⁻²², more than it was rounded up by."""
+    return jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
+
+
 def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
     """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
 
@@ -174,7 +179,7 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     if rate.ndim and data.num_devices > 1:
         raise UsageError("a rate for each slot, over several devices", fix="one rate for all, or one device")
     rate = rate.reshape(-1) if rate.ndim else rate
-    below = jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
+    below = threshold(rate)
     words = jax.random.key_data(key)
     if words.shape != (2,):  # of another generator than this project's keys have
         words = jnp.stack(projection.words(key))
