@@ -91,7 +91,7 @@ class MechanismFlags:
     """Delta of the total, of Gaussian noise. local needs none; it is that of the shuffled price beside it."""
     center: str | None = None
     """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
-    price (sound variants of paper 001; public-items' default); item or global: unpriced means (gaussian, non-private);
+    price (sound variants of paper 001, their default); item or global: unpriced means (gaussian, non-private);
     means: global, user and item means, unpriced (sketch's default)."""
     learning_rate: float | None = None
     """Step size of gradient descent; local: of the first round, a t-th of it in round t; federated-user: of the items,
@@ -109,8 +109,9 @@ class MechanismFlags:
     tau: float | None = None
     """Paper 001: largest change of one rating; by default the width of the rating range (its figures: 5 on
     MovieLens)."""
-    center_share: float = 0.5
-    """Paper 001: share of the price (in rho) that --center noisy-means takes."""
+    center_share: float | None = None
+    """Paper 001: share of the price (in rho) that --center noisy-means takes; 0.25 for joint-noise, 0.5 for
+    public-items."""
     clip_norm: float = 1.0
     """Paper 001: bound on a factor row's norm where it enters a gradient. federated-user, federated-statistics: on the
     L1 norm of all that a user sends in an iteration. sketch-dpsgd, dpsgd, langevin: on one rating's gradient."""

@@ -28,6 +28,7 @@ class Defaults:
     epsilon: float | None = None
     residual_clip: float | None = None
     center: str | None = None
+    center_share: float = 0.5
 
 
 def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
@@ -40,7 +41,14 @@ def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple
     return {
         "gaussian": dataclasses.replace(paper, epsilon_step=0.15),
         "gaussian-joint-noise": Defaults(
-            rank=2, steps=20, learning_rate=3 / widest, regularization=1.0, epsilon=3.0, residual_clip=span / 4
+            rank=2,
+            steps=20,
+            learning_rate=3 / widest,
+            regularization=1.0,
+            epsilon=3.0,
+            residual_clip=span / 4,
+            center=NOISY_MEANS,
+            center_share=0.25,
         ),
         "gaussian-public-items": Defaults(
             rank=1,
@@ -77,7 +85,7 @@ def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, 
             )
         rank = items.shape[1]
     center = _center(usual.center if flags.center is None else flags.center)
-    if center != NOISY_MEANS and flags.center_share != MechanismFlags.center_share:
+    if center != NOISY_MEANS and flags.center_share is not None:
         raise UsageError(
             "--center-share goes with --center noisy-means", fix="--center noisy-means, or leave out --center-share"
         )
@@ -165,7 +173,8 @@ def _noise(flags: MechanismFlags, usual: Defaults, steps: int, center: Any) -> d
             "--center noisy-means has a price, and --mechanism non-private has none",
             fix="leave out --center, or give a number, item or global",
         )
-    means, training = noisy_means.split(whole, steps, flags.center_share)
+    share = usual.center_share if flags.center_share is None else flags.center_share
+    means, training = noisy_means.split(whole, steps, share)
     return {"noise_multiplier": training, "center_noise_multiplier": means}
 
 

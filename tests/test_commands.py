@@ -309,6 +309,35 @@ def test_every_fit_ranks_its_model_and_its_controls(capsys):
     assert re.search(r"popularity +.* public here", out)
 
 
+def test_the_default_center_is_noisy_means_out_of_the_same_epsilon(capsys):
+    """A quarter of ρ for the means; of joint noise, which a fit without --mechanism is, as of public items (a half)."""
+    for words, share in (((), 0.25), (("--mechanism", "gaussian-public-items"), 0.5)):
+        found = fit(capsys, *SIX, *words, "--seed", "0")
+        settings = found["settings"]
+        assert settings["center"] == "noisy-means"
+        means, training = 0.5 / settings["center_noise_multiplier"] ** 2, 3 / settings["noise_multiplier"] ** 2
+        assert means / (means + training) == pytest.approx(share)
+        assert 2.999 < found["guarantee"]["epsilon"] <= 3.0
+        assert "center" in found["guarantee"]["released"] or "item means" in found["guarantee"]["released"]
+    assert fit(capsys, *SIX, "--center", "3", "--seed", "0")["settings"]["center"] == 3.0
+    code, err = refused(capsys, *SIX, "--center", "3", "--center-share", "0.25")
+    assert code == 2
+    assert "--center-share goes with --center noisy-means" in err
+
+
+def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_global_mean(capsys):
+    """0 to 10, rated 7.5 on average, few ratings a user: the middle of the range loses by far."""
+    random = np.random.default_rng(0)
+    user, item = (random.integers(0, most, 6000) for most in (800, 60))
+    value = np.clip(np.round(7.5 + random.normal(0, 1, 60)[item] + random.normal(0, 1.4, 6000)), 0, 10)
+    rows = {(u, i): v for u, i, v in zip(user.tolist(), item.tolist(), value.tolist(), strict=True)}
+    Path("high.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{v:g}\n" for (u, i), v in rows.items()))
+    words = ("fit", "high.csv", "--rating-range", "0", "10", "--controls", "simple", "--seed", "0", "--json")
+    ours, middle = (json.loads(run(capsys, *words, *more)[1]) for more in ((), ("--center", "5")))
+    control = ours["controls"]["global_mean"]["rmse_test"]
+    assert ours["rmse_test"] < control < middle["rmse_test"]
+
+
 def test_the_defaults_are_the_documented_ones(capsys):
     assert fit(capsys, *SIX)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
 

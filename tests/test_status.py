@@ -320,7 +320,9 @@ def test_a_ledger_says_how_far_its_total_is_proved():
     ],
 )
 def test_the_table_of_a_fit_says_whether_it_is_private(status, told, capsys):
-    nothing = dict.fromkeys(("rmse_train", "rmse_test", "seconds_per_step", "shuffled", "bytes", "ledger"))
+    nothing = dict.fromkeys(
+        ("rmse_train", "rmse_test", "ndcg_at_10", "seconds_per_step", "shuffled", "bytes", "ledger")
+    )
     words = dict.fromkeys(("mechanism", "data", "utility", "device", "layout", "out"), "x")
     result = {**nothing, **words, "guarantee": {"status": status, "statement": "s"}, "controls": {}, "notes": []}
     Console(width=200).print(fit_command.render({**result, "steps": 1}))
