@@ -247,7 +247,7 @@ def fit(
             fix="make the mechanism with the rating_range of the ratings",
         )
     data = layout.make(ratings, kind=layout_kind, num_devices=num_devices)
-    parts.check(phases, data, densities=False)
+    parts.check(phases, data, densities=False, begun=lambda state: _whole(state, ratings))
     if seed is None:
         init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
     else:
@@ -258,7 +258,6 @@ def fit(
         earlier = [(layout.replicate(data, phase), steps) for phase, steps in earlier]
     with hosts.watched("before the first step"):
         state = begin(program, init_key, data, earlier)
-    _whole(state, ratings)  # refused now rather than after the last step
     run = _Run(
         settings=dict(settings or {}),
         guarantee=guarantee.to_dict(),

@@ -70,27 +70,37 @@ def check_prices(phases: Sequence[Phase]) -> None:
             raise _wrong("guarantee", f"returns {_words(found)}")
 
 
-def check(phases: Sequence[Phase], data: Any, *, densities: bool = True) -> None:
+def check(
+    phases: Sequence[Phase],
+    data: Any,
+    *,
+    densities: bool = True,
+    begun: Callable[[State], Any] = lambda state: None,
+) -> None:
     """Every part of every phase, called with shapes; a phase starts from what the one before it makes public.
 
     densities: whether log_prob and log_ratio are held to the protocol too; training asks for neither.
+    begun: called with the state that the last phase starts in, so that what it lacks is said before a query misses it.
 
     Raises: UsageError that names the part, what it returns, and what it should. A `DpmfError` of a part is its own.
     """
 
     def all_parts(key: jax.Array, data: Any) -> None:
         previous: Any = None
-        for mechanism, _ in phases:
-            previous = _check(mechanism, key, data, previous, densities=densities).public
+        for place, (mechanism, _) in enumerate(phases, 1):
+            state = _call("init", mechanism.init, key, data, previous)
+            _held("init", state, State)
+            if jnp.shape(state.step) != () or jnp.result_type(state.step) != jnp.int32:
+                raise _wrong("init", f"returns a step of {_words(state.step)}")
+            if place == len(phases):
+                begun(state)
+            _check(mechanism, key, data, state, densities=densities)
+            previous = state.public
 
     jax.eval_shape(all_parts, jax.random.key(0), data)
 
 
-def _check(mechanism: Mechanism, key: jax.Array, data: Any, previous: Any, *, densities: bool) -> State:
-    state = _call("init", mechanism.init, key, data, previous)
-    _held("init", state, State)
-    if jnp.shape(state.step) != () or jnp.result_type(state.step) != jnp.int32:
-        raise _wrong("init", f"returns a step of {_words(state.step)}")
+def _check(mechanism: Mechanism, key: jax.Array, data: Any, state: State, *, densities: bool) -> None:
     coins = _call("coins", mechanism.coins, key)
     asked = _call("query", mechanism.query, state, data, coins)
     if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Info)):
@@ -111,7 +121,6 @@ def _check(mechanism: Mechanism, key: jax.Array, data: Any, previous: Any, *, de
     _held("update", after, State)
     _same(state, after)
     _held("release", _call("release", mechanism.release, after), Release)
-    return state
 
 
 def _same(state: State, after: State) -> None:
