@@ -13,28 +13,28 @@ if TYPE_CHECKING:
 
     from audits.finding import Finding as Finding
     from audits.finding import Verdict as Verdict
+    from dpmf_jax.data.ratings import Ratings
     from dpmf_jax.protocol import Mechanism, Phase
-    from dpmf_jax.ratings import Ratings
 
 __all__ = ["FAMILIES", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
 
 # Families of audits, in the order in which they run, and the module of each.
 FAMILIES = {
-    "sensitivity": "sensitivity",
-    "post-processing": "post_processing",
-    "noise": "sampler",
-    "noise law": "noise_law",
-    "keys": "keys_used",
-    "faults": "faults",
-    "coins": "coins",
-    "density": "density",
-    "enumeration": "enumeration",
-    "privacy loss": "privacy_loss",
-    "membership": "membership",
-    "one run": "one_run",
-    "divergence": "divergence",
-    "fit": "fit",
-    "lookup": "lookup",
+    "sensitivity": "mechanism.sensitivity",
+    "post-processing": "mechanism.post_processing",
+    "noise": "mechanism.sampler",
+    "noise law": "mechanism.noise_law",
+    "keys": "mechanism.keys",
+    "faults": "mechanism.faults",
+    "coins": "mechanism.coins",
+    "density": "mechanism.density",
+    "enumeration": "mechanism.enumeration",
+    "privacy loss": "mechanism.privacy_loss",
+    "membership": "release.membership",
+    "one run": "release.one_run",
+    "divergence": "release.divergence",
+    "fit": "program.fit",
+    "lookup": "mechanism.lookup",
 }
 QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
@@ -89,7 +89,8 @@ def audit(
     """
     import jax
 
-    from dpmf_jax import layout, parts, protocol
+    from dpmf_jax import parts, protocol
+    from dpmf_jax.layout import operations as layout
 
     for what, value in (("num_steps", num_steps), ("num_neighbours", num_neighbours), ("num_runs", num_runs)):
         if value is not None and not value >= 1:

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from audits.neighbours import Neighbour, Neighbours, changes, within
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.data.ratings import Ratings
 
 MOVES = 6  # of the ascent; the first is a quarter of the range, each is half as long as the one before
 

@@ -13,32 +13,28 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpmf_jax import (
-        controls,
-        count_sketch,
-        federated,
-        gaussian,
-        langevin,
-        layout,
-        local,
-        metrics,
-        noisy_means,
-        objective,
-        online,
-        ordered,
-        preprocessing,
-        protocol,
-        ratings,
-        sketch,
-        sketch_dpsgd,
-        splits,
-        synthetic,
-    )
-    from dpmf_jax.datasets import load
-    from dpmf_jax.fitting import fit
-    from dpmf_jax.model import Model
-    from dpmf_jax.model import load as load_model
-    from dpmf_jax.ratings import Ratings
+    from dpmf_jax import protocol
+    from dpmf_jax.data import ratings, splits, synthetic
+    from dpmf_jax.data.datasets import load
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.kernels import count_sketch
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.layout import ordered
+    from dpmf_jax.mechanisms.federated import published as federated
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.mechanisms.gaussian import noisy_means
+    from dpmf_jax.mechanisms.local import gd as local
+    from dpmf_jax.mechanisms.objective import mechanisms as objective
+    from dpmf_jax.mechanisms.sampled import langevin
+    from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+    from dpmf_jax.mechanisms.sketch import means as preprocessing
+    from dpmf_jax.mechanisms.sketch import online
+    from dpmf_jax.mechanisms.sketch import published as sketch
+    from dpmf_jax.models import metrics
+    from dpmf_jax.models.model import Model
+    from dpmf_jax.models.model import load as load_model
+    from dpmf_jax.training import controls
+    from dpmf_jax.training.fit import fit
 
 __all__ = [
     "Model",
@@ -68,11 +64,32 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Model": ("dpmf_jax.model", "Model"),
-    "Ratings": ("dpmf_jax.ratings", "Ratings"),
-    "fit": ("dpmf_jax.fitting", "fit"),
-    "load": ("dpmf_jax.datasets", "load"),
-    "load_model": ("dpmf_jax.model", "load"),
+    "Model": ("dpmf_jax.models.model", "Model"),
+    "Ratings": ("dpmf_jax.data.ratings", "Ratings"),
+    "fit": ("dpmf_jax.training.fit", "fit"),
+    "load": ("dpmf_jax.data.datasets", "load"),
+    "load_model": ("dpmf_jax.models.model", "load"),
+}
+
+# Modules by the names that users know.
+_MODULES = {
+    "controls": "dpmf_jax.training.controls",
+    "count_sketch": "dpmf_jax.kernels.count_sketch",
+    "federated": "dpmf_jax.mechanisms.federated.published",
+    "gaussian": "dpmf_jax.mechanisms.gaussian.mechanisms",
+    "langevin": "dpmf_jax.mechanisms.sampled.langevin",
+    "local": "dpmf_jax.mechanisms.local.gd",
+    "metrics": "dpmf_jax.models.metrics",
+    "noisy_means": "dpmf_jax.mechanisms.gaussian.noisy_means",
+    "objective": "dpmf_jax.mechanisms.objective.mechanisms",
+    "online": "dpmf_jax.mechanisms.sketch.online",
+    "ordered": "dpmf_jax.layout.ordered",
+    "preprocessing": "dpmf_jax.mechanisms.sketch.means",
+    "ratings": "dpmf_jax.data.ratings",
+    "sketch": "dpmf_jax.mechanisms.sketch.published",
+    "sketch_dpsgd": "dpmf_jax.mechanisms.sketch.dpsgd",
+    "splits": "dpmf_jax.data.splits",
+    "synthetic": "dpmf_jax.data.synthetic",
 }
 
 
@@ -81,7 +98,7 @@ def __getattr__(name: str) -> Any:
         module, attribute = _HOMES[name]
         value = getattr(importlib.import_module(module), attribute)
     elif name in __all__:
-        value = importlib.import_module(f"dpmf_jax.{name}")
+        value = importlib.import_module(_MODULES.get(name, f"dpmf_jax.{name}"))
     else:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     globals()[name] = value

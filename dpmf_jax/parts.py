@@ -16,7 +16,7 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
 from dpmf_jax.errors import DpmfError, UsageError
-from dpmf_jax.noise import Noise
+from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
 
 NOISE = {

@@ -17,8 +17,8 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
-from dpmf_jax import spread
-from dpmf_jax.noise import Noise, draws
+from dpmf_jax.devices import spread
+from dpmf_jax.noise.laws import Noise, draws
 
 PyTree = Any
 Key = jax.Array

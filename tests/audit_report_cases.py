@@ -2,7 +2,8 @@
 
 from accounting import gaussian, loss
 from accounting.guarantee import no_guarantee, priced
-from experiments import audit_report, audit_trial
+from experiments.audit import report as audit_report
+from experiments.audit import trial as audit_trial
 
 SECRET = 8675309.5  # measured on the ratings, wherever it stands
 PERSON = "person-4711"

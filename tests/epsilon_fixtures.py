@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import cli
+from experiments.cli import main as cli
 from tests.epsilon_cases import ODD
 
 
@@ -59,7 +59,7 @@ def models(tmp_path_factory) -> dict[str, Path]:
     import numpy as np
 
     from accounting import loss, no_guarantee, priced
-    from dpmf_jax.model import Model
+    from dpmf_jax.models.model import Model
     from dpmf_jax.protocol import Release
 
     proved = priced(

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import numpy as np
 
-from dpmf_jax import fitting
-from experiments import cli
+from dpmf_jax.training import fit as fitting
+from experiments.cli import main as cli
 
 RANDOM = np.random.default_rng(0)
 PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)  # user · 7 + item

@@ -2,8 +2,10 @@
 
 import numpy as np
 
-from dpmf_jax import keys, local, protocol
-from dpmf_jax.ratings import Ratings
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.mechanisms.local import gd as local
 
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4
 

@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from dpmf_jax import gaussian, layout, noise
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import laws as noise
 
 RANGE = (1.0, 5.0)
 USERS, ITEMS, STEPS = 24, 16, 10

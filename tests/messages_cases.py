@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmf_jax import messages
+from dpmf_jax.mechanisms.federated import messages
 
 USERS, ITEMS, RANK, WIDTH = 6, 5, 3, 4
 STEP = 2.0**-8

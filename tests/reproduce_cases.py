@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from dpmf_jax import synthetic
-from experiments import cli
-from experiments.reproduce import figures, plans, work
-from experiments.reproduce.plans import Setting
-from experiments.reproduce.runs import Run
+from dpmf_jax.data import synthetic
+from experiments.cli import main as cli
+from experiments.reproduce.paper001 import figures, plans, work
+from experiments.reproduce.paper001.plans import Setting
+from experiments.reproduce.paper001.runs import Run
 
 FIGURE = figures.FIGURES["001/fig1"]
 SERIES = ("0.15", "0.20", "0.30", "0.50", "0.75", "0.90", "non-private")

@@ -10,7 +10,7 @@ import mpmath
 import pytest
 
 from accounting import epsilon_table, gaussian, verification
-from experiments import cli
+from experiments.cli import main as cli
 
 SMALL = {"num_settings": 60, "num_pld": 10}
 

@@ -11,8 +11,23 @@ import pytest
 from fit_cases import run
 
 import audits
-from experiments import audit_command, audit_replay, audit_selftest, audit_suite, audit_trial, fit_mechanisms
-from experiments.audit_command import Command
+from experiments.audit import (
+    command as audit_command,
+)
+from experiments.audit import (
+    replay as audit_replay,
+)
+from experiments.audit import (
+    selftest as audit_selftest,
+)
+from experiments.audit import (
+    suite as audit_suite,
+)
+from experiments.audit import (
+    trial as audit_trial,
+)
+from experiments.audit.command import Command
+from experiments.fit import mechanisms as fit_mechanisms
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -43,7 +58,7 @@ def report(tmp_path_factory):
 
 
 def audit_code(words):
-    from experiments import cli
+    from experiments.cli import main as cli
 
     return cli.main(words)
 

@@ -8,8 +8,19 @@ import browser
 import pytest
 from audit_report_cases import CAUGHT, VERDICTS, document, finding, trial
 
-from experiments import audit_page, audit_pictures, audit_report, audit_view
-from experiments.audit_view import Picture
+from experiments.audit import (
+    page as audit_page,
+)
+from experiments.audit import (
+    pictures as audit_pictures,
+)
+from experiments.audit import (
+    report as audit_report,
+)
+from experiments.audit import (
+    view as audit_view,
+)
+from experiments.audit.view import Picture
 
 HOSTILE = """<script>alert(1)</script>"'><img src=https://evil.example/p.png onerror=alert(2)>{{ 7*7 }}"""
 ROC = {"fpr": [0.0, 0.01, 0.1, 1.0], "tpr": [0.0, 0.05, 0.4, 1.0]}

@@ -8,8 +8,19 @@ import pytest
 from audit_report_cases import CAUGHT, EXACT, PERSON, SECRET, VERDICTS, document, finding, trial
 
 from dpmf_jax.errors import UsageError
-from experiments import audit_markdown, audit_pictures, audit_report, audit_view
-from experiments.audit_view import Card, Picture
+from experiments.audit import (
+    markdown as audit_markdown,
+)
+from experiments.audit import (
+    pictures as audit_pictures,
+)
+from experiments.audit import (
+    report as audit_report,
+)
+from experiments.audit import (
+    view as audit_view,
+)
+from experiments.audit.view import Card, Picture
 
 TELLING = "privacy loss: δ = 0.01"
 

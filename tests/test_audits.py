@@ -13,11 +13,15 @@ from jax.tree_util import Partial
 from scipy import stats
 
 import audits
-from audits import density, post_processing, sampler, sensitivity
 from audits.finding import Finding
-from dpmf_jax import gaussian, layout, noise, parts, protocol
-from dpmf_jax.ratings import Ratings
-from experiments import audit_command, cli
+from audits.mechanism import density, post_processing, sampler, sensitivity
+from dpmf_jax import parts, protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import laws as noise
+from experiments.audit import command as audit_command
+from experiments.cli import main as cli
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

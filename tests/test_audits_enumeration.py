@@ -18,12 +18,18 @@ from rich.console import Console
 
 import audits
 from accounting.guarantee import no_guarantee
-from audits import density, enumeration, enumeration_draws, neighbours, transcript
+from audits import neighbours, transcript
 from audits.finding import ALPHA
-from dpmf_jax import gaussian, keys, layout, local, noise, parts, protocol
-from dpmf_jax.noise import Report
-from dpmf_jax.ratings import Ratings
-from experiments import audit_console
+from audits.mechanism import density, enumeration, enumeration_draws
+from dpmf_jax import parts, protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise.laws import Report
+from experiments.audit import console as audit_console
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

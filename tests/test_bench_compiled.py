@@ -14,9 +14,14 @@ import pytest
 import test_layout as on_cpu
 import zoo_sound
 
-from dpmf_jax import keys, layout, layout_outer, projection, protocol, sketch_dpsgd, spread
-from experiments import cli
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys, spread
+from dpmf_jax.kernels import projection
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import outer as layout_outer
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from experiments.bench import measure, suite
+from experiments.cli import main as cli
 
 
 @pytest.fixture

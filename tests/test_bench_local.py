@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from dpmf_jax import layout, synthetic
+from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
-from experiments import bench_command
+from dpmf_jax.layout import operations as layout
+from experiments.bench import command as bench_command
 from experiments.bench import local, step
 
 USERS, ITEMS, RANK, Q = 60, 25, 3, 7

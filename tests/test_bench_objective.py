@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from dpmf_jax import synthetic
+from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
-from experiments import bench_command
+from experiments.bench import command as bench_command
 from experiments.bench import measure, objective, step
 
 USERS, ITEMS, RATINGS, RANK = 60, 25, 400, 3

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments import bench_command
+from experiments.bench import command as bench_command
 from experiments.bench import measure, online, step
 
 USERS, ITEMS, RATINGS, RANK = 60, 25, 400, 3

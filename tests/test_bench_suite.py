@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError, UsageError
-from experiments import cli, console
 from experiments.bench import gpu, measure, roofline, scale, step, suite
+from experiments.cli import console
+from experiments.cli import main as cli
 
 
 def test_exponents_are_slopes():

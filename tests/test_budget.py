@@ -21,9 +21,10 @@ from accounting import compose, no_guarantee, priced
 from accounting.gaussian import round_up
 from accounting.ledger import Entry, budgets, common_delta, parse, to_line
 from accounting.loss import Approximate, Gaussian, Pure
-from dpmf_jax.model import Model
+from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments import budget_command, cli
+from experiments.cli import budget as budget_command
+from experiments.cli import main as cli
 
 LEDGER = Path("books/ledger.jsonl")
 VALUE = "two data sets with the same rated pairs, one rating's value differs, by at most 4"

@@ -19,7 +19,8 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from experiments import cli, console, settings
+from experiments.cli import console, settings
+from experiments.cli import main as cli
 
 PROGRAM = '''
 """A program of the tests."""
@@ -85,7 +86,9 @@ def run(command):
             raise RuntimeError(f"two lines\\nof {name}")
 '''
 
-START = "import sys; from experiments import cli; cli.COMMANDS['try'] = ('a test', 'a_test_program:Command'); "
+START = (
+    "import sys; from experiments.cli import main as cli; cli.COMMANDS['try'] = ('a test', 'a_test_program:Command'); "
+)
 START += "sys.exit(cli.main())"
 
 

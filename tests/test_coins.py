@@ -9,8 +9,9 @@ from jax.tree_util import Partial
 from zoo_bugs import _by_value, _epochs, _shuffle, _twice_as_often, chosen, same_coins
 from zoo_sound import DATA, RATINGS, SAMPLED, STEPS, sound
 
-from audits import coins, coins_drawn
-from dpmf_jax import langevin, layout
+from audits.mechanism import coins, coins_drawn
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.sampled import langevin
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -48,7 +49,7 @@ def test_a_split_layout_has_the_same_verdicts(unit):
 
 def test_who_is_seen_in_a_sample_is_who_is_in_it():
     """Against the sampler itself, at the same coins: clipped or not, heavy or light."""
-    from dpmf_jax import sampled
+    from dpmf_jax.mechanisms.sampled import sampled
 
     made = sound("dpsgd")
     params, state = made.query.args[0], made.init(jax.random.key(1), DATA, None)

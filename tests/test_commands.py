@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from fit_cases import CATALOGUE, RANGE, fit, interrupted, refused, resumed, run
 
-from experiments.fit_command import utility
+from experiments.fit.command import utility
 
 RANDOM = np.random.default_rng(0)
 SIX = ("--steps", "6")

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax import count_sketch, keys
-from dpmf_jax.count_sketch import ITEMS, PRIME, USERS, Hashes
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import count_sketch
+from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS, Hashes
 
 cells = jax.jit(count_sketch.cells, static_argnames=("rank", "width"))
 query = jax.jit(count_sketch.query, static_argnames=("rank", "how"))

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax import count_sketch
-from dpmf_jax.count_sketch import ITEMS, PRIME, USERS
+from dpmf_jax.kernels import count_sketch
+from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS
 
 FALSE_ALARM = 1e-4
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from experiments import cli
+from experiments.cli import main as cli
 
 GOOD = "user,item,rating\n1,10,5\n1,11,4.5\n2,10,1\n"
 BAD = "user,item,rating\n1,10,5\n1,10,4\n2,10,9\n2,11,nan\n"

@@ -11,9 +11,11 @@ from fit_cases import CATALOGUE, FIT, run
 from test_fitting import CONFIG, RATINGS, contents
 
 import dpmf_jax
-from dpmf_jax import fitting, gaussian, storage
 from dpmf_jax.errors import CannotWrite, DataError, UsageError
-from experiments import console
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.models import storage
+from dpmf_jax.training import fit as fitting
+from experiments.cli import console
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

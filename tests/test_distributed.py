@@ -14,9 +14,12 @@ import jax
 import numpy as np
 import pytest
 
-from dpmf_jax import fitting, netflix, parquet, readers, storage
+from dpmf_jax.data import netflix, parquet
+from dpmf_jax.data import text as readers
+from dpmf_jax.data.text import Format
 from dpmf_jax.errors import DataError
-from dpmf_jax.readers import Format
+from dpmf_jax.models import storage
+from dpmf_jax.training import fit as fitting
 
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = ["--rating-range", "1", "5", "--steps", "6", "--rank", "3", "--seed", "0", "--devices", "1", "--json"]
@@ -214,9 +217,9 @@ def as_netflix(ratings, folder, keep=None):
     ids=["text", "parquet", "parquet of integers", "parquet of a dictionary", "netflix"],
 )
 def test_files_are_read_without_the_others_rows(read, ratings, tmp_path, monkeypatch):
-    monkeypatch.setattr("dpmf_jax.readers.BLOCK", 300)
-    monkeypatch.setattr("dpmf_jax.netflix.CHUNK", 300)
-    monkeypatch.setattr("dpmf_jax.parquet.BLOCK", 30)
+    monkeypatch.setattr("dpmf_jax.data.text.BLOCK", 300)
+    monkeypatch.setattr("dpmf_jax.data.netflix.CHUNK", 300)
+    monkeypatch.setattr("dpmf_jax.data.parquet.BLOCK", 30)
 
     def keep(ids):
         return np.array([str(entry) in {"100", "a user", "300", "117"} for entry in ids], bool)
@@ -336,7 +339,7 @@ def test_a_fault_of_another_kind_is_told_as_what_it_is():
 
 
 def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
-    from experiments import cli
+    from experiments.cli import main as cli
 
     port = free_port()
     words = [str(ratings), *FLAGS, "--lost-after", "2"]
@@ -355,7 +358,7 @@ def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
 
 
 def test_one_process_needs_no_others_and_says_what_it_lacks(ratings, tmp_path, capsys):
-    from experiments import cli
+    from experiments.cli import main as cli
 
     assert cli.main(["fit", str(ratings), *FLAGS, "--processes", "2"]) == 2
     assert "without --distributed" in capsys.readouterr().err

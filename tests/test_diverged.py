@@ -10,8 +10,10 @@ from fit_cases import CATALOGUE, FIT, run
 from test_fitting import CONFIG, RATINGS
 
 import dpmf_jax
-from dpmf_jax import fitting, gaussian, local
-from experiments.fit_command import utility
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.training import fit as fitting
+from experiments.fit.command import utility
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

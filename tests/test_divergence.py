@@ -9,8 +9,9 @@ from membership_cases import CONFIG, DATA, RATINGS, STEPS, VALUE, blind, loud, s
 from scipy import stats
 
 from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
-from audits import divergence, kl
-from dpmf_jax import gaussian, keys
+from audits.release import divergence, kl
+from dpmf_jax.devices import keys
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import doctor, selftest
+from experiments.cli import doctor, selftest
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +56,7 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
 
 
 def test_a_broken_layout_is_seen(monkeypatch):
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     whole = layout.sum_by_user
     monkeypatch.setattr(layout, "sum_by_user", lambda *arguments: 1.001 * whole(*arguments))
@@ -74,7 +74,7 @@ def test_a_wrong_price_is_seen(monkeypatch):
 
 
 def test_a_key_that_ignores_high_bits_is_seen(monkeypatch):
-    from dpmf_jax import keys
+    from dpmf_jax.devices import keys
 
     whole = keys.from_seed
     monkeypatch.setattr(keys, "from_seed", lambda seed: whole(seed & 0xFFFFFFFF))

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from accounting import loss, pure, shuffle
-from experiments import epsilon_curves
+from experiments.epsilon import curves as epsilon_curves
 from tests.epsilon_cases import CLIPPED, EVERY, LANGEVIN, ODD, SAMPLED, STEPS, curve
 
 pytest_plugins = ["tests.epsilon_fixtures"]

@@ -8,7 +8,7 @@ import pytest
 
 from accounting import gaussian, loss, price
 from dpmf_jax.errors import UsageError
-from experiments import epsilon_flags
+from experiments.epsilon import flags as epsilon_flags
 from tests.epsilon_cases import BAD_NUMBERS, STEPS, rows_of
 
 pytest_plugins = ["tests.epsilon_fixtures"]
@@ -257,7 +257,7 @@ def test_no_number_underflows_to_a_free_release(refused, words):
     flag=st.sampled_from(["epsilon", "noise_multiplier", "sigma", "sensitivity"]),
 )
 def test_no_float_that_is_no_positive_number_passes(value, flag):
-    from experiments.epsilon_command import Command
+    from experiments.epsilon.gaussian import Command
 
     with pytest.raises(UsageError, match="must be positive and finite"):
         epsilon_flags.check_flags(Command(**{flag: value}))

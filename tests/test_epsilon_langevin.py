@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from experiments import epsilon_langevin
+from experiments.epsilon import langevin as epsilon_langevin
 from tests.epsilon_cases import LANGEVIN, SAMPLED, rows_of
 
 pytest_plugins = ["tests.epsilon_fixtures"]

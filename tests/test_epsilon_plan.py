@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from dpmf_jax import local_plan
+from dpmf_jax.mechanisms.local import plan as local_plan
 
 pytest_plugins = ["tests.epsilon_fixtures"]
 

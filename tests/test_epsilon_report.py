@@ -10,7 +10,8 @@ import hypothesis.strategies as st
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments import epsilon_flags, epsilon_report
+from experiments.epsilon import flags as epsilon_flags
+from experiments.epsilon import report as epsilon_report
 from tests.epsilon_cases import EVERY, ODD
 
 pytest_plugins = ["tests.epsilon_fixtures"]
@@ -96,7 +97,7 @@ def test_a_price_needs_no_jax(models):
     code = f"""
 import sys
 from decimal import Decimal
-from experiments import cli
+from experiments.cli import main as cli
 for words in {[*EVERY.values(), ["model", str(models["proved"])]]!r}:
     assert cli.main(["epsilon", *words, "--json"]) == 0
 print(sorted({{"jax", "jaxlib", "optax", "matplotlib"}} & set(sys.modules)))
@@ -109,7 +110,7 @@ def test_help_imports_nothing_that_prices(dpmf):
     code = """
 import sys
 from decimal import Decimal
-from experiments import cli
+from experiments.cli import main as cli
 try:
     cli.main(["epsilon", "gaussian", "--help"])
 finally:

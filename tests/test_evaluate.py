@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from fit_cases import fit, run
 
-from dpmf_jax import datasets, load_model
-from experiments.evaluate_command import Command
+from dpmf_jax import load_model
+from dpmf_jax.data import datasets
+from experiments.cli.evaluate import Command
 
 
 @pytest.fixture(autouse=True)

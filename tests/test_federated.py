@@ -14,9 +14,14 @@ import pytest
 import scipy.stats
 
 from accounting.guarantee import Guarantee
-from audits import post_processing, sensitivity
-from dpmf_jax import crowd, federated, keys, layout, layout_take, protocol
-from dpmf_jax.ratings import Ratings
+from audits.mechanism import post_processing, sensitivity
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import take as layout_take
+from dpmf_jax.mechanisms.federated import crowd
+from dpmf_jax.mechanisms.federated import published as federated
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

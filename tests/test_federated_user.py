@@ -10,12 +10,18 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from audits import density, post_processing
-from dpmf_jax import crowd, federated, keys, layout, noise, protocol, ring
+from audits.mechanism import density, post_processing
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.factorization import unit_rows
-from dpmf_jax.federated_config import grid
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.kernels.descent import unit_rows
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import crowd
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.mechanisms.federated.config import grid
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

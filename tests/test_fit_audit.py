@@ -12,8 +12,9 @@ from jax.tree_util import Partial
 from zoo_sound import RATINGS, fit, joint, public_items
 
 import audits
-from audits import fit as fit_audit
-from dpmf_jax import factorization, sketch
+from audits.program import fit as fit_audit
+from dpmf_jax.kernels import descent as factorization
+from dpmf_jax.mechanisms.sketch import published as sketch
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -11,7 +11,8 @@ from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
 from accounting import iterations
-from experiments import fit_federated, fit_mechanisms
+from experiments.fit import federated as fit_federated
+from experiments.fit import mechanisms as fit_mechanisms
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -180,7 +181,7 @@ def test_the_papers_settings_are_the_defaults_of_what_it_published(capsys):
 
 
 def _ratings(num_users):
-    from dpmf_jax.ratings import Ratings
+    from dpmf_jax.data.ratings import Ratings
 
     one = np.zeros(1, np.int32)
     return Ratings(one, one, np.ones(1, np.float32), np.arange(num_users), np.arange(52), (1.0, 5.0))
@@ -212,7 +213,8 @@ def test_the_default_rate_is_bounded_by_the_noise_that_it_lets_in():
 def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
     import jax
 
-    from dpmf_jax import layout, synthetic
+    from dpmf_jax.data import synthetic
+    from dpmf_jax.layout import operations as layout
 
     data = layout.make(synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1)
     flags = fit_federated.MechanismFlags(mechanism="federated-user", rank=3)

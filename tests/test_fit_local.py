@@ -11,8 +11,9 @@ import pytest
 from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
-from dpmf_jax import local, local_variance
-from experiments import fit_local
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import variance as local_variance
+from experiments.fit import local as fit_local
 
 LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
 
@@ -64,7 +65,7 @@ def test_a_release_needs_a_catalogue_that_no_rating_tells(capsys):
 
 def test_who_is_held_out_does_not_depend_on_other_users(capsys, monkeypatch):
     """The coin of a pair is its own: taking another user's ratings away moves nobody else's."""
-    from experiments import fit_command
+    from experiments.fit import command as fit_command
 
     def parts(path):
         command = fit_command.Command(data=path, mechanism="local", seed=0, rating_range=(1, 5), test_fraction=0.3)

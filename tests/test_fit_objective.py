@@ -11,8 +11,9 @@ from fit_cases import CATALOGUE, PAIRS, fit, refused, run
 from safetensors.numpy import load_file
 
 from accounting import objective as prices
-from dpmf_jax import model
-from experiments import audit_command, fit_objective
+from dpmf_jax.models import model
+from experiments.audit import command as audit_command
+from experiments.fit import objective as fit_objective
 
 RANDOM = np.random.default_rng(0)
 PUBLISHED = ["--mechanism", "objective", "--rank", "3", "--user-passes", "5"]
@@ -122,7 +123,7 @@ def test_presence_needs_a_catalogue_that_no_rating_tells(capsys):
 
 
 def test_who_is_held_out_of_a_presence_fit_does_not_depend_on_other_ratings(capsys):
-    from experiments import fit_command
+    from experiments.fit import command as fit_command
 
     def parts(path):
         command = fit_command.Command(

@@ -17,8 +17,11 @@ from safetensors.numpy import load_file
 import dpmf_jax
 from accounting import subsampled
 from accounting.loss import SubsampledGaussian
-from dpmf_jax import langevin, sketch, synthetic
-from experiments import fit_command, fit_sketch
+from dpmf_jax.data import synthetic
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sketch import published as sketch
+from experiments.fit import command as fit_command
+from experiments.fit import sketch as fit_sketch
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

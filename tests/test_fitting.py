@@ -15,10 +15,12 @@ import pytest
 from jax.tree_util import Partial
 
 import dpmf_jax
-from dpmf_jax import gaussian, keys, noisy_means
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.fitting import Diverged, Interrupted
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
+from dpmf_jax.training.fit import Diverged, Interrupted
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -87,7 +89,7 @@ def test_an_interrupted_experiment_resumes_to_the_same_bytes(tmp_path, stop):
 
 
 def test_ctrl_c_while_the_controls_are_fitted_loses_no_step(tmp_path, monkeypatch):
-    from dpmf_jax import controls
+    from dpmf_jax.training import controls
 
     def interrupt(*arguments, **options):
         raise KeyboardInterrupt

@@ -11,10 +11,15 @@ import numpy as np
 import pytest
 from test_fitting import CONFIG, RATINGS, STEPS, contents, fit, same_model, stop_after
 
-from dpmf_jax import factorization, fitting, gaussian, keys, layout, storage
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.fitting import Diverged, Interrupted
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.kernels import descent as factorization
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.models import storage
+from dpmf_jax.training import fit as fitting
+from dpmf_jax.training.fit import Diverged, Interrupted
 
 
 def test_a_checkpoint_cut_short_goes_on_from_the_one_before_and_leaves_no_gap(tmp_path):

@@ -11,7 +11,7 @@ import pyarrow.parquet
 import pytest
 from fit_cases import run
 
-from dpmf_jax import datasets
+from dpmf_jax.data import datasets
 from dpmf_jax.errors import DataError, UsageError
 
 POSITIONS = {"user_column": "1", "item_column": "2", "rating_column": "3"}

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from online_cases import tiny
 
-from audits import kl
+from audits.release import kl
 
 FALSE_ALARM = 1e-4
 NUMBERS = st.floats(-100, 100).map(lambda x: round(x, 3))

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from audits import post_processing, sampler, sensitivity
-from dpmf_jax import keys, langevin, layout, noise, protocol
-from dpmf_jax.ratings import Ratings
+from audits.mechanism import post_processing, sampler, sensitivity
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import laws as noise
 
 FALSE_ALARM = 1e-5
 MAKE = {"published": langevin.mechanism, "dp": langevin.dp, "dpsgd": langevin.dpsgd}

@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax import layout, layout_split
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import split as layout_split
 
 KINDS = ("split", "dense")
 

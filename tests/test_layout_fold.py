@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
-from dpmf_jax import layout
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
 
 
 def some(num_users: int, num_items: int, num_ratings: int, seed: int = 0) -> Ratings:

@@ -14,9 +14,12 @@ import pytest
 import test_layout as cases
 from safetensors.numpy import load_file
 
-from dpmf_jax import controls, layout, layout_stream
 from dpmf_jax.errors import DataError, UsageError
-from experiments import cli, fit_mechanisms
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import stream as layout_stream
+from dpmf_jax.training import controls
+from experiments.cli import main as cli
+from experiments.fit import mechanisms as fit_mechanisms
 
 SMALL = 1 << 13  # bytes of a block: 32 pieces of 32 slots
 

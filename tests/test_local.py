@@ -19,9 +19,14 @@ from local_cases import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, g
 
 import audits
 from accounting import pure
-from dpmf_jax import keys, layout, local, noise, projection, protocol
-from dpmf_jax.local_user import Message
-from dpmf_jax.noise import Report
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import projection
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local.device import Message
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise.laws import Report
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

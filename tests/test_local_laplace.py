@@ -12,9 +12,14 @@ import scipy.stats
 from audit_cases import STRUCTURAL
 
 import audits
-from dpmf_jax import keys, layout, local, local_laplace, noise, protocol
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.noise import laws as noise
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -228,7 +233,7 @@ def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
 
 def test_the_noise_in_the_mean_is_what_is_stated_beside_one_bit(data):
     """Of one entry: 8(d·c·m·k/ε)²/n here; m·d·(2c·k/ε)²/n for one bit at small ε."""
-    from dpmf_jax import local_plan
+    from dpmf_jax.mechanisms.local import plan as local_plan
 
     scale = local_laplace.scale(config())
     here = 2 * scale**2 / USERS

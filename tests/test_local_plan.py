@@ -11,8 +11,23 @@ import pytest
 from hypothesis import strategies as st
 from local_cases import ITEMS, RANK, USERS, Q, begun, config
 
-from dpmf_jax import keys, layout, local, local_plan, local_user, local_variance, projection, protocol
-from dpmf_jax.ratings import Ratings
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import projection
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import (
+    device as local_user,
+)
+from dpmf_jax.mechanisms.local import (
+    gd as local,
+)
+from dpmf_jax.mechanisms.local import (
+    plan as local_plan,
+)
+from dpmf_jax.mechanisms.local import (
+    variance as local_variance,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -415,7 +430,7 @@ def test_the_pseudo_inverse_has_no_formula_beyond_its_law():
 @pytest.mark.slow
 def test_the_plan_is_as_good_as_the_best_of_a_grid_of_real_runs():
     """6,000 generated users, 40 items: each RMSE within 10% of what is expected, the plan's within 2% of the best."""
-    from dpmf_jax import synthetic
+    from dpmf_jax.data import synthetic
 
     sizes = {"epsilon": 4.0, "num_users": 6000, "num_items": 40, "rank": 3}
     ratings = synthetic.generate(num_users=6000, num_items=40, num_ratings=100_000, rank=3, seed=1)

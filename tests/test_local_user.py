@@ -7,9 +7,14 @@ import pytest
 import scipy.stats
 from local_cases import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, gd, gradient_of
 
-from dpmf_jax import keys, layout, local, local_user, noise, projection
-from dpmf_jax.local_user import Coordinate, Message
-from dpmf_jax.noise import Report
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import projection
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import device as local_user
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local.device import Coordinate, Message
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise.laws import Report
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -16,10 +16,15 @@ from zoo_sound import DATA, RATINGS, sound, steps
 import accounting
 import audits
 from accounting.loss import Gaussian
-from audits import lookup, lookup_tables
-from dpmf_jax import fitting, gaussian, keys, layout, noise, parts
+from audits.mechanism import lookup, lookup_tables
+from dpmf_jax import parts
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.training import fit as fitting
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -7,8 +7,8 @@ import pytest
 from scipy import stats
 
 from accounting import gaussian
-from audits import loss_bound
-from audits.loss_bound import Losses
+from audits.mechanism import loss_bound
+from audits.mechanism.loss_bound import Losses
 
 TRIALS = 2_000
 

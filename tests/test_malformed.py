@@ -13,9 +13,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from dpmf_jax import datasets
+from dpmf_jax.data import datasets
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError
-from dpmf_jax.ratings import Ratings
 
 GOOD = b"user,item,rating\n1,10,3\n2,10,4\n2,11,5\n"
 HUNDRED = b"1\t10\t3\t88\n2\t10\t4\t88\n2\t11\t5\t88\n"

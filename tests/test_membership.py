@@ -10,8 +10,16 @@ import pytest
 from membership_cases import DATA, ITEMS, RATINGS, STEPS, USERS, VALUE, blind, loud, one_sided, sound
 from scipy import stats
 
-from audits import attack_scores, canaries, membership, roc, shadows
-from dpmf_jax import count_sketch, federated, gaussian, keys, langevin, layout, objective, protocol, sketch_dpsgd
+from audits.release import attack_scores, canaries, membership, roc, shadows
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import count_sketch
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -25,8 +25,9 @@ from messages_cases import (
     run,
 )
 
-from dpmf_jax import messages, ring
-from dpmf_jax.messages import Ask, Opened, Own, Request, Total, Upload
+from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated.messages import Ask, Opened, Own, Request, Total, Upload
+from dpmf_jax.noise import ring
 
 # ----------------------------------------------------------------------------------------------- what each role may see
 

@@ -11,8 +11,9 @@ import scipy.optimize
 import scipy.stats
 from messages_cases import ITEMS, RANK, STEP, USERS
 
-from dpmf_jax import messages, ring, shares
-from dpmf_jax.messages import Ask, Own, Request
+from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated.messages import Ask, Own, Request
+from dpmf_jax.noise import ring, shares
 
 iterate = jax.jit(messages.iteration)
 every = jnp.ones(USERS, bool)

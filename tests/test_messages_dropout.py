@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from messages_cases import ITEMS, RANK, STEP, USERS
 
-from dpmf_jax import messages, ring
+from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -8,9 +8,13 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax import crowd, federated, layout, messages, protocol, ring
-from dpmf_jax.messages import Ask, Own
-from dpmf_jax.ratings import Ratings
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import crowd, messages
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.mechanisms.federated.messages import Ask, Own
+from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -27,8 +27,9 @@ from messages_cases import (
     split,
 )
 
-from dpmf_jax import messages, ring
-from dpmf_jax.messages import Ask, Own, Request, Upload
+from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated.messages import Ask, Own, Request, Upload
+from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

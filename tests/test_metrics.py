@@ -7,10 +7,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from dpmf_jax import metrics
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Factors
-from dpmf_jax.ratings import Ratings
 
 USERS, ITEMS, RANK = 12, 7, 3
 

@@ -10,9 +10,10 @@ import pytest
 from safetensors.numpy import load_file, save_file
 
 import dpmf_jax
-from dpmf_jax import gaussian, load_model
+from dpmf_jax import load_model
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
 CONFIG = gaussian.Config(rating_range=(1, 5), noise_multiplier=20.0, rank=3, learning_rate=0.01)
 RANDOM = np.random.default_rng(0)

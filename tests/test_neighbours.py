@@ -9,9 +9,12 @@ import pytest
 from jax.tree_util import Partial
 from test_audits import RATINGS, joint
 
-from audits import neighbours, sensitivity
-from dpmf_jax import layout, noise, protocol
-from dpmf_jax.ratings import Ratings
+from audits import neighbours
+from audits.mechanism import sensitivity
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.noise import laws as noise
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from dpmf_jax import noise
+from dpmf_jax.noise import laws as noise
 
 FALSE_ALARM = 1e-4  # of every statistical test here
 SHAPES = {"users": (20, 3), "items": (7, 3)}

@@ -14,9 +14,14 @@ import zoo_noise
 from jax.tree_util import Partial
 from zoo_sound import DATA, RATINGS, SOUND, sound, steps
 
-from audits import density, faults, keys_used, noise_law
 from audits.finding import ALPHA
-from dpmf_jax import crowd, local, noise, protocol, ring
+from audits.mechanism import density, faults, noise_law
+from audits.mechanism import keys as keys_used
+from dpmf_jax import protocol
+from dpmf_jax.mechanisms.federated import crowd
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -14,9 +14,13 @@ import accounting
 import audits
 import dpmf_jax
 from accounting import gaussian as price
-from dpmf_jax import gaussian, keys, layout, noisy_means, protocol
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -229,7 +233,7 @@ def test_the_phases_draw_from_different_keys():
 
 
 def test_resume_ends_in_the_same_bytes(tmp_path):
-    from dpmf_jax.fitting import Interrupted
+    from dpmf_jax.training.fit import Interrupted
 
     made, first = gaussian.joint_noise(sound()), noisy_means.mechanism(config())
     options = {

@@ -9,7 +9,11 @@ import pytest
 import scipy.stats
 from objective_cases import ALPHA, LAWS, RANK, RATINGS, USERS, begun, config, descend, query, sample, sums
 
-from dpmf_jax import keys, layout, objective, perturbed, protocol
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.mechanisms.objective import perturbed
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

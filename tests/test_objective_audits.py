@@ -5,7 +5,7 @@ from audit_cases import STRUCTURAL
 from objective_cases import RATINGS, every
 
 import audits
-from dpmf_jax import keys
+from dpmf_jax.devices import keys
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 from objective_cases import ITEMS, LAWS, RANK, RATINGS, begun, changed, config, query, sample
 
-from dpmf_jax import keys, layout, objective
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.objective import mechanisms as objective
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

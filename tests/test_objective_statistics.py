@@ -9,7 +9,11 @@ import pytest
 import scipy.stats
 from objective_cases import ALPHA, RANK, RATINGS, begun, config, query, sample, sums
 
-from dpmf_jax import keys, layout, objective, positive_systems, protocol
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import positive_systems
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.objective import mechanisms as objective
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

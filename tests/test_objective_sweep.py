@@ -6,7 +6,10 @@ import numpy as np
 import pytest
 from objective_cases import RATINGS, begun, config, every
 
-from dpmf_jax import keys, layout, objective, protocol
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.objective import mechanisms as objective
 
 
 @pytest.fixture(scope="module")

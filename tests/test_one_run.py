@@ -11,10 +11,11 @@ from scipy import stats
 from accounting import gaussian as price
 from accounting import guarantee as guarantees
 from accounting.loss import Approximate, Pure
-from audits import guesses, one_run
 from audits.finding import ALPHA
-from audits.guesses import Guesses, Tried
-from dpmf_jax import gaussian, keys
+from audits.release import guesses, one_run
+from audits.release.guesses import Guesses, Tried
+from dpmf_jax.devices import keys
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -25,8 +25,15 @@ from online_cases import (
 
 import audits
 import dpmf_jax
-from dpmf_jax import keys, layout, metrics, online, ordered, preprocessing, protocol, sketch
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import ordered
+from dpmf_jax.mechanisms.sketch import means as preprocessing
+from dpmf_jax.mechanisms.sketch import online
+from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.models import metrics
 
 
 def factors_of(state):

@@ -7,7 +7,9 @@ import numpy as np
 import pytest
 from online_cases import ITEMS, ORDER, RATINGS, USERS, split_data
 
-from dpmf_jax import layout, online_epoch, ordered
+from dpmf_jax.kernels import epoch as online_epoch
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import ordered
 
 RATE, STRENGTH = 0.05, 0.1
 RULE = online_epoch.Rule(RATE, STRENGTH)

@@ -8,8 +8,9 @@ import scipy.stats
 from test_layout import on_four_devices
 from test_ordered import CASES, KINDS, make
 
-from dpmf_jax import layout, ordered
 from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import ordered
 
 FALSE_ALARM = 1e-5  # of each statistical test here; keys are fixed, so it can only go off once
 RATINGS = make(*CASES["one heavy user"])

@@ -8,10 +8,13 @@ from jax.tree_util import Partial
 from zoo_sound import DATA, RATINGS, SOUND, joint, sound, steps
 
 import audits
-from dpmf_jax import fitting, keys, noise, parts
+from dpmf_jax import parts
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.noise import Noise
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import State
+from dpmf_jax.training import fit as fitting
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

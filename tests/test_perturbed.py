@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax import keys, perturbed, positive_systems
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import positive_systems
+from dpmf_jax.mechanisms.objective import perturbed
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

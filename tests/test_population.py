@@ -13,9 +13,10 @@ from fit_cases import elsewhere, run
 from accounting import compose, people, priced, relation
 from accounting.ledger import Entry, budgets, overlaps, parse, to_line
 from accounting.loss import Gaussian, Pure
-from dpmf_jax.model import Model
+from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments import budget_command, cli
+from experiments.cli import budget as budget_command
+from experiments.cli import main as cli
 
 LEDGER = Path("ledger.json")
 KEY = "00" * 16

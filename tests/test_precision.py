@@ -5,7 +5,9 @@ import objective_cases
 import pytest
 import zoo_sound
 
-from dpmf_jax import keys, layout, protocol
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
 
 FULL = jax.lax.Precision.HIGHEST
 WITHOUT = ("langevin", "dpsgd", "sketch-dpsgd")  # one rating at a time: no products

@@ -6,9 +6,15 @@ import numpy as np
 import pytest
 
 from accounting import gaussian as price
-from audits import privacy_loss, sampled_loss
-from dpmf_jax import gaussian, keys, langevin, layout, noise, objective, sketch_dpsgd
-from dpmf_jax.ratings import Ratings
+from audits.mechanism import privacy_loss, sampled_loss
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import laws as noise
 
 RANGE = (1.0, 5.0)
 # below the norms of all factors, so that the sensitivity is reached
@@ -101,7 +107,7 @@ def test_the_slot_in_which_two_worlds_differ_is_the_records(kind):
 @pytest.mark.parametrize("kind", ["dense", "split"])
 def test_one_records_part_is_set_and_nobody_elses(kind):
     """By the rates of the slots, in the project's own sampler."""
-    from dpmf_jax import ordered
+    from dpmf_jax.layout import ordered
 
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])

@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from dpmf_jax import projection
+from dpmf_jax.kernels import projection
 
 Q, ITEMS, RANK = 7, 25, 3
 LAWS = ("gaussian", "sign")

@@ -11,10 +11,14 @@ import optax
 import pytest
 from jax.tree_util import Partial
 
-from dpmf_jax import gaussian, keys, layout, noise, protocol
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
-from dpmf_jax.ratings import Ratings
 
 USERS, ITEMS, RANK, RANGE = 11, 7, 3, (1.0, 5.0)
 CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=2.0, rank=RANK, learning_rate=0.02, regularization=0.3)

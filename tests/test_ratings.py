@@ -11,9 +11,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from dpmf_jax import ids
+from dpmf_jax.data import ids
+from dpmf_jax.data.ratings import Ratings, check_range
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.ratings import Ratings, check_range
 
 IDS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=7, unique=True),
@@ -226,6 +226,6 @@ def test_ids_that_only_look_like_integers_stay_strings():
 
 
 def test_importing_ratings_imports_neither_jax_nor_pyarrow():
-    program = "import dpmf_jax.ratings, sys; print(sorted({'jax', 'pyarrow'} & set(sys.modules)))"
+    program = "import dpmf_jax.data.ratings, sys; print(sorted({'jax', 'pyarrow'} & set(sys.modules)))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"

@@ -7,11 +7,13 @@ import threading
 import numpy as np
 import pytest
 
-from dpmf_jax import datasets, readers, textfile
+from dpmf_jax.data import datasets
+from dpmf_jax.data import lines as textfile
+from dpmf_jax.data import text as readers
+from dpmf_jax.data.catalogue import DATASETS
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.data.text import Format
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.ratings import Ratings
-from dpmf_jax.readers import Format
-from dpmf_jax.registry import DATASETS
 
 TRIPLES = [(1, 10, 3), (2, 10, 4), (2, 2**31, 5)]
 
@@ -99,7 +101,7 @@ NETFLIX = {
 @pytest.mark.parametrize("change", [str, lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text])
 @pytest.mark.parametrize("block", [1, 5, 17, 1 << 20])
 def test_netflix_in_many_movies_a_file(tmp_path, monkeypatch, change, block):
-    monkeypatch.setattr("dpmf_jax.netflix.CHUNK", block)
+    monkeypatch.setattr("dpmf_jax.data.netflix.CHUNK", block)
     for file, text in NETFLIX.items():
         put(tmp_path, f"netflix/{file}", change(text))
     expected = [(6, 1, 3), (6, 2, 5), (7, 1, 4), (7, 3, 1)]

@@ -23,10 +23,13 @@ from accounting.relation import (
     stated,
     value,
 )
-from dpmf_jax import gaussian, noisy_means
-from dpmf_jax.gaussian_config import Config
-from experiments import audit_suite, budget_command, fit_mechanisms
-from experiments.fit_flags import MechanismFlags
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
+from dpmf_jax.mechanisms.gaussian.config import Config
+from experiments.audit import suite as audit_suite
+from experiments.cli import budget as budget_command
+from experiments.fit import mechanisms as fit_mechanisms
+from experiments.fit.flags import MechanismFlags
 
 OWN = stated("one rating changes its value within the declared range; who rated what is public")
 EVERY = (value(4.0), value(4.5), value(), PRESENCE, USER_REPLACED, USER_ADDED_OR_REMOVED, NONE, OWN)

@@ -14,9 +14,11 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments import cli, reproduce_command
-from experiments.reproduce import comparison, figures, pictures, plans, work
-from experiments.reproduce.figures import Point, Request
+from experiments.cli import main as cli
+from experiments.reproduce import command as reproduce_command
+from experiments.reproduce import comparison, pictures
+from experiments.reproduce.paper001 import figures, plans, work
+from experiments.reproduce.paper001.figures import Point, Request
 from tests.reproduce_cases import FIGURE, SERIES, command_line, rating_file
 
 SHIPPED = [*range(1, 13), *range(16, 19)]

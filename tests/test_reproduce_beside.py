@@ -10,11 +10,17 @@ import numpy as np
 import pytest
 
 from accounting.gaussian import epsilon_exact, rho
-from dpmf_jax import controls, keys, layout, metrics, protocol, splits, sweep
-from experiments.reproduce import beside, claims, figures, page, pictures, plans, report, work
-from experiments.reproduce import runs as store
-from experiments.reproduce.figures import FIGURES, NON_PRIVATE, Request
-from experiments.reproduce.runs import Curve, Run, train_all
+from dpmf_jax import protocol
+from dpmf_jax.data import splits
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.models import metrics
+from dpmf_jax.training import controls, sweep
+from experiments.reproduce import pictures
+from experiments.reproduce.paper001 import beside, claims, figures, page, plans, report, work
+from experiments.reproduce.paper001 import runs as store
+from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
+from experiments.reproduce.paper001.runs import Curve, Run, train_all
 from tests import reproduce_cases as cases
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError
-from experiments.reproduce import (
+from experiments.reproduce import comparison
+from experiments.reproduce.paper001 import (
     claims,
-    comparison,
     figures,
-    gaussian_settings,
     measurements,
     page,
     plans,
@@ -22,9 +21,12 @@ from experiments.reproduce import (
     runs,
     work,
 )
-from experiments.reproduce.claims import Evidence
-from experiments.reproduce.figures import FIGURES, NON_PRIVATE, Request
-from experiments.reproduce.runs import Curve
+from experiments.reproduce.paper001 import (
+    settings as gaussian_settings,
+)
+from experiments.reproduce.paper001.claims import Evidence
+from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
+from experiments.reproduce.paper001.runs import Curve
 from tests import reproduce_cases as cases
 
 RATINGS = dataclasses.replace(cases.tiny(), name="ml-1m")

@@ -10,10 +10,30 @@ import numpy as np
 import pytest
 import reproduce_cases as cases
 
-from dpmf_jax import keys, layout, local, protocol
+from dpmf_jax import protocol
+from dpmf_jax.devices import keys
 from dpmf_jax.errors import DataError, UsageError
-from experiments import reproduce_local
-from experiments.reproduce import local_claims, local_figures, local_page, local_report, local_runs, local_table
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import gd as local
+from experiments.reproduce.paper004 import (
+    claims as local_claims,
+)
+from experiments.reproduce.paper004 import (
+    figures as local_figures,
+)
+from experiments.reproduce.paper004 import (
+    page as local_page,
+)
+from experiments.reproduce.paper004 import paper as reproduce_local
+from experiments.reproduce.paper004 import (
+    report as local_report,
+)
+from experiments.reproduce.paper004 import (
+    runs as local_runs,
+)
+from experiments.reproduce.paper004 import (
+    table as local_table,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -9,17 +9,30 @@ import numpy as np
 import pytest
 import reproduce_cases as cases
 
-from dpmf_jax import federated, layout, protocol, synthetic
-from experiments import reproduce_objective
-from experiments.reproduce import (
-    objective_density,
-    objective_figures,
-    objective_measurements,
-    objective_report,
-    objective_runs,
-    objective_table,
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import published as federated
+from experiments.reproduce.paper003 import (
+    density as objective_density,
 )
-from experiments.reproduce.objective_runs import Run
+from experiments.reproduce.paper003 import (
+    figures as objective_figures,
+)
+from experiments.reproduce.paper003 import (
+    measurements as objective_measurements,
+)
+from experiments.reproduce.paper003 import paper as reproduce_objective
+from experiments.reproduce.paper003 import (
+    report as objective_report,
+)
+from experiments.reproduce.paper003 import (
+    runs as objective_runs,
+)
+from experiments.reproduce.paper003 import (
+    table as objective_table,
+)
+from experiments.reproduce.paper003.runs import Run
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -2,14 +2,22 @@
 
 import pytest
 
-from experiments.reproduce import (
-    objective_claims,
-    objective_density,
-    objective_measurements,
-    objective_page,
-    objective_table,
-)
 from experiments.reproduce import papers as objective_papers
+from experiments.reproduce.paper003 import (
+    claims as objective_claims,
+)
+from experiments.reproduce.paper003 import (
+    density as objective_density,
+)
+from experiments.reproduce.paper003 import (
+    measurements as objective_measurements,
+)
+from experiments.reproduce.paper003 import (
+    page as objective_page,
+)
+from experiments.reproduce.paper003 import (
+    table as objective_table,
+)
 
 
 def row(series, axis, x, value, kind="end"):

@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpmf_jax import checkpoint, fitting, splits, sweep
+from dpmf_jax.data import splits
 from dpmf_jax.errors import UsageError
-from experiments.reproduce import runs as store
-from experiments.reproduce import stopping
-from experiments.reproduce.runs import train_all
+from dpmf_jax.training import checkpoint, sweep
+from dpmf_jax.training import fit as fitting
+from experiments.reproduce.paper001 import runs as store
+from experiments.reproduce.paper001 import stopping
+from experiments.reproduce.paper001.runs import train_all
 from tests import reproduce_cases as cases
 from tests.reproduce_cases import small_runs
 
@@ -342,7 +344,7 @@ def test_states_and_losses_are_the_owner_s_alone(tiny, tmp_path):
 
 def test_two_sweeps_do_not_work_in_one_folder(tiny, tmp_path):
     """Each would write its own, shorter, curve over the other's."""
-    from dpmf_jax import storage
+    from dpmf_jax.models import storage
 
     with storage.lock(storage.private_folder(tmp_path)), pytest.raises(UsageError, match="another process is at work"):
         train_all([], tiny, tmp_path)

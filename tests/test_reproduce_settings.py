@@ -9,10 +9,12 @@ import numpy as np
 import pytest
 
 from accounting.gaussian import epsilon_closed_form, noise_multiplier_from_step, rho
-from experiments.reproduce import comparison, figures, gaussian_settings, pictures, plans, report
-from experiments.reproduce.figures import FIGURES, Request
-from experiments.reproduce.runs import Curve
-from experiments.reproduce.work import overall_epsilon
+from experiments.reproduce import comparison, pictures
+from experiments.reproduce.paper001 import figures, plans, report
+from experiments.reproduce.paper001 import settings as gaussian_settings
+from experiments.reproduce.paper001.figures import FIGURES, Request
+from experiments.reproduce.paper001.runs import Curve
+from experiments.reproduce.paper001.work import overall_epsilon
 from tests import reproduce_cases as cases
 
 

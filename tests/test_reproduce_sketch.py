@@ -12,18 +12,32 @@ import numpy as np
 import pytest
 import reproduce_cases as cases
 
-from audits import kl
-from dpmf_jax import keys, online, protocol, sketch, synthetic
-from experiments.reproduce import (
-    sketch_budget,
-    sketch_figures,
-    sketch_measurements,
-    sketch_report,
-    sketch_runs,
-    sketch_table,
+from audits.release import kl
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
+from dpmf_jax.devices import keys
+from dpmf_jax.mechanisms.sketch import online
+from dpmf_jax.mechanisms.sketch import published as sketch
+from experiments.reproduce.paper002 import (
+    budget as sketch_budget,
 )
-from experiments.reproduce.sketch_runs import Run
-from experiments.reproduce.sketch_table import FIGURES, Line
+from experiments.reproduce.paper002 import (
+    figures as sketch_figures,
+)
+from experiments.reproduce.paper002 import (
+    measurements as sketch_measurements,
+)
+from experiments.reproduce.paper002 import (
+    report as sketch_report,
+)
+from experiments.reproduce.paper002 import (
+    runs as sketch_runs,
+)
+from experiments.reproduce.paper002 import (
+    table as sketch_table,
+)
+from experiments.reproduce.paper002.runs import Run
+from experiments.reproduce.paper002.table import FIGURES, Line
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

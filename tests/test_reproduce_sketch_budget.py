@@ -4,9 +4,10 @@ import math
 
 import pytest
 
-from dpmf_jax import metrics, synthetic
+from dpmf_jax.data import synthetic
+from dpmf_jax.models import metrics
 from experiments.reproduce import pictures
-from experiments.reproduce import sketch_budget as budget
+from experiments.reproduce.paper002 import budget
 
 RATINGS = synthetic.generate(num_users=60, num_items=25, num_ratings=600)
 SMALL = {

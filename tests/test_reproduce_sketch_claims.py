@@ -5,8 +5,20 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproduce import papers, sketch_claims, sketch_measurements, sketch_page, sketch_table
-from experiments.reproduce.sketch_table import FIG1, FIGURES, GAINS, LAMBDAS, RANKS, REGULAR, SKETCHED, THRESHOLDS
+from experiments.reproduce import papers
+from experiments.reproduce.paper002 import (
+    claims as sketch_claims,
+)
+from experiments.reproduce.paper002 import (
+    measurements as sketch_measurements,
+)
+from experiments.reproduce.paper002 import (
+    page as sketch_page,
+)
+from experiments.reproduce.paper002 import (
+    table as sketch_table,
+)
+from experiments.reproduce.paper002.table import FIG1, FIGURES, GAINS, LAMBDAS, RANKS, REGULAR, SKETCHED, THRESHOLDS
 
 DIVERGENCES = ("kl", "kl_same", "kl_top", "kl_same_top")
 THRESHOLD_ROWS = ("002/fig3", "002/fig4")

@@ -13,10 +13,11 @@ from test_fitting import CONFIG, RATINGS, STEPS, contents, stop_after
 
 import accounting
 import dpmf_jax
-from dpmf_jax import gaussian, local_laplace
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.fitting import Interrupted
-from experiments import audit_suite
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.training.fit import Interrupted
+from experiments.audit import suite as audit_suite
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -105,7 +106,7 @@ def test_ctrl_c_between_rounds_loses_none_and_the_release_goes_on(tmp_path, stop
 
 
 def test_ctrl_c_in_the_middle_of_rounds_waits_until_they_are_kept(tmp_path, monkeypatch):
-    from dpmf_jax import fitting
+    from dpmf_jax.training import fit as fitting
 
     real, chunks = fitting.train, iter(range(3))
 
@@ -127,7 +128,7 @@ def test_ctrl_c_in_the_middle_of_rounds_waits_until_they_are_kept(tmp_path, monk
 
 
 def test_a_second_ctrl_c_does_not_wait(tmp_path, monkeypatch):
-    from dpmf_jax import fitting
+    from dpmf_jax.training import fit as fitting
 
     def interrupted(*arguments, **options):
         os.kill(os.getpid(), signal.SIGINT)

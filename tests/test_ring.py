@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 from hypothesis import example, given
 
-from dpmf_jax import ring
+from dpmf_jax.noise import ring
 
 ALPHA = 1e-4
 FULL_SCALES = (2.0**20, 1234567.89, 2.0**28)  # every element of the ring is within the thresholds' reach

@@ -11,18 +11,16 @@ import numpy as np
 import pytest
 
 from accounting import additive_noise, rounds
-from dpmf_jax import (
-    curator,
-    federated_config,
-    federated_user,
-    gaussian,
-    local,
-    local_laplace,
-    noise,
-    noisy_means,
-    ring,
-    sampled,
-)
+from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms.federated import config as federated_config
+from dpmf_jax.mechanisms.federated import per_user as federated_user
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.mechanisms.sampled import sampled
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import ring
 
 RANDOM = np.random.default_rng(0)
 MULTIPLIERS = [float(z) for z in 10.0 ** RANDOM.uniform(-1, 3, 40)]

@@ -12,7 +12,17 @@ from test_roundings import MULTIPLIERS, above, below, exact, named
 from accounting import objective as prices
 from accounting import price, pure, rounds, shuffle
 from accounting.loss import Pure
-from dpmf_jax import federated, federated_config, federated_user, objective, ordered
+from dpmf_jax.layout import ordered
+from dpmf_jax.mechanisms.federated import (
+    config as federated_config,
+)
+from dpmf_jax.mechanisms.federated import (
+    per_user as federated_user,
+)
+from dpmf_jax.mechanisms.federated import (
+    published as federated,
+)
+from dpmf_jax.mechanisms.objective import mechanisms as objective
 
 RANDOM = np.random.default_rng(1)
 

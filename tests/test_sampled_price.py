@@ -12,8 +12,13 @@ from hypothesis import strategies as st
 
 from accounting import composition
 from accounting.loss import SubsampledGaussian
-from dpmf_jax import langevin, layout, ordered, protocol, sampled, sketch_dpsgd, synthetic
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import ordered
+from dpmf_jax.mechanisms.sampled import langevin, sampled
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 
 RATINGS = synthetic.generate(num_users=12, num_items=9, num_ratings=50, seed=5)
 SOUND = {"sketch": sketch_dpsgd.mechanism, "langevin": langevin.dp, "dpsgd": langevin.dpsgd}

@@ -10,7 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from dpmf_jax import ring, shares
+from dpmf_jax.noise import ring, shares
 
 FALSE_ALARM = 1e-4  # of every test here, with the keys fixed
 WRONG = (2 / 3, 3 / 2)

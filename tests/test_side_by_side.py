@@ -35,8 +35,12 @@ def test_an_error_in_a_part_is_raised():
 @pytest.mark.parametrize("size", [3, 5, 16])
 def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
     """Eight neighbours in pieces of 3, 5 and 16, the last piece padded: no distance changes, and none is added."""
-    from audits import neighbours, sensitivity
-    from dpmf_jax import gaussian, keys, layout, synthetic
+    from audits import neighbours
+    from audits.mechanism import sensitivity
+    from dpmf_jax.data import synthetic
+    from dpmf_jax.devices import keys
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     ratings = synthetic.generate(num_users=20, num_items=10, num_ratings=80, rank=2)
     data = layout.make(ratings, num_devices=1)

@@ -9,10 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from audits import post_processing, sampler, sensitivity
-from dpmf_jax import count_sketch, keys, layout, noise, protocol, sketch_dpsgd
-from dpmf_jax.count_sketch import ITEMS, USERS
-from dpmf_jax.ratings import Ratings
+from audits.mechanism import post_processing, sampler, sensitivity
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.kernels import count_sketch
+from dpmf_jax.kernels.count_sketch import ITEMS, USERS
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import laws as noise
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

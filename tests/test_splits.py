@@ -7,9 +7,9 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from dpmf_jax import datasets, splits, synthetic
+from dpmf_jax.data import datasets, splits, synthetic
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.ratings import Ratings
 
 SPLITS = [splits.random, splits.within_users, splits.whole_users]
 

@@ -17,10 +17,16 @@ from accounting.ledger import Entry, budgets
 from accounting.loss import Gaussian, SubsampledGaussian
 from accounting.relation import PRESENCE
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS
-from dpmf_jax import local_laplace, model_file
-from dpmf_jax.model import Model
+from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.models import files as model_file
+from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments import audit_suite, audit_view, budget_command, epsilon_phases, fit_command, fit_mechanisms
+from experiments.audit import suite as audit_suite
+from experiments.audit import view as audit_view
+from experiments.cli import budget as budget_command
+from experiments.epsilon import phases as epsilon_phases
+from experiments.fit import command as fit_command
+from experiments.fit import mechanisms as fit_mechanisms
 
 REPOSITORY = Path(__file__).parents[1]
 REAL: Any = {"status": REAL_NUMBERS}
@@ -343,7 +349,7 @@ def test_the_table_of_mechanisms_has_the_status_of_each():
 
 
 def test_stopping_early_takes_the_proof_away_and_is_no_papers_claim(tmp_path):
-    from dpmf_jax import fitting
+    from dpmf_jax.training import fit as fitting
 
     ratings = audit_suite.generated()
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == "001 sound: joint noise"]

@@ -12,9 +12,14 @@ from zoo_sound import DATA, RATINGS, SAMPLED, joint
 import accounting
 import audits
 from accounting.loss import Gaussian, SubsampledGaussian
-from audits import coins, neighbours, post_processing, privacy_loss, search, sensitivity
-from audits import fit as fit_audit
-from dpmf_jax import keys, langevin, layout, noise, parts
+from audits import neighbours, search
+from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
+from audits.program import fit as fit_audit
+from dpmf_jax import parts
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from experiments import stream
+from experiments.cli import stream
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +34,7 @@ def test_one_rating_moves_both_stores_by_the_same_rule():
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax import count_sketch
+    from dpmf_jax.kernels import count_sketch
 
     hashes = count_sketch.hashes(jax.random.key(0), stream.DEPTH)
     table = count_sketch.random_table(jax.random.key(1), stream.DEPTH, 4_096, 0.3)

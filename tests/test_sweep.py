@@ -8,8 +8,12 @@ import jax
 import numpy as np
 import pytest
 
-from dpmf_jax import gaussian, keys, layout, sweep, synthetic
+from dpmf_jax.data import synthetic
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.protocol import train
+from dpmf_jax.training import sweep
 
 CONFIG = gaussian.Config(
     rating_range=(1.0, 5.0), noise_multiplier=5.0, rank=3, learning_rate=0.01, regularization=0.1, clip_norm=1.0

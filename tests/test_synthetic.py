@@ -5,7 +5,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 
-from dpmf_jax import datasets, splits, synthetic
+from dpmf_jax.data import datasets, splits, synthetic
 from dpmf_jax.errors import UsageError
 
 

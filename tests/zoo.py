@@ -17,12 +17,11 @@ import zoo_noise as noises
 from zoo_sound import DATA, RATINGS, fit, sound, steps
 
 import audits
-from audits import (
+from audits.mechanism import (
     coins,
     density,
     enumeration,
     faults,
-    keys_used,
     lookup,
     noise_law,
     post_processing,
@@ -30,7 +29,10 @@ from audits import (
     sampler,
     sensitivity,
 )
-from audits import fit as fit_audit
+from audits.mechanism import (
+    keys as keys_used,
+)
+from audits.program import fit as fit_audit
 from dpmf_jax import parts
 
 # Of each audit the findings' first words; what is named for a bug is looked up here.

@@ -9,9 +9,15 @@ import numpy as np
 from jax.tree_util import Partial
 from zoo_sound import GAUSSIAN, RANGE, fit, public_items
 
-from audits import keys_used
-from dpmf_jax import count_sketch, crowd, gaussian, layout, objective, protocol, sampled
-from dpmf_jax.count_sketch import ITEMS, USERS
+from audits.mechanism import keys as keys_used
+from dpmf_jax import protocol
+from dpmf_jax.kernels import count_sketch
+from dpmf_jax.kernels.count_sketch import ITEMS, USERS
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import crowd
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.mechanisms.sampled import sampled
 
 # --- other parts of a mechanism: each function plants one bug
 

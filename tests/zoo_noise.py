@@ -6,7 +6,10 @@ import numpy as np
 from jax.tree_util import Partial
 from zoo_sound import LOCAL
 
-from dpmf_jax import crowd, noise, perturbed, ring
+from dpmf_jax.mechanisms.federated import crowd
+from dpmf_jax.mechanisms.objective import perturbed
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import ring
 
 
 def scale_of(mechanism):

@@ -8,9 +8,18 @@ import functools
 import jax
 import numpy as np
 
-from dpmf_jax import federated, fitting, gaussian, langevin, layout, local, noisy_means, objective, parts, sketch_dpsgd
-from dpmf_jax.crowd import Population
-from dpmf_jax.ratings import Ratings
+from dpmf_jax import parts
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.mechanisms.federated.crowd import Population
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.training import fit as fitting
 
 USERS, ITEMS, RANGE, STEPS = 12, 7, (1.0, 5.0), 6
 

@@ -1,9 +1,10 @@
 """The audits on trial: how near the lower bound on ε comes to the exact one, false alarms on what is true, power.
 
-- tightness: on pairs of data sets whose exact ε(δ) is known, the bound of `audits.privacy_loss` over it, and seconds
-  with compilation. Of a Gaussian pair the exact ε follows from its μ; of the L2-Laplace law from a quadrature over the
-  radius and the angle of η; of a pure price the largest loss is held against ε, of one-bit reports by enumeration.
-  Where samples are secret, the price of the steps stands in for the exact ε, which it is not below.
+- tightness: on pairs of data sets whose exact ε(δ) is known, the bound of `audits.mechanism.privacy_loss` over it,
+  and seconds with compilation. Of a Gaussian pair the exact ε follows from its μ; of the L2-Laplace law from a
+  quadrature over the radius and the angle of η; of a pure price the largest loss is held against ε, of one-bit
+  reports by enumeration. Where samples are secret, the price of the steps stands in for the exact ε, which it is
+  not below.
 - calibration: each audit that rests on chance, many times over on what is true, each time with other randomness. How
   often its p-value is at most 0.05, and how often it said `violated`, which may happen once in 1 / `finding.ALPHA`.
 - power: noise of 0.95 of the priced scale, in the sampler and in its density; how often 3,000 transcripts showed it.
@@ -18,8 +19,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
 from experiments.bench import measure, step
 
 RANGE = (1.0, 5.0)
@@ -81,7 +82,7 @@ def small() -> Ratings:
 
 def of_size_100k() -> Ratings:
     """MovieLens-100K where it is at hand, else generated ratings of its size."""
-    from dpmf_jax import datasets, synthetic
+    from dpmf_jax.data import datasets, synthetic
     from dpmf_jax.errors import DpmfError
 
     try:
@@ -93,7 +94,7 @@ def of_size_100k() -> Ratings:
 
 def joint(num_steps: int, rank: int = 3, clip_norm: float = 0.25) -> Any:
     """Joint noise at μ = 1 for all steps, with C below the norms of all factors, so that Δ is reached."""
-    from dpmf_jax import gaussian
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     # as long a way in all, however many steps: factors stay long, and finite
     rate = 0.02 / (num_steps * rank)
@@ -109,14 +110,14 @@ def joint(num_steps: int, rank: int = 3, clip_norm: float = 0.25) -> Any:
 
 def objective_s1(**law: Any) -> Any:
     """S1 with public U, in closed form."""
-    from dpmf_jax import objective
+    from dpmf_jax.mechanisms.objective import mechanisms as objective
 
     config = objective.Config(rating_range=RANGE, epsilon=2.0, rank=3, regularization=0.1, prior_count=20, **law)
     return objective.public_users(config)
 
 
 def on_samples(unit: str) -> Any:
-    from dpmf_jax import langevin
+    from dpmf_jax.mechanisms.sampled import langevin
 
     config = langevin.Config(
         rating_range=RANGE,
@@ -148,8 +149,9 @@ def cases(*, big: bool) -> list[Case]:
 
 def tightness(case: Case) -> Iterator[dict[str, Any]]:
     """A row for each δ; a pure price has one more, of the largest loss."""
-    from audits import privacy_loss
-    from dpmf_jax import keys, layout
+    from audits.mechanism import privacy_loss
+    from dpmf_jax.devices import keys
+    from dpmf_jax.layout import operations as layout
 
     made, ratings = case.make(), case.ratings()
     data = layout.make(ratings, num_devices=1)
@@ -208,7 +210,7 @@ def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float
 
 def _shift(finding: Any, made: Any, ratings: Ratings, data: Any) -> tuple[float, int]:
     """How far the rating of the pair moves η, 2(r - r')u, over its scale; and the dimension."""
-    from dpmf_jax import keys
+    from dpmf_jax.devices import keys
 
     pair = finding.details["replay"]["pair"]
     state = made.init(keys.from_seed(0), data, None)
@@ -241,8 +243,10 @@ def l2_laplace_epsilon(distance: float, dimension: int, delta: float) -> float:
 
 def enumeration_row() -> dict[str, Any]:
     """The one-bit report: its largest loss, exact by enumeration."""
-    from audits import enumeration
-    from dpmf_jax import keys, layout, local
+    from audits.mechanism import enumeration
+    from dpmf_jax.devices import keys
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.local import gd as local
 
     ratings = small()
     made = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=3, center=3.0))
@@ -295,7 +299,7 @@ def _counted(name: str, trials: list[Trial]) -> dict[str, Any]:
 
 
 def _null_scale(seed: int) -> Trial:
-    from audits import sampler
+    from audits.mechanism import sampler
 
     random = np.random.default_rng(seed)
     drawn = [random.normal(size=(40, 30)) * 1.7 for _ in range(3)]
@@ -306,7 +310,7 @@ def _null_scale(seed: int) -> Trial:
 
 
 def _null_independence(seed: int) -> Trial:
-    from audits import sampler
+    from audits.mechanism import sampler
 
     random = np.random.default_rng(seed)
     leaves = [random.normal(size=(5, 30)), random.normal(size=(5, 12))]
@@ -317,7 +321,7 @@ def _null_independence(seed: int) -> Trial:
 def _null_density(seed: int) -> Trial:
     from scipy.special import ndtr
 
-    from audits import density
+    from audits.mechanism import density
 
     random = np.random.default_rng(seed)
     finding = density._sampler(0.7**2 / 2 + 0.7 * random.normal(size=density.DRAWS), {})
@@ -330,8 +334,8 @@ def _null_density(seed: int) -> Trial:
 def _null_loss(seed: int, delta: float) -> Trial:
     """1,000 losses of a Gaussian pair of μ = 1, drawn with the tilt that the audit would take."""
     from accounting import gaussian
-    from audits import loss_bound
     from audits.finding import ALPHA
+    from audits.mechanism import loss_bound
 
     random = np.random.default_rng(seed)
     mu, num = 1.0, 1_000
@@ -352,8 +356,9 @@ def _null_loss(seed: int, delta: float) -> Trial:
 
 def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[Any]:
     """Findings of many audits of one mechanism; one compiled program."""
-    from audits import privacy_loss
-    from dpmf_jax import keys, layout
+    from audits.mechanism import privacy_loss
+    from dpmf_jax.devices import keys
+    from dpmf_jax.layout import operations as layout
 
     ratings = small()
     data = layout.make(ratings, num_devices=1)
@@ -379,7 +384,7 @@ def _null_transcripts(trials: int) -> Iterator[Trial]:
 
 def power(trials: int, share: float = 0.95, num_runs: int = 3_000) -> Iterator[dict[str, Any]]:
     """How often the same audit at the same α sees noise that is `share` of what is priced."""
-    from dpmf_jax import noise
+    from dpmf_jax.noise import laws as noise
 
     made = joint(20)
     less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))

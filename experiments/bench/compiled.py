@@ -20,8 +20,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DpmfError, PrivacyError
-from experiments import console, devices
 from experiments.bench import gpu, hlo, measure, roofline, step
+from experiments.cli import console, devices
 from experiments.reproduce import provenance
 
 # An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of compute capability 9.0.
@@ -123,7 +123,7 @@ def _targets() -> Sequence[Any]:
 def _row(
     size: str, rank: int, kind: str, targets: Sequence[Any], options: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     mechanism, key, state, data = gpu.problem(size, rank, kind)
     program = _compile(mechanism, key, state, data, gpu.STEPS, targets[:1], options)
@@ -151,8 +151,10 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax import gaussian, layout, spread
-    from dpmf_jax import layout_split as split
+    from dpmf_jax.devices import spread
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.layout import split
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     users, items, num_ratings, rank = BILLION.values()
     cut = jax.NamedSharding(spread.mesh(len(targets)), spread.CUT)
@@ -192,8 +194,8 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
 
 def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for several devices."""
-    from dpmf_jax import layout
-    from experiments import audit_suite
+    from dpmf_jax.layout import operations as layout
+    from experiments.audit import suite as audit_suite
 
     for trial in _trials(audit_suite.generated(), labels, small=True):
         for kind, count in (("split", 1), ("split", len(targets)), ("dense", 1), ("dense", len(targets))):
@@ -209,7 +211,8 @@ def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterato
 
 def _large(size: str, targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     """{label, kernels, moved_mb, temporary_mb, compile_ms} on one device, in the split layout."""
-    from dpmf_jax import layout, synthetic
+    from dpmf_jax.data import synthetic
+    from dpmf_jax.layout import operations as layout
 
     users, items, num_ratings = step.SIZES[size]
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
@@ -227,7 +230,7 @@ def _large(size: str, targets: Sequence[Any], labels: Sequence[str] | None) -> I
 
 
 def _trials(ratings: Any, labels: Sequence[str] | None, *, small: bool) -> Iterator[Any]:
-    from experiments import audit_suite
+    from experiments.audit import suite as audit_suite
 
     for label, make in audit_suite.makers(ratings, {}, small=small).items():
         if labels is None or label in labels:
@@ -239,7 +242,8 @@ def _begun(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
     """The program of the trial's last phase, which begins after the others."""
     import jax
 
-    from dpmf_jax import keys, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.devices import keys
 
     *earlier, (mechanism, num_steps) = trial.phases
     key = keys.from_seed(0)
@@ -273,7 +277,8 @@ def _compile(
 ) -> Program:
     import jax
 
-    from dpmf_jax import protocol, spread
+    from dpmf_jax import protocol
+    from dpmf_jax.devices import spread
 
     with spread.made_for(targets):
         given = _elsewhere((mechanism, key, state, data), len(targets))
@@ -302,7 +307,7 @@ def _elsewhere(tree: Any, count: int) -> Any:
     """Shapes in place of arrays, cut over devices that are not here as they are over those that are."""
     import jax
 
-    from dpmf_jax import spread
+    from dpmf_jax.devices import spread
 
     mesh = spread.mesh(count)
 

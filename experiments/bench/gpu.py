@@ -24,8 +24,8 @@ from typing import Any
 import numpy as np
 
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
-from experiments import console, devices
 from experiments.bench import measure, roofline, step
+from experiments.cli import console, devices
 from experiments.reproduce import provenance
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
@@ -133,7 +133,10 @@ def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
     """(mechanism, key, state, data) of paper 001 as published, on one device."""
     import jax
 
-    from dpmf_jax import gaussian, layout, protocol, synthetic
+    from dpmf_jax import protocol
+    from dpmf_jax.data import synthetic
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     users, items, num_ratings = step.SIZES[size]
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
@@ -147,7 +150,8 @@ def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
 def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float]) -> dict[str, Any]:
     import jax
 
-    from dpmf_jax import layout, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
 
     mechanism, key, state, data = problem(size, rank, kind)
 
@@ -215,8 +219,8 @@ def _sweep(size: str, repeats: int) -> list[dict[str, Any]]:
 
 def _curves() -> list[dict[str, Any]]:
     """{figures, seconds, result}; empty without the ratings."""
-    from experiments import reproduce_command
-    from experiments.reproduce import figures
+    from experiments.reproduce import command as reproduce_command
+    from experiments.reproduce.paper001 import figures
 
     with tempfile.TemporaryDirectory() as folder:
         command = reproduce_command.Command(figures=FIGURES, beside="none", out=Path(folder), devices=1)

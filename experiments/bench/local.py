@@ -41,12 +41,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax import synthetic
+from dpmf_jax.data import synthetic
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
-from experiments import devices
 from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
+from experiments.cli import devices
 
 STEPS = 3  # consecutive rounds of ours in one program
 TIMED_USERS = 5_000  # of the loops
@@ -276,7 +276,7 @@ def numpy_round(loop: Loop, who: np.ndarray, rng: np.random.Generator, *, one_pa
 
 
 def _mechanism(variant: str, rank: int, num_projected: int) -> Any:
-    from dpmf_jax import local
+    from dpmf_jax.mechanisms.local import gd as local
 
     settings: dict[str, Any] = {"rank": rank, "num_projected": num_projected} | SETTINGS | VARIANTS[variant]
     config = local.Config(**settings)
@@ -287,7 +287,7 @@ def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
     """(state, key, milliseconds of making the state, compilation apart)."""
     import jax
 
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     init_key, train_key = jax.random.split(jax.random.key(0))
     compiled = jax.jit(lambda key, data: mechanism.init(key, data, None)).lower(init_key, data).compile()
@@ -302,7 +302,7 @@ def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> 
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax import projection
+    from dpmf_jax.kernels import projection
 
     users, items = (np.array(part) for part in (state.private.user_factors, state.public.item_factors))
     starts = np.searchsorted(ratings.user, np.arange(ratings.num_users + 1))
@@ -333,7 +333,7 @@ def _contenders(
     ratings: Ratings, rank: int, num_projected: int, num_devices: int
 ) -> tuple[list[Contender], dict[str, float]]:
     """All of them, warm and compared: (contenders, largest difference by what)."""
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     data = layout.make(ratings, num_devices=num_devices)
     rng = np.random.default_rng(0)
@@ -465,7 +465,7 @@ def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str
     else:
         import jax
 
-        from dpmf_jax import layout
+        from dpmf_jax.layout import operations as layout
 
         data = jax.block_until_ready(layout.make(ratings, num_devices=devices.use(count)))
         after["layout"] = _peak_mb()

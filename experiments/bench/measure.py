@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
-from experiments import devices
+from experiments.cli import devices
 
 Who = TypeVar("Who", bound=Hashable)
 # Of a result, in the order in which they are shown: lists of rows, the first three under titles of their own.

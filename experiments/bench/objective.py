@@ -33,12 +33,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax import synthetic
+from dpmf_jax.data import synthetic
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
-from experiments import devices
 from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
+from experiments.cli import devices
 
 PARTS = ("whole", "assemble", "solve")
 CONTENDERS = ("jax", "NumPy", "NumPy, threads")
@@ -242,7 +242,7 @@ def _users(num_users: int, rank: int) -> np.ndarray:
 def _mechanism(users: np.ndarray, rating_range: tuple[float, float]) -> tuple[Any, float]:
     """(mechanism, scale of its noise)."""
     from accounting import objective as price
-    from dpmf_jax import objective
+    from dpmf_jax.mechanisms.objective import mechanisms as objective
 
     config = objective.Config(
         epsilon=EPSILON,
@@ -261,7 +261,7 @@ def _ours(ratings: Ratings, users: np.ndarray, num_devices: int) -> tuple[dict[t
     """Query, sampler, and both in one program; each compiled beforehand."""
     import jax
 
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     mechanism, scale = _mechanism(users, ratings.rating_range)
     data = layout.make(ratings, num_devices=num_devices)
@@ -293,7 +293,7 @@ def _differences(made: dict[tuple[str, str], Contender], rated: ByItem, users: n
 
     Raises: FloatingPointError above 1e-3, where the two do not compute the same.
     """
-    from dpmf_jax import perturbed
+    from dpmf_jax.mechanisms.objective import perturbed
 
     (asked, _info) = made["assemble", "jax"].call()
     matrix, vector = assemble(rated, users)
@@ -324,7 +324,9 @@ def _call(sample: Any, asked: Any) -> Any:
 def _iterations(size: tuple[int, int, int], rank: int, repeats: int, num_devices: int) -> list[dict[str, Any]]:
     import jax
 
-    from dpmf_jax import federated, layout, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.federated import published as federated
 
     num_users, num_items, num_ratings = size
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)

@@ -35,12 +35,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax import synthetic
+from dpmf_jax.data import synthetic
+from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.ratings import Ratings
-from experiments import devices
 from experiments.bench import measure, objective, roofline
 from experiments.bench.step import SIZES
+from experiments.cli import devices
 
 EPOCHS = 3  # consecutive ones, which a contender is timed over
 LEARNING_RATE, REGULARIZATION = 0.02, 0.02
@@ -156,7 +156,10 @@ class Problem(NamedTuple):
 def make_problem(num_users: int, num_items: int, num_ratings: int, rank: int, gain: float) -> Problem:
     import jax
 
-    from dpmf_jax import layout, ordered, preprocessing, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.layout import ordered
+    from dpmf_jax.mechanisms.sketch import means as preprocessing
 
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
     data = layout.make(ratings, num_devices=1)
@@ -171,20 +174,20 @@ def make_problem(num_users: int, num_items: int, num_ratings: int, rank: int, ga
 
 
 def _config(rank: int, gain: float) -> Any:
-    from dpmf_jax import online
+    from dpmf_jax.mechanisms.sketch import online
 
     settings: dict[str, Any] = {"learning_rate": LEARNING_RATE, "regularization": REGULARIZATION}
     return online.Config(rank=rank, depth=DEPTH, gain=gain, **settings)
 
 
 def _dense(rank: int, gain: float, schedule: Any) -> Any:
-    from dpmf_jax import online
+    from dpmf_jax.mechanisms.sketch import online
 
     return online.regular(_config(rank, gain), schedule)
 
 
 def _sketch(rank: int, gain: float, schedule: Any) -> Any:
-    from dpmf_jax import sketch
+    from dpmf_jax.mechanisms.sketch import published as sketch
 
     return sketch.mechanism(_config(rank, gain), schedule)
 
@@ -418,7 +421,9 @@ def _measure(storage: str, num_users: int, num_items: int, num_ratings: int, ran
     """An epoch in this process, compiled, from ratings that are laid out and an order that is made."""
     import jax
 
-    from dpmf_jax import layout, ordered, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.layout import ordered
 
     devices.use(1)
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)

@@ -10,7 +10,6 @@ from collections.abc import Callable
 
 import numpy as np
 
-from experiments import devices
 from experiments.bench.problem import (
     CLIP_NORM,
     LEARNING_RATE,
@@ -20,6 +19,7 @@ from experiments.bench.problem import (
     Problem,
     consecutive,
 )
+from experiments.cli import devices
 
 DENSE_CELLS = 1 << 26  # beyond that the dense contender is left out
 

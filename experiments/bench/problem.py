@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.data.ratings import Ratings
 
 LEARNING_RATE, REGULARIZATION, CLIP_NORM = 1e-4, 0.01, 1.0
 STEPS = 5  # consecutive ones, which a contender is timed over: a training run, not a single call

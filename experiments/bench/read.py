@@ -81,7 +81,7 @@ def write(path: Path, num_ratings: int, *, num_users: int, num_items: int, seed:
     import pyarrow as pa
     import pyarrow.csv
 
-    from dpmf_jax import synthetic
+    from dpmf_jax.data import synthetic
 
     ratings = synthetic.generate(
         num_users=num_users,
@@ -133,8 +133,8 @@ def _measure(path: Path, stage: str) -> dict[str, Any]:
     else:
         import jax
 
-        from dpmf_jax import datasets
-        from dpmf_jax.layout import describe, make
+        from dpmf_jax.data import datasets
+        from dpmf_jax.layout.operations import describe, make
 
         start, start_cpu = time.perf_counter(), time.process_time()
         ratings = datasets.load(path, rating_range=RANGE)

@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpmf_jax.errors import UsageError
-from experiments import devices
 from experiments.bench import measure, roofline, step
+from experiments.cli import devices
 
 RATINGS = (10_000, 100_000, 1_000_000, 10_000_000, 20_000_000)
 USERS = (2_000, 10_000, 50_000, 200_000, 1_000_000)
@@ -146,7 +146,7 @@ def _difference(one: Any, other: Any) -> float:
 
 
 def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
-    from dpmf_jax import gaussian
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     config = gaussian.Config(
         rating_range=(1.0, 5.0), rank=rank, noise_multiplier=noise_multiplier, learning_rate=1e-3, center=3.0
@@ -156,7 +156,7 @@ def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
 
 @functools.lru_cache(maxsize=8)
 def _generated(users: int, items: int, num_ratings: int) -> Any:
-    from dpmf_jax import synthetic
+    from dpmf_jax.data import synthetic
 
     return synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
 
@@ -167,7 +167,8 @@ def _point(
     """The point, and the factors after its first program."""
     import jax
 
-    from dpmf_jax import layout, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
 
     users, items, num_ratings = size
     data = layout.make(_generated(*size), kind=kind, num_devices=num_devices)
@@ -189,7 +190,9 @@ def _point(
 def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
     import jax
 
-    from dpmf_jax import layout, protocol, sweep
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.training import sweep
 
     users, items, most = step.SIZES["ml-100k"]
     ratings = _generated(users, items, min(num_ratings, most))

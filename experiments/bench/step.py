@@ -36,11 +36,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax import synthetic
+from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
-from experiments import devices
 from experiments.bench import measure, peers, roofline
 from experiments.bench.problem import CLIP_NORM, LEARNING_RATE, REFERENCE, REGULARIZATION, STEPS, Contender, Problem
+from experiments.cli import devices
 
 SIZES = {
     "ml-100k": (943, 1_682, 100_000),
@@ -128,7 +128,7 @@ def _jax_step(data, center, state):
     """Both gradients as the mechanisms make them; without Info and noise."""
     import jax.numpy as jnp
 
-    from dpmf_jax import factorization
+    from dpmf_jax.kernels import descent as factorization
 
     (users, items), clip_norm = state, jnp.float32(CLIP_NORM)
     of_users, _info = factorization.user_gradient(users, items, center, clip_norm, None, data)
@@ -142,7 +142,7 @@ def _jax_step(data, center, state):
 def _jax_steps(data, center, state):
     import jax
 
-    from dpmf_jax import spread
+    from dpmf_jax.devices import spread
 
     state, _ = jax.lax.scan(lambda state, _: (_jax_step(data, center, state), None), state, length=STEPS)
     return spread.whole(data.num_devices, state)
@@ -151,7 +151,7 @@ def _jax_steps(data, center, state):
 def _jax(problem: Problem, num_devices: int) -> Contender:
     import jax
 
-    from dpmf_jax import layout
+    from dpmf_jax.layout import operations as layout
 
     data = layout.make(problem.ratings, num_devices=num_devices)
     center, state = layout.replicate(data, (problem.center, (problem.users, problem.items)))
@@ -171,7 +171,10 @@ def _jax_private(problem: Problem, num_devices: int, *, noisy: bool = True) -> C
     """As published in paper 001, with noise and Info, through the protocol."""
     import jax
 
-    from dpmf_jax import gaussian, layout, noise, protocol
+    from dpmf_jax import protocol
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.noise import laws as noise
 
     data = layout.make(problem.ratings, num_devices=num_devices)
     config = gaussian.Config(

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
-from experiments import devices
 from experiments.bench import measure, sweep
+from experiments.cli import devices
 from experiments.reproduce import provenance
 
 Result = Mapping[str, Any]

@@ -17,9 +17,9 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
-from experiments import devices
 from experiments.bench import measure, roofline
 from experiments.bench.step import SIZES
+from experiments.cli import devices
 
 STEPS = 20
 SEPARATE = "separate runs, one device"
@@ -107,7 +107,11 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax import gaussian, layout, protocol, sweep, synthetic
+    from dpmf_jax import protocol
+    from dpmf_jax.data import synthetic
+    from dpmf_jax.layout import operations as layout
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.training import sweep
 
     num_users, num_items, num_ratings = SIZES[size]
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)

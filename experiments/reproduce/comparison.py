@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from experiments.reproduce.figures import NON_PRIVATE, Point
+from experiments.reproduce.paper001.figures import NON_PRIVATE, Point
 
 TOLERANCE = 0.005  # in RMSE, of the mean over seeds
 NON_PRIVATE_TOLERANCE = 0.01  # where the step is not the paper's but that of a rule

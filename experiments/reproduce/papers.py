@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpmf_jax.ratings import Ratings
-from experiments import console
+from dpmf_jax.data.ratings import Ratings
+from experiments.cli import console
 from experiments.reproduce import comparison
 from experiments.reproduce.catalogue import Catalogue, Figure, Stored
-from experiments.reproduce.claims import Claim
 from experiments.reproduce.comparison import Row
-from experiments.reproduce.page import VERDICTS, claims_csv, counted, written
+from experiments.reproduce.paper001.claims import Claim
+from experiments.reproduce.paper001.page import VERDICTS, claims_csv, counted, written
 from experiments.reproduce.pictures import NOTICE
 
 Told = Mapping[str, Any]  # a figure's json, as `summary` makes it

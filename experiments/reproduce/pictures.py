@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce import plans
-from experiments.reproduce.beside import GLOBAL, MEANS, PRICED, WORDS
 from experiments.reproduce.comparison import Row
-from experiments.reproduce.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
+from experiments.reproduce.paper001 import plans
+from experiments.reproduce.paper001.beside import GLOBAL, MEANS, PRICED, WORDS
+from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
 
 NOTICE = "seeded, not private: unpriced errors, for the curator's eyes only"
 

@@ -1,0 +1,188 @@
+"""How far one record moves a step's statistics, exactly: both worlds follow one transcript.
+
+With the responses fixed, the two worlds differ in their data and in what follows from it privately; the L2 distance
+of their statistics is the sensitivity that the noise of that step has to hide. Along one transcript this is a number,
+not an estimate: a single pair above the claimed Δ refutes the claim that Δ bounds every step.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.guarantee import Unit
+from audits import neighbours, search, side_by_side
+from audits.finding import Finding, inconclusive, not_applicable
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.protocol import Mechanism
+
+TOLERANCE = 1e-5  # relative, of Δ
+ROUNDING = 8 * 2.0**-23  # float32 sums, relative to the entries that differ
+CLIMBED = 4
+BATCH_BYTES = 1 << 26  # how much memory the neighbouring data sets that run side by side may take
+
+
+class Distances(NamedTuple):
+    """Per pair (leading axis), over the steps: the largest distance, its step, the root mean square, float32 rounding.
+
+    loss: [pairs, 2], mean squared error before the first and after the last step, in the first world.
+    """
+
+    largest: jax.Array | np.ndarray
+    step: jax.Array | np.ndarray
+    root_mean_square: jax.Array | np.ndarray
+    rounding: jax.Array | np.ndarray
+    loss: jax.Array | np.ndarray
+
+
+def _observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array]:
+    differing = jax.tree.map(lambda a, b: jnp.sum(jnp.where(a == b, 0.0, jnp.maximum(a * a, b * b))), statistics, other)
+    magnitude = jnp.sqrt(jax.tree.reduce(jnp.add, differing))
+    return protocol.l2_distance(response, statistics, other), magnitude
+
+
+@partial(jax.jit, static_argnames=("unit", "num_steps", "batch"))
+def distances(
+    mechanism: Mechanism,
+    key: jax.Array,
+    data: Any,
+    stacked: neighbours.Neighbour,
+    *,
+    unit: Unit,
+    num_steps: int,
+    batch: int,
+    added: jax.Array | bool = False,
+) -> Distances:
+    """`Distances` of every pair (data, neighbour), all along the transcript that `data` and `key` make.
+
+    One compiled program; `batch` neighbours side by side. The key makes the initial state and the noise. added: along
+    the transcript that the neighbour makes, which what was removed from it is added to.
+    """
+    init_key, train_key = jax.random.split(key)
+
+    def one(neighbour: neighbours.Neighbour) -> Distances:
+        pair = (data, neighbours.apply(unit, data, neighbour))
+        worlds = [jax.tree.map(partial(jnp.where, added), b, a) for a, b in (pair, pair[::-1])]
+        first, second = (mechanism.init(init_key, world, None) for world in worlds)
+        (last, _), (distance, magnitude) = protocol.train_coupled(
+            mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
+        )
+        step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
+        coins = mechanism.coins(train_key)  # for the curator's eyes only; the run's own are drawn from folded keys
+        loss = jnp.stack([mechanism.query(state, worlds[0], coins)[1].loss for state in (first, last)])
+        root_mean_square = jnp.sqrt(jnp.mean(distance**2))
+        return Distances(distance[step], step, root_mean_square, ROUNDING * magnitude[step], loss)
+
+    return jax.lax.map(one, stacked, batch_size=batch)
+
+
+def _bad(distance: Any) -> np.ndarray:
+    """What is not a number is worse than anything."""
+    return np.where(np.isfinite(distance), distance, np.inf)
+
+
+def batch_size(data: Any, num: int) -> int:
+    """Neighbours side by side: as many as `BATCH_BYTES` hold, in equal batches."""
+    size = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    most = int(np.clip(BATCH_BYTES // max(size, 1), 1, num))
+    return -(-num // -(-num // most))
+
+
+def audit(
+    mechanism: Mechanism,
+    ratings: Ratings,
+    data: Any,
+    *,
+    key: jax.Array,
+    num_steps: int,
+    num_neighbours: int = 64,
+    num_rounds: int = 1,
+    climb: bool = True,
+    unit: Unit | None = None,
+) -> list[Finding]:
+    """Two findings: the largest step, which a step's price feels, and the root mean square, which the total feels.
+
+    Args:
+      ratings, data: the same data set on the host and laid out.
+      num_neighbours: how many are tried at first; all of them where there are no more.
+      num_rounds: as many again near the worst so far, so often (`search.greedy`).
+      climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`), where the unit is
+        a rating's value. Where it is a presence or a user, they are also tried the other way round: added.
+      unit: whose change; by default the guarantee's.
+
+    violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate. `consistent` says that
+      none of the pairs tried, along this one transcript, exceeds Δ.
+    """
+    names = ("sensitivity: largest step", "sensitivity: root mean square over steps")
+    guarantee = mechanism.guarantee(num_steps)
+    bound, unit = guarantee.sensitivity, unit or guarantee.unit
+    if bound is None or guarantee.status == "none":
+        why = f"{guarantee.mechanism} (status {guarantee.status}) states no sensitivity"
+        return [not_applicable(name, "no sensitivity is claimed", why) for name in names]
+    claims = (
+        f"one {unit} moves the statistics of every step by at most Δ = {bound:.6g} (L2, same transcript)",
+        f"over {num_steps} steps the root mean square of these distances is at most Δ = {bound:.6g}",
+    )
+    choose_key, run_key = jax.random.split(key)
+    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change)
+    batch = batch_size(data, tried.num)
+
+    def measure(stacked: neighbours.Neighbour, *, added: bool = False) -> tuple[np.ndarray, Distances]:
+        way = jnp.asarray(added)  # traced: one program for both
+
+        def one(some: neighbours.Neighbour) -> Distances:
+            return jax.device_get(
+                distances(mechanism, run_key, data, some, unit=unit, num_steps=num_steps, batch=batch, added=way)
+            )
+
+        found = side_by_side.calls(one, neighbours.parts(stacked, batch))
+        measured = jax.tree.map(lambda *pieces: np.concatenate(pieces)[: len(stacked.value)], *found)
+        return _bad(measured.largest), measured
+
+    tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
+    worst = np.argsort(-_bad(found.largest))[:CLIMBED]
+    if unit != "rating value":
+        again = neighbours.added(tried, worst)
+        tried, found = search.joined((tried, found), (again, measure(again.stacked, added=True)[1]))
+    elif climb:
+        tried, found = search.joined((tried, found), search.ascend(measure, ratings, tried, worst))
+    shared = {
+        "pairs": tried.num,
+        "steps": num_steps,
+        "rmse_before": float(np.sqrt(found.loss[0, 0])),
+        "rmse_after": float(np.sqrt(found.loss[0, 1])),
+        "power": f"exact along this transcript: any of these pairs above Δ by more than {TOLERANCE:g} would be seen; "
+        "other pairs and other transcripts are not covered",
+    }
+    findings = []
+    for name, claim, measured in zip(names, claims, (found.largest, found.root_mean_square), strict=True):
+        worst = int(np.argmax(_bad(measured)))
+        replay = {
+            "pair": neighbours.describe(ratings, tried, worst),
+            "step": int(found.step[worst]),
+            "key": np.asarray(jax.random.key_data(run_key)).tolist(),
+            "data_sha256": ratings.sha256(),
+        }
+        value = float(measured[worst])
+        if not np.isfinite(value):
+            findings.append(inconclusive(name, claim, "the descent diverged; lower learning_rate", replay=replay))
+            continue
+        limit = bound * (1 + TOLERANCE) + found.rounding[worst]
+        details = shared | {"ratio": value / bound, "limit": float(limit), "replay": replay}
+        findings.append(
+            Finding(
+                audit=name,
+                claim=claim,
+                measured=value,
+                claimed=bound,
+                lower=value,  # of the supremum over all pairs and transcripts, which has no upper end here
+                verdict="violated" if value > limit else "consistent",
+                details=details,
+            )
+        )
+    return findings

@@ -1,0 +1,1 @@
+"""Attacks on what is released: membership, one run, divergence."""

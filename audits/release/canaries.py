@@ -1,0 +1,202 @@
+"""Which ratings and which users are hidden or shown by coins, and what two attackers know of what surrounds them.
+
+The choice is the curator's, who knows the ratings: an audit may take the worst case. An outlier is a rating at the
+far end of the range from what means predict, where it carries much of its user and item; an outlying user rates so
+throughout.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from audits.release import shadows
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+
+PROBES = 32  # ratings of one user that are predicted
+KNOWN = 64  # ratings that a vector is fitted to, at most
+ATTACKERS = ("insider", "outsider")  # knows all but the coins; knows the record, and how ratings are distributed
+
+
+class Plan(NamedTuple):
+    """num: how many canaries, of which the first `num_ratings` are single ratings and the rest users.
+
+    owner, value_in, value_out: of the probes: the canary's index; the two values. largest: most ratings of a user.
+    presence: whether canaries are there or not, or else have one value or another. index: of a canary's (first) rating.
+    """
+
+    toggles: shadows.Toggles
+    probes: shadows.Probes
+    owner: np.ndarray
+    value_in: np.ndarray
+    value_out: np.ndarray
+    presence: bool
+    num: int
+    num_ratings: int
+    largest: int
+    index: np.ndarray
+
+
+def plan(
+    random: np.random.Generator,
+    ratings: Ratings,
+    data: Any,
+    *,
+    presence: bool,
+    side: str | None,
+    change: float | None = None,
+    num_ratings: int = 16,
+    num_users: int = 8,
+    natural: bool = False,
+) -> Plan:
+    """Up to so many single ratings and users; side: the one that is released alone, see `shadows.one_sided`.
+
+    Args:
+      presence: a canary is removed where it is out; else its ratings are low where it is out and higher by `change`
+        (by default the width of the declared range) where it is in.
+      natural: single ratings at random as they are, no outliers.
+    """
+    low, high = ratings.rating_range
+    far = _further_end(ratings)
+    users = _users(random, ratings, min(num_users, ratings.num_users // 4))
+    of_users = [np.flatnonzero(ratings.user == user) for user in users]
+    free = np.flatnonzero(~np.isin(ratings.user, users))
+    chosen = (
+        random.permutation(free)[: min(num_ratings, len(free) // 4)]
+        if natural
+        else _outliers(random, ratings, far, free, num_ratings)
+    )
+    groups = [np.array([at]) for at in chosen] + of_users
+    rows = np.concatenate(groups) if groups else np.zeros(0, np.int64)
+    owner = np.repeat(np.arange(len(groups)), [len(group) for group in groups])
+    if presence:
+        value_in = ratings.value if natural else far
+        value_out = value_in
+    else:
+        top = min(high, low + (high - low if change is None else change))
+        value_in, value_out = (np.full(len(ratings), end, np.float32) for end in (top, low))
+    probed = np.concatenate([random.permutation(group)[:PROBES] for group in groups] or [rows])
+    probe_owner = owner[np.argsort(rows, kind="stable")][np.searchsorted(np.sort(rows), probed)]
+    toggles = shadows.Toggles(
+        layout.locate(data, ratings.user[rows], ratings.item[rows]),
+        jnp.asarray(owner, jnp.int32),
+        jnp.asarray(value_in[rows], jnp.float32),
+        jnp.asarray(value_out[rows], jnp.float32),
+    )
+    believed = np.array(ratings.value)
+    believed[rows] = value_in[rows]
+    known: tuple[shadows.Known, ...] = ()
+    if side is not None:
+        single = probe_owner < len(chosen)
+        known = tuple(_known(random, ratings, believed, probed, single, side, who) for who in ATTACKERS)
+    probes = shadows.Probes(
+        jnp.asarray(ratings.user[probed], jnp.int32),
+        jnp.asarray(ratings.item[probed], jnp.int32),
+        known,
+        jnp.float32((low + high) / 2),
+    )
+    first = np.array([group[0] for group in groups], np.int64)
+    largest = max((len(group) for group in of_users), default=0)
+    return Plan(
+        toggles,
+        probes,
+        probe_owner,
+        np.asarray(value_in[probed], np.float64),
+        np.asarray(value_out[probed], np.float64),
+        presence,
+        len(groups),
+        len(chosen),
+        largest,
+        first,
+    )
+
+
+def _further_end(ratings: Ratings) -> np.ndarray:
+    """float32[n]: the end of the range that is further from what the means of user and item predict."""
+    low, high = ratings.rating_range
+    return np.where(_expected(ratings) > (low + high) / 2, low, high).astype(np.float32)
+
+
+def _expected(ratings: Ratings) -> np.ndarray:
+    means = []
+    overall = float(np.mean(ratings.value))
+    for index, num in ((ratings.user, ratings.num_users), (ratings.item, ratings.num_items)):
+        total, count = np.bincount(index, ratings.value, num), np.bincount(index, minlength=num)
+        means.append(((total + 3 * overall) / (count + 3))[index])  # as if three more were at the mean
+    return means[0] + means[1] - overall
+
+
+def _outliers(random: np.random.Generator, ratings: Ratings, far: np.ndarray, free: np.ndarray, num: int) -> np.ndarray:
+    """Of the ratings `free`, those whose far end surprises most for what they carry; first of other users and items."""
+    share = sum(1 / np.bincount(index)[index] for index in (ratings.user, ratings.item))
+    weight = np.abs(far - _expected(ratings)) * share
+    order = free[np.lexsort((random.permutation(len(free)), -weight[free]))]
+    users, items = ratings.user[order], ratings.item[order]
+    first = np.zeros(len(order), bool)
+    taken: set[tuple[str, int]] = set()
+    for place, pair in enumerate(
+        zip((("user", int(u)) for u in users), (("item", int(i)) for i in items), strict=True)
+    ):
+        if not taken & set(pair):
+            first[place] = True
+            taken.update(pair)
+    return np.concatenate([order[first], order[~first]])[: min(num, max(1, len(free) // 4))]
+
+
+def _users(random: np.random.Generator, ratings: Ratings, num: int) -> np.ndarray:
+    """The users with most ratings, ties at random: nobody moves the items further."""
+    count = np.bincount(ratings.user, minlength=ratings.num_users)
+    order = np.lexsort((random.permutation(len(count)), -count))
+    return order[:num][count[order[:num]] > 0]
+
+
+def _known(
+    random: np.random.Generator,
+    ratings: Ratings,
+    believed: np.ndarray,
+    probed: np.ndarray,
+    single: np.ndarray,
+    side: str,
+    who: str,
+) -> shadows.Known:
+    """What vectors of the side that is not released are fitted to.
+
+    Of an attacked user both know the own ratings, as they would be. Beside it the insider knows all ratings of others;
+    of a single rating's user or item, all but that rating. An outsider knows the attacked record alone.
+    """
+    by, other = (ratings.item, ratings.user) if side == "user" else (ratings.user, ratings.item)
+    order = np.argsort(by, kind="stable")
+    starts = np.searchsorted(by[order], np.arange(by.max() + 2))
+    parts = []
+    for at, alone in zip(probed, single, strict=True):
+        row = order[starts[by[at]] : starts[by[at] + 1]]
+        if side == "item" and not alone:
+            pass  # the attacked user's own ratings
+        elif who == "insider":
+            row = row[row != at]
+        else:
+            row = np.array([at])
+        parts.append(random.permutation(row)[:KNOWN])
+    most = max(1, max(len(part) for part in parts))
+    padded = [np.concatenate([part, np.zeros(most - len(part), np.int64)]).astype(np.int64) for part in parts]
+    weight = np.array([np.arange(most) < len(part) for part in parts], np.float32)
+    at = np.array(padded)
+    return shadows.Known(
+        jnp.asarray(other[at], jnp.int32), jnp.asarray(believed[at] * weight, jnp.float32), jnp.asarray(weight)
+    )
+
+
+def describe(ratings: Ratings, plan: Plan, canary: int = 0) -> dict[str, Any]:
+    """One canary in words that replay it: raw ids, and what is there with it in and with it out."""
+    at, place = plan.index[canary], int(np.argmax(plan.owner == canary))
+    words: dict[str, Any] = {"user": ratings.users[ratings.user[at]].item(), "canaries": plan.num}
+    if canary < plan.num_ratings:
+        words["item"] = ratings.items[ratings.item[at]].item()
+    what = "the rating" if canary < plan.num_ratings else "all ratings of the user"
+    if plan.presence:
+        end = f"{plan.value_in[place]:g}" if canary < plan.num_ratings else "the further end of the range"
+        return words | {"change": f"{what} there, as {end}, or not"}
+    return words | {"change": f"{what} {plan.value_in[place]:g} or {plan.value_out[place]:g}"}

@@ -1,0 +1,149 @@
+"""A lower bound on ε from one run with many canaries, whose release is all that is looked at (see `guesses`)."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.guarantee import Guarantee
+from audits.finding import Finding, inconclusive, not_applicable
+from audits.release import canaries, guesses, roc, shadows
+from audits.release.guesses import Tried
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.protocol import Mechanism
+
+NUM_CANARIES = 256
+LEAST = 32  # runs with known coins
+WORK = 1 << 27  # `shadows.work` times runs, about what ten seconds can do
+SURE = (0.25, 0.25)  # shares guessed "in" and "out" for the bound; for the verdict, all
+
+
+def audit(
+    mechanism: Mechanism,
+    ratings: Ratings,
+    data: Any,
+    *,
+    key: jax.Array,
+    num_steps: int,
+    num_canaries: int = NUM_CANARIES,
+    num_known: int | None = None,
+    control: Mechanism | None = None,
+) -> list[Finding]:
+    """One finding: many canaries in one run, guessed from its release alone.
+
+    What each coin does to each prediction is learnt from other runs, without noise, and how much noise there is from a
+    few with it; then all coins of the one run are estimated together. A canary is a rating that is there or not, or low
+    or high, as the unit of the guarantee has it.
+
+    Args:
+      num_canaries: at most; a quarter of the ratings where there are fewer. Each changes the data of the others.
+      num_known: runs without noise whose coins are known; None: what ten seconds can do, at least 32.
+      control: without noise; by default `shadows.quiet`.
+
+    violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the guesses.
+    """
+    name, guarantee = "one run: many canaries", mechanism.guarantee(num_steps)
+    claim = "whose coin fell how is guessed no better than the price allows"
+    if why := unattackable(mechanism, data, guarantee):
+        return [not_applicable(name, claim, why)]
+    choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
+    presence = guarantee.unit != "rating value"
+    side = shadows.one_sided(shadows.released(mechanism, data))
+    plan = canaries.plan(
+        np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
+        ratings,
+        data,
+        presence=presence,
+        side=side,
+        change=guarantee.largest_change,
+        num_ratings=num_canaries,
+        num_users=0,
+    )
+    most = 2 * plan.num + LEAST
+    known = num_known or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, most))
+    coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (known + LEAST + 1, plan.num)))
+    found = [
+        shadows.observe(
+            which,
+            ratings,
+            data,
+            plan,
+            coins=coins[part],
+            keys=jax.random.split(run_key, len(coins))[part],
+            starts=jnp.repeat(start_key[None], len(coins[part])),
+            stranger=np.zeros(len(coins[part]), bool),
+            num_steps=num_steps,
+            at_once=-(-(LEAST + 1) // 2),
+        )[:, 0]
+        for which, part in (
+            (control or shadows.quiet(mechanism), slice(known)),
+            (mechanism, slice(known, None)),
+        )
+    ]
+    replay = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "pair": canaries.describe(ratings, plan),
+        "data_sha256": ratings.sha256(),
+        "step": num_steps,
+    }
+    if not all(np.isfinite(part).all() for part in found):
+        return [inconclusive(name, claim, "the descent diverged; lower learning_rate", replay=replay)]
+    plain, noisy = found
+    effects = _effects(plain, coins[:known])
+    inside = coins[-1]
+    scores = _decoded(noisy[-1], effects, noisy[:-1] - effects.of(coins[known:-1]))
+    test = Tried(*(guesses.guess(scores, inside, shares) for shares in (SURE, (0.5, 0.5))))
+    epsilon, delta = guesses.claim_at(guarantee, plan.num)
+    details: dict[str, Any] = {"canaries": plan.num, "unit": guarantee.unit}
+    if 0 < np.sum(inside) < plan.num:
+        details["attack"] = roc.summary(scores, inside)
+    return [
+        guesses.judge(
+            name,
+            f"whose coin fell how is guessed no better than (ε, δ) = ({epsilon:.6g}, {delta:g}) allows",
+            {"control": test},
+            epsilon=epsilon,
+            delta=delta,
+            details=details,
+            replay=replay,
+        )
+    ]
+
+
+class Effects(NamedTuple):
+    """each: of each coin on each prediction, float64[canaries, canaries], above base, where all are out."""
+
+    base: np.ndarray
+    each: np.ndarray
+
+    def of(self, coins: np.ndarray) -> np.ndarray:
+        return self.base + coins @ self.each
+
+
+def _effects(seen: np.ndarray, coins: np.ndarray) -> Effects:
+    """By least squares; of the own coin alone where there are too few runs, [runs, canaries]."""
+    runs, num = coins.shape
+    if runs >= 2 * num:
+        solved = np.linalg.lstsq(np.column_stack([np.ones(runs), coins]), seen, rcond=None)[0]
+        return Effects(solved[0], solved[1:])
+    inside, outside = (np.where(way, seen, 0.0).sum(0) / np.maximum(way.sum(0), 1) for way in (coins, ~coins))
+    return Effects(outside, np.diag(inside - outside))
+
+
+def _decoded(seen: np.ndarray, effects: Effects, noise: np.ndarray) -> np.ndarray:
+    """The best linear estimate of every coin, less a half; noise: [runs, canaries], what the effects leave over."""
+    spread = np.mean(noise**2, axis=0)
+    covariance = effects.each.T @ effects.each / 4 + np.diag(spread + 1e-9 * np.max(spread) + 1e-12)
+    return effects.each @ np.linalg.solve(covariance, seen - effects.of(np.full(len(seen), 0.5)))
+
+
+def unattackable(mechanism: Mechanism, data: Any, guarantee: Guarantee) -> str | None:
+    """Why there is nothing to refute, or nothing to look at; None where there is."""
+    if shadows.nothing_released(shadows.released(mechanism, data)):
+        return "nothing is released"
+    if guarantee.status == "none":
+        return f"{guarantee.mechanism} (status none) states no price"
+    return None

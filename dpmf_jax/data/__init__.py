@@ -1,0 +1,1 @@
+"""Ratings: read, named, split, and generated. Nothing here needs jax."""

@@ -1,0 +1,103 @@
+"""Parquet files to columns, and the rating range that files of our own declare."""
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from dpmf_jax.data.ids import count_rows
+from dpmf_jax.data.tables import arrow_column, table_columns
+from dpmf_jax.data.text import NUMBER, Columns, Keep, Sieve, name_columns
+from dpmf_jax.errors import DataError
+
+RANGE_KEY = b"dpmf.rating_range"  # in the metadata of files of our own
+BLOCK = 1 << 17  # rows that are in memory at once, where only some are kept
+
+
+def declared_range(path: Path, **columns: str | None) -> tuple[float, float] | None:
+    """The rating range that a file declares, if `datasets.convert` wrote it; nothing but its schema is read.
+
+    Raises: DataError for what is no parquet file, or one without the columns that `read_parquet` would be asked for.
+    """
+    with _opened(path) as file:
+        _names(file, path, **columns)
+        words = (file.schema_arrow.metadata or {}).get(RANGE_KEY, b"").decode("utf-8", "replace").split()
+    if len(words) != 2 or not all(map(NUMBER.fullmatch, words)):
+        return None
+    return float(words[0]), float(words[1])
+
+
+def _names(
+    file: Any,
+    path: Path,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+) -> tuple[str, str, str]:
+    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    names = file.schema_arrow.names
+    user, item, rating = (names[place] for place in name_columns(names, wanted, str(path)))
+    return user, item, rating
+
+
+def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None) -> Columns:
+    """The three columns of a file: `user_column`, `item_column`, `rating_column`, each by name or by the usual names.
+
+    With `keep`, the rows of the users that it wants, and a block of the others at a time.
+
+    Raises: DataError for anything that is not such a file.
+    """
+    where, sieve = count_rows(str(path)), None
+    with _opened(path) as file:
+        names = _names(file, path, **columns)
+        if keep is None:
+            table = file.read(columns=list(names))
+        else:
+            sieve = Sieve(keep)
+            table = _some_rows(file, names, sieve, str(path))
+    if sieve is None:
+        return Columns(*table_columns(table, names, str(path), where), where)
+
+    def among_all(rows: np.ndarray) -> Any:
+        return where(sieve.places()[rows])
+
+    return Columns(*table_columns(table, names, str(path), among_all), among_all)
+
+
+def _some_rows(file: Any, names: tuple[str, str, str], sieve: Sieve, name: str) -> Any:
+    """The rows of the users that are wanted, as a table without the others' ids."""
+    import pyarrow as pa
+
+    some = []
+    for block in file.iter_batches(BLOCK, columns=list(names)):
+        first = sieve.seen
+        user = arrow_column(
+            block.column(names[0]), "user", name, lambda rows, first=first: count_rows(name)(rows + first)
+        )
+        taken = pa.Table.from_batches([block.take(pa.array(sieve.rows(user.ids.tolist(), user.codes)))])
+        for place, column in enumerate(taken.columns):
+            if pa.types.is_dictionary(column.type):
+                taken = taken.set_column(place, taken.column_names[place], column.cast(column.type.value_type))
+        some.append(taken)
+    return pa.concat_tables(some) if some else file.schema_arrow.empty_table().select(list(names))
+
+
+@contextmanager
+def _opened(path: Path) -> Generator[Any, None, None]:
+    """A file, for a block that reads of it. Raises: DataError where it is no parquet, or not to be read."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    try:
+        with pa.OSFile(str(path)) as file:  # no file of Python's, which Arrow's threads would need to give back
+            yield pyarrow.parquet.ParquetFile(file)
+    except OSError as error:
+        what, fix = f"the file cannot be read: {error.strerror or error}", "name a parquet file that is whole"
+        raise DataError(what, where=str(path), fix=fix) from None
+    except (pa.ArrowException, ValueError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        fix = "give a parquet file that is whole"
+        raise DataError(f"the file is no parquet: {reason}", where=str(path), fix=fix) from None

@@ -1,0 +1,323 @@
+"""Ratings on the host: three columns, the raw ids, a declared range; every check happens here, once, vectorised."""
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+
+from dpmf_jax.data import ids
+from dpmf_jax.data.ids import Where, count_rows
+from dpmf_jax.data.tables import table_columns
+from dpmf_jax.errors import DataError, UsageError
+
+Duplicates = Literal["refuse", "first", "last", "mean"]
+OutOfRange = Literal["refuse", "drop", "clip"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Ratings:
+    """Who rated what with which value. `Ratings.from_columns` builds and checks; the plain constructor checks nothing.
+
+    Attributes:
+      user: int32[n], index into `users`.
+      item: int32[n], index into `items`.
+      value: float32[n], within `rating_range`.
+      users, items: the raw ids (1-d int64 or str, distinct): the catalogue, which is public.
+      rating_range: the declared (lowest, highest) possible rating, public; never computed from the ratings.
+      name: of the data set.
+      notes: what was dropped, clipped, merged or split off; for the curator only.
+
+    Guarantee of `from_columns`: each (user, item) occurs once, values are finite and in range, rows keep their order.
+    """
+
+    user: np.ndarray
+    item: np.ndarray
+    value: np.ndarray
+    users: np.ndarray
+    items: np.ndarray
+    rating_range: tuple[float, float]
+    name: str = "ratings"
+    notes: tuple[str, ...] = ()
+
+    @property
+    def num_users(self) -> int:
+        return len(self.users)
+
+    @property
+    def num_items(self) -> int:
+        return len(self.items)
+
+    @property
+    def num_ratings(self) -> int:
+        return len(self.value)
+
+    def __len__(self) -> int:
+        return len(self.value)
+
+    def __repr__(self) -> str:
+        size = f"{self.num_ratings:,} ratings of {self.num_items:,} items by {self.num_users:,} users"
+        return f"Ratings({self.name}: {size}, range {_span(self.rating_range)})"
+
+    def take(self, rows: np.ndarray, note: str | None = None) -> "Ratings":
+        """The ratings at `rows` (a mask or indices) with the same catalogue and range; `note` joins the notes."""
+        return dataclasses.replace(
+            self,
+            user=self.user[rows],
+            item=self.item[rows],
+            value=self.value[rows],
+            notes=self.notes if note is None else (*self.notes, note),
+        )
+
+    def sha256(self) -> str:
+        """Hash of the (user id, item id, value) triples; the order of rows and unrated ids do not matter.
+
+        It is the SHA-256 of the lines `user TAB item TAB value LF` in byte order, with values in their shortest decimal
+        form: for MovieLens 100K, `cut -f1-3 u.data | LC_ALL=C sort | sha256sum` prints the same.
+        """
+        user_text, user_rank = _byte_order(self.users)
+        item_text, item_rank = _byte_order(self.items)
+        order = np.argsort(user_rank[self.user] * self.num_items + item_rank[self.item], kind="stable")
+        values, value_code = np.unique(self.value, return_inverse=True)
+        value_text = np.array([f"{_shortest(value)}\n".encode() for value in values], dtype=object)
+        digest = hashlib.sha256()
+        for start in range(0, len(order), 1 << 18):
+            rows = order[start : start + (1 << 18)]
+            digest.update(
+                b"".join(user_text[self.user[rows]] + item_text[self.item[rows]] + value_text[value_code[rows]])
+            )
+        return digest.hexdigest()
+
+    @classmethod
+    def from_columns(
+        cls,
+        user: Any,
+        item: Any,
+        value: Any,
+        *,
+        rating_range: tuple[float, float],
+        users: Any = None,
+        items: Any = None,
+        name: str = "ratings",
+        duplicates: Duplicates = "refuse",
+        out_of_range: OutOfRange = "refuse",
+        not_rated: float | None = None,
+        where: Where | None = None,
+        origin: str = "",
+        notes: tuple[str, ...] = (),
+    ) -> "Ratings":
+        """Checked ratings from three columns of equal length: O(n) for ids, one sort of n int64 keys for duplicates.
+
+        Args:
+          user, item: raw ids (integers or strings), or `ids.Coded`.
+          value: ratings, anything that casts to float32.
+          rating_range: the declared (lowest, highest) possible rating.
+          users, items: the declared catalogue, kept in this order, an id outside it is an error; None takes the ids of
+            all rows (dropped ones too), sorted.
+          duplicates: of a (user, item): refuse; keep the first or the last row; their mean, in the first one's place.
+          out_of_range: refuse; drop the row; clip the value to `rating_range`.
+          not_rated: a value that means "no rating" (anime: -1); such rows are dropped and counted in the notes.
+          where: names rows for an error ("ratings.csv, line 7"); by default "origin, row 6 (the first is row 0)".
+          origin: names the data for an error, by default as `name`.
+          notes: what happened to the columns before.
+
+        Raises:
+          DataError: a value that is not a number, infinite or out of range; a duplicate; an id that is empty, unknown
+            or of no usable type; columns of unequal length; no rating; fewer than two users or items.
+          UsageError: a range that is not two finite numbers in order; an unknown option.
+        """
+        rating_range = check_range(rating_range)
+        _check_option("duplicates", duplicates, ("refuse", "first", "last", "mean"))
+        _check_option("out_of_range", out_of_range, ("refuse", "drop", "clip"))
+        origin = origin or name
+        locate = where or count_rows(origin)
+        value = as_values(value, origin)
+        user, item = ids.as_coded(user, "user", origin, locate), ids.as_coded(item, "item", origin, locate)
+        if not len(user.codes) == len(item.codes) == len(value):
+            lengths = f"{len(user.codes)}, {len(item.codes)} and {len(value)}"
+            fix = "give columns of equal length"
+            raise DataError(f"user, item and rating have {lengths} rows", where=origin, fix=fix)
+        if not len(value):
+            raise _no_rating(origin)
+        # the catalogue comes before rows are dropped, so that it does not depend on rating values
+        user_index, users = ids.catalogue(user, users, "user", locate)
+        item_index, items = ids.catalogue(item, items, "item", locate)
+        for what, catalogue in (("user", users), ("item", items)):
+            if len(catalogue) < 2:
+                fix = f"give ratings of at least two {what}s"
+                raise DataError(f"there is only one {what}, {catalogue[0]}", where=origin, fix=fix)
+
+        def keep(mask: np.ndarray) -> None:
+            nonlocal user_index, item_index, value, locate
+            user_index, item_index, value = user_index[mask], item_index[mask], value[mask]
+            before, left = locate, np.flatnonzero(mask)
+            locate = lambda rows: before(left[rows])  # noqa: E731  (a row is named by its place in the input)
+
+        if not_rated is not None and (unrated := np.count_nonzero(value == np.float32(not_rated))):
+            keep(value != np.float32(not_rated))
+            notes += (f"{unrated:,} rows with rating {not_rated:g} (not rated) dropped",)
+        _refuse(not_finite(value), locate)
+        outside = out_of(value, rating_range)
+        if len(outside.rows):
+            if out_of_range == "refuse":
+                _refuse([outside], locate)
+            elif out_of_range == "drop":
+                keep(~np.isin(np.arange(len(value)), outside.rows))
+            else:
+                value = np.clip(value, np.float32(rating_range[0]), np.float32(rating_range[1]))
+            notes += (f"{len(outside.rows):,} ratings outside {_span(rating_range)}: {out_of_range}",)
+        if not len(value):
+            raise _no_rating(origin)
+
+        repeated = duplicated(user_index, item_index, len(items))
+        if len(repeated.rows):
+            if duplicates == "refuse":
+                row = repeated.rows[0]
+                pair = f"user {users[user_index[row]]} rates item {items[item_index[row]]} more than once"
+                _refuse([repeated._replace(what=pair)], locate)
+            merged = f"{len(repeated.rows):,} duplicate ratings merged: {duplicates}"
+            user_index, item_index, value = _merge(user_index, item_index, value, len(items), duplicates)
+            notes += (merged,)
+        return cls(user_index, item_index, value, users, items, rating_range, name, notes)
+
+    @classmethod
+    def from_table(
+        cls,
+        table: Any,
+        *,
+        rating_range: tuple[float, float],
+        user: str = "user",
+        item: str = "item",
+        rating: str = "rating",
+        **options: Any,
+    ) -> "Ratings":
+        """Checked ratings from a table: Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
+        older dataframe, or a mapping of arrays. `user`, `item`, `rating` name columns; `options` as in `from_columns`.
+
+        Raises: as `from_columns`, and DataError for a missing column, a null, or an object that is no table.
+        """
+        origin = options.get("origin") or options.get("name", "table")
+        columns = table_columns(table, (user, item, rating), origin, options.get("where"))
+        return cls.from_columns(*columns, rating_range=rating_range, **options)
+
+
+# Each check returns the rows that fail: `from_columns` stops at the first, `datasets.check` lists them all.
+
+
+class Problem(NamedTuple):
+    """What is wrong with some rows, which count from 0; no rows, no problem."""
+
+    what: str
+    rows: np.ndarray
+    fix: str
+
+
+def not_finite(value: np.ndarray) -> list[Problem]:
+    """The rows that are not a number, and those that are infinite."""
+    fix = "correct or remove the row; a missing rating is not guessed"
+    return [
+        Problem("the rating is not a number", np.flatnonzero(np.isnan(value)), fix),
+        Problem("the rating is infinite", np.flatnonzero(np.isinf(value)), fix),
+    ]
+
+
+def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
+    """The finite rows beyond the range, whose bounds become float32 as the values did: a bound is inside."""
+    rows = np.flatnonzero(
+        np.isfinite(value) & ((value < np.float32(rating_range[0])) | (value > np.float32(rating_range[1])))
+    )
+    first = f"rating {value[rows[0]]:g}" if len(rows) else "rating"
+    fix = "declare the right range (--rating-range LOW HIGH), or allow --out-of-range drop or clip"
+    return Problem(f"{first} is outside the declared range {_span(rating_range)}", rows, fix)
+
+
+def duplicated(user: np.ndarray, item: np.ndarray, num_items: int) -> Problem:
+    """The rows whose (user, item) came before: one sort of int64 keys, and a second only if there are any."""
+    key = user.astype(np.int64)
+    key *= num_items
+    key += item
+    key.sort()
+    repeated = key[1:] == key[:-1]
+    rows = np.zeros(0, np.int64)
+    if repeated.any():
+        order = np.argsort(user.astype(np.int64) * num_items + item, kind="stable")
+        rows = np.sort(order[1:][repeated])
+    fix = "remove the repeats, or allow --duplicates first, last or mean"
+    return Problem("a user rates an item more than once", rows, fix)
+
+
+def check_range(rating_range: Any) -> tuple[float, float]:
+    """The declared range as two floats; UsageError unless they are finite and in order."""
+    try:
+        low, high = (float(bound) for bound in rating_range)
+    except (TypeError, ValueError):
+        low = high = np.nan
+    if not (np.isfinite(low) and np.isfinite(high) and low < high):
+        fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
+        raise UsageError(f"the rating range {rating_range!r} is not two finite numbers in order", fix=fix)
+    return low, high
+
+
+def as_values(value: Any, name: str) -> np.ndarray:
+    """A rating column as float32[n]; a null becomes not-a-number, for `not_finite` to find."""
+    try:
+        array = value.filled(np.nan) if np.ma.isMaskedArray(value) and value.dtype.kind == "f" else np.asarray(value)
+        if array.dtype.kind in "cmM":
+            raise TypeError(f"its type is {array.dtype}")
+        with np.errstate(over="ignore", invalid="ignore"):
+            array = array.astype(np.float32, copy=False)
+    except (TypeError, ValueError, OverflowError) as error:
+        fix = "name the column that holds the ratings"
+        raise DataError(f"the rating column is not numeric: {error}", where=name, fix=fix) from None
+    if array.ndim != 1:
+        raise DataError(f"the rating column has {array.ndim} dimensions", where=name, fix="give one rating a row")
+    return array
+
+
+def _no_rating(origin: str) -> DataError:
+    return DataError("there is no rating", where=origin, fix="give ratings of at least two users and two items")
+
+
+def _refuse(problems: Iterable[Problem], where: Where) -> None:
+    for what, rows, fix in problems:
+        if len(rows):
+            more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
+            raise DataError(what + more, where=where(rows[:1])[0], fix=fix)
+
+
+def _merge(
+    user: np.ndarray, item: np.ndarray, value: np.ndarray, num_items: int, how: Duplicates
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    key = user.astype(np.int64) * num_items + item
+    order = np.argsort(key, kind="stable")
+    starts = np.flatnonzero(np.diff(key[order], prepend=-1))
+    ends = np.append(starts[1:], len(order))
+    kept = order[ends - 1] if how == "last" else order[starts]
+    if how == "mean":
+        value = value.copy()
+        value[kept] = np.add.reduceat(value[order], starts, dtype=np.float64) / (ends - starts)
+    kept = np.sort(kept)
+    return user[kept], item[kept], value[kept]
+
+
+def _byte_order(catalogue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Each id as the bytes "id TAB", and the rank of each among them."""
+    text = np.empty(len(catalogue), dtype=object)
+    text[:] = [f"{entry}\t".encode("utf-8", "surrogatepass") for entry in catalogue.tolist()]
+    rank = np.empty(len(catalogue), np.int64)
+    rank[sorted(range(len(catalogue)), key=text.__getitem__)] = np.arange(len(catalogue))
+    return text, rank
+
+
+def _shortest(value: np.float32) -> str:
+    return np.format_float_positional(value, trim="-")
+
+
+def _span(rating_range: tuple[float, float]) -> str:
+    return f"{rating_range[0]:g} to {rating_range[1]:g}"
+
+
+def _check_option(flag: str, given: Any, allowed: tuple[str, ...]) -> None:
+    if given not in allowed:
+        raise UsageError(f"{flag} is {given!r}", fix=f"choose one of {', '.join(allowed)}")

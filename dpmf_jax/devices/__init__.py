@@ -1,0 +1,1 @@
+"""Where arrays live: devices, processes, and the keys of their randomness."""

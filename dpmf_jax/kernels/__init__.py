@@ -1,0 +1,1 @@
+"""The compiled arithmetic that mechanisms share; no randomness and no privacy."""

@@ -1,0 +1,361 @@
+"""One rating after the other, exactly, many at a time; and a Poisson sample of the ratings.
+
+An online method reads ratings in a fixed order, and each update sees all updates before it. Two updates that touch
+different rows commute, so a `Schedule` cuts the order into batches without conflict: a rating goes to the first batch
+with room that lies after every batch which touched its user or its item (or, in a sketch, one of its cells). Doing the
+batches one after the other, and all of a batch at once, gives what one rating at a time gives, up to float32 sums.
+
+The schedule is made on the host once and used in every epoch. It names slots of a layout, not values: neighbours of a
+data set (a replaced value, a removed rating, a removed user) have the same schedule, and a rating that is gone is
+skipped. Who rated what decides its shape, so like the layout it stays with the curator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from dpmf_jax.devices import spread
+from dpmf_jax.errors import UsageError
+from dpmf_jax.kernels import projection
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import split
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+
+Tree = Any
+BatchFunction = Callable[[Tree, jax.Array, jax.Array, jax.Array, jax.Array], Tree]
+Cells = Callable[[np.ndarray, np.ndarray], np.ndarray]
+
+OVERFLOW = 1e-15  # the chance that a Poisson sample has more members than `capacity_for` says
+CHUNK = 1 << 14  # ratings whose cells are held at once
+
+
+class Schedule(NamedTuple):
+    """user, item, slot int32[batches, size], used bool[batches, size].
+
+    `slot`: where the layout stores the value (split: in `by_user`, flattened; dense: user · items + item). Padding is
+    not `used`; its user and item are one past the end, so that a scatter drops it, and its slot is 0.
+    """
+
+    user: Any
+    item: Any
+    slot: Any
+    used: Any
+
+
+class Sample(NamedTuple):
+    """user, item int32, value float32, present bool: each [capacity]; one past the end and 0 where not present."""
+
+    user: jax.Array
+    item: jax.Array
+    value: jax.Array
+    present: jax.Array
+
+
+def schedule(
+    ratings: Ratings, order: np.ndarray, *, size: int = 256, cells: Cells | None = None, kind: str = "auto"
+) -> Schedule:
+    """Conflict-free batches that are equivalent to the ratings one by one, in `order` (host, NumPy).
+
+    Args:
+      ratings: what `layout.make` was given.
+      order: integers[ratings], a permutation: which rating comes when. Shuffle it: the ratings of one user in a row
+        cannot share a batch, so time goes with the longest such row.
+      size: most ratings in a batch; 1 keeps the order as it is.
+      cells: in place of users and items, what a rating touches: `cells(user[n], item[n])` gives integers ≥ 0 [n, any].
+      kind: the layout's kind; "auto" decides as `layout.make` does.
+
+    Raises:
+      UsageError: `order` is no permutation, size < 1, an unknown kind, or more slots than an int32 holds.
+    """
+    num = ratings.num_ratings
+    order = np.asarray(order)
+    if order.shape != (num,) or not np.array_equal(np.bincount(order.clip(0, num), minlength=num), np.ones(num, int)):
+        raise UsageError(f"order is no permutation of {num:,} ratings", fix="each of 0 to ratings - 1 exactly once")
+    if size < 1:
+        raise UsageError(f"batches of {size} ratings", fix="size must be at least 1")
+    user, item = ratings.user[order], ratings.item[order]
+    if size == 1:
+        batch, place = np.arange(num), np.zeros(num, np.int64)
+    elif cells is None:
+        batch, place = _by_rows(user, item, size)
+    else:
+        batch, place = _by_cells(user, item, size, cells)
+    shape = (max(int(batch.max(initial=-1)) + 1, 1), size)
+    out = Schedule(
+        user=np.full(shape, ratings.num_users, np.int32),
+        item=np.full(shape, ratings.num_items, np.int32),
+        slot=np.zeros(shape, np.int32),
+        used=np.zeros(shape, bool),
+    )
+    for part, values in zip(out, (user, item, _slots(ratings, kind)[order], True), strict=True):
+        part[batch, place] = values
+    return out
+
+
+def at(data: layout.Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike) -> tuple[jax.Array, jax.Array]:
+    """(value float32, present bool) of ratings of a schedule, as the layout has them now; 0 where not present."""
+    user, item, slot = (jnp.asarray(part) for part in (user, item, slot))
+    values, present = layout.stored_values(data)
+    present = present.reshape(-1).at[slot].get(mode="clip") & (user < data.num_users) & (item < data.num_items)
+    return jnp.where(present, values.reshape(-1).at[slot].get(mode="clip"), 0.0), present
+
+
+def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: layout.Layout) -> Tree:
+    """`carry = fn(carry, user[size], item[size], value[size], present[size])` for each batch, one after the other.
+
+    Where a rating is not `present`, `fn` must leave the carry alone; users (items) of one batch are distinct but for
+    padding, which is one past the end. Arrays of the carry are updated in place, given a `.at[...]` of theirs.
+    """
+    value, present = at(data, *schedule[:3])
+    present &= schedule.used
+
+    def body(carry: Tree, batch: tuple[jax.Array, ...]) -> tuple[Tree, None]:
+        return fn(carry, *batch), None
+
+    return jax.lax.scan(body, carry, (schedule.user, schedule.item, value, present))[0]
+
+
+def shuffled(data: layout.Layout, key: jax.Array) -> Schedule:
+    """All ratings one by one, batches of one, in an order that the key draws; made on the device, so inside a program.
+
+    Of a neighbour without a rating: the same order without it, and padding at the end. Spends `key`.
+    """
+    present = layout.stored_values(data)[1].reshape(-1)
+    tickets = jax.random.bits(key, present.shape, jnp.uint32) >> 1
+    slot = jnp.argsort(jnp.where(present, tickets, jnp.uint32(2**32 - 1)))[: data.num_ratings].astype(jnp.int32)
+    used = present[slot]
+    user, item = places(data, slot)
+    user, item = jnp.where(used, user, data.num_users), jnp.where(used, item, data.num_items)
+    columns = user.astype(jnp.int32), item.astype(jnp.int32), jnp.where(used, slot, 0), used
+    return Schedule(*(column[:, None] for column in columns))
+
+
+def num_slots(data: layout.Layout) -> int:
+    """The places of the layout that can hold a rating: what a Poisson sample is drawn from."""
+    return layout.stored_values(data)[0].size
+
+
+def capacity_for(num_slots: int, rate: float) -> int:
+    """The smallest capacity which a Poisson sample exceeds with a chance of at most 1e-15.
+
+    Raises: UsageError for a negative number of slots, or a rate outside 0 ≤ rate ≤ 1.
+    """
+    import scipy.stats
+
+    if num_slots < 0 or not 0 <= rate <= 1:
+        raise UsageError(f"rate {rate} of {num_slots} slots", fix="0 <= rate <= 1 and at least 0 slots")
+    if rate in (0, 1) or num_slots == 0:
+        return num_slots if rate == 1 else 0
+    law = scipy.stats.binom(num_slots, rate)
+    low, high = -1, num_slots  # P(more than low) > OVERFLOW >= P(more than high)
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if law.sf(middle) <= OVERFLOW else (middle, high)
+    return high
+
+
+def threshold(rate: jax.Array) -> jax.Array:
+    """uint32: how many of 2^32 draws a rate takes, a float32. Inside it by 2⁻²², more than it was rounded up by."""
+    return jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
+
+
+def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
+    """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
+
+    Whether a rating is in depends on the key and on its slot alone, so it is in or out in all neighbours alike, and at
+    the same place of the sample. The probability is at most `rate`, and less by at most 2⁻²² of it and 2⁻³²; a rate of
+    1 takes all. Members beyond `capacity` are left out: take `capacity_for(num_slots(data), rate)`.
+    On one device each slot may have a rate of its own, in the shape of `layout.stored_values`.
+
+    Slots are counted as one device has them: several find their own members, and pass on these alone.
+    """
+    rate = jnp.asarray(rate, jnp.float32)
+    if rate.ndim and data.num_devices > 1:
+        raise UsageError("a rate for each slot, over several devices", fix="one rate for all, or one device")
+    rate = rate.reshape(-1) if rate.ndim else rate
+    below = threshold(rate)
+    words = jax.random.key_data(key)
+    if words.shape != (2,):  # of another generator than this project's keys have
+        words = jnp.stack(projection.words(key))
+
+    def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
+        own = _own(data, stored)
+        number = own.first + jnp.arange(own.value.size, dtype=jnp.int32)
+        drawn = projection.threefry(projection.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
+        chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
+        if own.counts is not None:
+            chosen &= own.counts
+        at, found = _where(chosen, capacity)
+        there = own.present.at[at].get(mode="clip") & found
+        user, item = own.pair(at)
+        value = jnp.where(there, own.value.at[at].get(mode="clip"), 0.0)  # a float throughout: audits differentiate
+        parts = jnp.where(there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0)
+        if data.num_devices > 1:
+            before = _before(jnp.sum(chosen, dtype=jnp.int32))
+            parts, value = jax.lax.psum((_moved(parts, before), _moved(value[None], before)[0]), spread.AXIS)
+        user, item, there = parts
+        return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
+
+    return spread.over(data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1)
+
+
+class _Own(NamedTuple):
+    """A device's slots. value, present: of each; first: the number of its first one; counts: which of them are slots of
+    one device at all, None where all are; pair: (user, item) at some of them."""
+
+    value: jax.Array
+    present: jax.Array
+    first: ArrayLike
+    counts: jax.Array | None
+    pair: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+
+
+def _own(data: layout.Layout, stored: Any) -> _Own:
+    alone = data.num_devices == 1
+    if isinstance(stored, layout.Dense):
+        value, present = (part.reshape(-1) for part in stored)
+        first = jnp.int32(0) if alone else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
+        counts = None if alone else first + jnp.arange(value.size) < data.num_users * data.num_items
+        pair = lambda at: ((first + at) // data.num_items, (first + at) % data.num_items)  # noqa: E731
+        return _Own(value, present, first, counts, pair)
+    side = stored.by_user
+    pieces, width = side.column.shape
+    column, counts, before = side.column.reshape(-1), None, jnp.int32(0)
+    if data.users_each is not None:  # pieces of nobody come last on one device
+        used = side.row != data.num_users
+        counts, before = jnp.repeat(used, width), _before(jnp.sum(used, dtype=jnp.int32))
+    elif not alone:
+        before = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * pieces
+
+    def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return side.row.at[at // width].get(mode="clip"), column.at[at].get(mode="clip")
+
+    return _Own(side.value.reshape(-1), column != data.num_items, before * width, counts, pair)
+
+
+def _before(count: jax.Array) -> jax.Array:
+    """In a program mapped over devices: the sum of the counts of those before this one."""
+    counts = jax.lax.all_gather(count, spread.AXIS)
+    mine = jnp.arange(counts.size) < jax.lax.axis_index(spread.AXIS)
+    return jnp.sum(jnp.where(mine, counts, 0))
+
+
+def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
+    """Rows moved so many places on, with zeros before them; what is moved beyond the end is dropped."""
+    size = parts.shape[1]
+    room = jnp.concatenate([jnp.zeros_like(parts), parts], axis=1)
+    return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
+
+
+def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """(user, item) of the ratings at these slots."""
+    stored = layout.whole(data)
+    if isinstance(stored, layout.Dense):
+        return slot // data.num_items, slot % data.num_items
+    side = stored.by_user
+    user = side.row.at[slot // side.column.shape[1]].get(mode="clip")
+    return user, side.column.reshape(-1).at[slot].get(mode="clip")
+
+
+def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
+    """(indices of the first `capacity` true entries, whether there are so many).
+
+    Counted by words of 32, each of which is a mark where its own begin; then their places in a word, by halving it.
+    """
+    bits = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
+    words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
+    counts = jax.lax.population_count(words).astype(jnp.int32)
+    ends = jnp.cumsum(counts)
+    starts = ends - counts
+    nth = jnp.arange(capacity, dtype=jnp.int32)
+    marks = jnp.zeros(capacity, jnp.int32).at[starts].add(1, mode="drop", indices_are_sorted=True)
+    word = jnp.cumsum(marks) - 1
+    found = nth < ends[-1]
+    rest, place, left = words[word], jnp.zeros(capacity, jnp.int32), nth - starts[word]
+    for half in (16, 8, 4, 2, 1):
+        low = rest & jnp.uint32((1 << half) - 1)
+        below = jax.lax.population_count(low).astype(jnp.int32)
+        beyond = left >= below
+        rest, left = jnp.where(beyond, rest >> half, low), jnp.where(beyond, left - below, left)
+        place += half * beyond
+    return jnp.where(found, word * 32 + place, 0), found
+
+
+def _by_rows(user: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
+    """(batch, place in it) of each rating: the first batch with room after those of its user and its item."""
+    last_user = [-1] * (int(user.max(initial=-1)) + 1)
+    last_item = [-1] * (int(item.max(initial=-1)) + 1)
+    room = _Room(len(user), size)
+    batch, place = [0] * len(user), [0] * len(user)
+    for rating, (row, column) in enumerate(zip(user.tolist(), item.tolist(), strict=True)):
+        batch[rating], place[rating] = room.take(1 + max(last_user[row], last_item[column]))
+        last_user[row] = last_item[column] = batch[rating]
+    return np.array(batch, np.int64), np.array(place, np.int64)
+
+
+def _by_cells(user: np.ndarray, item: np.ndarray, size: int, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+    """As `_by_rows`, after the batches of all cells."""
+    last = np.full(1, -1, np.int64)
+    room = _Room(len(user), size)
+    batch, place = np.zeros(len(user), np.int64), np.zeros(len(user), np.int64)
+    for start in range(0, len(user), CHUNK):
+        touched = np.asarray(cells(user[start : start + CHUNK], item[start : start + CHUNK]))
+        missing = int(touched.max(initial=-1)) + 1 - len(last)
+        if missing > 0:
+            last = np.append(last, np.full(missing, -1, np.int64))
+        for rating, mine in enumerate(touched, start):
+            batch[rating], place[rating] = room.take(1 + int(last[mine].max(initial=-1)))
+            last[mine] = batch[rating]
+    return batch, place
+
+
+class _Room:
+    """Batches with room: `take(first)` takes a place in the first one from there on."""
+
+    def __init__(self, num_ratings: int, size: int):
+        self.size = size
+        self.filled = [0] * (num_ratings + 1)
+        self.onward = list(range(num_ratings + 1))  # itself where there is room, else a later batch
+
+    def take(self, first: int) -> tuple[int, int]:
+        onward, batch = self.onward, first
+        while onward[batch] != batch:
+            batch = onward[batch]
+        while onward[first] != batch:
+            onward[first], first = batch, onward[first]
+        place = self.filled[batch]
+        self.filled[batch] = place + 1
+        if place + 1 == self.size:
+            onward[batch] = batch + 1
+        return batch, place
+
+
+def _slots(ratings: Ratings, kind: str) -> np.ndarray:
+    """Of each rating, its place among the layout's stored values."""
+    sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
+    if kind == "auto":
+        kind = layout.choose(*sizes, backend=spread.backend())
+    user, item = ratings.user.astype(np.int64), ratings.item.astype(np.int64)
+    if kind == "dense":
+        slot = user * ratings.num_items + item
+    elif kind == "split":
+        counts = np.bincount(user, minlength=ratings.num_users)
+        width = split.width(sizes[0], sizes[2])
+        pieces = -(-counts // width)
+        first = (np.cumsum(pieces) - pieces) * width - (np.cumsum(counts) - counts)
+        by_row = np.argsort(user * ratings.num_items + item, kind="stable")
+        slot = np.empty(len(user), np.int64)
+        slot[by_row] = first[user[by_row]] + np.arange(len(user))
+    else:
+        raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split" or "dense"')
+    if slot.max(initial=0) >= 2**31:
+        raise UsageError(f"{slot.max() + 1:,} slots", fix="use the split layout, and at most 2^31 slots")
+    return slot.astype(np.int32)

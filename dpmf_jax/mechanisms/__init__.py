@@ -1,0 +1,1 @@
+"""Mechanisms, by what they add noise to; each family is a package."""

@@ -1,0 +1,1 @@
+"""Paper 001: Gaussian noise on gradients, as published and sound."""

@@ -1,0 +1,417 @@
+"""Gaussian noise on the gradients of a regularised factorisation (paper 001), as published and sound.
+
+V ≈ center + Θ Xᵀ, Θ the user factors, X the item factors; the gradients are in `factorization`.
+
+- `mechanism`     as published: noise on ∇Θ, raw ∇X, Θ is released. Its Theorem 2 holds X fixed, but X follows the
+  raw ratings: `claimed`.
+- `joint_noise`   sound: noise on both gradients; everything is a function of the responses, Θ and X are released.
+- `public_items`  sound: X is public and fixed; noise on ∇Θ.
+- `non_private`   the control: the same descent without noise. It protects nothing.
+
+λ, learning rate, the optimizer and the clip only shape what is done with a response or bound what enters it.
+Centring by item or global mean (`mechanism` only) reads the ratings without paying for it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.tree_util import Partial
+
+import accounting
+from accounting.guarantee import Guarantee
+from accounting.loss import Gaussian
+from accounting.status import REAL_NUMBERS
+from dpmf_jax.errors import PrivacyError
+from dpmf_jax.kernels.descent import bias_rows, item_gradient, item_means, shared_unit_rows, unit_rows, user_gradient
+from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms.gaussian.config import Config, Params, make_params
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.protocol import Info, Mechanism, Release, State
+
+
+class Public(NamedTuple):
+    """A function of past responses and public constants. item_factors and center are None where they are private."""
+
+    user_factors: jax.Array
+    item_factors: jax.Array | None
+    center: jax.Array | None
+    optimizer_state: Any
+
+
+class Private(NamedTuple):
+    """Follows the raw ratings; None where the public state has it."""
+
+    item_factors: jax.Array | None
+    center: jax.Array | None
+    optimizer_state: Any
+
+
+# --- the descent
+
+
+def _center(params: Params, data: Any) -> jax.Array:
+    """c: the public constant, or the unpriced mean that the paper's figures subtract."""
+    if params.centering == "constant":
+        return params.center
+    by_item, overall = item_means(data)
+    return by_item if params.centering == "item" else overall
+
+
+def _optimizer(params: Params) -> optax.GradientTransformation:
+    return optax.sgd(params.learning_rate) if params.optimizer is None else params.optimizer
+
+
+def _descend(params: Params, factors: Any, gradient: Any, optimizer_state: Any) -> tuple[Any, Any]:
+    """Adds the λ term and applies the optimizer; post-processing of the gradient it is given."""
+    full = jax.tree.map(lambda g, f: g + params.regularization * f, gradient, factors)
+    updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
+    return optax.apply_updates(factors, updates), optimizer_state
+
+
+# --- as published: noise on ∇Θ, raw ∇X
+
+
+def _published_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+    del previous  # the paper has one phase
+    user_key, item_key = jax.random.split(key)
+    users = unit_rows(user_key, data.num_users, params.rank)
+    items = unit_rows(item_key, data.num_items, params.rank)
+    optimizer = _optimizer(params)
+    constant = params.center if params.centering == "constant" else None
+    public = Public(users, None, constant, optimizer.init(users))
+    private = Private(items, None if constant is not None else _center(params, data), optimizer.init(items))
+    return State(public, private, jnp.int32(0))
+
+
+def _published_center(state: State) -> jax.Array:
+    return state.private.center if state.public.center is None else state.public.center
+
+
+def _published_query(params: Params, state: State, data: Any, coins: None) -> tuple[jax.Array, Info]:
+    del coins
+    return user_gradient(
+        state.public.user_factors,
+        state.private.item_factors,
+        _published_center(state),
+        params.clip_norm,
+        params.residual_clip,
+        data,
+    )
+
+
+def _published_update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+    public, private = state.public, state.private
+    gradient = item_gradient(
+        public.user_factors,
+        private.item_factors,
+        _published_center(state),
+        params.clip_norm,
+        params.residual_clip,
+        data,
+    )
+    users, user_optimizer = _descend(params, public.user_factors, response, public.optimizer_state)
+    items, item_optimizer = _descend(params, private.item_factors, gradient, private.optimizer_state)
+    return State(
+        public._replace(user_factors=users, optimizer_state=user_optimizer),
+        private._replace(item_factors=items, optimizer_state=item_optimizer),
+        state.step,
+    )
+
+
+def _published_release(state: State) -> Release:
+    return Release(user_factors=state.public.user_factors)
+
+
+def _nothing_release(state: State) -> Release:
+    del state
+    return Release()
+
+
+# --- sound: noise on both gradients
+
+
+def _joint_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+    users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
+    center = params.center if previous is None else previous.center
+    return State(Public(users, items, center, _optimizer(params).init((users, items))), None, jnp.int32(0))
+
+
+def _joint_query(params: Params, state: State, data: Any, coins: None) -> tuple[tuple[jax.Array, jax.Array], Info]:
+    del coins
+    users, items, center, _ = state.public
+    gradient, info = user_gradient(users, items, center, params.clip_norm, params.residual_clip, data)
+    return (gradient, item_gradient(users, items, center, params.clip_norm, params.residual_clip, data)), info
+
+
+def _joint_update(params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Any) -> State:
+    del data  # post-processing of the response
+    users, items, center, optimizer_state = state.public
+    (users, items), optimizer_state = _descend(params, (users, items), response, optimizer_state)
+    return state._replace(public=Public(users, items, center, optimizer_state))
+
+
+def _everything_release(state: State) -> Release:
+    return Release(state.public.user_factors, state.public.item_factors, state.public.center)
+
+
+# --- sound: public items
+
+
+def _public_items_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+    known = params.item_factors is not None
+    items = params.item_factors if known else shared_unit_rows(key, data.num_items, params.rank)
+    users = jnp.zeros((data.num_users, params.rank), jnp.float32)
+    center = params.center if previous is None else previous.center
+    return State(Public(users, items, center, _optimizer(params).init(users)), None, jnp.int32(0))
+
+
+def _public_items_query(params: Params, state: State, data: Any, coins: None) -> tuple[jax.Array, Info]:
+    del coins
+    return user_gradient(
+        state.public.user_factors,
+        state.public.item_factors,
+        state.public.center,
+        params.clip_norm,
+        params.residual_clip,
+        data,
+    )
+
+
+def _public_items_update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+    del data  # post-processing of the response
+    users, optimizer_state = _descend(params, state.public.user_factors, response, state.public.optimizer_state)
+    return state._replace(public=state.public._replace(user_factors=users, optimizer_state=optimizer_state))
+
+
+# --- sensitivity and price, side by side
+
+
+def _entry_change(config: Config) -> float:
+    """Largest change of one clipped residual along a fixed transcript: |Δe| per neighbouring relation.
+
+    A changed value moves it by at most τ (2c where e is clipped to ±c), a rating added or removed by at most c.
+    """
+    if config.relation == "rating presence":
+        if config.residual_clip is None:
+            raise PrivacyError(
+                "the relation 'rating presence' needs a residual clip",
+                where="a rating added or removed moves the gradient by its residual, which has no bound of its own",
+                fix="set residual_clip (a public constant; about one rating step), or use relation 'rating value'",
+            )
+        return config.residual_clip
+    return config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
+
+
+_ITEMS = "the item factors that were given were not computed from these ratings"
+
+
+def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
+    assumptions = [
+        "the item factors are the same in both worlds at every step; they are not, since they follow the raw ratings",
+        curator.MASK,
+        *curator.ALWAYS,
+    ]
+    if params.centering != "constant":
+        assumptions.append(
+            f"the {params.centering} mean that centres the ratings is the same in both worlds; it is computed from them"
+        )
+    return accounting.priced(
+        mechanism="gaussian",
+        losses=(_steps(params, num_steps, (1.0, 0.0)),),
+        delta=float(params.delta),
+        sensitivity=float(params.sensitivity),
+        unit="rating value",
+        relation=curator.neighbours("rating value", float(params.span)),
+        released=("user factors",),
+        trust_model=curator.TRUST,
+        status="claimed",
+        claimed_by="paper 001",
+        real_number_noise=True,
+        assumptions=tuple(assumptions),
+        not_covered=("the item factors and the centre, which stay with the curator", "the presence of a rating"),
+    )
+
+
+def _steps(params: Params, num_steps: int, user_rho: tuple[float, float]) -> Gaussian:
+    z = float(params.noise_scale) / float(params.sensitivity)
+    return Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=user_rho)
+
+
+def _sound_guarantee(
+    params: Params, num_steps: int, mechanism: str, released: tuple[str, ...], user_rho: tuple[float, float]
+) -> Guarantee:
+    presence = params.relation == "rating presence"
+    return accounting.priced(
+        mechanism=mechanism,
+        losses=(_steps(params, num_steps, user_rho),),
+        delta=float(params.delta),
+        sensitivity=float(params.sensitivity),
+        unit=params.relation,
+        relation=curator.neighbours(params.relation, float(params.span)),
+        released=released,
+        trust_model=curator.TRUST,
+        status=REAL_NUMBERS,
+        assumptions=(
+            curator.DECLARED if presence else curator.MASK,
+            *curator.ALWAYS,
+            *(() if params.item_factors is None else (_ITEMS,)),
+        ),
+        not_covered=(curator.not_covered(params.relation),),
+    )
+
+
+def _joint_guarantee(params: Params, num_steps: int) -> Guarantee:
+    return _sound_guarantee(params, num_steps, "gaussian-joint-noise", ("user factors", "item factors"), (0.5, 0.5))
+
+
+def _public_items_guarantee(params: Params, num_steps: int) -> Guarantee:
+    released = ("user factors", "item factors, which were public")
+    return _sound_guarantee(params, num_steps, "gaussian-public-items", released, (1.0, 0.0))
+
+
+def _no_guarantee(num_steps: int) -> Guarantee:
+    return accounting.no_guarantee(mechanism="non-private", num_steps=num_steps, released=())
+
+
+# --- the factories
+
+
+def _priced(config: Config, default_center: float | str) -> Config:
+    if config.noise_multiplier is None:
+        raise PrivacyError(
+            "no noise multiplier is set, so there is nothing to price",
+            fix="set noise_multiplier (or --epsilon-step, or --epsilon with --delta and --steps); "
+            "for a run without privacy name it: mechanism non-private",
+        )
+    return config if config.center is not None else dataclasses.replace(config, center=default_center)
+
+
+def _publicly_centred(config: Config) -> Config:
+    config = _priced(config, sum(config.rating_range) / 2)
+    if isinstance(config.center, str):
+        raise PrivacyError(
+            f"centring by the {config.center} mean reads the ratings without paying for it",
+            where="a proved guarantee covers everything that is computed from the ratings",
+            fix="give a public constant, such as the middle of the rating range (--center 3)",
+        )
+    if config.residual_clip is None and config.relation == "rating value":
+        return dataclasses.replace(config, residual_clip=2 * config.span)
+    return config
+
+
+def mechanism(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
+    """Paper 001, Algorithm 1: noise N(0, (zτC)²) on ∇Θ, raw ∇X, both from the same (X, Θ); releases the user factors.
+
+    Guarantee: (ε_opt, δ_r) by eq. (9), unit rating value, relation "one rating's value differs" - claimed, not
+      proved (Theorem 2 holds X fixed, but X is updated with the raw ratings and enters the next gradient; so do
+      mean centres).
+    Departs from the paper: J is fixed, since stopping on the training RMSE is not covered by any price.
+    Reads it so: V̂ uses the unclipped factors (line 3); the clip acts where a factor multiplies a residual (4, 5).
+
+    Raises: PrivacyError without a noise multiplier, for the relation "rating presence", or for a residual clip.
+    """
+    config = _priced(config, "item")
+    if config.relation != "rating value" or config.residual_clip is not None:
+        raise PrivacyError(
+            "mechanism gaussian is the paper's: relation 'rating value', no residual clip",
+            fix="use gaussian-joint-noise or gaussian-public-items for the presence of a rating",
+        )
+    params = make_params(config, config.span * config.clip_norm, optimizer)
+    return Mechanism(
+        init=Partial(_published_init, params),
+        coins=Partial(curator.no_coins),
+        query=Partial(_published_query, params),
+        noise=noise.gaussian(params.noise_scale),
+        update=Partial(_published_update, params),
+        release=Partial(_published_release),
+        guarantee=Partial(_published_guarantee, params),
+    )
+
+
+def joint_noise(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
+    """Noise on both gradients, which form one query; releases both factors (and the public centre).
+
+    One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most |Δe|·C, so
+    Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find biases before anything else),
+    λ, the optimizer and the centre are public or post-processing.
+
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m ratings pay
+      (m² + m)/2 times ρ.
+
+    Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for "rating presence"
+      without a residual clip.
+    """
+    config = _publicly_centred(config)
+    params = make_params(config, math.sqrt(2) * _entry_change(config) * config.clip_norm, optimizer)
+    return Mechanism(
+        init=Partial(_joint_init, params),
+        coins=Partial(curator.no_coins),
+        query=Partial(_joint_query, params),
+        noise=noise.gaussian(params.noise_scale),
+        update=Partial(_joint_update, params),
+        release=Partial(_everything_release),
+        guarantee=Partial(_joint_guarantee, params),
+    )
+
+
+def public_items(config: Config, items: Any = None, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
+    """Item factors are public and fixed; noise on ∇Θ, one ridge regression per user; releases the user factors.
+
+    Args:
+      items: float[items, rank], public item factors; None draws random unit rows that share a coordinate
+        (`shared_unit_rows`): they know nothing of the items, so no more than a user's mean can be learned.
+
+    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m
+      ratings pay m² times ρ.
+      It does not cover the ratings that `items` may have been computed from.
+
+    Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank columns.
+    """
+    config = _publicly_centred(config)
+    if items is not None:
+        items = np.asarray(items, np.float32)
+        if items.ndim != 2 or items.shape[1] != config.rank or not np.isfinite(items).all():
+            raise ValueError(
+                f"items must be a finite matrix with {config.rank} columns (the rank); got shape {items.shape}"
+            )
+        items = jnp.asarray(items)
+    params = make_params(config, _entry_change(config) * config.clip_norm, optimizer, item_factors=items)
+    return Mechanism(
+        init=Partial(_public_items_init, params),
+        coins=Partial(curator.no_coins),
+        query=Partial(_public_items_query, params),
+        noise=noise.gaussian(params.noise_scale),
+        update=Partial(_public_items_update, params),
+        release=Partial(_everything_release),
+        guarantee=Partial(_public_items_guarantee, params),
+    )
+
+
+def non_private(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
+    """The control: Algorithm 1 without its noise. No guarantee, nothing released; the curator may look at it.
+
+    Raises: PrivacyError where the config asks for noise.
+    """
+    if config.noise_multiplier is not None:
+        raise PrivacyError(
+            "mechanism non-private adds no noise",
+            fix="leave out the noise multiplier and ε, or choose a private mechanism",
+        )
+    config = config if config.center is not None else dataclasses.replace(config, center="item")
+    params = make_params(config, config.span * config.clip_norm, optimizer)
+    return Mechanism(
+        init=Partial(_published_init, params),
+        coins=Partial(curator.no_coins),
+        query=Partial(_published_query, params),
+        noise=noise.none(),
+        update=Partial(_published_update, params),
+        release=Partial(_nothing_release),
+        guarantee=Partial(_no_guarantee),
+    )

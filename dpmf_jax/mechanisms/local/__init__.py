@@ -1,0 +1,1 @@
+"""Paper 004: local differential privacy, one coordinate and one bit a round."""

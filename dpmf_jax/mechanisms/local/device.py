@@ -1,0 +1,139 @@
+"""One user's device in paper 004: from the own ratings to the one message that leaves it.
+
+Everything here is written for one user. What goes in besides the own ratings and factors is public; what comes out and
+is sent is a `Message`, and the server (`local.server`) takes nothing else.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+from dpmf_jax.kernels import projection
+from dpmf_jax.noise.laws import Noise, Report
+
+
+class Coordinate(NamedTuple):
+    """Which entry: row (an item, or a row of Φ), int32; column (of the rank), int32."""
+
+    row: jax.Array
+    column: jax.Array
+
+
+class Message(NamedTuple):
+    """What a device sends, all of it; leading axis of users where there are many.
+
+    coordinate: of the entry, drawn without looking at ratings. bit: float32, -1 or 1; 0 where it is not the user's
+    round, which is public.
+    """
+
+    coordinate: Coordinate
+    bit: jax.Array
+
+
+class Ratings(NamedTuple):
+    """One user's: item int32[n], value float32[n], present float32[n], 0 where the place is padding."""
+
+    item: jax.Array
+    value: jax.Array
+    present: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Round:
+    """What the server announces, public.
+
+    item_factors: float32[items, rank], V. center: subtracted from ratings. clip: c. words: of Φ, None without one; law:
+    of its entries; num_projected: its rows.
+    """
+
+    item_factors: jax.Array
+    center: jax.Array
+    clip: jax.Array
+    words: projection.Words | None
+    law: projection.Law = dataclasses.field(metadata={"static": True})
+    num_projected: int | None = dataclasses.field(metadata={"static": True})
+
+    @property
+    def num_rows(self) -> int:
+        """Of what a coordinate is drawn from: the items, or the rows of Φ."""
+        return self.item_factors.shape[0] if self.num_projected is None else self.num_projected
+
+    @property
+    def phi(self) -> Partial | None:
+        """(row, columns) -> entries of Φ; None without one."""
+        return None if self.words is None else Partial(_phi, self.law, self.num_projected, self.words)
+
+
+def _phi(law: projection.Law, num_projected: int, words: projection.Words, row: Any, columns: Any) -> jax.Array:
+    return projection.entries(words, law, row, columns, num_projected)
+
+
+class Own(NamedTuple):
+    """What one device holds and was asked: its factors, the place of the entry. factor: factors[column]."""
+
+    factors: jax.Array
+    factor: jax.Array
+    row: jax.Array
+
+
+class Known(NamedTuple):
+    """Of one item, public: its factors, its index."""
+
+    factors: jax.Array
+    index: Any
+
+
+class Sums(NamedTuple):
+    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ e_j·v_j; squared: Σ e²."""
+
+    gradient: jax.Array
+    entry: jax.Array
+    squared: jax.Array
+
+
+def sums(center: jax.Array, phi: Partial | None, own: Own, known: Known, values: jax.Array, present: jax.Array) -> Sums:
+    """∇V of one user has the rows -2·e_j·u at the rated items. Private: they stay on the device."""
+    residual = present * (values - center - known.factors @ own.factors)
+    weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
+    entry = -2 * own.factor * (weight @ residual)
+    return Sums(-2 * residual @ known.factors, entry, residual @ residual)
+
+
+def report(coordinate: Coordinate, entry: jax.Array, clip: jax.Array, sent: jax.Array) -> Report:
+    """What is about to be randomised: the entry over c, clipped to [-1, 1]; 0 where nothing is sent."""
+    value = jnp.clip(entry / clip, -1.0, 1.0)
+    return Report(coordinate.row, coordinate.column, jnp.where(sent, value, 0.0), sent)
+
+
+def message(said: Report) -> Message:
+    """What is sent of a randomised report."""
+    return Message(Coordinate(said.row, said.column), said.value)
+
+
+def speak(
+    announced: Round, randomiser: Noise, key: jax.Array, ratings: Ratings, user_factors: jax.Array, sent: jax.Array
+) -> Message:
+    """One user's message in one round: draws a place, works out the own entry there, says one randomised bit of it.
+
+    Guarantee: that of the randomiser, for any change to all of this user's ratings, and to which items they are of; for
+      `noise.one_bit(ε)` ε-differential privacy, pure (paper 004, lemma 1). The place is drawn from `key` alone.
+
+    Args:
+      key: the device's own, of this round. Spent.
+      user_factors: float32[rank], the user's own. sent: bool, whether it is the user's round.
+    """
+    row_key, column_key, noise_key = jax.random.split(key, 3)
+    rank = announced.item_factors.shape[1]
+    row = projection.places(projection.words(row_key), 1, announced.num_rows)[0]
+    column = projection.places(projection.words(column_key), 1, rank)[0]
+    own = Own(user_factors, user_factors[column], row)
+    known = Known(announced.item_factors[ratings.item], ratings.item)
+    entry = sums(announced.center, announced.phi, own, known, ratings.value, ratings.present).entry
+    asked = report(Coordinate(row, column), entry, announced.clip, sent)
+    return message(randomiser.sample(noise_key, asked))

@@ -1,0 +1,1 @@
+"""Paper 003: noise in the objective, as published and sound."""

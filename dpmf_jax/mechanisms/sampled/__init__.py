@@ -1,0 +1,1 @@
+"""Gaussian steps on secret Poisson samples: DP-SGD and Langevin dynamics."""

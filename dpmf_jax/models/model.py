@@ -1,0 +1,330 @@
+"""A fitted model: what was released, what its guarantee is, and - for the curator only - what was not released.
+
+On disk it is a folder. Outside `private/` stand only what `Mechanism.release` returned and public constants:
+
+    model.json            settings, versions, catalogue, guarantee, hashes of the released files
+    PRIVACY.md            the guarantee's statement
+    release.safetensors   the released arrays, if any are
+    private/              mode 0700, files 0600: the curator's factors, who rated what, metrics, every unpriced number
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from accounting.guarantee import Guarantee
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.models import files as model_file
+from dpmf_jax.models import storage
+from dpmf_jax.models.files import FORMAT, RELEASE
+from dpmf_jax.protocol import Factors, Release
+
+Ids = Sequence[Any] | np.ndarray
+_PARTS = Factors._fields
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """Predictions with raw ids in and out.
+
+    release: what the world may see. guarantee: what was promised about it. settings: of the run, public.
+    users, items: the catalogue (raw ids, public). rating_range: declared, public.
+    factors, seen, metrics: the curator's: all factors, (user, item) indices of the training ratings, unpriced numbers;
+    None where the private part is absent.
+    path: the folder, or None in memory.
+    """
+
+    release: Release
+    guarantee: Guarantee
+    users: np.ndarray
+    items: np.ndarray
+    rating_range: tuple[float, float]
+    settings: Mapping[str, Any]
+    factors: Factors | None = None
+    seen: tuple[np.ndarray, np.ndarray] | None = None
+    metrics: Mapping[str, Any] | None = None
+    path: Path | None = None
+
+    @functools.cached_property
+    def _released(self) -> Factors:
+        released = self.release
+        if released.sketch is None or released.hashes is None:
+            return Factors(*(getattr(released, name) for name in _PARTS))
+        if released.rank is None:  # not every release says it
+            released = released._replace(rank=self.settings.get("rank"))
+        if released.rank is None:
+            raise DataError(
+                "the release holds a sketch and does not say the rank of its vectors",
+                where=str((self.path or Path("MODEL")) / "model.json"),
+                fix="run it where the curator's private/ folder is, or fit again with a setting `rank`",
+            )
+        from dpmf_jax.kernels import count_sketch
+
+        return count_sketch.factors(released, len(self.users), len(self.items))
+
+    def _factors(self) -> Factors:
+        """All that is at hand: the released parts, or the curator's where those files are there."""
+        known = self._released if self.factors is None else self.factors
+        missing = [name for name in _PARTS if getattr(known, name) is None]
+        if missing:
+            names = ", ".join(name.replace("_", " ") for name in missing)
+            folder = self.path or Path("MODEL")
+            raise DataError(
+                f"this needs the {names}, which this model does not release; they are in private/factors.safetensors",
+                where=str(folder / "private" / "factors.safetensors"),
+                fix="run it where the curator's private/ folder is",
+            )
+        return known
+
+    def _pairs(self, user: np.ndarray, item: np.ndarray) -> Ratings:
+        return Ratings(user, item, np.zeros(len(user), np.float32), self.users, self.items, self.rating_range)
+
+    def _seen(self) -> Ratings:
+        if self.seen is None:
+            folder = self.path or Path("MODEL")
+            raise DataError(
+                "to leave out what a user has rated, this needs private/seen.safetensors",
+                where=str(folder / "private" / "seen.safetensors"),
+                fix="run it where the curator's private/ folder is, or ask for include_seen",
+            )
+        return self._pairs(*self.seen)
+
+    def predict(self, users: Any, items: Any, *, clip: bool = True) -> Any:
+        """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the declared range by default.
+
+        A single id goes with all of the other side; two single ids give a float.
+
+        Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent;
+          UsageError for sequences of different lengths.
+        """
+        from dpmf_jax.models import metrics
+
+        whole = self._factors()
+        u, i = (
+            _lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
+            for catalogue, ids, name in ((self.users, users, "user"), (self.items, items, "item"))
+        )
+        single = np.ndim(users) == 0, np.ndim(items) == 0
+        if len(u) != len(i) and not any(single):
+            raise UsageError(f"{len(u)} users for {len(i)} items", fix="give one item for each user")
+        u, i = np.broadcast_arrays(u, i)
+        predicted = metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
+        return float(predicted[0]) if all(single) else predicted
+
+    def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> Any:
+        """The k items of highest predicted rating for one user, best first, as (raw item id, predicted rating).
+
+        For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and predicted_rating,
+        the users in the order given (`.to_pandas()` makes a DataFrame of it).
+
+        Items a user rated in training are left out (fewer than k may remain); ties go by the order of the catalogue.
+
+        Raises: DataError for an unknown user, or where a private part is needed and absent; UsageError for k below 1.
+        """
+        from dpmf_jax.models import metrics
+
+        if k < 1:
+            raise UsageError(f"k must be at least 1; got {k}", fix="set --top to 1 or more")
+        rows = _lookup(self.users, np.atleast_1d(np.asarray(user)), "user")
+        nothing = np.empty(0, np.int32)
+        seen = self._pairs(nothing, nothing) if include_seen else self._seen()
+        items, scores = metrics.top_k(self._factors(), rows, seen, k)
+        kept = items >= 0
+        of, item, score = rows[np.nonzero(kept)[0]], items[kept], np.clip(scores[kept], *self.rating_range)
+        if np.ndim(user) == 0:
+            return [(_plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
+        import pyarrow
+
+        return pyarrow.table({"user": self.users[of], "item": self.items[item], "predicted_rating": score})
+
+    def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
+        """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced; `metrics.DEFINITIONS` says what each is.
+
+        Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of the others,
+        `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae are of the unseen ones (None
+        where there are none), rmse_seen and mae_seen of the seen ones. Without the private part nobody can tell: seen
+        and unseen are None, rmse and mae are of all of them, and nothing is ranked.
+
+        Raises: DataError where no rating is of the catalogue, or where private factors are needed and absent.
+        """
+        from dpmf_jax.models import metrics
+
+        held_out, unknown = _in_catalogue(ratings, self.users, self.items)
+        if not held_out.num_ratings:
+            raise DataError(
+                "no rating is of a user and an item of this model's catalogue",
+                where=ratings.name,
+                fix="evaluate on ratings with the ids that the model was fitted with",
+            )
+        whole = self._factors()
+        unseen, again, ranked = held_out, held_out.take(np.empty(0, np.int64)), None
+        if self.seen is not None:
+            width = len(self.items)
+            trained = np.isin(
+                held_out.user.astype(np.int64) * width + held_out.item,
+                self.seen[0].astype(np.int64) * width + self.seen[1],
+            )
+            unseen, again = held_out.take(~trained), held_out.take(trained)
+            ranked = metrics.ranking(whole, self._seen(), held_out, k=k)
+        relevant = ranked is not None and ranked.users_evaluated > 0
+        return {
+            "rmse": metrics.rmse(whole, unseen) if len(unseen) else None,
+            "mae": metrics.mae(whole, unseen) if len(unseen) else None,
+            "rmse_seen": metrics.rmse(whole, again) if len(again) else None,
+            "mae_seen": metrics.mae(whole, again) if len(again) else None,
+            "ndcg_at_k": ranked.ndcg if ranked is not None and relevant else None,
+            "recall_at_k": ranked.recall if ranked is not None and relevant else None,
+            "k": k,
+            "ratings": held_out.num_ratings,
+            "unseen": None if ranked is None else len(unseen),
+            "seen": None if ranked is None else len(again),
+            "users_evaluated": None if ranked is None else ranked.users_evaluated,
+            "users_left_out": None if ranked is None else ranked.users_left_out,
+            "unknown": unknown,
+        }
+
+    def save(self, path: Path | str) -> Model:
+        """Write the folder; the private part goes to private/; model.json comes last, so a folder that has it is whole.
+
+        Raises: UsageError where the folder holds a model already.
+        """
+        path = Path(path)
+        if (path / "model.json").exists():
+            raise UsageError(
+                "there is a model already, and a save never overwrites", where=str(path), fix="choose another"
+            )
+        with storage.writing(path):
+            path.mkdir(parents=True, exist_ok=True)
+        if self.factors is not None:
+            self._save_private(storage.private_folder(path))
+        released = {name: part for name, part in self.release._asdict().items() if part is not None}
+        content = {
+            "format": FORMAT,
+            "settings": dict(self.settings),
+            "versions": _versions(),
+            "rating_range": list(self.rating_range),
+            "guarantee": self.guarantee.to_dict(),
+            "files": {RELEASE: storage.write_arrays(path / RELEASE, released)} if released else {},
+            "users": _plain_ids(self.users),
+            "items": _plain_ids(self.items),
+        }
+        storage.write_bytes(path / "PRIVACY.md", f"# Privacy statement\n\n```\n{self.guarantee}\n```\n".encode())
+        model_file.write_signed(path / "model.json", content)
+        return dataclasses.replace(self, path=path)
+
+    def _save_private(self, private: Path) -> None:
+        assert self.factors is not None
+        parts = {name: part for name, part in self.factors._asdict().items() if part is not None}
+        files = {"factors.safetensors": storage.write_arrays(private / "factors.safetensors", parts, private=True)}
+        if self.seen is not None:
+            seen = dict(zip(("user", "item"), self.seen, strict=True))
+            files["seen.safetensors"] = storage.write_arrays(private / "seen.safetensors", seen, private=True)
+        content = {"files": files, "metrics": dict(self.metrics or {})}
+        model_file.write_signed(private / "curator.json", content, private=True)
+
+
+def load(path: Path | str) -> Model:
+    """Read a model's folder; the private part where it is there.
+
+    Raises: DataError where a file is missing, changed or cut short, naming it.
+    """
+    path = Path(path)
+    content, guarantee, arrays = model_file.read(path)
+    try:
+        model = Model(
+            release=Release(**arrays),
+            guarantee=guarantee,
+            users=np.array(content["users"]),
+            items=np.array(content["items"]),
+            rating_range=tuple(content["rating_range"]),
+            settings=content["settings"],
+            path=path,
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        raise model_file.not_a_model(path / "model.json", error) from None
+    return _with_private(model, path / "private")
+
+
+def _with_private(model: Model, private: Path) -> Model:
+    if not (private / "curator.json").exists():
+        return model
+    content = model_file.read_signed(private / "curator.json")
+    files = content["files"]
+
+    def arrays(name: str) -> dict[str, np.ndarray] | None:
+        listed = name in files and (private / name).exists()
+        return storage.read_arrays(private / name, sha256=files[name]) if listed else None
+
+    parts, seen = arrays("factors.safetensors"), arrays("seen.safetensors")
+    return dataclasses.replace(
+        model,
+        factors=None if parts is None else Factors(**parts),
+        seen=None if seen is None else (seen["user"], seen["item"]),
+        metrics=content["metrics"],
+    )
+
+
+def _versions() -> dict[str, str]:
+    return {name: metadata.version(name) for name in ("dpmf-jax", "jax", "jaxlib", "numpy", "optax", "dp-accounting")}
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def _plain_ids(ids: np.ndarray) -> list[Any]:
+    return ids.tolist()
+
+
+def positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
+    """Index of each wanted id in the catalogue, -1 where it is not there. Ids compare as the catalogue's type."""
+    wanted = np.asarray(wanted)
+    if catalogue.dtype.kind in "iu" and wanted.dtype.kind not in "iu":
+        as_text = np.char.strip(wanted.astype(str))
+        numeric = np.array([text.lstrip("+-").isdigit() and len(text) < 19 for text in as_text], bool)
+        converted = np.full(len(as_text), -1, np.int64)
+        converted[numeric] = as_text[numeric].astype(np.int64)
+        found = positions(catalogue, converted)
+        return np.where(numeric, found, -1)
+    if catalogue.dtype.kind not in "iu":
+        wanted = wanted.astype(str)
+    order = np.argsort(catalogue, kind="stable")
+    place = np.minimum(np.searchsorted(catalogue, wanted, sorter=order), len(catalogue) - 1)
+    index = order[place]
+    return np.where(catalogue[index] == wanted, index, -1)
+
+
+def _lookup(catalogue: np.ndarray, wanted: Ids, name: str) -> np.ndarray:
+    index = positions(catalogue, wanted)
+    if (index < 0).any():
+        unknown = np.asarray(wanted)[index < 0]
+        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
+        raise DataError(
+            f"unknown {name} {_plain(unknown[0])!r}{more}",
+            where=f"the model knows {len(catalogue):,} {name}s, such as {_plain(catalogue[0])!r}",
+            fix=f"use an id of the {name}s it was fitted with (they are listed in model.json)",
+        )
+    return index
+
+
+def _in_catalogue(ratings: Ratings, users: np.ndarray, items: np.ndarray) -> tuple[Ratings, int]:
+    """The ratings with this catalogue's indices, and how many had a user or an item outside it."""
+    user, item = positions(users, ratings.users)[ratings.user], positions(items, ratings.items)[ratings.item]
+    known = (user >= 0) & (item >= 0)
+    kept = dataclasses.replace(
+        ratings,
+        user=user[known].astype(np.int32),
+        item=item[known].astype(np.int32),
+        value=ratings.value[known],
+        users=users,
+        items=items,
+    )
+    return kept, int((~known).sum())

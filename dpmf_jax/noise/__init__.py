@@ -1,0 +1,1 @@
+"""Laws of noise: each sampler beside its density."""

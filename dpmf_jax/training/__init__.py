@@ -1,0 +1,1 @@
+"""The training loop around a mechanism: fits, sweeps, checkpoints, controls."""

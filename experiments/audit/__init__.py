@@ -1,0 +1,1 @@
+"""`dpmf audit`: what it runs, and how it reports."""

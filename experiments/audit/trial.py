@@ -1,0 +1,251 @@
+"""One mechanism on trial: every family of audits in turn, timed, and what a run of it is good for."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import math
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from experiments.cli import console, devices
+
+CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))  # values of δ that a claim is drawn at
+
+
+# Trials that run side by side, at most, and one more than cores, since each waits at times; those of a list that begin
+# together stand so far apart.
+AT_ONCE, STRIDE = 5, 3
+MAPPINGS = 24_000  # of memory; Linux lets a process have 65,530, and every compiled program takes dozens
+
+
+class Trial(NamedTuple):
+    """What is on trial. phases: as `fit_mechanisms.made` gives them; source: the command that makes all of this again,
+    with the label of this trial in it; why: the settings in words; short: by family of audits, a number of steps that
+    it is held to, with the claim for as many, where all of them would take too long; options: by family, arguments of
+    its audit; made: (phases, settings) of other ratings, by the same flags."""
+
+    label: str
+    phases: Sequence[Any]
+    settings: Mapping[str, Any]
+    ratings: Any
+    source: Mapping[str, Any]
+    why: str = ""
+    short: Mapping[str, int] = {}
+    options: Mapping[str, Mapping[str, Any]] = {}
+    made: Callable[[Any], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sizes:
+    """How much is tried; None is the audits' own choice. runs: of those that draw many; quick: fewer of everything."""
+
+    neighbours: int | None = None
+    runs: int | None = None
+    quick: bool = False
+    delta: float | None = None
+    layout: str = "auto"
+
+
+@contextlib.contextmanager
+def compiling(sizes: Sizes) -> Generator[None]:
+    """Where `quick`, programs are compiled with few optimisations: nearly all of the time of small ones goes there."""
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.config.update("jax_disable_most_optimizations", sizes.quick or before)
+    try:
+        yield
+    finally:
+        jax.config.update("jax_disable_most_optimizations", before)
+
+
+def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
+    """Of one family of audits, for JSON; the same seed and sizes give the same ones."""
+    import audits
+    from dpmf_jax.devices import keys
+
+    mechanism, steps = trial.phases[-1]
+    names = phase_names(trial)
+    options = {**trial.options, "fit": {"made": trial.made, **trial.options.get("fit", {})}}
+    found = audits.audit(
+        mechanism,
+        trial.ratings,
+        key=keys.from_seed(seed),
+        num_steps=min(steps, trial.short.get(family, steps)),
+        earlier=tuple(trial.phases[:-1]),
+        delta=sizes.delta,
+        num_neighbours=sizes.neighbours,
+        num_runs=sizes.runs,
+        quick=sizes.quick,
+        only=(family,),
+        layout_kind=sizes.layout,
+        options=options,
+    )
+    return [{"mechanism": names[one.details.get("phase", -1)], "family": family, **one.to_dict()} for one in found]
+
+
+def phase_names(trial: Trial) -> list[str]:
+    """Of the phases, in their order; the last one's is the mechanism's as the command names it."""
+    return [phase.guarantee(1).mechanism for phase, _ in trial.phases[:-1]] + [trial.settings["mechanism"]]
+
+
+def run(
+    trial: Trial,
+    families: Iterable[str],
+    *,
+    seed: int,
+    sizes: Sizes,
+    useful: bool,
+    report: Callable[[str], None],
+) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+    """(what is said of the trial as a whole, its findings); both for JSON.
+
+    Args:
+      useful: also train once and compare with the simple controls.
+      report: called with what comes next.
+    """
+    import accounting
+
+    seconds: dict[str, float] = {}
+    found: list[dict[str, Any]] = []
+    for family in families:
+        report(family)
+        started = time.perf_counter()
+        found += findings(trial, family, seed=seed, sizes=sizes)
+        seconds[family] = round(time.perf_counter() - started, 2)
+    guarantee = accounting.compose(*(phase.guarantee(num) for phase, num in trial.phases))
+    if sizes.delta is not None and guarantee.delta > 0:
+        guarantee = guarantee.at_delta(sizes.delta)
+    told = {
+        "label": trial.label,
+        "why": trial.why,
+        "mechanism": trial.settings["mechanism"],
+        "data": trial.ratings.name,
+        "steps": trial.phases[-1][1],
+        "phases": phase_names(trial),
+        "guarantee": guarantee.to_dict() | {"headline": guarantee.headline},
+        "curve": curve(guarantee),
+        "settings": dict(trial.settings),
+        "notes": list(trial.ratings.notes),
+        "options": {family: dict(options) for family, options in trial.options.items()},
+        "utility": None,
+        "source": dict(trial.source),
+        "data_sha256": trial.ratings.sha256(),
+    }
+    if useful:
+        report("a run and its controls")
+        started = time.perf_counter()
+        told["utility"] = utility(trial, seed)
+        seconds["utility"] = round(time.perf_counter() - started, 2)
+    return console.plain(told | {"seconds": seconds}), console.plain(found)
+
+
+def run_all(
+    makers: Sequence[Callable[[], Trial]],
+    families: Sequence[str],
+    *,
+    seed: int,
+    sizes: Sizes,
+    useful: bool,
+    report: Callable[..., None],
+) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
+    """What `run` says of each trial, in their order; several at a time, since most of the time goes into compiling.
+
+    report: called with how many parts are done and what was begun, by name.
+    """
+    stopped, parts = threading.Event(), itertools.count()
+
+    def one(place: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+        def begun(what: str) -> None:
+            if stopped.is_set():
+                raise RuntimeError("another trial ended in an error")
+            report(next(parts), now=f"{trial.label}: {what}")
+
+        trial = makers[place]()
+        told = run(trial, families, seed=seed, sizes=sizes, useful=useful, report=begun)
+        if len(makers) > 1:
+            spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items())
+            console.say(f"{trial.label}: {len(told[1])} findings; {spent}")
+            _forget_programs()
+        return told
+
+    if len(makers) == 1:
+        return [one(0)]
+    # Neighbours in the list share programs: one of them compiles, long before the others ask.
+    order = [place for first in range(STRIDE) for place in range(first, len(makers), STRIDE)]
+    pool = ThreadPoolExecutor(min(devices.cores() + 1, AT_ONCE))
+    try:
+        futures = {place: pool.submit(one, place) for place in order}
+        for future in as_completed(futures.values()):
+            future.result()
+        return [futures[place].result() for place in range(len(makers))]
+    finally:
+        stopped.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _forget_programs() -> None:
+    """Lets go of compiled programs before the system has no room for another one, which would end the process."""
+    import gc
+
+    import jax
+
+    if _mappings() > MAPPINGS:
+        jax.clear_caches()
+        gc.collect()
+
+
+def _mappings() -> int:
+    """How many mappings of memory this process has; 0 on systems that do not list them."""
+    try:
+        return Path("/proc/self/maps").read_text().count("\n")
+    except OSError:
+        return 0
+
+
+def curve(guarantee: Any) -> list[list[float]]:
+    """The claim as points (ε, δ): exact for Gaussian steps, else an upper bound; empty where nothing is claimed."""
+    from accounting import composition, gaussian
+    from accounting.loss import Approximate
+
+    losses = guarantee.losses
+    if guarantee.status == "none" or not losses or any(isinstance(loss, Approximate) for loss in losses):
+        return []
+    if guarantee.rho is not None:
+        points = [(gaussian.epsilon_exact(guarantee.rho, delta), delta) for delta in CURVE]
+    else:
+        price = composition.pld(losses, unit=guarantee.unit)
+        points = [(price.epsilon(delta), delta) for delta in CURVE]
+    return [[epsilon, delta] for epsilon, delta in points if math.isfinite(epsilon)]
+
+
+def utility(trial: Trial, seed: int) -> dict[str, Any]:
+    """The training RMSE of one run, beside the global mean and the item means; unpriced, for the curator."""
+    from dpmf_jax.training import controls
+    from dpmf_jax.training import fit as fitting
+
+    mechanism, steps = trial.phases[-1]
+    told: dict[str, Any] = {"rmse": None, "why": None, "controls": controls.controls(trial.ratings, None, names=SIMPLE)}
+    try:
+        model = fitting.fit(
+            trial.ratings,
+            mechanism,
+            num_steps=steps,
+            earlier=tuple(trial.phases[:-1]),
+            seed=seed,
+            num_devices=1,
+            chunk_steps=steps,
+        )
+    except fitting.Diverged as diverged:
+        return told | {"why": diverged.what}
+    assert model.metrics is not None
+    return told | {"rmse": model.metrics["rmse_train"]}
+
+
+SIMPLE = ("global_mean", "item_means")

@@ -1,0 +1,1 @@
+"""The command line: the table of commands, what they share, and the small ones."""

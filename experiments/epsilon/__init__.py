@@ -1,0 +1,1 @@
+"""`dpmf epsilon`: what a release costs."""

@@ -1,0 +1,184 @@
+"""What the `dpmf epsilon` commands ask of a command line: numbers in range, and all but one of them given."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import typing
+import warnings
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from dpmf_jax.errors import UsageError
+from experiments.cli import console
+
+LARGEST_COUNT = 10**12  # of steps, rounds, reports: beyond it floats and patience end
+USUAL_DELTA = 1e-5
+
+
+def flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
+
+
+def check_flags(command: Any, *, pure: bool = False) -> None:
+    """Refuses numbers that no quantity of these commands can have, by the name of the field.
+
+    Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other one is positive and
+    finite. So NaN, infinities, 0 and negative numbers end here, and never as a price of 0.
+
+    Args:
+      command: the dataclass.
+      pure: whether --delta may be 0, at which pure differential privacy has a price and Gaussian noise has none.
+
+    Raises:
+      UsageError: names the flag, what it must be, and what was given.
+    """
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
+        if isinstance(value, int):
+            allowed, right = f"a whole number from 1 to {LARGEST_COUNT:.0e}", 1 <= value <= LARGEST_COUNT
+        elif pure and field.name == "delta":
+            allowed, right = "at least 0 and below 1", 0 <= value < 1 and math.copysign(1, value) == 1
+        elif field.name.startswith("delta"):
+            allowed, right = "between 0 and 1, both excluded", 0 < value < 1
+        elif field.name.endswith("rate") and "learning" not in field.name:
+            allowed, right = "above 0 and at most 1", 0 < value <= 1
+        elif field.name == "decay":
+            allowed, right = "at least 0 and finite", 0 <= value < math.inf
+        else:
+            allowed, right = "positive and finite", 0 < value < math.inf
+        if not right:
+            raise UsageError(
+                f"{flag(field.name)} must be {allowed}, got {value}", fix=f"give a number that is {allowed}"
+            )
+
+
+@contextmanager
+def pricing(program: str) -> Generator[None, None, None]:
+    """Around everything that prices: what an accountant refuses, or cannot hold in a float, is a usage error.
+
+    NumPy's warnings of overflows on the way are not shown: what comes out is checked, and is never NaN.
+    """
+    try:
+        with warnings.catch_warnings(), console.usage_errors(where=program, fix=f"{program} --help"):
+            warnings.simplefilter("ignore", RuntimeWarning)
+            yield
+    except ArithmeticError as error:
+        raise UsageError(
+            f"these numbers are beyond what the accountants can compute ({error})",
+            where=program,
+            fix="noise that is neither next to nothing nor without end, and fewer steps",
+        ) from error
+
+
+def check_known(
+    command: Any,
+    quantities: Mapping[str, Sequence[str]],
+    *,
+    solve: str,
+    program: str,
+    optional: Sequence[str] = ("delta",),
+) -> None:
+    """Refuses a command line that does not leave exactly one quantity unknown, naming what is missing and superfluous.
+
+    Args:
+      command: the dataclass; a field that was not given is None.
+      quantities: each quantity and the fields that are ways to write it.
+      solve: the field that is asked for.
+      program: for the message, such as `dpmf epsilon gaussian`.
+      optional: quantities that have a usual value.
+
+    Raises:
+      UsageError: a quantity is not given, is given twice, or is given and asked for.
+    """
+    missing, superfluous = [], []
+    for name, fields in quantities.items():
+        given = [flag(field) for field in fields if getattr(command, field) is not None]
+        if solve in fields:
+            superfluous += [
+                f"{word} (solved for{'' if word == flag(solve) else ', as ' + flag(solve)})" for word in given
+            ]
+        elif not given and name not in optional:
+            missing.append(" or ".join(map(flag, fields)))
+        elif len(given) > 1:
+            superfluous.append(f"{' or '.join(given)} (they say the same)")
+    if not missing and not superfluous:
+        return
+    told = [f"{word} {', '.join(names)}" for word, names in (("missing", missing), ("too many", superfluous)) if names]
+    wanted = [" or ".join(map(flag, fields)) for fields in quantities.values() if solve not in fields]
+    unknowns = [field.replace("_", "-") for fields in quantities.values() for field in fields]
+    unknowns = [name for name in unknowns if name in solvable(command)]
+    raise UsageError(
+        f"to solve for {solve.replace('_', '-')}: {'; '.join(told)}",
+        where=program,
+        fix=f"give {', '.join(wanted)}; or name another unknown: --solve {'|'.join(unknowns)}",
+    )
+
+
+def solvable(command: Any) -> list[str]:
+    """What --solve takes: the words of its type."""
+    kinds = [typing.get_type_hints(type(command))["solve"]]
+    words: list[str] = []
+    while kinds:
+        kind = kinds.pop(0)
+        words += [kind] if isinstance(kind, str) else []
+        kinds += typing.get_args(kind)
+    return words
+
+
+def require(command: Any, program: str, *, needed: Sequence[str], unused: Sequence[str], why: str) -> None:
+    """Refuses a command line, naming every flag that is missing or means nothing here."""
+    missing = [flag(name) for name in needed if getattr(command, name) is None]
+    idle = [flag(name) for name in unused if getattr(command, name) is not None]
+    if missing or idle:
+        told = [f"missing {', '.join(missing)}"] if missing else []
+        told += [f"{', '.join(idle)} means nothing here"] if idle else []
+        fix = f"give {', '.join(map(flag, needed))}" if needed else f"leave out {', '.join(idle)}"
+        raise UsageError(f"{why}: {'; '.join(told)}", where=program, fix=fix)
+
+
+def one_way(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
+    """Refuses a command line that does not give exactly one of these ways to write the noise."""
+    given = [way for way in ways if all(getattr(command, name) is not None for name in way)]
+    touched = [way for way in ways if any(getattr(command, name) is not None for name in way)]
+    if len(given) != 1 or touched != given:
+        words = " or ".join(" with ".join(map(flag, way)) for way in ways)
+        state = "missing" if not touched else "incomplete" if not given else "they say the same"
+        raise UsageError(f"exactly one way to write the noise is needed ({state})", where=program, fix=f"give {words}")
+
+
+def unknown(command: Any, program: str, *, noise: Sequence[Sequence[str]], others: Sequence[str] = ()) -> str:
+    """What is unknown: as --solve says, or what is not given of scale and ε. Refuses what does not fit.
+
+    Args:
+      noise: ways to write the noise, each by flags that go together.
+      others: further quantities that have to be given unless they are solved for.
+    """
+    if command.solve is None:
+        one_way(command, program, (*noise, ("epsilon",)))
+        solve = "epsilon" if command.epsilon is None else "scale"
+    else:
+        solve = command.solve
+        if solve == "scale":
+            require(
+                command, program, needed=("epsilon",), unused=[f for way in noise for f in way], why="for the scale"
+            )
+        else:
+            one_way(command, program, noise)
+            given = ("epsilon",)
+            needed, unused = ((), given) if solve == "epsilon" else (given, ("delta",) if solve == "delta" else ())
+            require(command, program, needed=needed, unused=unused, why=f"to solve for {solve}")
+    needed = [name for name in others if name != solve]
+    unused = [name for name in others if name == solve]
+    require(command, program, needed=needed, unused=unused, why=f"to solve for {solve}")
+    return solve
+
+
+def capped(count: int, what: str, most: int = LARGEST_COUNT) -> tuple[int, list[str]]:
+    """A solved number of steps that is not above what its flag takes, and a note where it is cut."""
+    if count <= most:
+        return count, []
+    return most, [f"more {what} than {most:,} are affordable, the most that --{what} takes; these cost less"]

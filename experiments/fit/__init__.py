@@ -1,0 +1,1 @@
+"""`dpmf fit` and `dpmf demo`."""

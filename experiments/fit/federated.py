@@ -1,0 +1,212 @@
+"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; from flags to phases."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from dpmf_jax.errors import UsageError
+from experiments.fit.flags import MechanismFlags
+from experiments.fit.objective import LEARNING_RATE, PASSES, RANK, REGULARIZATION, SOUND_EPSILON, public_center
+
+_ALL = ("rank", "epsilon", "center", "regularization", "user_regularization")
+_CROWD = ("steps", "learning_rate", "dynamic", "join", "leave", "participants")
+_SOUND = ("clip_norm", "rounding_step", "change", "honest_shares")
+FLAGS = {
+    "federated": (*_ALL, *_CROWD, "prior_count"),
+    "federated-user": (*_ALL, *_CROWD, *_SOUND, "user_learning_rate"),
+    "federated-statistics": (*_ALL, *_SOUND, "prior_count"),
+}
+EPSILON = 0.1  # the paper's, of each iteration
+DYNAMIC_ITERATIONS = 10_000
+JOIN, LEAVE, PARTICIPANTS = 0.005, 0.01, 1_000
+USER_ITERATIONS, REACH, MOST_NOISE, USER_RATE = 20, 4.0, 0.3, 0.01
+LISTED = 20  # items of the user whose bytes are counted, as in the paper
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """Settings of a mechanism where the flags say nothing."""
+
+    steps: int
+    rank: int
+    epsilon: float
+    regularization: float = REGULARIZATION
+    user_regularization: float = REGULARIZATION
+    learning_rate: float | None = LEARNING_RATE
+    user_learning_rate: float = LEARNING_RATE
+    prior_count: int = 1  # equation (9) has no M
+
+
+def defaults(mechanism: str, *, dynamic: bool) -> Defaults:
+    """The paper's own of what it published; those of the sound ones were searched on generated data (DEFAULTS.md)."""
+    iterations = DYNAMIC_ITERATIONS if dynamic else PASSES
+    return {
+        "federated": Defaults(steps=iterations, rank=RANK, epsilon=EPSILON),
+        "federated-user": Defaults(steps=USER_ITERATIONS, rank=1, epsilon=SOUND_EPSILON, user_learning_rate=USER_RATE),
+        "federated-statistics": Defaults(steps=1, rank=1, epsilon=SOUND_EPSILON, user_regularization=2.0),
+    }[mechanism]
+
+
+def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(phases, their public settings) as the flags say; see `fit_mechanisms.made`."""
+    name, published = flags.mechanism, flags.mechanism == "federated"
+    usual = defaults(name, dynamic=flags.dynamic)
+    low, high = train.rating_range
+    population = _population(flags, train.num_users)
+
+    def said(setting: str) -> Any:
+        given = getattr(flags, setting)
+        return getattr(usual, setting) if given is None else given
+
+    steps = said("steps")
+    if steps < 1:
+        raise UsageError(f"--steps must be at least 1; got {steps}", fix=f"--steps {usual.steps}")
+    middle = 0.0 if published else (low + high) / 2
+    settings: dict[str, Any] = {
+        "data": train.name,
+        "mechanism": name,
+        "steps": steps,
+        "rating_range": list(train.rating_range),
+        "center": middle if flags.center is None else public_center(flags.center, name),
+        **{setting: said(setting) for setting in _ALL if setting != "center"},
+        "population": population,
+    }
+    if published:
+        settings |= {"learning_rate": said("learning_rate"), "prior_count": said("prior_count")}
+        return phases(settings, None), settings
+    settings |= {sound: getattr(flags, sound) for sound in _SOUND} | {"num_iterations": steps}
+    taking_part = train.num_users if population is None else population["at_most"]
+    if flags.honest_shares is None:  # whoever takes part, but for the protected one
+        settings["honest_shares"] = max(1, taking_part - 1)
+    if flags.rounding_step is None:
+        settings["rounding_step"] = rounding_step(settings, taking_part)
+    if name == "federated-user":
+        settings["learning_rate"] = said("user_learning_rate")
+        settings["item_learning_rate"] = flags.learning_rate
+        if flags.learning_rate is None:
+            settings["item_learning_rate"] = item_learning_rate(settings, train.num_items, taking_part)
+    else:
+        settings["prior_count"] = prior_count(settings) if flags.prior_count is None else flags.prior_count
+    return phases(settings, None), settings
+
+
+def noise_scale(settings: Mapping[str, Any]) -> float:
+    """b of the noise on a sum, in every iteration."""
+    from accounting import iterations
+
+    return iterations.iterations_scale(
+        noise="laplace",
+        epsilon=settings["epsilon"],
+        clip_norm=settings["clip_norm"],
+        num_iterations=settings["steps"],
+        change=settings["change"],
+    )
+
+
+def rounding_step(settings: Mapping[str, Any], taking_part: int) -> float:
+    """h where the flags say none: a power of two at which neither 2,048 scales of noise nor a sum of whole messages,
+    if all users spent theirs on one entry, leaves the 32 bits.
+    """
+    least = max(noise_scale(settings) * 2.0**-20, settings["clip_norm"] * taking_part * 2.0**-31)
+    return 2.0 ** math.ceil(math.log2(least))
+
+
+def item_learning_rate(settings: Mapping[str, Any], num_items: int, taking_part: int) -> float:
+    """Of V's steps along the mean message where the flags say none, from public numbers alone.
+
+    A message has an L1 norm of C at most, over items and factors: in T steps of this size an entry of V moves by
+    `REACH` on the average if all users agree; or by less, so that T steps' noise has a standard deviation of
+    `MOST_NOISE` in an entry. The constants were searched on generated data (experiments/DEFAULTS.md).
+    """
+    steps, clip = settings["steps"], settings["clip_norm"]
+    wanted = REACH * num_items * settings["rank"] / (steps * clip)
+    return min(wanted, MOST_NOISE * taking_part / (noise_scale(settings) * math.sqrt(2 * steps)))
+
+
+def prior_count(settings: Mapping[str, Any]) -> int:
+    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in `fit_objective.prior_count`, but
+    s the standard deviation of the noise in messages of L1 norm C: √2·b/C, b the scale of its noise.
+    """
+    if not settings["regularization"] > 0:
+        raise ValueError(f"regularization must be positive and finite; got {settings['regularization']}")
+    spread = math.sqrt(2) * noise_scale(settings) / settings["clip_norm"]
+    return max(1, round(2 * (1 + spread) / settings["regularization"]))
+
+
+def messages(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any]:
+    """Bytes that the protocol would send in an iteration, by sender and receiver, from public sizes alone.
+
+    Of a user who lists 20 items, the paper's example, where those are the rated ones; of the whole catalogue in the
+    sound variants, in which every user lists it, so that nobody sees who rated what. `federated-statistics` sends a
+    triangle and a vector in place of a row of d numbers, and needs no item factors.
+    """
+    import jax
+
+    from dpmf_jax.mechanisms.federated import messages as sent
+
+    published, dynamic = settings["mechanism"] == "federated", settings["population"] is not None
+    listed, rank = (min(LISTED, num_items) if published else num_items), settings["rank"]
+    width = rank * (rank + 3) // 2 if settings["mechanism"] == "federated-statistics" else rank
+
+    def array(*shape: int, dtype: Any = np.uint32) -> Any:
+        return jax.ShapeDtypeStruct(shape, dtype)
+
+    ask = sent.Ask(array(listed, dtype=np.int32))
+    request = sent.Request(
+        pads=array(listed, width),
+        item_factors=None if width > rank else array(listed, rank, dtype=np.float32),
+        pieces=array(listed, rank) if published and dynamic else None,
+        factor=array(listed, rank, dtype=np.float32) if published else None,
+        num_shares=array(listed, dtype=np.int32) if published else None,
+    )
+    upload = sent.Upload(array(listed, dtype=np.int32), array(listed, width))
+    total = sent.Total(array(num_items, width), array(num_items, dtype=bool), array(num_users, dtype=bool))
+    each = sent.Messages(ask, request, upload, total)
+    counted = {f"{sender} to {receiver}": count for (sender, receiver), count in sent.traffic(each).items()}
+    return {"per_iteration": counted, "items_listed_by_a_user": listed, "iterations": settings["steps"]}
+
+
+def _population(flags: MechanismFlags, num_users: int) -> dict[str, Any] | None:
+    """Settings of `crowd.Population`; None where everybody takes part in every iteration."""
+    if not flags.dynamic:
+        for name in ("join", "leave", "participants"):
+            if getattr(flags, name) is not None:
+                raise UsageError(f"--{name} goes with --dynamic", fix=f"--dynamic, or leave out --{name}")
+        return None
+    most = min(PARTICIPANTS, max(1, num_users // 10)) if flags.participants is None else flags.participants
+    return {
+        "join": JOIN if flags.join is None else flags.join,
+        "leave": LEAVE if flags.leave is None else flags.leave,
+        "at_most": most,
+    }
+
+
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
+    """The one phase of a run, made of what model.json keeps; see `fit_mechanisms.phases`."""
+    from dpmf_jax.mechanisms.federated import published as federated
+
+    del public  # of other mechanisms
+    names = {field.name for field in dataclasses.fields(federated.Config)}
+    values: dict[str, Any] = {name: value for name, value in settings.items() if name in names}
+    crowd = settings["population"]
+    values |= {
+        "rating_range": tuple(values["rating_range"]),
+        "population": None if crowd is None else federated.Population(**crowd),
+    }
+    make = {
+        "federated": federated.mechanism,
+        "federated-user": federated.per_user,
+        "federated-statistics": federated.statistics,
+    }[settings["mechanism"]]
+    return ((make(federated.Config(**values)), settings["steps"]),)
+
+
+def num_steps(settings: Mapping[str, Any], priced: int) -> int:
+    """Iterations; all of them are priced."""
+    del settings
+    return priced

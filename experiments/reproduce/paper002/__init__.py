@@ -1,0 +1,1 @@
+"""Paper 002's figures and tables."""

@@ -1,0 +1,256 @@
+"""Paper 002's figures on paper: pictures as the paper's, pages of markdown, what the terminal shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from dpmf_jax.data.ratings import Ratings
+from experiments.reproduce import papers
+from experiments.reproduce.paper002 import budget as sketch_budget
+from experiments.reproduce.paper002 import equal as sketch_equal
+from experiments.reproduce.paper002.figures import Outcome
+from experiments.reproduce.paper002.table import BUDGET, GAINS, RANKS, Figure
+from experiments.reproduce.papers import Told, joined
+from experiments.reproduce.pictures import NOTICE
+
+AXES = {
+    "best_lambda": "best λ",
+    "best_rate": "best η",
+    "rmse": "RMSE, test",
+    "rmse_test": "RMSE, held out",
+    "rmse_valid": "RMSE, validation",
+    "rmse_train": "RMSE, trained on",
+    "rmse_top": "RMSE, test, top users",
+    "skipped": "share of ratings that is skipped",
+    "kl": "divergence, the paper's filter",
+    "kl_same": "divergence, one filter for both sides",
+    "kl_top": "divergence, the paper's filter, top users",
+    "kl_same_top": "divergence, one filter for both sides, top users",
+}
+PANELS = {
+    "002/fig1": ("rmse", "rmse_train"),
+    "002/fig2": ("best_lambda", "rmse"),
+    "002/fig3": ("rmse", "rmse_top"),
+    "002/fig4": ("kl", "kl_same", "kl_top", "kl_same_top"),
+    BUDGET: ("rmse_test",),
+}
+GREY, UNDRAWN = {"means alone": "0.4"}, ("global mean",)  # far above all lines
+STYLES = ("-", "--", ":")  # of γ, in the order of `GAINS`
+
+
+def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+    """Everything, as JSON can hold it. rest: command, commit and device."""
+    more = {"intervals": outcome.intervals, "searches": outcome.searches, "notes": outcome.notes}
+    return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, **more)
+
+
+def files(figure: Figure, told: Told) -> dict[str, str]:
+    content = papers.files(figure, told, section, picture)
+    if told["intervals"]:
+        content["-intervals.csv"] = papers.as_csv(told["intervals"])
+    return content
+
+
+# ---------------------------------------------------------------------------------------------- a page
+
+
+def section(figure: Figure, told: Told, svg: str) -> list[str]:
+    """Picture, numbers, what each series promises, how to repeat it."""
+    lines = [f"**{told['notice'].capitalize()}.**", "", f"![{figure.what}]({svg})", ""]
+    lines += [f"{note}\n" for note in told["notes"]]
+    for axis in _axes(told):
+        lines += [f"{AXES[axis][0].upper()}{AXES[axis][1:]}:", "", *_grid(figure, told, axis), ""]
+    if told["searches"]:
+        lines += [*(_searches if figure.name != BUDGET else _budget_searches)(told), ""]
+    lines += ["| promise | seeds | series |", "|---|---|---|"]
+    lines += [f"| {headline} | {seeds} | {'; '.join(names)} |" for (headline, seeds), names in _promises(told).items()]
+    about = told["ratings"]
+    where = f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
+    lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
+    return [*lines, f"Repeat: `{told['command']}`"]
+
+
+def _axes(told: Told) -> list[str]:
+    return [axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])]
+
+
+def _promises(told: Told) -> dict[tuple[str, str], list[str]]:
+    """The series that promise the same."""
+    groups: dict[tuple[str, str], dict[str, None]] = {}
+    for setting in told["settings"]:
+        groups.setdefault((setting["headline"], joined(setting["seeds"])), {})[setting["series"]] = None
+    return {promise: list(names) for promise, names in groups.items()}
+
+
+def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
+    """Series by place; levels fill the row. With intervals where there are any."""
+    rows = [row for row in told["rows"] if row["axis"] == axis]
+    places = _places(rows)
+    lines = [f"| {figure.x_name} | " + " | ".join(map(place_name, places)) + " |"]
+    lines += ["|---" + "|---:" * len(places) + "|"]
+    ends = {(one["series"], float(one["x"])): one for one in told["intervals"] if one["axis"] == axis}
+    for series in dict.fromkeys(row["series"] for row in rows):
+        own = [row for row in rows if row["series"] == series]
+        here = {float(row["x"]): _with_ends(axis, row["value"], ends.get((series, float(row["x"])))) for row in own}
+        if own[0]["kind"] == "level":
+            here = dict.fromkeys(places, here[0.0])
+        lines.append(f"| {series} | " + " | ".join(here.get(x, "") for x in places) + " |")
+    return lines
+
+
+def _places(rows: Sequence[Mapping[str, Any]]) -> list[float]:
+    return sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
+
+
+def place_name(x: float) -> str:
+    return "∞" if math.isinf(x) else f"{x:g}"
+
+
+def _with_ends(axis: str, value: Any, ends: Mapping[str, Any] | None) -> str:
+    shown = number(value, axis)
+    return shown if ends is None else f"{shown} ({number(ends['lower'], axis)}–{number(ends['upper'], axis)})"
+
+
+def number(value: Any, axis: str = "rmse") -> str:
+    value = float(value)
+    if not math.isfinite(value):
+        return "diverged"
+    if axis in ("best_lambda", "best_rate"):
+        return f"{value:g}"
+    return f"{value:.2%}" if axis == "skipped" else f"{value:.4f}"
+
+
+def _searches(told: Told) -> list[str]:
+    lines = ["What the searches found, and the validation RMSE from the best to the worst that was tried:", ""]
+    lines += ["| | η | λ | best | worst | tried |", "|---|---:|---:|---:|---:|---:|"]
+    for name, found in told["searches"].items():
+        tried = [float(value) for value in found["tried"].values()]
+        lines.append(
+            f"| {name} | {found['learning_rate']:g} | {found['regularization']:g} | {number(min(tried))} "
+            f"| {number(max(tried))} | {len(tried)} |"
+        )
+    return lines
+
+
+def _budget_searches(told: Told) -> list[str]:
+    lines = ["What the searches on generated ratings found, the RMSE there, and how many settings were tried:", ""]
+    lines += ["| | setting | RMSE | tried |", "|---|---|---:|---:|"]
+    for name, found in told["searches"].items():
+        words = ", ".join(f"{key} {value:g}" for key, value in found.items() if key not in ("rmse", "tried"))
+        lines.append(f"| {name} | {words} | {number(found['rmse'])} | {found['tried']} |")
+    return lines
+
+
+# ---------------------------------------------------------------------------------------------- a picture
+
+
+def picture(figure: Figure, told: Told) -> str:
+    """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
+    if figure.name == BUDGET:
+        rows = [sketch_equal.row(row) for row in told["rows"]]
+        return sketch_budget.picture(sketch_budget.Compared(rows, [], {}, []), papers.title(figure, told))
+    panels = [axis for axis in PANELS[figure.name] if axis in _axes(told)]
+    with _canvas(figure, told, len(panels)) as (axes, drawn):
+        for one, axis in zip(axes, panels, strict=True):
+            rows = [row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis]
+            if axis == "best_lambda":
+                _heatmap(one, rows)
+            else:
+                _lines(figure, one, rows, [end for end in told["intervals"] if end["axis"] == axis])
+            one.set_title(AXES[axis], fontsize=8)
+        handles, labels = axes[-1].get_legend_handles_labels()
+        axes[0].figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=6)
+    return drawn.getvalue()
+
+
+def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
+    """λ over (d, γ), each cell with its number; regular storage, which has no γ, above."""
+    places, names = _places(rows), list(dict.fromkeys(row["series"] for row in rows))
+    found = {(row["series"], float(row["x"])): row["value"] for row in rows}
+    grid = [[math.log10(max(found.get((name, x), 1e-9), 1e-9)) for x in places] for name in names]
+    axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower", vmin=-4, vmax=0)
+    for line, name in enumerate(names):
+        for column, x in enumerate(places):
+            colour = "w" if grid[line][column] < -1.5 else "k"
+            axes.text(column, line, f"{found[name, x]:g}", ha="center", va="center", color=colour, fontsize=8)
+    axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
+    axes.set_yticks(range(len(names)), names)
+    axes.set(xlabel="d")
+
+
+def _lines(figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]) -> None:
+    """Values over places side by side, which may be 0 or ∞; levels are thin lines, intervals bars."""
+    places = _places(rows)
+    series = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in UNDRAWN]
+    for place, (name, (colour, style)) in enumerate(zip(series, _looks(series), strict=True)):
+        aside = 0.03 * (place - len(series) / 2) if ends else 0.0  # or bars would lie on each other
+        own = [row for row in rows if row["series"] == name]
+        if own[0]["kind"] == "level":
+            if math.isfinite(own[0]["value"]):
+                axes.axhline(own[0]["value"], color=colour, linestyle=style, lw=0.8, label=name)
+            continue
+        kept = sorted((float(row["x"]), row["value"]) for row in own if math.isfinite(row["value"]))
+        at = [places.index(x) + aside for x, _ in kept]
+        axes.plot(at, [value for _, value in kept], linestyle=style, marker=".", color=colour, lw=1, ms=4, label=name)
+        for end in (end for end in ends if end["series"] == name):
+            low, high = float(end["lower"]), float(end["upper"])
+            if math.isfinite(low) and math.isfinite(high):
+                axes.vlines(places.index(float(end["x"])) + aside, low, high, color=colour, lw=0.7)
+    axes.set_xticks(range(len(places)), list(map(place_name, places)))
+    axes.set(xlabel=figure.x_name)
+    axes.grid(alpha=0.3)
+    if figure.log[1]:
+        axes.set_yscale("log")
+
+
+def _looks(series: Sequence[str]) -> list[tuple[str, str]]:
+    """Colour for d, style for γ; regular storage is dash-dotted, controls are grey."""
+    looks = []
+    for place, name in enumerate(series):
+        rank = next((rank for rank in RANKS if f"d = {rank}" in name), None)
+        gain = next((gain for gain in GAINS if f"γ = {gain:g}" in name), None)
+        colour = GREY.get(name) or f"C{place if rank is None else RANKS.index(rank)}"
+        plain = "-" if rank is None else "-."
+        looks.append((colour, plain if gain is None else STYLES[GAINS.index(gain)]))
+    return looks
+
+
+@contextlib.contextmanager
+def _canvas(figure: Figure, told: Told, panels: int) -> Generator[tuple[list[Any], io.StringIO]]:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    drawn, lines = io.StringIO(), -(-panels // 2)
+    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}):
+        canvas = Canvas(figsize=(9, 3.4 * lines), layout="constrained")
+        yield list(canvas.subplots(lines, min(panels, 2), squeeze=False).flat), drawn
+        canvas.suptitle(papers.title(figure, told), fontsize=8)
+        canvas.supxlabel(f"{NOTICE}; no guarantee", x=0.995, ha="right", fontsize=6, color="0.4")
+        canvas.savefig(drawn, format="svg", metadata={"Date": None})
+
+
+# ---------------------------------------------------------------------------------------------- the terminal
+
+
+def render(told: Told, figure: Figure) -> list[Any]:
+    from rich.table import Table
+
+    tables = []
+    for axis in PANELS[figure.name]:
+        rows = [row for row in told["rows"] if row["axis"] == axis]
+        places = _places(rows)
+        table = Table(title=f"{told['figure']} on {told['ratings']['name']}, {AXES[axis]} ({told['notice']})")
+        table.add_column(f"over {figure.x_name}")
+        for x in places:
+            table.add_column(place_name(x), justify="right")
+        for series in dict.fromkeys(row["series"] for row in rows):
+            own = {float(row["x"]): number(row["value"], axis) for row in rows if row["series"] == series}
+            level = next(row["kind"] for row in rows if row["series"] == series) == "level"
+            table.add_row(series, *(own[0.0] if level else own.get(x, "") for x in places))
+        tables.append(table)
+    words = [*told["notes"], *dict.fromkeys(headline for headline, _ in _promises(told))]
+    return [*tables, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]

@@ -1,0 +1,336 @@
+"""The runs behind paper 002's figures: trained once, what is measured of each kept under `private/`; and the searches.
+
+All runs on the same ratings have the same split, 80% to train on, 10% for validation, 10% for the test. Runs of one
+storage, rank and γ share one compiled program, since η, λ and the threshold are leaves of it; they are trained side by
+side, one on each device.
+
+η and λ are chosen by the validation RMSE, as the paper does: what is chosen depends on the ratings, and no price covers
+that. Nothing here has a guarantee anyway.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.guarantee import Guarantee
+from audits.release import kl
+from dpmf_jax.data import splits
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import ordered
+from dpmf_jax.mechanisms.sketch import means as preprocessing
+from dpmf_jax.mechanisms.sketch import online
+from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.models import metrics, storage
+from dpmf_jax.protocol import Factors, Info, Mechanism, State, begin, factors, train
+from dpmf_jax.training import controls, sweep
+from experiments.reproduce import provenance
+from experiments.reproduce.paper002.table import (
+    DECAY,
+    DEPTH,
+    RARE,
+    RATES,
+    SPLIT_SEED,
+    STRENGTH_START,
+    STRENGTHS,
+    TEST,
+    TOP_SHARE,
+    VALIDATION,
+    Line,
+    Storage,
+    place,
+)
+
+Say = Callable[[str], None]
+BOOTSTRAP_SEED, BOOTSTRAP_DRAWS = 0, 400
+DIVERGENCES = ("kl", "kl_same", "kl_top", "kl_same_top")
+
+
+class Run(NamedTuple):
+    """One training. threshold: ε, None where everything is learnt from. epochs: T."""
+
+    storage: Storage
+    rank: int
+    gain: float
+    learning_rate: float
+    regularization: float
+    threshold: float | None
+    epochs: int
+    seed: int
+
+
+class Measured(NamedTuple):
+    """values, by axis; inf where the run left the finite numbers.
+
+    rmse: on the test, rmse_valid: on the validation set, both less the rows of rare users and items, predictions as
+    they are (18); rmse_top: the test rows of top users; rmse_train. skipped: share of ratings in the last epoch.
+    kl: (19) with the paper's filter, on the test side alone; kl_same: one filter for both sides; _top: of top users.
+    intervals: of the divergences, 95%, whole users drawn. seconds: that a run took beside the others of its program, a
+    mean over those that had ended.
+    """
+
+    values: dict[str, float]
+    intervals: dict[str, tuple[float, float]]
+    seconds: float
+    commit: str
+    device: str
+
+
+class Data:
+    """Ratings in three parts, the first of them laid out, and which rows are compared."""
+
+    def __init__(self, ratings: Ratings, *, num_devices: int = 1):
+        self.ratings, self.num_devices = ratings, num_devices
+        self.digest = ratings.sha256()
+        rest, self.test = splits.random(ratings, fraction=TEST, seed=SPLIT_SEED)
+        self.train, valid = splits.random(rest, fraction=VALIDATION / (1 - TEST), seed=SPLIT_SEED + 1)
+        common = ~preprocessing.rare(valid, self.train, RARE)
+        self.valid = valid.take(common, f"less the rows of users or items with fewer than {RARE} training ratings")
+        self._schedules: dict[int, ordered.Schedule] = {}
+
+    @functools.cached_property
+    def layout(self) -> Any:
+        return layout.make(self.train, num_devices=1)
+
+    @functools.cached_property
+    def rows(self) -> dict[str, kl.Rows]:
+        """By divergence, the rows that it compares."""
+        number = max(1, round(TOP_SHARE * self.train.num_users))
+        top = kl.of_users(self.train, self.test, kl.top_users(self.train, number))
+        sides = {"kl": kl.paper_rows, "kl_same": kl.same_rows}
+        whole = {name: rows(self.train, self.test, RARE) for name, rows in sides.items()}
+        return whole | {f"{name}_top": kl.Rows(*map(np.logical_and, rows, top)) for name, rows in whole.items()}
+
+    def schedule(self, seed: int) -> ordered.Schedule:
+        """One rating after the other, in an order that the seed draws and every epoch has."""
+        if seed not in self._schedules:
+            order = np.random.default_rng(seed).permutation(len(self.train))
+            self._schedules[seed] = ordered.schedule(self.train, order, size=1)
+        return self._schedules[seed]
+
+
+# ---------------------------------------------------------------------------------------------- what trains
+
+
+def config(run: Run) -> online.Config:
+    """The paper's settings; on b, on the start and on the order of ratings it is silent."""
+    return online.Config(
+        rank=run.rank,
+        learning_rate=run.learning_rate,
+        decay=DECAY,
+        num_epochs=run.epochs,
+        regularization=run.regularization,
+        threshold=run.threshold,
+        depth=DEPTH[run.storage],
+        gain=run.gain,
+    )
+
+
+def mechanism(run: Run, data: Data) -> Mechanism:
+    """regular: vectors stored as they are; hashed: a sketch of depth 1; sketched: of depth 4. All as published."""
+    made = online.regular if run.storage == "regular" else sketch.mechanism
+    return made(config(run), data.schedule(run.seed))
+
+
+def guarantee(run: Run, data: Data) -> Guarantee:
+    """None, in words."""
+    return mechanism(run, data).guarantee(run.epochs).with_seed()
+
+
+def words(run: Run) -> str:
+    """A run in a line."""
+    ending = "" if run.threshold is None else f", threshold {run.threshold:g}"
+    line = Line(run.storage, run.rank, run.gain).words
+    return f"{line}, η = {run.learning_rate:g}, λ = {run.regularization:g}{ending}, {run.epochs} epochs"
+
+
+# ---------------------------------------------------------------------------------------------- measured and stored
+
+
+def look(model: Factors, data: Data) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
+    """Errors and divergences of a model: (values, intervals), as `Measured` has them, without the skipped share."""
+    trained, held_out, valid = (_errors(model, part) for part in (data.train, data.test, data.valid))
+    here, top = data.rows["kl"].test, data.rows["kl_top"].test
+    sides = {"rmse": held_out[here], "rmse_valid": valid, "rmse_train": trained, "rmse_top": held_out[top]}
+    values = {name: _root_mean_square(errors) for name, errors in sides.items()}
+    intervals = {}
+    for name, rows in data.rows.items():
+        found = _divergence(trained[rows.train], held_out[rows.test], data, rows)
+        values[name], intervals[name] = found.value, (found.lower, found.upper)
+    return values, intervals
+
+
+def _errors(model: Factors, ratings: Ratings) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        predicted = metrics.predict(model, ratings.user, ratings.item)
+        return predicted.astype(np.float64) - ratings.value
+
+
+def _root_mean_square(errors: np.ndarray) -> float:
+    with np.errstate(all="ignore"):
+        value = float(np.sqrt(np.mean(errors**2))) if len(errors) else math.inf
+    return value if math.isfinite(value) else math.inf
+
+
+def _divergence(trained: np.ndarray, held_out: np.ndarray, data: Data, rows: kl.Rows) -> kl.Interval:
+    enough = min(len(trained), len(held_out)) >= 2
+    if not (enough and np.isfinite(trained).all() and np.isfinite(held_out).all()):
+        return kl.Interval(value=math.inf, lower=math.inf, upper=math.inf, confidence=0.95)
+    owners = {"train_users": data.train.user[rows.train], "test_users": data.test.user[rows.test]}
+    return kl.bootstrap(trained, held_out, seed=BOOTSTRAP_SEED, draws=BOOTSTRAP_DRAWS, **owners)
+
+
+def means_alone(data: Data) -> Factors:
+    """Global, user and item means and no factors: what every run starts from."""
+    found = jax.jit(preprocessing.means)(data.layout)
+    nothing = [jnp.zeros((number, 0)) for number in (data.train.num_users, data.train.num_items)]
+    model = Factors(found.with_users(nothing[0]), found.with_items(nothing[1]), found.center)
+    return Factors(*(np.asarray(part) for part in model))
+
+
+CONTROLS: dict[str, Callable[[Data], Factors]] = {
+    "means alone": means_alone,
+    "global mean": lambda data: controls.global_mean(data.train),
+}
+
+
+def measure(runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None) -> dict[Run, Measured]:
+    """What is measured of all runs, from `store` where it is, else trained; each is kept as soon as it is done."""
+    runs = tuple(dict.fromkeys(runs))
+    found = {run: kept for run in runs if (kept := _kept(run, data, store)) is not None}
+    for run, measured in _trained([run for run in runs if run not in found], data):
+        _keep(run, measured, data, store)
+        found[run] = measured
+        say(
+            f"{data.ratings.name}: {words(run)}, seed {run.seed}: validation RMSE "
+            f"{measured.values['rmse_valid']:.4f}, {measured.seconds:.1f} s"
+        )
+    return found
+
+
+def _path(run: Run, data: Data, store: Path) -> tuple[Path, dict[str, Any]]:
+    """Where a run is kept, and the settings that it is of."""
+    settings = {"run": run._asdict(), "config": dataclasses.asdict(config(run)), "ratings": data.digest}
+    settings = json.loads(json.dumps(settings))
+    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
+    return storage.private_folder(store) / f"sketch-{run.storage}-{name}.json", settings
+
+
+def _kept(run: Run, data: Data, store: Path) -> Measured | None:
+    path, settings = _path(run, data, store)
+    if not path.exists():
+        return None
+    stored = storage.read_json(path)
+    if stored["settings"] != settings:
+        return None
+    values = {name: float(value) for name, value in stored["values"].items()}
+    intervals = {name: (float(low), float(high)) for name, (low, high) in stored["intervals"].items()}
+    return Measured(values, intervals, stored["seconds"], stored["commit"], stored["device"])
+
+
+def _keep(run: Run, measured: Measured, data: Data, store: Path) -> None:
+    path, settings = _path(run, data, store)
+    plain = measured._asdict() | {
+        "values": {name: _plain(value) for name, value in measured.values.items()},
+        "intervals": {name: [_plain(end) for end in ends] for name, ends in measured.intervals.items()},
+    }
+    storage.write_json(path, {"settings": settings, **plain}, private=True)
+
+
+def _plain(value: float) -> float | str:
+    return value if math.isfinite(value) else "inf"
+
+
+# ---------------------------------------------------------------------------------------------- trained
+
+
+def _trained(runs: Sequence[Run], data: Data) -> Iterator[tuple[Run, Measured]]:
+    """Side by side, those of one program together; in the order in which they end."""
+    groups: dict[Line, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(Line(run.storage, run.rank, run.gain), []).append(run)
+    for group in groups.values():
+        jobs = []
+        for run in group:
+            made = mechanism(run, data)
+            init_key, train_key = jax.random.split(keys.from_seed(run.seed))
+            jobs.append(sweep.Job(made, train_key, begin(made, init_key, data.layout), run.epochs))
+        since, measuring = time.monotonic(), 0.0
+        for done, (number, state, info) in enumerate(_ended(jobs, data), 1):
+            rounds = -(-done // data.num_devices)  # of runs side by side
+            seconds = (time.monotonic() - since - measuring) / rounds
+            now = time.monotonic()
+            whole = factors(jax.tree.map(jnp.asarray, state))
+            model = Factors(*(None if part is None else np.asarray(part) for part in whole))
+            values, intervals = look(model, data)
+            values["skipped"] = float(info.clipped_fraction[-1])
+            yield group[number], Measured(values, intervals, seconds, provenance.commit(), provenance.device())
+            measuring += time.monotonic() - now
+
+
+def _ended(jobs: Sequence[sweep.Job], data: Data) -> Iterator[tuple[int, State, Info]]:
+    """(number of the job, state, info of all epochs) of each, when it has come to its end."""
+    if data.num_devices == 1:
+        for number, job in enumerate(jobs):
+            state, info = train(job.mechanism, job.key, job.state, data.layout, job.num_steps)
+            yield number, jax.block_until_ready(state), info
+        return
+    longest = max(job.num_steps for job in jobs)  # a look takes a run to its end
+    yield from sweep.run(jobs, data.layout, chunk_steps=longest, num_devices=data.num_devices)
+
+
+# ---------------------------------------------------------------------------------------------- searched
+
+
+class Search(NamedTuple):
+    """The η and λ that were taken, and the validation RMSE of all that were tried, by (η, λ)."""
+
+    learning_rate: float
+    regularization: float
+    tried: dict[tuple[float, float], float]
+
+
+def search(lines: Sequence[Line], data: Data, store: Path, epochs: int, seed: int, say: Say) -> dict[Line, Search]:
+    """Of every line the η and λ with the lowest validation RMSE, without a threshold.
+
+    Two stages of line searches on a logarithmic grid: first η, then λ, in large steps; then η and λ one place of the
+    grid, a factor of 1.78, up and down from the best so far.
+    """
+    tried: dict[Line, dict[tuple[int, int], float]] = {line: {} for line in lines}
+
+    def best(line: Line) -> tuple[int, int]:
+        return min(tried[line], key=lambda at: (tried[line][at], at))
+
+    def step(places: Callable[[Line], Sequence[tuple[int, int]]]) -> None:
+        asked = {line: {at: _searched(line, at, epochs, seed) for at in places(line)} for line in lines}
+        found = measure([run for runs in asked.values() for run in runs.values()], data, store, say)
+        for line, runs in asked.items():
+            tried[line] |= {at: found[run].values["rmse_valid"] for at, run in runs.items()}
+
+    step(lambda line: [(q, STRENGTH_START) for q in RATES])
+    step(lambda line: [(best(line)[0], h) for h in STRENGTHS])
+    step(lambda line: [(best(line)[0] + q, best(line)[1]) for q in (-1, 1)])
+    step(lambda line: [(best(line)[0], best(line)[1] + h) for h in (-1, 1)])
+    return {line: _taken(best(line), tried[line]) for line in lines}
+
+
+def _searched(line: Line, at: tuple[int, int], epochs: int, seed: int) -> Run:
+    return Run(*line, *map(place, at), None, epochs, seed)
+
+
+def _taken(best: tuple[int, int], tried: Mapping[tuple[int, int], float]) -> Search:
+    named = {(place(q), place(h)): value for (q, h), value in tried.items()}
+    return Search(place(best[0]), place(best[1]), named)

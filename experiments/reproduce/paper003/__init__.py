@@ -1,0 +1,1 @@
+"""Paper 003's figures and tables."""

@@ -1,0 +1,324 @@
+"""Paper 003's figures: which runs each needs, and the rows that come of them.
+
+- `003/fig1`-`003/fig6` the CDF of |prediction - rating|, over iterations (a) and over ε (b): S1, S2, S3.
+- `003/fig7`, `003/fig8` mean increase of |prediction - rating| over the non-private baseline of 100 iterations.
+- `003/fig9`, `003/fig10` S3 over the probabilities of joining (a) and leaving (b).
+- `003/sound` held-out error over the whole price: published, sound, and simple controls.
+- `003/theorem1` log-ratios of the exact density of V: `objective_density`.
+
+S1, S2 and the baseline are trained twice: on all ratings, whose training error is the paper's, and on 80% of them, for
+the error on the rest. S3, whose runs are long, is trained on the 80% alone, which gives both errors.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from accounting.gaussian import solve_rho
+from accounting.status import REAL_NUMBERS
+from dpmf_jax.devices import keys
+from dpmf_jax.protocol import Factors
+from dpmf_jax.training import controls
+from experiments.fit import federated as fit_federated
+from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.paper003 import density as objective_density
+from experiments.reproduce.paper003.runs import (
+    ONE_RELEASE,
+    Data,
+    Measured,
+    Part,
+    Run,
+    Scenario,
+    config,
+    errors,
+    guarantee,
+    measure,
+)
+from experiments.reproduce.paper003.table import (
+    ALONG_EPSILON,
+    DELTA,
+    DYNAMIC_ALONG_EPSILON,
+    DYNAMIC_EPSILONS,
+    EPSILONS,
+    JOIN,
+    JOINS,
+    JOINS_LEAVE,
+    LEAVE,
+    LEAVES,
+    LEAVES_JOIN,
+    LONG,
+    LONG_SEEDS,
+    MOVIELENS,
+    PAPER_NETFLIX,
+    SHORT,
+    TEXT,
+    TOTALS,
+    WIDE,
+    Figure,
+)
+from experiments.reproduce.paper004.figures import NOTHING
+from experiments.reproduce.paper004.runs import mean
+from experiments.reproduce.papers import Bench
+
+BASELINE, ALONE = "not private", "users alone, V random"
+PARTS: tuple[Part, ...] = ("all", "held-out")
+SINGLE, SOUND_ITERATIONS = (1,), (fit_federated.USER_ITERATIONS,)  # of what is one release; of `dpmf fit`'s default
+CDFS: dict[str, Scenario] = {
+    "003/fig1": "S1",
+    "003/fig2": "S1",
+    "003/fig3": "S2",
+    "003/fig4": "S2",
+    "003/fig5": "S3",
+    "003/fig6": "S3",
+}
+
+
+class Outcome(NamedTuple):
+    """rows: of `comparison`. settings: by series, what it was run with and what it promises. curves: of a series at x,
+    on an axis, the CDF of |prediction - rating| at `THRESHOLDS`. notes: to be read beside."""
+
+    rows: list[Row]
+    settings: list[dict[str, Any]]
+    curves: list[dict[str, Any]]
+    notes: list[str]
+
+
+def run(figure: Figure, data: Data, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]) -> Outcome:
+    """Trains what is not stored yet."""
+    bench = Bench(data, store, seeds, say)
+    if figure.name == "003/theorem1":
+        return Outcome(*objective_density.run(data, store, seeds, say))
+    if figure.name in CDFS:
+        outcome = cdfs(bench, CDFS[figure.name])
+    elif figure.name == "003/sound":
+        outcome = sound(bench)
+    else:
+        outcome = increases(bench) if figure.name in ("003/fig7", "003/fig8") else crowds(bench)
+    outcome.notes[:0] = about(data)
+    return outcome
+
+
+def about(data: Data) -> list[str]:
+    """How the ratings differ from the paper's."""
+    ratings = data.ratings
+    if ratings.name == MOVIELENS:
+        return []
+    paper = f"{PAPER_NETFLIX[0]:,} users and {PAPER_NETFLIX[1]} movies"
+    here = f"{ratings.num_users:,} users and {ratings.num_items} movies"
+    return [
+        f"The paper's Netflix slice has {paper}, which cannot be had; {ratings.name} has {here}. Both have 5 stars."
+    ]
+
+
+# ---------------------------------------------------------------------------------------------- one series
+
+
+class _Point(NamedTuple):
+    """One point of a series: runs of one setting, after t iterations, at x; None is a level over the whole axis."""
+
+    series: str
+    runs: Sequence[Run]
+    t: int
+    x: float | None
+
+
+def _runs(bench: Bench, scenario: Scenario, epsilon: float = 0.0, **crowd: float) -> list[Run]:
+    """Of one setting: for every part, then every seed."""
+    dynamic = scenario.startswith("S3")
+    seeds, parts = (_long_seeds(bench), PARTS[1:]) if dynamic else (bench.seeds, PARTS)
+    single = scenario in ONE_RELEASE and scenario != "S1"
+    at = LONG if dynamic else SINGLE if single else SOUND_ITERATIONS if scenario == "per-user" else SHORT
+    return [Run(scenario, epsilon, seed, part, at, **crowd) for part in parts for seed in seeds]
+
+
+def _long_seeds(bench: Bench) -> tuple[int, ...]:
+    return bench.seeds[: LONG_SEEDS.get(bench.data.ratings.name, 1)]
+
+
+def _held_out(runs: Iterable[Run], seeds: Sequence[int] | None = None) -> list[Run]:
+    return [one for one in runs if one.part == "held-out" and (seeds is None or one.seed in seeds)]
+
+
+def _base(one: Run) -> Run:
+    """The baseline of the same seed and part."""
+    return Run("baseline", 0.0, one.seed, one.part, SHORT)
+
+
+def _add(
+    bench: Bench,
+    outcome: Outcome,
+    points: Sequence[_Point],
+    *,
+    axes: Sequence[str] = ("train", "test"),
+    increase: bool = True,
+    curves: bool = False,
+) -> None:
+    """Every point's mean error on each axis, its increase over the baseline of the same seed and part, and its CDF.
+
+    Training errors are those of runs on all ratings where there are such runs.
+    """
+    runs = [one for point in points for one in point.runs]
+    found = measure((*map(_base, runs), *runs), bench.data, bench.store, bench.say)
+    for point in points:
+        settings: list[Measured] = []
+        for axis in axes:
+            parts = {one.part for one in point.runs}
+            part: Part = "all" if axis == "train" and "all" in parts else "held-out"
+            here = [one for one in point.runs if one.part == part]
+            values = [found[one].errors[axis][point.t] for one in here]
+            bases = [found[_base(one)].errors[axis][SHORT[-1]] for one in here]
+            place: dict[str, Any] = {"step": point.t, "num_steps": point.t, "variant": here[0].scenario, "part": part}
+            kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
+            outcome.rows.append(row(point.series, axis, kind, x, [one.mean for one in values], **place))
+            if increase and point.series != BASELINE:
+                over = [_over(one.mean, base.mean) for one, base in zip(values, bases, strict=True)]
+                said = _said(bench, point) if axis == "train" else None
+                outcome.rows.append(row(point.series, f"increase_{axis}", kind, x, over, paper=said, **place))
+            if curves:
+                cdf = [mean(column) for column in zip(*(one.cdf for one in values), strict=True)]
+                outcome.curves.append({"series": point.series, "x": x, "axis": axis, "part": part, "cdf": cdf})
+            settings += [found[one] for one in here]
+        outcome.settings.append(_setting(bench, point, settings))
+
+
+def _over(value: float, base: float) -> float:
+    """inf where either left the finite numbers."""
+    return value - base if math.isfinite(value) and math.isfinite(base) else math.inf
+
+
+def _said(bench: Bench, point: _Point) -> float | None:
+    """The number in the paper's text, where it speaks of this point."""
+    one = point.runs[0]
+    said = TEXT.get((bench.data.ratings.name, one.scenario))
+    paper = one.join is None and one.leave is None and point.t == one.at[-1]
+    return said.value if said and paper and one.epsilon == said.epsilon else None
+
+
+def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[str, Any]:
+    first = point.runs[0]
+    made = config(first, bench.data)
+    headline = guarantee(first._replace(at=(point.t,)), bench.data).headline
+    return {
+        "series": point.series,
+        "x": point.x,
+        "mechanism": first.scenario,
+        "config": {name: value for name, value in made.items() if value is not None},
+        "seeds": sorted({one.seed for one in point.runs}),
+        "headline": NOTHING if first.scenario == "users-alone" else headline,
+        "commits": sorted({one.commit for one in measured}),
+        "devices": sorted({one.device for one in measured}),
+        "seconds": math.fsum(one.seconds for one in measured),
+    }
+
+
+# ---------------------------------------------------------------------------------------------- the figures
+
+
+def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
+    """(a) over iterations at one ε, (b) over ε after all iterations; and the baseline in both."""
+    outcome, dynamic = Outcome([], [], [], []), scenario == "S3"
+    at, epsilons = (LONG, DYNAMIC_EPSILONS) if dynamic else (SHORT, EPSILONS)
+    along = _dynamic_epsilon(bench) if dynamic else ALONG_EPSILON
+    base = _runs(bench, "baseline")
+    points = [
+        *(_Point(f"(a) ε = {along:g}", _runs(bench, scenario, along), t, float(t)) for t in at),
+        *(_Point(f"(b) {at[-1]} iterations", _runs(bench, scenario, e), at[-1], e) for e in epsilons),
+        _Point(BASELINE, _held_out(base, _long_seeds(bench)) if dynamic else base, SHORT[-1], None),
+    ]
+    _add(bench, outcome, points, curves=True)
+    return outcome
+
+
+def _dynamic_epsilon(bench: Bench) -> float:
+    return DYNAMIC_ALONG_EPSILON.get(bench.data.ratings.name, ALONG_EPSILON)
+
+
+def increases(bench: Bench) -> Outcome:
+    """S1's other readings beside it: the exact minimiser, whose regularisation has the M of equation (1); S2 and S3
+    without noise, which is what their way to descend makes of the baseline."""
+    outcome = Outcome([], [], [], [])
+    points = []
+    for epsilon in (*EPSILONS, *WIDE):
+        mine = _runs(bench, "S1", epsilon)
+        iterations = [t for t in SHORT if t >= S1_FROM] if epsilon in EPSILONS else SHORT[-1:]
+        points += [_Point(f"(a) S1, {t} iterations", mine, t, epsilon) for t in iterations]
+        points.append(_Point("(a) S1, exact with Mμ", _runs(bench, "S1-exact", epsilon), 1, epsilon))
+    points += [_Point("(a) S2", _runs(bench, "S2", epsilon), SHORT[-1], epsilon) for epsilon in EPSILONS]
+    points.append(_Point("(a) S2 without noise", _runs(bench, "S2-exact"), SHORT[-1], None))
+    points.append(_Point(f"(a) {ALONE}", _runs(bench, "users-alone"), SHORT[-1], None))
+    points += [_Point("(b) S3", _runs(bench, "S3", epsilon), LONG[-1], epsilon) for epsilon in DYNAMIC_EPSILONS]
+    points.append(_Point("(b) S3 without noise", _runs(bench, "S3-exact"), LONG[-1], None))
+    points.append(_Point(BASELINE, _runs(bench, "baseline"), SHORT[-1], None))
+    _add(bench, outcome, points)
+    return outcome
+
+
+S1_FROM = 40  # iterations, of S1's lines in the figures of increases
+
+
+def crowds(bench: Bench) -> Outcome:
+    """(a) over the probability of joining, (b) over that of leaving, after all iterations."""
+    outcome, epsilon = Outcome([], [], [], []), _dynamic_epsilon(bench)
+    over = [
+        *((f"(a) leaving {JOINS_LEAVE:g}", join, JOINS_LEAVE, join) for join in JOINS),
+        *((f"(b) joining {LEAVES_JOIN:g}", LEAVES_JOIN, leave, leave) for leave in LEAVES),
+    ]
+    usual = (JOIN, LEAVE)  # a run of the other figures
+    points = []
+    for series, join, leave, x in over:
+        crowd = {} if (join, leave) == usual else {"join": join, "leave": leave}
+        points.append(_Point(series, _runs(bench, "S3", epsilon, **crowd), LONG[-1], x))
+    _add(bench, outcome, points)
+    return outcome
+
+
+S1, PUBLIC_USERS, STATISTICS = "S1 as published", "S1, U public", "noisy statistics"
+S2, PER_USER, USER_STATISTICS = "S2 as published", "S2 per user", "noisy statistics per user"
+PRICED, MEANS, GLOBAL = "priced item means", "item means", "global mean"
+
+
+def sound(bench: Bench) -> Outcome:
+    """Everything at its whole price, on held-out ratings: a rating's value, a rating's presence, or a user."""
+    outcome = Outcome([], [], [], [])
+    points = []
+    for total in TOTALS:
+        each = total / SHORT[-1]  # of an iteration of S2
+        for series, scenario, epsilon in (
+            (S1, "S1", total),
+            (S2, "S2", each),
+            (PUBLIC_USERS, "public-users", total),
+            (STATISTICS, "statistics", total),
+            (PER_USER, "per-user", total),
+            (USER_STATISTICS, "user-statistics", total),
+        ):
+            runs = _held_out(_runs(bench, scenario, epsilon))
+            points.append(_Point(series, runs, runs[0].at[-1], total))
+    for series, scenario in ((BASELINE, "baseline"), (ALONE, "users-alone")):
+        points.append(_Point(series, _held_out(_runs(bench, scenario)), SHORT[-1], None))
+    _add(bench, outcome, points, axes=("train", "test", "test_clipped"), increase=False)
+    _controls(bench, outcome)
+    return outcome
+
+
+def _controls(bench: Bench, outcome: Outcome) -> None:
+    """The global mean and item means, not private; and item means priced for a rating's value, at δ."""
+    train, test = bench.data.split
+
+    def add(series: str, x: float | None, models: Sequence[Factors], headline: str, seeds: Sequence[int]) -> None:
+        for axis, ratings, clip in (("train", train, False), ("test", test, False), ("test_clipped", test, True)):
+            values = [errors(model, ratings, clip=clip).mean for model in models]
+            kind, place = ("level", 0.0) if x is None else ("control", x)
+            outcome.rows.append(row(series, axis, kind, place, values, variant=series, part="held-out"))
+        outcome.settings.append(
+            {"series": series, "x": x, "mechanism": series, "headline": headline, "seeds": list(seeds)}
+        )
+
+    add(GLOBAL, None, [controls.global_mean(train)], "not private", ())
+    add(MEANS, None, [controls.item_means(train)], "not private", ())
+    for total in TOTALS:
+        noisy = [controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, DELTA)) for s in bench.seeds]
+        headline = f"{REAL_NUMBERS}, ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item means"
+        add(PRICED, total, [one.factors for one in noisy], headline, bench.seeds)

@@ -1,0 +1,282 @@
+"""Paper 003's figures on paper: pictures in panels as the paper's, pages of markdown, what the terminal shows."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import math
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+from dpmf_jax.data.ratings import Ratings
+from experiments.reproduce import papers
+from experiments.reproduce.paper003.figures import BASELINE, CDFS, GLOBAL, MEANS, PRICED, Outcome
+from experiments.reproduce.paper003.table import THRESHOLDS, Figure
+from experiments.reproduce.papers import Told, joined
+from experiments.reproduce.pictures import NOTICE
+
+AXES = {
+    "train": "trained on",
+    "increase_train": "increase, trained on",
+    "test": "held out",
+    "increase_test": "increase, held out",
+    "test_clipped": "held out, predictions clipped to the range",
+    "log_ratio": "largest log-ratio over ε",
+}
+GREY = {GLOBAL: "0.2", MEANS: "0.5", PRICED: "0.7"}  # simple controls
+SHOWN = (0.5, 1.0, 2.0, 3.0)  # thresholds of the CDF in tables
+STARS = 0.1  # below it the axis of increases is linear, above it logarithmic
+
+
+def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+    """Everything, as JSON can hold it. rest: command, commit and device."""
+    curves = {"curves": outcome.curves, "thresholds": list(THRESHOLDS)} if outcome.curves else {"curves": []}
+    return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, notes=outcome.notes, **curves)
+
+
+def files(figure: Figure, told: Told) -> dict[str, str]:
+    content = papers.files(figure, told, section, picture)
+    if told["curves"]:
+        content["-cdf.csv"] = papers.as_csv(
+            [
+                {name: curve[name] for name in ("series", "x", "axis", "part")}
+                | {f"<={at:g}": f"{share:.5f}" for at, share in zip(told["thresholds"], curve["cdf"], strict=True)}
+                for curve in told["curves"]
+            ]
+        )
+    return content
+
+
+# ---------------------------------------------------------------------------------------------- a page
+
+
+def section(figure: Figure, told: Told, svg: str) -> list[str]:
+    """Picture, numbers, what each series promises, how to repeat it."""
+    lines = [f"**{told['notice'].capitalize()}.**", "", f"![{figure.what}]({svg})", ""]
+    lines += [f"{note}\n" for note in told["notes"]]
+    for axis in (axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])):
+        unit = "" if axis == "log_ratio" else ", mean |prediction − rating| in stars"
+        lines += [f"{AXES[axis].capitalize()}{unit}:", "", *_grid(figure, told, axis), ""]
+    if told["curves"]:
+        lines += ["Share of ratings whose error is at most so many stars:", "", *_shares(told), ""]
+    if any(row["paper"] is not None for row in told["rows"]):
+        lines += ["What the paper's text says in numbers (ours on other ratings, so nothing is decided here):", ""]
+        lines += [
+            f"- {row['series'][4:]}, {row['x']:g}: paper {row['paper']:g}, ours {number(row['value'])}"
+            for row in told["rows"]
+            if row["paper"] is not None
+        ]
+        lines += [""]
+    lines += ["| series | seeds | promise |", "|---|---|---|"]
+    for headline, group in _promises(told).items():
+        lines.append(f"| {'; '.join(group)} | {joined(_seeds(told, group[0]))} | {headline} |")
+    about = told["ratings"]
+    where = f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
+    lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
+    return [*lines, f"Repeat: `{told['command']}`"]
+
+
+def _promises(told: Told) -> dict[str, list[str]]:
+    """The series that promise the same, by promise."""
+    groups: dict[str, list[str]] = {}
+    for setting in told["settings"]:
+        place = "" if setting["x"] is None else f" at {setting['x']:g}"
+        groups.setdefault(setting["headline"], []).append(f"{setting['series']}{place}")
+    return groups
+
+
+def _seeds(told: Told, name: str) -> Sequence[int]:
+    return next(one["seeds"] for one in told["settings"] if name.startswith(one["series"]))
+
+
+def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
+    """A table a panel: series by place; levels fill the row."""
+    lines = []
+    for panel in _panels(told, axis):
+        rows = [row for row in told["rows"] if row["axis"] == axis and _in(panel, row)]
+        places = sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
+        lines += [] if not lines else [""]
+        lines += [f"| {_x_name(figure, panel)} | " + " | ".join(f"{x:g}" for x in places) + " |"]
+        lines += ["|---" + "|---:" * len(places) + "|"]
+        for series in dict.fromkeys(row["series"] for row in rows):
+            own = [row for row in rows if row["series"] == series]
+            here = {float(row["x"]): number(row["value"]) for row in own}
+            if own[0]["kind"] == "level":
+                here = dict.fromkeys(places, number(own[0]["value"]))
+            lines.append(f"| {_name(series)} | " + " | ".join(here.get(x, "") for x in places) + " |")
+    return lines
+
+
+def _shares(told: Told) -> list[str]:
+    at = [told["thresholds"].index(threshold) for threshold in SHOWN if threshold in told["thresholds"]]
+    lines = ["| | " + " | ".join(f"{told['thresholds'][place]:g}" for place in at) + " |"]
+    lines += ["|---" + "|---:" * len(at) + "|"]
+    for curve in told["curves"]:
+        shares = " | ".join(f"{curve['cdf'][place]:.3f}" for place in at)
+        lines.append(f"| {_label(curve)}, {AXES[curve['axis']]} | {shares} |")
+    return lines
+
+
+def number(value: Any) -> str:
+    value = float(value)
+    if not math.isfinite(value):
+        return "diverged"
+    return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
+
+
+# ---------------------------------------------------------------------------------------------- panels
+
+
+def _panels(told: Told, axis: str) -> list[str]:
+    """ "(a) " and "(b) ", of series that are named so; "" where none is."""
+    starts = {row["series"][:4] for row in told["rows"] if row["axis"] == axis and row["series"].startswith("(")}
+    return sorted(starts) or [""]
+
+
+def _in(panel: str, row: Mapping[str, Any]) -> bool:
+    return row["series"].startswith(panel) or not row["series"].startswith("(")
+
+
+def _name(series: str) -> str:
+    return series[4:] if series.startswith("(") else series
+
+
+def _x_name(figure: Figure, panel: str) -> str:
+    first, _, second = figure.x_name.partition(" | ")
+    return second if second and panel == "(b) " else first
+
+
+def _label(curve: Mapping[str, Any]) -> str:
+    """Of a CDF: what differs from the others of its panel."""
+    if curve["series"] == BASELINE:
+        return BASELINE
+    return f"{curve['x']:g} iterations" if curve["series"].startswith("(a)") else f"ε = {curve['x']:g}"
+
+
+# ---------------------------------------------------------------------------------------------- a picture
+
+
+def picture(figure: Figure, told: Told) -> str:
+    """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
+    if figure.name in CDFS:
+        return _distributions(figure, told)
+    return _lines(figure, told)
+
+
+def _distributions(figure: Figure, told: Told) -> str:
+    """The CDFs: on the ratings trained on, as the paper, above; held out below."""
+    with _canvas(figure, told, rows=2, columns=2) as (panels, drawn):
+        for line, axis in zip(panels, ("train", "test"), strict=True):
+            for axes, panel in zip(line, ("(a) ", "(b) "), strict=True):
+                curves = [curve for curve in told["curves"] if curve["axis"] == axis and curve["series"][:4] == panel]
+                for curve, colour in zip(curves, _colours(len(curves)), strict=True):
+                    axes.plot(told["thresholds"], curve["cdf"], color=colour, lw=1, label=_label(curve))
+                for curve in told["curves"]:
+                    if curve["axis"] == axis and curve["series"] == BASELINE:
+                        axes.plot(told["thresholds"], curve["cdf"], "k--", lw=1, label=BASELINE)
+                title = next((curve["series"] for curve in curves), panel)
+                axes.set_title(f"{title}, {AXES[axis]}", fontsize=8)
+                axes.set(ylim=(0, 1), xlabel="|prediction − rating| in stars", ylabel="share of ratings")
+                if axis == "train":
+                    axes.legend(frameon=False, fontsize=6)
+    return drawn.getvalue()
+
+
+def _lines(figure: Figure, told: Told) -> str:
+    """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple controls grey."""
+    increases = any(row["axis"] == "increase_train" for row in told["rows"])
+    axes_drawn = {row["axis"] for row in told["rows"]}
+    styles = {"increase_train": "-", "increase_test": "--"} if increases else {"log_ratio": "o"}
+    styles = {"test_clipped": "-"} if "test_clipped" in axes_drawn else styles
+    first = next(iter(styles))
+    names = _panels(told, first)
+    with _canvas(figure, told, rows=1, columns=len(names)) as ((panels,), drawn):
+        for axes, panel in zip(panels, names, strict=True):
+            rows = [row | {"value": float(row["value"])} for row in told["rows"] if _in(panel, row)]
+            series = list(dict.fromkeys(row["series"] for row in rows if row["axis"] == first))
+            coloured = [name for name in series if name not in GREY]
+            looks = dict(zip(coloured, _colours(len(coloured), "tab10"), strict=True)) | GREY
+            for name in series:
+                for axis, style in styles.items():
+                    here = [row for row in rows if (row["series"], row["axis"]) == (name, axis)]
+                    _draw(axes, here, style, looks[name])
+                marker = {"linestyle": "", "marker": "o"} if styles[first] == "o" else {}
+                axes.plot([], [], color=looks[name], ms=4, lw=1, label=_name(name), **marker)
+            _scales(figure, axes, panel, rows, increases)
+            for style, words in (("k-", "trained on"), ("k--", "held out")) if increases else ():
+                axes.plot([], [], style, lw=1, label=words)
+            outside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(names) == 1 else {}
+            axes.legend(frameon=False, fontsize=6, **outside)
+    return drawn.getvalue()
+
+
+def _draw(axes: Any, rows: Sequence[Mapping[str, Any]], style: str, colour: Any) -> None:
+    if rows and rows[0]["kind"] == "level":
+        if math.isfinite(rows[0]["value"]):
+            axes.axhline(rows[0]["value"], color=colour, linestyle=style, lw=0.7)
+        return
+    kept = sorted((row["x"], row["value"]) for row in rows if math.isfinite(row["value"]))
+    points = zip(*kept, strict=True) if kept else ((), ())
+    line = "" if style == "o" else style
+    axes.plot(*points, linestyle=line, marker="o" if style == "o" else ".", color=colour, lw=1, ms=4)
+    for row in rows:
+        if row["paper"] is not None:
+            axes.plot([row["x"]], [row["paper"]], "o", color=colour, markerfacecolor="none", ms=8)
+
+
+def _scales(figure: Figure, axes: Any, panel: str, rows: Sequence[Mapping[str, Any]], increases: bool) -> None:
+    axes.set(xlabel=_x_name(figure, panel), ylabel=figure.y_name)
+    if figure.log[0]:
+        places = sorted({row["x"] for row in rows if row["kind"] != "level"})
+        axes.set_xscale("log")
+        axes.set_xticks(places, [f"{x:g}" for x in places], rotation=90)
+        axes.set_xticks([], minor=True)
+    if increases:
+        axes.set_yscale("symlog", linthresh=STARS)
+        axes.axhline(0, color="0.5", lw=0.6)
+    elif figure.log[1]:
+        axes.set_yscale("log")
+        axes.axhline(1, color="0.5", lw=0.8)
+
+
+@contextlib.contextmanager
+def _canvas(figure: Figure, told: Told, *, rows: int, columns: int) -> Generator[tuple[Any, io.StringIO]]:
+    import matplotlib
+    from matplotlib.figure import Figure as Canvas
+
+    drawn = io.StringIO()
+    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}):
+        canvas = Canvas(figsize=(8, 3.6 * rows if rows > 1 else 4), layout="constrained")
+        panels = canvas.subplots(rows, columns, squeeze=False)
+        for axes in panels.flat:
+            axes.grid(alpha=0.3)
+        canvas.suptitle(papers.title(figure, told), fontsize=8)
+        yield panels, drawn
+        canvas.supxlabel(NOTICE, x=0.995, ha="right", fontsize=6, color="0.4")
+        canvas.savefig(drawn, format="svg", metadata={"Date": None})
+
+
+def _colours(number: int, name: str = "viridis") -> Any:
+    import matplotlib
+
+    palette = matplotlib.colormaps[name]
+    return palette([place / max(1, number) for place in range(number)]) if name == "viridis" else palette(range(number))
+
+
+# ---------------------------------------------------------------------------------------------- the terminal
+
+
+def render(told: Told, figure: Figure) -> list[Any]:
+    from rich.table import Table
+
+    axes = [axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])]
+    table = Table(title=f"{told['figure']} on {told['ratings']['name']} ({told['notice']})")
+    table.add_column("series")
+    for heading in ("x", *(AXES[axis] for axis in axes)):
+        table.add_column(heading, justify="right")
+    values = {(row["series"], row["x"], row["axis"]): number(row["value"]) for row in told["rows"]}
+    for series, x in dict.fromkeys((row["series"], row["x"]) for row in told["rows"]):
+        cells = (values.get((series, x, axis), "") for axis in axes)
+        table.add_row(series, f"{x:g}" if x else "", *cells)
+    words = [*told["notes"], *(f"{joined(group[:1])}: {headline}" for headline, group in _promises(told).items())]
+    return [table, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]

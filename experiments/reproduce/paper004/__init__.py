@@ -1,0 +1,1 @@
+"""Paper 004's figures and tables."""
