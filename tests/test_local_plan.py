@@ -13,7 +13,7 @@ from local_cases import ITEMS, RANK, USERS, Q, begun, config
 
 from dpmf_jax import protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
+from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import (
@@ -66,7 +66,7 @@ def test_the_variance_of_a_step_is_the_formula(name):
         phi_key, coins_key, noise_key = jax.random.split(key, 3)
         public = start.public._replace(item_factors=jnp.zeros((many, RANK)))
         if settings.num_projected is not None:
-            words = projection.words(phi_key)
+            words = bits.public_words(phi_key)
             public = public._replace(words=words)
             if settings.lift == "pseudo-inverse":
                 public = public._replace(gram_inverse=projection.gram_inverse(words, "gaussian", 3, many))
@@ -155,7 +155,7 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
     def one(key):
         phi_key, key = jax.random.split(key)
         coins_key, noise_key = jax.random.split(key)
-        at = state._replace(public=state.public._replace(words=projection.words(phi_key)))
+        at = state._replace(public=state.public._replace(words=bits.public_words(phi_key)))
         sent = made.noise.sample(noise_key, made.query(at, data, coins_key)[0])
         after = local.server(made.update.args[0], at.public, local_user.message(sent), at.step)
         return at.public.item_factors - after.item_factors

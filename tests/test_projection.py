@@ -10,6 +10,7 @@ import pytest
 import scipy.special
 import scipy.stats
 
+from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 
 Q, ITEMS, RANK = 7, 25, 3
@@ -31,16 +32,16 @@ def whole(words, law, rows=Q, items=ITEMS):
     ],
 )
 def test_the_generator_gives_the_known_answers_of_threefry(key, counter, both):
-    words = projection.Words(*map(jnp.uint32, key))
-    assert tuple(map(int, projection.threefry(words, *map(jnp.uint32, counter)))) == both
+    words = bits.Words(*map(jnp.uint32, key))
+    assert tuple(map(int, bits.threefry(words, *map(jnp.uint32, counter)))) == both
 
 
 def test_places_are_the_upper_half_of_64_bits_times_the_bound():
-    words, count = projection.words(jax.random.key(2)), 5_000
-    upper, lower = projection.threefry(words, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
+    words, count = bits.public_words(jax.random.key(2)), 5_000
+    upper, lower = bits.threefry(words, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
     for bound in (1, 2, 15, 2_700, 26_744, 65_537, 2**31 - 1):
         expected = [((int(u) << 32) + int(w)) * bound >> 64 for u, w in zip(upper, lower, strict=True)]
-        np.testing.assert_array_equal(projection.places(words, count, bound), expected)
+        np.testing.assert_array_equal(bits.places(words, count, bound), expected)
 
 
 @pytest.mark.parametrize("bound", [1, 3, 65_536, 0x9E3779B9, 2**32 - 1])
@@ -52,7 +53,7 @@ def test_the_upper_half_of_a_product_is_exact(bound):
 
 
 def test_places_are_uniform():
-    drawn = projection.places(projection.words(jax.random.key(8)), 200_000, 15)
+    drawn = bits.places(bits.public_words(jax.random.key(8)), 200_000, 15)
     assert scipy.stats.chisquare(np.bincount(drawn, minlength=15)).pvalue > 1e-4
     assert drawn.dtype == jnp.int32
 
@@ -68,7 +69,7 @@ def test_the_quantile_is_that_of_the_normal_law_up_to_the_ends():
 
 def test_entries_have_mean_0_variance_1_over_q_and_their_law():
     rows, items = 512, 2048
-    words = projection.words(jax.random.key(11))
+    words = bits.public_words(jax.random.key(11))
     normal = whole(words, "gaussian", rows, items) * rows**0.5
     assert scipy.stats.kstest(normal.ravel(), "norm").pvalue > 1e-4
     signs = whole(words, "sign", rows, items) * rows**0.5
@@ -82,7 +83,7 @@ def test_entries_have_mean_0_variance_1_over_q_and_their_law():
 @pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS)
 def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
-    words = projection.words(jax.random.key(3))
+    words = bits.public_words(jax.random.key(3))
     phi = whole(words, law)
     compressed = jax.random.normal(jax.random.key(4), (Q, RANK))
     items = jax.random.normal(jax.random.key(5), (ITEMS, RANK))
@@ -104,7 +105,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 from dpmf_jax import projection
 projection.LIFT_ENTRIES = 21
-words = projection.words(jax.random.key(3))
+words = bits.public_words(jax.random.key(3))
 compressed = jax.random.normal(jax.random.key(4), (7, 3))
 inverse = projection.gram_inverse(words, "gaussian", 7, 25)
 alone, spread = (

@@ -6,13 +6,13 @@ items, the server runs through Φ in blocks; both see the same entries, on any d
 
 from __future__ import annotations
 
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from dpmf_jax.devices import spread
+from dpmf_jax.devices import bits, spread
 
 Law = Literal["gaussian", "sign"]
 BLOCK_ENTRIES = 1 << 21  # of Φ that are there at a time, about
@@ -26,22 +26,9 @@ QUANTILE = (
 )
 
 
-class Words(NamedTuple):
-    """A public key as two words, uint32[]."""
-
-    high: jax.Array
-    low: jax.Array
-
-
-def words(key: jax.Array) -> Words:
-    """The words of a key, made public: what is drawn from them is known to everybody. Spends `key`."""
-    bits = jax.random.bits(key, (2,), jnp.uint32)
-    return Words(bits[0], bits[1])
-
-
-def entries(key: Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int) -> jax.Array:
+def entries(key: bits.Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int) -> jax.Array:
     """Φ at (rows, columns), int32 arrays that are broadcast against each other; num_rows is q."""
-    first, _second = threefry(key, jnp.uint32(rows), jnp.uint32(columns))
+    first, _second = bits.threefry(key, jnp.uint32(rows), jnp.uint32(columns))
     scale = jnp.float32(num_rows) ** -0.5
     if law == "sign":
         return jnp.where(first >> 31, scale, -scale)
@@ -50,33 +37,15 @@ def entries(key: Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows:
     return scale * _normal_quantile(uniform)
 
 
-def places(key: Words, count: int, bound: int) -> jax.Array:
-    """int32[count], independent and uniform below `bound`, up to 2^-64: the upper half of 64 bits times the bound.
-
-    jax.random.randint divides, and goes through memory: 17 times as long on a CPU.
-    """
-    upper, lower = threefry(key, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
-    product = upper * jnp.uint32(bound)
-    carry = product + _upper_half(lower, bound) < product
-    return (_upper_half(upper, bound) + carry).astype(jnp.int32)
-
-
-def _upper_half(word: jax.Array, bound: int) -> jax.Array:
-    """The upper 32 of the 64 bits of word · bound."""
-    (a, b), (c, d) = (word >> 16, word & 0xFFFF), (jnp.uint32(bound >> 16), jnp.uint32(bound & 0xFFFF))
-    middle = a * d + (b * d >> 16)  # below 2^32: at most (2^16 - 1)² + 2^16 - 1
-    return a * c + (middle >> 16) + ((middle & 0xFFFF) + b * c >> 16)
-
-
 def _normal_quantile(uniform: jax.Array) -> jax.Array:
     """The normal quantile at (1 + uniform)/2, for a uniform in (-1, 1): off by at most 5e-5 of itself.
 
     uniform times a polynomial in √(-ln(1 - uniform²)), one for all of the range, with a logarithm that is as coarse: a
     lift is bound by what an entry costs, and this costs half of √2·erf_inv.
     """
-    bits = jax.lax.bitcast_convert_type((1 - uniform) * (1 + uniform), jnp.int32)
-    exponent = (bits - 0x3F3504F3) >> 23  # so that the rest lies within √½ and √2
-    rest = jax.lax.bitcast_convert_type(bits - (exponent << 23), jnp.float32) - 1
+    pattern = jax.lax.bitcast_convert_type((1 - uniform) * (1 + uniform), jnp.int32)
+    exponent = (pattern - 0x3F3504F3) >> 23  # so that the rest lies within √½ and √2
+    rest = jax.lax.bitcast_convert_type(pattern - (exponent << 23), jnp.float32) - 1
     log = exponent.astype(jnp.float32) * jnp.float32(0.6931472) + rest * _polynomial(LOG1P, rest)
     return uniform * _polynomial(QUANTILE, jnp.sqrt(jnp.maximum(-log, 0.0)))
 
@@ -89,23 +58,9 @@ def _polynomial(coefficients: tuple[float, ...], x: jax.Array) -> jax.Array:
     return total
 
 
-def threefry(key: Words, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both words of Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), as jax.random has it.
-
-    Written out, so that it is fused with what becomes of it: jax's own goes through memory in loops on a CPU.
-    """
-    keys = (key.high, key.low, key.high ^ key.low ^ jnp.uint32(0x1BD11BDA))
-    x, y = first + keys[0], second + keys[1]
-    for group in range(5):
-        for rotation in ((13, 15, 26, 6), (17, 29, 16, 24))[group % 2]:
-            x = x + y
-            y = ((y << rotation) | (y >> (32 - rotation))) ^ x
-        x = x + keys[(group + 1) % 3]
-        y = y + keys[(group + 2) % 3] + jnp.uint32(group + 1)
-    return x, y
-
-
-def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int, *, num_devices: int = 1) -> jax.Array:
+def apply_transpose(
+    key: bits.Words, law: Law, compressed: jax.Array, num_items: int, *, num_devices: int = 1
+) -> jax.Array:
     """Φᵀ·compressed, float32[items, d], from float32[q, d]: unbiased for V where compressed = ΦV.
 
     num_devices: items are spread over the first so many of `jax.devices()`, in a program that runs on all of them; the
@@ -116,7 +71,7 @@ def apply_transpose(key: Words, law: Law, compressed: jax.Array, num_items: int,
     blocks = -(-num_items // (size * num_devices)) * num_devices
     wide = _wide(compressed)
 
-    def of_items(nothing: tuple[()], key: Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
+    def of_items(nothing: tuple[()], key: bits.Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
         del nothing
 
         def block(start: jax.Array) -> jax.Array:
@@ -135,7 +90,7 @@ def _wide(compressed: jax.Array) -> jax.Array:
     return jnp.pad(compressed, ((0, 0), (0, -compressed.shape[1] % 8)))
 
 
-def apply(key: Words, law: Law, items: jax.Array, num_rows: int) -> jax.Array:
+def apply(key: bits.Words, law: Law, items: jax.Array, num_rows: int) -> jax.Array:
     """Φ·items, float32[q, d], from float32[items, d]."""
     columns = jnp.arange(items.shape[0])
     starts, size = _blocks(num_rows, items.shape[0])
@@ -147,7 +102,7 @@ def apply(key: Words, law: Law, items: jax.Array, num_rows: int) -> jax.Array:
     return jax.lax.map(rows, starts).reshape(-1, *items.shape[1:])[:num_rows]
 
 
-def gram(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
+def gram(key: bits.Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
     """ΦΦᵀ, float32[q, q], in blocks of columns."""
     rows = jnp.arange(num_rows)
     starts, size = _blocks(num_items, num_rows)
@@ -161,7 +116,7 @@ def gram(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
 
 
 def apply_pseudo_inverse(
-    key: Words, law: Law, inverse: Any, compressed: jax.Array, num_items: int, *, num_devices: int = 1
+    key: bits.Words, law: Law, inverse: Any, compressed: jax.Array, num_items: int, *, num_devices: int = 1
 ) -> jax.Array:
     """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; inverse: `gram_inverse`. Needs q ≤ items.
 
@@ -172,7 +127,7 @@ def apply_pseudo_inverse(
     return apply_transpose(key, law, solved, num_items, num_devices=num_devices)
 
 
-def gram_inverse(key: Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
+def gram_inverse(key: bits.Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
     """(ΦΦᵀ)⁻¹, float32[q, q], by its Cholesky factor."""
     lower = jnp.linalg.cholesky(gram(key, law, num_rows, num_items))
     half = jax.lax.linalg.triangular_solve(lower, jnp.eye(num_rows), left_side=True, lower=True)

@@ -20,9 +20,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
-from dpmf_jax.devices import spread
+from dpmf_jax.devices import bits, spread
 from dpmf_jax.errors import UsageError
-from dpmf_jax.kernels import projection
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import split
 
@@ -184,12 +183,12 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
     below = threshold(rate)
     words = jax.random.key_data(key)
     if words.shape != (2,):  # of another generator than this project's keys have
-        words = jnp.stack(projection.words(key))
+        words = jnp.stack(bits.public_words(key))
 
     def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
         own = _own(data, stored)
         number = own.first + jnp.arange(own.value.size, dtype=jnp.int32)
-        drawn = projection.threefry(projection.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
+        drawn = bits.threefry(bits.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
         chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
         if own.counts is not None:
             chosen &= own.counts
@@ -270,8 +269,8 @@ def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
 
     Counted by words of 32, each of which is a mark where its own begin; then their places in a word, by halving it.
     """
-    bits = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
-    words = jnp.sum(bits << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
+    padded = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
+    words = jnp.sum(padded << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
     counts = jax.lax.population_count(words).astype(jnp.int32)
     ends = jnp.cumsum(counts)
     starts = ends - counts

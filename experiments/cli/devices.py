@@ -4,6 +4,7 @@ XLA runs a blocked scan on little more than one thread of a CPU, so further core
 each of them as a device. Accelerators are shown as they are.
 """
 
+import dataclasses
 import faulthandler
 import inspect
 import os
@@ -16,7 +17,6 @@ from typing import Any
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
 from experiments.cli import console
-from experiments.fit.flags import ProcessFlags
 
 # Item gradients are summed across the devices: at some number that sum costs more than a core gives.
 MOST_CPU_DEVICES = 16
@@ -28,6 +28,24 @@ case $first in
     *) printf '%s\\n' "$first"; cat ;;
 esac >&2
 """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class ProcessFlags:
+    """Whether the command is one of several processes that work on one thing."""
+
+    distributed: bool = False
+    """Train with several processes, on one machine or many: start the same command in each, with another --process-id.
+    Each reads and holds the ratings of its own users; the first one prints and writes. What they exchange is not
+    encrypted."""
+    coordinator: str | None = None
+    """HOST:PORT at which the first process waits for the others; not needed where a cluster's manager tells it."""
+    processes: int | None = None
+    """How many there are; likewise."""
+    process_id: int | None = None
+    """Which one this is, from 0; likewise."""
+    lost_after: int = 60
+    """Seconds without a sign of life after which a process counts as lost, and the run ends."""
 
 
 def cores() -> int:

@@ -16,11 +16,11 @@ import tyro
 from dpmf_jax.errors import CannotWrite, DataError, DpmfError, PrivacyError, UsageError
 from experiments.cli import console, devices
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags, ProcessFlags, RatingsFlags
+from experiments.fit.flags import MechanismFlags, RatingsFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(ProcessFlags, MechanismFlags, RatingsFlags):
+class Command(devices.ProcessFlags, MechanismFlags, RatingsFlags):
     """Fit a model of a ratings matrix, price it, save it, and compare it with its controls."""
 
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None

@@ -54,24 +54,6 @@ class RatingsFlags:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class ProcessFlags:
-    """Whether the command is one of several processes that work on one thing."""
-
-    distributed: bool = False
-    """Train with several processes, on one machine or many: start the same command in each, with another --process-id.
-    Each reads and holds the ratings of its own users; the first one prints and writes. What they exchange is not
-    encrypted."""
-    coordinator: str | None = None
-    """HOST:PORT at which the first process waits for the others; not needed where a cluster's manager tells it."""
-    processes: int | None = None
-    """How many there are; likewise."""
-    process_id: int | None = None
-    """Which one this is, from 0; likewise."""
-    lost_after: int = 60
-    """Seconds without a sign of life after which a process counts as lost, and the run ends."""
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismFlags:
     """Which mechanism, and its settings; None is the mechanism's own default (experiments/DEFAULTS.md)."""
 

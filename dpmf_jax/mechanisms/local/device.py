@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.noise.laws import Noise, Report
 
@@ -55,7 +56,7 @@ class Round:
     item_factors: jax.Array
     center: jax.Array
     clip: jax.Array
-    words: projection.Words | None
+    words: bits.Words | None
     law: projection.Law = dataclasses.field(metadata={"static": True})
     num_projected: int | None = dataclasses.field(metadata={"static": True})
 
@@ -70,7 +71,7 @@ class Round:
         return None if self.words is None else Partial(_phi, self.law, self.num_projected, self.words)
 
 
-def _phi(law: projection.Law, num_projected: int, words: projection.Words, row: Any, columns: Any) -> jax.Array:
+def _phi(law: projection.Law, num_projected: int, words: bits.Words, row: Any, columns: Any) -> jax.Array:
     return projection.entries(words, law, row, columns, num_projected)
 
 
@@ -130,8 +131,8 @@ def speak(
     """
     row_key, column_key, noise_key = jax.random.split(key, 3)
     rank = announced.item_factors.shape[1]
-    row = projection.places(projection.words(row_key), 1, announced.num_rows)[0]
-    column = projection.places(projection.words(column_key), 1, rank)[0]
+    row = bits.places(bits.public_words(row_key), 1, announced.num_rows)[0]
+    column = bits.places(bits.public_words(column_key), 1, rank)[0]
     own = Own(user_factors, user_factors[column], row)
     known = Known(announced.item_factors[ratings.item], ratings.item)
     entry = sums(announced.center, announced.phi, own, known, ratings.value, ratings.present).entry

@@ -26,6 +26,7 @@ from jax.tree_util import Partial
 
 import accounting.pure
 from accounting.guarantee import Guarantee, no_guarantee
+from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.layout import operations as layout
@@ -107,7 +108,7 @@ class Public(NamedTuple):
     item_factors: jax.Array
     center: jax.Array
     group: jax.Array | None
-    words: projection.Words | None
+    words: bits.Words | None
     gram_inverse: jax.Array | None
     optimizer_state: Any
 
@@ -243,7 +244,7 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
         group = jax.random.permutation(group_key, jnp.arange(data.num_users) % params.num_rounds)
     words = gram_inverse = None
     if params.num_projected is not None:
-        words = projection.words(phi_key)
+        words = bits.public_words(phi_key)
         if params.lift == "pseudo-inverse":
             gram_inverse = projection.gram_inverse(words, params.law, params.num_projected, data.num_items)
     center = params.center if previous is None else previous.center
@@ -258,11 +259,11 @@ def _num_rated(own: jax.Array, known: jax.Array, values: jax.Array, present: jax
     return jnp.sum(present)
 
 
-def _round_words(params: Params, public: Public, step: jax.Array) -> projection.Words | None:
+def _round_words(params: Params, public: Public, step: jax.Array) -> bits.Words | None:
     """Of this round's Φ."""
     if public.words is None or not params.fresh_projection:
         return public.words
-    return projection.Words(public.words.high, public.words.low + jnp.uint32(step))
+    return bits.Words(public.words.high, public.words.low + jnp.uint32(step))
 
 
 def announce(params: Params, public: Public, step: jax.Array) -> local_user.Round:
@@ -308,8 +309,8 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[R
     public = state.public
     row_key, column_key = jax.random.split(coins)
     rows = announce(params, public, state.step).num_rows
-    row = projection.places(projection.words(row_key), data.num_users, rows)
-    column = projection.places(projection.words(column_key), data.num_users, params.rank)
+    row = bits.places(bits.public_words(row_key), data.num_users, rows)
+    column = bits.places(bits.public_words(column_key), data.num_users, params.rank)
     sums = _all_sums(params, state, public, data, row, column)
     sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
     outside = jnp.mean(sent * (jnp.abs(sums.entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)

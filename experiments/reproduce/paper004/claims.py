@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 
 from accounting import pure
+from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
@@ -242,7 +243,7 @@ def shrinkage(found: Stored) -> Judged:
 
 def _kept(key: jax.Array) -> tuple[jax.Array, jax.Array]:
     """The mean share of an item's row that Φ†Φ and ΦᵀΦ leave."""
-    words, whole = projection.words(key), jnp.eye(SHRINK_ITEMS)
+    words, whole = bits.public_words(key), jnp.eye(SHRINK_ITEMS)
     image = projection.apply(words, "gaussian", whole, SHRINK_PROJECTED)
     inverse = projection.gram_inverse(words, "gaussian", SHRINK_PROJECTED, SHRINK_ITEMS)
     lifted = projection.apply_pseudo_inverse(words, "gaussian", inverse, image, SHRINK_ITEMS)
