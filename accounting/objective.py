@@ -12,26 +12,19 @@ noisy 2Σ_i u_i r_ij − η_j and of Σ_i u_i u_iᵀ, and its exact minimiser is
 | a user, all of his data         | Σ_i g_i           | 2C replaced, C removed, ‖g_i‖ <= C: `iterations_per_user`      |
 
 The noise is one of three (`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem 1), or "gaussian".
-What of the paper's own claims does not hold stands in the assumptions of its two published guarantees. The iterations
-of the last row are `accounting.iterations`; those names are here as well.
+The iterations of the last row are `accounting.iterations`; those names are here as well. What a release promises at
+these prices, and what of the paper's own claims does not hold, stands beside the mechanisms.
 """
 
 import math
 
 from accounting import gaussian, guards
 from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
-from accounting.guarantee import Guarantee, priced
-from accounting.iterations import CATALOGUE, MASK, NO_THIRD_PARTY, SETTINGS
 from accounting.iterations import iterations_claimed as iterations_claimed
-from accounting.iterations import iterations_guarantee as iterations_guarantee
 from accounting.iterations import iterations_per_user as iterations_per_user
 from accounting.iterations import iterations_scale as iterations_scale
-from accounting.iterations import published_iterations_guarantee as published_iterations_guarantee
 from accounting.iterations import rounded_sensitivity as rounded_sensitivity
 from accounting.loss import Gaussian, Loss, Pure
-from accounting.relation import PRESENCE, value
-from accounting.statement import printed_whole
-from accounting.status import FLOAT32_LAPLACE, FLOAT32_NORMALS, REAL_NUMBERS
 
 # ----------------------------------------------------------------------------- one release, trusted recommender (S1)
 
@@ -142,128 +135,3 @@ def statistics_scales(
     bound = guards.positive("rating_bound", rating_bound)
     z = gaussian.solve_noise_multiplier(epsilon, delta, 1)
     return z / math.sqrt(matrix_share), bound * z / math.sqrt(1 - matrix_share)
-
-
-# ---------------------------------------------------------------------------------------------------------- guarantees
-
-
-def published_guarantee(
-    *, noise: Noise, scale: float, range_width: float, rank: int, seeded: bool = False
-) -> Guarantee:
-    """S1 as published: claimed only, for Theorem 1 takes U as given, and U is fitted first on the same ratings.
-
-    Raises:
-      ValueError: as `value_change_loss`, or the noise is not one of the paper's two.
-    """
-    if check_noise(noise) == "gaussian":
-        raise ValueError("noise must be laplace or l2_laplace, which the paper has, got 'gaussian'")
-    return priced(
-        mechanism="objective",
-        losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
-        delta=0.0,
-        unit="rating value",
-        relation=value(range_width),
-        released=("item factors",),
-        trust_model=_CURATOR,
-        against=_against("the claim"),
-        status="claimed",
-        claimed_by="paper 003",
-        real_number_noise=True,
-        sensitivity=2 * range_width,
-        assumptions=(
-            "the user factors are the same in both worlds; they are not, since they were fitted on the same ratings",
-            "every user factor has norm 1 at most; fitted ones may exceed it",
-            "the released item factors are the exact minimiser, or depend on the ratings through the noisy sums alone",
-            MASK,
-            SETTINGS,
-            CATALOGUE,
-            FLOAT32_LAPLACE,
-        ),
-        not_covered=("the user factors, which stay with the curator", "the presence of a rating"),
-        seeded=seeded,
-    )
-
-
-def closed_form_guarantee(
-    *, noise: Noise, scale: float, range_width: float, rank: int, delta: float = 0.0, seeded: bool = False
-) -> Guarantee:
-    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed; proved for real numbers.
-
-    Args:
-      noise, scale, range_width, rank: see `value_change_loss`.
-      delta: 0 for the pure noises; in (0, 1) for the Gaussian, which has no finite ε at 0.
-    """
-    return priced(
-        mechanism="objective-public-users",
-        losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
-        delta=delta,
-        unit="rating value",
-        relation=value(range_width),
-        released=("item factors", "user factors, which were public"),
-        trust_model=_CURATOR,
-        against=_against("the stated price"),
-        status=REAL_NUMBERS,
-        sensitivity=2 * range_width,
-        assumptions=(
-            _PUBLIC_USERS,
-            "the number M that weighs the regularisation is a public constant",
-            MASK,
-            SETTINGS,
-            CATALOGUE,
-            _noise(noise),
-        ),
-        not_covered=("the presence of a rating, for which the closed form has no finite epsilon",),
-        seeded=seeded,
-    )
-
-
-def statistics_guarantee(
-    *, matrix_scale: float, vector_scale: float, rating_bound: float, delta: float, seeded: bool = False
-) -> Guarantee:
-    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's presence."""
-    return priced(
-        mechanism="objective-statistics",
-        losses=(statistics_loss(matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound),),
-        delta=delta,
-        unit="rating presence",
-        relation=PRESENCE,
-        released=("item factors", "the noisy statistics of every item", "user factors, which were public"),
-        trust_model=_CURATOR,
-        against=_against("the stated price"),
-        status=REAL_NUMBERS,
-        assumptions=(
-            _PUBLIC_USERS,
-            f"every rating is clipped to {printed_whole(rating_bound)} on either side of a public centre before it is "
-            "summed",
-            "every item of the declared catalogue gets noise, rated or not; no count is divided by, none is released",
-            SETTINGS,
-            "the catalogue was declared, not read off the ratings, and covers every user and item there could be",
-            FLOAT32_NORMALS,
-        ),
-        not_covered=(
-            "a changed value at this price: it may move the sums twice as far, for up to four times ρ",
-            "a rating moved to another item at this price: that is one removed and one added, two times ρ",
-        ),
-        seeded=seeded,
-    )
-
-
-def _noise(noise: Noise) -> str:
-    return FLOAT32_NORMALS if noise == "gaussian" else FLOAT32_LAPLACE
-
-
-_CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-
-
-def _against(holds: str) -> tuple[tuple[str, str], ...]:
-    return (
-        ("public V", f"{holds}: this is what the noise is for"),
-        ("recommender", "nothing: it holds the ratings, and is trusted"),
-        NO_THIRD_PARTY,
-        ("other users", f"{holds}, as public V"),
-        ("recommender + third party", "nothing, as the recommender alone"),
-        ("colluding users", f"{holds}, whatever they know of their own ratings: they have no part in the noise"),
-    )
-
-
-_PUBLIC_USERS = "the user factors were not computed from these ratings, and every one has norm 1 at most"

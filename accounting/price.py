@@ -17,7 +17,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from accounting import gaussian, guards
+from accounting import gaussian, guards, rounds
 from accounting.loss import (
     Approximate,
     Gaussian,
@@ -78,22 +78,20 @@ def floor(losses: Sequence[Loss], delta: float) -> float:
     if not reserved <= delta:
         raise ValueError(f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}")
     known = total(times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate))
-    rounds = [one for one in merged(losses) if isinstance(one, Pure)]
+    pure = [one for one in merged(losses) if isinstance(one, Pure)]
     spent = rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
     left = delta - reserved
     if left <= 0:
         noisy = spent > 0 or any(isinstance(one, SubsampledGaussian) and one.num_steps for one in losses)
-        return math.inf if noisy else known + total(one.epsilon for one in rounds)
-    parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in rounds)]
+        return math.inf if noisy else known + total(one.epsilon for one in pure)
+    parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in pure)]
     return known + max(parts)
 
 
 def _optimal_floor(phase: Pure, delta: float) -> float:
     if phase.epsilon in (0.0, math.inf) or phase.num_rounds > 10**6:
         return phase.epsilon if phase.epsilon == math.inf else 0.0
-    from accounting import pure
-
-    return pure.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
+    return rounds.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):
@@ -185,11 +183,9 @@ def _pure(losses: list[Pure], delta: float) -> dict[str, float]:
     if delta == 0 or basic in (0.0, math.inf):
         return {"basic": basic}
     if len(losses) == 1:
-        from accounting import pure
-
-        rounds = losses[0].num_rounds
-        each = basic / rounds if rounds == 1 else math.nextafter(basic / rounds, math.inf)
-        return {"basic": basic, "optimal": min(basic, pure.epsilon_optimal(each, rounds, delta))}
+        count = losses[0].num_rounds
+        each = basic / count if count == 1 else math.nextafter(basic / count, math.inf)
+        return {"basic": basic, "optimal": min(basic, rounds.epsilon_optimal(each, count, delta))}
     from accounting import composition
 
     return {"basic": basic, "pld": min(basic, composition.pld(losses, unit="user").epsilon(delta))}

@@ -11,9 +11,6 @@ from collections.abc import Iterable
 
 from accounting import guards
 from accounting.decimals import EXACT, named, quotient, up
-from accounting.guarantee import Guarantee, priced
-from accounting.loss import Pure
-from accounting.relation import USER_REPLACED
 from accounting.rounds import ROUNDS_LIMIT as ROUNDS_LIMIT
 from accounting.rounds import delta_optimal as delta_optimal
 from accounting.rounds import epsilon_basic as epsilon_basic
@@ -163,65 +160,6 @@ def _log_ratio(x: float, other: float, epsilon: float, flip: float) -> float:
         return math.log1p((x - other) / 2 * -math.expm1(-epsilon) / ((1 + other) / 2 + (1 - other) / 2 * flip))
     own = math.log((1 + x) / 2)
     return own + epsilon if other == -1 else own - math.log((1 + other) / 2)  # e^−ε is no float, or nothing beside x
-
-
-# ------------------------------------------------------------------------------------------- paper 004's guarantee
-
-
-def local_guarantee(
-    epsilon: float,
-    num_rounds: int,
-    *,
-    mechanism: str = "local DP, one-bit reports (paper 004)",
-    delta: float = 0.0,
-    released: tuple[str, ...] = ("item factors", "every report: a coordinate and a bit"),
-    assumptions: tuple[str, ...] = (),
-    not_covered: tuple[str, ...] = (),
-    seeded: bool = False,
-) -> Guarantee:
-    """The guarantee of k one-bit reports of each user, each for ε/k: ε per user, pure, against the server itself.
-
-    Proved: each report is ε/k-differentially private whatever the user's factors and the public state are (lemma 1),
-    and k adaptive rounds add up (theorem 1). The loop of the printed algorithms runs k + 1 rounds; here it is k. The
-    item factors, and their lift by a public projection, are post-processing of the reports.
-
-    Args:
-      epsilon: of all rounds of one user together.
-      num_rounds: k, reports of one user: the number of rounds where everybody reports in each, 1 where users are split
-        into groups without looking at data and each group reports once, with all of ε.
-      delta: 0 for the pure price; above 0 the optimal composition of the k reports, which costs less.
-
-    Raises:
-      ValueError: ε is not positive and finite, k is not an integer of at least 1, δ is not in [0, 1).
-    """
-    loss = Pure(epsilon=guards.positive("epsilon", epsilon), num_rounds=num_rounds)
-    return priced(
-        mechanism=mechanism,
-        losses=(loss,),
-        delta=delta,
-        unit="user",
-        relation=USER_REPLACED,
-        released=released,
-        trust_model=(
-            "local: nobody but the user sees the user's ratings; "
-            "the server, and whoever reads its traffic, sees every report and may be dishonest"
-        ),
-        rounds_are_seen=True,
-        status="proved",
-        assumptions=(*_report_assumptions(loss.num_rounds), *assumptions),
-        not_covered=("taking part, and how often: who sends reports is visible", *not_covered),
-        seeded=seeded,
-    )
-
-
-def _report_assumptions(num_rounds: int) -> tuple[str, ...]:
-    times = "once" if num_rounds == 1 else f"exactly {num_rounds} times (k rounds, not the printed loop's k + 1)"
-    return (
-        f"each user reports {times}, whatever the data; a report that is sent again is the same report",
-        "which coordinate is reported is drawn uniformly and without looking at data",
-        "a user's factors never leave the device, except through the reports",
-        "real randomness: the bit's probability is a float, the generator is secure and its seed secret",
-    )
 
 
 # ------------------------------------------------------------------------------------------------------- numerics

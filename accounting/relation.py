@@ -30,8 +30,8 @@ from collections.abc import Sequence
 from typing import Literal, get_args
 
 from accounting import guards
+from accounting.digits import printed_whole
 from accounting.loss import Unit
-from accounting.statement import printed_whole
 
 Kind = Literal["value", "presence", "user replaced", "user added or removed", "stated", "none"]
 

@@ -22,9 +22,7 @@ import functools
 import math
 
 from accounting import guards
-from accounting.guarantee import Guarantee, priced
 from accounting.loss import Approximate, times
-from accounting.relation import USER_REPLACED
 from accounting.rounds import share
 
 REPORTS_LIMIT = 10**12
@@ -136,7 +134,7 @@ def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta
     Raises:
       ValueError: an argument is out of range.
     """
-    return times(_amplified(epsilon, num_rounds, num_reports, delta).epsilon, num_rounds)
+    return times(shuffled_loss(epsilon, num_rounds, num_reports, delta).epsilon, num_rounds)
 
 
 def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float, num_reports: int) -> int:
@@ -194,60 +192,10 @@ def solve_shuffled_delta(epsilon: float, *, epsilon_local: float, num_rounds: in
     return delta
 
 
-def shuffled_guarantee(
-    epsilon: float,
-    num_rounds: int,
-    *,
-    num_reports: int,
-    delta: float,
-    mechanism: str = "local DP, one-bit reports (paper 004)",
-    released: tuple[str, ...] = ("item factors", "the shuffled reports of each round"),
-    assumptions: tuple[str, ...] = (),
-    not_covered: tuple[str, ...] = (),
-    seeded: bool = False,
-) -> Guarantee:
-    """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a trusted third party.
-
-    A number beside the local one of `pure.local_guarantee`, never in its place: it holds against whoever sees shuffled
-    reports only. The price is `epsilon_shuffled`, an upper bound.
-
-    Args:
-      epsilon, num_rounds, num_reports, delta: as `epsilon_shuffled`.
-
-    Raises:
-      ValueError: an argument is out of range.
-    """
-    loss = _amplified(epsilon, num_rounds, num_reports, delta)
-    n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
-    return priced(
-        mechanism=f"{mechanism}; central, after shuffling",
-        losses=(loss,),
-        delta=delta,
-        unit="user",
-        relation=USER_REPLACED,
-        released=released,
-        trust_model=(
-            "a trusted shuffler stands between users and server: it drops who sent what, when and from where, and does "
-            "not collude; against the shuffler itself, and whoever sees reports before it, only the local ε holds"
-        ),
-        status="proved",
-        assumptions=(
-            f"at least {n} honest users report in each shuffle; what the others send hides nobody",
-            "every user has the same randomiser, with the same ε, which the public state decides",
-            "a coordinate is drawn privately, afresh in each round, and seen only in the anonymous message",
-            "no time, size, order or address tells reports apart",
-            "real randomness: the bit's probability is a float, the generator is secure and its seed secret",
-            *assumptions,
-        ),
-        not_covered=("taking part: how many report in a shuffle is visible", *not_covered),
-        seeded=seeded,
-    )
-
-
 # ------------------------------------------------------------------------------------------------------- numerics
 
 
-def _amplified(epsilon: float, num_rounds: int, num_reports: int, delta: float) -> Approximate:
+def shuffled_loss(epsilon: float, num_rounds: int, num_reports: int, delta: float) -> Approximate:
     """What k shuffled rounds spend, each at ε/k and δ/k."""
     total, each = guards.positive("epsilon", epsilon), share(guards.probability("delta", delta), num_rounds)
     amplified = epsilon_numerical(math.nextafter(total / num_rounds, math.inf), num_reports, each)

@@ -1,18 +1,14 @@
 """The words of a privacy statement: the one text that is printed with every result."""
 
-import decimal
 import math
 import textwrap
-from typing import TYPE_CHECKING
 
 from accounting import gaussian
+from accounting.digits import printed, printed_delta, printed_down, printed_up
 from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian
 from accounting.status import REAL_NUMBERS, words
+from accounting.terms import Terms
 
-if TYPE_CHECKING:
-    from accounting.guarantee import Guarantee
-
-DIGITS = 4  # decimals of a printed ε, rounded up
 SHOWN = 4  # phases whose noise a statement spells out
 
 KINDS = {
@@ -26,7 +22,7 @@ KINDS = {
 }
 
 
-def lines(guarantee: "Guarantee") -> list[str]:
+def lines(guarantee: Terms) -> list[str]:
     """The privacy statement, line by line, each at most 110 characters unless a word is longer."""
     g = guarantee
     out = ["EXPERIMENT: seeded, do not release"] if g.seeded else []
@@ -76,7 +72,7 @@ def lines(guarantee: "Guarantee") -> list[str]:
     return out
 
 
-def _headline(guarantee: "Guarantee") -> str:
+def _headline(guarantee: Terms) -> str:
     g = guarantee
     if g.epsilon == math.inf:
         return f"NO FINITE EPSILON holds at δ = {printed_delta(g.delta)}: treat it as no guarantee"
@@ -85,7 +81,7 @@ def _headline(guarantee: "Guarantee") -> str:
     return f"{kind}{law}: ε = {printed(g.epsilon)} (rounded up), δ = {printed_delta(g.delta)}"
 
 
-def headline(g: "Guarantee") -> str:
+def headline(g: Terms) -> str:
     """The guarantee in one line, for results that only use what it is about; never in place of the statement."""
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
@@ -115,48 +111,8 @@ def _spent(phase: Loss, several: bool) -> str:
             return f"(ε, δ) = ({printed_up(phase.epsilon)}, {printed_up(phase.delta)}), {phase.num_steps} times"
 
 
-def _steps(g: "Guarantee") -> str:
+def _steps(g: Terms) -> str:
     return f"{g.steps} step{'' if g.steps == 1 else 's'}"
-
-
-def printed(epsilon: float) -> str:
-    """ε rounded up, at 4 decimals; from a million on at 5 digits."""
-    if epsilon < 1e6:
-        return f"{gaussian.round_up(epsilon, DIGITS):.{DIGITS}f}"
-    return "inf" if epsilon == math.inf else _rounded_up(epsilon, DIGITS)
-
-
-def printed_delta(delta: float) -> str:
-    """δ, in 6 digits, rounded up."""
-    return printed_up(delta)
-
-
-def printed_up(value: float, digits: int = 6) -> str:
-    """In so many significant digits, never below the value: for what is paid, such as δ, ρ and rates."""
-    return _significant(value, digits, decimal.ROUND_CEILING)
-
-
-def printed_down(value: float, digits: int = 6) -> str:
-    """In so many significant digits, never above the value: for what protects, such as a noise multiplier."""
-    return _significant(value, digits, decimal.ROUND_FLOOR)
-
-
-def printed_whole(value: float) -> str:
-    """Every digit, and no more: for bounds that a relation names."""
-    return repr(float(value)).removesuffix(".0")
-
-
-def _significant(value: float, digits: int, rounding: str) -> str:
-    if not math.isfinite(value):
-        return str(value)
-    with decimal.localcontext(decimal.Context(prec=digits, rounding=rounding)):
-        return f"{float(+decimal.Decimal(repr(float(value)))):.{digits}g}"
-
-
-def _rounded_up(value: float, digits: int) -> str:
-    """In scientific notation, with so many digits after the point, not below the value."""
-    with decimal.localcontext(decimal.Context(prec=digits + 1, rounding=decimal.ROUND_CEILING)):
-        return f"{+decimal.Decimal(repr(value)):.{digits}e}"
 
 
 def _entry(name: str, text: str) -> list[str]:

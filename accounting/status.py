@@ -14,16 +14,7 @@ LEAVES_OPEN = (
 )
 
 # What float32 noise is, for the assumptions of what draws it: jax.random.normal, and jax.random.laplace or exponential.
-FLOAT32_NORMALS = (
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
-    "deviations; sums are float32"
-)
-FLOAT32_LAPLACE = (
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^24 values a draw, none beyond 16 scales; sums "
-    "are float32"
-)
 # What it is where it is drawn by comparing random bits with thresholds, and leaves no gaps.
-WHOLE_NUMBERS = "noise is pseudo-random and, like the sums, whole numbers"
 
 
 def weakest(statuses: Iterable[Status]) -> Status:

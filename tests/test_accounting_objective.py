@@ -15,6 +15,8 @@ from accounting import gaussian, objective, user
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian, Pure
 from accounting.price import rho
+from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
 
 PURE = ["laplace", "l2_laplace"]
 NOISES = [*PURE, "gaussian"]
@@ -383,7 +385,7 @@ def test_other_refusals_name_what_is_allowed():
     with pytest.raises(ValueError, match="out of range"):
         objective.value_sensitivity("laplace", range_width=1e308, rank=2)
     with pytest.raises(ValueError, match="noise must be laplace or l2_laplace"):
-        objective.published_guarantee(noise="gaussian", scale=1, range_width=4, rank=2)
+        published_guarantee(noise="gaussian", scale=1, range_width=4, rank=2)
 
 
 def test_a_price_never_underflows_to_nothing_and_is_infinite_beyond_every_float():
@@ -397,21 +399,15 @@ def test_a_price_never_underflows_to_nothing_and_is_infinite_beyond_every_float(
 # ----------------------------------------------------------------------------------------------------------- guarantees
 
 GUARANTEES = {
-    "published": lambda: objective.published_guarantee(noise="laplace", scale=80.0, range_width=4.0, rank=50),
-    "closed form": lambda: objective.closed_form_guarantee(noise="l2_laplace", scale=80.0, range_width=4.0, rank=50),
-    "gaussian": lambda: objective.closed_form_guarantee(
-        noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5
-    ),
-    "statistics": lambda: objective.statistics_guarantee(
-        matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5
-    ),
-    "published iterations": lambda: objective.published_iterations_guarantee(
-        epsilon=0.1, num_iterations=100, range_width=4.0
-    ),
-    "iterations": lambda: objective.iterations_guarantee(
+    "published": lambda: published_guarantee(noise="laplace", scale=80.0, range_width=4.0, rank=50),
+    "closed form": lambda: closed_form_guarantee(noise="l2_laplace", scale=80.0, range_width=4.0, rank=50),
+    "gaussian": lambda: closed_form_guarantee(noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5),
+    "statistics": lambda: statistics_guarantee(matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5),
+    "published iterations": lambda: published_iterations_guarantee(epsilon=0.1, num_iterations=100, range_width=4.0),
+    "iterations": lambda: iterations_guarantee(
         noise="l2_laplace", clip_norm=1.0, scale=200.0, num_iterations=100, honest_shares=50
     ),
-    "gaussian iterations": lambda: objective.iterations_guarantee(
+    "gaussian iterations": lambda: iterations_guarantee(
         noise="gaussian",
         clip_norm=1.0,
         scale=40.0,
@@ -449,7 +445,7 @@ def test_published_iterations_state_the_total_with_the_papers_number_beside_it()
 def test_published_objective_is_priced_by_its_noise_and_claimed():
     width, rank = 4.0, 50
     scale = objective.value_change_scale(noise="laplace", epsilon=0.15, range_width=width, rank=rank)
-    guarantee = objective.published_guarantee(noise="laplace", scale=scale, range_width=width, rank=rank)
+    guarantee = published_guarantee(noise="laplace", scale=scale, range_width=width, rank=rank)
     assert guarantee.epsilon == 0.15
     assert guarantee.for_user(20).epsilon == 3.0
     assert any("fitted on the same ratings" in text for text in guarantee.assumptions)
@@ -494,9 +490,7 @@ def test_every_statement_says_whom_it_holds_against(name):
 
 
 def test_all_shares_but_the_protected_users_own_may_be_needed():
-    guarantee = objective.iterations_guarantee(
-        noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None
-    )
+    guarantee = iterations_guarantee(noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None)
     assert any("every user other than the protected one adds" in text for text in guarantee.assumptions)
     assert "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]
 
@@ -505,10 +499,10 @@ def test_gaussian_noise_says_where_its_float32_normals_end():
     """Real normals would go further, and the price is that of real ones."""
     settings = {"scale": 20.0, "range_width": 4.0, "rank": 3}
     gaussian_noise = [
-        objective.closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
-        objective.statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
+        closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
+        statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
     ]
     for guarantee in gaussian_noise:
         assert any("5.42" in assumption for assumption in guarantee.assumptions)
-    laplace = objective.closed_form_guarantee(noise="l2_laplace", **settings)
+    laplace = closed_form_guarantee(noise="l2_laplace", **settings)
     assert not any("5.42" in assumption for assumption in laplace.assumptions)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from accounting import loss, pure
 from accounting import rounds as of_rounds
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee
 
 positive = st.floats(-100, 100).map(lambda power: 10.0**power)
 epsilons = st.floats(-6, 2).map(lambda power: 10.0**power)
@@ -328,7 +329,7 @@ def test_number_of_rounds_by_example():
 
 
 def test_local_guarantee_is_pure_per_user_and_names_its_conditions():
-    g = pure.local_guarantee(0.1, 50)
+    g = local_guarantee(0.1, 50)
     assert (g.epsilon, g.delta, g.unit, g.status, g.steps) == (0.1, 0, "user", "proved", 50)
     assert g.losses == (loss.Pure(epsilon=0.1, num_rounds=50),)
     assert g.user_price is None
@@ -342,18 +343,18 @@ def test_local_guarantee_is_pure_per_user_and_names_its_conditions():
         "who sends reports is visible",
     ):
         assert part in text
-    assert "once" in " ".join(pure.local_guarantee(0.1, 1).assumptions)
+    assert "once" in " ".join(local_guarantee(0.1, 1).assumptions)
 
 
 @given(st.floats(1e-3, 20), st.integers(1, 200))
 def test_local_guarantee_costs_epsilon_whatever_the_number_of_rounds(epsilon, num_rounds):
-    g = pure.local_guarantee(epsilon, num_rounds)
+    g = local_guarantee(epsilon, num_rounds)
     assert epsilon <= g.epsilon <= epsilon + 1.0001e-4
     assert g.accountants == {"basic": epsilon}
 
 
 def test_local_guarantee_at_a_delta_is_the_optimal_composition():
-    g = pure.local_guarantee(1.0, 50, delta=1e-5)
+    g = local_guarantee(1.0, 50, delta=1e-5)
     assert g.accountants["basic"] == 1
     assert g.accountants["optimal"] == pytest.approx(pure.epsilon_optimal(0.02, 50, 1e-5), rel=1e-12)
     assert g.accountants["optimal"] <= g.epsilon <= g.accountants["optimal"] + 1e-4
@@ -398,13 +399,13 @@ _ARGUMENTS = {
     pure.share: ("total", "count"),
     pure.solve_epsilon_round: ("epsilon", "num_rounds", "delta"),
     pure.solve_num_rounds: ("epsilon", "epsilon_round", "delta"),
-    pure.local_guarantee: ("epsilon", "num_rounds", "delta"),
+    local_guarantee: ("epsilon", "num_rounds", "delta"),
 }
 _MORE = {  # where less is allowed than elsewhere
     **{(f, "epsilon"): _POSITIVE for f in (pure.scale_laplace, pure.scale_l2_laplace, pure.truth_probability)},
-    **{(f, "epsilon"): _POSITIVE for f in (pure.solve_epsilon_round, pure.solve_num_rounds, pure.local_guarantee)},
+    **{(f, "epsilon"): _POSITIVE for f in (pure.solve_epsilon_round, pure.solve_num_rounds, local_guarantee)},
     **{(f, "epsilon"): (-1.0, math.inf, math.nan) for f in (pure.one_bit_probability, pure.one_bit_epsilon)},
-    **{(f, "num_rounds"): (0, -1, True) for f in (pure.solve_epsilon_round, pure.local_guarantee)},
+    **{(f, "num_rounds"): (0, -1, True) for f in (pure.solve_epsilon_round, local_guarantee)},
     (pure.solve_num_rounds, "epsilon_round"): _POSITIVE,
 }
 

@@ -10,6 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from accounting import pure, shuffle
+from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
 
 locals_ = st.floats(-6, 1.2).map(lambda power: 10.0**power)
 reports = st.floats(0, 8).map(lambda power: int(10.0**power))
@@ -229,7 +230,7 @@ def test_alone_in_the_shuffle_nothing_is_gained(local, delta):
 
 
 def test_guarantee_is_labelled_central_and_adds_the_rounds_up():
-    g = shuffle.shuffled_guarantee(1.0, 5, num_reports=100_000, delta=1e-6)
+    g = shuffled_guarantee(1.0, 5, num_reports=100_000, delta=1e-6)
     each = shuffle.epsilon_numerical(0.2, 100_000, 2e-7)
     assert g.mechanism.endswith("central, after shuffling")
     assert (g.unit, g.status, g.delta, g.steps) == ("user", "proved", 1e-6, 5)
@@ -244,15 +245,15 @@ def test_guarantee_is_labelled_central_and_adds_the_rounds_up():
 
 @given(st.floats(0.01, 5), st.integers(1, 30), st.integers(1, 10**6), deltas)
 def test_guarantee_never_exceeds_the_local_one_nor_its_delta(epsilon, num_rounds, num_reports, delta):
-    g = shuffle.shuffled_guarantee(epsilon, num_rounds, num_reports=num_reports, delta=delta)
+    g = shuffled_guarantee(epsilon, num_rounds, num_reports=num_reports, delta=delta)
     assert g.epsilon <= epsilon * (1 + 1e-12) + 1.0001e-4
     (loss,) = g.losses
     assert loss.num_steps * loss.delta <= delta * (1 + 1e-15)
 
 
 def test_groups_that_report_once_are_cheaper_shuffled_than_rounds_of_everybody():
-    rounds = shuffle.shuffled_guarantee(1.0, 10, num_reports=100_000, delta=1e-6)
-    groups = shuffle.shuffled_guarantee(1.0, 1, num_reports=10_000, delta=1e-6)
+    rounds = shuffled_guarantee(1.0, 10, num_reports=100_000, delta=1e-6)
+    groups = shuffled_guarantee(1.0, 1, num_reports=10_000, delta=1e-6)
     assert groups.steps == 1
     assert groups.losses[0].epsilon == shuffle.epsilon_numerical(math.nextafter(1.0, 2), 10_000, 1e-6)
     assert rounds.losses[0].num_steps == 10
@@ -284,7 +285,7 @@ def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, 
 
 
 def test_price_of_all_rounds_is_the_one_that_is_stated():
-    g = shuffle.shuffled_guarantee(3.0, 7, num_reports=5000, delta=1e-5)
+    g = shuffled_guarantee(3.0, 7, num_reports=5000, delta=1e-5)
     assert g.accountants["basic"] == price_of(3.0, 7, 5000, 1e-5)
 
 
@@ -360,7 +361,7 @@ _ARGUMENTS = {
     shuffle.epsilon_numerical: ("epsilon_local", "num_reports", "delta"),
     shuffle.delta_numerical: ("epsilon_local", "num_reports", "epsilon"),
     shuffle.delta_bounds: ("epsilon_local", "num_reports", "epsilon"),
-    shuffle.shuffled_guarantee: ("epsilon", "num_rounds", "num_reports", "delta"),
+    shuffled_guarantee: ("epsilon", "num_rounds", "num_reports", "delta"),
     shuffle.epsilon_shuffled: ("epsilon", "num_rounds", "num_reports", "delta"),
     shuffle.solve_shuffled_rounds: ("epsilon", "delta", "epsilon_local", "num_reports"),
     shuffle.solve_shuffled_delta: ("epsilon", "epsilon_local", "num_rounds", "num_reports"),

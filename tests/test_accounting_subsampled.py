@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from accounting import calibration, composition, gaussian, subsampled, user
 from accounting.loss import SubsampledGaussian
+from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
+from dpmf_jax.mechanisms.sketch.guarantee import sketch_published_guarantee
 
 DELTA = 1e-5
 PRESENCE, VALUE, USER = "rating presence", "rating value", "user"
@@ -412,7 +414,7 @@ def test_langevin_refuses(name, value):
 
 
 @pytest.mark.parametrize("unit", [PRESENCE, VALUE, USER])
-@pytest.mark.parametrize("make", [subsampled.sampled_guarantee, subsampled.langevin_guarantee])
+@pytest.mark.parametrize("make", [sampled_guarantee, langevin_guarantee])
 def test_a_guarantee_states_the_smallest_price_rounded_up(make, unit):
     losses = phases(2.0, 0.05, 200)
     guarantee = make(losses, delta=DELTA, clip_norm=0.3, unit=unit)
@@ -427,32 +429,31 @@ def test_a_guarantee_states_the_smallest_price_rounded_up(make, unit):
 
 
 def test_what_the_statements_say():
-    sketch = " ".join(subsampled.sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split())
+    sketch = " ".join(sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split())
     assert "the hashes, the initial table and the size of the sketch are public" in sketch
-    langevin = " ".join(
-        subsampled.langevin_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split()
-    )
+    langevin = " ".join(langevin_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split())
     assert "convergence: clipping changes the distribution" in langevin
-    user = subsampled.sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0, unit=USER)
+    user = sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0, unit=USER)
     assert "all of a user's ratings together are one record" in " ".join(user.statement.split())
     with pytest.raises(ValueError, match="at least one"):
-        subsampled.sampled_guarantee([], delta=DELTA, clip_norm=1.0)
+        sampled_guarantee([], delta=DELTA, clip_norm=1.0)
     with pytest.raises(ValueError, match="clip_norm must be"):
-        subsampled.sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=math.nan)
+        sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=math.nan)
 
 
 def test_paper_002_as_published_has_no_guarantee_and_says_why():
-    guarantee = subsampled.sketch_published_guarantee(num_steps=7, clip_threshold=0.5)
+    guarantee = sketch_published_guarantee(num_steps=7, clip_threshold=0.5)
     assert (guarantee.status, guarantee.epsilon, guarantee.steps) == ("none", math.inf, 7)
     text = " ".join(guarantee.statement.split())
     assert "ε here is a clipping threshold of the log-likelihood (here 0.5), not a privacy parameter" in text
-    assert "(here" not in subsampled.sketch_published_guarantee(num_steps=7).statement
+    assert "(here" not in sketch_published_guarantee(num_steps=7).statement
 
 
 def test_values_of_the_wrong_kind_are_refused_without_a_type_checker():
     code = """
 from accounting import composition, subsampled
 from accounting.loss import Gaussian, SubsampledGaussian
+from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 step = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=1)
 for call in (
     lambda: subsampled.epsilon_pld([Gaussian(noise_multiplier=1.0, num_steps=1)], 1e-5, unit="user"),
@@ -461,7 +462,7 @@ for call in (
     lambda: subsampled.solve_num_steps(
         1.0, 1e-5, noise_multiplier=1.0, sampling_rate=0.1, unit="user", accountant="exact"
     ),
-    lambda: subsampled.sampled_guarantee([step], delta=1e-5, clip_norm=1.0, unit="group"),
+    lambda: sampled_guarantee([step], delta=1e-5, clip_norm=1.0, unit="group"),
 ):
     try:
         print(call())

@@ -206,8 +206,8 @@ TWO_DEVICES = """
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
-from dpmf_jax import controls
-from dpmf_jax.ratings import Ratings
+from dpmf_jax.training import controls
+from dpmf_jax.data.ratings import Ratings
 user, item = np.divmod(np.random.default_rng(0).permutation(1000 * 200)[:40_000].astype(np.int32), 200)
 value = np.random.default_rng(1).integers(1, 6, len(user)).astype(np.float32)
 train = Ratings(user, item, value, np.arange(1000), np.arange(200), (1.0, 5.0))

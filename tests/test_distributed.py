@@ -146,12 +146,14 @@ def test_processes_make_the_model_that_one_makes(number, ratings, alone, tmp_pat
 
 HOLDS = """
 import json, sys
-from experiments import devices
-from experiments.fit_flags import ProcessFlags
+from experiments.cli import devices
+from experiments.cli.devices import ProcessFlags
 port, number = sys.argv[-1].partition(":")[2], sys.argv[-3]
 devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=3, process_id=int(number)), "")
 import jax, numpy as np
-from dpmf_jax import datasets, hosts, keys, layout
+from dpmf_jax.data import datasets
+from dpmf_jax.devices import hosts, keys
+from dpmf_jax.layout import operations as layout
 drawn = [jax.random.key_data(keys.from_operating_system()).tolist() for _ in range(2)]
 own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)
 data = layout.make(own)

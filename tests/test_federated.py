@@ -286,7 +286,10 @@ ON_TWO_DEVICES = """
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp, numpy as np
-from dpmf_jax import federated, keys, layout, layout_take, protocol
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout, take as layout_take
+from dpmf_jax import protocol
 from test_federated import many, CROWD
 ratings = many()
 for kind in ("dense", "split"):

@@ -293,7 +293,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from test_fitting import CONFIG, RATINGS
 import dpmf_jax
-from dpmf_jax import gaussian
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 out = Path({out!r})
 seed = None if {release!r} else 0
 dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=30_000, seed=seed, chunk_steps=10, checkpoint_seconds=0,

@@ -10,7 +10,7 @@ from guarantee_cases import DELTA, claimed, plain, proved, proved_by_hand
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from accounting import Guarantee, compose, gaussian, no_guarantee, priced, statement
+from accounting import Guarantee, compose, digits, gaussian, no_guarantee, priced
 from accounting.loss import Pure
 
 # ------------------------------------------------------------------------------------------------------------ the price
@@ -152,16 +152,16 @@ def test_statement_without_a_guarantee_shows_no_epsilon():
 
 def test_numbers_of_a_statement_are_never_below_what_they_stand_for():
     for epsilon in (0.1, 0.00001, 999_999.99991, 1e6, 1234567.1, 1e300, 3.00000000001):
-        assert float(statement.printed(epsilon)) >= epsilon
-        assert len(statement.printed(epsilon)) <= 12
+        assert float(digits.printed(epsilon)) >= epsilon
+        assert len(digits.printed(epsilon)) <= 12
     for delta in (1e-5, 1.0000004e-5, 0.1, 1 / 3, 3e-300):
-        assert float(statement.printed_delta(delta)) >= delta
-        assert float(statement.printed_delta(delta)) <= delta * 1.00001
-        assert statement.printed_down(delta) != statement.printed_up(delta) or float(f"{delta:g}") == delta
-        assert float(statement.printed_down(delta)) <= delta == float(statement.printed_whole(delta))
-    assert statement.printed_delta(1e-5) == "1e-05"
-    assert [statement.printed_whole(x) for x in (4.0, 4, 0.12345651)] == ["4", "4", "0.12345651"]
-    assert statement.printed(math.inf) == "inf"
+        assert float(digits.printed_delta(delta)) >= delta
+        assert float(digits.printed_delta(delta)) <= delta * 1.00001
+        assert digits.printed_down(delta) != digits.printed_up(delta) or float(f"{delta:g}") == delta
+        assert float(digits.printed_down(delta)) <= delta == float(digits.printed_whole(delta))
+    assert digits.printed_delta(1e-5) == "1e-05"
+    assert [digits.printed_whole(x) for x in (4.0, 4, 0.12345651)] == ["4", "4", "0.12345651"]
+    assert digits.printed(math.inf) == "inf"
 
 
 def test_an_infinite_epsilon_is_not_printed_as_a_number():

@@ -150,7 +150,7 @@ sys.path.insert(0, "tests")
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
-from dpmf_jax import layout
+from dpmf_jax.layout import operations as layout
 import test_layout_fold as law
 
 for kind in ("split", "dense"):

@@ -411,7 +411,10 @@ import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
 import test_local as t
-from dpmf_jax import keys, layout, protocol, synthetic
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
 
 many = synthetic.generate(num_users=1000, num_items=150, num_ratings=40000)
 one, two = (layout.make(many, kind="split", num_devices=n) for n in (1, 2))

@@ -269,7 +269,7 @@ ON_TWO = """
 import sys; sys.path.insert(0, "tests")
 import jax
 from zoo_sound import DATA, RATINGS, sound
-from audits import faults
+from audits.mechanism import faults
 assert jax.device_count() == 2
 for name in sys.argv[1:]:
     finding = faults.audit(sound(name), RATINGS, DATA, key=jax.random.key(0), num_steps=2)[1]

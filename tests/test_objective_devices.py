@@ -9,7 +9,9 @@ sys.path.insert(0, "tests")
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
-from dpmf_jax import keys, layout, protocol
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax import protocol
 import objective_cases as cases
 
 for name in ("passes", "public users", "statistics"):

@@ -101,7 +101,7 @@ def test_places_of_members_are_found(size, share):
 def test_several_devices_draw_what_one_draws():
     on_four_devices("""
         import jax.numpy as jnp
-        from dpmf_jax import ordered
+        from dpmf_jax.layout import ordered
         ratings = t.make_ratings(t.ragged())
         for kind in ("split", "dense"):
             alone = layout.make(ratings, kind=kind, num_devices=1)

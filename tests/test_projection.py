@@ -48,7 +48,7 @@ def test_places_are_the_upper_half_of_64_bits_times_the_bound():
 def test_the_upper_half_of_a_product_is_exact(bound):
     random = np.random.default_rng(0).integers(0, 2**32, 2_000, dtype=np.uint32)
     words = np.r_[np.uint32([0, 1, 0xFFFF, 0x10000, 0xFFFF0000, 0xFFFFFFFF]), random]
-    found = projection._upper_half(jnp.asarray(words), bound)
+    found = bits._upper_half(jnp.asarray(words), bound)
     np.testing.assert_array_equal(found, [int(word) * bound >> 32 for word in words])
 
 
@@ -103,7 +103,8 @@ def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
 TWO_DEVICES = """
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
-from dpmf_jax import projection
+from dpmf_jax.devices import bits
+from dpmf_jax.kernels import projection
 projection.LIFT_ENTRIES = 21
 words = bits.public_words(jax.random.key(3))
 compressed = jax.random.normal(jax.random.key(4), (7, 3))

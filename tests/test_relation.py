@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from guarantee_cases import plain, proved
 
-from accounting import Guarantee, compose, no_guarantee, objective, pure, shuffle, subsampled
+from accounting import Guarantee, compose, no_guarantee
 from accounting.guarantee import priced
 from accounting.ledger import Entry, budgets
 from accounting.loss import Gaussian, Pure, SubsampledGaussian
@@ -23,9 +23,13 @@ from accounting.relation import (
     stated,
     value,
 )
+from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.mechanisms.gaussian.config import Config
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.audit import suite as audit_suite
 from experiments.cli import budget as budget_command
 from experiments.fit import mechanisms as fit_mechanisms
@@ -186,22 +190,22 @@ def test_what_is_a_neighbour_for_all_is_what_a_sum_protects():
 def test_a_user_replaced_is_not_a_user_removed():
     """A message of norm C moves by 2C where it is replaced, and by C where it is removed."""
     sent: Any = {"noise": "laplace", "clip_norm": 1.0, "scale": 20.0, "num_iterations": 1, "honest_shares": 5}
-    replaced = objective.iterations_guarantee(**sent)
-    removed = objective.iterations_guarantee(**sent, change="remove")
+    replaced = iterations_guarantee(**sent)
+    removed = iterations_guarantee(**sent, change="remove")
     assert (replaced.relation, removed.relation) == (USER_REPLACED, USER_ADDED_OR_REMOVED)
     assert replaced.epsilon == pytest.approx(2 * removed.epsilon, abs=1e-4)
     with pytest.raises(ValueError, match="differ in relation"):
         compose(replaced, removed)
     with pytest.raises(ValueError, match="differ in relation"):
-        compose(pure.local_guarantee(1.0, 3), removed)
+        compose(local_guarantee(1.0, 3), removed)
 
 
 def test_users_reports_and_users_sums_add_up():
     sent: Any = {"noise": "laplace", "clip_norm": 1.0, "scale": 20.0, "num_iterations": 2, "honest_shares": 5}
-    replaced = objective.iterations_guarantee(**sent)
-    total = compose(pure.local_guarantee(1.0, 3), replaced)
+    replaced = iterations_guarantee(**sent)
+    total = compose(local_guarantee(1.0, 3), replaced)
     assert total.epsilon == pytest.approx(1.0 + replaced.epsilon, abs=1e-4)
-    central = shuffle.shuffled_guarantee(1.0, 1, num_reports=1000, delta=1e-5)
+    central = shuffled_guarantee(1.0, 1, num_reports=1000, delta=1e-5)
     assert central.relation == total.relation == USER_REPLACED
 
 
@@ -214,7 +218,7 @@ def test_joint_noise_and_dpsgd_add_up_where_both_hide_a_ratings_presence():
     means = noisy_means.mechanism(
         noisy_means.Config(rating_range=(1.0, 5.0), noise_multiplier=9.0, relation="rating presence")
     )
-    statistics = objective.statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5)
+    statistics = statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5)
     assert compose(total, means.guarantee(1), statistics).relation == PRESENCE
 
 
@@ -223,11 +227,11 @@ def test_values_of_sampled_and_of_whole_steps_add_up_to_the_smaller_change():
         Config(rating_range=(1.0, 5.0), noise_multiplier=9.0, rank=2, learning_rate=0.1, regularization=0.1)
     ).guarantee(3)
     steps = (SubsampledGaussian(noise_multiplier=2.0, sampling_rate=0.1, num_steps=3),)
-    sampled = subsampled.sampled_guarantee(steps, delta=1e-5, clip_norm=1.0, unit="rating value")
+    sampled = sampled_guarantee(steps, delta=1e-5, clip_norm=1.0, unit="rating value")
     assert (joint.relation, sampled.relation) == (value(4.0), value())
     total = compose(sampled, joint)
     assert (total.relation, total.largest_change) == (value(4.0), 4.0)
-    wider = objective.closed_form_guarantee(noise="gaussian", scale=80.0, range_width=5.0, rank=2, delta=1e-5)
+    wider = closed_form_guarantee(noise="gaussian", scale=80.0, range_width=5.0, rank=2, delta=1e-5)
     assert compose(wider, joint).largest_change == 4.0
 
 

@@ -55,7 +55,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 import local_cases
 import dpmf_jax
-from dpmf_jax import fitting
+from dpmf_jax.training import fit as fitting
 real = fitting._finite_rmse
 def killed(info, done):
     found = real(info, done)

@@ -12,7 +12,10 @@ import jax
 jax.config.update("jax_num_cpu_devices", 5)
 import numpy as np
 import zoo_sound
-from dpmf_jax import keys, layout, protocol, sweep
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax import protocol
+from dpmf_jax.training import sweep
 
 def jobs(mechanism, data, steps):
     for number in range(3):
@@ -81,7 +84,8 @@ jax.config.update("jax_num_cpu_devices", 4)
 import sys
 sys.path.insert(0, "tests")
 import zoo_sound
-from dpmf_jax import layout, sweep
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.training import sweep
 from dpmf_jax.errors import UsageError
 data = layout.make(zoo_sound.RATINGS, kind="split", num_devices=4)
 try:

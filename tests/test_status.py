@@ -12,12 +12,16 @@ from audit_report_cases import trial
 from guarantee_cases import claimed, plain, proved
 from rich.console import Console
 
-from accounting import Guarantee, compose, gaussian, no_guarantee, objective, pure, shuffle, subsampled
+from accounting import Guarantee, compose, gaussian, no_guarantee
 from accounting.ledger import Entry, budgets
 from accounting.loss import Gaussian, SubsampledGaussian
 from accounting.relation import PRESENCE
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS
+from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
 from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
 from dpmf_jax.models import files as model_file
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
@@ -96,16 +100,14 @@ SENT: dict[str, Any] = {"clip_norm": 1.0, "scale": 20.0, "num_iterations": 2, "h
 STEPS = (Gaussian(noise_multiplier=9.0, num_steps=3),)
 # What `dpmf epsilon` prices without a mechanism: of the same noise the same status.
 PRICES = {
-    "sampled": lambda: subsampled.sampled_guarantee(SAMPLED, delta=1e-5, clip_norm=1.0),
-    "langevin": lambda: subsampled.langevin_guarantee(SAMPLED, delta=1e-5, clip_norm=1.0),
-    "closed form, laplace": lambda: objective.closed_form_guarantee(noise="laplace", scale=80.0, **SHAPE),
-    "closed form, l2": lambda: objective.closed_form_guarantee(noise="l2_laplace", scale=80.0, **SHAPE),
-    "closed form, gaussian": lambda: objective.closed_form_guarantee(noise="gaussian", scale=80.0, delta=1e-5, **SHAPE),
-    "statistics": lambda: objective.statistics_guarantee(
-        matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5
-    ),
-    "iterations, gaussian": lambda: objective.iterations_guarantee(noise="gaussian", delta=1e-5, **SENT),
-    "iterations, l2": lambda: objective.iterations_guarantee(noise="l2_laplace", **SENT),
+    "sampled": lambda: sampled_guarantee(SAMPLED, delta=1e-5, clip_norm=1.0),
+    "langevin": lambda: langevin_guarantee(SAMPLED, delta=1e-5, clip_norm=1.0),
+    "closed form, laplace": lambda: closed_form_guarantee(noise="laplace", scale=80.0, **SHAPE),
+    "closed form, l2": lambda: closed_form_guarantee(noise="l2_laplace", scale=80.0, **SHAPE),
+    "closed form, gaussian": lambda: closed_form_guarantee(noise="gaussian", scale=80.0, delta=1e-5, **SHAPE),
+    "statistics": lambda: statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
+    "iterations, gaussian": lambda: iterations_guarantee(noise="gaussian", delta=1e-5, **SENT),
+    "iterations, l2": lambda: iterations_guarantee(noise="l2_laplace", **SENT),
     "joint noise": lambda: epsilon_phases.guarantee_of(
         "gaussian-joint-noise", STEPS, relation="rating-value", sensitivity=None, delta=1e-5
     ),
@@ -114,9 +116,9 @@ PRICES = {
     ),
 }
 EXACT = {
-    "iterations, laplace": lambda: objective.iterations_guarantee(noise="laplace", **SENT),
-    "one bit": lambda: pure.local_guarantee(1.0, 3),
-    "shuffled": lambda: shuffle.shuffled_guarantee(1.0, 1, num_reports=1000, delta=1e-5),
+    "iterations, laplace": lambda: iterations_guarantee(noise="laplace", **SENT),
+    "one bit": lambda: local_guarantee(1.0, 3),
+    "shuffled": lambda: shuffled_guarantee(1.0, 1, num_reports=1000, delta=1e-5),
 }
 
 
@@ -135,8 +137,8 @@ def test_published_prices_are_claimed_by_their_paper_and_for_real_numbers():
         "gaussian", STEPS, relation="rating-value", sensitivity=None, delta=1e-5
     )
     others = (
-        (objective.published_guarantee(noise="laplace", scale=80.0, **SHAPE), "paper 003"),
-        (objective.published_iterations_guarantee(epsilon=0.1, num_iterations=3, range_width=4.0), "paper 003"),
+        (published_guarantee(noise="laplace", scale=80.0, **SHAPE), "paper 003"),
+        (published_iterations_guarantee(epsilon=0.1, num_iterations=3, range_width=4.0), "paper 003"),
     )
     for guarantee, paper in ((published, "paper 001"), *others):
         held(guarantee, "claimed", True)

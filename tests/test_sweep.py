@@ -92,7 +92,9 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 from tests import test_sweep as t
-from dpmf_jax import layout, sweep, synthetic
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.training import sweep
+from dpmf_jax.data import synthetic
 data = layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3), num_devices=1)
 jobs = [t.job(data, position, steps) for position, steps in enumerate(t.LENGTHS[:3])]
 one = t.finished(jobs, data, chunk_steps=4, num_devices=1)

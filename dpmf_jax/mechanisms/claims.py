@@ -9,20 +9,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting import relation
-from accounting.status import FLOAT32_NORMALS
+from accounting import relation, words
 from dpmf_jax.errors import PrivacyError
 
 Relation = Literal["rating value", "rating presence"]
-
-TRUST = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-MASK = "who rated what is public"
-DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
-ALWAYS = (
-    "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings",
-    "the catalogue of users and items and the declared rating range are public",
-    FLOAT32_NORMALS,
-)
+ALWAYS = (words.SETTINGS, words.CATALOGUE, words.FLOAT32_NORMALS)
 
 
 def neighbours(unit: Relation, span: float) -> relation.Relation:

@@ -25,8 +25,8 @@ from typing import Annotated, Any
 import tyro
 
 from accounting import Guarantee, people
+from accounting.digits import printed, printed_delta, printed_whole
 from accounting.ledger import COVERS, Budget, Entry, Overlap, budgets, check_name, overlaps, parse, to_line
-from accounting.statement import printed, printed_delta, printed_whole
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from experiments.cli import console
 

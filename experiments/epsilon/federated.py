@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -64,7 +65,6 @@ def run(command: Federated) -> None:
 
 
 def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
-    from accounting import objective
 
     if command.clip_norm is None:
         unused = ("scale", "honest_shares", "delta", "noise", "change")
@@ -73,7 +73,7 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
         epsilon_flags.require(command, PROGRAM, needed=("epsilon", "iterations"), unused=unused, why=why)
         assert command.epsilon is not None
         assert command.iterations is not None
-        guarantee = objective.published_iterations_guarantee(
+        guarantee = published_iterations_guarantee(
             epsilon=command.epsilon, num_iterations=command.iterations, range_width=command.range_width or 4.0
         )
         title = f"{report.counted(command.iterations, 'iteration')} as published"
@@ -97,7 +97,7 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
     assert iterations is not None
     assert command.honest_shares is not None
     shape |= {"num_iterations": iterations}
-    guarantee = objective.iterations_guarantee(
+    guarantee = iterations_guarantee(
         noise=noise, scale=scale, honest_shares=command.honest_shares, delta=delta or 0.0, **shape
     )
     if solve == "delta":

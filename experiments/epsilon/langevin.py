@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report, sampling
@@ -88,7 +89,6 @@ def run(command: Langevin) -> None:
 
 
 def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
-    from accounting import subsampled
 
     command = dataclasses.replace(command, decay=command.decay or 0.0)
     cut: list[str] = []
@@ -102,9 +102,7 @@ def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
     phases = _phases(command)
     delta, command, notes = sampling.solved_delta(command, solve, phases)
     assert command.clip_norm is not None
-    guarantee = subsampled.langevin_guarantee(
-        phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit(command.unit)
-    )
+    guarantee = langevin_guarantee(phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit(command.unit))
     multipliers = [phase.noise_multiplier for phase in phases]
     assert command.temperature is not None
     assert command.sampling_rate is not None

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -183,11 +184,9 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
             raise ValueError(f"--rounds must be at most {pure.ROUNDS_LIMIT:,} with --reports, got {times:,}")
         delta = None
         left_out.append(f"optimal is left out: above {pure.ROUNDS_LIMIT:,} rounds its sum takes too long")
-    guarantee = pure.local_guarantee(command.epsilon, times)
+    guarantee = local_guarantee(command.epsilon, times)
     guarantees = [guarantee]
-    optimal = (
-        None if delta is None else pure.local_guarantee(command.epsilon, times, delta=delta).accountants["optimal"]
-    )
+    optimal = None if delta is None else local_guarantee(command.epsilon, times, delta=delta).accountants["optimal"]
     notes = left_out if delta is None or optimal is None else report.price_notes({"optimal": optimal}, delta)
     if command.schedule == "rounds":
         printed = pure.epsilon_basic(command.epsilon / command.rounds, command.rounds + 1)
@@ -199,7 +198,7 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
     if command.reports is not None:
         assert delta is not None
         count = command.reports // _groups(command)
-        central = shuffle.shuffled_guarantee(command.epsilon, times, num_reports=count, delta=delta)
+        central = shuffled_guarantee(command.epsilon, times, num_reports=count, delta=delta)
         guarantees.append(central)
         closed_form = None
         try:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
+from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -114,9 +115,9 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         scale = objective.value_change_scale(noise=noise, epsilon=command.epsilon, delta=delta, **shape)
     assert scale is not None
     if command.mechanism == "objective":
-        guarantee = objective.published_guarantee(noise=noise, scale=scale, **shape)
+        guarantee = published_guarantee(noise=noise, scale=scale, **shape)
     else:
-        guarantee = objective.closed_form_guarantee(noise=noise, scale=scale, delta=delta or 0.0, **shape)
+        guarantee = closed_form_guarantee(noise=noise, scale=scale, delta=delta or 0.0, **shape)
     if solve == "delta":
         guarantee = guarantee.at_delta(scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM))
     title = f"{noise.replace('_', '-')} noise, b or σ = {report.at_least(scale)}"
@@ -144,7 +145,7 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         )
     assert matrix is not None
     assert vector is not None
-    guarantee = objective.statistics_guarantee(
+    guarantee = statistics_guarantee(
         matrix_scale=matrix, vector_scale=vector, rating_bound=command.rating_bound, delta=delta
     )
     if solve == "delta":

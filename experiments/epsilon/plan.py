@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -59,7 +60,6 @@ def run(command: Command) -> None:
 
 
 def _planned(command: Command) -> tuple[tuple[Plan, ...], dict[str, Any]]:
-    from accounting import pure
     from dpmf_jax.mechanisms.local import plan as local_plan
 
     found = local_plan.plans(
@@ -73,7 +73,7 @@ def _planned(command: Command) -> tuple[tuple[Plan, ...], dict[str, Any]]:
     )
     best = found[0]
     reports = 1 if best.config.schedule == "partition" else best.config.num_rounds
-    guarantee = pure.local_guarantee(command.epsilon, reports, mechanism=_mechanism(best))
+    guarantee = local_guarantee(command.epsilon, reports, mechanism=_mechanism(best))
     return found, {
         "epsilon": command.epsilon,
         "users": command.users,

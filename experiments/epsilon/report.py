@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 def at_least(value: float, digits: int = 8) -> str:
     """The number with so many significant digits, rounded up: for what is safe when larger, such as noise."""
-    from accounting.statement import printed_up
+    from accounting.digits import printed_up
 
     return printed_up(value, digits)
 
 
 def at_most(value: float, digits: int = 8) -> str:
     """The number with so many significant digits, rounded down: for what is safe when smaller, such as ε of a step."""
-    from accounting.statement import printed_down
+    from accounting.digits import printed_down
 
     return printed_down(value, digits)
 
@@ -49,14 +49,14 @@ def shown_delta(delta: float) -> float:
 
 def shown(delta: float) -> str:
     """δ as every page shows it: never below the one that is priced."""
-    from accounting.statement import printed_delta
+    from accounting.digits import printed_delta
 
     return printed_delta(delta)
 
 
 def exactly(value: float) -> str:
     """A number that was given, in all its digits: a target that is shown is the one that is kept."""
-    from accounting.statement import printed_whole
+    from accounting.digits import printed_whole
 
     return printed_whole(value)
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from accounting.composition import STEPS_LIMIT as MAX_STEPS
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report, sampling
@@ -86,7 +87,7 @@ def _most(command: Sampled) -> int:
 
 
 def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
-    from accounting import loss, subsampled
+    from accounting import loss
 
     known = _known(command, solve)
     known["num_steps"], cut = epsilon_flags.capped(known["num_steps"], "steps", _most(command))
@@ -99,7 +100,7 @@ def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
         )
     delta, command, notes = sampling.solved_delta(command, solve, (phase,))
     unit = report.unit(command.unit)
-    guarantee = subsampled.sampled_guarantee((phase,), delta=delta, clip_norm=command.clip_norm, unit=unit)
+    guarantee = sampled_guarantee((phase,), delta=delta, clip_norm=command.clip_norm, unit=unit)
     if "pld" not in guarantee.accountants:
         notes.append(f"pld is left out: above {MAX_STEPS:,} steps it takes minutes; rdp is linear in them")
     z, q = phase.noise_multiplier, phase.sampling_rate

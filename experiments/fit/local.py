@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
 from experiments.fit import gaussian as fit_gaussian
 from experiments.fit.flags import MechanismFlags
 
@@ -109,7 +110,6 @@ def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[st
 
     {"reports": honest reports in each shuffle, "statement": …, "epsilon", "delta"}.
     """
-    from accounting import shuffle
 
     once = settings["schedule"] == "partition"
     times, groups = (1, settings["num_rounds"]) if once else (settings["num_rounds"], 1)
@@ -118,7 +118,7 @@ def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[st
     try:
         if reports < 1:
             raise ValueError(f"{num_users} users cannot be split into {groups} groups")
-        central = shuffle.shuffled_guarantee(settings["epsilon"], times, num_reports=reports, delta=delta)
+        central = shuffled_guarantee(settings["epsilon"], times, num_reports=reports, delta=delta)
     except ValueError as refused:
         return told | {"epsilon": None, "statement": f"no shuffled price: {refused}"}
     return told | {"epsilon": central.epsilon, "statement": central.statement}

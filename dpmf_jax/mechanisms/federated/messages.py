@@ -139,7 +139,7 @@ def per_user(
     """Sound: the whole message clipped to C in L1, then rounded toward zero, then a share of the discrete Laplace law.
 
     Guarantee: unit user, T·2C/b (replace) or T·C/b (remove) for T iterations of b = scale_in_steps·h, if k' honest
-      users arrive in each and every user lists the whole catalogue; `accounting.iterations.iterations_guarantee`.
+      users arrive in each and every user lists the whole catalogue; `iterations_guarantee`.
 
     Args: num_shares: k', honest users beside the protected one. The `at_least` of `add_up` is then k' + 1, and one more
       for each who may collude.

@@ -20,7 +20,7 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
-from accounting.iterations import Change, iterations_guarantee, iterations_scale
+from accounting.iterations import Change, iterations_scale
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import shared_unit_rows
 from dpmf_jax.layout import operations as layout
@@ -28,6 +28,7 @@ from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config, grid
 from dpmf_jax.mechanisms.federated.crowd import Sums
 from dpmf_jax.mechanisms.federated.devices import Private, Public, attendance, gather, own_steps, shared_coins
+from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee
 from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 

@@ -19,7 +19,6 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee, no_guarantee
-from accounting.iterations import published_iterations_guarantee
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms import claims as curator
@@ -28,6 +27,7 @@ from dpmf_jax.mechanisms.federated.config import Config as Config
 from dpmf_jax.mechanisms.federated.crowd import Population as Population
 from dpmf_jax.mechanisms.federated.crowd import Sums
 from dpmf_jax.mechanisms.federated.devices import Private, Public, attendance, gather, own_steps, shared_coins
+from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarantee
 from dpmf_jax.mechanisms.federated.per_user import per_user as per_user
 from dpmf_jax.mechanisms.federated.statistics import statistics as statistics
 from dpmf_jax.noise import laws as noise

@@ -25,6 +25,7 @@ import optax
 from jax.tree_util import Partial
 
 import accounting
+from accounting import words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
@@ -215,7 +216,7 @@ _ITEMS = "the item factors that were given were not computed from these ratings"
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
     assumptions = [
         "the item factors are the same in both worlds at every step; they are not, since they follow the raw ratings",
-        curator.MASK,
+        words.MASK,
         *curator.ALWAYS,
     ]
     if params.centering != "constant":
@@ -230,7 +231,7 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         unit="rating value",
         relation=curator.neighbours("rating value", float(params.span)),
         released=("user factors",),
-        trust_model=curator.TRUST,
+        trust_model=words.CURATOR,
         status="claimed",
         claimed_by="paper 001",
         real_number_noise=True,
@@ -256,10 +257,10 @@ def _sound_guarantee(
         unit=params.relation,
         relation=curator.neighbours(params.relation, float(params.span)),
         released=released,
-        trust_model=curator.TRUST,
+        trust_model=words.CURATOR,
         status=REAL_NUMBERS,
         assumptions=(
-            curator.DECLARED if presence else curator.MASK,
+            words.DECLARED if presence else words.MASK,
             *curator.ALWAYS,
             *(() if params.item_factors is None else (_ITEMS,)),
         ),

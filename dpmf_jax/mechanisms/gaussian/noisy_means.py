@@ -22,6 +22,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 import accounting
+from accounting import words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
@@ -194,9 +195,9 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         unit=params.relation,
         relation=curator.neighbours(params.relation, float(params.span)),
         released=("item means",),
-        trust_model=curator.TRUST,
+        trust_model=words.CURATOR,
         status=REAL_NUMBERS,
-        assumptions=(curator.DECLARED if presence else curator.MASK, *curator.ALWAYS),
+        assumptions=(words.DECLARED if presence else words.MASK, *curator.ALWAYS),
         not_covered=(curator.not_covered(params.relation),),
     )
 

@@ -24,7 +24,6 @@ import jax.numpy as jnp
 import optax
 from jax.tree_util import Partial
 
-import accounting.pure
 from accounting.guarantee import Guarantee, no_guarantee
 from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
@@ -32,6 +31,7 @@ from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import device as local_user
 from dpmf_jax.mechanisms.local.device import Coordinate, Message
+from dpmf_jax.mechanisms.local.guarantee import local_guarantee
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise.laws import Report
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -415,7 +415,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
     where = (
         "each user's part runs on the user's own device; who runs all of them in one place, as here, sees all ratings"
     )
-    return accounting.pure.local_guarantee(
+    return local_guarantee(
         epsilon,
         reports,
         mechanism="local-gd" if params.num_projected is None else "local-gd-dr",

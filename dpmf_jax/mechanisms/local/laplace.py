@@ -21,7 +21,8 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
 from accounting.relation import USER_REPLACED
-from accounting.status import FLOAT32_LAPLACE, REAL_NUMBERS
+from accounting.status import REAL_NUMBERS
+from accounting.words import FLOAT32_LAPLACE
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local

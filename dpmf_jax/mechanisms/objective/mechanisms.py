@@ -38,6 +38,7 @@ from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.mechanisms.objective.config import Config, Params, make_params
+from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
 from dpmf_jax.mechanisms.objective.perturbed import Passes, Quadratic
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -258,12 +259,12 @@ def _releases(guarantee: Guarantee, sensitivity: float, num_steps: int) -> Guara
 
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
     width = float(params.range_width)
-    one = prices.published_guarantee(noise=params.law, scale=float(params.scale), range_width=width, rank=params.rank)
+    one = published_guarantee(noise=params.law, scale=float(params.scale), range_width=width, rank=params.rank)
     return _releases(one, (2 * float(params.learning_rate) if params.by_passes else 1) * width, num_steps)
 
 
 def _public_guarantee(params: Params, num_steps: int) -> Guarantee:
-    one = prices.closed_form_guarantee(
+    one = closed_form_guarantee(
         noise=params.law,
         scale=float(params.scale),
         range_width=float(params.range_width),
@@ -275,7 +276,7 @@ def _public_guarantee(params: Params, num_steps: int) -> Guarantee:
 
 def _statistics_guarantee(params: Params, num_steps: int) -> Guarantee:
     scale, weight, bound = float(params.scale), float(params.vector_weight), float(params.rating_bound)
-    one = prices.statistics_guarantee(
+    one = statistics_guarantee(
         matrix_scale=scale, vector_scale=scale / weight, rating_bound=bound, delta=float(params.delta)
     )
     return _releases(one, math.hypot(1, bound * weight), num_steps)

@@ -22,10 +22,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 import accounting
-from accounting import subsampled
 from accounting.guarantee import Guarantee
 from dpmf_jax.kernels.descent import bias_rows
 from dpmf_jax.mechanisms.sampled import sampled
+from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
 from dpmf_jax.mechanisms.sampled.sampled import Params
 from dpmf_jax.noise import laws as noise
@@ -137,7 +137,7 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _langevin_guarantee(params: Params, num_steps: int) -> Guarantee:
-    made = subsampled.langevin_guarantee(
+    made = langevin_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
         clip_norm=float(params.clip_norm),
@@ -148,7 +148,7 @@ def _langevin_guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _dpsgd_guarantee(params: Params, num_steps: int) -> Guarantee:
-    made = subsampled.sampled_guarantee(
+    made = sampled_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
         clip_norm=float(params.clip_norm),

@@ -19,6 +19,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from accounting import words
 from accounting.guarantee import Guarantee
 from accounting.loss import SubsampledGaussian
 from accounting.subsampled import decaying_rates, langevin_phases
@@ -251,5 +252,5 @@ def phases(params: Params, num_steps: int) -> tuple[SubsampledGaussian, ...]:
 
 def with_assumptions(guarantee: Guarantee, params: Params) -> Guarantee:
     """The guarantee with what this code assumes beside the theorem."""
-    relation = curator.DECLARED if params.unit == "rating presence" else curator.MASK
+    relation = words.DECLARED if params.unit == "rating presence" else words.MASK
     return dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *curator.ALWAYS[1:]))

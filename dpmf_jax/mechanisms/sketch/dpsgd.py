@@ -17,12 +17,12 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from accounting import subsampled
 from accounting.guarantee import Guarantee
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
 from dpmf_jax.mechanisms.sampled import sampled
+from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
 from dpmf_jax.mechanisms.sampled.sampled import Params
 from dpmf_jax.noise import laws as noise
@@ -175,7 +175,7 @@ def _release(state: State) -> Release:
 
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
-    made = subsampled.sampled_guarantee(
+    made = sampled_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
         clip_norm=float(params.clip_norm),

@@ -16,12 +16,12 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
-from accounting.subsampled import sketch_published_guarantee
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels import epoch as online_epoch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
+from dpmf_jax.mechanisms.sketch.guarantee import sketch_published_guarantee
 from dpmf_jax.mechanisms.sketch.means import Means
 from dpmf_jax.mechanisms.sketch.online import Config as Config
 from dpmf_jax.mechanisms.sketch.online import Params
