@@ -130,7 +130,7 @@ def test_compiling_alone_is_for_a_gpu(capsys):
 
 ASKED = """
 import json, sys
-from experiments import console
+from experiments.cli import console
 from experiments.bench import compiled
 labels = ("001 sound: joint noise", "002 as published: sketch", "004 Private GD-DR")
 told = compiled.run(sizes=("ml-100k",), ranks={"ml-100k": (20,)}, large="ml-100k", labels=labels)

@@ -455,7 +455,7 @@ def test_a_full_disk_leaves_the_ledger_as_it_was():
     before = LEDGER.read_bytes()
     code = f"""
 import resource, signal
-from experiments import cli
+from experiments.cli import main as cli
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 100},) * 2)
 raise SystemExit(cli.main(["budget", "add", "two"]))
@@ -471,7 +471,7 @@ import dataclasses, hashlib, signal, sys
 from pathlib import Path
 from accounting.ledger import parse
 from dpmf_jax.errors import UsageError
-from experiments import budget_command
+from experiments.cli import budget as budget_command
 (first,) = parse(Path("first.jsonl").read_text())
 def enter(name):
     digest = hashlib.sha256(name.encode()).hexdigest()

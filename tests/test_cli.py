@@ -32,7 +32,7 @@ from typing import Annotated, Literal
 import tyro
 
 from dpmf_jax import errors
-from experiments import console
+from experiments.cli import console
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -429,7 +429,7 @@ def test_convert_keeps_to_the_annotation():
 )
 def test_devices_are_made_before_jax_starts(wanted, flags):
     code = f"""
-from experiments import devices
+from experiments.cli import devices
 count = devices.use({wanted})
 import jax
 print(count, jax.local_device_count(), jax.default_backend(), devices.cores())
@@ -451,7 +451,7 @@ def test_too_late_for_devices_is_an_environment_precondition():
 import jax
 jax.local_devices()
 from dpmf_jax.errors import PrivacyError, UsageError
-from experiments import devices
+from experiments.cli import devices
 assert devices.use(1) == devices.use() == 1
 for wanted, error in ((2, PrivacyError), (0, UsageError)):
     try:

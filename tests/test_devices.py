@@ -9,7 +9,13 @@ import jax
 jax.config.update("jax_num_cpu_devices", 8)
 import jax.numpy as jnp
 import numpy as np
-from dpmf_jax import federated, gaussian, keys, layout, local, protocol, spread, synthetic
+from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.devices import keys, spread
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
 from jax.sharding import NamedSharding
 
 spread.DIVIDED = 0

@@ -182,7 +182,9 @@ def test_no_data_folder_lists_everything_as_absent(tmp_path, monkeypatch, capsys
 
 
 def test_listing_needs_no_jax():
-    code = "import sys; from experiments import cli; cli.main(['reproduce', '--list']); print('jax' in sys.modules)"
+    code = (
+        "from experiments.cli import main; main.main(['reproduce', '--list']); import sys; print('jax' in sys.modules)"
+    )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "False", run.stderr
 

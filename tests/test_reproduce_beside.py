@@ -21,6 +21,7 @@ from experiments.reproduce.paper001 import beside, claims, figures, page, plans,
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
 from experiments.reproduce.paper001.runs import Curve, Run, train_all
+from experiments.reproduce.paper001.work import work_of
 from tests import reproduce_cases as cases
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -318,7 +319,7 @@ def planted(run, level):
 
 def told(name, level, ratings, **asked):
     figure = FIGURES[name]
-    planned = figure.work(Request(**{"beside": "auto", "compared": False} | asked), ratings)
+    planned = work_of(figure, Request(**{"beside": "auto", "compared": False} | asked), ratings)
     outcome = planned.result({run: planted(run, level) for run in planned.runs})
     return outcome, report.summary(figure, outcome, command=f"dpmf reproduce {name}", compared=False)
 
@@ -435,7 +436,7 @@ def test_curves_have_rows_along_the_way(tiny):
         if row["axis"] == "rmse_train":
             assert row["value"] == pytest.approx(0.5 + 1e-5 * min(row["x"], 790), abs=1e-9)
     assert found["seconds"] == 2.0 * len(
-        FIGURES["001/fig1"].work(Request(beside="auto", **SOME["001/fig1"]), tiny).runs
+        work_of(FIGURES["001/fig1"], Request(beside="auto", **SOME["001/fig1"]), tiny).runs
     )
 
 
@@ -498,7 +499,10 @@ def test_files_and_the_page(tiny, tmp_path):
     assert both == f"{summary['beside']} {other['beside']['sentence']}"
     files = {path.name for path in page.write_docs(summary, stored, tmp_path / "docs")}
     assert {f"001-fig{number}-held-out.svg" for number in (1, 4, 7, 10)} < files
-    assert f"{2.0 * len(FIGURES['001/fig4'].work(Request(beside='auto', **SOME['001/fig4']), tiny).runs):.1f} s" in text
+    assert (
+        f"{2.0 * len(work_of(FIGURES['001/fig4'], Request(beside='auto', **SOME['001/fig4']), tiny).runs):.1f} s"
+        in text
+    )
 
     none = {name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"})[1] for name in SOME}
     page.write_docs(page.summary([], none, **rest), none, tmp_path / "docs")

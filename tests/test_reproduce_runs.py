@@ -236,8 +236,8 @@ import os, signal, sys
 from pathlib import Path
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
-from dpmf_jax import sweep
-from experiments.reproduce.runs import train_all
+from dpmf_jax.training import sweep
+from experiments.reproduce.paper001.runs import train_all
 from tests import reproduce_cases as cases
 
 out, after = Path(sys.argv[1]), int(sys.argv[2])

@@ -14,7 +14,7 @@ from experiments.reproduce.paper001 import figures, plans, report
 from experiments.reproduce.paper001 import settings as gaussian_settings
 from experiments.reproduce.paper001.figures import FIGURES, Request
 from experiments.reproduce.paper001.runs import Curve
-from experiments.reproduce.paper001.work import overall_epsilon
+from experiments.reproduce.paper001.work import overall_epsilon, work_of
 from tests import reproduce_cases as cases
 
 
@@ -25,7 +25,7 @@ def ratings():
 
 def result(figure, ratings, rmse, compared=True, **asked):
     """The rows of a figure where the run of series s and seed k has the training RMSE rmse(run)."""
-    work = FIGURES[figure].work(Request(compared=compared, **asked), ratings)
+    work = work_of(FIGURES[figure], Request(compared=compared, **asked), ratings)
     curves = {run: Curve(tuple(rmse(run) ** 2), ("commit",), ("device",), 1.0) for run in work.runs}
     return work.result(curves)
 
@@ -273,7 +273,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
 
 
 def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
-    work = FIGURES["001/fig16"].work(Request(ranks=(4,), store=tmp_path), ratings)
+    work = work_of(FIGURES["001/fig16"], Request(ranks=(4,), store=tmp_path), ratings)
     assert work.runs == ()
     first = work.result({})
     assert {row.series for row in first["rows"]} == {"0.50", "non-private"}

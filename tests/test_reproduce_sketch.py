@@ -194,7 +194,7 @@ def test_runs_side_by_side_on_two_devices_are_the_same(data, tmp_path):
         jax.config.update("jax_num_cpu_devices", 2)
         import test_reproduce_sketch as here
         from pathlib import Path
-        from experiments.reproduce import sketch_runs
+        from experiments.reproduce.paper002 import runs as sketch_runs
         for name in ("RARE", "TOP_SHARE"):
             setattr(sketch_runs, name, here.SMALL[name])
         two = sketch_runs.Data(here.ratings(), num_devices=2)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from dpmf_jax.errors import UsageError
+from experiments.audit.phrases import number, prefix
 
 SCHEMA = 1
 
@@ -108,16 +109,6 @@ def _seen(consistent: Sequence[Mapping[str, Any]]) -> str:
             if prefix(one) == family and "power" in one["details"]:
                 return f"{one['audit']}: {one['details']['power']}"
     return f"{len(consistent)} audits failed to break it"
-
-
-def prefix(finding: Mapping[str, Any]) -> str:
-    """The family in a finding's own name, such as "sensitivity" of "sensitivity: largest step"."""
-    return finding["audit"].partition(":")[0]
-
-
-def number(value: Any) -> str:
-    """A measured number in five digits; "-" where there is none."""
-    return "-" if value is None else f"{value:.5g}" if isinstance(value, int | float) else str(value)
 
 
 def provenance() -> dict[str, Any]:

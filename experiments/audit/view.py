@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from experiments.audit.report import number, prefix
+from experiments.audit.phrases import number, prefix
 
 
 class Text(NamedTuple):
@@ -181,7 +181,8 @@ def _trust(guarantee: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _accountants(guarantee: Mapping[str, Any]) -> Table:
-    from accounting.statement import KINDS, printed
+    from accounting.digits import printed
+    from accounting.statement import KINDS
 
     rows = [(name, printed(float(value)), KINDS.get(name, "")) for name, value in guarantee["accountants"].items()]
     stated = printed(float(guarantee["epsilon"]))
@@ -190,7 +191,7 @@ def _accountants(guarantee: Mapping[str, Any]) -> Table:
 
 def _closed_form(guarantee: Mapping[str, Any]) -> list[Any]:
     from accounting import gaussian
-    from accounting.statement import printed
+    from accounting.digits import printed
 
     rho, delta = guarantee["rho"], guarantee["delta"]
     z = guarantee["noise_multiplier"]

@@ -12,6 +12,9 @@ from dpmf_jax.errors import DataError, UsageError
 
 Stored = Mapping[str, Mapping[str, Any]]  # a figure's json, by its stem on some ratings
 
+HELD_OUT, SPLIT_SEED = 0.2, 0  # of papers that do not say how they split
+SEARCH_SEED = 1_000_003  # of the searches' randomness; no run has it
+
 
 class Figure(NamedTuple):
     """name: what the command calls it. what: is plotted. x_name, y_name: its axes. data: where it is run, if there;

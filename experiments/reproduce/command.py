@@ -6,25 +6,25 @@ import dataclasses
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
-
-import tyro
+from typing import TYPE_CHECKING, Any
 
 from dpmf_jax.errors import OutsideTolerance, UsageError
 from experiments.cli import console, devices
 from experiments.reproduce import run as reproduce_paper
+from experiments.reproduce.flags import ROOT
+from experiments.reproduce.flags import Command as Command
 from experiments.reproduce.paper001 import figures, plans
 from experiments.reproduce.paper001.figures import Figure, Request
 from experiments.reproduce.paper002 import paper as reproduce_sketch
 from experiments.reproduce.paper003 import paper as reproduce_objective
 from experiments.reproduce.paper004 import paper as reproduce_local
+from experiments.reproduce.pictures import NOTICE
 from experiments.reproduce.run import Paper
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
     from experiments.reproduce.paper001.runs import Progress
 
-ROOT = Path("runs") / "reproduce"
 HERE: dict[str, Any] = {"data_dir": None, "out": ROOT, "docs": None, "devices": None, "json": False}  # of this machine
 
 CLAIMS_WHAT = "what the paper says, statement by statement, by stored rows"
@@ -33,43 +33,6 @@ CLAIMS_MINUTES = 1
 _OTHERS = (reproduce_sketch.PAPER, reproduce_objective.PAPER, reproduce_local.PAPER)
 PAPERS = {paper.catalogue.prefix: paper for paper in _OTHERS}
 ALL_CLAIMS = (figures.CLAIMS, *(paper.catalogue.claims for paper in PAPERS.values()))
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
-    """Train figures of a paper again and compare them with its points; exit code 6 outside the tolerance.
-
-    Seeded and not private: for the curator. Figures share their runs, and what an earlier call into the same folder
-    trained is not trained again.
-    """
-
-    figures: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="FIGURE…")] = ()
-    """Such as 001/fig1 003/fig7, or 001/all; --list names them. 001/claims, 002/claims, 003/claims and 004/claims are
-    tables of a paper's statements, from the rows that are in --out; they train nothing."""
-    list: bool = False
-    """Print what can be reproduced, and how long it takes on this machine."""
-    scale: Literal["small", "full"] | None = None
-    """Paper 001. small: ranks up to 60, and 96 and 128 with one seed. full: all ranks, three seeds; default on an
-    accelerator. Paper 002. small, the default: fewer epochs, one seed. full: the paper's 100 epochs, three seeds."""
-    beside: Literal["auto", "all", "none"] = "auto"
-    """Paper 001. Sound variants at equal exact ε, trained on 80% of the ratings and measured on the rest. auto: at the
-    small scale with one seed and ranks up to 20, at the full scale like everything else. all: like everything else."""
-    ranks: tuple[int, ...] | None = None
-    """Of figures over the rank, only these, at any scale."""
-    series: tuple[str, ...] | None = None
-    """Only these curves, such as 0.15 0.5 non-private; all by default."""
-    seeds: tuple[int, ...] | None = None
-    """One training a seed and setting; the mean is compared. By default 0 1 2, see --scale."""
-    data_dir: Path | None = None
-    """Where the data sets are; else the environment's DPMF_DATA."""
-    out: Path = ROOT
-    """Folder of the results, one folder a figure, and of the runs; what is there is not trained again."""
-    docs: Path | None = None
-    """With claims: write the results page in this folder too, such as docs/results."""
-    devices: int | None = None
-    """Number of devices; all by default (a CPU counts one per core)."""
-    json: bool = False
-    """Print one JSON object on stdout."""
 
 
 def run(command: Command) -> None:
@@ -230,6 +193,7 @@ def _by_data(wanted: Mapping[Figure, Request]) -> list[dict[Figure, Request]]:
 def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int) -> list[dict[str, Any]]:
     """Trains what figures on the same ratings need, each run once, then compares and writes them one by one."""
     from experiments.reproduce.paper001 import report, runs
+    from experiments.reproduce.paper001.work import work_of
 
     some = next(iter(wanted))
     ratings, compared = _ratings(some, command)
@@ -238,14 +202,14 @@ def _group(wanted: Mapping[Figure, Request], command: Command, num_devices: int)
     planned = {figure: plans.plan(figure, request) for figure, request in wanted.items()}
     everything = [setting for plan in planned.values() for setting in plan.trained]
     estimate = plans.minutes(everything, num_devices)
-    console.say(f"{names} ({report.NOTICE})\nall of it: {_amount(everything)}, about {estimate:.0f} minutes on a CPU")
+    console.say(f"{names} ({NOTICE})\nall of it: {_amount(everything)}, about {estimate:.0f} minutes on a CPU")
     for figure, plan in planned.items():
         if plan.left_out:
             console.say(f"{figure.name}: {report.left_out({'left_out': plan.left_out})}")
         if plan.not_beside:
             console.say(f"{figure.name}: {plan.not_beside}")
     work = {
-        figure: figure.work(dataclasses.replace(request, compared=compared, store=store), ratings)
+        figure: work_of(figure, dataclasses.replace(request, compared=compared, store=store), ratings)
         for figure, request in wanted.items()
     }
     needed = [run for one in work.values() for run in one.runs]

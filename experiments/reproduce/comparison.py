@@ -6,7 +6,24 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from experiments.reproduce.paper001.figures import NON_PRIVATE, Point
+NON_PRIVATE = "non-private"
+NOTHING = "nothing that depends on a rating leaves a device: ε = 0"  # a promise, as figures print it
+
+
+class Point(NamedTuple):
+    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is; x_name: what x is.
+
+    num_steps: for an overall ε, the J (not a whole number) at which equation (9) gives it.
+    """
+
+    series: str
+    x: float
+    y: float
+    axis: str
+    kind: str
+    x_name: str
+    num_steps: float | None = None
+
 
 TOLERANCE = 0.005  # in RMSE, of the mean over seeds
 NON_PRIVATE_TOLERANCE = 0.01  # where the step is not the paper's but that of a rule
@@ -132,3 +149,19 @@ def worst(rows: Sequence[Row]) -> Row | None:
         return math.inf if math.isnan(row.difference) else abs(row.difference) / row.tolerance
 
     return max((row for row in rows if row.result != "informative"), key=distance, default=None)
+
+
+def mean(values: Iterable[float]) -> float:
+    """Infinite where one of them is."""
+    values = tuple(values)
+    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
+
+
+def number(value: Any) -> str:
+    """As tables print it; nothing for None."""
+    return "" if value is None else f"{float(value):.5f}"
+
+
+def signed(value: Any) -> str:
+    """As tables print a difference; nothing for None."""
+    return "" if value is None else f"{float(value):+.5f}"

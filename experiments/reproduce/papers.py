@@ -13,12 +13,10 @@ from dpmf_jax.data.ratings import Ratings
 from experiments.cli import console
 from experiments.reproduce import comparison
 from experiments.reproduce.catalogue import Catalogue, Figure, Stored
+from experiments.reproduce.claims import VERDICTS, Claim, Told, claims_csv, counted
 from experiments.reproduce.comparison import Row
-from experiments.reproduce.paper001.claims import Claim
-from experiments.reproduce.paper001.page import VERDICTS, claims_csv, counted, written
+from experiments.reproduce.files import written
 from experiments.reproduce.pictures import NOTICE
-
-Told = Mapping[str, Any]  # a figure's json, as `summary` makes it
 
 
 class Bench(NamedTuple):

@@ -10,7 +10,7 @@ from experiments.cli import console, devices
 from experiments.reproduce.catalogue import Catalogue, Figure
 
 if TYPE_CHECKING:
-    from experiments.reproduce.command import Command
+    from experiments.reproduce.flags import Command
     from experiments.reproduce.papers import Programs
 
 UNUSED = ("scale", "beside", "ranks", "series")  # flags of paper 001's figures

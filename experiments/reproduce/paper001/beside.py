@@ -14,9 +14,9 @@ from typing import Any
 import numpy as np
 
 import accounting
+from accounting.digits import printed
 from accounting.gaussian import epsilon_exact
 from accounting.gaussian import rho as rho_of
-from accounting.statement import printed
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import noisy_means

@@ -7,12 +7,13 @@ the numbers, so that a reader may judge otherwise.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 from accounting.gaussian import noise_multiplier_from_step
 from dpmf_jax.errors import DataError
+from experiments.reproduce import claims
+from experiments.reproduce.claims import Claim, Statement, Told
 from experiments.reproduce.paper001 import figures, measurements, plans
 from experiments.reproduce.paper001.measurements import (
     CLOSE,
@@ -22,51 +23,11 @@ from experiments.reproduce.paper001.measurements import (
     SEVERAL,
     STRICT,
     TIGHT,
-    Judged,
-    NotTestable,
-    Told,
 )
 from experiments.reproduce.paper001.measurements import Evidence as Evidence
 
-Verdict = Literal["reproduced", "not reproduced", "not testable here"]
-
 AUDIT_STEPS, AUDIT_PAIRS, AUDIT_SEED, AUDIT_SERIES = 100, 32, 0, "0.15"
 SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where MovieLens-100K is not there
-
-
-class Claim(NamedTuple):
-    """One statement with its verdict. where: in the paper. how: the measurement and the criterion."""
-
-    name: str
-    where: str
-    statement: str
-    how: str
-    value: str
-    verdict: Verdict
-    why: str
-    numbers: dict[str, float]
-
-
-class Statement(NamedTuple):
-    name: str
-    where: str
-    statement: str
-    how: str
-    judge: Callable[[Any], Judged]
-
-
-def judge(evidence: Any, statements: Sequence[Statement] | None = None) -> list[Claim]:
-    """Every one of the statements (`STATEMENTS`, where none are given), in their order."""
-    claims = []
-    for name, where, statement, how, check in STATEMENTS if statements is None else statements:
-        try:
-            found = check(evidence)
-        except NotTestable as missing:
-            claims.append(Claim(name, where, statement, how, "", "not testable here", str(missing), {}))
-            continue
-        verdict: Verdict = "reproduced" if found.holds else "not reproduced"
-        claims.append(Claim(name, where, statement, how, found.value, verdict, found.why, found.numbers))
-    return claims
 
 
 def stored(out: Path) -> dict[str, Told]:
@@ -285,3 +246,8 @@ STATEMENTS = (
         measurements.largest_distance("plots"),
     ),
 )
+
+
+def judge(evidence: Evidence) -> list[Claim]:
+    """Every one of `STATEMENTS`, in their order."""
+    return claims.judge(evidence, STATEMENTS)

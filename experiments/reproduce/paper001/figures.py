@@ -6,20 +6,18 @@ import csv
 import dataclasses
 import difflib
 import functools
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal
 
 from dpmf_jax.errors import UsageError
+from experiments.reproduce.comparison import NON_PRIVATE, Point
 
 if TYPE_CHECKING:
-    from dpmf_jax.data.ratings import Ratings
-    from experiments.reproduce.paper001.work import Work
+    pass
 
-NON_PRIVATE = "non-private"
 AXES = {
     "rmse": "RMSE",
     "overall_epsilon": "overall ε",
@@ -28,21 +26,6 @@ AXES = {
     "rmse_test": "held-out RMSE",
 }
 X_LABELS = {"iteration": "Iterations", "epsilon_i": "ε_i", "n": "n", "mu": "μ"}
-
-
-class Point(NamedTuple):
-    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is; x_name: what x is.
-
-    num_steps: for an overall ε, the J (not a whole number) at which equation (9) gives it.
-    """
-
-    series: str
-    x: float
-    y: float
-    axis: str
-    kind: str
-    x_name: str
-    num_steps: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,11 +55,6 @@ class Figure:
     slice: str | None
     tau: float
     program: str
-
-    def work(self, request: Request, ratings: Ratings) -> Work:
-        """What has to be trained for this figure, and how the outcome is compared."""
-        module, _, function = self.program.partition(":")
-        return getattr(importlib.import_module(module), function)(self, request, ratings)
 
     @property
     def title(self) -> str:

@@ -12,11 +12,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from accounting.gaussian import epsilon_closed_form, epsilon_exact, rho_from_step
+from experiments.reproduce.claims import Judged, NotTestable, Told
 from experiments.reproduce.paper001 import figures, plans
 from experiments.reproduce.paper001.figures import NON_PRIVATE
 from experiments.reproduce.paper001.work import overall_epsilon
 
-Told = Mapping[str, Any]  # a figure's json, as `report.summary` makes it
 Values = dict[str, dict[float, float]]  # by series, then by x
 
 HIGH_RANK, LOW_RANK = 320.0, 20.0
@@ -34,19 +34,6 @@ class Evidence(NamedTuple):
 
     figures: Mapping[str, Told]
     findings: Mapping[str, Mapping[str, Any]]
-
-
-class Judged(NamedTuple):
-    """value: what was measured, in words. holds: under the statement's criterion. numbers: the same to compute with."""
-
-    value: str
-    holds: bool
-    why: str
-    numbers: dict[str, float]
-
-
-class NotTestable(Exception):
-    """What is missing, as a sentence that says how to get it."""
 
 
 # ---------------------------------------------------------------------------------------------- what is stored

@@ -6,8 +6,6 @@ for these, and said there; not for ratings of your own.
 
 from __future__ import annotations
 
-import csv
-import io
 import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,15 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from dpmf_jax.models import storage
-from experiments.reproduce import pictures
+from experiments.reproduce.claims import VERDICTS, Claim, Told, claims_csv, counted
 from experiments.reproduce.comparison import Row
-from experiments.reproduce.paper001 import beside, figures, report
-from experiments.reproduce.paper001.claims import Claim, Told
+from experiments.reproduce.files import written
+from experiments.reproduce.paper001 import beside, figures, pictures, report
 from experiments.reproduce.paper001.figures import AXES, FIGURES, X_LABELS, Figure
+from experiments.reproduce.pictures import NOTICE
 
 STEM = "001-claims"
-VERDICTS = ("reproduced", "not reproduced", "not testable here")
 REPEATED = ("n", ("rmse", "overall_epsilon")), ("mu", ("rmse", "overall_epsilon"))  # figures 13 and 25 on twin axes
 
 
@@ -32,7 +29,7 @@ def summary(claims: Sequence[Claim], stored: Mapping[str, Told], **rest: Any) ->
     """The table as JSON can hold it. rest: command, commit, device and what else is to be kept."""
     return {
         "claims": figures.CLAIMS,
-        "notice": pictures.NOTICE,
+        "notice": NOTICE,
         "counts": {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS},
         "beside": _headline(stored),
         **rest,
@@ -65,21 +62,6 @@ def write(told: Mapping[str, Any], out: Path) -> list[Path]:
     return written(out, {f"{STEM}.{suffix}": text for suffix, text in content.items()})
 
 
-def claims_csv(told: Mapping[str, Any]) -> str:
-    lines = io.StringIO()
-    names = [*Claim._fields, "commit", "device", "notice"]
-    writer = csv.DictWriter(lines, names, lineterminator="\n")
-    writer.writeheader()
-    for row in told["rows"]:
-        numbers = json.dumps(row["numbers"], ensure_ascii=False)
-        writer.writerow({**row, "numbers": numbers, **{name: told[name] for name in names[-3:]}})
-    return lines.getvalue()
-
-
-def counted(told: Mapping[str, Any]) -> str:
-    return ", ".join(f"{number} {verdict}" for verdict, number in told["counts"].items())
-
-
 def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) -> list[Path]:
     """Writes `docs`/001.md, and its pictures and the csv of the rows it is made from in `docs`/001; returns the paths.
 
@@ -99,16 +81,6 @@ def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) 
             if name not in content:
                 (docs / name).unlink(missing_ok=True)
     return written(docs, content)
-
-
-def written(folder: Path, content: Mapping[str, str]) -> list[Path]:
-    """Writes each text under its name; returns the paths."""
-    paths = []
-    for name, text in content.items():
-        paths.append(folder / name)
-        paths[-1].parent.mkdir(parents=True, exist_ok=True)
-        storage.write_bytes(paths[-1], text.encode())
-    return paths
 
 
 def picture(figure: Figure, told: Told) -> str:

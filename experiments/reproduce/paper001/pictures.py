@@ -16,8 +16,7 @@ from experiments.reproduce.comparison import Row
 from experiments.reproduce.paper001 import plans
 from experiments.reproduce.paper001.beside import GLOBAL, MEANS, PRICED, WORDS
 from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
-
-NOTICE = "seeded, not private: unpriced errors, for the curator's eyes only"
+from experiments.reproduce.pictures import save
 
 
 def curves(
@@ -49,7 +48,7 @@ def curves(
         _levels(axes, [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
         axes.set(ylabel="RMSE")
         axes.legend(frameon=False)
-        _save(canvas, drawn)
+        save(canvas, drawn)
     return drawn.getvalue()
 
 
@@ -93,7 +92,7 @@ def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], besid
             _levels(sides["rmse"], [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
         handles = [handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]]
         canvas.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
-        _save(canvas, drawn)
+        save(canvas, drawn)
     return drawn.getvalue()
 
 
@@ -124,7 +123,7 @@ def held_out(figure: Figure, beside: Sequence[Row]) -> str:
         panels[-1].plot([], [], "--", color="0.5", label="trained on")
         handles, labels = panels[-1].get_legend_handles_labels()
         canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=7)
-        _save(canvas, drawn)
+        save(canvas, drawn)
     return drawn.getvalue()
 
 
@@ -198,11 +197,6 @@ def _canvas(figure: Figure, columns: int = 0) -> Generator[tuple[Any, Any, io.St
         if not columns:
             panels[0].set_title(f"{figure.name}: {figure.title}", fontsize=8)
         yield canvas, panels if columns else panels[0], io.StringIO()
-
-
-def _save(canvas: Any, drawn: io.StringIO) -> None:
-    canvas.text(0.995, 0.005, NOTICE, ha="right", va="bottom", fontsize=6, color="0.4")
-    canvas.savefig(drawn, format="svg", metadata={"Date": None})
 
 
 def _colours(number: int) -> Any:

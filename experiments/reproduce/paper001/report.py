@@ -12,10 +12,12 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from accounting.statement import printed
+from accounting.digits import printed
 from dpmf_jax.models import storage
 from experiments.cli import console
-from experiments.reproduce import comparison, pictures
+from experiments.reproduce import comparison
+from experiments.reproduce.comparison import number, signed
+from experiments.reproduce.paper001 import pictures
 from experiments.reproduce.paper001.beside import GLOBAL, MEANS, WORDS
 from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure
 from experiments.reproduce.pictures import NOTICE
@@ -300,14 +302,6 @@ def _side_by_side(figure: Figure, told: Mapping[str, Any], axis: str) -> list[st
             f"| {row['result']} |"
         )
     return lines
-
-
-def number(value: Any) -> str:
-    return "" if value is None else f"{float(value):.5f}"
-
-
-def signed(value: Any) -> str:
-    return "" if value is None else f"{float(value):+.5f}"
 
 
 def _promises(figure: Figure, told: Mapping[str, Any]) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -12,7 +13,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from experiments.reproduce.comparison import Row, row
 from experiments.reproduce.paper001 import plans
-from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure
+from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure, Request
 from experiments.reproduce.paper001.plans import Plan, Setting
 from experiments.reproduce.paper001.runs import Curve, Run
 from experiments.reproduce.paper001.stopping import RULES, WORDS
@@ -23,6 +24,12 @@ class Work(NamedTuple):
 
     runs: tuple[Run, ...]
     result: Callable[[Mapping[Run, Curve]], dict[str, Any]]
+
+
+def work_of(figure: Figure, request: Request, ratings: Ratings) -> Work:
+    """What has to be trained for a figure, and how the outcome is compared."""
+    module, _, function = figure.program.partition(":")
+    return getattr(importlib.import_module(module), function)(figure, request, ratings)
 
 
 def config(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> gaussian.Config:

@@ -33,9 +33,9 @@ from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import controls
 from experiments.reproduce import provenance
+from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
 from experiments.reproduce.comparison import Row, row
-from experiments.reproduce.paper004.runs import HELD_OUT, SEARCH_SEED, SPLIT_SEED
-from experiments.reproduce.pictures import _save
+from experiments.reproduce.pictures import save
 
 EPSILONS, DELTA, UNIT = (1.0, 4.0), 1e-6, "rating presence"
 GAINS, DEPTH = (1.0, 2.0, 4.0), 4
@@ -355,4 +355,4 @@ def _canvas(title: str):
         axes.set_title(f"{title}; δ = {DELTA:g}, one rating's presence", fontsize=8)
         axes.grid(alpha=0.3, axis="x")
         yield axes, drawn
-        _save(canvas, drawn)
+        save(canvas, drawn)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.comparison import Row, mean, row
 from experiments.reproduce.paper002 import equal as sketch_equal
 from experiments.reproduce.paper002.runs import (
     CONTROLS,
@@ -50,7 +50,6 @@ from experiments.reproduce.paper002.table import (
     Line,
     Scale,
 )
-from experiments.reproduce.paper004.runs import mean
 
 
 class Bench(NamedTuple):

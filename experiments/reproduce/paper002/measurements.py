@@ -24,7 +24,7 @@ from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
 from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.paper001.measurements import Judged, NotTestable
+from experiments.reproduce.claims import Judged, NotTestable
 from experiments.reproduce.paper002.budget import GLOBAL, METHODS, PRICED
 from experiments.reproduce.paper002.table import BUDGET, FIG1, FIGURES, GAINS, RANKS, SKETCHED, TEXT, THRESHOLDS, Line
 

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from functools import partial
 
+from experiments.reproduce import claims
 from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.paper001 import claims
-from experiments.reproduce.paper001.claims import Claim, Statement
+from experiments.reproduce.claims import Claim, Statement
 from experiments.reproduce.paper003.density import BY_PASSES, EPSILON, KEPT, LEMMA, PUBLIC, REFITTED
 from experiments.reproduce.paper003.figures import (
     BASELINE,

@@ -23,7 +23,7 @@ from dpmf_jax.devices import keys
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
 from experiments.fit import federated as fit_federated
-from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.comparison import NOTHING, Row, mean, row
 from experiments.reproduce.paper003 import density as objective_density
 from experiments.reproduce.paper003.runs import (
     ONE_RELEASE,
@@ -59,8 +59,6 @@ from experiments.reproduce.paper003.table import (
     WIDE,
     Figure,
 )
-from experiments.reproduce.paper004.figures import NOTHING
-from experiments.reproduce.paper004.runs import mean
 from experiments.reproduce.papers import Bench
 
 BASELINE, ALONE = "not private", "users alone, V random"

@@ -16,11 +16,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting.iterations import published_iterations_guarantee
 from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarantee
 from dpmf_jax.noise import shares
 from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.paper001.measurements import Judged, NotTestable
+from experiments.reproduce.claims import Judged, NotTestable
 from experiments.reproduce.paper003.density import EPSILON
 from experiments.reproduce.paper003.figures import ALONE, CDFS, GLOBAL, PRICED
 from experiments.reproduce.paper003.report import number

@@ -36,6 +36,7 @@ from dpmf_jax.training import sweep
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit.flags import MechanismFlags, MechanismName
 from experiments.reproduce import provenance
+from experiments.reproduce.catalogue import HELD_OUT, SPLIT_SEED
 from experiments.reproduce.paper003.table import (
     AT_MOST,
     DELTA,
@@ -47,7 +48,6 @@ from experiments.reproduce.paper003.table import (
     SHORT,
     THRESHOLDS,
 )
-from experiments.reproduce.paper004.runs import HELD_OUT, SPLIT_SEED
 
 Scenario = Literal[
     "baseline",

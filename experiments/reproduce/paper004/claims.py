@@ -20,10 +20,9 @@ from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
+from experiments.reproduce import claims
 from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.paper001 import claims
-from experiments.reproduce.paper001.claims import Claim, Statement
-from experiments.reproduce.paper001.measurements import Judged, NotTestable
+from experiments.reproduce.claims import Claim, Judged, NotTestable, Statement
 from experiments.reproduce.paper004.figures import CHANGES, EVERY, slope
 from experiments.reproduce.paper004.runs import RATES
 from experiments.reproduce.paper004.table import (

@@ -26,7 +26,7 @@ from dpmf_jax.mechanisms.local import plan as local_plan
 from dpmf_jax.models import metrics
 from dpmf_jax.protocol import begin, train
 from dpmf_jax.training import controls
-from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.comparison import NOTHING, Row, mean, row
 from experiments.reproduce.paper004 import runs as local_runs
 from experiments.reproduce.paper004.runs import Run, Search, Variant
 from experiments.reproduce.paper004.table import (
@@ -120,7 +120,7 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
             "mechanism": series.variant,
             "config": dataclasses.asdict(config),
             "seeds": list(bench.seeds),
-            "outside": local_runs.mean(one.outside for one in measured),
+            "outside": mean(one.outside for one in measured),
             "headline": promise(runs[0], bench.data.train.num_items),
             "commits": sorted({one.commit for one in measured}),
             "devices": sorted({one.device for one in measured}),
@@ -131,9 +131,6 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
     tried = {f"{rate:g}": value for rate, value in found.tried.items()}
     outcome.searches[f"{series.name}{place}"] = {"learning_rate": found.learning_rate, "tried": tried}
     return found
-
-
-NOTHING = "nothing that depends on a rating leaves a device: ε = 0"
 
 
 def promise(one: Run, num_items: int) -> str:
@@ -312,7 +309,7 @@ def errors(store: Path, say: Callable[[str], None]) -> Outcome:
                 outcome.rows.append(
                     row(name, "error", "end", float(value), found, step=ERROR_ROUNDS, num_steps=ERROR_ROUNDS)
                 )
-                say(f"004/error: {name} = {value}: {local_runs.mean(found):.4g}")
+                say(f"004/error: {name} = {value}: {mean(found):.4g}")
             made = _error_config(ERROR | {over: values[0]}, algorithm == "GD-DR")
             headline = promise(Run("gd" if algorithm == "GD" else "gd-dr", made, 0, (ERROR_ROUNDS,)), ERROR["items"])
             config = dataclasses.asdict(made)

@@ -8,7 +8,7 @@ from typing import Any
 
 from dpmf_jax.data.ratings import Ratings
 from experiments.reproduce import papers
-from experiments.reproduce.paper001.report import number
+from experiments.reproduce.comparison import number
 from experiments.reproduce.paper004.figures import Outcome
 from experiments.reproduce.paper004.table import Figure
 from experiments.reproduce.papers import Told, joined

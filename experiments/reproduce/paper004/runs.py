@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -31,11 +31,10 @@ from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.models import metrics, storage
 from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors, train
 from experiments.reproduce import provenance
+from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
 
 Variant = Literal["gd", "gd-dr", "laplace", "non-private", "fair-coins", "users-alone"]
 RATES = tuple(round(10 ** (half / 2), 6) for half in range(-8, 4))  # 0.0001, 0.000316, …, 10, 31.6
-SEARCH_SEED = 1_000_003  # of the searches' randomness; no run has it
-HELD_OUT, SPLIT_SEED = 0.2, 0
 
 
 class Run(NamedTuple):
@@ -228,11 +227,6 @@ def _train(run: Run, data: Data) -> Measured:
 
 def _finite(value: float) -> float:
     return value if math.isfinite(value) else math.inf
-
-
-def mean(values: Iterable[float]) -> float:
-    values = tuple(values)
-    return math.fsum(values) / len(values) if all(map(math.isfinite, values)) else math.inf
 
 
 def over_seeds(runs: Sequence[Measured], part: str, rounds: int) -> tuple[float, ...]:
