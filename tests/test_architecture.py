@@ -91,6 +91,126 @@ def test_imports_only_go_down(floor):
     assert not wrong
 
 
+def modules() -> dict[str, Path]:
+    """Every module of the four floors, by its dotted name."""
+    found = {}
+    for floor in BELOW:
+        for path in sources(floor):
+            name = ".".join(path.relative_to(CHECKOUT).with_suffix("").parts)
+            found[name.removesuffix(".__init__")] = path
+    return found
+
+
+def arrows() -> dict[str, set[str]]:
+    """What each module imports of ours, inside functions and for type checkers too."""
+    known = modules()
+    found = {}
+    for name, path in known.items():
+        wanted = set()
+        for node in ast.walk(parsed(path)):
+            if isinstance(node, ast.Import):
+                wanted |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                full = {f"{node.module}.{alias.name}" for alias in node.names}
+                wanted |= {one if one in known else str(node.module) for one in full}
+        found[name] = wanted & set(known) - {name}
+    return found
+
+
+def circles(graph: dict[str, set[str]]) -> list[str]:
+    """What is left when everything that imports nothing of what is left is taken away, again and again."""
+    left = dict(graph)
+    while free := [name for name, wanted in left.items() if not wanted & set(left)]:
+        for name in free:
+            del left[name]
+    return sorted(left)
+
+
+def room(name: str) -> str:
+    """The package of a module: a family of mechanisms and a paper are rooms of their own, as is a file on its floor."""
+    parts = name.split(".")
+    deep = parts[:2] in (["dpmf_jax", "mechanisms"], ["experiments", "reproduce"])
+    return ".".join(parts[: 3 if deep else 2])
+
+
+def test_no_module_and_no_room_imports_itself_by_way_of_others():
+    graph = arrows()
+    assert not circles(graph)
+    rooms: dict[str, set[str]] = {}
+    for name, wanted in graph.items():
+        rooms.setdefault(room(name), set()).update(room(one) for one in wanted if room(one) != room(name))
+    public = {"accounting", "audits", "dpmf_jax", "experiments"}  # a floor's own file offers what is below it
+    assert not circles({name: wanted - public for name, wanted in rooms.items() if name not in public})
+
+
+# Each room of dpmf_jax and the rooms that it may import; `errors` is for all.
+MAY_IMPORT = {
+    "errors": "",
+    "noise": "",
+    "devices": "noise",
+    "protocol": "noise devices",
+    "parts": "noise devices protocol",
+    "data": "noise devices",
+    "layout": "noise devices data",
+    "kernels": "noise devices data layout protocol",
+    "mechanisms": "noise devices data layout kernels protocol",
+    "models": "noise devices data kernels protocol",
+    "training": "noise devices data layout kernels mechanisms models parts protocol",
+}
+# The only families of mechanisms that may import another.
+MAY_IMPORT_FAMILY = {("sketch", "sampled"), ("federated", "objective")}
+
+
+def between(floor: str) -> set[tuple[str, str, str]]:
+    """(room, room, how) for each import from one room of the floor into another."""
+    found = set()
+    for name, wanted in arrows().items():
+        for one in wanted:
+            parts, others = name.split("."), one.split(".")
+            if parts[0] == others[0] == floor and min(len(parts), len(others)) > 1 and parts[1] != others[1]:
+                found.add((parts[1], others[1], f"{name} -> {one}"))
+    return found
+
+
+def test_rooms_import_what_they_may():
+    wrong = [how for one, other, how in between("dpmf_jax") if other not in ("errors", *MAY_IMPORT[one].split())]
+    assert not wrong
+
+
+def test_families_of_mechanisms_stand_alone():
+    found = set()
+    for name, wanted in arrows().items():
+        for one in wanted:
+            parts, others = name.split("."), one.split(".")
+            both = parts[:2] == others[:2] == ["dpmf_jax", "mechanisms"] and min(len(parts), len(others)) > 3
+            if both and parts[2] != others[2]:
+                found.add((parts[2], others[2]))
+    assert found <= MAY_IMPORT_FAMILY
+
+
+def test_audits_of_one_kind_import_no_other_kind():
+    kinds = {"mechanism", "program", "release"}
+    assert not [
+        how for one, other, how in between("audits") if other in kinds or one not in kinds | {"search", "transcript"}
+    ]
+
+
+def test_no_paper_imports_another():
+    paper = re.compile(r"experiments[.]reproduce[.](paper\d+)")
+    wrong = []
+    for name, wanted in arrows().items():
+        for one in wanted:
+            here, there = paper.match(name), paper.match(one)
+            shared = name.startswith("experiments.reproduce.") and not here and not name.endswith(".command")
+            if there and (shared or (here and here[1] != there[1])):
+                wrong.append(f"{name} -> {one}")
+    assert not wrong
+
+
+def test_what_commands_share_imports_no_command():
+    assert not [how for one, other, how in between("experiments") if one == "cli"]
+
+
 def test_accounting_knows_no_jax():
     jax_family = {"jax", "jaxlib", "optax", "chex", "jaxtyping"}
     assert not {str(path): found for path in sources("accounting") if (found := imported(parsed(path)) & jax_family)}

@@ -16,8 +16,7 @@ from dpmf_jax.devices import keys
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls, sweep
-from experiments.reproduce import pictures
-from experiments.reproduce.paper001 import beside, claims, figures, page, plans, report, work
+from experiments.reproduce.paper001 import beside, claims, figures, page, pictures, plans, report, work
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
 from experiments.reproduce.paper001.runs import Curve, Run, train_all

@@ -27,6 +27,7 @@ from experiments.reproduce.paper001 import (
 from experiments.reproduce.paper001.claims import Evidence
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
 from experiments.reproduce.paper001.runs import Curve
+from experiments.reproduce.paper001.work import work_of
 from tests import reproduce_cases as cases
 
 RATINGS = dataclasses.replace(cases.tiny(), name="ml-1m")
@@ -40,7 +41,7 @@ def curve_of(run, level, bottom):
 def told(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
     """A figure's json where the runs end at about level(run), lowest at step bottom(run)."""
     figure = FIGURES[name]
-    planned = figure.work(Request(**{"scale": "full", "seeds": (0,)} | asked), ratings)
+    planned = work_of(figure, Request(**{"scale": "full", "seeds": (0,)} | asked), ratings)
     result = planned.result({run: curve_of(run, level, bottom) for run in planned.runs})
     return report.summary(figure, result, command=f"dpmf reproduce {name}")
 

@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from accounting.gaussian import epsilon_closed_form, noise_multiplier_from_step, rho
-from experiments.reproduce import comparison, pictures
-from experiments.reproduce.paper001 import figures, plans, report
+from experiments.reproduce import comparison
+from experiments.reproduce.paper001 import figures, pictures, plans, report
 from experiments.reproduce.paper001 import settings as gaussian_settings
 from experiments.reproduce.paper001.figures import FIGURES, Request
 from experiments.reproduce.paper001.runs import Curve
 from experiments.reproduce.paper001.work import overall_epsilon, work_of
+from experiments.reproduce.pictures import NOTICE
 from tests import reproduce_cases as cases
 
 
@@ -255,7 +256,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
         assert row["kind"] == "line_vertex" or f"{float(row['value']):.5f}" in page
     for setting in told["settings"]:
         assert setting["headline"] in page
-    assert pictures.NOTICE.capitalize() in page
+    assert NOTICE.capitalize() in page
     drawn, again = (
         pictures.curves(figure, outcome["curves"], outcome["rows"], figure.plotted)
         if "curves" in outcome
@@ -263,7 +264,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
         for _ in range(2)
     )
     assert drawn == again
-    assert pictures.NOTICE in drawn
+    assert NOTICE in drawn
     for axis in figure.axes:
         assert figures.AXES[axis] in drawn
     simple = [row for row in told["beside"]["rows"] if row["variant"] != "item-means"]

@@ -115,7 +115,7 @@ def provenance() -> dict[str, Any]:
     """What computed this: versions, commit, device."""
     from importlib.metadata import PackageNotFoundError, version
 
-    from experiments.reproduce import provenance as where
+    from experiments.cli import provenance as where
 
     versions = {"python": platform.python_version()}
     for name in ("dpmf-jax", "jax", "jaxlib", "numpy", "scipy", "dp-accounting"):

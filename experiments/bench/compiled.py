@@ -21,8 +21,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DpmfError, PrivacyError
 from experiments.bench import gpu, hlo, measure, roofline, step
-from experiments.cli import console, devices
-from experiments.reproduce import provenance
+from experiments.cli import console, devices, provenance
 
 # An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of compute capability 9.0.
 NAME, BANDWIDTH, FLOAT32 = "NVIDIA H200", 4.8e12, 67e12  # bytes, operations a second

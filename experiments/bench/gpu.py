@@ -25,8 +25,7 @@ import numpy as np
 
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
 from experiments.bench import measure, roofline, step
-from experiments.cli import console, devices
-from experiments.reproduce import provenance
+from experiments.cli import console, devices, provenance
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
 SIZES = ("ml-100k", "ml-1m", "ml-20m")

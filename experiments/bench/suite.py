@@ -16,8 +16,7 @@ from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
 from experiments.bench import measure, sweep
-from experiments.cli import devices
-from experiments.reproduce import provenance
+from experiments.cli import devices, provenance
 
 Result = Mapping[str, Any]
 

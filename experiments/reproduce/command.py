@@ -126,7 +126,7 @@ def _check_claims(chosen: Sequence[Figure], command: Command) -> None:
 
 def claimed(command: Command) -> dict[str, Any]:
     """The table of claims, from the rows that are stored; writes it, and the results page where --docs asks for it."""
-    from experiments.reproduce import provenance
+    from experiments.cli import provenance
     from experiments.reproduce.paper001 import claims, page
 
     stored = claims.stored(command.out)

@@ -55,7 +55,8 @@ def reproduce(
     """
     from dpmf_jax.data import datasets
     from dpmf_jax.models import storage
-    from experiments.reproduce import papers, provenance
+    from experiments.cli import provenance
+    from experiments.reproduce import papers
 
     if paper.at_scale is not None and command.scale is not None:
         paper = paper.at_scale(command.scale)
@@ -93,7 +94,8 @@ def reproduce(
 
 def claimed(paper: Paper, command: Command, repeat: str) -> dict[str, Any]:
     """The table of claims, from the rows that are stored; writes it, and the results page where --docs asks for it."""
-    from experiments.reproduce import papers, provenance
+    from experiments.cli import provenance
+    from experiments.reproduce import papers
 
     devices.use(command.devices)
     catalogue, programs = paper.catalogue, paper.programs()

@@ -35,7 +35,7 @@ from dpmf_jax.models import storage
 from dpmf_jax.protocol import Factors, Mechanism, Phase, State, begin, factors
 from dpmf_jax.training import checkpoint, sweep
 from dpmf_jax.training.fit import Diverged
-from experiments.reproduce import provenance
+from experiments.cli import provenance
 from experiments.reproduce.paper001 import plans
 from experiments.reproduce.paper001.stopping import RULES
 

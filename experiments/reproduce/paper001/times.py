@@ -17,8 +17,7 @@ from dpmf_jax.devices import keys
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.models import storage
 from dpmf_jax.protocol import train
-from experiments.cli import console
-from experiments.reproduce import provenance
+from experiments.cli import console, provenance
 from experiments.reproduce.comparison import row
 from experiments.reproduce.paper001 import plans
 from experiments.reproduce.paper001.figures import Figure, Request

@@ -32,7 +32,7 @@ from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import controls
-from experiments.reproduce import provenance
+from experiments.cli import provenance
 from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
 from experiments.reproduce.comparison import Row, row
 from experiments.reproduce.pictures import save

@@ -37,7 +37,7 @@ from dpmf_jax.mechanisms.sketch import published as sketch
 from dpmf_jax.models import metrics, storage
 from dpmf_jax.protocol import Factors, Info, Mechanism, State, begin, factors, train
 from dpmf_jax.training import controls, sweep
-from experiments.reproduce import provenance
+from experiments.cli import provenance
 from experiments.reproduce.paper002.table import (
     DECAY,
     DEPTH,

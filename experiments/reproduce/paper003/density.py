@@ -29,7 +29,7 @@ from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.models import storage
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Mechanism, State, begin
-from experiments.reproduce import provenance
+from experiments.cli import provenance
 from experiments.reproduce.comparison import Row, row
 from experiments.reproduce.paper003.table import LEARNING_RATE, RANK, REGULARIZATION, SHORT
 

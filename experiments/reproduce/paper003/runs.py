@@ -33,9 +33,9 @@ from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.models import metrics, storage
 from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors
 from dpmf_jax.training import sweep
+from experiments.cli import provenance
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit.flags import MechanismFlags, MechanismName
-from experiments.reproduce import provenance
 from experiments.reproduce.catalogue import HELD_OUT, SPLIT_SEED
 from experiments.reproduce.paper003.table import (
     AT_MOST,

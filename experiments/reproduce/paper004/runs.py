@@ -30,7 +30,7 @@ from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.models import metrics, storage
 from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors, train
-from experiments.reproduce import provenance
+from experiments.cli import provenance
 from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
 
 Variant = Literal["gd", "gd-dr", "laplace", "non-private", "fair-coins", "users-alone"]
