@@ -28,6 +28,7 @@ from experiments.audit import (
 )
 from experiments.audit.command import Command
 from experiments.fit import mechanisms as fit_mechanisms
+from experiments.fit.flags import with_flags_of
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -89,8 +90,8 @@ def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys
     """So what its settings would take from the ratings is seen; nothing is, unless it is planted."""
     made = fit_mechanisms.made
 
-    def counted(flags, train):
-        phases, settings = made(flags, train)
+    def counted(mechanism, flags, train, public=None):
+        phases, settings = made(mechanism, flags, train, public)
         return phases, settings | {"ratings": train.num_ratings}
 
     if leaks:
@@ -197,12 +198,12 @@ def test_a_file_that_is_not_there_or_no_json_is_no_replay(capsys, tmp_path):
 
 
 def test_a_command_is_kept_and_restored_whole():
-    command = Command(
+    command = with_flags_of(Command, "gaussian-public-items")(
         target="mine.csv", rating_range=(1.0, 5.0), items=Path("items.csv"), only=("noise",), quick=True, rank=3
     )
     kept = audit_replay.kept(command)
     assert audit_replay.restored(Command, {"command": json.loads(json.dumps(kept))}) == command
-    assert set(kept) == {"target", "rating_range", "items", "only", "quick", "rank"}
+    assert set(kept) == {"mechanism", "target", "rating_range", "items", "only", "quick", "rank"}
     assert set(audit_replay.kept(Command(out=Path("a"), json=True, public=True))) == set()
 
 

@@ -11,7 +11,7 @@ from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
 from accounting import iterations
-from experiments.fit import federated as fit_federated
+from dpmf_jax.mechanisms.federated import spec as federated_spec
 from experiments.fit import mechanisms as fit_mechanisms
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -104,15 +104,15 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, more)
 def test_the_papers_bytes_of_a_user_with_twenty_items():
     """12 KB down (item factors, pads, pieces), 5 KB up; H and k, which the paper leaves out, are 80·(d + 1) more."""
     settings = {"mechanism": "federated", "rank": 50, "steps": 10, "population": {}}
-    told = fit_mechanisms.messages(settings, 1_000, 10_000)
+    told = federated_spec.traffic(settings, 1_000, 10_000)
     assert told["items_listed_by_a_user"] == 20
     sent = told["per_iteration"]
     assert sent["recommender to user"] == 12_000 + 80 * 51
     assert sent["user to third party"] == 80 + 20 * 50 * 4 <= 5_000
     assert sent["third party to recommender"] == 10_000 * 50 * 4 + 10_000 + 1_000 < 3_000_000
     sound = settings | {"mechanism": "federated-user", "population": None}
-    assert fit_mechanisms.messages(sound, 1_000, 10_000)["items_listed_by_a_user"] == 10_000
-    static = fit_mechanisms.messages(settings | {"population": None}, 1_000, 10_000)["per_iteration"]
+    assert federated_spec.traffic(sound, 1_000, 10_000)["items_listed_by_a_user"] == 10_000
+    static = federated_spec.traffic(settings | {"population": None}, 1_000, 10_000)["per_iteration"]
     assert sent["recommender to user"] - static["recommender to user"] == 20 * 50 * 4  # the pieces of τ̂
 
 
@@ -166,18 +166,22 @@ def test_refusals(capsys, words, told):
 
 
 def test_the_papers_settings_are_the_defaults_of_what_it_published(capsys):
-    flags = fit_federated.MechanismFlags(mechanism="federated")
+    flags = fit_mechanisms.flags("federated")
     ratings = _ratings(num_users=943)
-    _, settings = fit_federated.made(flags, ratings)
+    _, settings = fit_mechanisms.made("federated", flags, ratings)
     assert (settings["epsilon"], settings["rank"], settings["steps"]) == (0.1, 50, 100)
     assert (settings["learning_rate"], settings["regularization"], settings["user_regularization"]) == (
         *(2**-5, 0.001, 0.001),
     )
     assert (settings["center"], settings["prior_count"], settings["population"]) == (0.0, 1, None)
-    flags = fit_federated.MechanismFlags(mechanism="federated", dynamic=True)
-    assert fit_federated.made(flags, ratings)[1]["steps"] == 10_000
-    assert fit_federated.made(flags, ratings)[1]["population"] == {"join": 0.005, "leave": 0.01, "at_most": 94}
-    assert fit_federated.made(flags, _ratings(num_users=95_029))[1]["population"]["at_most"] == 1_000
+    flags = fit_mechanisms.flags("federated", dynamic=True)
+    assert fit_mechanisms.made("federated", flags, ratings)[1]["steps"] == 10_000
+    assert fit_mechanisms.made("federated", flags, ratings)[1]["population"] == {
+        "join": 0.005,
+        "leave": 0.01,
+        "at_most": 94,
+    }
+    assert fit_mechanisms.made("federated", flags, _ratings(num_users=95_029))[1]["population"]["at_most"] == 1_000
 
 
 def _ratings(num_users):
@@ -191,9 +195,9 @@ def test_the_grid_is_public_and_holds_the_messages_of_all_users():
     """Neither 2,048 scales of noise nor everybody's whole message on one entry leaves 32 bits."""
     settings = {"epsilon": 3.0, "clip_norm": 2.0, "steps": 5, "change": "replace"}
     scale = iterations.iterations_scale(noise="laplace", epsilon=3.0, clip_norm=2.0, num_iterations=5, change="replace")
-    assert fit_federated.noise_scale(settings) == scale == pytest.approx(2 * 2 * 5 / 3)
+    assert federated_spec.noise_scale(settings) == scale == pytest.approx(2 * 2 * 5 / 3)
     for users in (1, 100, 95_029, 10**7):
-        step = fit_federated.rounding_step(settings, users)
+        step = federated_spec.rounding_step(settings, users)
         assert math.frexp(step)[0] == 0.5  # a power of two
         assert 2_048 * scale <= 2**31 * step
         assert 2.0 * users <= 2**31 * step
@@ -202,10 +206,10 @@ def test_the_grid_is_public_and_holds_the_messages_of_all_users():
 
 def test_the_default_rate_is_bounded_by_the_noise_that_it_lets_in():
     settings = {"epsilon": 3.0, "clip_norm": 1.0, "steps": 20, "change": "replace", "rank": 2}
-    scale = fit_federated.noise_scale(settings)
-    many = fit_federated.item_learning_rate(settings, 52, 10**9)
+    scale = federated_spec.noise_scale(settings)
+    many = federated_spec.item_learning_rate(settings, 52, 10**9)
     assert many == pytest.approx(4 * 52 * 2 / 20)
-    few = fit_federated.item_learning_rate(settings, 52, 100)
+    few = federated_spec.item_learning_rate(settings, 52, 100)
     assert few < many
     assert few * math.sqrt(20) * math.sqrt(2) * scale / 100 == pytest.approx(0.3)
 
@@ -217,8 +221,8 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
     from dpmf_jax.layout import operations as layout
 
     data = layout.make(synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1)
-    flags = fit_federated.MechanismFlags(mechanism="federated-user", rank=3)
-    ((mechanism, _),), _ = fit_federated.made(flags, _ratings(num_users=30))
+    flags = fit_mechanisms.flags("federated-user", rank=3)
+    ((mechanism, _),), _ = fit_mechanisms.made("federated-user", flags, _ratings(num_users=30))
     state = mechanism.init(jax.random.key(0), data, None)
     users = np.asarray(state.private.user_factors)
     np.testing.assert_allclose(users[:, 0], 0.5**0.5, rtol=1e-6)

@@ -12,8 +12,8 @@ from fit_cases import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 from safetensors.numpy import load_file
 
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import spec as local_spec
 from dpmf_jax.mechanisms.local import variance as local_variance
-from experiments.fit import local as fit_local
 
 LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
 
@@ -140,9 +140,9 @@ def test_the_default_learning_rate_is_that_of_the_noise():
     """1.5 over the cube root of d times a round's variance; 2 where there is hardly any."""
     config = local.Config(epsilon=1.6, num_rounds=20, num_projected=512)
     variance = local_variance.step_variance(config, num_users=6_040, num_items=3_706)
-    assert fit_local.learning_rate(config, 6_040, 3_706) == pytest.approx(1.5 / (15 * variance) ** (1 / 3))
+    assert local_spec.learning_rate(config, 6_040, 3_706) == pytest.approx(1.5 / (15 * variance) ** (1 / 3))
     own = dataclasses.replace(config, user_learning_rate=3.0)
-    rate = fit_local.learning_rate(own, 6_040, 3_706)
+    rate = local_spec.learning_rate(own, 6_040, 3_706)
     assert 3.0 * 15 * variance * rate**2 == pytest.approx(1.5**3)
-    assert fit_local.learning_rate(config, 10**12, 3_706) == 2.0
-    assert math.isfinite(fit_local.learning_rate(config, 6_040, 512))  # where Φ† has no finite mean square
+    assert local_spec.learning_rate(config, 10**12, 3_706) == 2.0
+    assert math.isfinite(local_spec.learning_rate(config, 6_040, 512))  # where Φ† has no finite mean square

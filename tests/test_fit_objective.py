@@ -11,9 +11,9 @@ from fit_cases import CATALOGUE, PAIRS, fit, refused, run
 from safetensors.numpy import load_file
 
 from accounting import objective as prices
+from dpmf_jax.mechanisms.objective import spec as objective_spec
 from dpmf_jax.models import model
 from experiments.audit import command as audit_command
-from experiments.fit import objective as fit_objective
 
 RANDOM = np.random.default_rng(0)
 PUBLISHED = ["--mechanism", "objective", "--rank", "3", "--user-passes", "5"]
@@ -247,13 +247,13 @@ def test_the_default_prior_is_made_of_public_numbers():
     }
     scale = 2 * 8 / 2.0
     deviation = math.sqrt((3 + 1) * scale**2) / 2
-    assert fit_objective.vector_noise(settings) == pytest.approx(deviation)
-    assert fit_objective.prior_count(settings, 10) == round(2 * (1 + deviation / 2) / 0.01)
-    assert fit_objective.prior_count(settings, 10) == fit_objective.prior_count(settings, 1_000_000)
+    assert objective_spec.vector_noise(settings) == pytest.approx(deviation)
+    assert objective_spec.prior_count(settings, 10) == round(2 * (1 + deviation / 2) / 0.01)
+    assert objective_spec.prior_count(settings, 10) == objective_spec.prior_count(settings, 1_000_000)
     noisy = settings | {"mechanism": "objective-statistics", "delta": 1e-5, "rating_bound": 4.0, "matrix_share": 0.5}
     z = prices.statistics_scales(epsilon=2.0, delta=1e-5, rating_bound=4.0)[1]
-    assert fit_objective.vector_noise(noisy) == pytest.approx(z)
-    assert fit_objective.prior_count({"mechanism": "objective"}, 100) == 100
+    assert objective_spec.vector_noise(noisy) == pytest.approx(z)
+    assert objective_spec.prior_count({"mechanism": "objective"}, 100) == 100
 
 
 @pytest.mark.slow

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import fit_cases
@@ -19,9 +20,11 @@ from accounting import subsampled
 from accounting.loss import SubsampledGaussian
 from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sampled import spec as sampled_spec
 from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.mechanisms.sketch import spec as sketch_spec
 from experiments.fit import command as fit_command
-from experiments.fit import sketch as fit_sketch
+from experiments.fit import mechanisms as fit_mechanisms
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -173,8 +176,8 @@ def test_no_total_is_exceeded_by_rounding(mechanism, rate, steps, epsilon, learn
     """Numbers that float32 does not hold: the price is that of the ones which the mechanism reads."""
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
     given = {"sampling_rate": rate, "steps": steps, "epsilon": epsilon, "learning_rate": learning_rate}
-    flags = fit_sketch.MechanismFlags(mechanism=mechanism, clip_norm=0.7, **given)
-    ((made, num_steps),), _ = fit_sketch.made(flags, train)
+    flags = fit_mechanisms.flags(mechanism, clip_norm=0.7, **given)
+    ((made, num_steps),), _ = fit_mechanisms.made(mechanism, flags, train)
     assert num_steps == steps
     assert 0.9999 * epsilon < min(made.guarantee(steps).accountants.values()) <= epsilon
 
@@ -246,8 +249,8 @@ def test_a_presence_takes_half_the_noise_of_a_value():
     """Of all ratings in every step: C added or removed, against -C in the place of C."""
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
     value, presence = (
-        fit_sketch.made(
-            fit_sketch.MechanismFlags(mechanism="dpsgd", sampling_rate=1.0, steps=4, relation=relation), train
+        fit_mechanisms.made(
+            "dpsgd", fit_mechanisms.flags("dpsgd", sampling_rate=1.0, steps=4, relation=relation), train
         )[1]["noise_multiplier"]
         for relation in ("rating-value", "rating-presence")
     )
@@ -389,7 +392,7 @@ def test_refusals(capsys, words, told):
 
 
 def test_the_default_rates_are_made_of_public_sizes():
-    for mechanism in ("sketch-dpsgd", "dpsgd", "langevin"):
-        small, large = (fit_sketch.defaults(mechanism, *sizes) for sizes in ((100, 50), (100, 1000)))
+    for defaults in (partial(sketch_spec.defaults, "sketch-dpsgd"), sampled_spec.defaults):
+        small, large = (defaults(*sizes) for sizes in ((100, 50), (100, 1000)))
         assert small.learning_rate == pytest.approx(10 * large.learning_rate)
-    assert fit_sketch.defaults("sketch", 10, 10) == fit_sketch.defaults("sketch", 10_000, 10_000)
+    assert sketch_spec.defaults("sketch", 10, 10) == sketch_spec.defaults("sketch", 10_000, 10_000)

@@ -17,9 +17,9 @@ from safetensors.numpy import load_file
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import stream as layout_stream
+from dpmf_jax.mechanisms import table
 from dpmf_jax.training import controls
 from experiments.cli import main as cli
-from experiments.fit import mechanisms as fit_mechanisms
 
 SMALL = 1 << 13  # bytes of a block: 32 pieces of 32 slots
 
@@ -109,9 +109,9 @@ def test_mechanisms_that_stream_make_the_model_of_resident_ratings(blocks, capsy
 
 def test_mechanisms_that_do_not_stream_are_refused_before_anything_is_read(capsys, monkeypatch, tmp_path):
     fit_cases.elsewhere(tmp_path, monkeypatch)
-    assert set(STREAMED) == set(fit_mechanisms.FAMILIES) - set(fit_mechanisms.NOT_STREAMED)
-    for name in (*fit_mechanisms.NOT_STREAMED, "federated --dynamic"):
-        accept = ["--accept-no-guarantee"] * (name in fit_mechanisms.NO_GUARANTEE)
+    assert set(STREAMED) == {name for name, spec in table().items() if spec.access == "sums"}
+    for name in (*(set(table()) - set(STREAMED)), "federated --dynamic"):
+        accept = ["--accept-no-guarantee"] * (name in table() and table()[name].unsafe is not None)
         words = ["no such file", "--layout", "stream", "--mechanism", *name.split(), *accept]
         assert cli.main(["fit", *words]) == UsageError.exit_code
         assert f"--mechanism {name} needs more" in capsys.readouterr().err

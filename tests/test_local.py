@@ -20,7 +20,7 @@ from local_cases import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, g
 import audits
 from accounting import pure
 from dpmf_jax import protocol
-from dpmf_jax.devices import keys
+from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local
@@ -226,7 +226,7 @@ def test_the_mean_of_reports_is_an_unbiased_gradient(name, clip, data):
         return made.update(at, drawn, data).public.item_factors
 
     draws = jax.random.split(keys.from_seed(3), 4000)
-    words = None if name == "gd" else jax.vmap(projection.words)(jax.random.split(keys.from_seed(4), 4000))
+    words = None if name == "gd" else jax.vmap(bits.public_words)(jax.random.split(keys.from_seed(4), 4000))
     steps = np.asarray(state.public.item_factors) - np.asarray(
         jax.jit(jax.vmap(one, (0, None if words is None else 0)))(draws, words)
     )
@@ -240,7 +240,7 @@ def test_the_mean_of_reports_is_an_unbiased_gradient(name, clip, data):
 
 def test_the_pseudo_inverse_shrinks_by_the_share_of_dimensions():
     """Over draws of Φ, E[Φ†Φ] = (q/m)·I: the published lift is a projection, and loses the rest."""
-    drawn = jax.vmap(projection.words)(jax.random.split(keys.from_seed(0), 400))
+    drawn = jax.vmap(bits.public_words)(jax.random.split(keys.from_seed(0), 400))
     items = jnp.eye(ITEMS)
 
     def through(words):

@@ -121,7 +121,7 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
         inverse = projection.gram_inverse(words, law, q, items)
         return projection.apply_pseudo_inverse(words, law, inverse, compressed, items)[:, 0]
 
-    words = jax.vmap(projection.words)(jax.random.split(keys.from_seed(0), draws))
+    words = jax.vmap(bits.public_words)(jax.random.split(keys.from_seed(0), draws))
     lifted = np.asarray(jax.jit(jax.vmap(through))(words), np.float64)
     g = np.asarray(gradient[:, 0], np.float64)
     mean = g if lift == "transpose" else g * q / items

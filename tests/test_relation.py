@@ -33,7 +33,6 @@ from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.audit import suite as audit_suite
 from experiments.cli import budget as budget_command
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags
 
 OWN = stated("one rating changes its value within the declared range; who rated what is public")
 EVERY = (value(4.0), value(4.5), value(), PRESENCE, USER_REPLACED, USER_ADDED_OR_REMOVED, NONE, OWN)
@@ -45,8 +44,8 @@ def of(relation: Relation, **change: Any) -> Guarantee:
 
 def presence_flags(mechanism: str, **more: Any) -> Any:
     ratings = audit_suite.generated()
-    asked = MechanismFlags(mechanism=mechanism, relation="rating-presence", steps=3, **more)  # ty: ignore
-    phases, _ = fit_mechanisms.made(asked, ratings)
+    asked = fit_mechanisms.flags(mechanism, relation="rating-presence", steps=3, **more)
+    phases, _ = fit_mechanisms.made(mechanism, asked, ratings)
     return phases[-1][0].guarantee(phases[-1][1])
 
 

@@ -30,7 +30,6 @@ from experiments.audit import view as audit_view
 from experiments.cli import budget as budget_command
 from experiments.epsilon import phases as epsilon_phases
 from experiments.fit import command as fit_command
-from experiments.fit import mechanisms as fit_mechanisms
 
 REPOSITORY = Path(__file__).parents[1]
 REAL: Any = {"status": REAL_NUMBERS}
@@ -69,7 +68,7 @@ def held(guarantee: Guarantee, status: str, real: bool) -> None:
 def guarantees(label: str) -> list[Guarantee]:
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == label]
     ratings = audit_suite.generated()
-    phases, _ = fit_mechanisms.made(audit_suite.flags(entry, ratings, small=True), ratings)
+    phases, _ = audit_suite.made(entry, ratings, small=True)
     return [mechanism.guarantee(steps) for mechanism, steps in phases]
 
 
@@ -355,7 +354,7 @@ def test_stopping_early_takes_the_proof_away_and_is_no_papers_claim(tmp_path):
 
     ratings = audit_suite.generated()
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == "001 sound: joint noise"]
-    phases, _ = fit_mechanisms.made(audit_suite.flags(entry, ratings, small=True), ratings)
+    phases, _ = audit_suite.made(entry, ratings, small=True)
     guarantee = fitting._priced(phases, seeded=True, patience=3)
     held(guarantee, "claimed", True)
     assert guarantee.claimed_by is None

@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
+from dpmf_jax.mechanisms import table
 from experiments.audit import (
     replay as audit_replay,
 )
@@ -28,13 +29,14 @@ from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console, devices
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags, RatingsFlags
+from experiments.fit.flags import DEFAULT, MechanismFlag, PublicFiles, RatingsFlags, public_file, with_flags_of
 
+USUAL_DELTA = 1e-5
 SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(MechanismFlags, RatingsFlags):
+class Command(RatingsFlags, MechanismFlag):
     """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it false."""
 
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
@@ -149,9 +151,10 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
             raise UsageError(f"--{name} must be at least 1; got {value}", fix=f"--{name} {usual}")
     if unknown := [name for name in command.only if name not in audits.FAMILIES]:
         raise UsageError(f"there are no audits named {unknown[0]!r}", fix=f"choose among {', '.join(audits.FAMILIES)}")
-    if not 0 <= command.delta < 1:
-        raise UsageError(f"--delta must be at least 0 and below 1; got {command.delta:g}", fix="--delta 1e-5")
-    delta = command.delta if 0 < command.delta != MechanismFlags.delta else None
+    asked = getattr(command, "delta", USUAL_DELTA)
+    if not 0 <= asked < 1:
+        raise UsageError(f"--delta must be at least 0 and below 1; got {asked:g}", fix="--delta 1e-5")
+    delta = asked if 0 < asked != USUAL_DELTA else None
     sizes = Sizes(
         neighbours=command.neighbours,
         runs=command.runs,
@@ -178,7 +181,7 @@ def _words(command: Command) -> str:
     words = ["dpmf", "audit"]
     for field in dataclasses.fields(command):
         value, flag = getattr(command, field.name), f"--{field.name.replace('_', '-')}"
-        if value == field.default:
+        if value == (DEFAULT if field.name == "mechanism" else field.default):
             continue
         if field.name == "target":
             words.insert(2, str(value))
@@ -207,7 +210,8 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
     made: Callable[[Any], Any]
     if folder is None:
         ratings = read(command, command.target)
-        made = functools.partial(fit_mechanisms.made, command)
+        flags, file = fit_mechanisms.chosen(command), public_file(command)
+        made = functools.partial(fit_mechanisms.made, command.mechanism, flags, public=file)
         phases, settings = made(ratings)
     else:
         phases, settings = saved(folder, command)
@@ -225,10 +229,10 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
 
 
 def _all(command: Command) -> dict[str, Callable[[], Trial]]:
-    if flag := _first_given(command):
-        raise UsageError(f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     if command.ratings is not None or (command.target and (Path(command.target) / "model.json").is_file()):
         raise UsageError("--all audits mechanisms, not a saved model", fix="leave out --all, or the model")
+    if flag := _first_given(command):
+        raise UsageError(f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     data = command.target
     if data is None and not (command.quick and command.data_dir is None):
         from dpmf_jax.data import datasets
@@ -251,7 +255,8 @@ def _replay(command: Command) -> dict[str, Any]:
     """
     assert command.replay is not None
     told, wanted = audit_replay.read(command.replay)
-    given = [field.name for field in dataclasses.fields(Command) if getattr(command, field.name) != field.default]
+    given = [field.name for field in dataclasses.fields(command) if getattr(command, field.name) != field.default]
+    given += ["mechanism"] if command.mechanism != DEFAULT else []
     if other := [name for name in given if name not in ("replay", "json", "data_dir")]:
         flag = "DATA" if other[0] == "target" else f"--{other[0].replace('_', '-')}"
         raise UsageError(
@@ -262,9 +267,12 @@ def _replay(command: Command) -> dict[str, Any]:
     return {"file": command.replay, "replayed": rows, "violated": violated}
 
 
-def _first_given(command: Command) -> str | None:
+def _first_given(command: Command, mechanism: str = DEFAULT) -> str | None:
     """The first flag that makes another claim; --delta is no such flag: it asks for another point of the same curve."""
-    fields = (field for field in dataclasses.fields(MechanismFlags) if field.name != "delta")
+    if command.mechanism not in (DEFAULT, mechanism):
+        return "--mechanism"
+    own = (*dataclasses.fields(table()[command.mechanism].flags), *dataclasses.fields(PublicFiles))
+    fields = (field for field in own if field.name != "delta" and hasattr(command, field.name))
     given = (field.name for field in fields if getattr(command, field.name) != field.default)
     return next((f"--{name.replace('_', '-')}" for name in given), None)
 
@@ -302,9 +310,10 @@ def read(command: Command, data: str | None) -> Any:
 
 def _fit(command: Command, data: str | None) -> fit_command.Command:
     """The same settings as flags of `dpmf fit`, all ratings in training."""
-    shared = {field.name for field in dataclasses.fields(fit_command.Command)} - {"seed", "data", "json"}
+    kind = with_flags_of(fit_command.Command, command.mechanism)
+    shared = {field.name for field in dataclasses.fields(kind)} - {"seed", "data", "json"}
     values = {name: value for name, value in vars(command).items() if name in shared}
-    return fit_command.Command(data=data, test_fraction=0.0, seed=command.seed, **values)
+    return kind(data=data, test_fraction=0.0, seed=command.seed, **values)
 
 
 def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -316,14 +325,14 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     import accounting
     from dpmf_jax.models import model
 
-    if flag := _first_given(command):
-        raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     loaded = model.load(folder)
     settings = dict(loaded.settings)
+    if flag := _first_given(command, str(settings.get("mechanism"))):
+        raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
     public = loaded.release.item_factors if settings.get("items") else None
     public = loaded.release.user_factors if settings.get("users") else public
     try:
-        steps = fit_mechanisms.num_steps(settings, loaded.guarantee.steps)  # patience may have ended it
+        steps = table()[settings["mechanism"]].num_steps(settings, loaded.guarantee.steps)  # patience may have ended it
         phases = fit_mechanisms.phases(settings | {"steps": steps}, public)
     except KeyError:
         where = str(folder / "model.json")

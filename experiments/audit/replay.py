@@ -14,6 +14,7 @@ from experiments.audit import trial as audit_trial
 from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console
 from experiments.cli import settings as settings_files
+from experiments.fit.flags import DEFAULT, with_flags_of
 
 FIX = "use a mechanism whose status is proved, not only for real-number noise; or report a bug if it is one"
 
@@ -81,15 +82,16 @@ def _document(path: Path) -> dict[str, Any]:
     return told
 
 
-def restored(kind: Any, source: Mapping[str, Any]) -> Any:
-    """The command, of the dataclass `kind`, that a trial's source keeps.
+def restored(command: type, source: Mapping[str, Any]) -> Any:
+    """The command that a trial's source keeps, with the flags of its mechanism.
 
     Raises: DataError for a source that is none.
     """
-    kinds = typing.get_type_hints(kind, include_extras=True)
     try:
+        kind = with_flags_of(command, source["command"].get("mechanism", DEFAULT))
+        kinds = typing.get_type_hints(kind, include_extras=True)
         values = {name: settings_files.convert(value, kinds[name]) for name, value in source["command"].items()}
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, UsageError) as error:
         raise DataError(f"the findings do not say what was audited: {error}", fix="audit anew") from None
     return kind(**values)
 
@@ -97,6 +99,7 @@ def restored(kind: Any, source: Mapping[str, Any]) -> Any:
 def kept(command: Any) -> dict[str, Any]:
     """What `restored` needs of a command: its fields that are not at their defaults, but for where output goes."""
     fields = {field.name: field.default for field in dataclasses.fields(command)}
+    fields["mechanism"] = DEFAULT
     return {
         name: console.plain(getattr(command, name))
         for name, default in fields.items()

@@ -7,7 +7,6 @@ from typing import Any, NamedTuple
 
 from experiments.audit.trial import Trial
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags
 
 DATA = "ml-100k"  # of the published claims, where it is found
 # Less of everything on real ratings than one mechanism alone gets: all of this is to take 20 minutes on two cores.
@@ -154,8 +153,8 @@ ENTRIES = (
 )
 
 
-def flags(entry: Entry, ratings: Any, *, small: bool) -> MechanismFlags:
-    """The entry's flags for these ratings; what depends on the declared range or the catalogue is filled in."""
+def made(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """(phases, settings) of the entry on these ratings; what depends on the range or the catalogue is filled in."""
     low, high = ratings.rating_range
     words = {
         "middle": f"{(low + high) / 2:g}",
@@ -164,7 +163,8 @@ def flags(entry: Entry, ratings: Any, *, small: bool) -> MechanismFlags:
     }
     values = {**entry.flags, **(entry.small if small else entry.real)}
     values = {name: words.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
-    return MechanismFlags(**values)
+    mechanism = values.pop("mechanism")
+    return fit_mechanisms.made(mechanism, fit_mechanisms.flags(mechanism, **values), ratings)
 
 
 def generated() -> Any:
@@ -187,10 +187,7 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
     def make(entry: Entry) -> Trial:
         own = generated() if entry.own else ratings
 
-        def made(other: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            return fit_mechanisms.made(flags(entry, other, small=small), other)
-
-        phases, settings = made(own)
+        phases, settings = made(entry, own, small=small)
         cut = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in entry.small.items())
         why = f"cut short: {cut}" if small and cut else entry.why
         short, less = ({}, {}) if small or entry.own else (entry.short, {**LESS, **entry.less})
@@ -198,6 +195,8 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
             held = ", ".join(family for family in short if short[family] == steps)
             why += f"; {held} over the first {steps} steps"
         told = {**source, "label": entry.label}
-        return Trial(entry.label, phases, settings, own, told, why, short, less, made)
+        return Trial(
+            entry.label, phases, settings, own, told, why, short, less, lambda other: made(entry, other, small=small)
+        )
 
     return {entry.label: lambda entry=entry: make(entry) for entry in ENTRIES}

@@ -221,6 +221,9 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
 
     words = list(words)
     config = _take_value(words, "--config")
+    narrowed = getattr(command, "narrowed", None)
+    if narrowed:  # what it may be told depends on what it is told
+        command = narrowed(words, settings.read(Path(config)) if config else {})
     chosen = settings.load(Path(config), command) if config else {}
     said = io.StringIO()
     try:

@@ -28,18 +28,7 @@ def load(path: Path, command: Any) -> dict[str, Any]:
     Raises:
       UsageError: no such file, no TOML, a name that is no field (with the nearest that is), a value of another type.
     """
-    try:
-        found = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UsageError(
-            f"cannot read the settings file: {error.strerror}",
-            where=str(path),
-            fix="give --config the name of a TOML file",
-        ) from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise UsageError(
-            f"the settings file is not TOML: {error}", where=str(path), fix="write lines such as: steps = 100"
-        ) from error
+    found = read(path)
     kinds = typing.get_type_hints(command, include_extras=True)
     names = [field.name for field in dataclasses.fields(command) if field.init]
     settings = {}
@@ -59,6 +48,26 @@ def load(path: Path, command: Any) -> dict[str, Any]:
         except TypeError as error:
             raise UsageError(f"`{written}` {error}", where=str(path), fix=f"not {value!r}") from error
     return settings
+
+
+def read(path: Path) -> dict[str, Any]:
+    """What a TOML file says, under its own names.
+
+    Raises: UsageError: no such file, no TOML.
+    """
+    try:
+        found = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UsageError(
+            f"cannot read the settings file: {error.strerror}",
+            where=str(path),
+            fix="give --config the name of a TOML file",
+        ) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"the settings file is not TOML: {error}", where=str(path), fix="write lines such as: steps = 100"
+        ) from error
+    return found
 
 
 def with_defaults(command: Any, settings: dict[str, Any], missing: Any) -> Any:

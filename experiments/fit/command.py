@@ -14,13 +14,14 @@ from typing import Annotated, Any, Literal
 import tyro
 
 from dpmf_jax.errors import CannotWrite, DataError, DpmfError, PrivacyError, UsageError
+from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags, RatingsFlags
+from experiments.fit.flags import DEFAULT, MechanismFlag, RatingsFlags, public_file, with_flags_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(devices.ProcessFlags, MechanismFlags, RatingsFlags):
+class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     """Fit a model of a ratings matrix, price it, save it, and compare it with its controls."""
 
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
@@ -52,7 +53,7 @@ class Command(devices.ProcessFlags, MechanismFlags, RatingsFlags):
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core), one for paper 002."""
     accept_no_guarantee: bool = False
-    """sketch: fit and release without any guarantee of privacy."""
+    """Fit and release without any guarantee of privacy; for a mechanism that has none."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -100,12 +101,13 @@ def fit(command: Command) -> dict[str, Any]:
     check_population(command)
     check_shared(command)
     check_streamed(command)
-    one = command.mechanism in fit_mechanisms.ONE_DEVICE
-    one |= command.layout == "stream"
+    spec = table()[command.mechanism]
+    one = spec.access == "in order" or command.layout == "stream"
     num_devices = devices.use(1 if one and command.devices is None else command.devices)
     train, test = read(command)
     with hosts.together():
-        phases, settings = fit_mechanisms.made(command, train)
+        flags = fit_mechanisms.chosen(command)
+        phases, settings = fit_mechanisms.made(command.mechanism, flags, train, public_file(command))
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
@@ -147,10 +149,10 @@ def fit(command: Command) -> dict[str, Any]:
         "utility": utility(model.metrics, presence_is_public=presence_is_public(guarantee)),
         "guarantee": guarantee.to_dict()
         | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
-        "shuffled": fit_mechanisms.beside(settings, train.num_users, command.delta),
-        "bytes": fit_mechanisms.messages(settings, train.num_users, train.num_items),
+        "shuffled": spec.beside(settings, train.num_users, getattr(flags, "delta", 0.0)),
+        "bytes": spec.traffic(settings, train.num_users, train.num_items),
         "settings": settings,
-        "notes": [*train.notes, *fit_mechanisms.notes(settings), *_of_several(train)],
+        "notes": [*train.notes, *spec.notes(settings), *_of_several(train)],
         "out": str(out),
         "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }
@@ -184,7 +186,7 @@ def check_shared(command: Command) -> None:
     """Raises: UsageError for what several processes cannot do together."""
     if not command.distributed:
         return
-    if command.mechanism in (*fit_mechanisms.ONE_DEVICE, *fit_mechanisms.ONE_PROCESS):
+    if table()[command.mechanism].access in ("in order", "by item"):
         raise UsageError(
             f"--mechanism {command.mechanism} goes through ratings one after the other, in one process",
             fix="leave out --distributed",
@@ -200,8 +202,8 @@ def check_shared(command: Command) -> None:
 
 def check_streamed(command: Command) -> None:
     """Raises: UsageError for a mechanism whose ratings must be in place."""
-    if command.layout == "stream" and (command.mechanism in fit_mechanisms.NOT_STREAMED or command.dynamic):
-        dynamic = " --dynamic" * command.dynamic
+    dynamic = " --dynamic" * getattr(command, "dynamic", False)
+    if command.layout == "stream" and (table()[command.mechanism].access != "sums" or dynamic):
         raise UsageError(
             f"--mechanism {command.mechanism}{dynamic} needs more of streamed ratings than sums",
             fix="leave out --layout",
@@ -210,19 +212,15 @@ def check_streamed(command: Command) -> None:
 
 def check_accepted(command: Command) -> None:
     """Raises: PrivacyError for a release without a guarantee that was not asked for; UsageError for a needless flag."""
-    without, accepted = command.mechanism in fit_mechanisms.NO_GUARANTEE, command.accept_no_guarantee
-    if accepted and not without:
+    unsafe, accepted = table()[command.mechanism].unsafe, command.accept_no_guarantee
+    if accepted and not unsafe:
         raise UsageError(
             f"--accept-no-guarantee means nothing to --mechanism {command.mechanism}",
             fix="leave out --accept-no-guarantee",
         )
-    if without and not accepted:
-        raise PrivacyError(
-            f"--mechanism {command.mechanism} protects nothing: what paper 002 calls epsilon (here --threshold) is a "
-            "threshold above which ratings are not learnt from, not a privacy parameter",
-            where="what it releases may show any rating, whatever the threshold",
-            fix="--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is needed",
-        )
+    if unsafe and not accepted:
+        what, where, fix = unsafe
+        raise PrivacyError(what, where=where, fix=fix)
 
 
 def enter(out: Path, model: Any, data: str) -> str | None:
@@ -271,9 +269,9 @@ def read(command: Command) -> tuple[Any, Any]:
             "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
         )
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
-    per_user, generated = command.mechanism in fit_mechanisms.PER_USER, datasets.SYNTHETIC.fullmatch(command.data)
-    own = per_user or command.mechanism in fit_mechanisms.PRESENCE
-    presence = own or command.relation == "rating-presence"
+    unit, generated = table()[command.mechanism].unit, datasets.SYNTHETIC.fullmatch(command.data)
+    per_user, own = unit == "user", unit in ("user", "rating presence")
+    presence = own or getattr(command, "relation", None) == "rating-presence"
     what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
     less = "give --seed for an experiment" if own else "use --relation rating-value"
     if presence and None in catalogue.values() and not generated and not (own and command.seed is not None):
@@ -356,19 +354,21 @@ def _resumed(command: Command) -> Command:
         raise DataError("there is no such run", where=str(command.resume), fix="give the folder that --out named")
     model_file.refuse_lost(command.resume)
     saved = hosts.told(lambda: storage.read_json(where)).get("command", {})
-    fields: dict[str, Any] = {}
-    for field in dataclasses.fields(Command):
-        given = getattr(command, field.name)
+    mechanism = saved.get("mechanism", DEFAULT)
+    if command.mechanism not in (DEFAULT, mechanism):
+        raise _other("mechanism", mechanism, command.mechanism, where)
+    kind = with_flags_of(Command, mechanism)
+    fields: dict[str, Any] = {"mechanism": mechanism}
+    for field in dataclasses.fields(kind):
+        if field.name == "mechanism":
+            continue
+        given = getattr(command, field.name, field.default)
         if field.name in ("resume", "json", "devices", "layout", "out", *_OF_THE_PROCESS):
             fields[field.name] = given
             continue
         value = saved.get(field.name, field.default)
         if given != field.default and console.plain(given) != value:
-            raise PrivacyError(
-                f"--{field.name.replace('_', '-')} was {value} when the run was started, now {given}",
-                where=str(where),
-                fix="resume without this flag, or start a new run",
-            )
+            raise _other(field.name, value, given, where)
         is_path = value is not None and field.name in _PATHS
         fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
     if saved.get("distributed", False) and not command.distributed:
@@ -377,7 +377,15 @@ def _resumed(command: Command) -> Command:
             where=str(where),
             fix="add --distributed; --processes 1 where one process is enough",
         )
-    return Command(**fields)
+    return kind(**fields)
+
+
+def _other(name: str, was: Any, now: Any, where: Path) -> PrivacyError:
+    return PrivacyError(
+        f"--{name.replace('_', '-')} was {was} when the run was started, now {now}",
+        where=str(where),
+        fix="resume without this flag, or start a new run",
+    )
 
 
 def presence_is_public(guarantee: Any) -> bool:

@@ -8,6 +8,7 @@ from pathlib import Path
 from experiments.cli import console
 from experiments.cli import recommend as recommend_command
 from experiments.fit import command as fit_command
+from experiments.fit.flags import DEFAULT, with_flags_of
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ def run(command: Command) -> None:
     from dpmf_jax import load_model
 
     console.say("The ratings are GENERATED (seeded, of MovieLens-100K's size); nothing is downloaded.")
-    result = fit_command.fit(fit_command.Command(data="synthetic", out=command.out))
+    result = fit_command.fit(with_flags_of(fit_command.Command, DEFAULT)(data="synthetic", out=command.out))
     console.emit(result, json=False, render=fit_command.render)
     model = load_model(result["out"])
     user = str(model.users[0])

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 from accounting.gaussian import solve_rho
 from accounting.status import REAL_NUMBERS
 from dpmf_jax.devices import keys
+from dpmf_jax.mechanisms.federated import spec as federated_spec
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
-from experiments.fit import federated as fit_federated
 from experiments.reproduce.comparison import NOTHING, Row, mean, row
 from experiments.reproduce.paper003 import density as objective_density
 from experiments.reproduce.paper003.runs import (
@@ -63,7 +63,7 @@ from experiments.reproduce.papers import Bench
 
 BASELINE, ALONE = "not private", "users alone, V random"
 PARTS: tuple[Part, ...] = ("all", "held-out")
-SINGLE, SOUND_ITERATIONS = (1,), (fit_federated.USER_ITERATIONS,)  # of what is one release; of `dpmf fit`'s default
+SINGLE, SOUND_ITERATIONS = (1,), (federated_spec.USER_ITERATIONS,)  # of what is one release; of `dpmf fit`'s default
 CDFS: dict[str, Scenario] = {
     "003/fig1": "S1",
     "003/fig2": "S1",

@@ -35,7 +35,6 @@ from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors
 from dpmf_jax.training import sweep
 from experiments.cli import provenance
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import MechanismFlags, MechanismName
 from experiments.reproduce.catalogue import HELD_OUT, SPLIT_SEED
 from experiments.reproduce.paper003.table import (
     AT_MOST,
@@ -155,7 +154,7 @@ def published(run: Run, data: Data) -> objective.Config | federated.Config:
 
 
 LEAST_CROWD = 5  # takes part in an iteration of S3 on ratings that are neither of the paper's two
-SOUND: dict[str, MechanismName] = {
+SOUND = {
     "public-users": "objective-public-users",
     "statistics": "objective-statistics",
     "per-user": "federated-user",
@@ -166,8 +165,12 @@ SOUND: dict[str, MechanismName] = {
 def _sound(run: Run, data: Data) -> tuple[Mechanism, dict[str, Any]]:
     """What `dpmf fit` makes where nothing but the mechanism and ε is said: nobody looked at these ratings for it."""
     steps = run.at[-1] if run.scenario == "per-user" else None
-    flags = MechanismFlags(mechanism=SOUND[run.scenario], epsilon=run.epsilon, delta=DELTA, steps=steps)
-    ((made, _),), settings = fit_mechanisms.made(flags, data.parts(run.part)[0])
+    name = SOUND[run.scenario]
+    flags = fit_mechanisms.flags(name, epsilon=run.epsilon)
+    asked = {"delta": DELTA, "steps": steps}
+    known = {field.name for field in dataclasses.fields(flags)}
+    flags = dataclasses.replace(flags, **{one: value for one, value in asked.items() if one in known})
+    ((made, _),), settings = fit_mechanisms.made(name, flags, data.parts(run.part)[0])
     return made, settings
 
 

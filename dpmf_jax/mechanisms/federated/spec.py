@@ -1,31 +1,107 @@
-"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; from flags to phases."""
+"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; their declarations."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from dpmf_jax.errors import UsageError
-from experiments.fit.flags import MechanismFlags
-from experiments.fit.objective import LEARNING_RATE, PASSES, RANK, REGULARIZATION, SOUND_EPSILON, public_center
+from dpmf_jax.mechanisms.objective.spec import LEARNING_RATE, PASSES, RANK, REGULARIZATION
+from dpmf_jax.mechanisms.spec import (
+    SOUND_EPSILON,
+    Flags,
+    Settings,
+    Spec,
+    check_steps,
+    config_values,
+    public_center,
+)
+from dpmf_jax.mechanisms.spec import told as told_by
 
-_ALL = ("rank", "epsilon", "center", "regularization", "user_regularization")
-_CROWD = ("steps", "learning_rate", "dynamic", "join", "leave", "participants")
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Phase
+
 _SOUND = ("clip_norm", "rounding_step", "change", "honest_shares")
-FLAGS = {
-    "federated": (*_ALL, *_CROWD, "prior_count"),
-    "federated-user": (*_ALL, *_CROWD, *_SOUND, "user_learning_rate"),
-    "federated-statistics": (*_ALL, *_SOUND, "prior_count"),
-}
 EPSILON = 0.1  # the paper's, of each iteration
 DYNAMIC_ITERATIONS = 10_000
 JOIN, LEAVE, PARTICIPANTS = 0.005, 0.01, 1_000
 USER_ITERATIONS, REACH, MOST_NOISE, USER_RATE = 20, 4.0, 0.3, 0.01
 LISTED = 20  # items of the user whose bytes are counted, as in the paper
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Crowd(Flags):
+    """Settings of a crowd and its recommender."""
+
+    regularization: float | None = None
+    """Weight of the items' squared norms, mu."""
+    user_regularization: float | None = None
+    """Weight of the users' squared norms, lambda."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Iterations(Crowd):
+    """Settings of iterations, in which users may come and go."""
+
+    steps: int | None = None
+    """Number of iterations, T, fixed up front; as published 100, with --dynamic 10000; per user 20."""
+    learning_rate: float | None = None
+    """Step size; per user of the items, along the mean message."""
+    dynamic: bool = False
+    """Users come and go, and at most --participants take part in an iteration."""
+    join: float | None = None
+    """With --dynamic: probability that an absent user comes back before an iteration; 0.005."""
+    leave: float | None = None
+    """With --dynamic: that a present one goes; 0.01."""
+    participants: int | None = None
+    """With --dynamic: so many of those present take part at most; a tenth of the users, 1000 at most."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Messages(Crowd):
+    """Settings of messages that are clipped whole, in integers."""
+
+    clip_norm: float = 1.0
+    """Bound on the L1 norm of all that a user sends in an iteration."""
+    rounding_step: float | None = None
+    """Messages are rounded towards zero to multiples of this, and the noise is drawn on the same grid."""
+    honest_shares: int | None = None
+    """So many users other than the protected one surely add their share of the noise, and keep it to themselves; by
+    default all who take part, so that nobody may drop out or collude."""
+    change: Literal["replace", "remove"] = "replace"
+    """What is hidden of a user: which data they are, or that there are any."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published(Iterations):
+    """Settings of the crowd as published."""
+
+    epsilon: float | None = None
+    """Of each iteration, which the paper states for all of them; the total is --steps times as much."""
+    prior_count: int | None = None
+    """M, a public number: items minimise the sum of squares plus M times mu times their squared norm; 1, as in
+    equation (9)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PerUser(Messages, Iterations):
+    """Settings of the crowd with whole messages clipped."""
+
+    user_learning_rate: float | None = None
+    """Of the users' own steps, which cost nothing."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class OneRound(Messages):
+    """Settings of one round of clipped statistics."""
+
+    prior_count: int | None = None
+    """M, a public number, see the objective; by default by the size of the noise."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -52,47 +128,42 @@ def defaults(mechanism: str, *, dynamic: bool) -> Defaults:
     }[mechanism]
 
 
-def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, their public settings) as the flags say; see `fit_mechanisms.made`."""
-    name, published = flags.mechanism, flags.mechanism == "federated"
-    usual = defaults(name, dynamic=flags.dynamic)
-    low, high = train.rating_range
-    population = _population(flags, train.num_users)
+def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    del public  # there are none
+    published, dynamic = name == "federated", getattr(flags, "dynamic", False)
+    usual = defaults(name, dynamic=dynamic)
+    low, high = ratings.rating_range
+    population = None if name == "federated-statistics" else _population(flags, ratings.num_users)
 
     def said(setting: str) -> Any:
-        given = getattr(flags, setting)
-        return getattr(usual, setting) if given is None else given
+        return told_by(flags, usual, setting)
 
-    steps = said("steps")
-    if steps < 1:
-        raise UsageError(f"--steps must be at least 1; got {steps}", fix=f"--steps {usual.steps}")
+    steps = usual.steps if name == "federated-statistics" else check_steps(said("steps"), usual.steps)
     middle = 0.0 if published else (low + high) / 2
-    settings: dict[str, Any] = {
-        "data": train.name,
-        "mechanism": name,
+    made: Settings = {
         "steps": steps,
-        "rating_range": list(train.rating_range),
+        "rating_range": list(ratings.rating_range),
         "center": middle if flags.center is None else public_center(flags.center, name),
-        **{setting: said(setting) for setting in _ALL if setting != "center"},
+        **{setting: said(setting) for setting in ("rank", "epsilon", "regularization", "user_regularization")},
         "population": population,
     }
     if published:
-        settings |= {"learning_rate": said("learning_rate"), "prior_count": said("prior_count")}
-        return phases(settings, None), settings
-    settings |= {sound: getattr(flags, sound) for sound in _SOUND} | {"num_iterations": steps}
-    taking_part = train.num_users if population is None else population["at_most"]
+        return made | {"learning_rate": said("learning_rate"), "prior_count": said("prior_count")}
+    made |= {sound: getattr(flags, sound) for sound in _SOUND} | {"num_iterations": steps}
+    taking_part = ratings.num_users if population is None else population["at_most"]
     if flags.honest_shares is None:  # whoever takes part, but for the protected one
-        settings["honest_shares"] = max(1, taking_part - 1)
+        made["honest_shares"] = max(1, taking_part - 1)
     if flags.rounding_step is None:
-        settings["rounding_step"] = rounding_step(settings, taking_part)
+        made["rounding_step"] = rounding_step(made, taking_part)
     if name == "federated-user":
-        settings["learning_rate"] = said("user_learning_rate")
-        settings["item_learning_rate"] = flags.learning_rate
+        made["learning_rate"] = said("user_learning_rate")
+        made["item_learning_rate"] = flags.learning_rate
         if flags.learning_rate is None:
-            settings["item_learning_rate"] = item_learning_rate(settings, train.num_items, taking_part)
+            made["item_learning_rate"] = item_learning_rate(made, ratings.num_items, taking_part)
     else:
-        settings["prior_count"] = prior_count(settings) if flags.prior_count is None else flags.prior_count
-    return phases(settings, None), settings
+        made["prior_count"] = prior_count(made) if flags.prior_count is None else flags.prior_count
+    return made
 
 
 def noise_scale(settings: Mapping[str, Any]) -> float:
@@ -129,7 +200,7 @@ def item_learning_rate(settings: Mapping[str, Any], num_items: int, taking_part:
 
 
 def prior_count(settings: Mapping[str, Any]) -> int:
-    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in `fit_objective.prior_count`, but
+    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in `objective.spec.prior_count`, but
     s the standard deviation of the noise in messages of L1 norm C: √2·b/C, b the scale of its noise.
     """
     if not settings["regularization"] > 0:
@@ -138,7 +209,7 @@ def prior_count(settings: Mapping[str, Any]) -> int:
     return max(1, round(2 * (1 + spread) / settings["regularization"]))
 
 
-def messages(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any]:
+def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any]:
     """Bytes that the protocol would send in an iteration, by sender and receiver, from public sizes alone.
 
     Of a user who lists 20 items, the paper's example, where those are the rated ones; of the whole catalogue in the
@@ -171,7 +242,7 @@ def messages(settings: Mapping[str, Any], num_users: int, num_items: int) -> dic
     return {"per_iteration": counted, "items_listed_by_a_user": listed, "iterations": settings["steps"]}
 
 
-def _population(flags: MechanismFlags, num_users: int) -> dict[str, Any] | None:
+def _population(flags: Iterations, num_users: int) -> dict[str, Any] | None:
     """Settings of `crowd.Population`; None where everybody takes part in every iteration."""
     if not flags.dynamic:
         for name in ("join", "leave", "participants"):
@@ -186,18 +257,14 @@ def _population(flags: MechanismFlags, num_users: int) -> dict[str, Any] | None:
     }
 
 
-def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
-    """The one phase of a run, made of what model.json keeps; see `fit_mechanisms.phases`."""
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
     from dpmf_jax.mechanisms.federated import published as federated
 
-    del public  # of other mechanisms
-    names = {field.name for field in dataclasses.fields(federated.Config)}
-    values: dict[str, Any] = {name: value for name, value in settings.items() if name in names}
+    del public
+    values = config_values(federated.Config, settings)
     crowd = settings["population"]
-    values |= {
-        "rating_range": tuple(values["rating_range"]),
-        "population": None if crowd is None else federated.Population(**crowd),
-    }
+    values["population"] = None if crowd is None else federated.Population(**crowd)
     make = {
         "federated": federated.mechanism,
         "federated-user": federated.per_user,
@@ -206,7 +273,15 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
     return ((make(federated.Config(**values)), settings["steps"]),)
 
 
-def num_steps(settings: Mapping[str, Any], priced: int) -> int:
-    """Iterations; all of them are priced."""
-    del settings
-    return priced
+_SHARED: dict[str, Any] = {
+    "paper": "003",
+    "settings": settings,
+    "phases": phases,
+    "access": "sums",
+    "traffic": traffic,
+}
+SPECS = (
+    Spec(name="federated", flags=Published, unit="rating value", **_SHARED),
+    Spec(name="federated-user", flags=PerUser, unit="user", **_SHARED),
+    Spec(name="federated-statistics", flags=OneRound, unit="user", **_SHARED),
+)

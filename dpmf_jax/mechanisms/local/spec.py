@@ -1,23 +1,50 @@
-"""Paper 004's local mechanisms: from flags to phases, and the shuffled price beside the local one."""
+"""Paper 004's local mechanisms: their declaration, and the shuffled price beside the local one."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
-from experiments.fit import gaussian as fit_gaussian
-from experiments.fit.flags import MechanismFlags
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, check_steps, config_values, constant
 
-FLAGS = (
-    *("rank", "epsilon", "delta", "center", "learning_rate", "regularization", "rounds", "schedule", "projection"),
-    *("projection_law", "lift", "fresh_projection", "user_learning_rate", "entry_clip"),
-)
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Phase
+
 RANK, ROUNDS, EPSILON = 15, 20, 1.6  # d is the paper's; ε the largest of its figures
 REGULARIZATION = 1e-8
 LARGEST_RATE, STABLE = 2.0, 1.5  # of `learning_rate`
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Reports(Flags):
+    """Settings of users' reports and of the server's steps."""
+
+    epsilon: float | None = None
+    """Of all reports of one user together."""
+    delta: float = 1e-5
+    """Of the shuffled price that is printed beside; the local price needs none."""
+    learning_rate: float | None = None
+    """Step size of the first round; a t-th of it in round t."""
+    rounds: int | None = None
+    """Number of rounds, k."""
+    schedule: Literal["every-round", "partition"] = "every-round"
+    """Everybody reports in each round, at epsilon/k (the paper's), or each of k groups in one, at epsilon."""
+    projection: int | None = None
+    """Rows of the random projection, q (Private GD-DR); without it Private GD."""
+    projection_law: Literal["gaussian", "sign"] = "gaussian"
+    """Of the projection's entries."""
+    lift: Literal["pseudo-inverse", "transpose"] = "pseudo-inverse"
+    """How a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by q/items."""
+    fresh_projection: bool = False
+    """Another projection in each round; needs --lift transpose."""
+    user_learning_rate: float | None = None
+    """Of the users' own steps, which cost nothing; None is that of the items, as in the paper."""
+    entry_clip: float = 1.0
+    """Entries of a user's gradient are clipped to plus or minus this, and reports scaled by it."""
 
 
 def learning_rate(config: Any, num_users: int, num_items: int) -> float:
@@ -37,34 +64,31 @@ def learning_rate(config: Any, num_users: int, num_items: int) -> float:
     return min(LARGEST_RATE, (STABLE**3 / (config.user_learning_rate * config.rank * variance)) ** 0.5)
 
 
-def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, their public settings) as the flags say; see `fit_mechanisms.made`."""
-    rounds = ROUNDS if flags.rounds is None else flags.rounds
-    if rounds < 1:
-        raise UsageError(f"--rounds must be at least 1; got {rounds}", fix=f"--rounds {ROUNDS}")
-    if flags.center in ("item", "global", fit_gaussian.NOISY_MEANS):
+def settings(name: str, flags: Reports, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    del name, public  # one mechanism, without public factors
+    rounds = check_steps(ROUNDS if flags.rounds is None else flags.rounds, ROUNDS, "--rounds")
+    if flags.center in ("item", "global", NOISY_MEANS):
         raise UsageError(
             f"--center {flags.center} needs ratings of all users, which nobody has in the local model",
             fix="--center with a number that is public, such as the middle of the range",
         )
-    if flags.projection is not None and flags.projection > train.num_items:
+    if flags.projection is not None and flags.projection > ratings.num_items:
         raise UsageError(
-            f"--projection {flags.projection} has more rows than there are items, {train.num_items}",
-            fix=f"--projection {max(1, train.num_items // 4)}",
+            f"--projection {flags.projection} has more rows than there are items, {ratings.num_items}",
+            fix=f"--projection {max(1, ratings.num_items // 4)}",
         )
-    low, high = train.rating_range
-    settings = {
-        "data": train.name,
-        "mechanism": flags.mechanism,
+    low, high = ratings.rating_range
+    made: Settings = {
         "steps": rounds,
-        "rating_range": list(train.rating_range),
+        "rating_range": list(ratings.rating_range),
         "epsilon": EPSILON if flags.epsilon is None else flags.epsilon,
         "num_rounds": rounds,
         "rank": RANK if flags.rank is None else flags.rank,
         "learning_rate": flags.learning_rate,
         "user_learning_rate": flags.user_learning_rate,
         "regularization": REGULARIZATION if flags.regularization is None else flags.regularization,
-        "center": (low + high) / 2 if flags.center is None else fit_gaussian.number(flags.center),
+        "center": (low + high) / 2 if flags.center is None else constant(flags.center),
         "clip": flags.entry_clip,
         "schedule": flags.schedule,
         "num_projected": flags.projection,
@@ -73,21 +97,21 @@ def made(flags: MechanismFlags, train: Any) -> tuple[tuple[Any, ...], dict[str, 
         "fresh_projection": flags.fresh_projection,
     }
     if flags.projection is None:
-        for name in ("projection_law", "lift", "fresh_projection"):
-            if getattr(flags, name) != getattr(MechanismFlags, name):
-                flag = f"--{name.replace('_', '-')}"
+        for field in ("projection_law", "lift", "fresh_projection"):
+            if getattr(flags, field) != getattr(Reports, field):
+                flag = f"--{field.replace('_', '-')}"
                 raise UsageError(f"{flag} goes with --projection", fix=f"--projection 512, or leave out {flag}")
     if flags.learning_rate is None:
-        settings["learning_rate"] = 1.0
-        settings["learning_rate"] = learning_rate(_config(settings), train.num_users, train.num_items)
-    return phases(settings, None), settings
+        made["learning_rate"] = 1.0
+        made["learning_rate"] = learning_rate(_config(made), ratings.num_users, ratings.num_items)
+    return made
 
 
-def phases(settings: Mapping[str, Any], items: Any) -> tuple[Any, ...]:
-    """The one phase of a run, made of what model.json keeps; see `fit_mechanisms.phases`."""
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
     from dpmf_jax.mechanisms.local import gd as local
 
-    del items  # of other mechanisms
+    del public
     config = _config(settings)
     mechanism = local.gd(config) if config.num_projected is None else local.gd_dr(config)
     return ((mechanism, settings["steps"]),)
@@ -96,8 +120,7 @@ def phases(settings: Mapping[str, Any], items: Any) -> tuple[Any, ...]:
 def _config(settings: Mapping[str, Any]) -> Any:
     from dpmf_jax.mechanisms.local import gd as local
 
-    names = {field.name for field in dataclasses.fields(local.Config)}
-    return local.Config(**{name: value for name, value in settings.items() if name in names})
+    return local.Config(**config_values(local.Config, settings))
 
 
 def num_steps(settings: Mapping[str, Any], priced: int) -> int:
@@ -110,15 +133,29 @@ def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[st
 
     {"reports": honest reports in each shuffle, "statement": …, "epsilon", "delta"}.
     """
-
     once = settings["schedule"] == "partition"
     times, groups = (1, settings["num_rounds"]) if once else (settings["num_rounds"], 1)
     reports = num_users // groups
-    told: dict[str, Any] = {"reports": reports, "delta": delta}
+    price: dict[str, Any] = {"reports": reports, "delta": delta}
     try:
         if reports < 1:
             raise ValueError(f"{num_users} users cannot be split into {groups} groups")
         central = shuffled_guarantee(settings["epsilon"], times, num_reports=reports, delta=delta)
     except ValueError as refused:
-        return told | {"epsilon": None, "statement": f"no shuffled price: {refused}"}
-    return told | {"epsilon": central.epsilon, "statement": central.statement}
+        return price | {"epsilon": None, "statement": f"no shuffled price: {refused}"}
+    return price | {"epsilon": central.epsilon, "statement": central.statement}
+
+
+SPECS = (
+    Spec(
+        name="local",
+        paper="004",
+        flags=Reports,
+        settings=settings,
+        phases=phases,
+        access="sums",
+        unit="user",
+        num_steps=num_steps,
+        beside=beside,
+    ),
+)

@@ -1,0 +1,208 @@
+"""Paper 001's mechanism, its sound variants, and the same descent without noise: their declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpmf_jax.errors import PrivacyError, UsageError
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, SOUND_EPSILON, Flags, Settings, Spec, check_steps, constant, told
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Phase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Descent(Flags):
+    """Settings of gradient descent with noise on gradients."""
+
+    delta: float = 1e-5
+    """Delta of the total."""
+    center: str | None = None
+    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
+    price (sound variants, their default); item or global: unpriced means (gaussian, non-private)."""
+    learning_rate: float | None = None
+    """Step size."""
+    steps: int | None = None
+    """Number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two."""
+    epsilon_step: float | None = None
+    """Noise of a step, as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step."""
+    delta_step: float = 0.01
+    """Goes with --epsilon-step; a way to write sigma, not a price."""
+    tau: float | None = None
+    """Largest change of one rating; by default the width of the rating range (paper 001's figures: 5 on MovieLens)."""
+    center_share: float | None = None
+    """Share of the price (in rho) that --center noisy-means takes; 0.25 for joint-noise, 0.5 for public-items."""
+    clip_norm: float = 1.0
+    """Bound on a factor row's norm where it enters a gradient."""
+    relation: Literal["rating-value", "rating-presence"] = "rating-value"
+    """What is protected: one rating's value, or that it is there at all (sound variants, with --residual-clip)."""
+    residual_clip: float | None = None
+    """Bound on a rating's residual where it enters a gradient; the sound variants take a quarter of the range."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """Settings of a mechanism where the flags say nothing."""
+
+    rank: int
+    steps: int
+    learning_rate: float
+    regularization: float
+    epsilon_step: float | None = None
+    epsilon: float | None = None
+    residual_clip: float | None = None
+    center: str | None = None
+    center_share: float = 0.5
+
+
+def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
+    """From public sizes alone. The paper's own for what it published; the sound ones were searched on generated data
+    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side has rows, which bounds
+    the step size at which the descent is stable.
+    """
+    widest, span = max(num_users, num_items), rating_range[1] - rating_range[0]
+    paper = Defaults(rank=20, steps=791, learning_rate=5e-4, regularization=0.01)
+    sound: dict[str, Any] = {"epsilon": SOUND_EPSILON, "residual_clip": span / 4, "center": NOISY_MEANS}
+    return {
+        "gaussian": dataclasses.replace(paper, epsilon_step=0.15),
+        "gaussian-joint-noise": Defaults(
+            rank=2, steps=20, learning_rate=3 / widest, regularization=1.0, center_share=0.25, **sound
+        ),
+        "gaussian-public-items": Defaults(rank=1, steps=30, learning_rate=2 / widest, regularization=1.0, **sound),
+        "non-private": paper,
+    }[mechanism]
+
+
+def settings(name: str, flags: Descent, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`; public: item factors."""
+    usual = defaults(name, ratings.num_users, ratings.num_items, tuple(ratings.rating_range))
+    steps = check_steps(told(flags, usual, "steps"), 100)
+    center = told(flags, usual, "center")
+    center = center if center in (None, "item", "global", NOISY_MEANS) else constant(center)
+    if center != NOISY_MEANS and flags.center_share is not None:
+        raise UsageError(
+            "--center-share goes with --center noisy-means", fix="--center noisy-means, or leave out --center-share"
+        )
+    made = {
+        "steps": steps,
+        "rating_range": list(ratings.rating_range),
+        **_noise(name, flags, usual, steps, center),
+        "rank": told(flags, usual, "rank") if public is None else public.shape[1],
+        "learning_rate": told(flags, usual, "learning_rate"),
+        "regularization": told(flags, usual, "regularization"),
+        "clip_norm": flags.clip_norm,
+        "tau": flags.tau,
+        "center": center,
+        "relation": flags.relation.replace("-", " "),
+        "residual_clip": told(flags, usual, "residual_clip"),
+        "delta": flags.delta,
+        "items": None if public is None else "public file",
+    }
+    if made["residual_clip"] is None and name in ("gaussian-joint-noise", "gaussian-public-items"):
+        made["residual_clip"] = 2 * _config(made).span
+    return made
+
+
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`; public: item factors."""
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.mechanisms.gaussian import noisy_means
+
+    name, config = settings["mechanism"], _config(settings)
+    mechanism = {
+        "gaussian": gaussian.mechanism,
+        "gaussian-joint-noise": gaussian.joint_noise,
+        "gaussian-public-items": lambda config: gaussian.public_items(config, public),
+        "non-private": gaussian.non_private,
+    }[name](config)
+    training = (mechanism, settings["steps"])
+    if settings.get("center") != NOISY_MEANS:
+        return (training,)
+    if name not in ("gaussian-joint-noise", "gaussian-public-items"):
+        raise PrivacyError(
+            "--center noisy-means goes with the sound mechanisms",
+            where=f"--mechanism {name}",
+            fix="--mechanism gaussian-joint-noise or gaussian-public-items",
+        )
+    first = noisy_means.mechanism(
+        noisy_means.Config(
+            rating_range=config.rating_range,
+            noise_multiplier=settings["center_noise_multiplier"],
+            tau=config.tau,
+            relation=config.relation,
+            delta=config.delta,
+        )
+    )
+    return ((first, 1), training)
+
+
+def num_steps(settings: Mapping[str, Any], priced: int) -> int:
+    """Of the training phase, of all steps that a guarantee prices: patience may have ended it."""
+    return priced - (settings.get("center") == NOISY_MEANS)
+
+
+def _config(settings: Mapping[str, Any]) -> Any:
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.mechanisms.spec import config_values
+
+    values = config_values(gaussian.Config, settings)
+    if values.get("center") == NOISY_MEANS:
+        values["center"] = None
+    return gaussian.Config(**values)
+
+
+def _noise(name: str, flags: Descent, usual: Defaults, steps: int, center: Any) -> dict[str, float | None]:
+    """The noise multiplier of a training step, and that of the noisy means where there are some."""
+    whole = _noise_multiplier(name, flags, usual, steps)
+    if center != NOISY_MEANS:
+        return {"noise_multiplier": whole}
+    from dpmf_jax.mechanisms.gaussian import noisy_means
+
+    if whole is None:
+        raise PrivacyError(
+            "--center noisy-means has a price, and --mechanism non-private has none",
+            fix="leave out --center, or give a number, item or global",
+        )
+    means, training = noisy_means.split(whole, steps, told(flags, usual, "center_share"))
+    return {"noise_multiplier": training, "center_noise_multiplier": means}
+
+
+def _noise_multiplier(name: str, flags: Descent, usual: Defaults, steps: int) -> float | None:
+    from accounting import gaussian as price
+
+    given = [flag for flag in ("epsilon_step", "epsilon") if getattr(flags, flag) is not None]
+    if name == "non-private":
+        if given:
+            flag = given[0].replace("_", "-")
+            raise PrivacyError(
+                f"--{flag} asks for privacy, and --mechanism non-private has none",
+                fix=f"leave out --{flag}, or choose a private mechanism",
+            )
+        return None
+    if len(given) == 2:
+        raise UsageError("--epsilon-step and --epsilon both set the noise", fix="give one of them")
+    source = flags if given else usual
+    if source.epsilon_step is not None:
+        return price.noise_multiplier_from_step(source.epsilon_step, flags.delta_step)
+    assert source.epsilon is not None
+    kind = "closed_form" if name == "gaussian" else "exact"  # the accountant its guarantee is stated in
+    return price.solve_noise_multiplier(source.epsilon, flags.delta, steps, price=kind)
+
+
+_SHARED: dict[str, Any] = {
+    "paper": "001",
+    "flags": Descent,
+    "settings": settings,
+    "phases": phases,
+    "access": "sums",
+    "num_steps": num_steps,
+}
+SPECS = (
+    Spec(name="gaussian", **_SHARED),
+    Spec(name="gaussian-joint-noise", **_SHARED),
+    Spec(name="gaussian-public-items", public="items", **_SHARED),
+    Spec(name="non-private", **_SHARED),
+)

@@ -1,0 +1,175 @@
+"""Gaussian steps on secret Poisson samples, of stored factors: DP-SGD and Langevin dynamics; their declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.spec import (
+    SOUND_EPSILON,
+    Flags,
+    Settings,
+    Spec,
+    check_steps,
+    config_values,
+    public_center,
+    told,
+)
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Mechanism, Phase
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Sampled(Flags):
+    """Settings of steps on samples."""
+
+    delta: float = 1e-5
+    """Delta of the total."""
+    learning_rate: float | None = None
+    """Step size, eta, of the first step."""
+    steps: int | None = None
+    """Number of samples, fixed up front; 100."""
+    clip_norm: float = 1.0
+    """Bound on the norm of one rating's gradient."""
+    relation: Literal["rating-value", "rating-presence"] = "rating-value"
+    """What is protected: one rating's value, or that it is there at all."""
+    sampling_rate: float | None = None
+    """Probability with which each rating is in a step's sample, by itself, q."""
+    decay: float | None = None
+    """b: step t of T has learning rate eta/(1 + b t/T)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Langevin(Sampled):
+    """Settings of Langevin dynamics."""
+
+    temperature: float | None = None
+    """In place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior. Without --decay
+    langevin is dpsgd with noise multiplier z, T = eta (z clip_norm/sampling_rate)^2/2: one algorithm, two names."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Defaults:
+    """Settings of a mechanism where the flags say nothing; steps: epochs of the published sketch."""
+
+    steps: int
+    rank: int
+    learning_rate: float
+    regularization: float
+    decay: float = 0.0
+    gain: float = 1.0
+    sampling_rate: float = 0.1
+
+
+def defaults(num_users: int, num_items: int) -> Defaults:
+    """From public sizes alone, searched on generated data (experiments/DEFAULTS.md)."""
+    return Defaults(steps=100, rank=2, learning_rate=1 / max(num_users, num_items), regularization=1.0)
+
+
+def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    del public  # there are none
+    make = {"dpsgd": dpsgd, "langevin": langevin}[name]
+    return sampled_settings(name, flags, ratings, defaults(ratings.num_users, ratings.num_items), make)
+
+
+def sampled_settings(
+    name: str,
+    flags: Any,
+    ratings: Ratings,
+    usual: Defaults,
+    make: Callable[[Any], Mechanism],
+    table: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings with the least noise whose steps cost at most the ε that is asked for, as the mechanism rounds it.
+
+    Args:
+      make: a `sampled.Config` -> the mechanism.
+      table: further settings, of a sketch.
+    """
+    steps = check_steps(told(flags, usual, "steps"), usual.steps)
+    low, high = ratings.rating_range
+    made: Settings = {
+        **{field: told(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **(table or {}),
+        "decay": told(flags, usual, "decay"),
+        "steps": steps,
+        "num_steps": steps,
+        "rating_range": [low, high],
+        "center": (low + high) / 2 if flags.center is None else public_center(flags.center, name),
+        "sampling_rate": told(flags, usual, "sampling_rate"),
+        "clip_norm": flags.clip_norm,
+        "unit": flags.relation.replace("-", " "),
+        "delta": flags.delta,
+    }
+    if (temperature := getattr(flags, "temperature", None)) is not None:
+        if flags.epsilon is not None:
+            raise UsageError("--temperature and --epsilon both set the noise", fix="give one of them")
+        return made | {"temperature": temperature}
+    return _priced(name, made, SOUND_EPSILON if flags.epsilon is None else flags.epsilon, make)
+
+
+def _priced(name: str, made: Settings, epsilon: float, make: Callable[[Any], Mechanism]) -> Settings:
+    from accounting import subsampled
+
+    make(config(made | dict.fromkeys(("noise_multiplier", "temperature"), 1.0)))  # says what is wrong with the rest
+    hot = name == "langevin"
+    solve: Any = subsampled.solve_langevin_temperature if hot else subsampled.solve_noise_multiplier
+    names = ("sampling_rate", "unit", *(("learning_rate", "decay", "clip_norm") if hot else ()))
+    amount = solve(epsilon, made["delta"], num_steps=made["steps"], **{field: made[field] for field in names})
+    while True:
+        noisy = made | {"temperature" if hot else "noise_multiplier": amount}
+        if min(make(config(noisy)).guarantee(made["steps"]).accountants.values()) <= epsilon:
+            return noisy
+        amount *= 1 + 1e-5  # what float32 took off, or a rough spot of the price
+
+
+def config(settings: Mapping[str, Any]) -> Any:
+    """The `sampled.Config` of public settings."""
+    from dpmf_jax.mechanisms.sampled import sampled
+
+    return sampled.Config(**config_values(sampled.Config, settings))
+
+
+def dpsgd(config: Any) -> Mechanism:
+    """DP-SGD, of a `sampled.Config`."""
+    from dpmf_jax.mechanisms.sampled import langevin
+
+    return langevin.dpsgd(config)
+
+
+def langevin(config: Any) -> Mechanism:
+    """Langevin dynamics, of a `sampled.Config`."""
+    from dpmf_jax.mechanisms.sampled import langevin
+
+    return langevin.dp(config)
+
+
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
+    del public
+    make = {"dpsgd": dpsgd, "langevin": langevin}[settings["mechanism"]]
+    return ((make(config(settings)), settings["steps"]),)
+
+
+def notes(settings: Mapping[str, Any]) -> list[str]:
+    """See `Spec.notes`."""
+    if settings["decay"]:
+        return []
+    scale = settings["sampling_rate"] * math.sqrt(2 * settings["temperature"] / settings["learning_rate"])
+    return [
+        f"with one learning rate for all steps langevin is dpsgd, here with noise multiplier "
+        f"{scale / settings['clip_norm']:.4g}; --decay makes it another algorithm"
+    ]
+
+
+_SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
+SPECS = (
+    Spec(name="dpsgd", flags=Sampled, **_SHARED),
+    Spec(name="langevin", flags=Langevin, notes=notes, **_SHARED),
+)

@@ -1,0 +1,137 @@
+"""Paper 002's count sketch, as published and with sound steps from secret samples; their declarations."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpmf_jax.errors import PrivacyError, UsageError
+from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, config_values, constant, told
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Mechanism, Phase
+
+MEANS = "means"  # of --center
+_TABLE = ("depth", "gain", "query")
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Table(Flags):
+    """Settings of the sketch's table."""
+
+    depth: int = 4
+    """Rows of the table, k; 1 is feature hashing."""
+    gain: float | None = None
+    """How many times smaller the table is than all vectors, gamma."""
+    query: Literal["mean", "median"] = "mean"
+    """How a vector is read from its rows; the published sketch is slow with median."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Published(Table):
+    """Settings of the sketch as published."""
+
+    center: str | None = None
+    """What is subtracted from the ratings: a number, none; means: global, user and item means, unpriced (default)."""
+    learning_rate: float | None = None
+    """Step size, eta, of the first epoch."""
+    decay: float | None = None
+    """b: epoch t of T has learning rate eta/(1 + b t/T)."""
+    epochs: int | None = None
+    """Passes over the ratings, T."""
+    threshold: float | None = None
+    """What paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not learnt from."""
+    convention: Literal["4.3", "3.2"] = "4.3"
+    """With --threshold: the loss is the squared error (4.3), or half of it (3.2)."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SampledTable(Table, Sampled):
+    """Settings of DP-SGD on a sketch."""
+
+
+def defaults(mechanism: str, num_users: int, num_items: int) -> Defaults:
+    """From public sizes alone, searched on generated data (experiments/DEFAULTS.md)."""
+    rate = 6 / max(num_users, num_items)
+    return {
+        "sketch": Defaults(steps=20, rank=16, learning_rate=0.05, regularization=0.1),
+        "sketch-dpsgd": Defaults(steps=100, rank=1, learning_rate=rate, regularization=1.0, gain=0.25),
+    }[mechanism]
+
+
+def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    del public  # there are none
+    usual = defaults(name, ratings.num_users, ratings.num_items)
+    table = {field: told(flags, usual, field) for field in _TABLE}
+    if name == "sketch-dpsgd":
+        return sampled_settings(name, flags, ratings, usual, _dpsgd, table)
+    return {
+        **{field: told(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **table,
+        "decay": told(flags, usual, "decay"),
+        **_published(flags, usual),
+    }
+
+
+def _published(flags: Published, usual: Defaults) -> dict[str, Any]:
+    """Settings of the published sketch alone.
+
+    Raises: PrivacyError for an ε, which the paper calls what is a threshold here; UsageError.
+    """
+    if flags.epsilon is not None:
+        raise PrivacyError(
+            "--epsilon asks for privacy, and --mechanism sketch has none",
+            where="paper 002's epsilon is a threshold above which ratings are not learnt from, here --threshold",
+            fix=f"--mechanism sketch-dpsgd --epsilon {flags.epsilon:g} for privacy, or --threshold {flags.epsilon:g}",
+        )
+    epochs = usual.steps if flags.epochs is None else flags.epochs
+    if flags.threshold is None and flags.convention != Published.convention:
+        raise UsageError("--convention goes with --threshold", fix="--threshold 4, or leave out --convention")
+    center = MEANS if flags.center is None else flags.center
+    if center in ("item", "global", NOISY_MEANS):
+        raise UsageError(
+            f"--center {center} is not for --mechanism sketch",
+            fix=f"--center {MEANS}, which paper 002 subtracts, or a number",
+        )
+    return {
+        "steps": epochs,
+        "num_epochs": epochs,
+        "preprocess": center == MEANS,
+        "center": 0.0 if center == MEANS else constant(center),
+        "threshold": None if flags.threshold == math.inf else flags.threshold,
+        "convention": flags.convention,
+    }
+
+
+def _dpsgd(config: Any) -> Mechanism:
+    from dpmf_jax.mechanisms.sketch import dpsgd
+
+    return dpsgd.mechanism(config)
+
+
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
+    from dpmf_jax.mechanisms.sketch import online, published
+
+    del public
+    if settings["mechanism"] == "sketch-dpsgd":
+        return ((_dpsgd(config(settings)), settings["steps"]),)
+    return ((published.mechanism(online.Config(**config_values(online.Config, settings))), settings["steps"]),)
+
+
+_UNSAFE = (
+    "--mechanism sketch protects nothing: what paper 002 calls epsilon (here --threshold) is a threshold above which "
+    "ratings are not learnt from, not a privacy parameter",
+    "what it releases may show any rating, whatever the threshold",
+    "--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is needed",
+)
+_SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
+SPECS = (
+    Spec(name="sketch", flags=Published, unsafe=_UNSAFE, **_SHARED),
+    Spec(name="sketch-dpsgd", flags=SampledTable, **_SHARED),
+)

@@ -1,0 +1,134 @@
+"""How a mechanism is declared: one `Spec` beside it says all that commands, tables and tests need to know of it.
+
+A family of mechanisms is a package here with a module `spec`, whose `SPECS` are found by `dpmf_jax.mechanisms.table`.
+Nothing else lists them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from accounting.loss import Unit
+from dpmf_jax.errors import UsageError
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Phase
+
+Settings = dict[str, Any]  # what model.json keeps: public, and all that the phases are made of
+Access = Literal["sums", "in place", "by item", "in order"]
+
+NOISY_MEANS = "noisy-means"  # of --center
+SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags:
+    """What every mechanism can be told. None stands for the mechanism's own default, see experiments/DEFAULTS.md."""
+
+    rank: int | None = None
+    """Number of factors."""
+    epsilon: float | None = None
+    """Total epsilon. The noise is solved for it, on the safe side."""
+    center: str | None = None
+    """What is subtracted from the ratings: a public number, or none."""
+    regularization: float | None = None
+    """Weight of the squared norms of the factors."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Spec:
+    """One mechanism, as it is declared.
+
+    Attributes:
+      name: of `--mechanism`.
+      paper: "001" to "004", whose mechanism or claim it is, or whose problem it mends.
+      flags: a dataclass of its settings; the string below a field is its help.
+      settings: (name, flags, ratings, public) -> the public settings of a run. Reads the sizes, ids and declared range
+        of the ratings, and no rating. public: float32[users or items, rank], or None. Raises UsageError for flags that
+        contradict each other, PrivacyError for what a guarantee does not allow, ValueError for a number out of range.
+      phases: (settings, public) -> ((mechanism, number of steps), ...), made of the settings alone.
+      access: what a step needs of the ratings. "sums": sums over the ratings of a user or of an item, so that devices,
+        processes and streams can share them. "in place": more than sums, so nothing is streamed. "by item": an item's
+        ratings one after the other, in one process. "in order": all ratings in one order, or samples: one
+        process, and one device unless it is told otherwise.
+      unit: whose change the guarantee hides; None where `--relation` chooses, or nothing is promised. A test holds it
+        to the guarantee.
+      unsafe: (what, where, fix) of the refusal, where a release promises nothing and must be asked for twice.
+      public: which side's factors a file may give (`--items`, `--users`).
+      num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
+      notes: (settings) -> sentences to print with a result.
+      beside: (settings, number of users, δ) -> a price under another trust model, printed beside the guarantee.
+      traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
+    """
+
+    name: str
+    paper: str
+    flags: type[Flags]
+    settings: Callable[[str, Any, Ratings, Any], Settings]
+    phases: Callable[[Mapping[str, Any], Any], tuple[Phase, ...]]
+    access: Access
+    unit: Unit | None = None
+    unsafe: tuple[str, str, str] | None = None
+    public: Literal["items", "users"] | None = None
+    num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
+    notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
+    beside: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda settings, num_users, delta: None
+    traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda settings, num_users, num_items: (
+        None
+    )
+
+    def __post_init__(self):
+        foreign = {field.name for field in dataclasses.fields(self.flags)} & {"mechanism", "data", "seed", "out"}
+        if foreign:
+            raise ValueError(f"{self.name}: {', '.join(sorted(foreign))} belong to the commands")
+
+
+def told(flags: Flags, defaults: Any, name: str) -> Any:
+    """What the flags say, else the default, else None."""
+    given = getattr(flags, name)
+    return getattr(defaults, name, None) if given is None else given
+
+
+def check_steps(steps: int, usual: int, flag: str = "--steps") -> int:
+    """Raises: UsageError for fewer steps than one."""
+    if steps < 1:
+        raise UsageError(f"{flag} must be at least 1; got {steps}", fix=f"{flag} {usual}")
+    return steps
+
+
+def config_values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Those of the settings that are fields of a mechanism's Config, a dataclass; the range as a pair."""
+    names = {field.name for field in dataclasses.fields(config)}
+    values = {name: value for name, value in settings.items() if name in names}
+    if "rating_range" in values:
+        values["rating_range"] = tuple(values["rating_range"])
+    return values
+
+
+def constant(text: str) -> float:
+    """`--center` as a number.
+
+    Raises: UsageError.
+    """
+    try:
+        return 0.0 if text == "none" else float(text)
+    except ValueError:
+        raise UsageError(
+            f"--center {text} is not {NOISY_MEANS}, item, global, none or a number", fix="--center 3.5"
+        ) from None
+
+
+def public_center(text: str, mechanism: str) -> float:
+    """`--center` of a mechanism whose price is that of a public centre.
+
+    Raises: UsageError.
+    """
+    if text in ("item", "global", NOISY_MEANS):
+        raise UsageError(
+            f"--center {text} is not for --mechanism {mechanism}: its price is that of a centre which is public",
+            fix="--center with a number that is public, such as the middle of the range",
+        )
+    return constant(text)

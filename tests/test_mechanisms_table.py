@@ -1,0 +1,105 @@
+"""The table of mechanisms: what a `Spec` declares is what its mechanism is and promises."""
+
+import dataclasses
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+from accounting import compose
+from dpmf_jax.data import synthetic
+from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms import table
+from experiments.cli import console
+from experiments.cli import main as cli
+from experiments.cli.main import parse
+from experiments.fit import command as fit_command
+from experiments.fit import mechanisms as fit_mechanisms
+from experiments.fit.flags import with_flags_of
+
+RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=200, rank=2)
+FEW = {"rank": 2, "steps": 3, "rounds": 3, "epochs": 2, "user_passes": 2}
+
+
+def phases(name):
+    known = {field.name for field in dataclasses.fields(table()[name].flags)}
+    flags = fit_mechanisms.flags(name, **{key: value for key, value in FEW.items() if key in known})
+    return fit_mechanisms.made(name, flags, RATINGS)
+
+
+@pytest.mark.parametrize("name", table())
+def test_what_a_spec_says_is_what_the_guarantee_says(name):
+    spec, (made, settings) = table()[name], phases(name)
+    guarantee = compose(*(mechanism.guarantee(steps) for mechanism, steps in made))
+    assert settings["mechanism"] == name
+    if spec.unit is not None:
+        assert guarantee.unit == spec.unit
+    else:
+        assert guarantee.status == "none" or "relation" in {field.name for field in dataclasses.fields(spec.flags)}
+    releases = name != "non-private"
+    assert (guarantee.status == "none" and releases) == (spec.unsafe is not None)
+    assert spec.num_steps(settings, guarantee.steps) == made[-1][1]
+
+
+@pytest.mark.parametrize("name", table())
+def test_phases_are_made_again_of_the_settings_alone(name):
+    made, settings = phases(name)
+    again = fit_mechanisms.phases(settings, None)
+    assert [steps for _, steps in again] == [steps for _, steps in made]
+    for (one, steps), (other, _) in zip(made, again, strict=True):
+        assert one.guarantee(steps) == other.guarantee(steps)
+
+
+@pytest.mark.parametrize("name", table())
+def test_every_flag_has_help_and_is_none_of_the_commands_own(name):
+    flags = table()[name].flags
+    text = "".join(inspect.getsource(kind) for kind in flags.__mro__ if dataclasses.is_dataclass(kind))
+    common = {field.name for field in dataclasses.fields(fit_command.Command)}
+    for field in dataclasses.fields(flags):
+        assert field.name not in common
+        assert f"    {field.name}: " in text
+        after = text.split(f"    {field.name}: ", 1)[1].split("\n", 1)[1]
+        assert after.startswith('    """'), field.name
+
+
+def test_a_mechanism_is_told_what_means_something_to_it_and_nothing_else(capsys):
+    for words, told in (
+        (("--rounds", "3"), "--rounds means nothing to --mechanism gaussian-joint-noise; it goes with local"),
+        (("--mechanism", "local", "--steps", "3"), "--steps means nothing to --mechanism local"),
+        (("--mechanism=local", "--items", "a.csv"), "it goes with gaussian-public-items"),
+        (("--mechanism", "locl"), "there is no mechanism 'locl'"),
+    ):
+        assert cli.main(["fit", "synthetic", *words]) == UsageError.exit_code
+        assert told in capsys.readouterr().err
+
+
+def test_help_shows_a_mechanisms_own_flags(capsys):
+    with pytest.raises(SystemExit):
+        parse("fit", fit_command.Command, ["--mechanism", "local", "--help"])
+    shown = capsys.readouterr().out
+    assert "--rounds" in shown
+    assert "--temperature" not in shown
+    assert all(name in shown.replace("\n", " ") for name in ("gaussian-joint-noise", "langevin"))
+
+
+def test_a_settings_file_names_the_mechanism_too(tmp_path):
+    file = tmp_path / "fit.toml"
+    file.write_text('data = "synthetic"\nmechanism = "local"\nrounds = 3\n')
+    command = parse("fit", fit_command.Command, ["--config", str(file)])
+    assert (command.mechanism, command.rounds) == ("local", 3)
+    assert parse("fit", fit_command.Command, ["--config", str(file), "--rounds", "4"]).rounds == 4
+    file.write_text('data = "synthetic"\nrounds = 3\n')
+    with pytest.raises(UsageError, match="means nothing to --mechanism gaussian-joint-noise"):
+        parse("fit", fit_command.Command, ["--config", str(file)])
+
+
+def test_the_command_keeps_what_it_was_told():
+    command = with_flags_of(fit_command.Command, "langevin")(data="synthetic", temperature=2.0)
+    assert fit_mechanisms.chosen(command).temperature == 2.0
+    assert console.plain(dataclasses.asdict(command))["mechanism"] == "langevin"
+
+
+def test_the_table_is_read_without_jax():
+    code = "import sys, dpmf_jax.mechanisms as m; m.table(); print(sorted({'jax', 'scipy'} & set(sys.modules)))"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
