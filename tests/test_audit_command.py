@@ -231,7 +231,7 @@ def test_public_holds_no_number_that_was_measured(capsys, monkeypatch):
 @pytest.fixture
 def two(monkeypatch):
     """Of all mechanisms the first published claim that fails, and one without a claim."""
-    kept = [entry for entry in audit_suite.ENTRIES if "C = 0.25" in entry.label or "sketch" in entry.flags["mechanism"]]
+    kept = [entry for entry in audit_suite.ENTRIES if "C = 0.25" in entry.label or entry.mechanism == "sketch"]
     monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
 
 

@@ -103,3 +103,9 @@ def test_the_command_keeps_what_it_was_told():
 def test_the_table_is_read_without_jax():
     code = "import sys, dpmf_jax.mechanisms as m; m.table(); print(sorted({'jax', 'scipy'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+
+
+def test_whatever_is_released_is_put_on_trial():
+    labels = [trial.label for spec in table().values() for trial in spec.trials]
+    assert len(set(labels)) == len(labels)
+    assert {name for name, spec in table().items() if not spec.trials} == {"non-private"}

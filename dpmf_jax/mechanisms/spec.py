@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from accounting.loss import Unit
 from dpmf_jax.errors import UsageError
@@ -38,6 +38,36 @@ class Flags:
     """Weight of the squared norms of the factors."""
 
 
+class Trial(NamedTuple):
+    """Settings at which `dpmf audit --all` puts a mechanism on trial.
+
+    The flags may say "middle" (of the declared range), "highest" (the range's highest value, or its width) and
+    "quarter" (of the number of items).
+
+    Attributes:
+      label: of the trial in reports.
+      why: the settings in words.
+      flags: those of every run.
+      real: flags to add on real ratings.
+      small: flags to add where the trial is to be short.
+      own: whether it always runs on generated ratings.
+      short: steps, by family of audits, to which a run on real ratings is held.
+      less: arguments, by family of audits, for a run on real ratings.
+    """
+
+    label: str
+    why: str
+    flags: Mapping[str, Any] = {}
+    real: Mapping[str, Any] = {}
+    small: Mapping[str, Any] = {}
+    own: bool = False
+    short: Mapping[str, int] = {}
+    less: Mapping[str, Mapping[str, Any]] = {}
+
+
+FEW_STEPS: Mapping[str, Any] = {"steps": 4}  # of a short trial
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Spec:
     """One mechanism, as it is declared.
@@ -61,6 +91,7 @@ class Spec:
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
       beside: (settings, number of users, δ) -> a price under another trust model, printed beside the guarantee.
+      trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something has one at least.
       traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
     """
 
@@ -73,6 +104,7 @@ class Spec:
     unit: Unit | None = None
     unsafe: tuple[str, str, str] | None = None
     public: Literal["items", "users"] | None = None
+    trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
     beside: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda settings, num_users, delta: None

@@ -12,10 +12,12 @@ import numpy as np
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.objective.spec import LEARNING_RATE, PASSES, RANK, REGULARIZATION
 from dpmf_jax.mechanisms.spec import (
+    FEW_STEPS,
     SOUND_EPSILON,
     Flags,
     Settings,
     Spec,
+    Trial,
     check_steps,
     config_values,
     public_center,
@@ -273,6 +275,31 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return ((make(federated.Config(**values)), settings["steps"]),)
 
 
+_FEW = {"rank": 5, "steps": 4}
+_FIRST = {"sensitivity": 25, "privacy loss": 2, "membership": 25, "one run": 25, "divergence": 25}
+_PUBLISHED = (
+    Trial(
+        "003 as published: S2, federated",
+        "ε = 0.1 in each of 100 iterations, which the paper states for all of them; rank 50",
+        {"steps": 100},
+        small=_FEW,
+        short=_FIRST,
+    ),
+    Trial(
+        "003 as published: S3, federated, users come and go",
+        "ε = 0.1; 100 of the paper's 10,000 iterations",
+        {"dynamic": True, "steps": 100},
+        small=_FEW,
+        short=_FIRST,
+    ),
+)
+_PER_USER = Trial(
+    "003 sound: federated, per user",
+    "defaults",
+    small=FEW_STEPS,
+    less={"privacy loss": {"num_neighbours": 8, "num_runs": 64, "deltas": (1e-2,)}},  # and its largest loss
+)
+_STATISTICS = Trial("003 sound: federated, statistics", "defaults")
 _SHARED: dict[str, Any] = {
     "paper": "003",
     "settings": settings,
@@ -281,7 +308,7 @@ _SHARED: dict[str, Any] = {
     "traffic": traffic,
 }
 SPECS = (
-    Spec(name="federated", flags=Published, unit="rating value", **_SHARED),
-    Spec(name="federated-user", flags=PerUser, unit="user", **_SHARED),
-    Spec(name="federated-statistics", flags=OneRound, unit="user", **_SHARED),
+    Spec(name="federated", flags=Published, unit="rating value", trials=_PUBLISHED, **_SHARED),
+    Spec(name="federated-user", flags=PerUser, unit="user", trials=(_PER_USER,), **_SHARED),
+    Spec(name="federated-statistics", flags=OneRound, unit="user", trials=(_STATISTICS,), **_SHARED),
 )

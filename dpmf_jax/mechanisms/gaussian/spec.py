@@ -7,7 +7,18 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, SOUND_EPSILON, Flags, Settings, Spec, check_steps, constant, told
+from dpmf_jax.mechanisms.spec import (
+    FEW_STEPS,
+    NOISY_MEANS,
+    SOUND_EPSILON,
+    Flags,
+    Settings,
+    Spec,
+    Trial,
+    check_steps,
+    constant,
+    told,
+)
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -192,6 +203,46 @@ def _noise_multiplier(name: str, flags: Descent, usual: Defaults, steps: int) ->
     return price.solve_noise_multiplier(source.epsilon, flags.delta, steps, price=kind)
 
 
+_PUBLISHED = {"epsilon_step": 0.15, "regularization": 0.01}
+_REAL = {"rank": 20, "steps": 300, "learning_rate": 5e-4}
+_SMALL = {"rank": 5, "steps": 100, "learning_rate": 5e-3, "center": "middle"}
+_LONG = {"privacy loss": 3, "membership": 100, "one run": 100, "divergence": 100}
+_SHORT = {"privacy loss": 5}
+_TRIALS = (
+    Trial(
+        "001 as published, τ the range's width",
+        "Theorem 2's sensitivity, with the middle of the range as centre; ε_i = 0.15, rank 20, 300 steps",
+        _PUBLISHED | {"center": "middle"},
+        _REAL,
+        _SMALL,
+        short=_LONG,
+    ),
+    Trial(
+        "001 as published, τ of the plots",
+        "τ = 5 on ratings from 1 to 5, with movie means, as the figures were drawn",
+        _PUBLISHED | {"tau": "highest", "center": "item"},
+        _REAL,
+        _SMALL,
+        short=_LONG,
+    ),
+    Trial(
+        "001 as published, C = 0.25",
+        "40 users, 30 items, generated; rank 5, learning rate 0.012, 300 steps: stable, and it learns",
+        {
+            "regularization": 0.01,
+            "epsilon_step": 0.2071,
+            "center": "middle",
+            "clip_norm": 0.25,
+            "rank": 5,
+            "learning_rate": 0.012,
+        },
+        {"steps": 300},
+        {"steps": 100},
+        own=True,
+    ),
+)
+_JOINT = Trial("001 sound: joint noise", "defaults", small=FEW_STEPS, short=_SHORT)
+_PUBLIC = Trial("001 sound: public items", "defaults", small=FEW_STEPS, short=_SHORT)
 _SHARED: dict[str, Any] = {
     "paper": "001",
     "flags": Descent,
@@ -201,8 +252,8 @@ _SHARED: dict[str, Any] = {
     "num_steps": num_steps,
 }
 SPECS = (
-    Spec(name="gaussian", **_SHARED),
-    Spec(name="gaussian-joint-noise", **_SHARED),
-    Spec(name="gaussian-public-items", public="items", **_SHARED),
+    Spec(name="gaussian", trials=_TRIALS, **_SHARED),
+    Spec(name="gaussian-joint-noise", trials=(_JOINT,), **_SHARED),
+    Spec(name="gaussian-public-items", public="items", trials=(_PUBLIC,), **_SHARED),
     Spec(name="non-private", **_SHARED),
 )

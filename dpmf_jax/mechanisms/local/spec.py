@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, check_steps, config_values, constant
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, Trial, check_steps, config_values, constant
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -146,6 +146,7 @@ def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[st
     return price | {"epsilon": central.epsilon, "statement": central.statement}
 
 
+_FEW = {"rank": 5, "rounds": 4}
 SPECS = (
     Spec(
         name="local",
@@ -155,6 +156,15 @@ SPECS = (
         phases=phases,
         access="sums",
         unit="user",
+        trials=(
+            Trial("004 Private GD", "ε = 1.6, rank 15, 20 rounds", small=_FEW),
+            Trial(
+                "004 Private GD-DR",
+                "the same, with a random projection of a quarter of the items",
+                {"projection": "quarter"},
+                small=_FEW,
+            ),
+        ),
         num_steps=num_steps,
         beside=beside,
     ),

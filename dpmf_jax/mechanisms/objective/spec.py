@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
-from dpmf_jax.mechanisms.spec import SOUND_EPSILON, Flags, Settings, Spec, config_values, public_center
+from dpmf_jax.mechanisms.spec import SOUND_EPSILON, Flags, Settings, Spec, Trial, config_values, public_center
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -158,15 +158,27 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return ((mechanism, settings["steps"]),)
 
 
+_PUBLISHED = Trial(
+    "003 as published: S1, objective",
+    "ε = 0.15, rank 50, user factors by 100 passes over the same ratings",
+    small={"rank": 5, "user_passes": 10},
+    less={  # a run takes as long as a hundred steps of the others
+        "privacy loss": {"num_neighbours": 8, "num_runs": 32},
+        "membership": {"num_shadows": 16},
+        "divergence": {"num_runs": 48},
+        "one run": {"num_known": 32},
+    },
+)
 _SHARED: dict[str, Any] = {"paper": "003", "settings": settings, "phases": phases}
 SPECS = (
-    Spec(name="objective", flags=Published, access="by item", unit="rating value", **_SHARED),
+    Spec(name="objective", flags=Published, access="by item", unit="rating value", trials=(_PUBLISHED,), **_SHARED),
     Spec(
         name="objective-public-users",
         flags=PublicUsers,
         access="in place",
         unit="rating value",
         public="users",
+        trials=(Trial("003 sound: objective, public users", "defaults"),),
         **_SHARED,
     ),
     Spec(
@@ -175,6 +187,7 @@ SPECS = (
         access="in place",
         unit="rating presence",
         public="users",
+        trials=(Trial("003 sound: objective, statistics", "defaults"),),
         **_SHARED,
     ),
 )

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.spec import (
+    FEW_STEPS,
     SOUND_EPSILON,
     Flags,
     Settings,
     Spec,
+    Trial,
     check_steps,
     config_values,
     public_center,
@@ -168,8 +170,15 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
     ]
 
 
+def trial(label: str) -> Trial:
+    """Of a mechanism that samples, at its defaults."""
+    short = {"sensitivity": 20, "privacy loss": 2, "membership": 15, "one run": 10, "divergence": 10}
+    less = {"privacy loss": {"num_neighbours": 8, "num_runs": 64, "deltas": (1e-2,)}}
+    return Trial(label, "defaults", {}, {"steps": 50}, FEW_STEPS, short=short, less=less)
+
+
 _SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
 SPECS = (
-    Spec(name="dpsgd", flags=Sampled, **_SHARED),
-    Spec(name="langevin", flags=Langevin, notes=notes, **_SHARED),
+    Spec(name="dpsgd", flags=Sampled, trials=(trial("002 sound: DP-SGD"),), **_SHARED),
+    Spec(name="langevin", flags=Langevin, notes=notes, trials=(trial("002 sound: Langevin"),), **_SHARED),
 )

@@ -8,8 +8,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, config_values, constant, told
+from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings, trial
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, Trial, config_values, constant, told
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -130,8 +130,11 @@ _UNSAFE = (
     "what it releases may show any rating, whatever the threshold",
     "--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is needed",
 )
+_PUBLISHED = Trial(
+    "002 as published: sketch", "no claim of privacy; rank 16, 2 epochs", {"epochs": 2}, small={"rank": 4}
+)
 _SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
 SPECS = (
-    Spec(name="sketch", flags=Published, unsafe=_UNSAFE, **_SHARED),
-    Spec(name="sketch-dpsgd", flags=SampledTable, **_SHARED),
+    Spec(name="sketch", flags=Published, unsafe=_UNSAFE, trials=(_PUBLISHED,), **_SHARED),
+    Spec(name="sketch-dpsgd", flags=SampledTable, trials=(trial("002 sound: sketch, DP-SGD"),), **_SHARED),
 )
