@@ -28,10 +28,16 @@ SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
 class Flags:
     """What every mechanism can be told. None stands for the mechanism's own default, see experiments/DEFAULTS.md."""
 
-    rank: int | None = None
-    """Number of factors."""
     epsilon: float | None = None
     """Total epsilon. The noise is solved for it, on the safe side."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FactorFlags(Flags):
+    """What every mechanism of user and item factors can be told."""
+
+    rank: int | None = None
+    """Number of factors."""
     center: str | None = None
     """What is subtracted from the ratings: a public number, or none."""
     regularization: float | None = None

@@ -41,9 +41,10 @@ def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
 
     side = "user" if spec.public == "users" else "item"
     factors = item_files.read(path, getattr(train, f"{side}s"), side)
-    if flags.rank not in (None, factors.shape[1]):
+    rank = getattr(flags, "rank", None)
+    if rank not in (None, factors.shape[1]):
         raise UsageError(
-            f"--rank {flags.rank} and {factors.shape[1]} factors in the file", where=str(path), fix="leave out --rank"
+            f"--rank {rank} and {factors.shape[1]} factors in the file", where=str(path), fix="leave out --rank"
         )
     return factors
 

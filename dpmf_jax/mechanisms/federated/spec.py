@@ -14,7 +14,7 @@ from dpmf_jax.mechanisms.objective.spec import LEARNING_RATE, PASSES, RANK, REGU
 from dpmf_jax.mechanisms.spec import (
     FEW_STEPS,
     SOUND_EPSILON,
-    Flags,
+    FactorFlags,
     Settings,
     Spec,
     Trial,
@@ -37,7 +37,7 @@ LISTED = 20  # items of the user whose bytes are counted, as in the paper
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Crowd(Flags):
+class Crowd(FactorFlags):
     """Settings of a crowd and its recommender."""
 
     regularization: float | None = None

@@ -11,7 +11,7 @@ from dpmf_jax.mechanisms.spec import (
     FEW_STEPS,
     NOISY_MEANS,
     SOUND_EPSILON,
-    Flags,
+    FactorFlags,
     Settings,
     Spec,
     Trial,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Descent(Flags):
+class Descent(FactorFlags):
     """Settings of gradient descent with noise on gradients."""
 
     delta: float = 1e-5

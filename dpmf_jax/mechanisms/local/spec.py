@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, Trial, check_steps, config_values, constant
+from dpmf_jax.mechanisms.spec import (
+    NOISY_MEANS,
+    FactorFlags,
+    Settings,
+    Spec,
+    Trial,
+    check_steps,
+    config_values,
+    constant,
+)
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -20,7 +29,7 @@ LARGEST_RATE, STABLE = 2.0, 1.5  # of `learning_rate`
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Reports(Flags):
+class Reports(FactorFlags):
     """Settings of users' reports and of the server's steps."""
 
     epsilon: float | None = None

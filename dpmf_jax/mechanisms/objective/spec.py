@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
-from dpmf_jax.mechanisms.spec import SOUND_EPSILON, Flags, Settings, Spec, Trial, config_values, public_center
+from dpmf_jax.mechanisms.spec import SOUND_EPSILON, FactorFlags, Settings, Spec, Trial, config_values, public_center
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -18,7 +18,7 @@ RANK, EPSILON, REGULARIZATION, LEARNING_RATE, PASSES = 50, 0.15, 1e-3, 2.0**-5, 
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Objective(Flags):
+class Objective(FactorFlags):
     """Settings of an objective of the item factors."""
 
     delta: float = 1e-5

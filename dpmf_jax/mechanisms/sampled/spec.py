@@ -11,7 +11,7 @@ from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.spec import (
     FEW_STEPS,
     SOUND_EPSILON,
-    Flags,
+    FactorFlags,
     Settings,
     Spec,
     Trial,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Sampled(Flags):
+class Sampled(FactorFlags):
     """Settings of steps on samples."""
 
     delta: float = 1e-5

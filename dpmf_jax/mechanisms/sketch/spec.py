@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings, trial
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, Flags, Settings, Spec, Trial, config_values, constant, told
+from dpmf_jax.mechanisms.spec import NOISY_MEANS, FactorFlags, Settings, Spec, Trial, config_values, constant, told
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -20,7 +20,7 @@ _TABLE = ("depth", "gain", "query")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Table(Flags):
+class Table(FactorFlags):
     """Settings of the sketch's table."""
 
     depth: int = 4
