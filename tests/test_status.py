@@ -41,6 +41,7 @@ EXPECTED = {
     "001 as published, C = 0.25": ("claimed", True),
     "001 sound: joint noise": (REAL_NUMBERS, True),
     "001 sound: public items": (REAL_NUMBERS, True),
+    "001 sound: user means": (REAL_NUMBERS, True),
     "002 as published: sketch": ("none", False),
     "002 sound: sketch, DP-SGD": (REAL_NUMBERS, True),
     "002 sound: DP-SGD": (REAL_NUMBERS, True),
