@@ -331,8 +331,8 @@ def test_a_process_that_hangs_ends_the_run_with_a_word(ratings, tmp_path):
 
 
 def test_a_fault_of_another_kind_is_told_as_what_it_is():
-    crash = "import faulthandler; from experiments import devices, fit_flags"
-    crash += "; devices.leave_last_words(fit_flags.ProcessFlags())"
+    crash = "import faulthandler; from experiments.cli import devices"
+    crash += "; devices.leave_last_words(devices.ProcessFlags())"
     for cause, told in (("_sigsegv", "Segmentation fault"), ("_sigabrt", "no sign of life")):
         run = subprocess.run([sys.executable, "-c", f"{crash}; faulthandler.{cause}()"], capture_output=True, text=True)
         assert (told in run.stderr, "no sign of life" in run.stderr) == (True, cause == "_sigabrt"), run.stderr
