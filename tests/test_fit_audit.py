@@ -14,6 +14,8 @@ from zoo_sound import RATINGS, fit, joint, public_items
 import audits
 from audits.program import fit as fit_audit
 from dpmf_jax.kernels import descent as factorization
+from dpmf_jax.mechanisms import table
+from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.sketch import published as sketch
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -257,6 +259,18 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
         assert found["fit: steps"].details["steps_done"] == 5  # as many as the claim is for
         assert violated(found) <= broken
         assert ("fit: public words" in violated(found)) == centred
+
+
+def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
+    """k groups of users, one round each: the guarantee counts a user's reports, and k rounds are paid for."""
+    settings = {"mechanism": "local", "schedule": "partition", "num_rounds": 5}
+    partition = local.gd(local.Config(epsilon=1.6, num_rounds=5, rank=2, center=3.0, schedule="partition"))
+    made = lambda ratings: ([(partition, 5)], settings)  # noqa: E731
+    found = of(partition, made=made, covered=table()["local"].num_steps)
+    assert violated(found) == set()
+    assert (found["fit: steps"].details["steps_done"], found["fit: steps"].details["steps_priced"]) == (5, 5)
+    fewer = of(partition, made=made, covered=lambda settings, priced: 4 * priced)
+    assert violated(fewer) == {"fit: steps"}
 
 
 # --- the pairs

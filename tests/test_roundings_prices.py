@@ -10,7 +10,7 @@ import pytest
 from test_roundings import MULTIPLIERS, above, below, exact, named
 
 from accounting import objective as prices
-from accounting import price, pure, rounds, shuffle
+from accounting import price, rounds, shuffle
 from accounting.loss import Pure
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.federated import (
@@ -120,7 +120,7 @@ def test_rounds_share_what_is_paid_and_no_float_more():
 def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
     for delta in [1e-5, 1e-6, 3e-7, *(10.0 ** RANDOM.uniform(-9, -4, 20)).tolist()]:
         for num_rounds in (3, 7, 10):
-            loss = shuffle._amplified(0.5, num_rounds, 20_000, delta)
+            loss = shuffle.shuffled_loss(0.5, num_rounds, 20_000, delta)
             spent = named(loss.delta) * num_rounds
             assert spent <= named(delta) < named(math.nextafter(loss.delta, 1)) * num_rounds
 
@@ -128,8 +128,8 @@ def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
 def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypatch):
     """ε/k as a float: the least one that k rounds of ε need, or the next one."""
     asked = []
-    own = pure.epsilon_optimal
-    monkeypatch.setattr(pure, "epsilon_optimal", lambda *given: asked.append(given) or own(*given))
+    own = rounds.epsilon_optimal
+    monkeypatch.setattr(rounds, "epsilon_optimal", lambda *given: asked.append(given) or own(*given))
     for epsilon in [0.1, 0.3, 1.0, 1.6, *RANDOM.uniform(0.1, 5, 30).tolist()]:
         for count in (1, 3, 7, 10):
             asked.clear()

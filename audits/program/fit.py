@@ -60,12 +60,14 @@ class Pair(NamedTuple):
 
 class Run(NamedTuple):
     """model: what was returned. files: content and mode by name, all that stood in the folder. log: all that its
-    thread printed, numbers masked. taken: steps done, None where the run does not say."""
+    thread printed, numbers masked. taken: steps done, None where the run does not say. priced: steps that the guarantee
+    pays for."""
 
     model: Model
     files: dict[str, tuple[bytes, int]]
     log: str
     taken: int | None
+    priced: int
 
     @property
     def public(self) -> dict[str, bytes]:
@@ -81,6 +83,7 @@ def audit(
     num_steps: int,
     earlier: Sequence[Phase] = (),
     made: Made | None = None,
+    covered: Callable[[Mapping[str, Any], int], int] | None = None,
     num_pairs: int = 1,
     tempting: Collection[str] = TEMPTING,
 ) -> list[Finding]:
@@ -91,8 +94,14 @@ def audit(
       made: how the phases, and the settings that are written down, are made of ratings; so they are made of each data
         set anew, and what they take from the ratings is seen. As many phases and steps as are given here are run.
         None: the phases are those given here, whatever the ratings.
+      covered: (settings, steps that the guarantee prices) -> steps of training that these pay for, where a user takes
+        part in a few of them. None: as many.
     """
     phases = (*earlier, (mechanism, num_steps))
+
+    def priced(model: Model) -> int:
+        steps = model.guarantee.steps
+        return steps if covered is None else max(steps, covered(model.settings, steps))
 
     def program(ratings: Ratings, folder: Path, key: jax.Array) -> Model:
         own, settings = (phases, {}) if made is None else made(ratings)
@@ -110,7 +119,7 @@ def audit(
             chunk_steps=num_steps,
         )
 
-    return audit_program(program, ratings, key=key, num_pairs=num_pairs, tempting=tempting)
+    return audit_program(program, ratings, key=key, priced=priced, num_pairs=num_pairs, tempting=tempting)
 
 
 def audit_program(
@@ -118,6 +127,7 @@ def audit_program(
     ratings: Ratings,
     *,
     key: jax.Array,
+    priced: Callable[[Model], int] = lambda model: model.guarantee.steps,
     num_pairs: int = 1,
     tempting: Collection[str] = TEMPTING,
 ) -> list[Finding]:
@@ -127,6 +137,7 @@ def audit_program(
       program: (ratings, a folder that does not exist yet, key) -> Model, which may write into the folder. It is run on
         `num_pairs` random pairs and one of each of `tempting` (what stands alone in it; see `pairs`): with one key on
         both, with another on the first.
+      priced: of the model that it returns, how many steps of training its guarantee pays for.
 
     Compares bits, so no false alarms; `consistent` covers these pairs and keys. What a run does with noise that is
     too small, or with ratings that it changes before a mechanism sees them, is for audits of the mechanism. A program
@@ -135,8 +146,10 @@ def audit_program(
     """
     choose_key, run_key, other_key = jax.random.split(key, 3)
     try:
-        again = run(program, ratings, other_key)  # first: what is said once in a process, such as a warning, is in it
-        own = run(program, ratings, run_key)
+        again = run(
+            program, ratings, other_key, priced
+        )  # first: what is said once in a process, such as a warning, is in it
+        own = run(program, ratings, run_key, priced)
     except Exception as error:  # of any program, a stranger's too: how it ends is what is audited
         why = f"the program ended in an error on the ratings themselves ({type(error).__name__})"
         return [inconclusive(name, claim, why, error=str(error)) for name, claim in CLAIMS.items()]
@@ -145,7 +158,7 @@ def audit_program(
     tried = pairs(random, ratings, guarantee.unit, num_pairs, tempting, guarantee.largest_change)
     broken: dict[str, list[tuple[Pair, str]]] = {name: [] for name in CLAIMS}
     for pair in tried:
-        for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings).items():
+        for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings, priced).items():
             broken[name] += [(pair, what) for what in found]
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
     made = {name: _finding(name, found, len(tried), own, replay) for name, found in broken.items()}
@@ -162,12 +175,13 @@ def _told_apart(
     other_key: jax.Array,
     known: tuple[Run, Run],
     ratings: Ratings,
+    priced: Callable[[Model], int],
 ) -> dict[str, list[str]]:
     """What `compare` finds of one pair. known: the runs on `ratings` with either key, which is not run again."""
 
     def end(world: Ratings, spent: jax.Array) -> Run | Exception:
         try:
-            return run(program, world, spent)
+            return run(program, world, spent, priced)
         except Exception as error:  # likewise
             return error
 
@@ -241,7 +255,7 @@ def _pair(ratings: Ratings, at: int, unit: Unit, why: str, change: float | None 
 # --- a run, and what three of them say
 
 
-def run(program: Program, ratings: Ratings, key: jax.Array) -> Run:
+def run(program: Program, ratings: Ratings, key: jax.Array, priced: Callable[[Model], int]) -> Run:
     """One call of the program, in a folder of its own that is gone afterwards."""
     with tempfile.TemporaryDirectory() as base:
         folder = Path(base) / "run"
@@ -255,7 +269,7 @@ def run(program: Program, ratings: Ratings, key: jax.Array) -> Run:
         log = NUMBER.sub("#", said.getvalue().replace(base, ""))
     lines = [content for name, (content, _) in files.items() if name.endswith("metrics.jsonl")]
     taken = lines[0].count(b"\n") if lines else (model.metrics or {}).get("steps")
-    return Run(model, files, log, taken)
+    return Run(model, files, log, taken, priced(model))
 
 
 class _Overheard(io.TextIOBase):
@@ -308,10 +322,9 @@ def compare(own: Run, again: Run, there: Run) -> dict[str, list[str]]:
 def _steps(own: Run, there: Run) -> list[str]:
     found = []
     for world in (own, there):
-        priced = world.model.guarantee.steps
-        if world.taken is not None and world.taken > priced:
-            found.append(f"{world.taken} steps were done, {priced} are priced")
-    if own.taken != there.taken or own.model.guarantee.steps != there.model.guarantee.steps:
+        if world.taken is not None and world.taken > world.priced:
+            found.append(f"{world.taken} steps were done, {world.priced} are priced")
+    if own.taken != there.taken or own.priced != there.priced:
         found.append(f"{own.taken} steps on one data set, {there.taken} on the other")
     return found
 
@@ -419,7 +432,7 @@ def _finding(name: str, broken: list[tuple[Pair, str]], num: int, start: Run, re
     details: dict[str, Any] = {
         "pairs": num,
         "steps_done": start.taken,
-        "steps_priced": start.model.guarantee.steps,
+        "steps_priced": start.priced,
         "files": sorted(start.public),
         "unit_of_measurement": "things that differ or should not be there, over all pairs",
         "power": "exact for these pairs and keys: a single bit of what is public, or one step more, would be seen",

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 
 CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))  # values of δ that a claim is drawn at
@@ -72,7 +73,8 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
 
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)
-    options = {**trial.options, "fit": {"made": trial.made, **trial.options.get("fit", {})}}
+    covered = table()[trial.settings["mechanism"]].num_steps
+    options = {**trial.options, "fit": {"made": trial.made, "covered": covered, **trial.options.get("fit", {})}}
     found = audits.audit(
         mechanism,
         trial.ratings,
