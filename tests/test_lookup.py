@@ -22,6 +22,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from dpmf_jax.training import fit as fitting
@@ -67,6 +68,19 @@ def test_whole_numbers_and_bits_are_not(name, num_steps):
     finding = audit(sound(name), min(num_steps, steps(name)))
     assert finding.verdict == "consistent"
     assert "probability 0.95" in finding.details["power"]
+
+
+def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
+    """A sketch of 4 rows has hundreds of cells, and each its own word."""
+    config = sketch_dpsgd.Config(
+        rating_range=RATINGS.rating_range, num_steps=1, sampling_rate=0.9, noise_multiplier=2.0, rank=20, clip_norm=1.0
+    )
+    mechanism = sketch_dpsgd.mechanism(config)
+    cells = mechanism.release(mechanism.init(keys.from_seed(0), DATA, None)).sketch
+    assert lookup_tables.WORDS // len(cells) * cells.size > lookup.WORK
+    finding = audit(mechanism, num_runs=1_000, num_neighbours=2)
+    assert finding.verdict == "violated"
+    assert finding.details["known_to_the_table"] > 0.5
 
 
 def test_numbers_of_several_words_are_not_called_consistent():
@@ -223,6 +237,25 @@ def test_counting_gives_a_sampler_every_word_once():
         np.sort(np.abs(drawn))[:100], np.float32(9)
     )  # small normals lie further apart than floats do
     assert not lookup_tables.counts([table], between, "value").any()
+
+
+def test_counting_by_entries_gives_every_word_as_counting_by_rows_does():
+    statistics, sample = jnp.arange(6.0).reshape(3, 2), noise.gaussian(1.0).sample
+    by_row, by_entry = (
+        np.unique(
+            lookup_tables.made(
+                sample,
+                lookup_tables.every_word(number, entries=entries),
+                statistics,
+                0,
+                jnp.int32(4),
+                1 << 12,
+                entries=entries,
+            )
+        )
+        for number, entries in ((3, False), (6, True))
+    )
+    assert np.array_equal(by_row, by_entry)
 
 
 def test_counts_are_those_of_numpy():

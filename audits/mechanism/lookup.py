@@ -280,8 +280,14 @@ def _looked_up(
         for keys, world in zip(jax.random.split(fresh_key, (2, runs)), worlds, strict=True)
     ]
 
-    def made(keys: jax.Array, statistics: Any) -> np.ndarray:
-        return np.asarray(lookup_tables.made(mechanism.noise.sample, keys, statistics, place.leaf, place.entry, batch))
+    same_leaves = len(response) == len(jax.tree.leaves(asked[0][0])) and all(
+        leaf.shape == part.shape for leaf, part in zip(response, jax.tree.leaves(asked[0][0]), strict=True)
+    )
+    by_entry = same_leaves and lookup_tables.WORDS // rows * entries > WORK  # too large to be counted row by row
+
+    def made(keys: jax.Array, statistics: Any, counted: bool = False) -> np.ndarray:
+        sample, flat = mechanism.noise.sample, counted and by_entry
+        return np.asarray(lookup_tables.made(sample, keys, statistics, place.leaf, place.entry, batch, entries=flat))
 
     def drawn(key: jax.Array, num: int) -> jax.Array:
         return jax.random.split(key, -(-num // rows))
@@ -293,13 +299,13 @@ def _looked_up(
 
     whole = not jnp.issubdtype(at.dtype, jnp.floating)
     one_word = False
-    if not whole and lookup_tables.WORDS // rows * entries <= WORK:
-        counting = lookup_tables.every_word(rows)
+    if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
+        counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
         some = made(drawn(own_key, TRIED), asked[0][0])
-        one_word = bool(np.mean(lookup_tables.counts([made(counting, asked[0][0])], some, "value") > 0) > 0.99)
+        one_word = bool(np.mean(lookup_tables.counts([made(counting, asked[0][0], True)], some, "value") > 0) > 0.99)
     num = min(DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
-        partial(map, partial(made, counting), some) if one_word else partial(table, own, some, num)
+        partial(map, partial(made, counting, counted=True), some) if one_word else partial(table, own, some, num)
         for own, some in zip((own_key, other_key), asked, strict=True)
     ]
     found: list[Lookup] = []

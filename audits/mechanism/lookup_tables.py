@@ -27,6 +27,12 @@ def _counted_bits(data: jax.Array, bit_width: int, shape: tuple[int, ...]) -> ja
     return ((data[0] + rows) << 9).astype(f"uint{bit_width}")
 
 
+def _counted_bits_of_entries(data: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
+    """Another word for every entry: the key's number and the entry's."""
+    entries = jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
+    return ((data[0] + entries) << 9).astype(f"uint{bit_width}")
+
+
 def _counted_split(data: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     numbers = data[0] + jnp.arange(math.prod(shape), dtype=jnp.uint32).reshape(shape)
     return jnp.stack([numbers, jnp.zeros_like(numbers)], axis=-1)
@@ -51,13 +57,34 @@ COUNTING = define_prng_impl(
     name="counting",
     tag="counting",
 )
+# The same, entry by entry: for large responses whose entries have noise of their own.
+COUNTING_ENTRIES = define_prng_impl(
+    key_shape=(2,),
+    seed=_counted_seed,
+    split=_counted_split,
+    random_bits=_counted_bits_of_entries,
+    fold_in=_counted_fold,  # ty: ignore[invalid-argument-type]
+    name="counting entries",
+    tag="counting_entries",
+)
 
 
-@partial(jax.jit, static_argnames=("leaf", "batch"))
-def made(sample: Any, keys: jax.Array, statistics: Any, leaf: int, entry: jax.Array, batch: int) -> jax.Array:
+@partial(jax.jit, static_argnames=("leaf", "batch", "entries"))
+def made(
+    sample: Any, keys: jax.Array, statistics: Any, leaf: int, entry: jax.Array, batch: int, entries: bool = False
+) -> jax.Array:
     """What the sampler makes at one entry of the response, of `statistics` in which every row is that entry's row: for
-    each key as many numbers as the leaf has rows."""
+    each key as many numbers as the leaf has rows. Where `entries`, every entry is that entry, and each is a number."""
     shape = jax.tree.leaves(jax.eval_shape(sample, keys[0], statistics))[leaf].shape
+    if entries:
+        shape = (math.prod(shape),)
+        own = jax.tree.leaves(statistics)[leaf].reshape(-1)[entry]
+        alike = jax.tree.map(lambda part: jnp.full_like(part, own), statistics)
+
+        def every(key: jax.Array) -> jax.Array:
+            return jax.tree.leaves(sample(key, alike))[leaf].reshape(shape)
+
+        return jax.lax.map(every, keys, batch_size=batch).reshape(-1)
     rows, columns = (shape[0] if shape else 1), math.prod(shape[1:])
 
     def filled(part: jax.Array) -> jax.Array:
@@ -72,10 +99,11 @@ def made(sample: Any, keys: jax.Array, statistics: Any, leaf: int, entry: jax.Ar
     return jax.lax.map(one, keys, batch_size=batch).reshape(-1)
 
 
-def every_word(rows: int) -> jax.Array:
-    """Keys with which a sampler of so many rows is given every word."""
+def every_word(rows: int, *, entries: bool = False) -> jax.Array:
+    """Keys with which a sampler of so many rows, or entries, is given every word."""
     starts = jnp.arange(0, WORDS, rows, dtype=jnp.uint32)
-    return jax.random.wrap_key_data(jnp.stack([starts, jnp.zeros_like(starts)], axis=1), impl=COUNTING)
+    impl = COUNTING_ENTRIES if entries else COUNTING
+    return jax.random.wrap_key_data(jnp.stack([starts, jnp.zeros_like(starts)], axis=1), impl=impl)
 
 
 def _words(values: np.ndarray, view: str) -> np.ndarray:
