@@ -43,7 +43,7 @@ QUICK = {  # what each is asked for where `quick`; less power, the same false al
     "membership": {"num_shadows": 32, "num_targets": 12},
     "one run": {"num_canaries": 64},
     "divergence": {"num_runs": 96, "num_canaries": 64},
-    "lookup": {"num_neighbours": 4, "num_places": 1, "num_drawn": 1 << 22, "both_ends": False},
+    "lookup": {"num_neighbours": 4, "num_places": 1, "both_ends": False},
 }
 NOT_QUICK = ("one run", "divergence", "fit")  # left out where `quick`, unless they are asked for by name
 
