@@ -88,14 +88,14 @@ def replayed(capsys, named, code):
 @pytest.mark.parametrize("leaks", [False, True])
 def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys, monkeypatch):
     """So what its settings would take from the ratings is seen; nothing is, unless it is planted."""
-    made = fit_mechanisms.made
+    made = fit_mechanisms.phases_and_settings
 
     def counted(mechanism, flags, train, public=None):
         phases, settings = made(mechanism, flags, train, public)
         return phases, settings | {"ratings": train.num_ratings}
 
     if leaks:
-        monkeypatch.setattr(fit_mechanisms, "made", counted)
+        monkeypatch.setattr(fit_mechanisms, "phases_and_settings", counted)
     words = ["--mechanism", "gaussian-public-items", "--steps", "3", "--rank", "2", "--center", "3"]
     words += ["--relation", "rating-presence", "--residual-clip", "1", "--only", "fit", "--json"]
     code, out, _ = run(capsys, "audit", "synthetic-20x10x90", *words)

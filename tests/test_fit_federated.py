@@ -168,20 +168,23 @@ def test_refusals(capsys, words, told):
 def test_the_papers_settings_are_the_defaults_of_what_it_published(capsys):
     flags = fit_mechanisms.flags("federated")
     ratings = _ratings(num_users=943)
-    _, settings = fit_mechanisms.made("federated", flags, ratings)
+    _, settings = fit_mechanisms.phases_and_settings("federated", flags, ratings)
     assert (settings["epsilon"], settings["rank"], settings["steps"]) == (0.1, 50, 100)
     assert (settings["learning_rate"], settings["regularization"], settings["user_regularization"]) == (
         *(2**-5, 0.001, 0.001),
     )
     assert (settings["center"], settings["prior_count"], settings["population"]) == (0.0, 1, None)
     flags = fit_mechanisms.flags("federated", dynamic=True)
-    assert fit_mechanisms.made("federated", flags, ratings)[1]["steps"] == 10_000
-    assert fit_mechanisms.made("federated", flags, ratings)[1]["population"] == {
+    assert fit_mechanisms.phases_and_settings("federated", flags, ratings)[1]["steps"] == 10_000
+    assert fit_mechanisms.phases_and_settings("federated", flags, ratings)[1]["population"] == {
         "join": 0.005,
         "leave": 0.01,
         "at_most": 94,
     }
-    assert fit_mechanisms.made("federated", flags, _ratings(num_users=95_029))[1]["population"]["at_most"] == 1_000
+    assert (
+        fit_mechanisms.phases_and_settings("federated", flags, _ratings(num_users=95_029))[1]["population"]["at_most"]
+        == 1_000
+    )
 
 
 def _ratings(num_users):
@@ -222,7 +225,7 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
 
     data = layout.make(synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1)
     flags = fit_mechanisms.flags("federated-user", rank=3)
-    ((mechanism, _),), _ = fit_mechanisms.made("federated-user", flags, _ratings(num_users=30))
+    ((mechanism, _),), _ = fit_mechanisms.phases_and_settings("federated-user", flags, _ratings(num_users=30))
     state = mechanism.init(jax.random.key(0), data, None)
     users = np.asarray(state.private.user_factors)
     np.testing.assert_allclose(users[:, 0], 0.5**0.5, rtol=1e-6)

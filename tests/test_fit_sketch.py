@@ -177,7 +177,7 @@ def test_no_total_is_exceeded_by_rounding(mechanism, rate, steps, epsilon, learn
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
     given = {"sampling_rate": rate, "steps": steps, "epsilon": epsilon, "learning_rate": learning_rate}
     flags = fit_mechanisms.flags(mechanism, clip_norm=0.7, **given)
-    ((made, num_steps),), _ = fit_mechanisms.made(mechanism, flags, train)
+    ((made, num_steps),), _ = fit_mechanisms.phases_and_settings(mechanism, flags, train)
     assert num_steps == steps
     assert 0.9999 * epsilon < min(made.guarantee(steps).accountants.values()) <= epsilon
 
@@ -249,7 +249,7 @@ def test_a_presence_takes_half_the_noise_of_a_value():
     """Of all ratings in every step: C added or removed, against -C in the place of C."""
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
     value, presence = (
-        fit_mechanisms.made(
+        fit_mechanisms.phases_and_settings(
             "dpsgd", fit_mechanisms.flags("dpsgd", sampling_rate=1.0, steps=4, relation=relation), train
         )[1]["noise_multiplier"]
         for relation in ("rating-value", "rating-presence")

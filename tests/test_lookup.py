@@ -224,7 +224,7 @@ def test_what_is_sound_is_called_violated_no_more_often_than_stated(monkeypatch)
 def test_counting_gives_a_sampler_every_word_once():
     statistics = jnp.zeros((3, 2))
     table = np.asarray(
-        lookup_tables.made(
+        lookup_tables.numbers(
             noise.gaussian(1.0).sample, lookup_tables.every_word(3), statistics, 0, jnp.int32(2), 1 << 12
         )
     )
@@ -243,7 +243,7 @@ def test_counting_by_entries_gives_every_word_as_counting_by_rows_does():
     statistics, sample = jnp.arange(6.0).reshape(3, 2), noise.gaussian(1.0).sample
     by_row, by_entry = (
         np.unique(
-            lookup_tables.made(
+            lookup_tables.numbers(
                 sample,
                 lookup_tables.every_word(number, entries=entries),
                 statistics,

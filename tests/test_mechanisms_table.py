@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -11,12 +12,13 @@ from accounting import compose
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
+from experiments.audit import command as audit_command
 from experiments.cli import console
 from experiments.cli import main as cli
 from experiments.cli.main import parse
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import with_flags_of
+from experiments.fit.flags import DEFAULT, with_flags_of
 
 RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=200, rank=2)
 FEW = {"rank": 2, "steps": 3, "rounds": 3, "epochs": 2, "user_passes": 2}
@@ -25,7 +27,7 @@ FEW = {"rank": 2, "steps": 3, "rounds": 3, "epochs": 2, "user_passes": 2}
 def phases(name):
     known = {field.name for field in dataclasses.fields(table()[name].flags)}
     flags = fit_mechanisms.flags(name, **{key: value for key, value in FEW.items() if key in known})
-    return fit_mechanisms.made(name, flags, RATINGS)
+    return fit_mechanisms.phases_and_settings(name, flags, RATINGS)
 
 
 @pytest.mark.parametrize("name", table())
@@ -69,6 +71,7 @@ def test_a_mechanism_is_told_what_means_something_to_it_and_nothing_else(capsys)
         (("--mechanism", "local", "--steps", "3"), "--steps means nothing to --mechanism local"),
         (("--mechanism=local", "--items", "a.csv"), "it goes with gaussian-public-items"),
         (("--mechanism", "locl"), "there is no mechanism 'locl'"),
+        (("--mechanism",), "--mechanism needs a name"),
     ):
         assert cli.main(["fit", "synthetic", *words]) == UsageError.exit_code
         assert told in capsys.readouterr().err
@@ -92,6 +95,25 @@ def test_a_settings_file_names_the_mechanism_too(tmp_path):
     file.write_text('data = "synthetic"\nrounds = 3\n')
     with pytest.raises(UsageError, match="means nothing to --mechanism gaussian-joint-noise"):
         parse("fit", fit_command.Command, ["--config", str(file)])
+
+
+def test_only_the_run_that_a_command_is_about_decides_its_mechanism(tmp_path):
+    """Not the model that happens to lie where the output goes."""
+    model = tmp_path / "model"
+    (model / "private").mkdir(parents=True)
+    (model / "model.json").write_text('{"settings": {"mechanism": "local"}}')
+    (model / "private" / "run.json").write_text('{"command": {"mechanism": "local"}}')
+    fit, audit = (
+        (lambda *words: parse("fit", fit_command.Command, words)),
+        partial(parse, "audit", audit_command.Command),
+    )
+    assert fit("synthetic", "--out", str(model)).mechanism == DEFAULT
+    assert fit(str(model)).mechanism == DEFAULT
+    assert fit("--resume", str(model)).mechanism == fit(f"--resume={model}").mechanism == "local"
+    assert fit("--resume", str(model), "--rounds", "3").rounds == 3
+    assert audit(["synthetic", "--out", str(model)]).mechanism == DEFAULT
+    assert audit([f"--out={model}"]).mechanism == DEFAULT
+    assert audit(["--quick", str(model)]).mechanism == "local"
 
 
 def test_the_command_keeps_what_it_was_told():

@@ -45,7 +45,7 @@ def of(relation: Relation, **change: Any) -> Guarantee:
 def presence_flags(mechanism: str, **more: Any) -> Any:
     ratings = audit_suite.generated()
     asked = fit_mechanisms.flags(mechanism, relation="rating-presence", steps=3, **more)
-    phases, _ = fit_mechanisms.made(mechanism, asked, ratings)
+    phases, _ = fit_mechanisms.phases_and_settings(mechanism, asked, ratings)
     return phases[-1][0].guarantee(phases[-1][1])
 
 

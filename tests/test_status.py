@@ -70,7 +70,7 @@ def held(guarantee: Guarantee, status: str, real: bool) -> None:
 def guarantees(label: str) -> list[Guarantee]:
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == label]
     ratings = audit_suite.generated()
-    phases, _ = audit_suite.made(entry, ratings, small=True)
+    phases, _ = audit_suite.phases_of(entry, ratings, small=True)
     return [mechanism.guarantee(steps) for mechanism, steps in phases]
 
 
@@ -357,7 +357,7 @@ def test_stopping_early_takes_the_proof_away_and_is_no_papers_claim(tmp_path):
 
     ratings = audit_suite.generated()
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == "001 sound: joint noise"]
-    phases, _ = audit_suite.made(entry, ratings, small=True)
+    phases, _ = audit_suite.phases_of(entry, ratings, small=True)
     guarantee = fitting._priced(phases, seeded=True, patience=3)
     held(guarantee, "claimed", True)
     assert guarantee.claimed_by is None

@@ -285,9 +285,9 @@ def _looked_up(
     )
     by_entry = same_leaves and lookup_tables.WORDS // rows * entries > WORK  # too large to be counted row by row
 
-    def made(keys: jax.Array, statistics: Any, counted: bool = False) -> np.ndarray:
+    def numbers(keys: jax.Array, statistics: Any, counted: bool = False) -> np.ndarray:
         sample, flat = mechanism.noise.sample, counted and by_entry
-        return np.asarray(lookup_tables.made(sample, keys, statistics, place.leaf, place.entry, batch, entries=flat))
+        return np.asarray(lookup_tables.numbers(sample, keys, statistics, place.leaf, place.entry, batch, entries=flat))
 
     def drawn(key: jax.Array, num: int) -> jax.Array:
         return jax.random.split(key, -(-num // rows))
@@ -295,17 +295,17 @@ def _looked_up(
     def table(own: jax.Array, statistics: Sequence[Any], num: int) -> Iterator[np.ndarray]:
         pieces = itertools.product(statistics, range(0, num, PIECE))
         for place, (q, start) in enumerate(pieces):
-            yield made(drawn(jax.random.fold_in(own, place), min(PIECE, num - start)), q)
+            yield numbers(drawn(jax.random.fold_in(own, place), min(PIECE, num - start)), q)
 
     whole = not jnp.issubdtype(at.dtype, jnp.floating)
     one_word = False
     if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
         counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
-        some = made(drawn(own_key, TRIED), asked[0][0])
-        one_word = bool(np.mean(lookup_tables.counts([made(counting, asked[0][0], True)], some, "value") > 0) > 0.99)
+        some = numbers(drawn(own_key, TRIED), asked[0][0])
+        one_word = bool(np.mean(lookup_tables.counts([numbers(counting, asked[0][0], True)], some, "value") > 0) > 0.99)
     num = min(DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
-        partial(map, partial(made, counting, counted=True), some) if one_word else partial(table, own, some, num)
+        partial(map, partial(numbers, counting, counted=True), some) if one_word else partial(table, own, some, num)
         for own, some in zip((own_key, other_key), asked, strict=True)
     ]
     found: list[Lookup] = []

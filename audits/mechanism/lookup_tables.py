@@ -70,7 +70,7 @@ COUNTING_ENTRIES = define_prng_impl(
 
 
 @partial(jax.jit, static_argnames=("leaf", "batch", "entries"))
-def made(
+def numbers(
     sample: Any, keys: jax.Array, statistics: Any, leaf: int, entry: jax.Array, batch: int, entries: bool = False
 ) -> jax.Array:
     """What the sampler makes at one entry of the response, of `statistics` in which every row is that entry's row: for

@@ -96,7 +96,7 @@ class Spec:
       public: which side's factors a file may give (`--items`, `--users`).
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
-      beside: (settings, number of users, δ) -> a price under another trust model, printed beside the guarantee.
+      second_price: (settings, number of users, δ) -> a price under another trust model, printed beside the guarantee.
       trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something has one at least.
       traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
     """
@@ -113,10 +113,8 @@ class Spec:
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
-    beside: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda settings, num_users, delta: None
-    traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda settings, num_users, num_items: (
-        None
-    )
+    second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda *told: None
+    traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *told: None
 
     def __post_init__(self):
         foreign = {field.name for field in dataclasses.fields(self.flags)} & {"mechanism", "data", "seed", "out"}
@@ -124,7 +122,7 @@ class Spec:
             raise ValueError(f"{self.name}: {', '.join(sorted(foreign))} belong to the commands")
 
 
-def told(flags: Flags, defaults: Any, name: str) -> Any:
+def given_or_default(flags: Flags, defaults: Any, name: str) -> Any:
     """What the flags say, else the default, else None."""
     given = getattr(flags, name)
     return getattr(defaults, name, None) if given is None else given

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import itertools
 import shlex
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -32,6 +33,7 @@ from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit.flags import DEFAULT, MechanismFlag, PublicFiles, RatingsFlags, public_file, with_flags_of
 
 USUAL_DELTA = 1e-5
+_OTHER_FOLDERS = ("--out", "--data-dir", "--ratings", "--replay")  # flags whose value is no model to audit
 SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
 
 
@@ -73,6 +75,12 @@ class Command(RatingsFlags, MechanismFlag):
     """Compare the noise of one device with that of so many, such as 2 cores of a CPU; all else runs on one."""
     json: bool = False
     """Print one JSON object on stdout."""
+
+    @classmethod
+    def earlier(cls, words: Sequence[str]) -> Path | None:
+        """See `MechanismFlag.earlier`: the saved model to audit."""
+        named = (word for before, word in itertools.pairwise(["", *words]) if before not in _OTHER_FOLDERS)
+        return next((Path(word) for word in named if (Path(word) / "model.json").is_file()), None)
 
 
 def run(command: Command) -> None:
@@ -211,7 +219,7 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
     if folder is None:
         ratings = read(command, command.target)
         flags, file = fit_mechanisms.chosen(command), public_file(command)
-        made = functools.partial(fit_mechanisms.made, command.mechanism, flags, public=file)
+        made = functools.partial(fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file)
         phases, settings = made(ratings)
     else:
         phases, settings = saved(folder, command)

@@ -38,7 +38,7 @@ class Entry(NamedTuple):
 ENTRIES = tuple(Entry(spec.name, trial) for spec in table().values() for trial in spec.trials)
 
 
-def made(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def phases_of(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """(phases, settings) of the entry on these ratings; what depends on the range or the catalogue is filled in."""
     low, high = ratings.rating_range
     words = {
@@ -48,7 +48,7 @@ def made(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], d
     }
     values = {**entry.trial.flags, **(entry.trial.small if small else entry.trial.real)}
     values = {name: words.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
-    return fit_mechanisms.made(entry.mechanism, fit_mechanisms.flags(entry.mechanism, **values), ratings)
+    return fit_mechanisms.phases_and_settings(entry.mechanism, fit_mechanisms.flags(entry.mechanism, **values), ratings)
 
 
 def generated() -> Any:
@@ -71,7 +71,7 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
     def make(entry: Entry) -> Trial:
         own = generated() if entry.trial.own else ratings
 
-        phases, settings = made(entry, own, small=small)
+        phases, settings = phases_of(entry, own, small=small)
         cut = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in entry.trial.small.items())
         why = f"cut short: {cut}" if small and cut else entry.trial.why
         short, less = ({}, {}) if small or entry.trial.own else (entry.trial.short, {**LESS, **entry.trial.less})
@@ -80,7 +80,15 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
             why += f"; {held} over the first {steps} steps"
         told = {**source, "label": entry.label}
         return Trial(
-            entry.label, phases, settings, own, told, why, short, less, lambda other: made(entry, other, small=small)
+            entry.label,
+            phases,
+            settings,
+            own,
+            told,
+            why,
+            short,
+            less,
+            lambda other: phases_of(entry, other, small=small),
         )
 
     return {entry.label: lambda entry=entry: make(entry) for entry in ENTRIES}

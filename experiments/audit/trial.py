@@ -26,10 +26,17 @@ MAPPINGS = 24_000  # of memory; Linux lets a process have 65,530, and every comp
 
 
 class Trial(NamedTuple):
-    """What is on trial. phases: as `fit_mechanisms.made` gives them; source: the command that makes all of this again,
-    with the label of this trial in it; why: the settings in words; short: by family of audits, a number of steps that
-    it is held to, with the claim for as many, where all of them would take too long; options: by family, arguments of
-    its audit; made: (phases, settings) of other ratings, by the same flags."""
+    """What is on trial.
+
+    Attributes:
+      phases: as `fit_mechanisms.phases_and_settings` gives them.
+      source: the command that makes all of this again, with the label of this trial in it.
+      why: the settings in words.
+      short: steps, by family of audits, to which a trial is held where all of them would take too long; the claim is
+        then that of as many.
+      options: arguments, by family, of its audit.
+      made: ratings -> (phases, settings), by the same flags.
+    """
 
     label: str
     phases: Sequence[Any]

@@ -7,7 +7,7 @@ import dataclasses
 import itertools
 import json
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -56,6 +56,15 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     """Fit and release without any guarantee of privacy; for a mechanism that has none."""
     json: bool = False
     """Print one JSON object on stdout."""
+
+    @classmethod
+    def earlier(cls, words: Sequence[str]) -> Path | None:
+        """See `MechanismFlag.earlier`: the folder to go on with."""
+        for word, following in itertools.pairwise([*words, ""]):
+            flag, _, value = word.partition("=")
+            if flag == "--resume":
+                return Path(value or following)
+        return None
 
 
 def run(command: Command) -> None:
@@ -107,7 +116,7 @@ def fit(command: Command) -> dict[str, Any]:
     train, test = read(command)
     with hosts.together():
         flags = fit_mechanisms.chosen(command)
-        phases, settings = fit_mechanisms.made(command.mechanism, flags, train, public_file(command))
+        phases, settings = fit_mechanisms.phases_and_settings(command.mechanism, flags, train, public_file(command))
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
@@ -149,7 +158,7 @@ def fit(command: Command) -> dict[str, Any]:
         "utility": utility(model.metrics, presence_is_public=presence_is_public(guarantee)),
         "guarantee": guarantee.to_dict()
         | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
-        "shuffled": spec.beside(settings, train.num_users, getattr(flags, "delta", 0.0)),
+        "shuffled": spec.second_price(settings, train.num_users, getattr(flags, "delta", 0.0)),
         "bytes": spec.traffic(settings, train.num_users, train.num_items),
         "settings": settings,
         "notes": [*train.notes, *spec.notes(settings), *_of_several(train)],

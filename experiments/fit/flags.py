@@ -61,11 +61,17 @@ class MechanismFlag:
 
         Raises: UsageError for a mechanism that is not known, and for a flag that other mechanisms have.
         """
-        mechanism = _named(words, chosen)
+        mechanism = _named(words, chosen, _mechanism_of(cls.earlier(words)))
         kind = with_flags_of(cls, mechanism)
         given = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
         _check_meant(mechanism, {*given, *(name.replace("-", "_") for name in chosen)}, kind)
         return kind
+
+    @classmethod
+    def earlier(cls, words: Sequence[str]) -> Path | None:
+        """The folder of an earlier run that this command is about; its mechanism is then this one's."""
+        del words  # of most commands there is none
+        return None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -105,6 +111,8 @@ def with_flags_of(command: type, mechanism: str) -> Any:
 
     Raises: UsageError for a mechanism that is not known.
     """
+    if not mechanism:
+        raise UsageError("--mechanism needs a name", fix=f"--mechanism {DEFAULT}")
     if mechanism not in table():
         nearest = difflib.get_close_matches(mechanism, table(), n=1, cutoff=0.0)[0]
         raise UsageError(
@@ -134,9 +142,9 @@ def _joined(command: type, mechanism: str) -> Any:
     return made
 
 
-def _named(words: Sequence[str], chosen: Mapping[str, Any]) -> str:
-    """The mechanism that a command line names, else its settings file, else the default."""
-    found = chosen.get("mechanism") or _earlier(words) or DEFAULT
+def _named(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:
+    """The mechanism that a command line names, else its settings file, else the earlier run, else the default."""
+    found = chosen.get("mechanism") or earlier or DEFAULT
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--mechanism":
             found = following
@@ -145,15 +153,13 @@ def _named(words: Sequence[str], chosen: Mapping[str, Any]) -> str:
     return str(found)
 
 
-def _earlier(words: Sequence[str]) -> str | None:
-    """The mechanism of an interrupted run, or of a saved model, whose folder the words name and whose file is there."""
-    for word in words:
-        folder = Path(word.removeprefix("--resume="))
-        for file, part in (("private/run.json", "command"), ("model.json", "settings")):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # commands say what is wrong with it
-                found = json.loads((folder / file).read_bytes())[part]["mechanism"]
-                if found in table():
-                    return found
+def _mechanism_of(folder: Path | None) -> str | None:
+    """The mechanism of an interrupted run or a saved model; None where the folder holds neither."""
+    for file, part in (("private/run.json", "command"), ("model.json", "settings")):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # the command says what is wrong with it
+            found = None if folder is None else json.loads((folder / file).read_bytes())[part]["mechanism"]
+            if found in table():
+                return found
     return None
 
 

@@ -18,7 +18,7 @@ def flags(mechanism: str, **values: Any) -> Flags:
     return table()[mechanism].flags(**values)
 
 
-def made(
+def phases_and_settings(
     mechanism: str, flags: Flags, train: Any, public: Path | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps), the last one trains.

@@ -20,9 +20,9 @@ from dpmf_jax.mechanisms.spec import (
     Trial,
     check_steps,
     config_values,
+    given_or_default,
     public_center,
 )
-from dpmf_jax.mechanisms.spec import told as told_by
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -139,7 +139,7 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     population = None if name == "federated-statistics" else _population(flags, ratings.num_users)
 
     def said(setting: str) -> Any:
-        return told_by(flags, usual, setting)
+        return given_or_default(flags, usual, setting)
 
     steps = usual.steps if name == "federated-statistics" else check_steps(said("steps"), usual.steps)
     middle = 0.0 if published else (low + high) / 2

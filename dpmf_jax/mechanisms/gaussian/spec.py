@@ -17,7 +17,7 @@ from dpmf_jax.mechanisms.spec import (
     Trial,
     check_steps,
     constant,
-    told,
+    given_or_default,
 )
 
 if TYPE_CHECKING:
@@ -90,8 +90,8 @@ def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple
 def settings(name: str, flags: Descent, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`; public: item factors."""
     usual = defaults(name, ratings.num_users, ratings.num_items, tuple(ratings.rating_range))
-    steps = check_steps(told(flags, usual, "steps"), 100)
-    center = told(flags, usual, "center")
+    steps = check_steps(given_or_default(flags, usual, "steps"), 100)
+    center = given_or_default(flags, usual, "center")
     center = center if center in (None, "item", "global", NOISY_MEANS) else constant(center)
     if center != NOISY_MEANS and flags.center_share is not None:
         raise UsageError(
@@ -101,14 +101,14 @@ def settings(name: str, flags: Descent, ratings: Ratings, public: Any) -> Settin
         "steps": steps,
         "rating_range": list(ratings.rating_range),
         **_noise(name, flags, usual, steps, center),
-        "rank": told(flags, usual, "rank") if public is None else public.shape[1],
-        "learning_rate": told(flags, usual, "learning_rate"),
-        "regularization": told(flags, usual, "regularization"),
+        "rank": given_or_default(flags, usual, "rank") if public is None else public.shape[1],
+        "learning_rate": given_or_default(flags, usual, "learning_rate"),
+        "regularization": given_or_default(flags, usual, "regularization"),
         "clip_norm": flags.clip_norm,
         "tau": flags.tau,
         "center": center,
         "relation": flags.relation.replace("-", " "),
-        "residual_clip": told(flags, usual, "residual_clip"),
+        "residual_clip": given_or_default(flags, usual, "residual_clip"),
         "delta": flags.delta,
         "items": None if public is None else "public file",
     }
@@ -177,7 +177,7 @@ def _noise(name: str, flags: Descent, usual: Defaults, steps: int, center: Any) 
             "--center noisy-means has a price, and --mechanism non-private has none",
             fix="leave out --center, or give a number, item or global",
         )
-    means, training = noisy_means.split(whole, steps, told(flags, usual, "center_share"))
+    means, training = noisy_means.split(whole, steps, given_or_default(flags, usual, "center_share"))
     return {"noise_multiplier": training, "center_noise_multiplier": means}
 
 

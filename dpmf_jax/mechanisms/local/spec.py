@@ -137,7 +137,7 @@ def num_steps(settings: Mapping[str, Any], priced: int) -> int:
     return priced * settings["num_rounds"] if settings["schedule"] == "partition" else priced
 
 
-def beside(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[str, Any]:
+def shuffled_price(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[str, Any]:
     """The central price behind a trusted shuffler, if all users report honestly; never in the local one's place.
 
     {"reports": honest reports in each shuffle, "statement": …, "epsilon", "delta"}.
@@ -175,6 +175,6 @@ SPECS = (
             ),
         ),
         num_steps=num_steps,
-        beside=beside,
+        second_price=shuffled_price,
     ),
 )

@@ -17,8 +17,8 @@ from dpmf_jax.mechanisms.spec import (
     Trial,
     check_steps,
     config_values,
+    given_or_default,
     public_center,
-    told,
 )
 
 if TYPE_CHECKING:
@@ -94,17 +94,17 @@ def sampled_settings(
       make: a `sampled.Config` -> the mechanism.
       table: further settings, of a sketch.
     """
-    steps = check_steps(told(flags, usual, "steps"), usual.steps)
+    steps = check_steps(given_or_default(flags, usual, "steps"), usual.steps)
     low, high = ratings.rating_range
     made: Settings = {
-        **{field: told(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **{field: given_or_default(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
         **(table or {}),
-        "decay": told(flags, usual, "decay"),
+        "decay": given_or_default(flags, usual, "decay"),
         "steps": steps,
         "num_steps": steps,
         "rating_range": [low, high],
         "center": (low + high) / 2 if flags.center is None else public_center(flags.center, name),
-        "sampling_rate": told(flags, usual, "sampling_rate"),
+        "sampling_rate": given_or_default(flags, usual, "sampling_rate"),
         "clip_norm": flags.clip_norm,
         "unit": flags.relation.replace("-", " "),
         "delta": flags.delta,

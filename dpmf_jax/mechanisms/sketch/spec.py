@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings, trial
-from dpmf_jax.mechanisms.spec import NOISY_MEANS, FactorFlags, Settings, Spec, Trial, config_values, constant, told
+from dpmf_jax.mechanisms.spec import (
+    NOISY_MEANS,
+    FactorFlags,
+    Settings,
+    Spec,
+    Trial,
+    config_values,
+    constant,
+    given_or_default,
+)
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -67,13 +76,13 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`."""
     del public  # there are none
     usual = defaults(name, ratings.num_users, ratings.num_items)
-    table = {field: told(flags, usual, field) for field in _TABLE}
+    table = {field: given_or_default(flags, usual, field) for field in _TABLE}
     if name == "sketch-dpsgd":
         return sampled_settings(name, flags, ratings, usual, _dpsgd, table)
     return {
-        **{field: told(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **{field: given_or_default(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
         **table,
-        "decay": told(flags, usual, "decay"),
+        "decay": given_or_default(flags, usual, "decay"),
         **_published(flags, usual),
     }
 

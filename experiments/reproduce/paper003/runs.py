@@ -170,7 +170,7 @@ def _sound(run: Run, data: Data) -> tuple[Mechanism, dict[str, Any]]:
     asked = {"delta": DELTA, "steps": steps}
     known = {field.name for field in dataclasses.fields(flags)}
     flags = dataclasses.replace(flags, **{one: value for one, value in asked.items() if one in known})
-    ((made, _),), settings = fit_mechanisms.made(name, flags, data.parts(run.part)[0])
+    ((made, _),), settings = fit_mechanisms.phases_and_settings(name, flags, data.parts(run.part)[0])
     return made, settings
 
 
