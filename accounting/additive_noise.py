@@ -1,9 +1,11 @@
-"""Noise that is added to a sum, one of three: what rounds of it cost at a sensitivity, and which scale a budget buys.
+"""Noise that is added to a sum, one of three: what rounds of it cost at a sensitivity, and which
+scale a budget buys.
 
-"laplace" in every coordinate, "l2_laplace" of density ∝ exp(−‖η‖₂/b) (radius Gamma(d, b), uniform direction), or
-"gaussian". The sensitivity is in the norm of the noise: L1, L2 and L2.
+"laplace" in every coordinate, "l2_laplace" of density ∝ exp(−‖η‖₂/b) (radius Gamma(d, b), uniform
+direction), or "gaussian". The sensitivity is in the norm of the noise: L1, L2 and L2.
 
-A float stands for the shortest decimal that names it; a pure ε is exact in these decimals, then rounded up to a float.
+A float stands for the shortest decimal that names it; a pure ε is exact in these decimals, then
+rounded up to a float.
 """
 
 import math
@@ -18,20 +20,32 @@ Noise = Literal["laplace", "l2_laplace", "gaussian"]
 
 
 def spent(
-    noise: Noise, scale: float, sensitivity: float, count: int, user_rho: tuple[float, float] | None = None
+    noise: Noise,
+    scale: float,
+    sensitivity: float,
+    count: int,
+    user_rho: tuple[float, float] | None = None,
 ) -> Loss:
-    """What so many rounds of noise of this scale spend: ε = T·Δ/b, or T Gaussian steps of z = σ/Δ."""
+    """What so many rounds of noise of this scale spend: ε = T·Δ/b, or T Gaussian steps of z =
+    σ/Δ.
+    """
     if check_noise(noise) == "gaussian":
         z = guards.positive("scale", scale) / sensitivity
         return Gaussian(noise_multiplier=z, num_steps=count, user_rho=user_rho)
     return Pure(epsilon=pure.epsilon_laplace(scale, _times(count, sensitivity)), num_rounds=count)
 
 
-def scale_for(noise: Noise, epsilon: float, delta: float | None, sensitivity: float, count: int) -> float:
-    """The smallest scale (to 1e-11 relative) at which so many rounds cost at most ε, at δ for Gaussians only."""
+def scale_for(
+    noise: Noise, epsilon: float, delta: float | None, sensitivity: float, count: int
+) -> float:
+    """The smallest scale (to 1e-11 relative) at which so many rounds cost at most ε, at δ for
+    Gaussians only.
+    """
     if check_noise(noise) == "gaussian":
         if delta is None:
-            raise ValueError("delta must be given for Gaussian noise, which has no finite epsilon without one")
+            raise ValueError(
+                "delta must be given for Gaussian noise, which has no finite epsilon without one"
+            )
         return gaussian.solve_noise_multiplier(epsilon, delta, count) * sensitivity
     if delta is not None:
         raise ValueError(f"delta must be left out for pure noise ({noise}), got {delta!r}")
@@ -51,11 +65,15 @@ def up(value: Fraction) -> float:
         nearest = math.inf
     if nearest == math.inf:
         raise ValueError("the numbers are so far apart that their quotient is out of range")
-    return nearest if Fraction(Decimal(repr(nearest))) >= value else math.nextafter(nearest, math.inf)
+    return (
+        nearest if Fraction(Decimal(repr(nearest))) >= value else math.nextafter(nearest, math.inf)
+    )
 
 
 def root_up(square: Fraction) -> float:
-    """The smallest float whose square, in decimals, is not below a positive number, or the next one."""
+    """The smallest float whose square, in decimals, is not below a positive number, or the next
+    one.
+    """
     root = math.sqrt(up(square))
     return root if Fraction(Decimal(repr(root))) ** 2 >= square else math.nextafter(root, math.inf)
 

@@ -1,7 +1,7 @@
 """Which noise, sampling rate, decay, or number of steps on secret Poisson samples a budget buys.
 
-Every answer is on the safe side: its price, by the accountant that the target is stated in, is at most ε. It is the
-largest (or the smallest) up to the accuracy of that price; see `composition.pld`.
+Every answer is on the safe side: its price, by the accountant that the target is stated in, is at
+most ε. It is the largest (or the smallest) up to the accuracy of that price; see `composition.pld`.
 """
 
 import functools
@@ -17,34 +17,54 @@ Accountant = Literal["pld", "rdp"]
 
 # A price by rdp takes as long for any number of steps.
 STEPS_LIMIT = {"pld": composition.STEPS_LIMIT, "rdp": 10**15}
-TOLD_APART = {"pld": 10**5, "rdp": 10**9}  # numbers of steps up to which one more has a price of its own
+TOLD_APART = {
+    "pld": 10**5,
+    "rdp": 10**9,
+}  # numbers of steps up to which one more has a price of its own
 
 
 def solve_noise_multiplier(
-    epsilon: float, delta: float, *, sampling_rate: float, num_steps: int, unit: Unit, accountant: Accountant = "pld"
+    epsilon: float,
+    delta: float,
+    *,
+    sampling_rate: float,
+    num_steps: int,
+    unit: Unit,
+    accountant: Accountant = "pld",
 ) -> float:
-    """The smallest z (to 1e-5 relative) at which J steps at rate q cost at most ε at δ. Ten prices: seconds.
+    """The smallest z (to 1e-5 relative) at which J steps at rate q cost at most ε at δ. Ten prices:
+    seconds.
 
     Args:
       epsilon, delta: the target; ε > 0, 0 < δ < 1.
       accountant: what the target is stated in, "pld" or "rdp".
 
     Raises:
-      ValueError: a number is out of range; or no z in [1e-3, 1e6] is the answer (where q·J is below δ any noise does).
+      ValueError: a number is out of range; or no z in [1e-3, 1e6] is the answer (where q·J is below
+        δ any noise does).
     """
     epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
 
     def excess(log_z: float) -> float:
-        phase = SubsampledGaussian(noise_multiplier=math.exp(log_z), sampling_rate=sampling_rate, num_steps=num_steps)
+        phase = SubsampledGaussian(
+            noise_multiplier=math.exp(log_z), sampling_rate=sampling_rate, num_steps=num_steps
+        )
         return _excess(epsilon_of((phase,)), epsilon)
 
     return math.exp(_cheapest(excess, "noise_multiplier", 1e-3, 1e6, start=1.0, sign=1))
 
 
 def solve_sampling_rate(
-    epsilon: float, delta: float, *, noise_multiplier: float, num_steps: int, unit: Unit, accountant: Accountant = "pld"
+    epsilon: float,
+    delta: float,
+    *,
+    noise_multiplier: float,
+    num_steps: int,
+    unit: Unit,
+    accountant: Accountant = "pld",
 ) -> float:
-    """The largest q (to 1e-5 relative) at which J steps at noise z cost at most ε at δ; 1 where all data may be used.
+    """The largest q (to 1e-5 relative) at which J steps at noise z cost at most ε at δ; 1 where all
+    data may be used.
 
     Raises:
       ValueError: a number is out of range, or q would be below 1e-9.
@@ -53,7 +73,9 @@ def solve_sampling_rate(
 
     def excess(log_q: float) -> float:
         q = min(1.0, math.exp(log_q))
-        phase = SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_rate=q, num_steps=num_steps)
+        phase = SubsampledGaussian(
+            noise_multiplier=noise_multiplier, sampling_rate=q, num_steps=num_steps
+        )
         return _excess(epsilon_of((phase,)), epsilon)
 
     if excess(0.0) <= 0:
@@ -72,17 +94,23 @@ def solve_num_steps(
 ) -> int:
     """The largest J at which J steps cost at most ε at δ; 0 where one is too dear.
 
-    One step more costs more than ε; above 100,000 steps by "pld", a billion by "rdp", so many more as are 1e-5 or 1e-9
-    of J. A handful of prices: seconds for "rdp" and below a million steps, a minute near the limit of "pld".
+    One step more costs more than ε; above 100,000 steps by "pld", a billion by "rdp", so many more
+    as are 1e-5 or 1e-9 of J. A handful of prices: seconds for "rdp" and below a million steps, a
+    minute near the limit of "pld".
 
     Raises:
-      ValueError: a number is out of range, or `STEPS_LIMIT` steps or more are affordable: ten million by "pld".
+      ValueError: a number is out of range, or `STEPS_LIMIT` steps or more are affordable: ten
+        million by "pld".
     """
     epsilon, most = guards.positive("epsilon", epsilon), _of(STEPS_LIMIT, accountant)
     price = _priced(accountant, delta, unit)
 
     def phases(steps: int) -> tuple[SubsampledGaussian, ...]:
-        return (SubsampledGaussian(noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, num_steps=steps),)
+        return (
+            SubsampledGaussian(
+                noise_multiplier=noise_multiplier, sampling_rate=sampling_rate, num_steps=steps
+            ),
+        )
 
     @functools.cache
     def excess(steps: int) -> float:
@@ -94,9 +122,13 @@ def solve_num_steps(
     if beyond and _priced("rdp", delta, unit)(phases(most)) <= epsilon:
         found = most
     else:
-        found = last_affordable(excess, round(min(likely, most)), most, apart=_of(TOLD_APART, accountant))
+        found = last_affordable(
+            excess, round(min(likely, most)), most, apart=_of(TOLD_APART, accountant)
+        )
     if found == most:
-        more = "; rdp prices any number of them, pld would take minutes" if accountant == "pld" else ""
+        more = (
+            "; rdp prices any number of them, pld would take minutes" if accountant == "pld" else ""
+        )
         raise ValueError(f"{most} steps or more are affordable{more}")
     return found
 
@@ -113,13 +145,15 @@ def solve_langevin_rate(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The q (to 1e-5 relative) down to which J Langevin steps cost at most ε at δ, coming from the full batch q = 1.
+    """The q (to 1e-5 relative) down to which J Langevin steps cost at most ε at δ, coming from the
+    full batch q = 1.
 
-    The noise z = q·√(2T/η)/C grows with q, so a smaller sample may cost more, and the price need not be monotone. From
-    q = 1 the rate is halved as long as the price is at most ε; between the last such rate and the first that is dearer
-    the crossing is searched. So the price of the answer is at most ε, and so was that of every rate between it and 1
-    that was looked at; of the others nothing is said. At far smaller q the price may fall again, where δ alone covers
-    that a record takes part at all (J·q < δ): that branch is not searched.
+    The noise z = q·√(2T/η)/C grows with q, so a smaller sample may cost more, and the price need
+    not be monotone. From q = 1 the rate is halved as long as the price is at most ε; between the
+    last such rate and the first that is dearer the crossing is searched. So the price of the answer
+    is at most ε, and so was that of every rate between it and 1 that was looked at; of the others
+    nothing is said. At far smaller q the price may fall again, where δ alone covers that a record
+    takes part at all (J·q < δ): that branch is not searched.
 
     Args:
       epsilon, delta: the target; ε > 0, 0 < δ < 1.
@@ -128,7 +162,8 @@ def solve_langevin_rate(
       accountant: what the target is stated in, "pld" or "rdp".
 
     Raises:
-      ValueError: a number is out of range; even the full batch costs more; or no rate down to 1e-9 does.
+      ValueError: a number is out of range; even the full batch costs more; or no rate down to 1e-9
+        does.
     """
     epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
     rates = decaying_rates(learning_rate, decay, num_steps)
@@ -145,13 +180,19 @@ def solve_langevin_rate(
         )
         try:
             return _excess(epsilon_of(phases), epsilon)
-        except ArithmeticError:  # z is so small that no float holds the losses: dear, but for what δ covers
+        except (
+            ArithmeticError
+        ):  # z is so small that no float holds the losses: dear, but for what δ covers
             return 30.0
 
     if excess(0.0) > 0:
-        raise ValueError(f"even the full batch, sampling_rate 1, costs more than epsilon {epsilon!r}")
+        raise ValueError(
+            f"even the full batch, sampling_rate 1, costs more than epsilon {epsilon!r}"
+        )
     if (answer := _lowest(excess, math.log(1e-9))) is None:
-        raise ValueError(f"no sampling_rate down to 1e-09 that was looked at costs more than epsilon {epsilon!r}")
+        raise ValueError(
+            f"no sampling_rate down to 1e-09 that was looked at costs more than epsilon {epsilon!r}"
+        )
     return min(1.0, math.exp(answer))
 
 
@@ -167,16 +208,20 @@ def solve_langevin_temperature(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest T (to 2e-5 relative) at which J Langevin steps cost at most ε at δ; noise grows with √T.
+    """The smallest T (to 2e-5 relative) at which J Langevin steps cost at most ε at δ; noise grows
+    with √T.
 
     Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`.
 
     Raises:
-      ValueError: a number is out of range; or no T between those with z = 1e-3 and 1e6 at the first step is the answer.
+      ValueError: a number is out of range; or no T between those with z = 1e-3 and 1e6 at the first
+        step is the answer.
     """
     epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
     rates = decaying_rates(learning_rate, decay, num_steps)
-    one = (guards.positive("clip_norm", clip_norm) / guards.rate("sampling_rate", sampling_rate)) ** 2 / 2
+    one = (
+        guards.positive("clip_norm", clip_norm) / guards.rate("sampling_rate", sampling_rate)
+    ) ** 2 / 2
     one *= guards.positive("learning_rate", learning_rate)  # T where z = 1 at the first step
 
     def temperature(log_z: float) -> float:
@@ -191,7 +236,9 @@ def solve_langevin_temperature(
         )
         return _excess(epsilon_of(phases), epsilon)
 
-    return temperature(_cheapest(excess, "noise multiplier of the first step", 1e-3, 1e6, start=1.0, sign=1))
+    return temperature(
+        _cheapest(excess, "noise multiplier of the first step", 1e-3, 1e6, start=1.0, sign=1)
+    )
 
 
 def solve_langevin_decay(
@@ -206,13 +253,15 @@ def solve_langevin_decay(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest b, as near as the price is known, at which J Langevin steps cost at most ε at δ; 0 if that will do.
+    """The smallest b, as near as the price is known, at which J Langevin steps cost at most ε at δ;
+    0 if that will do.
 
-    Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`. The price falls in b, but
-    not below that of the first step, whose learning rate no decay lowers.
+    Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`. The
+    price falls in b, but not below that of the first step, whose learning rate no decay lowers.
 
     Raises:
-      ValueError: a number is out of range; the first step alone costs more; or no decay up to 1e12 is enough.
+      ValueError: a number is out of range; the first step alone costs more; or no decay up to 1e12
+        is enough.
     """
     epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
 
@@ -228,19 +277,27 @@ def solve_langevin_decay(
     if excess(0.0) <= 0:
         return 0.0
     if excess(0.0, 1) > 0:
-        raise ValueError(f"the first step alone, which no decay makes cheaper, costs more than epsilon {epsilon!r}")
+        raise ValueError(
+            "the first step alone, which no decay makes cheaper, costs more than epsilon"
+            f" {epsilon!r}"
+        )
     dear, cheap, most = 0.0, math.log(4), math.log(1e12)
     while excess(cheap) > 0:
         if not cheap < most:
-            raise ValueError(f"no decay up to 1e12 is enough: {num_steps} steps cost more than epsilon {epsilon!r}")
+            raise ValueError(
+                f"no decay up to 1e12 is enough: {num_steps} steps cost more than epsilon"
+                f" {epsilon!r}"
+            )
         dear, cheap = cheap, min(cheap + math.log(4), most)
     return math.expm1(_crossing(excess, cheap, dear))
 
 
-# ------------------------------------------------------------------------------------------------------------- numerics
+# --------------------------------------------------------------------------------------------------
 
 
-def _priced(accountant: str, delta: float, unit: Unit) -> Callable[[Sequence[SubsampledGaussian]], float]:
+def _priced(
+    accountant: str, delta: float, unit: Unit
+) -> Callable[[Sequence[SubsampledGaussian]], float]:
     compose = _of({"pld": composition.pld, "rdp": composition.rdp}, accountant)
     return lambda phases: compose(phases, unit=unit).epsilon(delta)
 
@@ -259,9 +316,17 @@ def _excess(price: float, epsilon: float) -> float:
 
 
 def _cheapest(
-    excess: Callable[[float], float], name: str, least: float, most: float, *, start: float, sign: int
+    excess: Callable[[float], float],
+    name: str,
+    least: float,
+    most: float,
+    *,
+    start: float,
+    sign: int,
 ) -> float:
-    """ln of the unknown at which the price all but reaches the target, never above it; more is cheaper if sign is 1."""
+    """ln of the unknown at which the price all but reaches the target, never above it; more is
+    cheaper if sign is 1.
+    """
     low, high, far = math.log(least), math.log(most), sign * math.log(4)
     cheap = dear = math.log(start)
     while excess(cheap) > 0:
@@ -270,13 +335,16 @@ def _cheapest(
         dear, cheap = cheap, min(max(cheap + far, low), high)
     while cheap == dear or excess(dear) <= 0:
         if not low < dear < high:
-            raise ValueError(f"{name} {math.exp(dear):g} costs less than that, and nothing beyond is tried")
+            raise ValueError(
+                f"{name} {math.exp(dear):g} costs less than that, and nothing beyond is tried"
+            )
         cheap, dear = dear, min(max(dear - far, low), high)
     return _crossing(excess, cheap, dear)
 
 
 def _lowest(excess: Callable[[float], float], least: float) -> float | None:
-    """The crossing nearest to 0, coming down from there by ln 2, with an excess of at most 0; None where there is none.
+    """The crossing nearest to 0, coming down from there by ln 2, with an excess of at most 0; None
+    where there is none.
 
     The excess may fall again below it.
     """
@@ -289,7 +357,9 @@ def _lowest(excess: Callable[[float], float], least: float) -> float | None:
 
 
 def _crossing(excess: Callable[[float], float], cheap: float, dear: float) -> float:
-    """Where the price all but reaches the target between two sides of it, never above; all it saw beyond is cheap."""
+    """Where the price all but reaches the target between two sides of it, never above; all it saw
+    beyond is cheap.
+    """
     from scipy.optimize import brentq
 
     nudge = 2e-6
@@ -300,7 +370,9 @@ def _crossing(excess: Callable[[float], float], cheap: float, dear: float) -> fl
 
 
 def last_affordable(excess: Callable[[int], float], likely: int, most: int, *, apart: int) -> int:
-    """The largest count up to `most` with an excess of at most 0, which grows; to 1/`apart` of itself above that."""
+    """The largest count up to `most` with an excess of at most 0, which grows; to 1/`apart` of
+    itself above that.
+    """
     low, high, factor, count = 0, 0, 1.02, min(max(likely, 1), most)
     while not (low and high):
         if excess(count) <= 0:
@@ -312,7 +384,8 @@ def last_affordable(excess: Callable[[int], float], likely: int, most: int, *, a
             if high == 1:
                 return 0
         factor **= 2
-    # regula falsi on logarithms, with the end that stays weighed less (Illinois) so that both ends move
+    # regula falsi on logarithms, with the end that stays weighed less (Illinois) so that both ends
+    # move
     at_low, at_high = excess(low), excess(high)
     while high - low > (step := max(1, low // apart)):
         share = at_low / (at_low - at_high)

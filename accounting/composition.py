@@ -1,12 +1,15 @@
-"""The price of any mix of Gaussian, Poisson-subsampled Gaussian and pure steps, adaptively composed.
+"""The price of any mix of Gaussian, Poisson-subsampled Gaussian and pure steps, adaptively
+composed.
 
-`pld` adds the losses' distributions up, nearly exactly; `rdp` adds their Rényi divergences up. Both are upper bounds by
-dp_accounting, built once and asked often. The neighbouring relation is folded in here and never left to an accountant,
-because dp_accounting's two read it differently: a Gaussian's z already holds the Δ of the relation, and a subsampled
-Gaussian is −C against +C where a rating changes value, there or not there in the other units.
+`pld` adds the losses' distributions up, nearly exactly; `rdp` adds their Rényi divergences up. Both
+are upper bounds by dp_accounting, built once and asked often. The neighbouring relation is folded
+in here and never left to an accountant, because dp_accounting's two read it differently: a
+Gaussian's z already holds the Δ of the relation, and a subsampled Gaussian is −C against +C where a
+rating changes value, there or not there in the other units.
 
-A pure loss enters as randomised response, which dominates every mechanism of its ε (Kairouz, Oh & Viswanath 2015).
-`Approximate` losses have no distribution of their own and are refused: `accounting.price` adds them.
+A pure loss enters as randomised response, which dominates every mechanism of its ε (Kairouz, Oh &
+Viswanath 2015). `Approximate` losses have no distribution of their own and are refused:
+`accounting.price` adds them.
 """
 
 import contextlib
@@ -18,22 +21,40 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from accounting import gaussian, guards, mixture
-from accounting.loss import Approximate, Gaussian, Loss, Pure, SubsampledGaussian, Unit, check_unit, merged, total
+from accounting.loss import (
+    Approximate,
+    Gaussian,
+    Loss,
+    Pure,
+    SubsampledGaussian,
+    Unit,
+    check_unit,
+    merged,
+    total,
+)
 
-STEPS_LIMIT = 10**7  # on samples, by a distribution: 20 s measured there at q = 0.001, z = 10, and beyond soon minutes
+STEPS_LIMIT = (
+    10**7
+    # on samples, by a distribution: 20 s measured there at q = 0.001, z = 10, and beyond soon
+    # minutes
+)
 MAX_POINTS = 4e6  # of a grid of privacy losses, 64 MB of complex numbers
 MAX_STEP_POINTS = 2e5  # of one step's part of it, which dp_accounting holds in a dict
 
 
 class Composed(NamedTuple):
-    """Composed losses: `epsilon(delta)` and `delta(epsilon)`, each an upper bound; δ in (0, 1), ε at least 0."""
+    """Composed losses: `epsilon(delta)` and `delta(epsilon)`, each an upper bound; δ in (0, 1), ε
+    at least 0.
+    """
 
     epsilon: Callable[[float], float]
     delta: Callable[[float], float]
 
 
 class _Factor(NamedTuple):
-    """Equal steps: their number, the variance and the range of one step's privacy loss, its distribution on a grid."""
+    """Equal steps: their number, the variance and the range of one step's privacy loss, its
+    distribution on a grid.
+    """
 
     count: int
     variance: float
@@ -45,29 +66,31 @@ class _Factor(NamedTuple):
 def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed:
     """Composition by dp_accounting's privacy loss distributions, pessimistic.
 
-    The grid follows the whole loss, of standard deviation s in N steps: its interval is s/(50√N), so that rounding N
-    steps widens s by 1e-4 relative. Against intervals four times finer ε is at most 1e-4 relative too large for q from
-    1e-3 to 1, z from 0.3 to 10, J up to 1e5 and δ from 1e-3 to 1e-9, and 1e-3 for q = 1e-4, where the grid is held to
-    `MAX_STEP_POINTS`; 0.02 to 2 s. Fourier transforms of N steps leave an error of up to N·1e-16 in δ, and nine times
-    that is added to every δ: prices below δ = N·9e-16 are infinite, and `rdp` is the better bound from there down.
+    The grid follows the whole loss, of standard deviation s in N steps: its interval is s/(50√N),
+    so that rounding N steps widens s by 1e-4 relative. Against intervals four times finer ε is at
+    most 1e-4 relative too large for q from 1e-3 to 1, z from 0.3 to 10, J up to 1e5 and δ from 1e-3
+    to 1e-9, and 1e-3 for q = 1e-4, where the grid is held to `MAX_STEP_POINTS`; 0.02 to 2 s.
+    Fourier transforms of N steps leave an error of up to N·1e-16 in δ, and nine times that is added
+    to every δ: prices below δ = N·9e-16 are infinite, and `rdp` is the better bound from there
+    down.
 
     Args:
       losses: any mix of Gaussian, SubsampledGaussian and Pure.
       unit: what two neighbouring data sets differ in.
-      num_ratings: m ratings that change together, each sampled independently: a mixture of Gaussians of sensitivity
-        0, C, …, m·C by Binomial(m, q). It changes the subsampled losses only; the others come priced for the user
-        (`accounting.price.for_user`).
+      num_ratings: m ratings that change together, each sampled independently: a mixture of
+        Gaussians of sensitivity 0, C, …, m·C by Binomial(m, q). It changes the subsampled losses
+        only; the others come priced for the user (`accounting.price.for_user`).
 
     Raises:
-      ValueError: a loss is Approximate; ratings of several that change value together are sampled; the unit or
-        `num_ratings` is unknown or out of range.
+      ValueError: a loss is Approximate; ratings of several that change value together are sampled;
+        the unit or `num_ratings` is unknown or out of range.
     """
     m = guards.count("num_ratings", num_ratings, 1)
     rho, sampled, pure = _sorted(losses, unit, m)
     if m > 1 and sampled and unit != "rating presence":
         raise ValueError(
-            f"num_ratings {m}: several ratings under Poisson sampling are priced where they are added or removed "
-            f"(rating presence), not for the unit {unit}"
+            f"num_ratings {m}: several ratings under Poisson sampling are priced where they are"
+            f" added or removed (rating presence), not for the unit {unit}"
         )
     if any(loss.epsilon == math.inf for loss in pure):
         return _constant(math.inf, 1.0)
@@ -77,15 +100,19 @@ def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed
     if not factors:
         return _constant(0.0, 0.0)
     composed = _convolved(factors)
-    return composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+    return (
+        composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+    )
 
 
 def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
-    """Composition by dp_accounting's RDP accountant, over its default orders and real ones around the best of them.
+    """Composition by dp_accounting's RDP accountant, over its default orders and real ones around
+    the best of them.
 
-    Where all losses are Gaussian it is `accounting.gaussian.epsilon_rdp`. Of the orders below 2, where the series
-    of a subsampled step is slow and may not converge, only some are tried; a bound of rounding errors is added to the
-    divergence of each such step. 0.03 to 0.3 s a subsampled loss.
+    Where all losses are Gaussian it is `accounting.gaussian.epsilon_rdp`. Of the orders below 2,
+    where the series of a subsampled step is slow and may not converge, only some are tried; a bound
+    of rounding errors is added to the divergence of each such step. 0.03 to 0.3 s a subsampled
+    loss.
 
     Raises:
       ValueError: a loss is Approximate, or a rating that changes value is sampled.
@@ -93,7 +120,8 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
     rho, sampled, pure = _sorted(losses, unit)
     if sampled and unit == "rating value":
         raise ValueError(
-            "dp_accounting's Rényi accountant does not price a changed value under Poisson sampling; pld does"
+            "dp_accounting's Rényi accountant does not price a changed value under Poisson"
+            " sampling; pld does"
         )
     if any(loss.epsilon == math.inf for loss in pure):
         return _constant(math.inf, 1.0)
@@ -104,7 +132,8 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
     accountants: dict[float, Any] = {}
     default = rdp_privacy_accountant.DEFAULT_RDP_ORDERS
-    # a subsampled step takes α/300 ms at order α, and 20 ms below 2, where its series may not converge
+    # a subsampled step takes α/300 ms at order α, and 20 ms below 2, where its series may not
+    # converge
     orders = [*default[:9:3], *default[9:]] if sampled else [*default, 1.02, 1.05, 1e4, 1e5]
 
     def accountant(order: float):
@@ -113,7 +142,9 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
             of_order.compose(dp_accounting.ZCDpEvent(rho=rho, xi=_xi(order, sampled, pure)))
             for loss in sampled:
                 step = dp_accounting.GaussianDpEvent(loss.noise_multiplier)
-                of_order.compose(dp_accounting.PoissonSampledDpEvent(loss.sampling_rate, step), loss.num_steps)
+                of_order.compose(
+                    dp_accounting.PoissonSampledDpEvent(loss.sampling_rate, step), loss.num_steps
+                )
             accountants[order] = of_order
         return accountants[order]
 
@@ -127,57 +158,77 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
         target = guards.nonnegative("epsilon", at)
 
         def price(order: float) -> tuple[float, float]:  # δ is 1 at most orders where ε is large
-            return float(accountant(order).get_delta(target)), float(accountant(order).get_epsilon(0.5))
+            return float(accountant(order).get_delta(target)), float(
+                accountant(order).get_epsilon(0.5)
+            )
 
         def converted(order: float) -> tuple[float]:
             divergence = float(accountant(order).rdp[0])
             return ((order - 1) * (divergence - target + math.log1p(-1 / order)) - math.log(order),)
 
-        # by total variation the lowest orders are best, by the conversion higher ones: each has a minimum of its own
+        # by total variation the lowest orders are best, by the conversion higher ones: each has a
+        # minimum of its own
         _smallest(converted, orders)
-        return min(_smallest(price, orders), *(float(one.get_delta(target)) for one in accountants.values()))
+        return min(
+            _smallest(price, orders),
+            *(float(one.get_delta(target)) for one in accountants.values()),
+        )
 
     composed = Composed(epsilon, delta)
-    return composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+    return (
+        composed if rho > 0 or sampled else _at_most(total(loss.epsilon for loss in pure), composed)
+    )
 
 
 def step_rho(loss: SubsampledGaussian, *, unit: Unit) -> float:
-    """ρ of the Gaussian that many such steps come to resemble, by the variance of one's loss: no bound, but near it.
+    """ρ of the Gaussian that many such steps come to resemble, by the variance of one's loss: no
+    bound, but near it.
 
     Where a search for a number of steps begins.
     """
     counts, probabilities = mixture.binomial(1, loss.sampling_rate)
-    return _variance(loss.noise_multiplier, counts, probabilities, check_unit(unit) == "rating value") / 2
+    return (
+        _variance(loss.noise_multiplier, counts, probabilities, check_unit(unit) == "rating value")
+        / 2
+    )
 
 
-# ----------------------------------------------------------------------------------------------- privacy loss by factor
+# ----------------------------------------------------------------------------------------------- pr
 
 
 def _gaussian_factor(rho: float) -> _Factor:
     def distribution(interval: float):
         from dp_accounting.pld import privacy_loss_distribution as plds
 
-        return plds.from_gaussian_mechanism(1 / math.sqrt(2 * rho), value_discretization_interval=interval)
+        return plds.from_gaussian_mechanism(
+            1 / math.sqrt(2 * rho), value_discretization_interval=interval
+        )
 
     return _Factor(1, 2 * rho, 2 * rho + 20 * math.sqrt(2 * rho), distribution)
 
 
 def _pure_factor(epsilon: float, rounds: int) -> _Factor:
-    """Randomised response: ±ε, on a grid by "connect the dots", exact where ε is a multiple of the interval."""
+    """Randomised response: ±ε, on a grid by "connect the dots", exact where ε is a multiple of the
+    interval.
+    """
 
     def distribution(interval: float):
         import numpy as np
         from dp_accounting.pld import pld_pmf
         from dp_accounting.pld import privacy_loss_distribution as plds
 
-        points = sorted({op(sign * epsilon / interval) for op in (math.floor, math.ceil) for sign in (-1, 1)})
+        points = sorted(
+            {op(sign * epsilon / interval) for op in (math.floor, math.ceil) for sign in (-1, 1)}
+        )
         grid = np.minimum(np.array(points) * interval, epsilon)  # δ(ε) = 0 from ε on
         deltas = np.where(
             grid <= -epsilon,
             -np.expm1(grid),
             -np.expm1(grid - epsilon) / (1 + math.exp(-epsilon)),
         )
-        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(interval, points, np.minimum.accumulate(deltas))
+        pmf = pld_pmf.create_pmf_pessimistic_connect_dots(
+            interval, points, np.minimum.accumulate(deltas)
+        )
         return plds.PrivacyLossDistribution(pmf)
 
     return _Factor(rounds, epsilon**2, 2 * epsilon, distribution, atoms=True)
@@ -199,13 +250,19 @@ def _sampled_factor(loss: SubsampledGaussian, unit: Unit, num_ratings: int) -> _
             z,
             sampling_prob=q,
             value_discretization_interval=interval,
-            neighboring_relation=NeighboringRelation.REPLACE_ONE if replace else NeighboringRelation.ADD_OR_REMOVE_ONE,
+            neighboring_relation=(
+                NeighboringRelation.REPLACE_ONE
+                if replace
+                else NeighboringRelation.ADD_OR_REMOVE_ONE
+            ),
         )
 
     counts, probabilities = mixture.binomial(num_ratings, q)
     ends = mixture.log_ratio(np.array([-10 * z, counts[-1] + 10 * z]), z, counts, probabilities)[0]
     distance = float(ends[1] - ends[0]) * (2 if replace else 1)
-    return _Factor(loss.num_steps, _variance(z, counts, probabilities, replace), distance, distribution)
+    return _Factor(
+        loss.num_steps, _variance(z, counts, probabilities, replace), distance, distribution
+    )
 
 
 def _variance(z: float, counts, probabilities, replace: bool) -> float:
@@ -226,7 +283,8 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
     steps = sum(factor.count for factor in factors)
     variances = [factor.count * factor.variance for factor in factors]
     deviation = math.sqrt(math.fsum(variances))
-    # atoms are exact: what they are convolved with sets the scale, if it is not too small beside them
+    # atoms are exact: what they are convolved with sets the scale, if it is not too small beside
+    # them
     smooth = math.fsum(v for v, factor in zip(variances, factors, strict=True) if not factor.atoms)
     scale = max(math.sqrt(smooth), deviation / 10)
     interval = max(
@@ -235,51 +293,78 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
         math.fsum([*(factor.range for factor in factors), 20 * deviation]) / MAX_POINTS,
     )
     atoms = [factor.range / 2 for factor in factors if factor.atoms]
-    if atoms and min(atoms) > interval:  # randomised response has two losses: they lie on the grid, to the last bit
+    if (
+        atoms and min(atoms) > interval
+    ):  # randomised response has two losses: they lie on the grid, to the last bit
         interval = math.ldexp(min(atoms), -math.ceil(math.log2(min(atoms) / interval)))
     parts = [factor.distribution(interval).self_compose(factor.count, 1e-18) for factor in factors]
     whole = functools.reduce(lambda one, other: one.compose(other), parts)
     slack = 9e-16 * steps
 
     def delta(epsilon: float) -> float:
-        return min(1.0, float(whole.get_delta_for_epsilon(guards.nonnegative("epsilon", epsilon))) + slack)
+        return min(
+            1.0, float(whole.get_delta_for_epsilon(guards.nonnegative("epsilon", epsilon))) + slack
+        )
 
-    return Composed(lambda target: gaussian.inverse(delta, guards.probability("delta", target)), delta)
+    return Composed(
+        lambda target: gaussian.inverse(delta, guards.probability("delta", target)), delta
+    )
 
 
-# ----------------------------------------------------------------------------------------------------- Rényi divergence
+# --------------------------------------------------------------------------------------------------
 
 
 def _xi(order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure]) -> float:
-    """What does not come from dp_accounting: randomised response, and the rounding errors of subsampled steps."""
+    """What does not come from dp_accounting: randomised response, and the rounding errors of
+    subsampled steps.
+    """
     divergences = [
-        loss.num_rounds * _randomised_response_divergence(loss.epsilon / loss.num_rounds, order) for loss in pure
+        loss.num_rounds * _randomised_response_divergence(loss.epsilon / loss.num_rounds, order)
+        for loss in pure
     ]
-    divergences += [loss.num_steps * _rounding(order, loss.noise_multiplier, loss.sampling_rate) for loss in sampled]
+    divergences += [
+        loss.num_steps * _rounding(order, loss.noise_multiplier, loss.sampling_rate)
+        for loss in sampled
+    ]
     return math.fsum(divergences)
 
 
 def _rounding(order: float, z: float, q: float) -> float:
-    """A bound of what rounding may take from the divergence of one subsampled step, a sum over i of C(α, i) q^i …."""
-    exponents = math.lgamma(order + 1) + order * (1 - math.log(q)) + (order / z) ** 2  # of the terms, each rounded
-    sampled = order * math.log1p(q * math.exp(min(700.0, (order - 1) / (2 * z * z))))  # their weight beyond i = 0
+    """A bound of what rounding may take from the divergence of one subsampled step, a sum over i of
+    C(α, i) q^i ….
+    """
+    exponents = (
+        math.lgamma(order + 1) + order * (1 - math.log(q)) + (order / z) ** 2
+    )  # of the terms, each rounded
+    sampled = order * math.log1p(
+        q * math.exp(min(700.0, (order - 1) / (2 * z * z)))
+    )  # their weight beyond i = 0
     return 1e-15 * exponents * min(1.0, math.expm1(min(1.0, sampled))) / (order - 1)
 
 
 def _randomised_response_divergence(epsilon: float, order: float) -> float:
-    """Rényi divergence of order α between answers with odds e^ε and e^−ε, ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1)."""
+    """Rényi divergence of order α between answers with odds e^ε and e^−ε, ln(cosh((α −
+    ½)ε)/cosh(ε/2))/(α − 1).
+    """
     if order * epsilon > 1:  # ln(e^(αε) + e^((1−α)ε)) − ln(1 + e^ε), without overflow
-        large = epsilon * (order - 1) + math.log1p(math.exp((1 - 2 * order) * epsilon)) - math.log1p(math.exp(-epsilon))
+        large = (
+            epsilon * (order - 1)
+            + math.log1p(math.exp((1 - 2 * order) * epsilon))
+            - math.log1p(math.exp(-epsilon))
+        )
         return min(epsilon, large / (order - 1))
     half = epsilon / 2
-    return math.log1p(2 * math.sinh(order * half) * math.sinh((order - 1) * half) / math.cosh(half)) / (order - 1)
+    return math.log1p(
+        2 * math.sinh(order * half) * math.sinh((order - 1) * half) / math.cosh(half)
+    ) / (order - 1)
 
 
 _PARTS = (0.25, 0.5, 0.75)
 
 
 def _smallest(price: Callable[[float], tuple[float, ...]], orders: Sequence[float]) -> float:
-    """The smallest price over the orders, then over real orders ever closer to the best of them; each is a bound.
+    """The smallest price over the orders, then over real orders ever closer to the best of them;
+    each is a bound.
 
     Further entries of a price decide between equal ones.
     """
@@ -291,13 +376,17 @@ def _smallest(price: Callable[[float], tuple[float, ...]], orders: Sequence[floa
             best = min(range(len(orders)), key=lambda k: prices[orders[k]])
             near = orders[max(best - 1, 0) : best + 2]
             halves = itertools.pairwise(near)
-            orders = sorted({*near, *(1 + (a - 1) ** (1 - t) * (b - 1) ** t for a, b in halves for t in _PARTS)})
+            orders = sorted(
+                {*near, *(1 + (a - 1) ** (1 - t) * (b - 1) ** t for a, b in halves for t in _PARTS)}
+            )
     return min(prices.values())[0]
 
 
 @contextlib.contextmanager
 def _quiet():
-    """Without dp_accounting's warnings of orders that it leaves out because their series does not converge."""
+    """Without dp_accounting's warnings of orders that it leaves out because their series does not
+    converge.
+    """
     logger = logging.getLogger("absl")
     level = logger.level
     logger.setLevel(logging.ERROR)
@@ -307,18 +396,23 @@ def _quiet():
         logger.setLevel(level)
 
 
-# --------------------------------------------------------------------------------------------------------------- guards
+# --------------------------------------------------------------------------------------------------
 
 
 def _sorted(
     losses: Sequence[Loss], unit: Unit, num_ratings: int = 1
 ) -> tuple[float, list[SubsampledGaussian], list[Pure]]:
-    """ρ of all Gaussians, the losses that are really sampled, the pure ones; phases that cost nothing left out."""
+    """ρ of all Gaussians, the losses that are really sampled, the pure ones; phases that cost
+    nothing left out.
+    """
     check_unit(unit)
     rhos, sampled, pure = [], [], []
     for loss in merged(losses):
         if isinstance(loss, Approximate):
-            raise ValueError("an Approximate loss has no distribution to compose; accounting.price adds it to the rest")
+            raise ValueError(
+                "an Approximate loss has no distribution to compose; accounting.price adds it to"
+                " the rest"
+            )
         if isinstance(loss, Gaussian):
             rhos.append(gaussian.rho(loss.noise_multiplier, loss.num_steps))
         elif isinstance(loss, Pure):
@@ -327,7 +421,9 @@ def _sorted(
         else:
             sampled.append(loss)
     everyone = [loss for loss in sampled if loss.sampling_rate == 1]
-    distance = num_ratings * (2 if unit == "rating value" else 1)  # in units of C: −C against +C, or C against nothing
+    distance = num_ratings * (
+        2 if unit == "rating value" else 1
+    )  # in units of C: −C against +C, or C against nothing
     rhos += [gaussian.rho(loss.noise_multiplier / distance, loss.num_steps) for loss in everyone]
     return math.fsum(rhos), [loss for loss in sampled if loss.sampling_rate < 1], pure
 

@@ -1,6 +1,8 @@
-"""Numbers as their user wrote them: a float stands for the shortest decimal that names it, and is reckoned with so.
+"""Numbers as their user wrote them: a float stands for the shortest decimal that names it, and is
+reckoned with so.
 
-Quotients and multiples are exact in decimals, to 60 digits, and rounded away from what would look cheaper.
+Quotients and multiples are exact in decimals, to 60 digits, and rounded away from what would look
+cheaper.
 """
 
 import decimal
@@ -24,7 +26,11 @@ def quotient(numerator: float, denominator: float) -> Decimal:
 def up(value: Decimal) -> float:
     """The smallest float whose name is not below a decimal."""
     nearest = float(value)
-    return nearest if nearest == math.inf or named(nearest) >= value else math.nextafter(nearest, math.inf)
+    return (
+        nearest
+        if nearest == math.inf or named(nearest) >= value
+        else math.nextafter(nearest, math.inf)
+    )
 
 
 def down(value: Decimal) -> float:

@@ -21,12 +21,16 @@ def printed_delta(delta: float) -> str:
 
 
 def printed_up(value: float, digits: int = 6) -> str:
-    """In so many significant digits, never below the value: for what is paid, such as δ, ρ and rates."""
+    """In so many significant digits, never below the value: for what is paid, such as δ, ρ and
+    rates.
+    """
     return _significant(value, digits, decimal.ROUND_CEILING)
 
 
 def printed_down(value: float, digits: int = 6) -> str:
-    """In so many significant digits, never above the value: for what protects, such as a noise multiplier."""
+    """In so many significant digits, never above the value: for what protects, such as a noise
+    multiplier.
+    """
     return _significant(value, digits, decimal.ROUND_FLOOR)
 
 

@@ -1,4 +1,6 @@
-"""The claim that goes with a release: what is protected, from whom, at which price, and how far that is proved."""
+"""The claim that goes with a release: what is protected, from whom, at which price, and how far
+that is proved.
+"""
 
 import dataclasses
 import math
@@ -26,9 +28,11 @@ _DERIVED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee(Terms):
-    """What a release promises, see `Terms` for its fields. `priced`, `no_guarantee` and `compose` make these.
+    """What a release promises, see `Terms` for its fields. `priced`, `no_guarantee` and `compose`
+    make these.
 
-    `str()` is the privacy statement, `to_dict()` goes to JSON, `from_dict` comes back and prices mixes again.
+    `str()` is the privacy statement, `to_dict()` goes to JSON, `from_dict` comes back and prices
+    mixes again.
     """
 
     def at_delta(self, delta: float) -> "Guarantee":
@@ -42,7 +46,10 @@ class Guarantee(Terms):
         prices = price.accountants(self.losses, delta, unit=self.unit)
         kept = {name: value for name, value in self.accountants.items() if name == "paper"}
         return dataclasses.replace(
-            self, delta=float(delta), accountants={**kept, **prices}, epsilon=stated_epsilon(self.status, prices)
+            self,
+            delta=float(delta),
+            accountants={**kept, **prices},
+            epsilon=stated_epsilon(self.status, prices),
         )
 
     def dp_event(self):
@@ -71,11 +78,15 @@ class Guarantee(Terms):
         return self.statement
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows from them.
+        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows
+        from them.
 
         The relation is its sentence, `relation_kind` and `largest_change`.
         """
-        fields = {field.name: guarantee_json.to_json(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        fields = {
+            field.name: guarantee_json.to_json(getattr(self, field.name))
+            for field in dataclasses.fields(self)
+        }
         fields["losses"] = [loss.to_dict(phase) for phase in self.losses]
         fields["relation"] = str(self.relation)
         fields["relation_kind"] = self.relation.kind
@@ -86,16 +97,20 @@ class Guarantee(Terms):
     def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":
         """The inverse of `to_dict`; what follows from the fields is made anew, never read.
 
-        An older version called float32 noise proved. What it wrote is read as proved for real-number noise, unless it
-        is a promise to a user by pure or shuffled reports, which are drawn exactly.
+        An older version called float32 noise proved. What it wrote is read as proved for
+        real-number noise, unless it is a promise to a user by pure or shuffled reports, which are
+        drawn exactly.
 
         Raises:
-          ValueError: a key is unknown or missing, a value has the wrong type, or the values contradict each other.
+          ValueError: a key is unknown or missing, a value has the wrong type, or the values
+            contradict each other.
         """
         if not isinstance(values, Mapping):
             raise ValueError(f"a guarantee must be an object, got {type(values).__name__}")
         fields = {field.name: field for field in dataclasses.fields(cls)}
-        if unknown := sorted(set(values) - set(fields) - {"relation_kind", "largest_change"} - set(_DERIVED)):
+        if unknown := sorted(
+            set(values) - set(fields) - {"relation_kind", "largest_change"} - set(_DERIVED)
+        ):
             raise ValueError(f"unknown keys in a guarantee: {', '.join(map(str, unknown))}")
         if missing := sorted(set(fields) - set(values) - guarantee_json.NEWER):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
@@ -103,14 +118,21 @@ class Guarantee(Terms):
             guarantee = cls(**guarantee_json.fields(values, fields))
         except (TypeError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
-        apart = [phase for phase in loss.merged(guarantee.losses) if not isinstance(phase, Approximate | Gaussian)]
+        apart = [
+            phase
+            for phase in loss.merged(guarantee.losses)
+            if not isinstance(phase, Approximate | Gaussian)
+        ]
         if not apart or (len(apart) == len(guarantee.losses) == 1 and isinstance(apart[0], Pure)):
             return guarantee  # held to its losses already
         stated = stated_epsilon(
-            guarantee.status, price.accountants(guarantee.losses, guarantee.delta, unit=guarantee.unit)
+            guarantee.status,
+            price.accountants(guarantee.losses, guarantee.delta, unit=guarantee.unit),
         )
         if not guarantee.epsilon * (1 + 1e-6) >= stated:
-            raise ValueError(f"epsilon {guarantee.epsilon!r} is below {stated!r}, the price of its losses")
+            raise ValueError(
+                f"epsilon {guarantee.epsilon!r} is below {stated!r}, the price of its losses"
+            )
         return guarantee
 
 
@@ -140,16 +162,19 @@ def priced(
     Args:
       losses: phases; the numbers that the noise itself reads, for the `relation`.
       delta: of the whole; 0 has a finite price for pure losses only.
-      status: either "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form where there is one,
-        else the largest price. Both are rounded up at 4 decimals. Never "none", see `no_guarantee`.
+      status: either "proved" makes `epsilon` the smallest price; "claimed" the paper's closed form
+        where there is one, else the largest price. Both are rounded up at 4 decimals. Never "none",
+        see `no_guarantee`.
       relation: one of `accounting.relation`'s, or a sentence of one's own.
       largest_change: of one rating's value, beside a sentence; a relation has its own.
       sensitivity: Δ, for the record; the price depends on the losses alone.
       against, real_number_noise, claimed_by, rounds_are_seen: see `Guarantee`.
-      accountants: numbers by name to print before the prices, such as the paper's own under "paper".
+      accountants: numbers by name to print before the prices, such as the paper's own under
+        "paper".
 
     Returns:
-      A guarantee with every accountant in `accountants`. The first call imports dp_accounting, about a second.
+      A guarantee with every accountant in `accountants`. The first call imports dp_accounting,
+      about a second.
 
     Raises:
       ValueError: from `price.accountants` and `Guarantee`; noise is never 0, infinite or NaN.
@@ -157,7 +182,9 @@ def priced(
     if isinstance(relation, str):
         relation = of_sentence(relation, largest_change)
     elif largest_change not in (None, relation.largest_change):
-        raise ValueError(f"largest_change {largest_change!r} is not that of the relation: {relation}")
+        raise ValueError(
+            f"largest_change {largest_change!r} is not that of the relation: {relation}"
+        )
     prices = price.accountants(losses, delta, unit=unit)
     return Guarantee(
         mechanism=mechanism,
@@ -192,7 +219,9 @@ def no_guarantee(
     reason: str = NO_NOISE,
     seeded: bool = False,
 ) -> Guarantee:
-    """What a path without a guarantee promises: nothing. Its ε is infinite, and its statement says so and why."""
+    """What a path without a guarantee promises: nothing. Its ε is infinite, and its statement says
+    so and why.
+    """
     return Guarantee(
         mechanism=mechanism,
         epsilon=math.inf,
@@ -210,15 +239,16 @@ def no_guarantee(
 
 
 def compose(*guarantees: Guarantee) -> Guarantee:
-    """The guarantee of phases that run one after the other on the same ratings, each seeing what the earlier released.
+    """The guarantee of phases that run one after the other on the same ratings, each seeing what
+    the earlier released.
 
-    Losses add up; the status is the weakest, and decides which ε is stated; one phase without a guarantee leaves none.
-    A claim is somebody's (`claimed_by`) where each one in it is. What is protected is what all of them protect, see
-    `relation.common`, which says why.
+    Losses add up; the status is the weakest, and decides which ε is stated; one phase without a
+    guarantee leaves none. A claim is somebody's (`claimed_by`) where each one in it is. What is
+    protected is what all of them protect, see `relation.common`, which says why.
 
     Raises:
-      ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the last), it names them;
-        (ε, δ) losses whose δ add up to more than the phases' δ.
+      ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the
+        last), it names them; (ε, δ) losses whose δ add up to more than the phases' δ.
     """
     if not guarantees:
         raise ValueError("nothing to compose")
@@ -235,14 +265,18 @@ def compose(*guarantees: Guarantee) -> Guarantee:
             num_steps=sum(phase.steps for phase in guarantees),
             released=released,
             trust_model=trust_model,
-            reason="; ".join(_union(phase.assumptions for phase in guarantees if phase.status == "none")),
+            reason="; ".join(
+                _union(phase.assumptions for phase in guarantees if phase.status == "none")
+            ),
             seeded=seeded,
         )
     for name in ("unit", "delta"):
         if len(values := {getattr(phase, name) for phase in guarantees}) > 1:
             raise ValueError(f"phases differ in {name}: {'; '.join(sorted(map(str, values)))}")
     first = guarantees[0]
-    claimants = tuple(dict.fromkeys(phase.claimed_by for phase in guarantees if phase.status == "claimed"))
+    claimants = tuple(
+        dict.fromkeys(phase.claimed_by for phase in guarantees if phase.status == "claimed")
+    )
     losses = loss.merged([part for phase in guarantees for part in phase.losses]) or first.losses
     return priced(
         mechanism=mechanism,
@@ -253,7 +287,9 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         released=released,
         trust_model=trust_model,
         status=status,
-        sensitivity=first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None,
+        sensitivity=(
+            first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None
+        ),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
         against=_union(phase.against for phase in guarantees),

@@ -23,14 +23,18 @@ def to_json(value: Any) -> Any:
 
 
 def fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The fields of these names; what an older version wrote is read as this one has it, see `Guarantee.from_dict`."""
+    """The fields of these names; what an older version wrote is read as this one has it, see
+    `Guarantee.from_dict`.
+    """
     read = {name: _from_json(name, values[name]) for name in names if name in values}
     read["relation"] = _relation(values)
     return read if "real_number_noise" in values else _of_an_older_version(read)
 
 
 def _relation(values: Mapping[str, Any]) -> Relation:
-    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it is none of ours."""
+    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it
+    is none of ours.
+    """
     sentence, change = values["relation"], values.get("largest_change")
     kind = values.get("relation_kind")
     return of_sentence(sentence, change) if kind in (None, "stated") else Relation(kind, change)

@@ -1,4 +1,5 @@
-"""Guards on numbers: each says what is allowed, by the name of the argument, and gives back a float or an int.
+"""Guards on numbers: each says what is allowed, by the name of the argument, and gives back a float
+or an int.
 
 NaN passes none of them; a bool or a text is no number, and no count either.
 """
@@ -54,7 +55,9 @@ def probability(name: str, value: Any) -> float:
 def delta(name: str, value: Any) -> float:
     """A δ that pure differential privacy may leave at 0: in [0, 1)."""
     if not 0 <= (checked := number(name, value)) < 1:
-        raise ValueError(f"{name} must be at least 0 and below 1, where it would say nothing, got {value!r}")
+        raise ValueError(
+            f"{name} must be at least 0 and below 1, where it would say nothing, got {value!r}"
+        )
     return checked
 
 

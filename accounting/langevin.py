@@ -1,7 +1,8 @@
-"""Langevin dynamics on clipped gradients of secret Poisson samples, as Gaussian steps that are priced as any other.
+"""Langevin dynamics on clipped gradients of secret Poisson samples, as Gaussian steps that are
+priced as any other.
 
-Step sizes fall, so every step may have its own noise: thousands of phases, which are put into a few groups that cost
-no less. Nothing here uses that a chain comes near a posterior.
+Step sizes fall, so every step may have its own noise: thousands of phases, which are put into a few
+groups that cost no less. Nothing here uses that a chain comes near a posterior.
 """
 
 import collections
@@ -18,7 +19,10 @@ def decaying_rates(learning_rate: float, decay: float, num_steps: int) -> list[f
     Raises:
       ValueError: η is not positive and finite, b is negative, J is not an integer of at least 0.
     """
-    learning_rate, decay = guards.positive("learning_rate", learning_rate), guards.nonnegative("decay", decay)
+    learning_rate, decay = (
+        guards.positive("learning_rate", learning_rate),
+        guards.nonnegative("decay", decay),
+    )
     steps = guards.count("num_steps", num_steps, 0)
     return [learning_rate / (1 + decay * t / steps) for t in range(steps)]
 
@@ -33,10 +37,11 @@ def langevin_phases(
 ) -> tuple[SubsampledGaussian, ...]:
     """Steps of Langevin dynamics as phases: z_t = q·√(2T/η_t)/C.
 
-    The step adds η_t/q times the sampled gradients, each clipped to C, and √(2η_tT) times normals: one record moves it
-    by η_tC/q. Steps of equal z are one phase. More than `max_phases` different ones are put into that many groups of
-    nearly equal z, each priced at its smallest, which can only raise ε: with η falling tenfold over 1,000 steps by
-    4% for 8 groups, 2% for 16 and 1% for 32, in a second where a thousand distributions would take minutes.
+    The step adds η_t/q times the sampled gradients, each clipped to C, and √(2η_tT) times normals:
+    one record moves it by η_tC/q. Steps of equal z are one phase. More than `max_phases` different
+    ones are put into that many groups of nearly equal z, each priced at its smallest, which can
+    only raise ε: with η falling tenfold over 1,000 steps by 4% for 8 groups, 2% for 16 and 1% for
+    32, in a second where a thousand distributions would take minutes.
 
     Args:
       sampling_rate: q, public, also in the estimate 1/q of the sum's gradient.
@@ -53,7 +58,11 @@ def langevin_phases(
     max_phases = guards.count("max_phases", max_phases, 1)
     counts: dict[float, int] = {}
     for rate, number in collections.Counter(learning_rates).items():
-        z = sampling_rate * math.sqrt(2 * temperature / guards.positive("learning_rates", rate)) / clip_norm
+        z = (
+            sampling_rate
+            * math.sqrt(2 * temperature / guards.positive("learning_rates", rate))
+            / clip_norm
+        )
         counts[z] = counts.get(z, 0) + number
     if len(counts) > max_phases:
         low = math.log(min(counts))

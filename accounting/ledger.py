@@ -1,14 +1,15 @@
 """What was released about a population, release by release, and what all of it costs together.
 
-A ledger is a text of JSON lines, one a release; it is only ever appended to. A population is named by its curator; by
-default it has the name of the data set. Entries belong together where they share the name of a population or the hash
-of their ratings, over any number of steps: the same ratings under two names are one.
+A ledger is a text of JSON lines, one a release; it is only ever appended to. A population is named
+by its curator; by default it has the name of the data set. Entries belong together where they share
+the name of a population or the hash of their ratings, over any number of steps: the same ratings
+under two names are one.
 
-All releases of a population add up, whatever the ratings they were computed from: that is the price for a person who is
-in all of them. Losses of one kind of relation add up (`relation.common`). Releases that protect different things stand
-side by side: no number covers them together, and none is made up. Two populations are not one, but `overlaps` finds
-those that probably hold the same people, by a sample of hashed user ids (`accounting.people`), and adds them up for
-these.
+All releases of a population add up, whatever the ratings they were computed from: that is the price
+for a person who is in all of them. Losses of one kind of relation add up (`relation.common`).
+Releases that protect different things stand side by side: no number covers them together, and none
+is made up. Two populations are not one, but `overlaps` finds those that probably hold the same
+people, by a sample of hashed user ids (`accounting.people`), and adds them up for these.
 """
 
 import dataclasses
@@ -27,11 +28,19 @@ from accounting.people import People, shared
 FORMAT = 2  # 1 knew of no populations: a data set was one, and no sample of its users was kept
 
 COVERS = (
-    "choosing the best of the releases listed is covered: the total is that of all of them; runs that are not in the "
-    "ledger, and numbers of the curator that were never priced, are not",
-    "the settings of a later release may depend on what earlier ones released; the budget was fixed beforehand",
-    "a total is for a person in all of these releases; the same people under other user ids, in another ledger, or in "
-    "one that was deleted, are not known here",
+    (
+        "choosing the best of the releases listed is covered: the total is that of all of them;"
+        " runs that are not in the ledger, and numbers of the curator that were never priced,"
+        " are not"
+    ),
+    (
+        "the settings of a later release may depend on what earlier ones released; the budget was"
+        " fixed beforehand"
+    ),
+    (
+        "a total is for a person in all of these releases; the same people under other user ids, in"
+        " another ledger, or in one that was deleted, are not known here"
+    ),
 )
 
 
@@ -42,8 +51,10 @@ class Entry:
     Attributes:
       id: SHA-256 of the released file: the same release has the same one, wherever its folder is.
       time: when it was entered, ISO 8601 with an offset.
-      data_set: the name of the ratings. population: of those whose ratings they are; empty is the data set's name.
-      data_hash: of the ratings that it was computed from; None where it is not known. Ratings themselves, so private.
+      data_set: the name of the ratings. population: of those whose ratings they are; empty is the
+        data set's name.
+      data_hash: of the ratings that it was computed from; None where it is not known. Ratings
+        themselves, so private.
       people: a sample of the users' ids; None where it is not known.
       guarantee: what was promised about it; never of a seeded experiment, which is no release.
       model: where it was then.
@@ -74,7 +85,9 @@ class Entry:
         except (TypeError, ValueError):
             aware = False
         if not aware:
-            raise ValueError(f"time must be a date and time with its offset from UTC, got {self.time!r}")
+            raise ValueError(
+                f"time must be a date and time with its offset from UTC, got {self.time!r}"
+            )
         if self.guarantee.seeded:
             raise ValueError("a seeded experiment is not a release")
 
@@ -85,7 +98,8 @@ class Budget:
 
     Attributes:
       names: of the population, as they were entered. entries: its releases, oldest first.
-      totals: one guarantee for each unit and kind of relation, see `budgets`; the first covers most releases.
+      totals: one guarantee for each unit and kind of relation, see `budgets`; the first covers most
+        releases.
     """
 
     names: tuple[str, ...]
@@ -94,15 +108,19 @@ class Budget:
 
     @property
     def epsilon(self) -> float:
-        """Of all releases together: the total where there is one, inf where they do not add up to one."""
+        """Of all releases together: the total where there is one, inf where they do not add up to
+        one.
+        """
         return self.totals[0].epsilon if len(self.totals) == 1 else math.inf
 
 
 class Pair(NamedTuple):
     """Two populations, and about how many users are in both.
 
-    names: of each. shared: None where the ids of one are not known, and only the data sets are called the same.
-    users: how many are in the release of each that has most in common with one of the other."""
+    names: of each. shared: None where the ids of one are not known, and only the data sets are
+      called the same.
+    users: how many are in the release of each that has most in common with one of the other.
+    """
 
     names: tuple[str, str]
     shared: int | None
@@ -133,14 +151,20 @@ def to_line(entry: Entry) -> str:
     """One line of a ledger, its newline included."""
     fields = {field.name: getattr(entry, field.name) for field in dataclasses.fields(entry)}
     fields["people"] = None if entry.people is None else entry.people.to_dict()
-    return json.dumps({"format": FORMAT, **fields, "guarantee": entry.guarantee.to_dict()}, allow_nan=False) + "\n"
+    return (
+        json.dumps(
+            {"format": FORMAT, **fields, "guarantee": entry.guarantee.to_dict()}, allow_nan=False
+        )
+        + "\n"
+    )
 
 
 def parse(text: str) -> tuple[Entry, ...]:
     """The entries of a ledger.
 
     Raises:
-      ValueError: a line is torn, is no entry, or repeats another one's release; it begins with "line N: ".
+      ValueError: a line is torn, is no entry, or repeats another one's release; it begins with
+        "line N: ".
     """
     entries: dict[str, tuple[int, Entry]] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -159,11 +183,13 @@ def parse(text: str) -> tuple[Entry, ...]:
 def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Budget, ...]:
     """One budget for each population, by name; the order of the entries does not matter.
 
-    Within a population, the releases of each kind of relation are composed at one δ: `delta`, or `common_delta`. One
-    release without a guarantee leaves none for the population. A claimed one makes its total claimed.
+    Within a population, the releases of each kind of relation are composed at one δ: `delta`, or
+    `common_delta`. One release without a guarantee leaves none for the population. A claimed one
+    makes its total claimed.
 
     Raises:
-      ValueError: δ is out of range; no ε holds at that δ, as where (ε, δ) losses add up to more: it names whose.
+      ValueError: δ is out of range; no ε holds at that δ, as where (ε, δ) losses add up to more: it
+        names whose.
     """
     if delta is not None:
         guards.delta("delta", delta)
@@ -174,7 +200,9 @@ def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Bu
         if any(guarantee.status == "none" for guarantee in guarantees):
             groups = [guarantees]
         else:
-            kinds = dict.fromkeys((guarantee.unit, guarantee.relation.kin) for guarantee in guarantees)
+            kinds = dict.fromkeys(
+                (guarantee.unit, guarantee.relation.kin) for guarantee in guarantees
+            )
             groups = [[g for g in guarantees if (g.unit, g.relation.kin) == kind] for kind in kinds]
         try:
             totals = [_total(group, delta) for group in sorted(groups, key=len, reverse=True)]
@@ -185,16 +213,23 @@ def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Bu
 
 
 def overlaps(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Overlap, ...]:
-    """Populations that probably hold the same people, each with at least one other; the order does not matter.
+    """Populations that probably hold the same people, each with at least one other; the order does
+    not matter.
 
-    Two hang together where a user id is in a release of both (`people.shared`). Where the ids of one are not known, as
-    in a ledger of before, two releases hang together whose data sets have one name. Equal ids are taken for one person.
+    Two hang together where a user id is in a release of both (`people.shared`). Where the ids of
+    one are not known, as in a ledger of before, two releases hang together whose data sets have one
+    name. Equal ids are taken for one person.
 
     Raises:
       ValueError: as `budgets`.
     """
     apart = sorted(_connected(entries), key=_names)
-    pairs = [(i, j, pair) for j in range(len(apart)) for i in range(j) if (pair := _pair(apart[i], apart[j]))]
+    pairs = [
+        (i, j, pair)
+        for j in range(len(apart))
+        for i in range(j)
+        if (pair := _pair(apart[i], apart[j]))
+    ]
     groups: list[set[int]] = []
     for i, j, _ in pairs:
         joined = {i, j}.union(*(group for group in groups if group & {i, j}))
@@ -205,16 +240,34 @@ def overlaps(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[O
         names = tuple(name for index in sorted(group) for name in _names(apart[index]))
         as_one = [dataclasses.replace(entry, population=" and ".join(names)) for entry in members]
         (together,) = budgets(as_one, delta=delta)
-        found.append(Overlap(names=names, pairs=tuple(pair for i, _, pair in pairs if i in group), together=together))
+        found.append(
+            Overlap(
+                names=names,
+                pairs=tuple(pair for i, _, pair in pairs if i in group),
+                together=together,
+            )
+        )
     return tuple(found)
 
 
 def common_delta(guarantees: Sequence[Guarantee]) -> float:
-    """The δ that releases are added up at: the largest of theirs, or more where (ε, δ) losses add up to more."""
-    losses = [loss for guarantee in guarantees for loss in guarantee.losses if isinstance(loss, Approximate)]
+    """The δ that releases are added up at: the largest of theirs, or more where (ε, δ) losses add
+    up to more.
+    """
+    losses = [
+        loss
+        for guarantee in guarantees
+        for loss in guarantee.losses
+        if isinstance(loss, Approximate)
+    ]
     spent = total(loss.delta for loss in losses for _ in range(loss.num_steps))
-    others = [g.delta for g in guarantees if not all(isinstance(loss, Approximate) for loss in g.losses)]
-    return max(spent + max(others, default=0.0) if losses else 0.0, *(guarantee.delta for guarantee in guarantees))
+    others = [
+        g.delta for g in guarantees if not all(isinstance(loss, Approximate) for loss in g.losses)
+    ]
+    return max(
+        spent + max(others, default=0.0) if losses else 0.0,
+        *(guarantee.delta for guarantee in guarantees),
+    )
 
 
 def _age(entry: Entry) -> tuple[datetime.datetime, str]:
@@ -228,7 +281,9 @@ def _names(entries: Sequence[Entry]) -> tuple[str, ...]:
 def _pair(first: Sequence[Entry], second: Sequence[Entry]) -> Pair | None:
     """The two releases with most users in common; None where nobody is known to be in both."""
     names = " = ".join(_names(first)), " = ".join(_names(second))
-    if known := [(both, here.users, there.users) for here, there, both in _met(first, second) if both]:
+    if known := [
+        (both, here.users, there.users) for here, there, both in _met(first, second) if both
+    ]:
         both, *users = max(known)
         return Pair(names, both, (users[0], users[1]))
     blind = any(
@@ -239,7 +294,9 @@ def _pair(first: Sequence[Entry], second: Sequence[Entry]) -> Pair | None:
     return Pair(names, None, None) if blind else None
 
 
-def _met(first: Sequence[Entry], second: Sequence[Entry]) -> Iterator[tuple[People, People, int | None]]:
+def _met(
+    first: Sequence[Entry], second: Sequence[Entry]
+) -> Iterator[tuple[People, People, int | None]]:
     """Each pair of different samples, once, with what they share."""
     for here in dict.fromkeys(entry.people for entry in first if entry.people is not None):
         for there in dict.fromkeys(entry.people for entry in second if entry.people is not None):
@@ -255,7 +312,9 @@ def _connected(entries: Sequence[Entry]) -> list[list[Entry]]:
     """The entries in groups that share a population or a hash, directly or through others."""
     groups: list[tuple[set[tuple[str, str]], list[Entry]]] = []
     for entry in entries:
-        marks = {("name", entry.population)} | ({("hash", entry.data_hash)} if entry.data_hash else set())
+        marks = {("name", entry.population)} | (
+            {("hash", entry.data_hash)} if entry.data_hash else set()
+        )
         touched = [group for group in groups if group[0] & marks]
         groups = [group for group in groups if not group[0] & marks]
         members = [member for _, part in touched for member in part]
@@ -267,7 +326,9 @@ def _from_line(line: str) -> Entry:
     try:
         values = json.loads(line)
     except ValueError:
-        raise ValueError("not a whole JSON object; it was cut short, or is no entry of a ledger") from None
+        raise ValueError(
+            "not a whole JSON object; it was cut short, or is no entry of a ledger"
+        ) from None
     if not (isinstance(values, Mapping) and "format" in values):
         raise ValueError("not an entry of a ledger of releases")
     if values["format"] not in (1, FORMAT):

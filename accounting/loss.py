@@ -1,8 +1,10 @@
-"""What a release spends, phase by phase, before anybody asks for ε: pure data that `accounting.price` prices.
+"""What a release spends, phase by phase, before anybody asks for ε: pure data that
+`accounting.price` prices.
 
-A loss says which noise was drawn how often. It keeps more than an (ε, δ) would: losses of one kind add up exactly,
-whatever their order, and the price of a user with m ratings follows from the noise. The neighbouring relation is folded
-in where the loss is made (z = σ/Δ with the Δ of that relation), except that subsampling depends on it by itself.
+A loss says which noise was drawn how often. It keeps more than an (ε, δ) would: losses of one kind
+add up exactly, whatever their order, and the price of a user with m ratings follows from the noise.
+The neighbouring relation is folded in where the loss is made (z = σ/Δ with the Δ of that relation),
+except that subsampling depends on it by itself.
 """
 
 import dataclasses
@@ -23,7 +25,8 @@ class Gaussian:
     Attributes:
       noise_multiplier: z = σ/Δ of a step, Δ its L2 sensitivity for the relation of the release.
       num_steps: J; ρ = J/(2z²), `accounting.gaussian.rho`.
-      user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price is known.
+      user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price
+        is known.
     """
 
     noise_multiplier: float
@@ -37,10 +40,19 @@ class Gaussian:
             num_steps=guards.count("num_steps", self.num_steps, 0),
         )
         if self.user_rho is not None:
-            weights = () if isinstance(self.user_rho, str) else tuple(float(weight) for weight in self.user_rho)
-            if not (len(weights) == 2 and all(0 <= w < math.inf for w in weights) and sum(weights) >= 1 - 1e-9):
+            weights = (
+                ()
+                if isinstance(self.user_rho, str)
+                else tuple(float(weight) for weight in self.user_rho)
+            )
+            if not (
+                len(weights) == 2
+                and all(0 <= w < math.inf for w in weights)
+                and sum(weights) >= 1 - 1e-9
+            ):
                 raise ValueError(
-                    f"user_rho must be two numbers of at least 0 that price one rating at 1 or more, got {weights!r}"
+                    "user_rho must be two numbers of at least 0 that price one rating at 1 or"
+                    f" more, got {weights!r}"
                 )
             object.__setattr__(self, "user_rho", weights)
 
@@ -49,8 +61,9 @@ class Gaussian:
 class SubsampledGaussian:
     """J Gaussian steps, each on a fresh, secret Poisson sample.
 
-    Where the unit of the release is a rating's presence, a record is a rating and its clipped part is there or not;
-    where it is a rating's value, it is −C against +C; where it is the user, a record is all that a user gave.
+    Where the unit of the release is a rating's presence, a record is a rating and its clipped part
+    is there or not; where it is a rating's value, it is −C against +C; where it is the user, a
+    record is all that a user gave.
 
     Attributes:
       noise_multiplier: z = σ/C, C the clip of one record, in every relation.
@@ -73,10 +86,12 @@ class SubsampledGaussian:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pure:
-    """k rounds that are pure differentially private, each for ε/k: Laplace, randomised response, one-bit reports.
+    """k rounds that are pure differentially private, each for ε/k: Laplace, randomised response,
+    one-bit reports.
 
     Attributes:
-      epsilon: ε of all rounds together by basic composition, at least 0; inf where no finite ε holds.
+      epsilon: ε of all rounds together by basic composition, at least 0; inf where no finite ε
+        holds.
       num_rounds: k.
     """
 
@@ -93,7 +108,8 @@ class Pure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Approximate:
-    """J releases of which nothing is known but that each is (ε, δ) differentially private; they only add up.
+    """J releases of which nothing is known but that each is (ε, δ) differentially private; they
+    only add up.
 
     Attributes:
       epsilon, delta: of each; δ in (0, 1).
@@ -134,9 +150,11 @@ def num_steps(losses: Sequence[Loss]) -> int:
 
 
 def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
-    """The same losses with equal steps counted together and phases without a step left out; first come, first named.
+    """The same losses with equal steps counted together and phases without a step left out; first
+    come, first named.
 
-    A run cut into chunks has the losses of the whole. Pure rounds are merged only where each has the same ε.
+    A run cut into chunks has the losses of the whole. Pure rounds are merged only where each has
+    the same ε.
     """
     counts: dict[Any, Any] = {}
     for loss in losses:
@@ -157,7 +175,8 @@ def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
 
 
 def total(epsilons) -> float:
-    """The sum of decimals, as the nearest float: ten times 0.1 is 1.0, where adding floats may end a digit above.
+    """The sum of decimals, as the nearest float: ten times 0.1 is 1.0, where adding floats may end
+    a digit above.
 
     A float stands for the shortest decimal that names it, which is how its user wrote it.
     """
@@ -169,14 +188,20 @@ def total(epsilons) -> float:
 
 def times(epsilon: float, count: int) -> float:
     """`total` of the same number `count` times."""
-    return math.inf if count and epsilon == math.inf else float(Decimal(repr(float(epsilon))) * count)
+    return (
+        math.inf if count and epsilon == math.inf else float(Decimal(repr(float(epsilon))) * count)
+    )
 
 
 def to_dict(loss: Loss) -> dict[str, Any]:
     """For JSON: the kind and the fields; infinity as the string "inf"."""
     fields = {field.name: getattr(loss, field.name) for field in dataclasses.fields(loss)}
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()}
-    return {"kind": _KIND_OF[type(loss)]} | {n: "inf" if v == math.inf else v for n, v in plain.items()}
+    plain = {
+        name: list(value) if isinstance(value, tuple) else value for name, value in fields.items()
+    }
+    return {"kind": _KIND_OF[type(loss)]} | {
+        n: "inf" if v == math.inf else v for n, v in plain.items()
+    }
 
 
 def from_dict(values: Mapping[str, Any]) -> Loss:

@@ -1,19 +1,24 @@
-"""Paper 003, objective perturbation: what V costs with a trusted recommender, and what T noisy iterations cost.
+"""Paper 003, objective perturbation: what V costs with a trusted recommender, and what T noisy
+iterations cost.
 
-Everything rests on one sensitivity per relation, stated here and nowhere else. In objective (6) the ratings of item j
-meet its noise only in the gradient, −2Σ_i u_i r_ij + 2(Σ_i u_i u_iᵀ + Mμ I) v_j + η_j = 0, so V is a function of the
-noisy 2Σ_i u_i r_ij − η_j and of Σ_i u_i u_iᵀ, and its exact minimiser is post-processing of the two.
+Everything rests on one sensitivity per relation, stated here and nowhere else. In objective (6) the
+ratings of item j meet its noise only in the gradient, −2Σ_i u_i r_ij + 2(Σ_i u_i u_iᵀ + Mμ I) v_j +
+η_j = 0, so V is a function of the noisy 2Σ_i u_i r_ij − η_j and of Σ_i u_i u_iᵀ, and its exact
+minimiser is post-processing of the two.
 
-| relation                        | what is noisy     | one record moves it by                                         |
+| relation                        | what is noisy     | one record moves it by
+|
 |---------------------------------|-------------------|----------------------------------------------------------------|
-| a rating's value, by Δ at most  | 2Σur              | 2Δ‖u‖ <= 2Δ in L2, 2Δ√d in L1: `value_sensitivity`             |
-| a rating's presence             | 2Σur, A exact     | without bound: `presence_loss`                                 |
-| a rating's presence             | Σuuᵀ and Σur      | ‖u‖² <= 1 (Frobenius) and |r|‖u‖ <= c: `statistics_loss`       |
-| a user, all of his data         | Σ_i g_i           | 2C replaced, C removed, ‖g_i‖ <= C: `iterations_per_user`      |
+| a rating's value, by Δ at most  | 2Σur              | 2Δ‖u‖ <= 2Δ in L2, 2Δ√d in L1:
+`value_sensitivity`             | | a rating's presence             | 2Σur, A exact     | without
+bound: `presence_loss`                                 | | a rating's presence             | Σuuᵀ
+and Σur      | ‖u‖² <= 1 (Frobenius) and |r|‖u‖ <= c: `statistics_loss`       | | a user, all of his
+data         | Σ_i g_i           | 2C replaced, C removed, ‖g_i‖ <= C: `iterations_per_user`      |
 
-The noise is one of three (`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem 1), or "gaussian".
-The iterations of the last row are `accounting.iterations`; those names are here as well. What a release promises at
-these prices, and what of the paper's own claims does not hold, stands beside the mechanisms.
+The noise is one of three (`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem
+1), or "gaussian". The iterations of the last row are `accounting.iterations`; those names are here
+as well. What a release promises at these prices, and what of the paper's own claims does not hold,
+stands beside the mechanisms.
 """
 
 import math
@@ -26,21 +31,24 @@ from accounting.iterations import iterations_scale as iterations_scale
 from accounting.iterations import rounded_sensitivity as rounded_sensitivity
 from accounting.loss import Gaussian, Loss, Pure
 
-# ----------------------------------------------------------------------------- one release, trusted recommender (S1)
+# ----------------------------------------------------------------------------- one release, trusted
 
 
 def value_sensitivity(noise: Noise, *, range_width: float, rank: int) -> float:
     """How far one changed rating moves 2Σur, in the norm that the noise is measured in.
 
-    The rating enters as 2u·r, changes by at most Δ = `range_width`, and ‖u‖₂ <= 1: 2Δ in L2, for "l2_laplace" and
-    "gaussian" (proof of Theorem 1), and at most √d times that in L1, for "laplace" (Lemma 1). Other items do not move.
+    The rating enters as 2u·r, changes by at most Δ = `range_width`, and ‖u‖₂ <= 1: 2Δ in L2, for
+    "l2_laplace" and "gaussian" (proof of Theorem 1), and at most √d times that in L1, for "laplace"
+    (Lemma 1). Other items do not move.
 
     Args:
-      range_width: Δ, width of the declared range of ratings, or the largest change that is to be hidden.
+      range_width: Δ, width of the declared range of ratings, or the largest change that is to be
+        hidden.
       rank: d.
 
     Raises:
-      ValueError: Δ is not positive and finite, d is not an integer of at least 1, or the noise has another name.
+      ValueError: Δ is not positive and finite, d is not an integer of at least 1, or the noise has
+        another name.
     """
     width = exactly("range_width", range_width)
     rank = guards.count("rank", rank, 1)
@@ -50,14 +58,17 @@ def value_sensitivity(noise: Noise, *, range_width: float, rank: int) -> float:
 
 
 def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: int) -> Loss:
-    """What V spends on one rating's value: ε = 2Δ√d/b, ε = 2Δ/b, or one Gaussian step of z = σ/(2Δ).
+    """What V spends on one rating's value: ε = 2Δ√d/b, ε = 2Δ/b, or one Gaussian step of z =
+    σ/(2Δ).
 
-    It holds where U and who rated what do not depend on what is protected, every ‖u_i‖ <= 1, M is a public constant,
-    and V is the exact minimiser or comes from it. A user with m ratings has rated m items, whose noises are
+    It holds where U and who rated what do not depend on what is protected, every ‖u_i‖ <= 1, M is a
+    public constant, and V is the exact minimiser or comes from it. A user with m ratings has rated
+    m items, whose noises are
     independent: m·ε, or m·ρ.
 
     Args:
-      scale: b of the Laplace noises, σ of each coordinate of the Gaussian, in units of η (2Σur, not Σur).
+      scale: b of the Laplace noises, σ of each coordinate of the Gaussian, in units of η (2Σur, not
+        Σur).
       range_width, rank: see `value_sensitivity`.
 
     Raises:
@@ -70,21 +81,26 @@ def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: i
 def value_change_scale(
     *, noise: Noise, epsilon: float, range_width: float, rank: int, delta: float | None = None
 ) -> float:
-    """The smallest scale whose `value_change_loss` costs at most ε (to 1e-11 relative), at δ for Gaussians.
+    """The smallest scale whose `value_change_loss` costs at most ε (to 1e-11 relative), at δ for
+    Gaussians.
 
     Raises:
-      ValueError: as `value_change_loss`; ε is not positive and finite; δ is given for a noise that has none, or is not
-        in (0, 1) for the Gaussian.
+      ValueError: as `value_change_loss`; ε is not positive and finite; δ is given for a noise that
+        has none, or is not in (0, 1) for the Gaussian.
     """
-    return scale_for(noise, epsilon, delta, value_sensitivity(noise, range_width=range_width, rank=rank), 1)
+    return scale_for(
+        noise, epsilon, delta, value_sensitivity(noise, range_width=range_width, rank=rank), 1
+    )
 
 
 def presence_loss() -> Pure:
-    """What V, as the exact minimiser of (6), spends on a rating's presence: no finite ε, whatever the noise.
+    """What V, as the exact minimiser of (6), spends on a rating's presence: no finite ε, whatever
+    the noise.
 
-    With the rating, η_j = 2(b_j − A_j v_j) has 2u(r − uᵀv) more: the noise at which the same v is the minimiser moves
-    by twice the residual, which grows with v without bound, and so does ‖η_j − η_j'‖ in the exponent of the density
-    (beside a Jacobian term of at most log(1 + 1/(Mμ))). `statistics_loss` is what protects presence.
+    With the rating, η_j = 2(b_j − A_j v_j) has 2u(r − uᵀv) more: the noise at which the same v is
+    the minimiser moves by twice the residual, which grows with v without bound, and so does ‖η_j −
+    η_j'‖ in the exponent of the density (beside a Jacobian term of at most log(1 + 1/(Mμ))).
+    `statistics_loss` is what protects presence.
     """
     return Pure(epsilon=math.inf)
 
@@ -99,17 +115,19 @@ def squared_noise(noise: Noise, *, scale: float, rank: int) -> float:
     return weight * b * b
 
 
-# --------------------------------------------------------------------------- one release of noisy statistics, presence
+# --------------------------------------------------------------------------- one release of noisy s
 
 
 def statistics_loss(*, matrix_scale: float, vector_scale: float, rating_bound: float) -> Gaussian:
     """What noisy Σuuᵀ and Σur of every item spend on one rating's presence: one Gaussian step.
 
-    One rating more adds uuᵀ, of Frobenius norm ‖u‖² <= 1, and r·u, of norm at most c; both attain their bounds at once.
-    So 1/z² = 1/σ_A² + c²/σ_b². The d × d noise on Σuuᵀ has independent entries of standard deviation σ_A, or is their
-    symmetric part (E + Eᵀ)/2: σ_A on the diagonal, σ_A/√2 off it, the same in both triangles. That has the same price,
-    for Σ_i u_i⁴/σ_A² + Σ_{i<j} u_i²u_j²/(σ_A²/2) = ‖u‖⁴/σ_A². A mirrored triangle with σ_A everywhere costs no more.
-    U is public with ‖u_i‖ <= 1, and noise is on all items of a declared catalogue. A user with m ratings: m·ρ.
+    One rating more adds uuᵀ, of Frobenius norm ‖u‖² <= 1, and r·u, of norm at most c; both attain
+    their bounds at once. So 1/z² = 1/σ_A² + c²/σ_b². The d × d noise on Σuuᵀ has independent
+    entries of standard deviation σ_A, or is their symmetric part (E + Eᵀ)/2: σ_A on the diagonal,
+    σ_A/√2 off it, the same in both triangles. That has the same price, for Σ_i u_i⁴/σ_A² + Σ_{i<j}
+    u_i²u_j²/(σ_A²/2) = ‖u‖⁴/σ_A². A mirrored triangle with σ_A everywhere costs no more. U is
+    public with ‖u_i‖ <= 1, and noise is on all items of a declared catalogue. A user with m
+    ratings: m·ρ.
 
     Args:
       matrix_scale, vector_scale: σ_A and σ_b.
@@ -119,8 +137,14 @@ def statistics_loss(*, matrix_scale: float, vector_scale: float, rating_bound: f
       ValueError: a number is not positive and finite.
     """
     z_matrix = guards.positive("matrix_scale", matrix_scale)
-    z_vector = guards.positive("vector_scale", vector_scale) / guards.positive("rating_bound", rating_bound)
-    return Gaussian(noise_multiplier=1 / math.hypot(1 / z_matrix, 1 / z_vector), num_steps=1, user_rho=(0.0, 1.0))
+    z_vector = guards.positive("vector_scale", vector_scale) / guards.positive(
+        "rating_bound", rating_bound
+    )
+    return Gaussian(
+        noise_multiplier=1 / math.hypot(1 / z_matrix, 1 / z_vector),
+        num_steps=1,
+        user_rho=(0.0, 1.0),
+    )
 
 
 def statistics_scales(

@@ -1,9 +1,11 @@
-"""Whose ratings a release is about, as far as a ledger may know it: a small keyed sample of the users' ids.
+"""Whose ratings a release is about, as far as a ledger may know it: a small keyed sample of the
+users' ids.
 
-An id is hashed (BLAKE2b, 64 bits) under a key that a ledger draws for itself. The smallest hashes are kept: 256 at
-most, and of a quarter of the users at most. They estimate how many users two lists have in common, since whoever is in
-both has one hash in both. A sample is no list of users, but it is not nothing: whoever holds the ledger holds the key
-too, and can ask of a guessed id whether it is among those that were kept.
+An id is hashed (BLAKE2b, 64 bits) under a key that a ledger draws for itself. The smallest hashes
+are kept: 256 at most, and of a quarter of the users at most. They estimate how many users two lists
+have in common, since whoever is in both has one hash in both. A sample is no list of users, but it
+is not nothing: whoever holds the ledger holds the key too, and can ask of a guessed id whether it
+is among those that were kept.
 """
 
 import dataclasses
@@ -12,7 +14,8 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-KEPT = 256  # hashes: where two lists of 10,000 share 5,000, the estimate is then off by 6% (a standard error)
+# hashes: where two lists of 10,000 share 5,000, the estimate is then off by 6% (a standard error)
+KEPT = 256
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -37,13 +40,22 @@ class People:
             raise ValueError(f"people: key must be 32 hexadecimal digits, got {self.key!r}")
         if type(self.users) is not int or self.users < 1:
             raise ValueError(f"people: users must be a positive whole number, got {self.users!r}")
-        rising = all(low < high for low, high in zip((-1, *self.hashes), (*self.hashes, 1 << 64), strict=True))
+        rising = all(
+            low < high
+            for low, high in zip((-1, *self.hashes), (*self.hashes, 1 << 64), strict=True)
+        )
         if not (rising and 1 <= len(self.hashes) <= self.users):
-            raise ValueError("people: hashes must be 64-bit numbers in ascending order, one to as many as users")
+            raise ValueError(
+                "people: hashes must be 64-bit numbers in ascending order, one to as many as users"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """JSON values; the hashes as one text of 16 hexadecimal digits each."""
-        return {"key": self.key, "users": self.users, "hashes": "".join(f"{one:016x}" for one in self.hashes)}
+        return {
+            "key": self.key,
+            "users": self.users,
+            "hashes": "".join(f"{one:016x}" for one in self.hashes),
+        }
 
     @classmethod
     def from_dict(cls, values: Any) -> "People":
@@ -62,15 +74,18 @@ def of(ids: Iterable[Any], *, key: str) -> People:
     secret = bytes.fromhex(key)
     found = {hashlib.blake2b(str(one).encode(), digest_size=8, key=secret).digest() for one in ids}
     kept = sorted(found)[: max(1, min(KEPT, len(found) // 4))]
-    return People(key=key, users=len(found), hashes=tuple(int.from_bytes(one, "big") for one in kept))
+    return People(
+        key=key, users=len(found), hashes=tuple(int.from_bytes(one, "big") for one in kept)
+    )
 
 
 def shared(first: People, second: People) -> int | None:
-    """About how many users are in both; 0 where the samples have nobody in common, None where the keys differ.
+    """About how many users are in both; 0 where the samples have nobody in common, None where the
+    keys differ.
 
-    Up to the smaller of their largest hashes both samples are complete. Of the hashes there, those in both among those
-    in either estimate what share of all users is in both. A few shared users among many, or a small list within one
-    that is hundreds of times longer, may leave none.
+    Up to the smaller of their largest hashes both samples are complete. Of the hashes there, those
+    in both among those in either estimate what share of all users is in both. A few shared users
+    among many, or a small list within one that is hundreds of times longer, may leave none.
     """
     if first.key != second.key:
         return None

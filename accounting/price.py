@@ -1,15 +1,18 @@
-"""From what a release spends (`accounting.loss`) to ε at a δ, by every accountant that can price it.
+"""From what a release spends (`accounting.loss`) to ε at a δ, by every accountant that can price
+it.
 
-| losses                  | basic            | optimal          | closed_form, exact | rdp, pld             |
+| losses                  | basic            | optimal          | closed_form, exact | rdp, pld
+|
 |-------------------------|------------------|------------------|--------------------|----------------------|
-| Gaussian steps          | J times (ε, δ/J) |                  | `gaussian`         | dp_accounting        |
-| pure rounds             | Σ ε              | equal rounds     |                    | pld: unequal rounds  |
-| subsampled, or a mix    |                  |                  |                    | `composition`        |
-| (ε, δ) and nothing else | Σ ε, Σ δ         |                  |                    |                      |
+| Gaussian steps          | J times (ε, δ/J) |                  | `gaussian`         | dp_accounting
+| | pure rounds             | Σ ε              | equal rounds     |                    | pld:
+unequal rounds  | | subsampled, or a mix    |                  |                  | | `composition`
+| | (ε, δ) and nothing else | Σ ε, Σ δ         |                  | |                      |
 
-Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for any number.
-Approximate losses beside others take their Σδ out of δ first. Every number is an upper bound or exact; the smallest is
-valid, because each is by itself. δ = 0 has a finite price for pure losses only.
+Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for
+any number. Approximate losses beside others take their Σδ out of δ first. Every number is an upper
+bound or exact; the smallest is valid, because each is by itself. δ = 0 has a finite price for pure
+losses only.
 """
 
 import functools
@@ -35,7 +38,8 @@ from accounting.loss import (
 def accountants(losses: Sequence[Loss], delta: float, *, unit: Unit) -> dict[str, float]:
     """ε of all losses together at δ, by accountant, bounds first and the exact price last.
 
-    The first call on anything but pure losses imports dp_accounting (a second); subsampled ones take seconds.
+    The first call on anything but pure losses imports dp_accounting (a second); subsampled ones
+    take seconds.
 
     Args:
       losses: phases, in any order.
@@ -43,7 +47,8 @@ def accountants(losses: Sequence[Loss], delta: float, *, unit: Unit) -> dict[str
       unit: whose change is hidden; it decides the price of subsampled losses.
 
     Raises:
-      ValueError: δ is out of range; the δ of approximate losses alone exceed it, or reach 1, which says nothing.
+      ValueError: δ is out of range; the δ of approximate losses alone exceed it, or reach 1, which
+        says nothing.
     """
     return dict(_accountants(merged(losses), guards.delta("delta", delta), check_unit(unit)))
 
@@ -54,7 +59,9 @@ def epsilon(losses: Sequence[Loss], delta: float, *, unit: Unit) -> float:
 
 
 def rho(losses: Sequence[Loss]) -> float | None:
-    """ρ of Gaussian steps of any noise together, Σ J/(2z²); None where there is another kind of loss, or no loss."""
+    """ρ of Gaussian steps of any noise together, Σ J/(2z²); None where there is another kind of
+    loss, or no loss.
+    """
     phases = [loss for loss in losses if isinstance(loss, Gaussian)]
     if not phases or len(phases) < len(losses):
         return None
@@ -62,10 +69,15 @@ def rho(losses: Sequence[Loss]) -> float | None:
 
 
 def too_many_steps(losses: Sequence[Loss]) -> bool:
-    """Whether there are more steps on samples than a distribution is made of in less than minutes."""
+    """Whether there are more steps on samples than a distribution is made of in less than
+    minutes.
+    """
     from accounting import composition
 
-    return sum(loss.num_steps for loss in losses if isinstance(loss, SubsampledGaussian)) > composition.STEPS_LIMIT
+    return (
+        sum(loss.num_steps for loss in losses if isinstance(loss, SubsampledGaussian))
+        > composition.STEPS_LIMIT
+    )
 
 
 def floor(losses: Sequence[Loss], delta: float) -> float:
@@ -74,15 +86,23 @@ def floor(losses: Sequence[Loss], delta: float) -> float:
     Raises:
       ValueError: δ is below what (ε, δ) losses add up to.
     """
-    reserved = total(times(one.delta, one.num_steps) for one in losses if isinstance(one, Approximate))
+    reserved = total(
+        times(one.delta, one.num_steps) for one in losses if isinstance(one, Approximate)
+    )
     if not reserved <= delta:
-        raise ValueError(f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}")
-    known = total(times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate))
+        raise ValueError(
+            f"delta must be at least {reserved!r}, what the losses add up to, got {delta!r}"
+        )
+    known = total(
+        times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate)
+    )
     pure = [one for one in merged(losses) if isinstance(one, Pure)]
     spent = rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
     left = delta - reserved
     if left <= 0:
-        noisy = spent > 0 or any(isinstance(one, SubsampledGaussian) and one.num_steps for one in losses)
+        noisy = spent > 0 or any(
+            isinstance(one, SubsampledGaussian) and one.num_steps for one in losses
+        )
         return math.inf if noisy else known + total(one.epsilon for one in pure)
     parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in pure)]
     return known + max(parts)
@@ -95,11 +115,13 @@ def _optimal_floor(phase: Pure, delta: float) -> float:
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):
-    """The losses as a dp_accounting `DpEvent`; None where there is none for one of them (approximate losses).
+    """The losses as a dp_accounting `DpEvent`; None where there is none for one of them
+    (approximate losses).
 
-    Gaussian steps have the relation folded into z, to be priced under ADD_OR_REMOVE_ONE; subsampled ones are priced
-    under REPLACE_ONE for a rating's value, ADD_OR_REMOVE_ONE otherwise; pure rounds are randomised responses, priced
-    under REPLACE_ONE. No accountant of dp_accounting prices a mix of these relations in one go; `accountants` does.
+    Gaussian steps have the relation folded into z, to be priced under ADD_OR_REMOVE_ONE; subsampled
+    ones are priced under REPLACE_ONE for a rating's value, ADD_OR_REMOVE_ONE otherwise; pure rounds
+    are randomised responses, priced under REPLACE_ONE. No accountant of dp_accounting prices a mix
+    of these relations in one go; `accountants` does.
     """
     import dp_accounting
 
@@ -127,7 +149,7 @@ def event(losses: Sequence[Loss], *, unit: Unit):
     return events[0] if len(events) == 1 else dp_accounting.ComposedDpEvent(events)
 
 
-# ------------------------------------------------------------------------------------------------------- kind by kind
+# --------------------------------------------------------------------------------------------------
 
 
 @functools.lru_cache(maxsize=256)
@@ -138,11 +160,16 @@ def _accountants(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str
         return _by_kind(rest, delta, unit)
     reserved = total(times(loss.delta, loss.num_steps) for loss in approximate)
     if not reserved < 1:
-        raise ValueError(f"the deltas of the phases add up to {reserved:g}, which is 1 or more: that says nothing")
+        raise ValueError(
+            f"the deltas of the phases add up to {reserved:g}, which is 1 or more: that says"
+            " nothing"
+        )
     added = total(times(loss.epsilon, loss.num_steps) for loss in approximate)
     left = delta - reserved
     if left < 0:
-        raise ValueError(f"delta must be at least {reserved:g}, what the phases add up to, got {delta!r}")
+        raise ValueError(
+            f"delta must be at least {reserved:g}, what the phases add up to, got {delta!r}"
+        )
     if not rest:
         return {"basic": added}
     if not left > 0:
@@ -172,7 +199,8 @@ def _gaussian(losses: list[Gaussian], delta: float) -> dict[str, float]:
     steps = sum(loss.num_steps for loss in losses)
     prices = gaussian.accountants(1 / math.sqrt(2 * spent), 1, delta)
     basic = math.fsum(
-        loss.num_steps * gaussian.epsilon_exact(gaussian.rho(loss.noise_multiplier, 1), delta / steps)
+        loss.num_steps
+        * gaussian.epsilon_exact(gaussian.rho(loss.noise_multiplier, 1), delta / steps)
         for loss in losses
     )
     return {**prices, "basic": basic}
@@ -195,7 +223,9 @@ def _mixed(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, floa
     from accounting import composition
 
     prices = {}
-    if not (unit == "rating value" and any(isinstance(loss, SubsampledGaussian) for loss in losses)):
+    if not (
+        unit == "rating value" and any(isinstance(loss, SubsampledGaussian) for loss in losses)
+    ):
         prices["rdp"] = composition.rdp(losses, unit=unit).epsilon(delta)
     if not (prices and too_many_steps(losses)):
         prices["pld"] = composition.pld(losses, unit=unit).epsilon(delta)

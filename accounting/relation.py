@@ -1,26 +1,31 @@
-"""Which data sets are neighbours, as data: a kind and a number, one sentence for each kind, and what adds up with what.
+"""Which data sets are neighbours, as data: a kind and a number, one sentence for each kind, and
+what adds up with what.
 
 The kinds, and the unit that each belongs to:
 
-| kind                    | unit            | neighbours                                                            |
+| kind                    | unit            | neighbours
+|
 |-------------------------|-----------------|-----------------------------------------------------------------------|
-| "value"                 | rating value    | the same rated pairs; one rating differs, by at most `largest_change` |
-| "presence"              | rating presence | one rating more or less, whatever user, item and value                |
-| "user replaced"         | user            | all data of one user differ, who takes part in both                   |
-| "user added or removed" | user            | one user with all data more or less                                   |
-| "stated"                | any             | as a sentence says that is not ours                                   |
-| "none"                  | any             | no two: nothing is hidden                                             |
+| "value"                 | rating value    | the same rated pairs; one rating differs, by at most
+`largest_change` | | "presence"              | rating presence | one rating more or less, whatever
+user, item and value                | | "user replaced"         | user            | all data of one
+user differ, who takes part in both                   | | "user added or removed" | user | one user
+with all data more or less                                   | | "stated" | any             | as a
+sentence says that is not ours                                   | | "none" | any             | no
+two: nothing is hidden                                             |
 
-What adds up: `common`. What one kind implies of another, which `common` makes no use of, since unit or price change:
+What adds up: `common`. What one kind implies of another, which `common` makes no use of, since unit
+or price change:
 
-- A price for a user replaced is one for a value, and for the presence of a rating of a user who takes part: each is a
-  change to all data of one user.
-- A price (ε, δ) for a user added or removed is one of (2ε, (1 + e^ε)δ), of Gaussian steps 4ρ, for a user replaced: one
-  step removes the user, a second adds the user with other data. At ε itself it is none: a message clipped to norm C
-  moves by C where it is removed, by 2C where it is replaced by its opposite. In the same way a price for presence is
-  one for a value at twice ε.
-- A price for a user replaced is none for a user removed, at any ε: a release of who takes part costs nothing by the
-  first, and shows all of the second. In the same way a price for a value says nothing of presence.
+- A price for a user replaced is one for a value, and for the presence of a rating of a user who
+  takes part: each is a change to all data of one user.
+- A price (ε, δ) for a user added or removed is one of (2ε, (1 + e^ε)δ), of Gaussian steps 4ρ, for a
+  user replaced: one step removes the user, a second adds the user with other data. At ε itself it
+  is none: a message clipped to norm C moves by C where it is removed, by 2C where it is replaced by
+  its opposite. In the same way a price for presence is one for a value at twice ε.
+- A price for a user replaced is none for a user removed, at any ε: a release of who takes part
+  costs nothing by the first, and shows all of the second. In the same way a price for a value says
+  nothing of presence.
 """
 
 import dataclasses
@@ -43,11 +48,17 @@ _UNITS: dict[str, Unit] = {
 }
 _VALUE = "two data sets with the same rated pairs, one rating's value differs"
 _SENTENCES = {
-    "presence": "two data sets, one of which has one rating more than the other, of any user and item, with any value",
-    "user replaced": (
-        "any change to all of one user's ratings, and to which items were rated; taking part is not hidden"
+    "presence": (
+        "two data sets, one of which has one rating more than the other, of any user and item, with"
+        " any value"
     ),
-    "user added or removed": "two data sets, one of which has all data of one user and the other has none of that user",
+    "user replaced": (
+        "any change to all of one user's ratings, and to which items were rated; taking part is not"
+        " hidden"
+    ),
+    "user added or removed": (
+        "two data sets, one of which has all data of one user and the other has none of that user"
+    ),
     "none": "none: no two data sets are hidden from each other",
 }
 
@@ -58,8 +69,8 @@ class Relation:
 
     Attributes:
       kind: see above.
-      largest_change: of one rating's value, that the price covers; None where it covers any, or values are not what
-        changes.
+      largest_change: of one rating's value, that the price covers; None where it covers any, or
+        values are not what changes.
       stated: the sentence of the kind "stated", else None.
 
     Raises:
@@ -72,13 +83,22 @@ class Relation:
 
     def __post_init__(self):
         if self.kind not in get_args(Kind):
-            raise ValueError(f"the kind of a relation must be one of {', '.join(get_args(Kind))}, got {self.kind!r}")
+            raise ValueError(
+                f"the kind of a relation must be one of {', '.join(get_args(Kind))}, got"
+                f" {self.kind!r}"
+            )
         if self.largest_change is not None:
             if self.kind not in ("value", "stated"):
-                raise ValueError(f"largest_change is of a value, not of {self.kind}, got {self.largest_change!r}")
-            object.__setattr__(self, "largest_change", guards.positive("largest_change", self.largest_change))
+                raise ValueError(
+                    f"largest_change is of a value, not of {self.kind}, got {self.largest_change!r}"
+                )
+            object.__setattr__(
+                self, "largest_change", guards.positive("largest_change", self.largest_change)
+            )
         if (self.kind == "stated") != (self.stated is not None):
-            raise ValueError(f"a sentence belongs to the kind stated, and to no other, got {self.stated!r}")
+            raise ValueError(
+                f"a sentence belongs to the kind stated, and to no other, got {self.stated!r}"
+            )
         if self.stated is not None and not guards.is_line(self.stated):
             raise ValueError(f"relation must be one line of text, got {self.stated!r}")
 
@@ -87,7 +107,11 @@ class Relation:
             return self.stated
         if self.kind != "value":
             return _SENTENCES[self.kind]
-        by = "any amount" if self.largest_change is None else f"at most {printed_whole(self.largest_change)}"
+        by = (
+            "any amount"
+            if self.largest_change is None
+            else f"at most {printed_whole(self.largest_change)}"
+        )
         return f"{_VALUE}, by {by}"
 
     @property
@@ -123,14 +147,19 @@ _OLDER = {
     _VALUE: value(),
     "one rating has another value, any other; who rated what is the same": value(),
     "any change to all of one user's ratings": USER_REPLACED,
-    "two data sets that differ in all data of one user, who takes part in the same iterations": USER_REPLACED,
+    "two data sets that differ in all data of one user, who takes part in the same iterations": (
+        USER_REPLACED
+    ),
     "one user with all ratings is added or removed": USER_ADDED_OR_REMOVED,
 }
-_KNOWN = {str(one): one for one in (value(), PRESENCE, USER_REPLACED, USER_ADDED_OR_REMOVED, NONE)} | _OLDER
+_KNOWN = {
+    str(one): one for one in (value(), PRESENCE, USER_REPLACED, USER_ADDED_OR_REMOVED, NONE)
+} | _OLDER
 
 
 def of_sentence(sentence: str, largest_change: float | None = None) -> Relation:
-    """The relation that a sentence of ours, of this version or an older one, describes; of another one, "stated".
+    """The relation that a sentence of ours, of this version or an older one, describes; of another
+    one, "stated".
 
     Raises:
       ValueError: not one line of text; a largest change that is not what the sentence says.
@@ -142,24 +171,32 @@ def of_sentence(sentence: str, largest_change: float | None = None) -> Relation:
     if found is None:
         return stated(sentence, largest_change)
     if largest_change is not None and largest_change != found.largest_change:
-        raise ValueError(f"largest_change {largest_change!r} is not that of the relation: {sentence}")
+        raise ValueError(
+            f"largest_change {largest_change!r} is not that of the relation: {sentence}"
+        )
     return found
 
 
 def common(relations: Sequence[Relation]) -> Relation:
-    """What releases protect together, which one by one protect these: the pairs that are neighbours for all of them.
+    """What releases protect together, which one by one protect these: the pairs that are neighbours
+    for all of them.
 
-    Composition is a statement about one pair of data sets: where each release, given what the earlier ones were, is
-    private at its price for that pair, all of them are at the composed price for that pair. So the prices add up for
-    pairs that are neighbours by each relation. Of one kind these are again a relation: values that differ by at most a
-    and by at most b (None: any) differ by at most min(a, b), and every pair that does is a neighbour by both; the other
-    kinds have no number, and stay what they are. Relations of different kinds have no pair in common, or pairs of
+    Composition is a statement about one pair of data sets: where each release, given what the
+    earlier ones were, is private at its price for that pair, all of them are at the composed price
+    for that pair. So the prices add up for pairs that are neighbours by each relation. Of one kind
+    these are again a relation: values that differ by at most a and by at most b (None: any) differ
+    by at most min(a, b), and every pair that does is a neighbour by both; the other kinds have no
+    number, and stay what they are. Relations of different kinds have no pair in common, or pairs of
     another unit; they are refused, and so are sentences that differ.
 
     Raises:
       ValueError: relations that do not add up, or none at all; it names them.
     """
     if len({relation.kin for relation in relations}) != 1:
-        raise ValueError(f"phases differ in relation: {'; '.join(sorted(set(map(str, relations))))}")
-    least = min((r.largest_change for r in relations if r.largest_change is not None), default=math.inf)
+        raise ValueError(
+            f"phases differ in relation: {'; '.join(sorted(set(map(str, relations))))}"
+        )
+    least = min(
+        (r.largest_change for r in relations if r.largest_change is not None), default=math.inf
+    )
     return dataclasses.replace(relations[0], largest_change=None if least == math.inf else least)

@@ -1,21 +1,25 @@
-"""What local reports cost once a trusted shuffler has mixed them: a central (ε, δ), beside the local price.
+"""What local reports cost once a trusted shuffler has mixed them: a central (ε, δ), beside the
+local price.
 
-Feldman, McMillan & Talwar, "Hiding among the clones" (FOCS 2021, arXiv 2012.12803). n users send one report each
-through the same ε₀-differentially private randomiser, and only the multiset of reports is seen. Two data sets that
-differ in what one user has (replaced, not removed: n is public) are then no easier to tell apart than
+Feldman, McMillan & Talwar, "Hiding among the clones" (FOCS 2021, arXiv 2012.12803). n users send
+one report each through the same ε₀-differentially private randomiser, and only the multiset of
+reports is seen. Two data sets that differ in what one user has (replaced, not removed: n is public)
+are then no easier to tell apart than
 
     P = (A + B, C − A + 1 − B) and Q = (A + 1 − B, C − A + B),
     C ~ Bin(n − 1, e^−ε₀), A ~ Bin(C, ½), B ~ Bernoulli(e^ε₀/(e^ε₀ + 1)):
 
-each other report is, with probability e^−ε₀, a clone: one of the two reports in question, by a fair coin. (The user's
-two laws are mixtures of two others with weights e^ε₀ : 1 and 1 : e^ε₀, and every other law is at least e^−ε₀ times
-either.) These are upper bounds for every randomiser; for one in particular less may hold. The tighter C of their later
-paper (arXiv 2208.04591) has an erratum and is not used.
+each other report is, with probability e^−ε₀, a clone: one of the two reports in question, by a fair
+coin. (The user's two laws are mixtures of two others with weights e^ε₀ : 1 and 1 : e^ε₀, and every
+other law is at least e^−ε₀ times either.) These are upper bounds for every randomiser; for one in
+particular less may hold. The tighter C of their later paper (arXiv 2208.04591) has an erratum and
+is not used.
 
-What must hold, and is no part of the computation: all of a report is in the anonymous message, the coordinate that was
-drawn included, and nowhere else; every user has the same randomiser, with the same ε₀; no time, size, or address tells
-reports apart; n counts the honest reporters, because what a colluding one sent hides nobody. Users who are split into k
-groups that report once are n/k in each shuffle, and one user is in one of them.
+What must hold, and is no part of the computation: all of a report is in the anonymous message, the
+coordinate that was drawn included, and nowhere else; every user has the same randomiser, with the
+same ε₀; no time, size, or address tells reports apart; n counts the honest reporters, because what
+a colluding one sent hides nobody. Users who are split into k groups that report once are n/k in
+each shuffle, and one user is in one of them.
 """
 
 import functools
@@ -27,11 +31,14 @@ from accounting.rounds import share
 
 REPORTS_LIMIT = 10**12
 ROUNDS_TRIED = 2**16  # by the solver; the price there is within 1e-4 of its limit
-BUCKETS = 4096  # values of C that are looked at one by one; where there are more, several share a bound
+BUCKETS = (
+    4096  # values of C that are looked at one by one; where there are more, several share a bound
+)
 
 
 def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) -> float:
-    """ε = ln(1 + (e^ε₀ − 1)/(e^ε₀ + 1)·(8√(e^ε₀ ln(4/δ)/n) + 8e^ε₀/n)), theorem 3.1: an upper bound; at most ε₀.
+    """ε = ln(1 + (e^ε₀ − 1)/(e^ε₀ + 1)·(8√(e^ε₀ ln(4/δ)/n) + 8e^ε₀/n)), theorem 3.1: an upper
+    bound; at most ε₀.
 
     Args:
       epsilon_local: ε₀ of one report.
@@ -39,7 +46,8 @@ def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) ->
       delta: of the shuffled reports.
 
     Raises:
-      ValueError: ε₀ is above ln(n/(16 ln(2/δ))), where the theorem says nothing; or as `epsilon_numerical`.
+      ValueError: ε₀ is above ln(n/(16 ln(2/δ))), where the theorem says nothing; or as
+        `epsilon_numerical`.
     """
     local = guards.positive("epsilon_local", epsilon_local)
     n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
@@ -55,12 +63,15 @@ def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) ->
 
 
 def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> float:
-    """The smallest ε (to 1e-9 relative) with `delta_numerical` at most δ: an upper bound, and never above ε₀.
+    """The smallest ε (to 1e-9 relative) with `delta_numerical` at most δ: an upper bound, and never
+    above ε₀.
 
-    For large ε₀ or small n it is ε₀ or nearly so. 10 ms to 1 s (3 s at n = 1e12), the more clones the longer.
+    For large ε₀ or small n it is ε₀ or nearly so. 10 ms to 1 s (3 s at n = 1e12), the more clones
+    the longer.
 
     Raises:
-      ValueError: ε₀ is not positive and finite, n is not an integer of at least 1, or δ is not in (0, 1).
+      ValueError: ε₀ is not positive and finite, n is not an integer of at least 1, or δ is not in
+        (0, 1).
     """
     local = guards.positive("epsilon_local", epsilon_local)
     n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
@@ -82,7 +93,8 @@ def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> f
 
 
 def delta_numerical(epsilon_local: float, num_reports: int, epsilon: float) -> float:
-    """δ of the shuffled reports at ε, the upper end of `delta_bounds`; 0 from ε₀ on and nowhere else.
+    """δ of the shuffled reports at ε, the upper end of `delta_bounds`; 0 from ε₀ on and nowhere
+    else.
 
     Raises:
       ValueError: as `epsilon_numerical`, or ε is negative or NaN.
@@ -91,16 +103,18 @@ def delta_numerical(epsilon_local: float, num_reports: int, epsilon: float) -> f
 
 
 def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tuple[float, float]:
-    """(lower, upper) bounds of the divergence δ(ε) between P and Q of this module; both directions are equal.
+    """(lower, upper) bounds of the divergence δ(ε) between P and Q of this module; both directions
+    are equal.
 
-    Given C = c the likelihood ratio grows with the first count, and the best event is "more than m of c + 1", with
-    m = ⌊½(c + 1)(1 + tanh(ε/2)/tanh(ε₀/2))⌋ and
+    Given C = c the likelihood ratio grows with the first count, and the best event is "more than m
+    of c + 1", with m = ⌊½(c + 1)(1 + tanh(ε/2)/tanh(ε₀/2))⌋ and
 
         δ_c = (e^ε₀ − e^ε)/(e^ε₀ + 1)·P(Bin(c, ½) = m) − (e^ε − 1)·P(Bin(c, ½) > m).
 
-    δ_c falls with c, since a clone more is a fair coin more. So c that is cut off below counts with δ_0, above with the
-    last δ_c, and values of c that share a bucket with the first (upper) or the last (lower) of them. The lower bound is
-    one of P against Q, not of what a given randomiser leaks.
+    δ_c falls with c, since a clone more is a fair coin more. So c that is cut off below counts with
+    δ_0, above with the last δ_c, and values of c that share a bucket with the first (upper) or the
+    last (lower) of them. The lower bound is one of P against Q, not of what a given randomiser
+    leaks.
 
     Raises:
       ValueError: as `delta_numerical`.
@@ -114,21 +128,27 @@ def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tupl
     slack = 1e-12 + 4e-15 * math.sqrt(n)  # of the binomials, and of a sum: 4e-13 measured at 1e6
     upper = float(masses @ _delta_given(firsts, epsilon, local, slack)) * (1 + slack)
     lower = float(masses @ _delta_given(lasts, epsilon, local, -slack)) * (1 - slack)
-    return max(0.0, lower), math.nextafter(min(1.0, upper), 1.0)  # one float up: 0 would claim a pure guarantee
+    return max(0.0, lower), math.nextafter(
+        min(1.0, upper), 1.0
+    )  # one float up: 0 would claim a pure guarantee
 
 
 def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta: float) -> float:
-    """k·ε_r, the central ε at δ of k rounds of local reports at ε/k each: what `shuffled_guarantee` states.
+    """k·ε_r, the central ε at δ of k rounds of local reports at ε/k each: what `shuffled_guarantee`
+    states.
 
-    Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`; adaptive rounds add up by basic composition. It
-    falls in k, towards a positive limit, once a report has others to hide among, ε/k ≤ ln n (tested from 200 reports
-    on): weaker reports hide one another better. Before that, sharing δ may cost a little more: at δ = 0.1 two rounds of
-    ε = 17 cost 16.8952 among 200 reports, one costs 16.8946. Never above ε, but for a rounding.
+    Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`; adaptive rounds add up by
+    basic composition. It falls in k, towards a positive limit, once a report has others to hide
+    among, ε/k ≤ ln n (tested from 200 reports on): weaker reports hide one another better. Before
+    that, sharing δ may cost a little more: at δ = 0.1 two rounds of ε = 17 cost 16.8952 among 200
+    reports, one costs 16.8946. Never above ε, but for a rounding.
 
     Args:
       epsilon: the local ε of all rounds of one user together.
-      num_rounds: k, reports of one user; 1 where users are split into groups that report once, which is parallel.
-      num_reports: n, the least number of honest reports in each shuffle; for k groups that report once, users/k.
+      num_rounds: k, reports of one user; 1 where users are split into groups that report once,
+        which is parallel.
+      num_reports: n, the least number of honest reports in each shuffle; for k groups that report
+        once, users/k.
       delta: of all rounds together, in (0, 1).
 
     Raises:
@@ -137,11 +157,14 @@ def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta
     return times(shuffled_loss(epsilon, num_rounds, num_reports, delta).epsilon, num_rounds)
 
 
-def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float, num_reports: int) -> int:
-    """The smallest k at which k rounds of reports at ε₀/k each cost at most ε at δ behind the shuffler.
+def solve_shuffled_rounds(
+    epsilon: float, delta: float, *, epsilon_local: float, num_reports: int
+) -> int:
+    """The smallest k at which k rounds of reports at ε₀/k each cost at most ε at δ behind the
+    shuffler.
 
-    The price of the answer, by `epsilon_shuffled`, is at most ε, and that of one round fewer is above it. Where the
-    price falls in k, as it does from ε₀/k ≤ ln n on, no smaller number will do.
+    The price of the answer, by `epsilon_shuffled`, is at most ε, and that of one round fewer is
+    above it. Where the price falls in k, as it does from ε₀/k ≤ ln n on, no smaller number will do.
 
     Args:
       epsilon, delta: the central target; ε > 0, 0 < δ < 1.
@@ -149,7 +172,8 @@ def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float,
       num_reports: n, honest reports in each shuffle.
 
     Raises:
-      ValueError: a number is out of range, or `ROUNDS_TRIED` rounds cost more; beyond, the price hardly falls.
+      ValueError: a number is out of range, or `ROUNDS_TRIED` rounds cost more; beyond, the price
+        hardly falls.
     """
     target = guards.positive("epsilon", epsilon)
 
@@ -160,8 +184,8 @@ def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float,
     while (least := price(enough)) > target:
         if enough == ROUNDS_TRIED:
             raise ValueError(
-                f"epsilon must be larger: {ROUNDS_TRIED} rounds still cost {least:.6g}, and more hardly less, "
-                f"got {epsilon!r}"
+                f"epsilon must be larger: {ROUNDS_TRIED} rounds still cost {least:.6g}, and more"
+                f" hardly less, got {epsilon!r}"
             )
         few, enough = enough, min(2 * enough, ROUNDS_TRIED)
     while enough - few > 1:
@@ -170,34 +194,51 @@ def solve_shuffled_rounds(epsilon: float, delta: float, *, epsilon_local: float,
     return enough
 
 
-def solve_shuffled_delta(epsilon: float, *, epsilon_local: float, num_rounds: int, num_reports: int) -> float:
-    """The smallest δ (to 1e-6 relative) at which k rounds at ε₀/k each cost at most ε behind the shuffler.
+def solve_shuffled_delta(
+    epsilon: float, *, epsilon_local: float, num_rounds: int, num_reports: int
+) -> float:
+    """The smallest δ (to 1e-6 relative) at which k rounds at ε₀/k each cost at most ε behind the
+    shuffler.
 
-    The price of the answer, by `epsilon_shuffled`, is at most ε. It is 0 where ε is at least ε₀, since there the local
-    price says as much without any δ; else at least k·1e-300, since less is nothing that floats can share.
+    The price of the answer, by `epsilon_shuffled`, is at most ε. It is 0 where ε is at least ε₀,
+    since there the local price says as much without any δ; else at least k·1e-300, since less is
+    nothing that floats can share.
 
     Raises:
       ValueError: a number is out of range, or no δ below 1 will do.
     """
-    target, local = guards.positive("epsilon", epsilon), guards.positive("epsilon_local", epsilon_local)
-    k, n = guards.count("num_rounds", num_rounds, 1), guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
+    target, local = (
+        guards.positive("epsilon", epsilon),
+        guards.positive("epsilon_local", epsilon_local),
+    )
+    k, n = (
+        guards.count("num_rounds", num_rounds, 1),
+        guards.count("num_reports", num_reports, 1, REPORTS_LIMIT),
+    )
     if target >= local:
         return 0.0
-    each = max(delta_numerical(math.nextafter(local / k, math.inf), n, target / k), 1e-300)  # less is hard to share
+    each = max(
+        delta_numerical(math.nextafter(local / k, math.inf), n, target / k), 1e-300
+    )  # less is hard to share
     delta, more = times(each, k), 1e-12
-    while delta < 1 and epsilon_shuffled(local, k, num_reports=n, delta=delta) > target:  # by roundings of the search
+    while (
+        delta < 1 and epsilon_shuffled(local, k, num_reports=n, delta=delta) > target
+    ):  # by roundings of the search
         delta, more = math.nextafter(delta * (1 + more), 1.0), 2 * more
     if not delta < 1:
         raise ValueError(f"epsilon must be larger: no δ below 1 will do, got {epsilon!r}")
     return delta
 
 
-# ------------------------------------------------------------------------------------------------------- numerics
+# --------------------------------------------------------------------------------------------------
 
 
 def shuffled_loss(epsilon: float, num_rounds: int, num_reports: int, delta: float) -> Approximate:
     """What k shuffled rounds spend, each at ε/k and δ/k."""
-    total, each = guards.positive("epsilon", epsilon), share(guards.probability("delta", delta), num_rounds)
+    total, each = (
+        guards.positive("epsilon", epsilon),
+        share(guards.probability("delta", delta), num_rounds),
+    )
     amplified = epsilon_numerical(math.nextafter(total / num_rounds, math.inf), num_reports, each)
     return Approximate(epsilon=amplified, delta=each, num_steps=num_rounds)
 
@@ -224,7 +265,12 @@ def _delta_given(clones, epsilon: float, local: float, slack: float):
     from scipy.stats import binom
 
     # 1 − ½(1 + tanh(ε/2)/tanh(ε₀/2)) without its cancellation at large ε
-    rest = math.exp(-epsilon) * math.expm1(epsilon - local) / math.expm1(-local) / (1 + math.exp(-epsilon))
+    rest = (
+        math.exp(-epsilon)
+        * math.expm1(epsilon - local)
+        / math.expm1(-local)
+        / (1 + math.exp(-epsilon))
+    )
     cut = clones + 1 - np.maximum(np.ceil((clones + 1) * rest), 1)
     at = -math.expm1(epsilon - local) / (1 + math.exp(-local)) * binom.pmf(cut, clones, 0.5)
     beyond = math.expm1(min(epsilon, 700.0)) * binom.sf(cut, clones, 0.5)

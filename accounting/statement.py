@@ -49,7 +49,11 @@ def lines(guarantee: Terms) -> list[str]:
             out += _wrapped(holds, f"    {party:<{width}}  ", " " * (width + 6))
     noise = [_spent(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
     noise += [f"and {len(g.losses) - SHOWN} more phases"] if len(g.losses) > SHOWN else []
-    noise += [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"] if g.sensitivity is not None else []
+    noise += (
+        [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"]
+        if g.sensitivity is not None
+        else []
+    )
     noise += [f"ρ = {printed_up(g.rho)} in all"] if g.rho is not None else []
     if noise:
         out += _entry("noise", ", ".join(noise))
@@ -63,7 +67,9 @@ def lines(guarantee: Terms) -> list[str]:
             kind = f" ({KINDS[name]})" if name in KINDS else ""
             out.append(f"    {name:<{width}}  {printed(epsilon)}{kind}")
         if g.rho is not None and g.rho > gaussian.PLD_LIMIT and "pld" not in g.accountants:
-            out.append(f"    {'pld':<{width}}  skipped: above ρ = {gaussian.PLD_LIMIT:g} it takes too long")
+            out.append(
+                f"    {'pld':<{width}}  skipped: above ρ = {gaussian.PLD_LIMIT:g} it takes too long"
+            )
     for title, sentences in (("assumptions", g.assumptions), ("not covered", g.not_covered)):
         if sentences:
             out.append(f"  {title}")
@@ -82,7 +88,9 @@ def _headline(guarantee: Terms) -> str:
 
 
 def headline(g: Terms) -> str:
-    """The guarantee in one line, for results that only use what it is about; never in place of the statement."""
+    """The guarantee in one line, for results that only use what it is about; never in place of the
+    statement.
+    """
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
         return f"{seeded}no privacy guarantee, {_steps(g)}"
@@ -105,10 +113,14 @@ def _spent(phase: Loss, several: bool) -> str:
             return f"a pure ε = {printed_up(phase.epsilon)}"
         case Pure():
             return (
-                f"a pure ε/k = {printed_up(phase.epsilon / phase.num_rounds)} in each of k = {phase.num_rounds} rounds"
+                f"a pure ε/k = {printed_up(phase.epsilon / phase.num_rounds)} in each of k ="
+                f" {phase.num_rounds} rounds"
             )
         case _:
-            return f"(ε, δ) = ({printed_up(phase.epsilon)}, {printed_up(phase.delta)}), {phase.num_steps} times"
+            return (
+                f"(ε, δ) = ({printed_up(phase.epsilon)}, {printed_up(phase.delta)}),"
+                f" {phase.num_steps} times"
+            )
 
 
 def _steps(g: Terms) -> str:
@@ -120,4 +132,6 @@ def _entry(name: str, text: str) -> list[str]:
 
 
 def _wrapped(text: str, first: str = "  ", rest: str = "  ") -> list[str]:
-    return textwrap.wrap(text, 110, initial_indent=first, subsequent_indent=rest, break_long_words=False)
+    return textwrap.wrap(
+        text, 110, initial_indent=first, subsequent_indent=rest, break_long_words=False
+    )

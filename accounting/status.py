@@ -1,4 +1,6 @@
-"""How far a guarantee is proved, in four words of which the second leaves something open, and what it leaves open."""
+"""How far a guarantee is proved, in four words of which the second leaves something open, and what
+it leaves open.
+"""
 
 from collections.abc import Iterable
 from typing import Literal, get_args
@@ -6,15 +8,17 @@ from typing import Literal, get_args
 Status = Literal["proved", "proved for real-number noise", "claimed", "none"]  # strongest first
 REAL_NUMBERS: Literal["proved for real-number noise"] = "proved for real-number noise"
 
-# The one sentence that says what float32 noise leaves open. Measured on 1,501 users with one rating each, one step.
+# The one sentence that says what float32 noise leaves open. Measured on 1,501 users with one rating
+# each, one step.
 LEAVES_OPEN = (
-    "ε is computed for noise that is a real number, but the program draws float32 numbers, and these can tell more "
-    "than ε allows: in a test at ε = 0.1, 82% of the ratings were guessed right from the public files alone, where ε "
-    "allows 52.5%"
+    "ε is computed for noise that is a real number, but the program draws float32 numbers, and"
+    " these can tell more than ε allows: in a test at ε = 0.1, 82% of the ratings were guessed"
+    " right from the public files alone, where ε allows 52.5%"
 )
 
-# What float32 noise is, for the assumptions of what draws it: jax.random.normal, and jax.random.laplace or exponential.
-# What it is where it is drawn by comparing random bits with thresholds, and leaves no gaps.
+# What float32 noise is, for the assumptions of what draws it: jax.random.normal, and
+# jax.random.laplace or exponential. What it is where it is drawn by comparing random bits with
+# thresholds, and leaves no gaps.
 
 
 def weakest(statuses: Iterable[Status]) -> Status:

@@ -1,4 +1,6 @@
-"""The terms of a guarantee: its fields, held to each other and to the price of what is spent, and what follows."""
+"""The terms of a guarantee: its fields, held to each other and to the price of what is spent, and
+what follows.
+"""
 
 import dataclasses
 import math
@@ -21,7 +23,9 @@ ROUNDING = 1 + 1e-9  # another machine's last digits may differ
 
 
 class UserPrice(NamedTuple):
-    """What all ratings of one user cost together: (epsilon, the guarantee's delta), with the guarantee's status."""
+    """What all ratings of one user cost together: (epsilon, the guarantee's delta), with the
+    guarantee's status.
+    """
 
     num_ratings: int
     rho: float | None  # of nothing but Gaussian steps
@@ -31,33 +35,42 @@ class UserPrice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a release promises: for neighbours by `relation`, P(S) <= exp(epsilon) P'(S) + delta for every event S.
+    """What a release promises: for neighbours by `relation`, P(S) <= exp(epsilon) P'(S) + delta for
+    every event S.
 
-    Refuses an ε or an accountant below the exact price of the losses, where that price is cheap to compute.
+    Refuses an ε or an accountant below the exact price of the losses, where that price is cheap to
+    compute.
 
     Attributes:
       mechanism: its name.
       epsilon: rounded up at 4 decimals; inf where no finite ε holds, and always with status none.
-      delta: in [0, 1). A total that reaches 1, as J·δ of basic composition does, says nothing and is refused.
+      delta: in [0, 1). A total that reaches 1, as J·δ of basic composition does, says nothing and
+        is refused.
       unit: whose change is hidden.
       relation: which data sets are neighbours; `str()` of it is a sentence.
       released: the names of what the world may see.
       trust_model: a sentence, who sees what.
       steps: of training, or rounds.
-      status: "proved"; "proved for real-number noise": so is the price, and the noise is float32, see `leaves_open`;
-        "claimed": somebody says so, and it is not proved; "none".
+      status: "proved"; "proved for real-number noise": so is the price, and the noise is float32,
+        see `leaves_open`; "claimed": somebody says so, and it is not proved; "none".
       losses: what is spent, phase by phase, the relation folded in; empty with status none.
-      sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or none holds.
+      sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or
+        none holds.
       accountants: ε by accountant, not rounded.
       assumptions: sentences, what the claim rests on.
       not_covered: sentences; `SELECTION` is always among them.
-      against: (party, what holds against it) where the parties see different things; empty where there is one view.
-      seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside world.
-      real_number_noise: the price is that of real numbers, and the noise is float32. It follows from the status where
-        that is "proved for real-number noise", must be false where it is "proved", and is said of a claim.
-      claimed_by: who claims it, such as "paper 001"; None where nobody but the mechanism does, or nothing is claimed.
-      rounds_are_seen: somebody outside sees the response of every round as it is made, such as an untrusted server. A
-        round that was run is then spent, also where its state is lost: `fitting.fit` never answers it again.
+      against: (party, what holds against it) where the parties see different things; empty where
+        there is one view.
+      seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside
+        world.
+      real_number_noise: the price is that of real numbers, and the noise is float32. It follows
+        from the status where that is "proved for real-number noise", must be false where it is
+        "proved", and is said of a claim.
+      claimed_by: who claims it, such as "paper 001"; None where nobody but the mechanism does, or
+        nothing is claimed.
+      rounds_are_seen: somebody outside sees the response of every round as it is made, such as an
+        untrusted server. A round that was run is then spent, also where its state is lost:
+        `fitting.fit` never answers it again.
 
     Raises:
       ValueError: a field out of range, or fields that contradict each other.
@@ -108,15 +121,19 @@ class Terms:
     @property
     def noise_multiplier(self) -> float | None:
         """z of every step where all steps are alike; None otherwise."""
-        if len(self.losses) == 1 and isinstance(only := self.losses[0], Gaussian | SubsampledGaussian):
+        if len(self.losses) == 1 and isinstance(
+            only := self.losses[0], Gaussian | SubsampledGaussian
+        ):
             return only.noise_multiplier
         return None
 
     @property
     def noise_scale(self) -> float | None:
-        """σ of every step, in the units of `sensitivity`: z·Δ, or half of that where z is σ over half of Δ.
+        """σ of every step, in the units of `sensitivity`: z·Δ, or half of that where z is σ over
+        half of Δ.
 
-        A changed value in a Poisson sample is −C against +C, so Δ = 2C, and its price is written in z = σ/C.
+        A changed value in a Poisson sample is −C against +C, so Δ = 2C, and its price is written in
+        z = σ/C.
         """
         if self.noise_multiplier is None or self.sensitivity is None:
             return None
@@ -125,23 +142,30 @@ class Terms:
 
     @property
     def user_price(self) -> str | None:
-        """A sentence: what a user with m ratings pays; None where the unit is the user or no price is known."""
+        """A sentence: what a user with m ratings pays; None where the unit is the user or no price
+        is known.
+        """
         if self.status == "none" or self.unit == "user":
             return None
         rule = user.rule(self.losses, self.delta, unit=self.unit)
         if rule is None:
             return None
-        examples = ", ".join(f"m = {m}: ε = {digits.printed(self.for_user(m).epsilon)}" for m in rule[1])
+        examples = ", ".join(
+            f"m = {m}: ε = {digits.printed(self.for_user(m).epsilon)}" for m in rule[1]
+        )
         claim = " (a claim as well, not proved)" if self.status == "claimed" else ""
         return f"a user with m ratings pays {rule[0]}{claim}; {examples}"
 
     @property
     def leaves_open(self) -> str | None:
-        """A sentence: what float32 noise leaves open; None where the noise is not float32, or nothing is promised."""
+        """A sentence: what float32 noise leaves open; None where the noise is not float32, or
+        nothing is promised.
+        """
         return LEAVES_OPEN if self.real_number_noise else None
 
     def for_user(self, num_ratings: int) -> UserPrice:
-        """The price of all m ratings of one user, by the same δ, relation and status as the guarantee.
+        """The price of all m ratings of one user, by the same δ, relation and status as the
+        guarantee.
 
         Raises:
           ValueError: m is not an integer of at least 1, or no such price is known.
@@ -151,7 +175,9 @@ class Terms:
             raise ValueError(unknown)
         own = user.losses(self.losses, num_ratings)
         if own is not None:
-            epsilon = stated_epsilon(self.status, price.accountants(own, self.delta, unit=self.unit))
+            epsilon = stated_epsilon(
+                self.status, price.accountants(own, self.delta, unit=self.unit)
+            )
             return UserPrice(num_ratings, price.rho(own), epsilon, self.status)
         epsilon = user.epsilon(self.losses, self.delta, num_ratings=num_ratings, unit=self.unit)
         if epsilon is None:
@@ -160,7 +186,9 @@ class Terms:
 
 
 def stated_epsilon(status: Status, prices: Mapping[str, float]) -> float:
-    """The ε that is stated, rounded up: the smallest price; of a claim the paper's closed form, else the largest."""
+    """The ε that is stated, rounded up: the smallest price; of a claim the paper's closed form,
+    else the largest.
+    """
     if status == "claimed":
         return gaussian.round_up(prices.get("closed_form", max(prices.values())), digits.DIGITS)
     return gaussian.round_up(min(prices.values()), digits.DIGITS)
@@ -173,11 +201,17 @@ def _check(g: Terms) -> None:
     for name in ("released", "assumptions", "not_covered"):
         if not all(map(is_line, getattr(g, name))):
             raise ValueError(f"{name} must be lines of text, got {getattr(g, name)!r}")
-    if not all(isinstance(row, tuple) and len(row) == 2 and all(map(is_line, row)) for row in g.against):
-        raise ValueError(f"against must be pairs (party, what holds), each a line of text, got {g.against!r}")
+    if not all(
+        isinstance(row, tuple) and len(row) == 2 and all(map(is_line, row)) for row in g.against
+    ):
+        raise ValueError(
+            f"against must be pairs (party, what holds), each a line of text, got {g.against!r}"
+        )
     for name, allowed in (("unit", get_args(Unit)), ("status", get_args(Status))):
         if getattr(g, name) not in allowed:
-            raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}")
+            raise ValueError(
+                f"{name} must be one of {', '.join(allowed)}, got {getattr(g, name)!r}"
+            )
     if g.relation.unit not in (None, g.unit):
         raise ValueError(f"unit {g.unit!r} is not that of the relation: {g.relation}")
     for name in ("seeded", "real_number_noise", "rounds_are_seen"):
@@ -192,17 +226,30 @@ def _check(g: Terms) -> None:
     if not (_is_number(g.epsilon) and g.epsilon >= 0):
         raise ValueError(f"epsilon must be at least 0, got {g.epsilon!r}")
     if not (_is_number(g.delta) and 0 <= g.delta < 1):
-        raise ValueError(f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}")
-    if not all(isinstance(name, str) and _is_number(value) and value >= 0 for name, value in g.accountants.items()):
-        raise ValueError(f"accountants must be numbers of at least 0 by name, got {g.accountants!r}")
-    if g.sensitivity is not None and not (_is_number(g.sensitivity) and 0 < g.sensitivity < math.inf):
+        raise ValueError(
+            f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}"
+        )
+    if not all(
+        isinstance(name, str) and _is_number(value) and value >= 0
+        for name, value in g.accountants.items()
+    ):
+        raise ValueError(
+            f"accountants must be numbers of at least 0 by name, got {g.accountants!r}"
+        )
+    if g.sensitivity is not None and not (
+        _is_number(g.sensitivity) and 0 < g.sensitivity < math.inf
+    ):
         raise ValueError(f"sensitivity must be positive and finite, got {g.sensitivity!r}")
     if not all(isinstance(phase, Loss) for phase in g.losses):
         raise ValueError(f"losses must be those of accounting.loss, got {g.losses!r}")
     if g.losses and g.steps != loss.num_steps(g.losses):
-        raise ValueError(f"steps must be those of the losses, {loss.num_steps(g.losses)}, got {g.steps!r}")
+        raise ValueError(
+            f"steps must be those of the losses, {loss.num_steps(g.losses)}, got {g.steps!r}"
+        )
     if g.unit == "user" and any(getattr(phase, "user_rho", None) is not None for phase in g.losses):
-        raise ValueError("user_rho prices a user by ratings; where the unit is the user, epsilon is the price")
+        raise ValueError(
+            "user_rho prices a user by ratings; where the unit is the user, epsilon is the price"
+        )
     _check_price(g)
     if (g.relation == NONE) != (g.status == "none"):
         raise ValueError(f"status {g.status!r} is not that of the relation: {g.relation}")
@@ -211,13 +258,20 @@ def _check(g: Terms) -> None:
 def _check_price(g: Terms) -> None:
     if g.status == "none":
         if not (g.epsilon == math.inf and not g.losses and not g.accountants):
-            raise ValueError("without a guarantee epsilon is infinite, and there is neither a loss nor an accountant")
+            raise ValueError(
+                "without a guarantee epsilon is infinite, and there is neither a loss nor an"
+                " accountant"
+            )
         return
     if not g.losses:
         raise ValueError("the losses must be given: without them nothing supports epsilon")
     floor = price.floor(g.losses, g.delta)
     prices = {name: value for name, value in g.accountants.items() if name != "paper"}
-    wrong = [f"{name} {value!r}" for name, value in prices.items() if not value * ROUNDING + 1e-9 >= floor]
+    wrong = [
+        f"{name} {value!r}"
+        for name, value in prices.items()
+        if not value * ROUNDING + 1e-9 >= floor
+    ]
     if not g.epsilon * ROUNDING >= (_claim(g) if g.status == "claimed" else floor):
         wrong.append(f"epsilon {g.epsilon!r}")
     if wrong:

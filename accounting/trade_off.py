@@ -1,8 +1,10 @@
-"""The trade-off of one Gaussian of mean shift μ = √(2ρ), exactly: everything that ρ says, and nothing rounded away.
+"""The trade-off of one Gaussian of mean shift μ = √(2ρ), exactly: everything that ρ says, and
+nothing rounded away.
 
-Whoever guesses from a release which of two neighbours it came from raises false alarms at a rate α and misses at a rate
-β; no guess does better than β = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth & Su 2019). δ(ε) is the same curve (Balle & Wang 2018,
-theorem 8), and J Gaussian steps have it with ρ the sum over the steps. `accounting.gaussian` has these names as well.
+Whoever guesses from a release which of two neighbours it came from raises false alarms at a rate α
+and misses at a rate β; no guess does better than β = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth & Su 2019). δ(ε)
+is the same curve (Balle & Wang 2018, theorem 8), and J Gaussian steps have it with ρ the sum over
+the steps. `accounting.gaussian` has these names as well.
 """
 
 import functools
@@ -35,7 +37,8 @@ def rho_from_mu(mu: float) -> float:
 
 
 def trade_off(rho: float, false_alarm_rate: float) -> float:
-    """β = Φ(Φ⁻¹(1 − α) − μ): the rate at which the best guess with false-alarm rate α misses; 1 − α at ρ = 0.
+    """β = Φ(Φ⁻¹(1 − α) − μ): the rate at which the best guess with false-alarm rate α misses; 1 − α
+    at ρ = 0.
 
     Raises:
       ValueError: ρ is out of range, or α is not in [0, 1].
@@ -50,8 +53,9 @@ def trade_off(rho: float, false_alarm_rate: float) -> float:
 def delta_exact(rho: float, epsilon: float) -> float:
     """δ(ε) = Φ(μ/2 − ε/μ) − e^ε Φ(−μ/2 − ε/μ), μ = √(2ρ): no smaller δ holds at this ε.
 
-    Computed as φ(t)(R(t) − R(t + μ)) with t = ε/μ − μ/2 and R = (1 − Φ)/φ, which neither overflows nor cancels. An
-    upper bound, at most 1e-11 relative above the true value for ρ in [1e-8, 1e4]; at ρ > 0 never 0.
+    Computed as φ(t)(R(t) − R(t + μ)) with t = ε/μ − μ/2 and R = (1 − Φ)/φ, which neither overflows
+    nor cancels. An upper bound, at most 1e-11 relative above the true value for ρ in [1e-8, 1e4];
+    at ρ > 0 never 0.
     """
     r, epsilon = guards.nonnegative("rho", rho), guards.epsilon("epsilon", epsilon)
     if r == 0:
@@ -61,23 +65,30 @@ def delta_exact(rho: float, epsilon: float) -> float:
 
 
 def epsilon_exact(rho: float, delta: float) -> float:
-    """The ε of ρ at δ by the Gaussian trade-off: the root of `delta_exact`, 0 where δ is at least the total variation.
+    """The ε of ρ at δ by the Gaussian trade-off: the root of `delta_exact`, 0 where δ is at least
+    the total variation.
 
-    An upper bound: `delta_exact(rho, epsilon_exact(rho, delta)) <= delta` holds in floats. Within 1e-10 relative (or
-    1e-11·√ρ where that is more) of the true value for ρ in [1e-8, 1e4] and δ in [1e-15, 0.1], increasing in ρ,
-    decreasing in δ.
+    An upper bound: `delta_exact(rho, epsilon_exact(rho, delta)) <= delta` holds in floats. Within
+    1e-10 relative (or 1e-11·√ρ where that is more) of the true value for ρ in [1e-8, 1e4] and δ in
+    [1e-15, 0.1], increasing in ρ, decreasing in δ.
     """
     r, delta = guards.nonnegative("rho", rho), guards.probability("delta", delta)
     if delta_exact(r, 0.0) <= delta:
         return 0.0
-    above = r + 2 * math.sqrt(r * -math.log(delta))  # equation (9) of paper 001, `gaussian.epsilon_closed_form`
+    above = r + 2 * math.sqrt(
+        r * -math.log(delta)
+    )  # equation (9) of paper 001, `gaussian.epsilon_closed_form`
     if not delta_exact(r, above) <= delta:
-        return above  # the larger one by theory; ρ is so large, or δ so small, that rounding swamps the difference
+        # the larger one by theory; ρ is so large, or δ so small, that rounding swamps the
+        # difference
+        return above
     return bisect(lambda epsilon: delta_exact(r, epsilon) <= delta, 0.0, above)[1]
 
 
 def bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Neighbouring floats (low, high) with `passes` false at low and true at high, given that it is so at the start."""
+    """Neighbouring floats (low, high) with `passes` false at low and true at high, given that it is
+    so at the start.
+    """
     floor = 1e-18 * high
     while high > floor:
         middle = low + (high - low) / 2
@@ -87,16 +98,20 @@ def bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[fl
     return low, high
 
 
-# ------------------------------------------------------------------------------------------------------------ numerics
+# --------------------------------------------------------------------------------------------------
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    """An upper bound of ln δ(ε) of the trade-off with mean shift μ > 0, a few 1e-12 above it; decreasing in ε."""
+    """An upper bound of ln δ(ε) of the trade-off with mean shift μ > 0, a few 1e-12 above it;
+    decreasing in ε.
+    """
     t = epsilon / mu - mu / 2
     if t > 1e6:
         return -t * t / 2  # δ < φ(t); the difference below would drown
     slack = 1e-12 + 1e-15 * (epsilon / mu + mu) * (1 + abs(t))  # of erfcx, and of rounding in t
-    if mu <= 1:  # R(t) − R(t + μ) = ∫ 1 − sR(s) ds over [t, t + μ], where the difference itself would cancel
+    if (
+        mu <= 1
+    ):  # R(t) − R(t + μ) = ∫ 1 − sR(s) ds over [t, t + μ], where the difference itself would cancel
         nodes, weights = _quadrature()
         integral = float(weights @ _one_minus_s_mills(t + mu * nodes))
         return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(mu) + math.log(integral) + slack
@@ -112,7 +127,9 @@ def _mills(x: float) -> float:
 
 
 def _one_minus_s_mills(s):
-    """1 − sR(s) for an array s; from s = 5 on, where it would cancel, by R = 1/(s + 1/(s + 2/(s + 3/(s + …))))."""
+    """1 − sR(s) for an array s; from s = 5 on, where it would cancel, by R = 1/(s + 1/(s + 2/(s +
+    3/(s + …)))).
+    """
     import numpy as np
     from scipy.special import erfcx
 
@@ -125,7 +142,9 @@ def _one_minus_s_mills(s):
         tail = far + k / tail
     tail = 1 / tail
     s = np.minimum(s, 5.0)
-    return np.where(near, 1 - s * math.sqrt(math.pi / 2) * erfcx(s / math.sqrt(2)), tail / (far + tail))
+    return np.where(
+        near, 1 - s * math.sqrt(math.pi / 2) * erfcx(s / math.sqrt(2)), tail / (far + tail)
+    )
 
 
 @functools.cache

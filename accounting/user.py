@@ -1,7 +1,7 @@
 """What all m ratings of one user cost, where the unit is a single rating.
 
-Pure rounds: m·ε. Gaussian steps: (a·m² + b·m)·ρ, a and b as each mechanism's statistics move. Subsampled steps: a
-mixture of Gaussians, Binomial(m, q). Nothing else has a known price.
+Pure rounds: m·ε. Gaussian steps: (a·m² + b·m)·ρ, a and b as each mechanism's statistics move.
+Subsampled steps: a mixture of Gaussians, Binomial(m, q). Nothing else has a known price.
 """
 
 import functools
@@ -13,10 +13,12 @@ from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit, chec
 
 
 def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
-    """What the same release spends on a user who changes m ratings; None where no such price is known.
+    """What the same release spends on a user who changes m ratings; None where no such price is
+    known.
 
-    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses: none, their δ would
-    grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of this kind; see `epsilon`.
+    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses:
+    none, their δ would grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of
+    this kind; see `epsilon`.
 
     Raises:
       ValueError: m is not an integer of at least 1.
@@ -39,10 +41,12 @@ def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
 
 @functools.lru_cache(maxsize=256)
 def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
-    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such price is known.
+    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such
+    price is known.
 
-    Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `losses` says. Only for
-    ratings that are there or not: a user who changes m values would be a pair of mixtures, which nothing here prices.
+    Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `losses`
+    says. Only for ratings that are there or not: a user who changes m values would be a pair of
+    mixtures, which nothing here prices.
     """
     if check_unit(unit) == "user":
         return None
@@ -60,7 +64,9 @@ def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Un
 
 
 def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple[int, ...]] | None:
-    """How the price follows from m, in words, and the m of examples; None where no price is known."""
+    """How the price follows from m, in words, and the m of examples; None where no price is
+    known.
+    """
     kinds = {type(phase) for phase in spent}
     if kinds == {Pure}:
         return "m times ε" if delta == 0 else "m times ε in every round", (20, 100)
@@ -72,8 +78,13 @@ def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple
             for weight, power in zip(weights, ("m²", "m"), strict=True)
             if weight
         ]
-        return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (20, 100)
-    priced = kinds <= {Gaussian, Pure} or (kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(spent, unit))
+        return f"{terms[0] if len(terms) == 1 else '(' + ' + '.join(terms) + ')'} times ρ", (
+            20,
+            100,
+        )
+    priced = kinds <= {Gaussian, Pure} or (
+        kinds <= {Gaussian, Pure, SubsampledGaussian} and _is_mixture(spent, unit)
+    )
     if kinds and priced and all(getattr(phase, "user_rho", ()) is not None for phase in spent):
         return "for each phase by its own kind", (20,)
     return None
@@ -93,5 +104,8 @@ def _mean_user_rho(spent: Sequence[Loss]) -> tuple[float, float] | None:
     each = [gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases]
     if sum(each) == 0:
         return weights[0]
-    a, b = (math.fsum(r * pair[k] for r, pair in zip(each, weights, strict=True)) / math.fsum(each) for k in (0, 1))
+    a, b = (
+        math.fsum(r * pair[k] for r, pair in zip(each, weights, strict=True)) / math.fsum(each)
+        for k in (0, 1)
+    )
     return a, b

@@ -1,9 +1,11 @@
 """The closed form of paper 001, and the exact ε, against every other way to compute them.
 
-Settings are the forty of `accounting.epsilon_table` and a seeded, log-uniform grid over what paper 001 writes a run
-with: ε_i in [1e-3, 10], δ in [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2], drawn again where ρ falls outside
-[1e-6, 1e3], or above 10 where the privacy loss distribution is asked. Theorem 1 of the paper says nothing from ε_i = 1
-on; the formula is checked there all the same, and those settings are marked.
+Settings are the forty of `accounting.epsilon_table` and a seeded, log-uniform grid over what paper
+001 writes a run
+with: ε_i in [1e-3, 10], δ in [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2], drawn again where ρ
+falls outside [1e-6, 1e3], or above 10 where the privacy loss distribution is asked. Theorem 1 of
+the paper says nothing from ε_i = 1 on; the formula is checked there all the same, and those
+settings are marked.
 """
 
 import math
@@ -43,7 +45,9 @@ class Row(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A check that does not hold: `left` and `right` are what was compared, `found` is to be at most `allowed`."""
+    """A check that does not hold: `left` and `right` are what was compared, `found` is to be at
+    most `allowed`.
+    """
 
     check: str
     setting: Setting
@@ -54,7 +58,9 @@ class Violation(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What one check found: on how many settings, and the largest of what is to be at most `allowed`."""
+    """What one check found: on how many settings, and the largest of what is to be at most
+    `allowed`.
+    """
 
     name: str
     statement: str
@@ -87,12 +93,23 @@ class Verification(NamedTuple):
         return sum(row.pld is not None for row in self.rows)
 
 
-HALF_DIGIT = 5.0001e-6  # half of the table's last digit, and what reading a decimal as a float may add
+HALF_DIGIT = (
+    5.0001e-6  # half of the table's last digit, and what reading a decimal as a float may add
+)
 
 # Name: (what holds, the largest that the measured number may be).
 CHECKS = {
-    "minimum": ("closed form = minimum over real α of αρ + ln(1/δ)/(α − 1), relative difference", 1e-12),
-    "mironov": ("closed form = minimum over orders, α* among them, of dp_accounting's rdp + ln(1/δ)/(α − 1)", 1e-9),
+    "minimum": (
+        "closed form = minimum over real α of αρ + ln(1/δ)/(α − 1), relative difference",
+        1e-12,
+    ),
+    "mironov": (
+        (
+            "closed form = minimum over orders, α* among them, of dp_accounting's rdp + ln(1/δ)/(α"
+            " − 1)"
+        ),
+        1e-9,
+    ),
     "oracle": (f"exact = root in {DIGITS} digits, difference relative to max(ε, 0.1·√ρ)", 1e-10),
     "upper": (f"exact >= root in {DIGITS} digits, shortfall relative to max(ε, 0.1·√ρ)", 0.0),
     "exact <= pld": ("exact <= PLD + 1e-9", 1e-9),
@@ -109,15 +126,20 @@ CHECKS = {
 
 
 def verify(
-    *, num_settings: int = 10_000, seed: int = 1, num_pld: int = 400, progress: Callable[[int], None] | None = None
+    *,
+    num_settings: int = 10_000,
+    seed: int = 1,
+    num_pld: int = 400,
+    progress: Callable[[int], None] | None = None,
 ) -> Verification:
-    """Every check of `CHECKS` on every setting that it is for. A minute on one core by default; needs mpmath.
+    """Every check of `CHECKS` on every setting that it is for. A minute on one core by default;
+    needs mpmath.
 
     Args:
       num_settings: all of them, the forty of the table included.
       seed: of the grid; the same seed, the same settings.
-      num_pld: settings of the grid on which the privacy loss distribution is asked as well, one distribution for every
-        `DELTAS_PER_PLD`; it is asked on the table in any case.
+      num_pld: settings of the grid on which the privacy loss distribution is asked as well, one
+        distribution for every `DELTAS_PER_PLD`; it is asked on the table in any case.
       progress: called with the number of settings done.
 
     Raises:
@@ -127,11 +149,17 @@ def verify(
     import mpmath  # noqa: F401  the oracle's, refused before a minute is spent
 
     runs = list(settings(num_settings, seed=seed, num_pld=num_pld))
-    minima = _minima([(gaussian.rho_from_step(*run[0][:3]), s.delta) for run, _ in runs for s in run])
+    minima = _minima(
+        [(gaussian.rho_from_step(*run[0][:3]), s.delta) for run, _ in runs for s in run]
+    )
     rows: list[Row] = []
     found: list[tuple[Setting, str, float, float, float]] = []
     for run, with_pld in runs:
-        accountant = gaussian.loss_distribution(_noise_multiplier(run[0]), run[0].num_steps) if with_pld else None
+        accountant = (
+            gaussian.loss_distribution(_noise_multiplier(run[0]), run[0].num_steps)
+            if with_pld
+            else None
+        )
         for setting in run:
             pld = None if accountant is None else float(accountant.get_epsilon(setting.delta))
             row, compared = _row(setting, minima[len(rows)], pld)
@@ -151,7 +179,8 @@ def verify(
 
 
 def settings(num_settings: int, *, seed: int, num_pld: int) -> Iterator[tuple[list[Setting], bool]]:
-    """Runs of settings that differ in δ_r alone, and whether they are priced by PLD; the table's first.
+    """Runs of settings that differ in δ_r alone, and whether they are priced by PLD; the table's
+    first.
 
     Raises:
       ValueError: there are fewer settings than the table and `num_pld` need.
@@ -172,7 +201,10 @@ def settings(num_settings: int, *, seed: int, num_pld: int) -> Iterator[tuple[li
         asked = num_pld - (num_settings - len(table) - left)
         size = min(DELTAS_PER_PLD, asked) if asked > 0 else 1
         first = _drawn(draw, largest_rho=10.0 if asked > 0 else 1e3)
-        yield [first, *(first._replace(delta=_log_uniform(draw, -12, -2)) for _ in range(size - 1))], asked > 0
+        yield (
+            [first, *(first._replace(delta=_log_uniform(draw, -12, -2)) for _ in range(size - 1))],
+            asked > 0,
+        )
         left -= size
 
 
@@ -196,7 +228,7 @@ def _noise_multiplier(setting: Setting) -> float:
     return gaussian.noise_multiplier_from_step(setting.epsilon_step, setting.delta_step)
 
 
-# ------------------------------------------------------------------------------------------------------- one setting
+# --------------------------------------------------------------------------------------------------
 
 
 def _row(
@@ -210,12 +242,22 @@ def _row(
     z, num_steps, delta = _noise_multiplier(setting), setting.num_steps, setting.delta
     rho = gaussian.rho(z, num_steps)
     closed, exact = gaussian.epsilon_closed_form(rho, delta), gaussian.epsilon_exact(rho, delta)
-    basic, printed = gaussian.epsilon_basic(rho, num_steps, delta), gaussian.epsilon_rdp(z, num_steps, delta)
-    orders = sorted({*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, gaussian.optimal_order(rho, delta), best_order})
-    accountant = dp_accounting.rdp.RdpAccountant(orders).compose(dp_accounting.GaussianDpEvent(z), num_steps)
-    # `rdp` and `orders` are public properties: Rényi divergences as dp_accounting has them, before any conversion
+    basic, printed = (
+        gaussian.epsilon_basic(rho, num_steps, delta),
+        gaussian.epsilon_rdp(z, num_steps, delta),
+    )
+    orders = sorted(
+        {*rdp_privacy_accountant.DEFAULT_RDP_ORDERS, gaussian.optimal_order(rho, delta), best_order}
+    )
+    accountant = dp_accounting.rdp.RdpAccountant(orders).compose(
+        dp_accounting.GaussianDpEvent(z), num_steps
+    )
+    # `rdp` and `orders` are public properties: Rényi divergences as dp_accounting has them, before
+    # any conversion
     mironov = float(min(accountant.rdp - math.log(delta) / (accountant.orders - 1)))
-    rdp = float(accountant.get_epsilon(delta))  # its own conversion and minimum, not cut off at the closed form
+    rdp = float(
+        accountant.get_epsilon(delta)
+    )  # its own conversion and minimum, not cut off at the closed form
     root, shortfall = _oracle(setting, exact)
     scale = max(root, 0.1 * math.sqrt(rho))
     compared = [
@@ -234,7 +276,9 @@ def _row(
     return Row(setting, rho, applies, closed, minimum, mironov, rdp, pld, exact, root, ()), compared
 
 
-def _table(setting: Setting, entry: epsilon_table.Entry, row: Row) -> list[tuple[str, float, float, float]]:
+def _table(
+    setting: Setting, entry: epsilon_table.Entry, row: Row
+) -> list[tuple[str, float, float, float]]:
     import dp_accounting
 
     event, steps = dp_accounting.GaussianDpEvent(_noise_multiplier(setting)), setting.num_steps
@@ -252,16 +296,22 @@ def _table(setting: Setting, entry: epsilon_table.Entry, row: Row) -> list[tuple
 
 
 def _oracle(setting: Setting, exact: float) -> tuple[float, float]:
-    """The root of δ(ε) = δ_r in 40 digits, ρ from the paper's letters, and how far `exact` falls short of it.
+    """The root of δ(ε) = δ_r in 40 digits, ρ from the paper's letters, and how far `exact` falls
+    short of it.
 
-    Newton's method on ln δ, which is concave and decreasing: from the closed form, right of the root, every step lands
-    between the root and the one before, so that neither `exact` nor a bracket of it has any part in the answer.
+    Newton's method on ln δ, which is concave and decreasing: from the closed form, right of the
+    root, every step lands between the root and the one before, so that neither `exact` nor a
+    bracket of it has any part in the answer.
     """
     from mpmath import erfc, exp, log, mpf, sqrt, workdps
 
     with workdps(DIGITS):
         target = log(mpf(setting.delta))
-        rho = setting.num_steps * mpf(setting.epsilon_step) ** 2 / (4 * log(mpf("1.25") / mpf(setting.delta_step)))
+        rho = (
+            setting.num_steps
+            * mpf(setting.epsilon_step) ** 2
+            / (4 * log(mpf("1.25") / mpf(setting.delta_step)))
+        )
         mu = sqrt(2 * rho)
 
         def log_delta_and_slope(epsilon):
@@ -279,13 +329,15 @@ def _oracle(setting: Setting, exact: float) -> tuple[float, float]:
         return float(root), float(root - mpf(exact))
 
 
-# ------------------------------------------------------------------------------------------------------ all settings
+# --------------------------------------------------------------------------------------------------
 
 
 def _minima(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """For every (ρ, δ) the least αρ + ln(1/δ)/(α − 1), and the order at which dp_accounting's conversion is least.
+    """For every (ρ, δ) the least αρ + ln(1/δ)/(α − 1), and the order at which dp_accounting's
+    conversion is least.
 
-    Minimised over u = ln(α − 1) in [−20, 20], all settings at once; no formula for the answer takes part.
+    Minimised over u = ln(α − 1) in [−20, 20], all settings at once; no formula for the answer takes
+    part.
     """
     import numpy as np
 
@@ -304,7 +356,8 @@ def _minima(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _least(function: Callable, size: int):
-    """Golden-section search, an array of problems at once: `function` takes and gives arrays of that size.
+    """Golden-section search, an array of problems at once: `function` takes and gives arrays of
+    that size.
 
     It ends where rounding hides the slope, about 1e-8 from the minimum, and 1e-16 above it.
     """
@@ -323,4 +376,11 @@ def _checks(found: list[tuple[Setting, str, float, float, float]]) -> Iterator[C
     for name, (statement, allowed) in CHECKS.items():
         values = [value for _, check, _, _, value in found if check == name]
         worst = max(values, key=lambda value: math.inf if math.isnan(value) else value, default=0.0)
-        yield Check(name, statement, allowed, len(values), worst, sum(not value <= allowed for value in values))
+        yield Check(
+            name,
+            statement,
+            allowed,
+            len(values),
+            worst,
+            sum(not value <= allowed for value in values),
+        )

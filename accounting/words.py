@@ -1,28 +1,38 @@
 """The sentences that several guarantees share: each assumption is worded once."""
 
 # Who holds what.
-CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
+CURATOR = (
+    "trusted curator: one party holds the ratings, runs the training and reveals nothing but the"
+    " release"
+)
 NO_THIRD_PARTY = ("third party", "there is none")
 
 # What is public, and was chosen without the ratings.
 MASK = "who rated what is public"
 SETTINGS = (
-    "the number of steps, the centre, the clips and all other settings were chosen without looking at the ratings"
+    "the number of steps, the centre, the clips and all other settings were chosen without looking"
+    " at the ratings"
 )
 CATALOGUE = "the catalogue of users and items and the declared rating range are public"
-DECLARED = "the catalogue was declared, not read off the ratings, and covers every user and item there could be"
+DECLARED = (
+    "the catalogue was declared, not read off the ratings, and covers every user and item there"
+    " could be"
+)
 
-# What float32 noise is, for the assumptions of what draws it: jax.random.normal, and jax.random.laplace or exponential.
+# What float32 noise is, for the assumptions of what draws it: jax.random.normal, and
+# jax.random.laplace or exponential.
 FLOAT32_NORMALS = (
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none beyond 5.42 standard "
-    "deviations; sums are float32"
+    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^23 values a draw, none"
+    " beyond 5.42 standard deviations; sums are float32"
 )
 FLOAT32_LAPLACE = (
-    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^24 values a draw, none beyond 16 scales; sums "
-    "are float32"
+    "noise is pseudo-random, from a 64-bit key, and float32: at most 2^24 values a draw, none"
+    " beyond 16 scales; sums are float32"
 )
 # What it is where it is drawn by comparing random bits with thresholds, and leaves no gaps.
 WHOLE_NUMBERS = "noise is pseudo-random and, like the sums, whole numbers"
 
 # A report's own randomness.
-REAL_RANDOMNESS = "real randomness: the bit's probability is a float, the generator is secure and its seed secret"
+REAL_RANDOMNESS = (
+    "real randomness: the bit's probability is a float, the generator is secure and its seed secret"
+)

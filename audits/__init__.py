@@ -1,4 +1,6 @@
-"""Attacks on a claim: each takes a mechanism and ratings, and returns what it found as `Finding`s."""
+"""Attacks on a claim: each takes a mechanism and ratings, and returns what it found as
+`Finding`s.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,11 @@ QUICK = {  # what each is asked for where `quick`; less power, the same false al
     "divergence": {"num_runs": 96, "num_canaries": 64},
     "lookup": {"num_neighbours": 4, "num_places": 1, "both_ends": False},
 }
-NOT_QUICK = ("one run", "divergence", "fit")  # left out where `quick`, unless they are asked for by name
+NOT_QUICK = (
+    "one run",
+    "divergence",
+    "fit",
+)  # left out where `quick`, unless they are asked for by name
 
 
 def audit(
@@ -63,36 +69,44 @@ def audit(
     layout_kind: str = "auto",
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
-    """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its parts will do.
+    """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its
+    parts will do.
 
     Args:
       mechanism: whose guarantee(num_steps) is on trial.
       ratings: the data set; its neighbours are made here, within its declared range. Never changed.
       key: of all randomness; the findings carry what replays them. Spent.
       num_steps: length of the runs, and of the claim.
-      earlier: phases that ran before, (mechanism, number of steps) each: each is audited for its own steps, on from
-        what the one before it made public; with that in the transcript, prices add up and so do the claims.
+      earlier: phases that ran before, (mechanism, number of steps) each: each is audited for its
+        own steps, on from what the one before it made public; with that in the transcript, prices
+        add up and so do the claims.
       delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
-      num_neighbours: of the sensitivity and privacy-loss audits; the others, whose answer hardly depends on the pair,
-        try 8. None: 64.
-      num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as a minute can do.
-      quick: fewer runs, neighbours and δ (`QUICK`) where they are not given, and without `NOT_QUICK`: less power, the
-        same false-alarm rate.
-      only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others run.
+      num_neighbours: of the sensitivity and privacy-loss audits; the others, whose answer hardly
+        depends on the pair, try 8. None: 64.
+      num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as
+        a minute can do.
+      quick: fewer runs, neighbours and δ (`QUICK`) where they are not given, and without
+        `NOT_QUICK`: less power, the same false-alarm rate.
+      only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others
+        run.
       options: by family, arguments of its own `audit`, such as {"membership": {"num_shadows": 32}}.
 
-    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not applicable"; where there are
-      several phases, `details["phase"]` counts them from 0.
+    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not
+      applicable"; where there are several phases, `details["phase"]` counts them from 0.
 
-    Raises: UsageError that names a part which is not of the protocol's shape. ValueError for fewer than one step,
-      neighbour or run, a δ outside (0, 1), or a family that does not exist.
+    Raises: UsageError that names a part which is not of the protocol's shape. ValueError for fewer
+      than one step, neighbour or run, a δ outside (0, 1), or a family that does not exist.
     """
     import jax
 
     from dpmf_jax import parts, protocol
     from dpmf_jax.layout import operations as layout
 
-    for what, value in (("num_steps", num_steps), ("num_neighbours", num_neighbours), ("num_runs", num_runs)):
+    for what, value in (
+        ("num_steps", num_steps),
+        ("num_neighbours", num_neighbours),
+        ("num_runs", num_runs),
+    ):
         if value is not None and not value >= 1:
             raise ValueError(f"{what} must be at least 1; got {value}")
     if delta is not None and not 0 < delta < 1:
@@ -113,7 +127,9 @@ def audit(
         if value is not None and family in asked:
             asked[family][name] = value
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
-    phases = [(parts.as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))]
+    phases = [
+        (parts.as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))
+    ]
     parts.check_prices(phases)
     parts.check(phases, data)
     if not earlier:
@@ -122,7 +138,9 @@ def audit(
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))
-        for finding in _findings(linked, phases[place][1], ratings, data, keys[place], asked, phases[: place + 1])
+        for finding in _findings(
+            linked, phases[place][1], ratings, data, keys[place], asked, phases[: place + 1]
+        )
     ]
 
 
@@ -145,11 +163,19 @@ def _findings(
     import jax
 
     found: dict[str, list[Finding]] = {}
-    needed = {*asked, "density"} if "privacy loss" in asked else set(asked)  # the loss rests on the densities
+    needed = (
+        {*asked, "density"} if "privacy loss" in asked else set(asked)
+    )  # the loss rests on the densities
     for place, (name, module) in enumerate(FAMILIES.items()):
         if name in needed:
-            own_key, own, options = jax.random.fold_in(key, place), mechanism, dict(asked.get(name, {}))
-            if name in ("keys", "fit") and phases:  # they run the phases themselves, one after the other
+            own_key, own, options = (
+                jax.random.fold_in(key, place),
+                mechanism,
+                dict(asked.get(name, {})),
+            )
+            if (
+                name in ("keys", "fit") and phases
+            ):  # they run the phases themselves, one after the other
                 own, options["earlier"] = phases[-1][0], phases[:-1]
             if name == "privacy loss":
                 options["density_findings"] = found["density"]

@@ -21,16 +21,19 @@ class Finding:
       audit: its name, such as "sensitivity: largest step".
       claim: the claim as a sentence, with its numbers.
       measured: what was found, in the units of `claimed`; None where nothing was measured.
-      verdict: "consistent": the audit failed to break the claim (`details["power"]` says what it would have seen);
-        "violated": the claim is false; "inconclusive"; "not applicable": there is no such claim.
+      verdict: "consistent": the audit failed to break the claim (`details["power"]` says what it
+        would have seen); "violated": the claim is false; "inconclusive"; "not applicable": there is
+        no such claim.
       claimed: the number that `measured` is held against, where there is one.
-      lower, upper: an interval for what was measured, at `confidence`; None where that side is not known.
+      lower, upper: an interval for what was measured, at `confidence`; None where that side is not
+        known.
       confidence: of the interval; 1 where no chance is involved.
-      details: whatever else a reader needs, above all `replay` (pair of data sets, step, key) and `why`.
+      details: whatever else a reader needs, above all `replay` (pair of data sets, step, key) and
+        `why`.
 
     Raises:
-      ValueError: a verdict that does not exist, an interval that does not hold the measurement, or a measurement
-        missing from a verdict that needs one.
+      ValueError: a verdict that does not exist, an interval that does not hold the measurement, or
+        a measurement missing from a verdict that needs one.
     """
 
     audit: str
@@ -45,7 +48,9 @@ class Finding:
 
     def __post_init__(self) -> None:
         if self.verdict not in get_args(Verdict):
-            raise ValueError(f"verdict must be one of {', '.join(get_args(Verdict))}; got {self.verdict!r}")
+            raise ValueError(
+                f"verdict must be one of {', '.join(get_args(Verdict))}; got {self.verdict!r}"
+            )
         if self.verdict in ("consistent", "violated") and self.measured is None:
             raise ValueError(f"a verdict of {self.verdict} needs a measurement")
         if not 0 < self.confidence <= 1:
@@ -72,7 +77,9 @@ def not_applicable(audit: str, claim: str, why: str) -> Finding:
 
 def inconclusive(audit: str, claim: str, why: str, **details: Any) -> Finding:
     """The audit ran and may not say."""
-    return Finding(audit=audit, claim=claim, verdict="inconclusive", details={"why": why, **details})
+    return Finding(
+        audit=audit, claim=claim, verdict="inconclusive", details={"why": why, **details}
+    )
 
 
 def _plain(value: Any) -> Any:

@@ -1,8 +1,10 @@
-"""Neighbouring data sets: which ones to try, and how to step from a data set to one, without changing a shape.
+"""Neighbouring data sets: which ones to try, and how to step from a data set to one, without
+changing a shape.
 
-A neighbour's shapes are those of the data set, so all of them run in one compiled program. Which are chosen: at random,
-and on purpose, since a bound is reached at the extremes: on the heaviest and the lightest user and item, and on items
-of middling size, where one rating is neither alone nor drowned.
+A neighbour's shapes are those of the data set, so all of them run in one compiled program. Which
+are chosen: at random, and on purpose, since a bound is reached at the extremes: on the heaviest and
+the lightest user and item, and on items of middling size, where one rating is neither alone nor
+drowned.
 """
 
 from __future__ import annotations
@@ -24,16 +26,20 @@ ADDED = "the other way round"  # why a pair is there whose first data set is the
 
 
 class Neighbour(NamedTuple):
-    """One change: where, and the new raw value (ignored where a rating or a user is removed). Stacked: leading axis."""
+    """One change: where, and the new raw value (ignored where a rating or a user is removed).
+    Stacked: leading axis.
+    """
 
     address: layout.Address
     value: jax.Array
 
 
 class Neighbours(NamedTuple):
-    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason for its choice.
+    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason
+    for its choice.
 
-    change: how far a value may move, the claim's own `largest_change`; None: anywhere in the declared range.
+    change: how far a value may move, the claim's own `largest_change`; None: anywhere in the
+      declared range.
     """
 
     unit: Unit
@@ -50,8 +56,8 @@ class Neighbours(NamedTuple):
 def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
     """The neighbouring data set; can be jitted and vmapped over `neighbour`.
 
-    unit: "rating value": one rating takes another value; "rating presence": it is removed; "user": all ratings of the
-      user at the address are removed.
+    unit: "rating value": one rating takes another value; "rating presence": it is removed; "user":
+      all ratings of the user at the address are removed.
     """
     if unit == "rating value":
         return layout.replace_value(data, neighbour.address, neighbour.value)
@@ -61,29 +67,51 @@ def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
 
 
 def choose(
-    key: jax.Array, ratings: Ratings, data: Any, *, unit: Unit, num: int, change: float | None = None
+    key: jax.Array,
+    ratings: Ratings,
+    data: Any,
+    *,
+    unit: Unit,
+    num: int,
+    change: float | None = None,
 ) -> Neighbours:
-    """Up to `num` neighbours of `ratings` (laid out as `data`): all of them if there are no more than that.
+    """Up to `num` neighbours of `ratings` (laid out as `data`): all of them if there are no more
+    than that.
 
-    A changed rating moves towards the end of the declared range that is further away, by `change` at most: a claim
-    about smaller changes says nothing of larger ones. Spends `key`.
+    A changed rating moves towards the end of the declared range that is further away, by `change`
+    at most: a claim about smaller changes says nothing of larger ones. Spends `key`.
     """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     index, why = _users(random, ratings, num) if unit == "user" else _ratings(random, ratings, num)
     return Neighbours(unit, changes(ratings, data, index, change), index, tuple(why), change)
 
 
-def changes(ratings: Ratings, data: Any, index: np.ndarray, change: float | None = None) -> Neighbour:
-    """Of the ratings at an index, stacked: each as far as it may towards the end of the range that is further away."""
+def changes(
+    ratings: Ratings, data: Any, index: np.ndarray, change: float | None = None
+) -> Neighbour:
+    """Of the ratings at an index, stacked: each as far as it may towards the end of the range that
+    is further away.
+    """
     low, high = ratings.rating_range
-    value = within(ratings, index, np.where(ratings.value[index] > (low + high) / 2, low, high), change)
-    return Neighbour(layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value))
+    value = within(
+        ratings, index, np.where(ratings.value[index] > (low + high) / 2, low, high), change
+    )
+    return Neighbour(
+        layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value)
+    )
 
 
-def within(ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float | None) -> np.ndarray:
-    """float32: values in the declared range, and no further than `change` from what the ratings at the index are."""
+def within(
+    ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float | None
+) -> np.ndarray:
+    """float32: values in the declared range, and no further than `change` from what the ratings at
+    the index are.
+    """
     low, high = ratings.rating_range
-    own, value = ratings.value[index].astype(np.float64), np.clip(np.asarray(value, np.float64), low, high)
+    own, value = (
+        ratings.value[index].astype(np.float64),
+        np.clip(np.asarray(value, np.float64), low, high),
+    )
     if change is None:
         return np.asarray(value, np.float32)
     single = np.clip(value, own - change, own + change).astype(np.float32)
@@ -92,33 +120,46 @@ def within(ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float
 
 
 def added(tried: Neighbours, places: np.ndarray) -> Neighbours:
-    """Some of the removals once more, as additions: the data set is the one without, its neighbour the one with."""
+    """Some of the removals once more, as additions: the data set is the one without, its neighbour
+    the one with.
+    """
     stacked = jax.tree.map(operator.itemgetter(places), tried.stacked)
     return tried._replace(stacked=stacked, index=tried.index[places], why=(ADDED,) * len(places))
 
 
 def parts(stacked: Neighbour, size: int) -> list[Neighbour]:
-    """The stack cut into pieces of one size; the last one ends with the last change again, as often as it has room."""
+    """The stack cut into pieces of one size; the last one ends with the last change again, as often
+    as it has room.
+    """
     num = len(stacked.value)
     places = np.minimum(np.arange(-(-num // size) * size), num - 1).reshape(-1, size)
     return [jax.tree.map(operator.itemgetter(some), stacked) for some in places]
 
 
 def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[int]:
-    """Up to `num` users: the one with most ratings, one with fewest, one with none if there is, others at random."""
+    """Up to `num` users: the one with most ratings, one with fewest, one with none if there is,
+    others at random.
+    """
     count = np.bincount(ratings.user, minlength=ratings.num_users)
     rated = np.flatnonzero(count)
-    chosen = [rated[np.argmax(count[rated])], rated[np.argmin(count[rated])], *np.flatnonzero(count == 0)[:1]]
-    return [int(user) for user in dict.fromkeys([*chosen, *random.permutation(ratings.num_users)])][:num]
+    chosen = [
+        rated[np.argmax(count[rated])],
+        rated[np.argmin(count[rated])],
+        *np.flatnonzero(count == 0)[:1],
+    ]
+    return [int(user) for user in dict.fromkeys([*chosen, *random.permutation(ratings.num_users)])][
+        :num
+    ]
 
 
 def any_change(
     random: np.random.Generator, ratings: Ratings, data: Any, address: layout.Address, user: int
 ) -> dict[str, Any]:
-    """Data sets that differ from `data` in anything of one user's: all ratings removed, replaced, on other items.
+    """Data sets that differ from `data` in anything of one user's: all ratings removed, replaced,
+    on other items.
 
-    By what was changed. address: of all ratings. Shapes are those of `data`; with other items, in a split layout, they
-    may not be.
+    By what was changed. address: of all ratings. Shapes are those of `data`; with other items, in a
+    split layout, they may not be.
     """
     (low, high), own = ratings.rating_range, ratings.user == user
     changed: dict[str, Any] = {}
@@ -131,7 +172,9 @@ def any_change(
         }
         for what, value in values.items():
             replaced = np.where(own, value, ratings.value).astype(np.float32)
-            changed[f"all ratings of the user {what}"] = layout.replace_value(data, address, replaced)
+            changed[f"all ratings of the user {what}"] = layout.replace_value(
+                data, address, replaced
+            )
     elsewhere = np.setdiff1d(np.arange(ratings.num_items), ratings.item[own])
     if len(elsewhere):
         items = random.permutation(elsewhere)[: max(np.sum(own), 3)].astype(np.int32)
@@ -140,7 +183,9 @@ def any_change(
             ratings,
             user=np.concatenate([rest.user, np.full(len(items), user, np.int32)]),
             item=np.concatenate([rest.item, items]),
-            value=np.concatenate([rest.value, random.choice([low, high], len(items)).astype(np.float32)]),
+            value=np.concatenate(
+                [rest.value, random.choice([low, high], len(items)).astype(np.float32)]
+            ),
         )
         made = layout.make(moved, kind=data.kind, num_devices=data.num_devices)
         what = f"{len(items)} other items rated {low:g} or {high:g}"
@@ -148,8 +193,12 @@ def any_change(
     return changed
 
 
-def change_of_others(ratings: Ratings, data: Any, address: layout.Address, user: int) -> dict[str, Any]:
-    """Data sets that differ from `data` in all ratings of all other users, by what was changed; shapes are the same."""
+def change_of_others(
+    ratings: Ratings, data: Any, address: layout.Address, user: int
+) -> dict[str, Any]:
+    """Data sets that differ from `data` in all ratings of all other users, by what was changed;
+    shapes are the same.
+    """
     (low, high), others = ratings.rating_range, ratings.user != user
     if not others.any():
         return {}
@@ -157,26 +206,37 @@ def change_of_others(ratings: Ratings, data: Any, address: layout.Address, user:
     replaced = np.where(others, further, ratings.value).astype(np.float32)
     return {
         "all ratings of all others removed": _without(data, address, others),
-        "all ratings of all others set to the further end": layout.replace_value(data, address, replaced),
+        "all ratings of all others set to the further end": layout.replace_value(
+            data, address, replaced
+        ),
     }
 
 
 def _without(data: Any, address: layout.Address, removed: np.ndarray) -> Any:
-    """Without the ratings at a mask; each is named so often that all masks make programs of one shape."""
+    """Without the ratings at a mask; each is named so often that all masks make programs of one
+    shape.
+    """
     index = np.resize(np.flatnonzero(removed), len(removed))
     return layout.remove_rating(data, jax.tree.map(lambda leaf: leaf[index], address))
 
 
 def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[str, Any]:
-    """The pair of data sets in words that replay it: raw ids, the old and the new value, and why it was chosen."""
+    """The pair of data sets in words that replay it: raw ids, the old and the new value, and why it
+    was chosen.
+    """
     at = neighbours.index[position]
     user, item = int(ratings.user[at]), int(ratings.item[at])
     words: dict[str, Any] = {"chosen": neighbours.why[position], "user": ratings.users[user].item()}
     done = "added" if neighbours.why[position] == ADDED else "removed"
     if neighbours.unit == "user":
-        return words | {"change": f"all ratings of the user {done}", "ratings": int(np.sum(ratings.user == user))}
+        return words | {
+            "change": f"all ratings of the user {done}",
+            "ratings": int(np.sum(ratings.user == user)),
+        }
     value = float(neighbours.stacked.value[position])
-    change = f"rating {done}" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
+    change = (
+        f"rating {done}" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
+    )
     return words | {
         "item": ratings.items[item].item(),
         "value": float(ratings.value[at]),
@@ -186,11 +246,15 @@ def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[st
     }
 
 
-def _ratings(random: np.random.Generator, ratings: Ratings, num: int) -> tuple[np.ndarray, list[str]]:
+def _ratings(
+    random: np.random.Generator, ratings: Ratings, num: int
+) -> tuple[np.ndarray, list[str]]:
     total = ratings.num_ratings
     if num >= total:
         return np.arange(total), ["exhaustive"] * total
-    change = np.maximum(ratings.value - ratings.rating_range[0], ratings.rating_range[1] - ratings.value)
+    change = np.maximum(
+        ratings.value - ratings.rating_range[0], ratings.rating_range[1] - ratings.value
+    )
     per_user, per_item = np.bincount(ratings.user), np.bincount(ratings.item)
     user_weight, item_weight = per_user[ratings.user], per_item[ratings.item]
     tie = random.permutation(total)
@@ -206,8 +270,12 @@ def _ratings(random: np.random.Generator, ratings: Ratings, num: int) -> tuple[n
     return _take_turns(orders, random.permutation(total), num)
 
 
-def _middling(random: np.random.Generator, item: np.ndarray, per_item: np.ndarray, change: np.ndarray) -> np.ndarray:
-    """Ratings of items spread over all sizes, one item after the other: the largest change of each comes first."""
+def _middling(
+    random: np.random.Generator, item: np.ndarray, per_item: np.ndarray, change: np.ndarray
+) -> np.ndarray:
+    """Ratings of items spread over all sizes, one item after the other: the largest change of each
+    comes first.
+    """
     order = np.lexsort((random.permutation(len(item)), -change, item))
     starts = np.flatnonzero(np.diff(item[order], prepend=-1))
     first = order[starts]
@@ -226,7 +294,9 @@ def _users(random: np.random.Generator, ratings: Ratings, num: int) -> tuple[np.
     return _take_turns(orders, random.permutation(first), num)
 
 
-def _take_turns(orders: Mapping[str, np.ndarray], others: np.ndarray, num: int) -> tuple[np.ndarray, list[str]]:
+def _take_turns(
+    orders: Mapping[str, np.ndarray], others: np.ndarray, num: int
+) -> tuple[np.ndarray, list[str]]:
     chosen: dict[int, str] = {}
     share = max(1, num // (2 * len(orders)))  # half on purpose, half at random
     for why, order in orders.items():

@@ -1,8 +1,10 @@
-"""Looks for the worst neighbour from the worst one known: greedy over ratings, ascent over the new value.
+"""Looks for the worst neighbour from the worst one known: greedy over ratings, ascent over the new
+value.
 
-Which rating changes is discrete: those that share a user or an item with the worst so far are tried next, since what
-makes a pair bad (a light user, a popular item, a long factor) is mostly shared. The value that it changes to is not:
-the slope of a pair's score, measured through all steps, says where to go.
+Which rating changes is discrete: those that share a user or an item with the worst so far are tried
+next, since what makes a pair bad (a light user, a popular item, a long factor) is mostly shared.
+The value that it changes to is not: the slope of a pair's score, measured through all steps, says
+where to go.
 """
 
 from __future__ import annotations
@@ -18,16 +20,23 @@ import numpy as np
 from audits.neighbours import Neighbour, Neighbours, changes, within
 from dpmf_jax.data.ratings import Ratings
 
-MOVES = 6  # of the ascent; the first is a quarter of the range, each is half as long as the one before
+MOVES = (
+    6  # of the ascent; the first is a quarter of the range, each is half as long as the one before
+)
 
-Measure = Callable[[Neighbour], tuple[np.ndarray, Any]]  # stacked neighbours -> (scores, whatever else was measured)
+Measure = Callable[
+    [Neighbour], tuple[np.ndarray, Any]
+]  # stacked neighbours -> (scores, whatever else was measured)
 
 
-def greedy(measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, rounds: int) -> tuple[Neighbours, Any]:
+def greedy(
+    measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, rounds: int
+) -> tuple[Neighbours, Any]:
     """`tried` and what is near the worst of it, and what was measured of all, on the host.
 
-    As often as `rounds`, while the worst gets worse, each time as many as were `tried`: one compiled program. Users
-    have nothing in common, and of them no more are tried; nor where all ratings were.
+    As often as `rounds`, while the worst gets worse, each time as many as were `tried`: one
+    compiled program. Users have nothing in common, and of them no more are tried; nor where all
+    ratings were.
     """
     found, (scores, measured) = tried, measure(tried.stacked)
     if tried.unit == "user":
@@ -38,8 +47,12 @@ def greedy(measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, 
             break
         stacked = changes(ratings, data, np.resize(index, tried.num), tried.change)
         fresh = slice(len(index))
-        stacked, (new_scores, new) = jax.tree.map(operator.itemgetter(fresh), (stacked, measure(stacked)))
-        more = tried._replace(stacked=stacked, index=index, why=("near the worst so far",) * len(index))
+        stacked, (new_scores, new) = jax.tree.map(
+            operator.itemgetter(fresh), (stacked, measure(stacked))
+        )
+        more = tried._replace(
+            stacked=stacked, index=index, why=("near the worst so far",) * len(index)
+        )
         found, measured = joined((found, measured), (more, new))
         scores, before = np.concatenate([scores, new_scores]), np.max(scores)
         if not np.max(new_scores) > before:
@@ -47,17 +60,23 @@ def greedy(measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, 
     return found, measured
 
 
-def ascend(measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndarray) -> tuple[Neighbours, Any]:
-    """The neighbours at the places `worst`, with values climbed to from half way between the old and the far ones.
+def ascend(
+    measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndarray
+) -> tuple[Neighbours, Any]:
+    """The neighbours at the places `worst`, with values climbed to from half way between the old
+    and the far ones.
 
-    Half way, so that a score which is largest inside the declared range is seen; there the ascent stays. Central
-    differences, so that the program that measures does. No value is further from the old one than the claim covers.
+    Half way, so that a score which is largest inside the declared range is seen; there the ascent
+    stays. Central differences, so that the program that measures does. No value is further from the
+    old one than the claim covers.
     """
     low, high = ratings.rating_range
     stacked = jax.tree.map(operator.itemgetter(worst), found.stacked)
 
     def at(value: np.ndarray) -> Neighbour:
-        return stacked._replace(value=jnp.asarray(within(ratings, found.index[worst], value, found.change)))
+        return stacked._replace(
+            value=jnp.asarray(within(ratings, found.index[worst], value, found.change))
+        )
 
     value = (np.asarray(stacked.value) + ratings.value[found.index[worst]]) / 2
     length, apart = (high - low) / 4, (high - low) / 128
@@ -65,7 +84,9 @@ def ascend(measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndar
         above, below = (measure(at(value + side * apart))[0] for side in (1, -1))
         value = np.clip(value + length * (1.0 * (above > below) - (above < below)), low, high)
         length /= 2
-    climbed = found._replace(stacked=at(value), index=found.index[worst], why=("climbed to",) * len(worst))
+    climbed = found._replace(
+        stacked=at(value), index=found.index[worst], why=("climbed to",) * len(worst)
+    )
     return climbed, measure(climbed.stacked)[1]
 
 

@@ -1,4 +1,6 @@
-"""Calls of one compiled program side by side: on a CPU a single one keeps hardly more than one core busy."""
+"""Calls of one compiled program side by side: on a CPU a single one keeps hardly more than one core
+busy.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""One run of a mechanism, written down: what was asked of the ratings at every step, and what was answered."""
+"""One run of a mechanism, written down: what was asked of the ratings at every step, and what was
+answered.
+"""
 
 from __future__ import annotations
 
@@ -41,16 +43,19 @@ def _record(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> 
 
 
 def record(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> Transcript:
-    """The first steps of a run: `num_steps`, but at most `STEPS`, and no more than `ENTRIES` numbers (two steps at
-    least). `key` makes the initial state and the noise; a second call with the same key and other data is the other
-    world's own run."""
+    """The first steps of a run: `num_steps`, but at most `STEPS`, and no more than `ENTRIES`
+    numbers (two steps at least). `key` makes the initial state and the noise; a second call with
+    the same key and other data is the other world's own run.
+    """
     shapes = jax.eval_shape(lambda m, k, d: _record(m, k, d, 1).statistics, mechanism, key, data)
     entries = sum(leaf.size for leaf in jax.tree.leaves(shapes))
     return _record(mechanism, key, data, min(num_steps, STEPS, max(2, ENTRIES // max(entries, 1))))
 
 
 @partial(jax.jit, static_argnames="unit")
-def neighbour_at(data: Any, stacked: neighbours.Neighbour, position: int | jax.Array, *, unit: Unit) -> Any:
+def neighbour_at(
+    data: Any, stacked: neighbours.Neighbour, position: int | jax.Array, *, unit: Unit
+) -> Any:
     """The neighbouring data set at one position of the stack."""
     return neighbours.apply(unit, data, jax.tree.map(lambda leaf: leaf[position], stacked))
 

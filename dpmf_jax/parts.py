@@ -1,7 +1,8 @@
-"""Is this a mechanism? Each part held to what the protocol says it returns, by shapes alone: nothing is computed.
+"""Is this a mechanism? Each part held to what the protocol says it returns, by shapes alone:
+nothing is computed.
 
-A part of the wrong shape would end in an error of jax, far from where it comes from. Here it is named, with what it
-returns and what it should.
+A part of the wrong shape would end in an error of jax, far from where it comes from. Here it is
+named, with what it returns and what it should.
 """
 
 from __future__ import annotations
@@ -27,9 +28,14 @@ NOISE = {
 PARTS = {
     "init": "(key, data, previous) -> State(public, private, step), step an int32 number",
     "coins": "(key) -> a pytree of arrays, or None",
-    "query": "(state, data, coins) -> (statistics, Info(loss, clipped_fraction)), both of Info one number",
+    "query": (
+        "(state, data, coins) -> (statistics, Info(loss, clipped_fraction)), both of Info one"
+        " number"
+    ),
     "noise": "Noise(sample, log_prob, log_ratio)",
-    "update": "(state, response, data) -> State, every leaf of the shape and type that it came with",
+    "update": (
+        "(state, response, data) -> State, every leaf of the shape and type that it came with"
+    ),
     "release": "(state) -> Release",
     "guarantee": "(num_steps) -> accounting.Guarantee",
     **{f"noise.{name}": words for name, words in NOISE.items()},
@@ -54,13 +60,19 @@ def as_pytree(mechanism: Any) -> Mechanism:
             raise _wrong(name, f"is {_words(part)}, no function")
         return part if isinstance(part, Partial) else Partial(part)
 
-    noise = Noise(*(wrap(f"noise.{name}", part) for name, part in zip(NOISE, mechanism.noise, strict=True)))
-    wrapped = {name: wrap(name, part) for name, part in mechanism._asdict().items() if name != "noise"}
+    noise = Noise(
+        *(wrap(f"noise.{name}", part) for name, part in zip(NOISE, mechanism.noise, strict=True))
+    )
+    wrapped = {
+        name: wrap(name, part) for name, part in mechanism._asdict().items() if name != "noise"
+    }
     return type(mechanism)(**wrapped, noise=noise)
 
 
 def check_prices(phases: Sequence[Phase]) -> None:
-    """Raises: UsageError where a guarantee is none; whatever the guarantees themselves raise of settings."""
+    """Raises: UsageError where a guarantee is none; whatever the guarantees themselves raise of
+    settings.
+    """
     for mechanism, num_steps in phases:
         try:
             found = mechanism.guarantee(num_steps)
@@ -77,12 +89,16 @@ def check(
     densities: bool = True,
     begun: Callable[[State], Any] = lambda state: None,
 ) -> None:
-    """Every part of every phase, called with shapes; a phase starts from what the one before it makes public.
+    """Every part of every phase, called with shapes; a phase starts from what the one before it
+    makes public.
 
-    densities: whether log_prob and log_ratio are held to the protocol too; training asks for neither.
-    begun: called with the state that the last phase starts in, so that what it lacks is said before a query misses it.
+    densities: whether log_prob and log_ratio are held to the protocol too; training asks for
+      neither.
+    begun: called with the state that the last phase starts in, so that what it lacks is said before
+      a query misses it.
 
-    Raises: UsageError that names the part, what it returns, and what it should. A `DpmfError` of a part is its own.
+    Raises: UsageError that names the part, what it returns, and what it should. A `DpmfError` of a
+      part is its own.
     """
 
     def all_parts(key: jax.Array, data: Any) -> None:
@@ -100,7 +116,9 @@ def check(
     jax.eval_shape(all_parts, jax.random.key(0), data)
 
 
-def _check(mechanism: Mechanism, key: jax.Array, data: Any, state: State, *, densities: bool) -> None:
+def _check(
+    mechanism: Mechanism, key: jax.Array, data: Any, state: State, *, densities: bool
+) -> None:
     coins = _call("coins", mechanism.coins, key)
     asked = _call("query", mechanism.query, state, data, coins)
     if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Info)):
@@ -124,12 +142,17 @@ def _check(mechanism: Mechanism, key: jax.Array, data: Any, state: State, *, den
 
 
 def _same(state: State, after: State) -> None:
-    (first, structure), (second, other) = (jax.tree.flatten_with_path(tree) for tree in (state, after))
+    (first, structure), (second, other) = (
+        jax.tree.flatten_with_path(tree) for tree in (state, after)
+    )
     if structure != other:
         raise _wrong("update", f"returns a State of another structure: {other}, not {structure}")
     for (path, leaf), (_, now) in zip(first, second, strict=True):
         if (jnp.shape(leaf), jnp.result_type(leaf)) != (jnp.shape(now), jnp.result_type(now)):
-            raise _wrong("update", f"returns {jax.tree_util.keystr(path)} as {_words(now)}, not {_words(leaf)}")
+            raise _wrong(
+                "update",
+                f"returns {jax.tree_util.keystr(path)} as {_words(now)}, not {_words(leaf)}",
+            )
 
 
 def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
@@ -143,7 +166,10 @@ def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
 
 
 def _is_number(found: Any) -> bool:
-    return isinstance(found, jax.Array | np.ndarray | np.number | float | int) and jnp.shape(found) == ()
+    return (
+        isinstance(found, jax.Array | np.ndarray | np.number | float | int)
+        and jnp.shape(found) == ()
+    )
 
 
 def _held(name: str, found: Any, kind: type) -> None:
@@ -161,7 +187,9 @@ def _said(error: Exception) -> str:
 
 
 def _words(found: Any) -> str:
-    """What it is, in a few words: an array with its type and shape, or the name of a type with its parts."""
+    """What it is, in a few words: an array with its type and shape, or the name of a type with its
+    parts.
+    """
     if isinstance(found, jax.Array | np.ndarray):
         return f"{found.dtype}{list(found.shape)}"
     if isinstance(found, tuple | list):

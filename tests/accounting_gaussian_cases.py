@@ -12,13 +12,19 @@ PRICES = {"exact": gaussian.epsilon_exact, "closed_form": gaussian.epsilon_close
 # ε of (z, J, δ), and δ of (z, J, ε), by every name that a solver takes
 EPSILON = {
     "exact": lambda z, num_steps, delta: gaussian.epsilon_exact(gaussian.rho(z, num_steps), delta),
-    "closed_form": lambda z, num_steps, delta: gaussian.epsilon_closed_form(gaussian.rho(z, num_steps), delta),
+    "closed_form": lambda z, num_steps, delta: gaussian.epsilon_closed_form(
+        gaussian.rho(z, num_steps), delta
+    ),
     "rdp": gaussian.epsilon_rdp,
     "pld": gaussian.epsilon_pld,
 }
 DELTAS = {
-    "exact": lambda z, num_steps, epsilon: gaussian.delta_exact(gaussian.rho(z, num_steps), epsilon),
-    "closed_form": lambda z, num_steps, epsilon: gaussian.delta_closed_form(gaussian.rho(z, num_steps), epsilon),
+    "exact": lambda z, num_steps, epsilon: gaussian.delta_exact(
+        gaussian.rho(z, num_steps), epsilon
+    ),
+    "closed_form": lambda z, num_steps, epsilon: gaussian.delta_closed_form(
+        gaussian.rho(z, num_steps), epsilon
+    ),
     "rdp": gaussian.delta_rdp,
     "pld": gaussian.delta_pld,
 }
@@ -33,7 +39,8 @@ usual_rhos = st.floats(-6, 3).map(lambda power: 10.0**power)
 usual_deltas = st.floats(-12, -2).map(lambda power: 10.0**power)
 names = st.sampled_from(NAMES)
 
-# ε_i, J, closed form, RDP at real order, PLD, exact; δ = 0.01 per step, 1e-5 in all; dp-accounting 0.6.0 and 40 digits
+# ε_i, J, closed form, RDP at real order, PLD, exact; δ = 0.01 per step, 1e-5 in all; dp-accounting
+# 0.6.0 and 40 digits
 TABLE = [
     (0.05, 1, 0.07734, 0.05186, 0.04612, 0.04612),
     (0.05, 1000, 2.57099, 2.20808, 2.03237, 2.03237),
@@ -57,4 +64,6 @@ def true_delta(rho, epsilon):
     with mpmath.workdps(60):
         mu, epsilon = mpmath.sqrt(2 * mpmath.mpf(rho)), mpmath.mpf(epsilon)
         upper = mpmath.erfc((epsilon / mu - mu / 2) / mpmath.sqrt(2))
-        return (upper - mpmath.exp(epsilon) * mpmath.erfc((epsilon / mu + mu / 2) / mpmath.sqrt(2))) / 2
+        return (
+            upper - mpmath.exp(epsilon) * mpmath.erfc((epsilon / mu + mu / 2) / mpmath.sqrt(2))
+        ) / 2

@@ -1,4 +1,6 @@
-"""Documents of an audit made by hand, of findings that say what they are: what the tests of the report share."""
+"""Documents of an audit made by hand, of findings that say what they are: what the tests of the
+report share.
+"""
 
 from accounting import gaussian, loss
 from accounting.guarantee import no_guarantee, priced
@@ -11,7 +13,11 @@ VERDICTS = ("violated", "consistent", "inconclusive", "not applicable")
 
 
 def guarantee(status="proved"):
-    told = {"mechanism": "m", "released": ("user factors",), "trust_model": "trusted curator: one party holds it all"}
+    told = {
+        "mechanism": "m",
+        "released": ("user factors",),
+        "trust_model": "trusted curator: one party holds it all",
+    }
     if status == "none":
         return no_guarantee(num_steps=3, **told)
     return priced(
@@ -33,7 +39,12 @@ def finding(verdict="consistent", audit="sensitivity: largest step", **change):
         "pairs": 8,
         "power": f"anything above {SECRET} would be seen",
         "surprise": SECRET,
-        "replay": {"pair": {"user": PERSON, "item": PERSON}, "step": 2, "key": [0, 1], "data_sha256": "c0ffee"},
+        "replay": {
+            "pair": {"user": PERSON, "item": PERSON},
+            "step": 2,
+            "key": [0, 1],
+            "data_sha256": "c0ffee",
+        },
     }
     details |= {} if measured is not None else {"why": "it is so"}
     told = {
@@ -66,7 +77,11 @@ def trial(findings, *, status="proved", label="m", data="some ratings", **change
         "curve": audit_trial.curve(promised),
         "settings": {"rank": 3},
         "notes": [f"{SECRET} ratings left out"],
-        "utility": {"rmse": SECRET, "why": None, "controls": {"global_mean": {"rmse_train": SECRET}}},
+        "utility": {
+            "rmse": SECRET,
+            "why": None,
+            "controls": {"global_mean": {"rmse_train": SECRET}},
+        },
         "source": {"command": {"target": "/somewhere/ratings.csv"}, "label": label},
         "data_sha256": "c0ffee",
         "seconds": {"sensitivity": 1.0},

@@ -1,4 +1,6 @@
-"""A headless Chromium on a pipe: opens one page from disk and says what it did. Nothing but the standard library."""
+"""A headless Chromium on a pipe: opens one page from disk and says what it did. Nothing but the
+standard library.
+"""
 
 import json
 import os
@@ -21,7 +23,13 @@ class Browser:
         own_read, its_write = os.pipe()
         its_read, own_write = os.pipe()
         words = [
-            *("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run"),
+            *(
+                "--headless=new",
+                "--no-sandbox",
+                "--disable-gpu",
+                "--disable-dev-shm-usage",
+                "--no-first-run",
+            ),
             *("--remote-debugging-pipe", f"--user-data-dir={folder / 'profile'}", "about:blank"),
         ]
         # It reads commands from descriptor 3 and writes answers to 4.
@@ -37,7 +45,9 @@ class Browser:
         self.reading, self.writing = own_read, own_write
         self.number, self.rest, self.events = 0, b"", []
         os.set_blocking(self.reading, False)
-        (page,) = [one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"]
+        (page,) = [
+            one for one in self.ask("Target.getTargets")["targetInfos"] if one["type"] == "page"
+        ]
         attached = self.ask("Target.attachToTarget", targetId=page["targetId"], flatten=True)
         self.session = attached["sessionId"]
 
@@ -83,7 +93,13 @@ class Browser:
         self.events.clear()
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.ask(f"{domain}.enable")
-        self.ask("Emulation.setDeviceMetricsOverride", width=width, height=900, deviceScaleFactor=1, mobile=width < 600)
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            width=width,
+            height=900,
+            deviceScaleFactor=1,
+            mobile=width < 600,
+        )
         scheme = [{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}]
         self.ask("Emulation.setEmulatedMedia", features=scheme)
         self.ask("Page.navigate", url=path.absolute().as_uri())
@@ -91,7 +107,9 @@ class Browser:
 
     def value(self, expression):
         """Of a JavaScript expression on the page."""
-        return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)["result"].get("value")
+        return self.ask("Runtime.evaluate", expression=expression, returnByValue=True)[
+            "result"
+        ].get("value")
 
     def requests(self):
         """Addresses of everything that the page asked for."""

@@ -1,4 +1,5 @@
-"""What every test may use: types checked at run time, a seeded key, the folder of real ratings, short hypothesis runs.
+"""What every test may use: types checked at run time, a seeded key, the folder of real ratings,
+short hypothesis runs.
 
 jax keeps its single CPU device here; a test that needs several starts its own process.
 """
@@ -12,7 +13,8 @@ import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
-# A shell's background job ignores Ctrl-C and so would all that it starts, also the commands that tests interrupt.
+# A shell's background job ignores Ctrl-C and so would all that it starts, also the commands that
+# tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
@@ -49,14 +51,17 @@ def data_dir() -> Path:
 
 @pytest.fixture(autouse=True, scope="session")
 def ledger(tmp_path_factory):
-    """Releases of tests are nobody's: they go into a ledger of this run, and so do those of subprocesses."""
+    """Releases of tests are nobody's: they go into a ledger of this run, and so do those of
+    subprocesses.
+    """
     os.environ["DPMF_LEDGER"] = str(tmp_path_factory.mktemp("ledger") / "ledger.jsonl")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def programs():
-    """Each file's compiled programs go when it is done: thousands of them exceed the mappings that a process may have,
-    and XLA then aborts it."""
+    """Each file's compiled programs go when it is done: thousands of them exceed the mappings that
+    a process may have, and XLA then aborts it.
+    """
     yield
     if "jax" in sys.modules:
         sys.modules["jax"].clear_caches()
@@ -64,14 +69,17 @@ def programs():
 
 @pytest.fixture(scope="module")
 def quick_compilation():
-    """For a file whose time goes into compiling small programs, and whose tolerances hold whatever the compiler does.
+    """For a file whose time goes into compiling small programs, and whose tolerances hold whatever
+    the compiler does.
 
-    `test_spread`, `test_sweep` and the tests of the layouts, of the commands and of processes have every mechanism as
-    it ships, and so has a thorough run all files.
+    `test_spread`, `test_sweep` and the tests of the layouts, of the commands and of processes have
+    every mechanism as it ships, and so has a thorough run all files.
     """
     import jax
 
-    jax.config.update("jax_disable_most_optimizations", os.environ.get("HYPOTHESIS_PROFILE") != "thorough")
+    jax.config.update(
+        "jax_disable_most_optimizations", os.environ.get("HYPOTHESIS_PROFILE") != "thorough"
+    )
     yield
     jax.config.update("jax_disable_most_optimizations", False)
 

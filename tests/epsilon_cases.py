@@ -1,13 +1,35 @@
-"""What the tests of `dpmf epsilon` share: command lines, and what is read off their pages and files."""
+"""What the tests of `dpmf epsilon` share: command lines, and what is read off their pages and
+files.
+"""
 
 import csv
 from pathlib import Path
 
-STEPS = ["gaussian", "--epsilon-step", "0.4", "--delta-step", "0.01", "--steps", "300", "--delta", "1e-5"]
+STEPS = [
+    "gaussian",
+    "--epsilon-step",
+    "0.4",
+    "--delta-step",
+    "0.01",
+    "--steps",
+    "300",
+    "--delta",
+    "1e-5",
+]
 
 SAMPLED = ["sampled", "--noise-multiplier", "1", "--sampling-rate", "0.01", "--steps", "100"]
 
-LANGEVIN = ["langevin", "--sampling-rate", "0.01", "--learning-rate", "1e-4", "--clip-norm", "1", "--steps", "20"]
+LANGEVIN = [
+    "langevin",
+    "--sampling-rate",
+    "0.01",
+    "--learning-rate",
+    "1e-4",
+    "--clip-norm",
+    "1",
+    "--steps",
+    "20",
+]
 
 SHAPE = ["--range-width", "4", "--rank", "50"]
 
@@ -30,7 +52,11 @@ BAD_NUMBERS = ("nan", "inf", "-inf", "0", "-1", "-0.0")
 
 def rows_of(text: str) -> dict[str, float]:
     """The printed table: ε by accountant."""
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if line.startswith("│")]
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in text.splitlines()
+        if line.startswith("│")
+    ]
     return {name: float(value) for name, value, _ in cells}
 
 

@@ -1,4 +1,6 @@
-"""Fixtures of the tests of `dpmf epsilon`, a plugin of theirs: commands run in this process, models to price."""
+"""Fixtures of the tests of `dpmf epsilon`, a plugin of theirs: commands run in this process, models
+to price.
+"""
 
 import json
 from pathlib import Path
@@ -39,7 +41,9 @@ def priced(dpmf):
 
 @pytest.fixture
 def refused(dpmf):
-    """What is said of a command line that must be refused: three lines at most, nothing on stdout, no traceback."""
+    """What is said of a command line that must be refused: three lines at most, nothing on stdout,
+    no traceback.
+    """
 
     def run(*words, code: int = 2) -> str:
         found, out, err = dpmf(*words)

@@ -1,4 +1,6 @@
-"""A folder with a small file of ratings, and `dpmf fit` run in it: what the tests of the command share."""
+"""A folder with a small file of ratings, and `dpmf fit` run in it: what the tests of the command
+share.
+"""
 
 import json
 from pathlib import Path
@@ -17,7 +19,9 @@ CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 
 
 def elsewhere(tmp_path, monkeypatch):
-    """Goes to an empty folder with ratings of 20 users and 7 items, and catalogues that are larger."""
+    """Goes to an empty folder with ratings of 20 users and 7 items, and catalogues that are
+    larger.
+    """
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("DPMF_DATA", raising=False)
     monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
@@ -35,7 +39,9 @@ def run(capsys, *words):
 
 
 def fit(capsys, *words):
-    """The JSON of a fit of the file that must succeed, or end in a model that says of itself that it diverged."""
+    """The JSON of a fit of the file that must succeed, or end in a model that says of itself that
+    it diverged.
+    """
     return _model(*run(capsys, *FIT, "--json", *words))
 
 
@@ -47,7 +53,9 @@ def _model(code, out, err):
 
 
 def refused(capsys, *words):
-    """(exit code, what was said) of a fit that is refused, after which nothing new is in the folder."""
+    """(exit code, what was said) of a fit that is refused, after which nothing new is in the
+    folder.
+    """
     before = sorted(Path().rglob("*"))
     code, out, err = run(capsys, *FIT, *words)
     assert sorted(Path().rglob("*")) == before

@@ -29,7 +29,9 @@ def proved(*, noise_multiplier=20.0, num_steps=300, user_rho: Any = (0.5, 0.5), 
 
 
 def claimed(**changes) -> Any:
-    return proved(**{"mechanism": "gaussian", "status": "claimed", "user_rho": (1.0, 0.0), **changes})
+    return proved(
+        **{"mechanism": "gaussian", "status": "claimed", "user_rho": (1.0, 0.0), **changes}
+    )
 
 
 def proved_by_hand(**changes) -> Any:

@@ -1,4 +1,6 @@
-"""A few ratings, every variant of local DP on them, and the gradient of paper 004 as it is printed."""
+"""A few ratings, every variant of local DP on them, and the gradient of paper 004 as it is
+printed.
+"""
 
 import numpy as np
 
@@ -15,7 +17,11 @@ def tiny(seed: int = 0) -> Ratings:
     random = np.random.default_rng(seed)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 

@@ -1,4 +1,6 @@
-"""Ratings and mechanisms on which the attacks must succeed, or must not: shared by the tests of three audits."""
+"""Ratings and mechanisms on which the attacks must succeed, or must not: shared by the tests of
+three audits.
+"""
 
 import dataclasses
 
@@ -15,7 +17,12 @@ from dpmf_jax.noise import laws as noise
 RANGE = (1.0, 5.0)
 USERS, ITEMS, STEPS = 24, 16, 10
 CONFIG = gaussian.Config(
-    rating_range=RANGE, noise_multiplier=30.0, rank=3, learning_rate=0.05, residual_clip=2.0, relation="rating presence"
+    rating_range=RANGE,
+    noise_multiplier=30.0,
+    rank=3,
+    learning_rate=0.05,
+    residual_clip=2.0,
+    relation="rating presence",
 )
 VALUE = dataclasses.replace(CONFIG, relation="rating value")
 
@@ -23,10 +30,18 @@ VALUE = dataclasses.replace(CONFIG, relation="rating value")
 def make_ratings(seed: int = 0) -> Ratings:
     """192 ratings of 3 and 4: nothing stands out."""
     random = np.random.default_rng(seed)
-    user, item = np.nonzero(random.permuted(np.arange(USERS * ITEMS) % 2 == 0).reshape(USERS, ITEMS))
+    user, item = np.nonzero(
+        random.permuted(np.arange(USERS * ITEMS) % 2 == 0).reshape(USERS, ITEMS)
+    )
     value = random.integers(3, 5, len(user)).astype(np.float32)
     return Ratings.from_columns(
-        user, item, value, rating_range=RANGE, users=np.arange(USERS), items=np.arange(ITEMS), name="tiny"
+        user,
+        item,
+        value,
+        rating_range=RANGE,
+        users=np.arange(USERS),
+        items=np.arange(ITEMS),
+        name="tiny",
     )
 
 
@@ -66,4 +81,6 @@ def _items_alone(release, state):
 
 def one_sided(made, side):
     """The same, with one side's factors released alone."""
-    return made._replace(release=Partial(_users_alone if side == "user" else _items_alone, made.release))
+    return made._replace(
+        release=Partial(_users_alone if side == "user" else _items_alone, made.release)
+    )

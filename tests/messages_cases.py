@@ -1,4 +1,6 @@
-"""A small crowd for the tests of paper 003's messages: numbers are multiples of the grid, so that sums are exact."""
+"""A small crowd for the tests of paper 003's messages: numbers are multiples of the grid, so that
+sums are exact.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -50,7 +52,9 @@ def elements(seed: int, *shape: int):
 
 def plain_sums(own: messages.Own, listed: messages.Ask, factors, here, center: float = 0.0):
     """Equation (5) over who is here, one rating after the other, in float64: [items, d]."""
-    own, items, factors = jax.tree.map(lambda leaf: np.asarray(leaf), (own, listed.items, np.asarray(factors)))
+    own, items, factors = jax.tree.map(
+        lambda leaf: np.asarray(leaf), (own, listed.items, np.asarray(factors))
+    )
     sums = np.zeros((ITEMS, RANK))
     for user, item in ((i, s) for i in range(items.shape[0]) for s in range(items.shape[1])):
         j = items[user, item]
@@ -75,10 +79,21 @@ cut = jax.jit(messages.cut)
 split = jax.jit(messages.split, static_argnums=2)
 
 
-def run(own, listed, *, rules=RULES, seed=0, factors=None, alpha=NOBODY_HIDES, at_least=1, **settings):
+def run(
+    own, listed, *, rules=RULES, seed=0, factors=None, alpha=NOBODY_HIDES, at_least=1, **settings
+):
     factors = item_factors() if factors is None else factors
     return iterate(
-        jax.random.key(seed), rules, own, listed, factors, alpha, every, every, jnp.int32(at_least), **settings
+        jax.random.key(seed),
+        rules,
+        own,
+        listed,
+        factors,
+        alpha,
+        every,
+        every,
+        jnp.int32(at_least),
+        **settings,
     )
 
 

@@ -21,7 +21,11 @@ def tiny(seed: int = 0) -> Ratings:
     random = np.random.default_rng(seed)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
@@ -30,9 +34,14 @@ RATINGS = tiny()
 
 def config(**settings) -> objective.Config:
     defaults = {
-        "epsilon": 1.0, "rating_range": (1.0, 5.0), "prior_count": 200, "rank": RANK, "num_passes": 4, "center": 3.0,
+        "epsilon": 1.0,
+        "rating_range": (1.0, 5.0),
+        "prior_count": 200,
+        "rank": RANK,
+        "num_passes": 4,
+        "center": 3.0,
         "regularization": 0.01,
-    }  # fmt: skip
+    }
     return objective.Config(**(defaults | settings))
 
 
@@ -67,7 +76,9 @@ def sums(users, low=-math.inf, high=math.inf):
 
 
 def descend(users, items, rate, shrink, rows, columns):
-    """One pass over every row's ratings, one after the other in the order of columns; the other side stays."""
+    """One pass over every row's ratings, one after the other in the order of columns; the other
+    side stays.
+    """
     moved = np.array(items, np.float64)
     for at in np.lexsort((columns, rows)):
         row, u = rows[at], np.asarray(users[columns[at]], np.float64)

@@ -18,7 +18,11 @@ def tiny(num: int = 120, seed: int = 0) -> Ratings:
     random = np.random.default_rng(seed)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=num, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, num).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, num).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
@@ -27,7 +31,13 @@ ORDER = np.random.default_rng(1).permutation(len(RATINGS))
 
 
 def config(**settings) -> online.Config:
-    defaults = {"rank": RANK, "learning_rate": 0.05, "num_epochs": 4, "regularization": 0.1, "initial_scale": 0.5}
+    defaults = {
+        "rank": RANK,
+        "learning_rate": 0.05,
+        "num_epochs": 4,
+        "regularization": 0.1,
+        "initial_scale": 0.5,
+    }
     return online.Config(**(defaults | {"gain": 0.5} | settings))
 
 
@@ -47,12 +57,18 @@ def trained(mechanism, num_steps: int, data=None, state=None):
     """(state, info)"""
     data = split_data() if data is None else data
     return protocol.train(
-        mechanism, keys.from_seed(1), begun(mechanism, data) if state is None else state, data, num_steps
+        mechanism,
+        keys.from_seed(1),
+        begun(mechanism, data) if state is None else state,
+        data,
+        num_steps,
     )
 
 
 def means_oracle(ratings: Ratings):
-    """(overall, user, item): each the mean of what the ones before left; 0 where there is no rating."""
+    """(overall, user, item): each the mean of what the ones before left; 0 where there is no
+    rating.
+    """
     value = ratings.value.astype(np.float64)
     overall = value.mean()
     out = []
@@ -65,9 +81,18 @@ def means_oracle(ratings: Ratings):
 
 
 def sgd_oracle(
-    start, settings: online.Config, num_epochs: int, *, ratings=RATINGS, order=ORDER, size=1, largest=np.inf
+    start,
+    settings: online.Config,
+    num_epochs: int,
+    *,
+    ratings=RATINGS,
+    order=ORDER,
+    size=1,
+    largest=np.inf,
 ):
-    """(users, items, losses, skipped shares) by plain SGD in float64; e² above `largest` is skipped."""
+    """(users, items, losses, skipped shares) by plain SGD in float64; e² above `largest` is
+    skipped.
+    """
     users, items = (np.array(part, np.float64) for part in start)
     overall, user, item = means_oracle(ratings)
     left = ratings.value - overall - user[ratings.user] - item[ratings.item]
@@ -93,4 +118,7 @@ def sgd_oracle(
 
 
 def leaves_equal(tree, other) -> bool:
-    return all(np.array_equal(a, b) for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True))
+    return all(
+        np.array_equal(a, b)
+        for a, b in zip(jax.tree.leaves(tree), jax.tree.leaves(other), strict=True)
+    )

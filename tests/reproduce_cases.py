@@ -17,7 +17,9 @@ def tiny(seed=3):
 
 
 def rating_file(folder: Path) -> Path:
-    """A folder of data sets in which ml-1m is a small file of the test's own, in the official layout."""
+    """A folder of data sets in which ml-1m is a small file of the test's own, in the official
+    layout.
+    """
     ratings = tiny()
     lines = [
         f"{user + 1}::{item + 1}::{round(value)}::0"
@@ -28,12 +30,16 @@ def rating_file(folder: Path) -> Path:
     return folder
 
 
-def small_runs(ratings, series=("0.15", "non-private"), seeds=(0, 1), steps=23, rank=5, **change) -> list[Run]:
+def small_runs(
+    ratings, series=("0.15", "non-private"), seeds=(0, 1), steps=23, rank=5, **change
+) -> list[Run]:
     rate = plans.SETTINGS["learning_rate"]
     return [
         run._replace(**change)
         for name in series
-        for run in work.runs_of(FIGURE, Setting(name, None, rank, rate, steps, seeds), ratings.rating_range)
+        for run in work.runs_of(
+            FIGURE, Setting(name, None, rank, rate, steps, seeds), ratings.rating_range
+        )
     ]
 
 

@@ -1,4 +1,6 @@
-"""Composition of any mix of losses: laws, then one and two steps integrated by hand, then randomised response."""
+"""Composition of any mix of losses: laws, then one and two steps integrated by hand, then
+randomised response.
+"""
 
 import math
 
@@ -28,7 +30,9 @@ def losses_of_any_kind(draw):
         return Gaussian(noise_multiplier=draw(multipliers) * 5, num_steps=draw(steps))
     if kind == "pure":
         return Pure(epsilon=draw(st.floats(0.01, 5)), num_rounds=draw(st.sampled_from([1, 3, 20])))
-    return SubsampledGaussian(noise_multiplier=draw(multipliers), sampling_rate=draw(rates), num_steps=draw(steps))
+    return SubsampledGaussian(
+        noise_multiplier=draw(multipliers), sampling_rate=draw(rates), num_steps=draw(steps)
+    )
 
 
 mixes = st.lists(losses_of_any_kind(), min_size=1, max_size=3)
@@ -46,7 +50,7 @@ def rdp(losses, unit=PRESENCE):
     return composition.rdp(losses, unit=unit)
 
 
-# ----------------------------------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------------------
 
 
 @given(mixes, deltas, st.sampled_from([PRESENCE, USER]))
@@ -63,9 +67,13 @@ def test_rdp_delta_is_the_inverse_of_rdp_epsilon_where_total_variation_is_nearly
 @given(mixes, deltas, units, st.randoms())
 def test_order_of_composition_does_not_matter(losses, delta, unit, random):
     other = random.sample(losses, len(losses))
-    assert pld(other, unit).epsilon(delta) == pytest.approx(pld(losses, unit).epsilon(delta), rel=1e-6, abs=1e-9)
+    assert pld(other, unit).epsilon(delta) == pytest.approx(
+        pld(losses, unit).epsilon(delta), rel=1e-6, abs=1e-9
+    )
     if unit != VALUE:
-        assert rdp(other, unit).epsilon(delta) == pytest.approx(rdp(losses, unit).epsilon(delta), rel=1e-9)
+        assert rdp(other, unit).epsilon(delta) == pytest.approx(
+            rdp(losses, unit).epsilon(delta), rel=1e-9
+        )
 
 
 @pytest.mark.slow
@@ -73,11 +81,16 @@ def test_order_of_composition_does_not_matter(losses, delta, unit, random):
 def test_chunks_cost_what_the_whole_costs(loss, delta, unit):
     if isinstance(loss, Pure):
         whole, chunks = (
-            [Pure(epsilon=0.5 * rounds, num_rounds=rounds) for rounds in counts] for counts in ([5], [2, 3])
+            [Pure(epsilon=0.5 * rounds, num_rounds=rounds) for rounds in counts]
+            for counts in ([5], [2, 3])
         )
     else:
-        fields = {name: getattr(loss, name) for name in loss.__dataclass_fields__ if name != "num_steps"}
-        whole, chunks = ([type(loss)(num_steps=count, **fields) for count in counts] for counts in ([5], [2, 3]))
+        fields = {
+            name: getattr(loss, name) for name in loss.__dataclass_fields__ if name != "num_steps"
+        }
+        whole, chunks = (
+            [type(loss)(num_steps=count, **fields) for count in counts] for counts in ([5], [2, 3])
+        )
     assert pld(whole, unit).epsilon(delta) == pld(chunks, unit).epsilon(delta)
     if unit != VALUE:
         assert rdp(whole, unit).epsilon(delta) == rdp(chunks, unit).epsilon(delta)
@@ -88,7 +101,9 @@ def test_one_more_loss_never_costs_less(losses, more, delta, unit):
     before, after = pld(losses, unit).epsilon(delta), pld([*losses, more], unit).epsilon(delta)
     assert after >= before * (1 - 1e-3)
     if unit != VALUE:
-        assert rdp([*losses, more], unit).epsilon(delta) >= rdp(losses, unit).epsilon(delta) * (1 - 1e-6)
+        assert rdp([*losses, more], unit).epsilon(delta) >= rdp(losses, unit).epsilon(delta) * (
+            1 - 1e-6
+        )
 
 
 @given(mixes, deltas, units)
@@ -122,7 +137,9 @@ def test_gaussians_alone_are_one_gaussian_and_never_below_the_exact_price(phases
     assert rdp(losses, unit).epsilon(delta) == pytest.approx(
         gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, delta), rel=1e-9
     )
-    assert rdp(losses, unit).epsilon(delta) <= gaussian.epsilon_closed_form(rho, delta) * (1 + 1e-12)
+    assert rdp(losses, unit).epsilon(delta) <= gaussian.epsilon_closed_form(rho, delta) * (
+        1 + 1e-12
+    )
 
 
 def test_the_relation_is_not_doubled_where_a_sampled_loss_stands_beside_a_gaussian():
@@ -132,19 +149,25 @@ def test_the_relation_is_not_doubled_where_a_sampled_loss_stands_beside_a_gaussi
     assert pld([noise, little], VALUE).epsilon(DELTA) == pytest.approx(exact, rel=1e-3)
 
 
-# --------------------------------------------------------------------------------------------- steps integrated by hand
+# --------------------------------------------------------------------------------------------- step
 
 
 def densities(z, counts, probabilities, unit, x):
-    """The world with the ratings and the world without (or with them at the other end), on a grid of x."""
+    """The world with the ratings and the world without (or with them at the other end), on a grid
+    of x.
+    """
     world = sum(p * stats.norm.pdf(x, k, z) for k, p in zip(counts, probabilities, strict=True))
     if unit == VALUE:
-        return world, sum(p * stats.norm.pdf(x, -k, z) for k, p in zip(counts, probabilities, strict=True))
+        return world, sum(
+            p * stats.norm.pdf(x, -k, z) for k, p in zip(counts, probabilities, strict=True)
+        )
     return world, stats.norm.pdf(x, 0, z)
 
 
 def integrated_delta(z, counts, probabilities, unit, epsilon, num_steps):
-    """The larger hockey-stick divergence of the two directions, by a plain sum over one or two dimensions."""
+    """The larger hockey-stick divergence of the two directions, by a plain sum over one or two
+    dimensions.
+    """
     points = 200_001 if num_steps == 1 else 1501
     x = np.linspace(-9 * z - counts[-1], counts[-1] + 9 * z, points)
     spacing = x[1] - x[0]
@@ -152,7 +175,10 @@ def integrated_delta(z, counts, probabilities, unit, epsilon, num_steps):
     if num_steps == 2:
         one, other = np.outer(one, one), np.outer(other, other)
     spacing = spacing**num_steps
-    return max(np.maximum(a - math.exp(epsilon) * b, 0).sum() * spacing for a, b in ((one, other), (other, one)))
+    return max(
+        np.maximum(a - math.exp(epsilon) * b, 0).sum() * spacing
+        for a, b in ((one, other), (other, one))
+    )
 
 
 CASES = [(1.0, 0.01), (0.5, 0.1), (2.0, 0.5), (0.7, 0.9), (4.0, 0.2), (1.0, 0.999)]
@@ -169,23 +195,29 @@ def test_delta_of_one_and_two_steps_is_the_integral(z, q, unit, num_steps):
 
 
 @pytest.mark.parametrize("num_steps", [1, 2])
-@pytest.mark.parametrize(("z", "q", "m"), [(1.0, 0.01, 20), (2.0, 0.5, 3), (0.7, 0.2, 5), (5.0, 0.9, 10)])
+@pytest.mark.parametrize(
+    ("z", "q", "m"), [(1.0, 0.01, 20), (2.0, 0.5, 3), (0.7, 0.2, 5), (5.0, 0.9, 10)]
+)
 def test_delta_of_all_ratings_of_a_user_is_the_integral(z, q, m, num_steps):
     composed = pld([sampled(z, q, num_steps)], num_ratings=m)
     counts = np.arange(m + 1)
     for epsilon in (0.0, 0.1, 1.0, 3.0):
-        true = integrated_delta(z, counts, stats.binom.pmf(counts, m, q), PRESENCE, epsilon, num_steps)
+        true = integrated_delta(
+            z, counts, stats.binom.pmf(counts, m, q), PRESENCE, epsilon, num_steps
+        )
         assert true * (1 - 1e-5) - 1e-12 <= composed.delta(epsilon) <= true * (1 + 5e-3) + 1e-7
 
 
 def test_both_directions_count():
     one, other = densities(2.0, (0, 1), (0.5, 0.5), PRESENCE, np.linspace(-20, 20, 40_001))
-    added, removed = (np.maximum(a - math.exp(0.05) * b, 0).sum() * 1e-3 for a, b in ((other, one), (one, other)))
+    added, removed = (
+        np.maximum(a - math.exp(0.05) * b, 0).sum() * 1e-3 for a, b in ((other, one), (one, other))
+    )
     assert added != pytest.approx(removed, rel=1e-2)
     assert pld([sampled(2.0, 0.5)]).delta(0.05) == pytest.approx(max(added, removed), rel=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------ mixtures of Gaussians
+# ------------------------------------------------------------------------------------------------ m
 
 
 @pytest.mark.parametrize(
@@ -197,11 +229,15 @@ def test_a_mixture_is_the_one_of_dp_accounting(z, q, m):
     counts, probabilities = mixture.binomial(m, q)
     interval = 1e-2 / min(z, 1) ** 2
     ours = mixture.distribution(z, counts, probabilities, interval)
-    theirs = plds.from_mixture_gaussian_mechanism(z, counts, probabilities, value_discretization_interval=interval)
+    theirs = plds.from_mixture_gaussian_mechanism(
+        z, counts, probabilities, value_discretization_interval=interval
+    )
     for delta in (3e-3, 1e-5, 1e-8):
         for times in (1, 10):
             expected = theirs.self_compose(times).get_epsilon_for_delta(delta)
-            assert ours.self_compose(times).get_epsilon_for_delta(delta) == pytest.approx(expected, rel=1e-5, abs=1e-7)
+            assert ours.self_compose(times).get_epsilon_for_delta(delta) == pytest.approx(
+                expected, rel=1e-5, abs=1e-7
+            )
 
 
 @given(multipliers, rates.filter(lambda q: q < 1), st.integers(1, 60))
@@ -211,7 +247,9 @@ def test_counts_cover_all_but_a_negligible_part(z, q, m):
     assert probabilities.sum() == pytest.approx(1, abs=1e-12)
     assert stats.binom.sf(counts[-1], m, q) <= mixture.NEGLIGIBLE
     assert list(counts) == list(range(int(counts[0]), int(counts[0]) + len(counts)))
-    assert stats.binom.cdf(counts[0] - 1, m, q) <= 1e-280  # counted as the least that is kept, which costs more
+    assert (
+        stats.binom.cdf(counts[0] - 1, m, q) <= 1e-280
+    )  # counted as the least that is kept, which costs more
 
 
 @settings(max_examples=10)
@@ -221,7 +259,9 @@ def test_one_rating_is_a_user_with_one_rating(z, q, delta):
     assert pld(losses, num_ratings=1).epsilon(delta) == pld(losses).epsilon(delta)
     if q < 1:
         factor = composition._sampled_factor(losses[0], PRESENCE, 1)
-        other = factor._replace(distribution=lambda h: mixture.distribution(z, *mixture.binomial(1, q), h))
+        other = factor._replace(
+            distribution=lambda h: mixture.distribution(z, *mixture.binomial(1, q), h)
+        )
         assert composition._convolved([other]).epsilon(delta) == pytest.approx(
             pld(losses).epsilon(delta), rel=1e-5, abs=1e-6
         )
@@ -229,18 +269,25 @@ def test_one_rating_is_a_user_with_one_rating(z, q, delta):
 
 def test_a_user_whose_ratings_are_all_sampled_pays_m_squared_in_rho():
     exact = gaussian.epsilon_exact(25 * gaussian.rho(10.0, 4), DELTA)
-    assert pld([sampled(10.0, 1.0, 4)], num_ratings=5).epsilon(DELTA) == pytest.approx(exact, rel=1e-4)
-    assert pld([sampled(10.0, 1 - 1e-9, 4)], num_ratings=5).epsilon(DELTA) == pytest.approx(exact, rel=1e-3)
+    assert pld([sampled(10.0, 1.0, 4)], num_ratings=5).epsilon(DELTA) == pytest.approx(
+        exact, rel=1e-4
+    )
+    assert pld([sampled(10.0, 1 - 1e-9, 4)], num_ratings=5).epsilon(DELTA) == pytest.approx(
+        exact, rel=1e-3
+    )
 
 
-# -------------------------------------------------------------------------------------------------- randomised response
+# --------------------------------------------------------------------------------------------------
 
 
 def optimal_delta(epsilon_round, rounds, epsilon):
     """Kairouz, Oh & Viswanath 2015: Σ_l C(k, l) (e^{(k−l)ε₀} − e^{ε+lε₀})₊ / (1 + e^ε₀)^k."""
     terms = (
         math.comb(rounds, lies)
-        * max(0.0, math.exp((rounds - lies) * epsilon_round) - math.exp(epsilon + lies * epsilon_round))
+        * max(
+            0.0,
+            math.exp((rounds - lies) * epsilon_round) - math.exp(epsilon + lies * epsilon_round),
+        )
         for lies in range(rounds + 1)
     )
     return math.fsum(terms) / (1 + math.exp(epsilon_round)) ** rounds
@@ -271,10 +318,15 @@ def test_unequal_pure_rounds_by_enumeration():
         for lies in np.ndindex(2, 2, 2):
             ratio = math.fsum(-size if lie else size for size, lie in zip(sizes, lies, strict=True))
             likely = math.prod(
-                1 / (1 + math.exp(size if lie else -size)) for size, lie in zip(sizes, lies, strict=True)
+                1 / (1 + math.exp(size if lie else -size))
+                for size, lie in zip(sizes, lies, strict=True)
             )
             expected += likely * max(0.0, -math.expm1(epsilon - ratio))
-        assert expected * (1 - 1e-12) <= pld(losses, USER).delta(epsilon) <= expected * (1 + 2e-3) + 1e-9
+        assert (
+            expected * (1 - 1e-12)
+            <= pld(losses, USER).delta(epsilon)
+            <= expected * (1 + 2e-3) + 1e-9
+        )
 
 
 @given(st.floats(-6, 1.5).map(lambda power: 10.0**power), st.floats(1.001, 500))
@@ -285,18 +337,27 @@ def test_renyi_divergence_of_randomised_response(epsilon, order):
         e, a = mpmath.mpf(epsilon), mpmath.mpf(order)
         p = 1 / (1 + mpmath.exp(-e))
         true = mpmath.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
-    assert composition._randomised_response_divergence(epsilon, order) == pytest.approx(float(true), rel=1e-9)
+    assert composition._randomised_response_divergence(epsilon, order) == pytest.approx(
+        float(true), rel=1e-9
+    )
 
 
-# -------------------------------------------------------------------------------------------------- nothing by accident
+# --------------------------------------------------------------------------------------------------
 
 
 def test_free_losses_are_free_and_infinite_ones_are_not():
     for make in (composition.pld, composition.rdp):
-        for losses in ([], [Pure(epsilon=0.0)], [Gaussian(noise_multiplier=1.0, num_steps=0)], [sampled(1.0, 0.1, 0)]):
+        for losses in (
+            [],
+            [Pure(epsilon=0.0)],
+            [Gaussian(noise_multiplier=1.0, num_steps=0)],
+            [sampled(1.0, 0.1, 0)],
+        ):
             composed = make(losses, unit=PRESENCE)
             assert (composed.epsilon(DELTA), composed.delta(0.0)) == (0, 0)
-        composed = make([Pure(epsilon=math.inf), Gaussian(noise_multiplier=1.0, num_steps=1)], unit=PRESENCE)
+        composed = make(
+            [Pure(epsilon=math.inf), Gaussian(noise_multiplier=1.0, num_steps=1)], unit=PRESENCE
+        )
         assert (composed.epsilon(DELTA), composed.delta(3.0)) == (math.inf, 1)
 
 
@@ -315,7 +376,11 @@ def test_rounding_of_fourier_transforms_is_paid_for():
 
 
 def test_extreme_noise_does_not_overflow():
-    for losses in ([sampled(0.02, 0.01, 3)], [sampled(1000.0, 0.5, 3)], [Gaussian(noise_multiplier=0.02, num_steps=2)]):
+    for losses in (
+        [sampled(0.02, 0.01, 3)],
+        [sampled(1000.0, 0.5, 3)],
+        [Gaussian(noise_multiplier=0.02, num_steps=2)],
+    ):
         price = pld(losses).epsilon(DELTA)
         rho = gaussian.rho(losses[0].noise_multiplier, losses[0].num_steps)
         assert 0 <= price <= gaussian.epsilon_exact(rho, DELTA) * (1 + 1e-3)
@@ -324,7 +389,9 @@ def test_extreme_noise_does_not_overflow():
 
 def test_refusals_say_what_is_not_supported():
     step = sampled(1.0, 0.1)
-    with pytest.raises(ValueError, match="does not price a changed value under Poisson sampling; pld does"):
+    with pytest.raises(
+        ValueError, match="does not price a changed value under Poisson sampling; pld does"
+    ):
         rdp([step], VALUE)
     rdp([sampled(1.0, 1.0)], VALUE)  # not sampled
     for make in (composition.pld, composition.rdp):

@@ -27,7 +27,7 @@ from hypothesis import strategies as st
 
 from accounting import gaussian
 
-# ---------------------------------------------------------------------------------------------------------- the exact ε
+# --------------------------------------------------------------------------------------------------
 
 
 @given(rhos, deltas)
@@ -50,7 +50,10 @@ def test_delta_of_the_exact_epsilon_is_at_most_delta_in_floats(rho, delta):
     assert gaussian.delta_exact(rho, gaussian.epsilon_exact(rho, delta)) <= delta
 
 
-@given(st.floats(-150, 60).map(lambda power: 10.0**power), st.floats(-300, -1e-4).map(lambda power: 10.0**power))
+@given(
+    st.floats(-150, 60).map(lambda power: 10.0**power),
+    st.floats(-300, -1e-4).map(lambda power: 10.0**power),
+)
 def test_exact_epsilon_never_fails_or_exceeds_the_closed_form_even_at_absurd_inputs(rho, delta):
     assert 0 <= gaussian.epsilon_exact(rho, delta) <= gaussian.epsilon_closed_form(rho, delta)
 
@@ -82,7 +85,13 @@ def test_a_positive_price_is_never_pure_and_no_price_is_free():
         1.0, 54.73703262878217
     )  # 1e-317, three digits left
     assert gaussian.delta_exact(0.0, 0.0) == 0
-    assert gaussian.accountants(1.0, 0, DELTA) == {"basic": 0, "closed_form": 0, "rdp": 0, "pld": 0, "exact": 0}
+    assert gaussian.accountants(1.0, 0, DELTA) == {
+        "basic": 0,
+        "closed_form": 0,
+        "rdp": 0,
+        "pld": 0,
+        "exact": 0,
+    }
     for name in NAMES:
         assert EPSILON[name](1.0, 0, DELTA) == 0
         assert DELTAS[name](1.0, 0, 1.0) == 0
@@ -92,7 +101,7 @@ def test_a_positive_price_is_never_pure_and_no_price_is_free():
     assert gaussian.epsilon_basic(1e-200, 10**6, 1e-300) > 0
 
 
-# ------------------------------------------------------------------------------------------------------ the accountants
+# --------------------------------------------------------------------------------------------------
 
 
 @given(rhos, deltas, steps)
@@ -104,17 +113,25 @@ def test_exact_pld_rdp_closed_form_stand_in_this_order(rho, delta, num_steps):
     assert prices["exact"] <= prices["pld"] + 1e-9 <= prices["rdp"] + 2e-9
     assert prices["rdp"] <= prices["closed_form"]
     if delta > 1e-9 and prices["pld"] < 700:
-        assert prices["pld"] == pytest.approx(prices["exact"], rel=1e-6, abs=1.25e-7 * math.sqrt(2 * rho))
+        assert prices["pld"] == pytest.approx(
+            prices["exact"], rel=1e-6, abs=1.25e-7 * math.sqrt(2 * rho)
+        )
 
 
 @pytest.mark.parametrize(("epsilon_step", "num_steps", "closed_form", "rdp", "pld", "exact"), TABLE)
 def test_table_of_the_project(epsilon_step, num_steps, closed_form, rdp, pld, exact):
-    prices = gaussian.accountants(gaussian.noise_multiplier_from_step(epsilon_step), num_steps, DELTA)
+    prices = gaussian.accountants(
+        gaussian.noise_multiplier_from_step(epsilon_step), num_steps, DELTA
+    )
     half = 0.5000001e-5  # of the last printed digit
     assert prices["closed_form"] == pytest.approx(closed_form, abs=half)
     assert prices["exact"] == pytest.approx(exact, abs=half)
-    assert prices["pld"] == pytest.approx(pld, abs=half + 1e-6 * pld)  # the table's grid is another one
-    assert rdp - 1e-3 * rdp < prices["rdp"] <= rdp + half  # the table's orders are a grid: ours may only be better
+    assert prices["pld"] == pytest.approx(
+        pld, abs=half + 1e-6 * pld
+    )  # the table's grid is another one
+    assert (
+        rdp - 1e-3 * rdp < prices["rdp"] <= rdp + half
+    )  # the table's orders are a grid: ours may only be better
 
 
 def test_closed_form_is_equation_9_and_its_minimum_over_orders():
@@ -133,11 +150,13 @@ def test_no_order_beats_the_closed_form_by_its_own_conversion(rho, delta, orders
     assert gaussian.epsilon_rdp_mironov(rho, delta, orders) >= closed * (1 - 1e-12)
 
 
-# -------------------------------------------------------------------------------------------------- laws of every price
+# --------------------------------------------------------------------------------------------------
 
 
 @given(usual_rhos, usual_deltas, st.integers(1, 400), st.integers(2, 30))
-def test_scale_law_epsilon_step_times_c_and_steps_over_c_squared_cost_the_same(rho, delta, num_steps, c):
+def test_scale_law_epsilon_step_times_c_and_steps_over_c_squared_cost_the_same(
+    rho, delta, num_steps, c
+):
     z = math.sqrt(num_steps * c**2 / 2 / rho)
     for name in NAMES:
         split = EPSILON[name](z, num_steps * c**2, delta)
@@ -145,7 +164,9 @@ def test_scale_law_epsilon_step_times_c_and_steps_over_c_squared_cost_the_same(r
 
 
 @given(usual_rhos, usual_deltas, st.sampled_from([2, 700]), st.floats(1e-3, 2))
-def test_every_price_grows_with_the_steps_and_falls_with_the_noise_and_delta(rho, delta, num_steps, more):
+def test_every_price_grows_with_the_steps_and_falls_with_the_noise_and_delta(
+    rho, delta, num_steps, more
+):
     z = math.sqrt(num_steps / 2 / rho)
     for name in NAMES:
         price = EPSILON[name](z, num_steps, delta)
@@ -154,13 +175,18 @@ def test_every_price_grows_with_the_steps_and_falls_with_the_noise_and_delta(rho
             EPSILON[name](z / (1 + more), num_steps, delta),
             EPSILON[name](z, num_steps, delta / (1 + more)),
         )
-        strictly = price > 1e-3 * math.sqrt(rho) and (name != "pld" or price < 600)  # its grid is coarse above 700
+        strictly = price > 1e-3 * math.sqrt(rho) and (
+            name != "pld" or price < 600
+        )  # its grid is coarse above 700
         for other in dearer:
             assert other > price if strictly else other >= price
 
 
 def test_every_price_grows_with_epsilon_step():
-    prices = [gaussian.accountants(gaussian.noise_multiplier_from_step(e), 300, DELTA) for e in (0.1, 0.11, 0.2, 2.0)]
+    prices = [
+        gaussian.accountants(gaussian.noise_multiplier_from_step(e), 300, DELTA)
+        for e in (0.1, 0.11, 0.2, 2.0)
+    ]
     for fewer, more in itertools.pairwise(prices):
         assert all(more[name] > fewer[name] for name in fewer)
 
@@ -185,20 +211,28 @@ def test_epsilon_to_noise_to_epsilon(rho, delta, num_steps, name):
     assume(epsilon > 1e-6)
     z = gaussian.solve_noise_multiplier(epsilon, delta, num_steps, price=name)
     assert EPSILON[name](z, num_steps, delta) <= epsilon
-    assert EPSILON[name](z / (1 + 1e-9), num_steps, delta) > epsilon  # in z: near ε = 0 the last digit of z moves ε far
+    assert (
+        EPSILON[name](z / (1 + 1e-9), num_steps, delta) > epsilon
+    )  # in z: near ε = 0 the last digit of z moves ε far
     spent = gaussian.solve_rho(epsilon, delta, price=name)
     assert EPSILON[name](math.sqrt(0.5 / spent), 1, delta) <= epsilon
     assert EPSILON[name](math.sqrt(0.5 / spent) / (1 + 1e-8), 1, delta) > epsilon
 
 
-@given(st.floats(-2, 2).map(lambda power: 10.0**power), usual_deltas, st.sampled_from([1, 791]), names)
+@given(
+    st.floats(-2, 2).map(lambda power: 10.0**power), usual_deltas, st.sampled_from([1, 791]), names
+)
 def test_epsilon_step_and_steps_are_affordable_by_every_price(epsilon, delta, num_steps, name):
     step = gaussian.solve_epsilon_step(epsilon, delta, num_steps, price=name)
     z = gaussian.noise_multiplier_from_step(step)
     assert EPSILON[name](z, num_steps, delta) <= epsilon
     assert EPSILON[name](z / (1 + 1e-8), num_steps, delta) > epsilon
     found = gaussian.solve_num_steps(epsilon, delta, z * 1.001, price=name)
-    assert EPSILON[name](z * 1.001, found, delta) <= epsilon < EPSILON[name](z * 1.001, found + 1, delta)
+    assert (
+        EPSILON[name](z * 1.001, found, delta)
+        <= epsilon
+        < EPSILON[name](z * 1.001, found + 1, delta)
+    )
 
 
 @given(usual_rhos, epsilons)
@@ -218,9 +252,16 @@ def test_delta_closed_form_inverts_equation_9(rho, delta):
         assert true <= gaussian.delta_closed_form(rho, epsilon) <= true * (1 + mpmath.mpf("1e-12"))
 
 
-# --------------------------------------------------------------------------------------------------------------- guards
+# --------------------------------------------------------------------------------------------------
 
-_ONE = {"noise_multiplier": 1.0, "num_steps": 1, "delta": DELTA, "rho": 1.0, "epsilon": 0.9, "epsilon_step": 0.5}
+_ONE = {
+    "noise_multiplier": 1.0,
+    "num_steps": 1,
+    "delta": DELTA,
+    "rho": 1.0,
+    "epsilon": 0.9,
+    "epsilon_step": 0.5,
+}
 _BAD = {
     "noise_multiplier": (0.0, -1.0, math.inf, math.nan, 1e-150, 1e150),
     "num_steps": (-1, True),
@@ -287,7 +328,9 @@ def test_other_refusals():
     with pytest.raises(ValueError, match="at least 1"):
         gaussian.epsilon_basic(1.0, 0, DELTA)
     with pytest.raises(ValueError, match="out of reach"):
-        gaussian.solve_noise_multiplier(1.0, 1e-40, 1, price="pld")  # the distribution is cut off above that δ
+        gaussian.solve_noise_multiplier(
+            1.0, 1e-40, 1, price="pld"
+        )  # the distribution is cut off above that δ
     with pytest.raises(ValueError, match="too long"):
         gaussian.solve_noise_multiplier(1e6, DELTA, 1, price="pld")
 
@@ -296,16 +339,23 @@ def test_an_answer_that_says_nothing_is_one_and_not_a_number_out_of_range():
     assert gaussian.solve_delta(0.0, 1.0, 1, price="closed_form") == 1
     assert gaussian.solve_delta(1.0, 1e-3, 1, price="exact") == 1
     total_variation = math.erf(1 / math.sqrt(8))  # of μ = 1
-    assert gaussian.solve_delta(0.0, 1.0, 1, price="exact") == pytest.approx(total_variation, rel=1e-10)
+    assert gaussian.solve_delta(0.0, 1.0, 1, price="exact") == pytest.approx(
+        total_variation, rel=1e-10
+    )
 
 
 def test_values_of_the_wrong_type_are_refused_without_a_type_checker():
     code = """
 from accounting import gaussian
 for call in (
-    lambda: gaussian.rho(1.0, 1.0), lambda: gaussian.rho(1.0, float("nan")), lambda: gaussian.rho(1.0, "1"),
-    lambda: gaussian.rho(1.0, 1.5), lambda: gaussian.rho(1.0, True), lambda: gaussian.accountants(1.0, True, 1e-5),
-    lambda: gaussian.epsilon_pld(1.0, None, 1e-5), lambda: gaussian.solve_rho(1.0, 1e-5, price="basic"),
+    lambda: gaussian.rho(1.0, 1.0),
+    lambda: gaussian.rho(1.0, float("nan")),
+    lambda: gaussian.rho(1.0, "1"),
+    lambda: gaussian.rho(1.0, 1.5),
+    lambda: gaussian.rho(1.0, True),
+    lambda: gaussian.accountants(1.0, True, 1e-5),
+    lambda: gaussian.epsilon_pld(1.0, None, 1e-5),
+    lambda: gaussian.solve_rho(1.0, 1e-5, price="basic"),
     lambda: gaussian.solve_delta(1.0, 1.0, 1, price="none"),
 ):
     try:
@@ -313,10 +363,20 @@ for call in (
     except ValueError as error:
         print("refused:", error)
 """
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split(":")[0] for line in output.splitlines()] == ["refused"] * 9
 
 
 def test_importing_accounting_brings_no_heavy_package():
-    code = "import sys, accounting; print(sorted({'jax', 'numpy', 'scipy', 'dp_accounting'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, accounting; print(sorted({'jax', 'numpy', 'scipy', 'dp_accounting'} &"
+        " set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )

@@ -19,13 +19,16 @@ from hypothesis import strategies as st
 
 from accounting import gaussian
 
-# ------------------------------------------------------------------------------ the trade-off, and one step calibrated
+# ------------------------------------------------------------------------------ the trade-off, and
 
 
 @given(usual_rhos, st.floats(0, 20), st.floats(0, 1))
 def test_delta_is_the_largest_gap_of_the_trade_off(rho, epsilon, rate):
     mu, delta = gaussian.mu_from_rho(rho), gaussian.delta_exact(rho, epsilon)
-    assert 1 - gaussian.trade_off(rho, rate) - math.exp(epsilon) * rate <= delta + 1e-9 * math.exp(epsilon) * rate
+    assert (
+        1 - gaussian.trade_off(rho, rate) - math.exp(epsilon) * rate
+        <= delta + 1e-9 * math.exp(epsilon) * rate
+    )
     best = math.erfc((epsilon / mu + mu / 2) / math.sqrt(2)) / 2
     gap = 1 - gaussian.trade_off(rho, best) - math.exp(epsilon) * best
     assert gap == pytest.approx(delta, rel=1e-6, abs=1e-12)
@@ -54,7 +57,10 @@ def test_mu_and_rho_are_inverse(rho):
 
 @given(st.floats(1e-3, 0.999), usual_deltas)
 def test_classical_calibration_holds_and_the_analytic_one_needs_less_noise(epsilon, delta):
-    classical, analytic = gaussian.calibrate_classical(epsilon, delta), gaussian.calibrate_analytic(epsilon, delta)
+    classical, analytic = (
+        gaussian.calibrate_classical(epsilon, delta),
+        gaussian.calibrate_analytic(epsilon, delta),
+    )
     assert classical == gaussian.noise_multiplier_from_step(epsilon, delta)
     assert true_delta(gaussian.rho(classical, 1), epsilon) <= delta
     assert analytic < classical
@@ -63,19 +69,27 @@ def test_classical_calibration_holds_and_the_analytic_one_needs_less_noise(epsil
 @given(epsilons, usual_deltas)
 def test_analytic_calibration_is_affordable_and_tight_by_the_oracle(epsilon, delta):
     z = gaussian.calibrate_analytic(epsilon, delta)
-    assert true_delta(gaussian.rho(z, 1), epsilon) <= delta < true_delta(gaussian.rho(z * (1 - 1e-10), 1), epsilon)
+    assert (
+        true_delta(gaussian.rho(z, 1), epsilon)
+        <= delta
+        < true_delta(gaussian.rho(z * (1 - 1e-10), 1), epsilon)
+    )
 
 
 def test_classical_calibration_ends_where_its_theorem_does():
     for epsilon in (1.0, 1.5, math.inf, math.nan, 0.0, -0.5):
         with pytest.raises(ValueError, match="epsilon must be above 0 and below 1"):
             gaussian.calibrate_classical(epsilon, DELTA)
-    assert gaussian.noise_multiplier_from_step(1.5) > 0  # only a way to write z: defined for any ε_i
+    assert (
+        gaussian.noise_multiplier_from_step(1.5) > 0
+    )  # only a way to write z: defined for any ε_i
     # beyond its range the formula promises too much
-    assert true_delta(gaussian.rho(gaussian.noise_multiplier_from_step(10.0, DELTA), 1), 10.0) > DELTA
+    assert (
+        true_delta(gaussian.rho(gaussian.noise_multiplier_from_step(10.0, DELTA), 1), 10.0) > DELTA
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- inverses
+# --------------------------------------------------------------------------------------------------
 
 
 @given(epsilons, deltas, steps, prices)
@@ -86,7 +100,9 @@ def test_noise_multiplier_is_affordable_and_nearly_tight(epsilon, delta, num_ste
 
 
 @given(epsilons, deltas, steps, prices)
-def test_noise_multiplier_leaves_room_for_being_stored_as_sigma_and_divided_again(epsilon, delta, num_steps, price):
+def test_noise_multiplier_leaves_room_for_being_stored_as_sigma_and_divided_again(
+    epsilon, delta, num_steps, price
+):
     z = gaussian.solve_noise_multiplier(epsilon, delta, num_steps, price=price)
     assert PRICES[price](gaussian.rho(z * (1 - 1e-12), num_steps), delta) <= epsilon
 
@@ -95,7 +111,10 @@ def test_noise_multiplier_leaves_room_for_being_stored_as_sigma_and_divided_agai
 def test_epsilon_step_is_affordable_and_nearly_tight(epsilon, delta, num_steps, delta_step, price):
     step = gaussian.solve_epsilon_step(epsilon, delta, num_steps, delta_step, price=price)
     assert PRICES[price](gaussian.rho_from_step(step, delta_step, num_steps), delta) <= epsilon
-    assert PRICES[price](gaussian.rho_from_step(step * (1 + 1e-11), delta_step, num_steps), delta) > epsilon
+    assert (
+        PRICES[price](gaussian.rho_from_step(step * (1 + 1e-11), delta_step, num_steps), delta)
+        > epsilon
+    )
 
 
 @given(epsilons, deltas, st.floats(0.1, 1e3), prices)
@@ -116,10 +135,12 @@ def test_steps_to_price_to_steps(num_steps, z, delta, price):
 def test_step_and_noise_multiplier_are_inverse(epsilon_step, delta_step):
     z = gaussian.noise_multiplier_from_step(epsilon_step, delta_step)
     assert z == pytest.approx(math.sqrt(2 * math.log(1.25 / delta_step)) / epsilon_step, rel=1e-14)
-    assert gaussian.step_from_noise_multiplier(z, delta_step) == pytest.approx(epsilon_step, rel=1e-14)
+    assert gaussian.step_from_noise_multiplier(z, delta_step) == pytest.approx(
+        epsilon_step, rel=1e-14
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- rounding
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(0, 1e20), st.integers(0, 12))

@@ -62,7 +62,13 @@ def test_what_is_no_number_is_refused_as_such(guard, value):
 
 @pytest.mark.parametrize("guard", [guards.number, *ALLOWED], ids=named)
 def test_numbers_of_other_kinds_become_floats_or_are_refused(guard):
-    for half in (np.float32(0.5), np.float64(0.5), fractions.Fraction(1, 2), decimal.Decimal("0.5"), np.array(0.5)):
+    for half in (
+        np.float32(0.5),
+        np.float64(0.5),
+        fractions.Fraction(1, 2),
+        decimal.Decimal("0.5"),
+        np.array(0.5),
+    ):
         assert guard("x", half) == 0.5
         assert type(guard("x", half)) is float
     for value in (10**400, -(10**400), np.array([0.5, 0.5])):
@@ -76,11 +82,15 @@ def test_a_count_is_an_integer_from_its_least_to_its_most(least):
         assert guards.count("n", value, least) == value
         assert type(guards.count("n", value, least)) is int
     for value in (least - 1, -5, True, False):
-        with pytest.raises(ValueError, match=f"^n must be an integer of at least {least}, got {value!r}$"):
+        with pytest.raises(
+            ValueError, match=f"^n must be an integer of at least {least}, got {value!r}$"
+        ):
             guards.count("n", value, least)
     for value in (NAN, INF, -INF, 1.5, 1.0, "1", None, decimal.Decimal(1)):
         with pytest.raises(ValueError, match=r"^n must be an integer, got "):
             guards.count("n", value, least)
     assert guards.count("n", least + 3, least, least + 3) == least + 3
-    with pytest.raises(ValueError, match=f"^n must be an integer of at most {least + 3}, got {least + 4}$"):
+    with pytest.raises(
+        ValueError, match=f"^n must be an integer of at most {least + 3}, got {least + 4}$"
+    ):
         guards.count("n", least + 4, least, least + 3)

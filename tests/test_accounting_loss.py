@@ -26,16 +26,23 @@ sampled = st.builds(
     sampling_rate=st.sampled_from([0.01, 1.0]),
     num_steps=counts,
 )
-pures = st.builds(Pure, epsilon=st.sampled_from([0.0, 0.1, 0.3, 2.0, math.inf]), num_rounds=st.integers(1, 7))
+pures = st.builds(
+    Pure, epsilon=st.sampled_from([0.0, 0.1, 0.3, 2.0, math.inf]), num_rounds=st.integers(1, 7)
+)
 approximates = st.builds(
-    Approximate, epsilon=st.sampled_from([0.0, 0.4]), delta=st.sampled_from([1e-6, 1e-9]), num_steps=st.integers(1, 99)
+    Approximate,
+    epsilon=st.sampled_from([0.0, 0.4]),
+    delta=st.sampled_from([1e-6, 1e-9]),
+    num_steps=st.integers(1, 99),
 )
 losses = st.lists(st.one_of(gaussians, sampled, pures, approximates), max_size=6)
 
 
 @given(losses)
 def test_json_round_trip(some):
-    again = [loss.from_dict(json.loads(json.dumps(loss.to_dict(one), allow_nan=False))) for one in some]
+    again = [
+        loss.from_dict(json.loads(json.dumps(loss.to_dict(one), allow_nan=False))) for one in some
+    ]
     assert again == some
 
 
@@ -55,7 +62,10 @@ def _pure(some):
 def test_a_run_cut_into_chunks_spends_what_the_whole_does():
     for whole, parts in (
         (Gaussian(noise_multiplier=2.0, num_steps=5), [{"num_steps": 2}, {"num_steps": 3}]),
-        (SubsampledGaussian(noise_multiplier=2.0, sampling_rate=0.1, num_steps=5), [{"num_steps": 1}] * 5),
+        (
+            SubsampledGaussian(noise_multiplier=2.0, sampling_rate=0.1, num_steps=5),
+            [{"num_steps": 1}] * 5,
+        ),
         (Approximate(epsilon=0.1, delta=1e-6, num_steps=3), [{"num_steps": 1}, {"num_steps": 2}]),
     ):
         cut = [type(whole)(**{**vars(whole), **part}) for part in parts]
@@ -104,9 +114,18 @@ BAD = {
 
 @pytest.mark.parametrize(
     ("kind", "name", "value"),
-    [(kind, name, value) for kind, good in GOOD.items() for name in good if name in BAD for value in BAD[name]]
+    [
+        (kind, name, value)
+        for kind, good in GOOD.items()
+        for name in good
+        if name in BAD
+        for value in BAD[name]
+    ]
     + [(kind, "epsilon", value) for kind in (Pure, Approximate) for value in (-1.0, math.nan)]
-    + [(Gaussian, "user_rho", value) for value in ((0.1, 0.1), (-1.0, 2.0), (math.nan, 1.0), (math.inf, 0.0))],
+    + [
+        (Gaussian, "user_rho", value)
+        for value in ((0.1, 0.1), (-1.0, 2.0), (math.nan, 1.0), (math.inf, 0.0))
+    ],
 )
 def test_values_out_of_range_are_refused(kind, name, value):
     kind(**GOOD[kind])
@@ -118,8 +137,10 @@ def test_wrong_types_are_refused_without_a_type_checker():
     code = """
 from accounting.loss import Gaussian, Pure
 for make in (
-    lambda: Gaussian(noise_multiplier=1.0, num_steps=1.5), lambda: Gaussian(noise_multiplier="1", num_steps=1),
-    lambda: Gaussian(noise_multiplier=1.0, num_steps=True), lambda: Gaussian(noise_multiplier=True, num_steps=1),
+    lambda: Gaussian(noise_multiplier=1.0, num_steps=1.5),
+    lambda: Gaussian(noise_multiplier="1", num_steps=1),
+    lambda: Gaussian(noise_multiplier=1.0, num_steps=True),
+    lambda: Gaussian(noise_multiplier=True, num_steps=1),
     lambda: Pure(epsilon=None), lambda: Pure(epsilon=1.0, num_rounds="2"),
 ):
     try:
@@ -127,7 +148,9 @@ for make in (
     except ValueError as error:
         print("refused:", error)
 """
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split(":")[0] for line in output.splitlines()] == ["refused"] * 6
 
 

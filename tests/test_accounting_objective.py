@@ -1,4 +1,6 @@
-"""Prices of paper 003 against the densities of its noise: never exceeded, reached at the worst pair."""
+"""Prices of paper 003 against the densities of its noise: never exceeded, reached at the worst
+pair.
+"""
 
 import itertools
 import json
@@ -15,8 +17,15 @@ from accounting import gaussian, objective, user
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian, Pure
 from accounting.price import rho
-from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
-from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.federated.guarantee import (
+    iterations_guarantee,
+    published_iterations_guarantee,
+)
+from dpmf_jax.mechanisms.objective.guarantee import (
+    closed_form_guarantee,
+    published_guarantee,
+    statistics_guarantee,
+)
 
 PURE = ["laplace", "l2_laplace"]
 NOISES = [*PURE, "gaussian"]
@@ -37,7 +46,9 @@ def log_density(noise, eta, scale):
 
 
 def log_density_of_item(noise, item, users, ratings, scale, ridge):
-    """ln p(v given the ratings) of (Σuuᵀ + Mμ I) v = Σru − η/2, Jacobian included, up to a constant."""
+    """ln p(v given the ratings) of (Σuuᵀ + Mμ I) v = Σru − η/2, Jacobian included, up to a
+    constant.
+    """
     matrix = users.T @ users + ridge * np.eye(users.shape[1])
     eta = 2 * (users.T @ ratings - matrix @ item)
     return log_density(noise, eta, scale) + np.linalg.slogdet(2 * matrix)[1]
@@ -46,23 +57,34 @@ def log_density_of_item(noise, item, users, ratings, scale, ridge):
 def factors(random, count, rank):
     """Rows of norm 1 at most, some of norm 1."""
     rows = random.normal(size=(count, rank))
-    return rows / np.linalg.norm(rows, axis=1, keepdims=True) * np.minimum(1, random.uniform(0, 1.5, size=(count, 1)))
+    return (
+        rows
+        / np.linalg.norm(rows, axis=1, keepdims=True)
+        * np.minimum(1, random.uniform(0, 1.5, size=(count, 1)))
+    )
 
 
-# ----------------------------------------------------------------------------------------- one rating changes its value
+# ----------------------------------------------------------------------------------------- one rati
 
 
 @pytest.mark.parametrize("noise", PURE)
 @given(seed=seeds, rank=st.integers(1, 8), width=st.floats(0.5, 10), scale=st.floats(0.1, 100))
-def test_log_ratio_of_the_released_items_density_never_exceeds_epsilon(noise, seed, rank, width, scale):
+def test_log_ratio_of_the_released_items_density_never_exceeds_epsilon(
+    noise, seed, rank, width, scale
+):
     random = np.random.default_rng(seed)
     users, ratings = factors(random, 5, rank), random.uniform(0, width, 5)
     other = ratings.copy()
     other[0] = random.choice([0.0, width, random.uniform(0, width)])
-    epsilon = objective.value_change_loss(noise=noise, scale=scale, range_width=width, rank=rank).epsilon
+    epsilon = objective.value_change_loss(
+        noise=noise, scale=scale, range_width=width, rank=rank
+    ).epsilon
     for spread in (0.1, 1, 100):
         item = random.normal(size=rank) * spread
-        first, second = (log_density_of_item(noise, item, users, values, scale, 0.3) for values in (ratings, other))
+        first, second = (
+            log_density_of_item(noise, item, users, values, scale, 0.3)
+            for values in (ratings, other)
+        )
         assert abs(first - second) <= epsilon * (1 + 1e-9) + 1e-9
 
 
@@ -70,11 +92,18 @@ def test_log_ratio_of_the_released_items_density_never_exceeds_epsilon(noise, se
 @pytest.mark.parametrize("rank", [1, 2, 9, 50])
 def test_log_ratio_of_the_released_items_density_reaches_epsilon(noise, rank):
     width, scale = 4.0, 7.0
-    users = np.full((1, rank), 1 / math.sqrt(rank))  # the direction in which the L1 norm is √d times the L2 norm
+    users = np.full(
+        (1, rank), 1 / math.sqrt(rank)
+    )  # the direction in which the L1 norm is √d times the L2 norm
     matrix = users.T @ users + 0.3 * np.eye(rank)
     item = np.linalg.solve(matrix, -3 * users[0])  # η points along u in both worlds
-    low, high = (log_density_of_item(noise, item, users, np.array([value]), scale, 0.3) for value in (0.0, width))
-    epsilon = objective.value_change_loss(noise=noise, scale=scale, range_width=width, rank=rank).epsilon
+    low, high = (
+        log_density_of_item(noise, item, users, np.array([value]), scale, 0.3)
+        for value in (0.0, width)
+    )
+    epsilon = objective.value_change_loss(
+        noise=noise, scale=scale, range_width=width, rank=rank
+    ).epsilon
     assert low - high == pytest.approx(epsilon, rel=1e-12)
 
 
@@ -100,7 +129,9 @@ def test_a_user_with_m_ratings_pays_m_times(noise):
         assert np.sum(shift**2) / (2 * scale**2) == pytest.approx(rho([own]), rel=1e-12)
         assert rho([own]) == pytest.approx(m * rho([loss]), rel=1e-12)
     else:
-        ratio = sum(log_density(noise, row, scale) - log_density(noise, 2 * row, scale) for row in shift)
+        ratio = sum(
+            log_density(noise, row, scale) - log_density(noise, 2 * row, scale) for row in shift
+        )
         assert ratio == pytest.approx(own.epsilon, rel=1e-12)
         assert own.epsilon == pytest.approx(m * loss.epsilon, rel=1e-12)
 
@@ -120,14 +151,16 @@ def test_presence_has_no_finite_epsilon_because_the_log_ratio_grows_with_the_ite
     assert ratios[-1] > 1000
 
 
-# ----------------------------------------------------------------------------------------- what the noises cost, ERRATA
+# ----------------------------------------------------------------------------------------- what the
 
 
 def test_l2_laplace_needs_half_of_lemma_1_and_gaussian_a_seventh():
     spent = {"range_width": 4.0, "rank": 50}
     noise = {
         name: objective.squared_noise(
-            name, scale=objective.value_change_scale(noise=name, epsilon=1.0, delta=delta, **spent), rank=50
+            name,
+            scale=objective.value_change_scale(noise=name, epsilon=1.0, delta=delta, **spent),
+            rank=50,
         )
         for name, delta in (("laplace", None), ("l2_laplace", None), ("gaussian", 1e-5))
     }
@@ -143,9 +176,11 @@ def test_squared_noise_is_that_of_draws(noise):
     direction = random.normal(size=(draws, rank))
     drawn = {
         "laplace": random.laplace(scale=scale, size=(draws, rank)),
-        "l2_laplace": direction
-        / np.linalg.norm(direction, axis=1, keepdims=True)
-        * random.gamma(rank, scale, size=(draws, 1)),
+        "l2_laplace": (
+            direction
+            / np.linalg.norm(direction, axis=1, keepdims=True)
+            * random.gamma(rank, scale, size=(draws, 1))
+        ),
         "gaussian": scale * direction,
     }[noise]
     assert np.mean(np.sum(drawn**2, axis=1)) == pytest.approx(
@@ -153,15 +188,24 @@ def test_squared_noise_is_that_of_draws(noise):
     )
 
 
-# ----------------------------------------------------------------------------------------------------- noisy statistics
+# --------------------------------------------------------------------------------------------------
 
 
 @given(
-    seed=seeds, rank=st.integers(1, 8), bound=st.floats(0.1, 10), first=st.floats(0.1, 100), second=st.floats(0.1, 100)
+    seed=seeds,
+    rank=st.integers(1, 8),
+    bound=st.floats(0.1, 10),
+    first=st.floats(0.1, 100),
+    second=st.floats(0.1, 100),
 )
-def test_one_rating_never_moves_the_statistics_further_than_priced(seed, rank, bound, first, second):
+def test_one_rating_never_moves_the_statistics_further_than_priced(
+    seed, rank, bound, first, second
+):
     random = np.random.default_rng(seed)
-    user, rating = factors(random, 1, rank)[0], random.choice([bound, -bound, random.uniform(-bound, bound)])
+    user, rating = (
+        factors(random, 1, rank)[0],
+        random.choice([bound, -bound, random.uniform(-bound, bound)]),
+    )
     loss = objective.statistics_loss(matrix_scale=first, vector_scale=second, rating_bound=bound)
     outer = np.outer(user, user)
     vector = np.sum((rating * user) ** 2) / (2 * second**2)
@@ -181,15 +225,23 @@ def test_one_rating_can_move_the_statistics_as_far_as_priced():
     assert rho([own]) == pytest.approx(7 * rho([loss]), rel=1e-12)
 
 
-@given(epsilon=st.floats(-3, 2).map(lambda p: 10.0**p), share=st.floats(0.01, 0.99), bound=st.floats(0.1, 10))
+@given(
+    epsilon=st.floats(-3, 2).map(lambda p: 10.0**p),
+    share=st.floats(0.01, 0.99),
+    bound=st.floats(0.1, 10),
+)
 def test_statistics_scales_cost_at_most_epsilon_and_share_it_as_asked(epsilon, share, bound):
-    first, second = objective.statistics_scales(epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share)
-    spent = rho([objective.statistics_loss(matrix_scale=first, vector_scale=second, rating_bound=bound)])
+    first, second = objective.statistics_scales(
+        epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share
+    )
+    spent = rho(
+        [objective.statistics_loss(matrix_scale=first, vector_scale=second, rating_bound=bound)]
+    )
     assert epsilon * (1 - 1e-6) <= gaussian.epsilon_exact(spent, 1e-6) <= epsilon
     assert 1 / (2 * first**2) == pytest.approx(share * spent, rel=1e-9)
 
 
-# ----------------------------------------------------------------------------------------------------------- iterations
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_papers_hundred_iterations_at_a_tenth_cost_ten():
@@ -213,8 +265,15 @@ def clipped(noise, message, bound):
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("noise", NOISES)
-@given(seed=seeds, clip=st.floats(0.1, 10), scale=st.floats(0.1, 100), num_iterations=st.integers(1, 20))
-def test_a_users_messages_never_cost_more_than_priced(noise, change, seed, clip, scale, num_iterations):
+@given(
+    seed=seeds,
+    clip=st.floats(0.1, 10),
+    scale=st.floats(0.1, 100),
+    num_iterations=st.integers(1, 20),
+)
+def test_a_users_messages_never_cost_more_than_priced(
+    noise, change, seed, clip, scale, num_iterations
+):
     random, shape = np.random.default_rng(seed), (4, 3)
     loss = objective.iterations_per_user(
         noise=noise, clip_norm=clip, scale=scale, num_iterations=num_iterations, change=change
@@ -222,7 +281,11 @@ def test_a_users_messages_never_cost_more_than_priced(noise, change, seed, clip,
     spent = 0.0
     for _ in range(num_iterations):
         message, norm = clipped(noise, random.normal(size=shape) * 10, clip)
-        other = np.zeros(shape) if change == "remove" else clipped(noise, random.normal(size=shape) * 10, clip)[0]
+        other = (
+            np.zeros(shape)
+            if change == "remove"
+            else clipped(noise, random.normal(size=shape) * 10, clip)[0]
+        )
         distance = norm(message - other) / scale
         spent += distance**2 / 2 if noise == "gaussian" else distance
     assert spent <= (rho([loss]) if noise == "gaussian" else loss.epsilon) * (1 + 1e-9)
@@ -232,7 +295,9 @@ def test_a_users_messages_never_cost_more_than_priced(noise, change, seed, clip,
 @pytest.mark.parametrize("noise", NOISES)
 def test_opposite_messages_cost_what_is_priced(noise, change, distance):
     """ε = T·2C/b and ρ = T·2C²/σ² to replace, T·C/b and T·C²/(2σ²) to remove."""
-    loss = objective.iterations_per_user(noise=noise, clip_norm=1.5, scale=6.0, num_iterations=7, change=change)
+    loss = objective.iterations_per_user(
+        noise=noise, clip_norm=1.5, scale=6.0, num_iterations=7, change=change
+    )
     reached = distance * 1.5 / 6.0
     if noise == "gaussian":
         assert rho([loss]) == pytest.approx(7 * reached**2 / 2, rel=1e-12)
@@ -243,7 +308,9 @@ def test_opposite_messages_cost_what_is_priced(noise, change, distance):
 
 def test_replacing_is_the_default():
     spent = {"noise": "gaussian", "clip_norm": 1.0, "scale": 3.0, "num_iterations": 2}
-    assert objective.iterations_per_user(**spent) == objective.iterations_per_user(**spent, change="replace")
+    assert objective.iterations_per_user(**spent) == objective.iterations_per_user(
+        **spent, change="replace"
+    )
 
 
 @given(seed=seeds, step=st.floats(1e-3, 10), count=st.integers(1, 50))
@@ -263,7 +330,9 @@ def test_rounding_moves_a_difference_no_further_than_said(seed, step, count):
 def test_rounding_can_add_a_step_in_every_coordinate():
     first, second = np.full(9, 0.4999999), np.full(9, 0.5000001)
     moved = np.linalg.norm(np.floor(second + 0.5) - np.floor(first + 0.5))
-    bound = objective.rounded_sensitivity(float(np.linalg.norm(first - second)), rounding_step=1, num_coordinates=9)
+    bound = objective.rounded_sensitivity(
+        float(np.linalg.norm(first - second)), rounding_step=1, num_coordinates=9
+    )
     assert moved == 3.0 == pytest.approx(bound, rel=1e-6)
     assert objective.rounded_sensitivity(0.3, rounding_step=0, num_coordinates=9) == 0.3
 
@@ -276,28 +345,49 @@ def test_rounding_towards_zero_keeps_every_clip(seed, step):
         assert norm(step * np.trunc(message / step)) <= 1 + 1e-9
 
 
-# --------------------------------------------------------------------------------------------- scales, on the safe side
+# --------------------------------------------------------------------------------------------- scal
 
 
 @pytest.mark.parametrize("noise", PURE)
 @given(epsilon=powers, width=powers, rank=ranks, num_iterations=st.integers(1, 10_000))
-def test_pure_scales_cost_at_most_epsilon_and_no_less_than_a_rounding(noise, epsilon, width, rank, num_iterations):
+def test_pure_scales_cost_at_most_epsilon_and_no_less_than_a_rounding(
+    noise, epsilon, width, rank, num_iterations
+):
     scale = objective.value_change_scale(noise=noise, epsilon=epsilon, range_width=width, rank=rank)
-    spent = objective.value_change_loss(noise=noise, scale=scale, range_width=width, rank=rank).epsilon
+    spent = objective.value_change_loss(
+        noise=noise, scale=scale, range_width=width, rank=rank
+    ).epsilon
     assert epsilon * (1 - 1e-14) <= spent <= epsilon
     for change in CHANGES:
-        run = {"noise": noise, "clip_norm": width, "num_iterations": num_iterations, "change": change}
+        run = {
+            "noise": noise,
+            "clip_norm": width,
+            "num_iterations": num_iterations,
+            "change": change,
+        }
         scale = objective.iterations_scale(epsilon=epsilon, **run)
-        assert epsilon * (1 - 1e-14) <= objective.iterations_per_user(scale=scale, **run).epsilon <= epsilon
+        assert (
+            epsilon * (1 - 1e-14)
+            <= objective.iterations_per_user(scale=scale, **run).epsilon
+            <= epsilon
+        )
 
 
-@given(epsilon=st.floats(-3, 3).map(lambda p: 10.0**p), width=powers, num_iterations=st.integers(1, 10_000))
+@given(
+    epsilon=st.floats(-3, 3).map(lambda p: 10.0**p),
+    width=powers,
+    num_iterations=st.integers(1, 10_000),
+)
 def test_gaussian_scales_cost_at_most_epsilon(epsilon, width, num_iterations):
-    scale = objective.value_change_scale(noise="gaussian", epsilon=epsilon, delta=1e-5, range_width=width, rank=9)
+    scale = objective.value_change_scale(
+        noise="gaussian", epsilon=epsilon, delta=1e-5, range_width=width, rank=9
+    )
     loss = objective.value_change_loss(noise="gaussian", scale=scale, range_width=width, rank=9)
     assert epsilon * (1 - 1e-9) <= gaussian.epsilon_exact(rho([loss]), 1e-5) <= epsilon
     run = {"noise": "gaussian", "clip_norm": width, "num_iterations": num_iterations}
-    loss = objective.iterations_per_user(scale=objective.iterations_scale(epsilon=epsilon, delta=1e-5, **run), **run)
+    loss = objective.iterations_per_user(
+        scale=objective.iterations_scale(epsilon=epsilon, delta=1e-5, **run), **run
+    )
     assert epsilon * (1 - 1e-9) <= gaussian.epsilon_exact(rho([loss]), 1e-5) <= epsilon
 
 
@@ -313,15 +403,28 @@ def test_more_noise_costs_less_and_a_wider_range_more(noise, scale, more, rank):
 
 def test_decimals_stay_decimals():
     """Where floats add a digit, an ε printed at 4 decimals would be one digit too high."""
-    for sensitivity, scale, epsilon in ((1.1, 22, 0.1), (0.7, 14, 0.1), (4, 80, 0.1), (4, 26, 0.3076923076923077)):
-        loss = objective.value_change_loss(noise="l2_laplace", scale=scale, range_width=sensitivity, rank=50)
+    for sensitivity, scale, epsilon in (
+        (1.1, 22, 0.1),
+        (0.7, 14, 0.1),
+        (4, 80, 0.1),
+        (4, 26, 0.3076923076923077),
+    ):
+        loss = objective.value_change_loss(
+            noise="l2_laplace", scale=scale, range_width=sensitivity, rank=50
+        )
         assert loss.epsilon == pytest.approx(epsilon, rel=1e-15)
         assert gaussian.round_up(loss.epsilon) == pytest.approx(epsilon, abs=1e-4)
-    assert objective.value_change_loss(noise="l2_laplace", scale=22, range_width=1.1, rank=50).epsilon == 0.1
-    assert objective.value_change_loss(noise="laplace", scale=160, range_width=4, rank=4).epsilon == 0.1
+    assert (
+        objective.value_change_loss(noise="l2_laplace", scale=22, range_width=1.1, rank=50).epsilon
+        == 0.1
+    )
+    assert (
+        objective.value_change_loss(noise="laplace", scale=160, range_width=4, rank=4).epsilon
+        == 0.1
+    )
 
 
-# ------------------------------------------------------------------------------------------------------------- refusals
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, -math.inf])
@@ -330,8 +433,12 @@ def test_numbers_that_are_not_positive_and_finite_are_refused(noise, bad):
     calls = [
         lambda: objective.value_change_loss(noise=noise, scale=bad, range_width=4, rank=2),
         lambda: objective.value_change_loss(noise=noise, scale=1, range_width=bad, rank=2),
-        lambda: objective.iterations_per_user(noise=noise, clip_norm=bad, scale=1, num_iterations=2),
-        lambda: objective.iterations_per_user(noise=noise, clip_norm=1, scale=bad, num_iterations=2),
+        lambda: objective.iterations_per_user(
+            noise=noise, clip_norm=bad, scale=1, num_iterations=2
+        ),
+        lambda: objective.iterations_per_user(
+            noise=noise, clip_norm=1, scale=bad, num_iterations=2
+        ),
         lambda: objective.squared_noise(noise, scale=bad, rank=2),
         lambda: objective.iterations_claimed(bad, 2),
         lambda: objective.statistics_loss(matrix_scale=bad, vector_scale=1, rating_bound=1),
@@ -349,7 +456,9 @@ def test_counts_that_are_not_positive_integers_are_refused(bad):
     calls = [
         lambda: objective.value_sensitivity("laplace", range_width=4, rank=bad),
         lambda: objective.iterations_claimed(0.1, bad),
-        lambda: objective.iterations_per_user(noise="laplace", clip_norm=1, scale=1, num_iterations=bad),
+        lambda: objective.iterations_per_user(
+            noise="laplace", clip_norm=1, scale=1, num_iterations=bad
+        ),
         lambda: objective.rounded_sensitivity(1, rounding_step=1, num_coordinates=bad),
     ]
     for call in calls:
@@ -367,7 +476,9 @@ for bad in (2.5, float("nan"), "3", None):
     except ValueError as error:
         print(error)
 """
-    told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    told = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     wanted = ["2.5", "nan", "'3'", "None"]
     assert told.splitlines() == [f"num_iterations must be an integer, got {bad}" for bad in wanted]
 
@@ -390,20 +501,30 @@ def test_other_refusals_name_what_is_allowed():
 
 def test_a_price_never_underflows_to_nothing_and_is_infinite_beyond_every_float():
     def spent(scale, width):
-        return objective.value_change_loss(noise="l2_laplace", scale=scale, range_width=width, rank=2).epsilon
+        return objective.value_change_loss(
+            noise="l2_laplace", scale=scale, range_width=width, rank=2
+        ).epsilon
 
     assert 0 < spent(1e300, 1e-300) < 1e-300
     assert spent(1e-300, 1e300) == math.inf
 
 
-# ----------------------------------------------------------------------------------------------------------- guarantees
+# --------------------------------------------------------------------------------------------------
 
 GUARANTEES = {
     "published": lambda: published_guarantee(noise="laplace", scale=80.0, range_width=4.0, rank=50),
-    "closed form": lambda: closed_form_guarantee(noise="l2_laplace", scale=80.0, range_width=4.0, rank=50),
-    "gaussian": lambda: closed_form_guarantee(noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5),
-    "statistics": lambda: statistics_guarantee(matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5),
-    "published iterations": lambda: published_iterations_guarantee(epsilon=0.1, num_iterations=100, range_width=4.0),
+    "closed form": lambda: closed_form_guarantee(
+        noise="l2_laplace", scale=80.0, range_width=4.0, rank=50
+    ),
+    "gaussian": lambda: closed_form_guarantee(
+        noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5
+    ),
+    "statistics": lambda: statistics_guarantee(
+        matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5
+    ),
+    "published iterations": lambda: published_iterations_guarantee(
+        epsilon=0.1, num_iterations=100, range_width=4.0
+    ),
     "iterations": lambda: iterations_guarantee(
         noise="l2_laplace", clip_norm=1.0, scale=200.0, num_iterations=100, honest_shares=50
     ),
@@ -444,7 +565,9 @@ def test_published_iterations_state_the_total_with_the_papers_number_beside_it()
 
 def test_published_objective_is_priced_by_its_noise_and_claimed():
     width, rank = 4.0, 50
-    scale = objective.value_change_scale(noise="laplace", epsilon=0.15, range_width=width, rank=rank)
+    scale = objective.value_change_scale(
+        noise="laplace", epsilon=0.15, range_width=width, rank=rank
+    )
     guarantee = published_guarantee(noise="laplace", scale=scale, range_width=width, rank=rank)
     assert guarantee.epsilon == 0.15
     assert guarantee.for_user(20).epsilon == 3.0
@@ -454,14 +577,18 @@ def test_published_objective_is_priced_by_its_noise_and_claimed():
 def test_sound_objective_is_proved_at_its_epsilon():
     assert GUARANTEES["closed form"]().epsilon == 0.1
     assert GUARANTEES["closed form"]().largest_change == 4
-    assert GUARANTEES["gaussian"]().for_user(20).rho == pytest.approx(20 * GUARANTEES["gaussian"]().rho)
+    assert GUARANTEES["gaussian"]().for_user(20).rho == pytest.approx(
+        20 * GUARANTEES["gaussian"]().rho
+    )
     assert any("norm 1" in text for text in GUARANTEES["closed form"]().assumptions)
 
 
 def test_user_level_iterations_name_the_clip_and_the_shares_they_rest_on():
     guarantee = GUARANTEES["iterations"]()
     assert guarantee.epsilon == 1.0
-    assert any("at least 50 users other than the protected one" in text for text in guarantee.assumptions)
+    assert any(
+        "at least 50 users other than the protected one" in text for text in guarantee.assumptions
+    )
     assert any("L2 norms, to 1," in text for text in guarantee.assumptions)
     assert "who takes part at all" in guarantee.not_covered
     removed = GUARANTEES["gaussian iterations"]()
@@ -469,7 +596,14 @@ def test_user_level_iterations_name_the_clip_and_the_shares_they_rest_on():
     assert "who takes part at all" not in removed.not_covered
 
 
-PARTIES = ["public V", "recommender", "third party", "other users", "recommender + third party", "colluding users"]
+PARTIES = [
+    "public V",
+    "recommender",
+    "third party",
+    "other users",
+    "recommender + third party",
+    "colluding users",
+]
 
 
 @pytest.mark.parametrize("name", GUARANTEES)
@@ -490,9 +624,15 @@ def test_every_statement_says_whom_it_holds_against(name):
 
 
 def test_all_shares_but_the_protected_users_own_may_be_needed():
-    guarantee = iterations_guarantee(noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None)
-    assert any("every user other than the protected one adds" in text for text in guarantee.assumptions)
-    assert "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]
+    guarantee = iterations_guarantee(
+        noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None
+    )
+    assert any(
+        "every user other than the protected one adds" in text for text in guarantee.assumptions
+    )
+    assert (
+        "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]
+    )
 
 
 def test_gaussian_noise_says_where_its_float32_normals_end():

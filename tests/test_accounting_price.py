@@ -1,4 +1,6 @@
-"""From losses to ε: which accountant prices what, that they agree, and that nothing is free by accident."""
+"""From losses to ε: which accountant prices what, that they agree, and that nothing is free by
+accident.
+"""
 
 import itertools
 import math
@@ -25,11 +27,14 @@ def gauss(z=20.0, num_steps=300, user_rho=None):
 SAMPLED = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, num_steps=100)
 
 
-# ------------------------------------------------------------------------------------------------------ Gaussian steps
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=15)
-@example([Gaussian(noise_multiplier=0.5, num_steps=1), Gaussian(noise_multiplier=0.5, num_steps=269)], 1e-7)
+@example(
+    [Gaussian(noise_multiplier=0.5, num_steps=1), Gaussian(noise_multiplier=0.5, num_steps=269)],
+    1e-7,
+)
 @given(st.lists(steps, min_size=1, max_size=4), deltas)
 def test_gaussian_phases_are_one_gaussian_of_their_total_rho_whatever_the_order(phases, delta):
     spent = math.fsum(gaussian.rho(phase.noise_multiplier, phase.num_steps) for phase in phases)
@@ -47,7 +52,9 @@ def test_gaussian_phases_are_one_gaussian_of_their_total_rho_whatever_the_order(
 def test_basic_composition_of_unequal_phases_gives_each_step_its_share_of_delta():
     phases = [gauss(10.0, 2), gauss(5.0, 1)]
     by_hand = [gaussian.epsilon_exact(gaussian.rho(z, 1), DELTA / 3) for z in (10.0, 10.0, 5.0)]
-    assert price.accountants(phases, DELTA, unit="user")["basic"] == pytest.approx(math.fsum(by_hand), rel=1e-12)
+    assert price.accountants(phases, DELTA, unit="user")["basic"] == pytest.approx(
+        math.fsum(by_hand), rel=1e-12
+    )
 
 
 def test_rho_adds_up_and_belongs_to_gaussians_only():
@@ -63,7 +70,7 @@ def test_no_step_costs_nothing_and_every_step_something():
         assert price.epsilon([loss], 1e-12, unit="user") > 0
 
 
-# ---------------------------------------------------------------------------------------------------------- pure rounds
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(rounds, min_size=1, max_size=5))
@@ -82,7 +89,7 @@ def test_equal_rounds_compose_at_best_optimally_and_never_above_basic(phase, del
     assert prices["optimal"] <= prices["basic"]
 
 
-def test_unequal_rounds_are_composed_by_the_privacy_loss_distribution_near_the_optimum_of_equal_ones():
+def test_unequal_rounds_are_composed_by_the_loss_distribution_near_the_optimum_of_equal_ones():
     equal = price.accountants([Pure(epsilon=2.0, num_rounds=20)], DELTA, unit="user")["optimal"]
     nearly = [Pure(epsilon=1.0, num_rounds=10), Pure(epsilon=1.001, num_rounds=10)]
     prices = price.accountants(nearly, DELTA, unit="user")
@@ -90,7 +97,7 @@ def test_unequal_rounds_are_composed_by_the_privacy_loss_distribution_near_the_o
     assert equal * 0.999 < prices["pld"] < equal * 1.01 < prices["basic"]
 
 
-# ----------------------------------------------------------------------------------------- subsampled steps, and mixes
+# ----------------------------------------------------------------------------------------- subsampl
 
 
 def test_a_changed_value_under_sampling_costs_more_than_a_present_rating_and_only_pld_prices_it():
@@ -109,7 +116,10 @@ def test_a_mix_costs_at_most_the_sum_of_its_parts_and_at_least_each(unit):
     for some in itertools.chain(itertools.combinations(parts, 2), [parts]):
         whole = price.epsilon(some, DELTA, unit=unit)
         assert whole >= max(price.epsilon([one], DELTA, unit=unit) for one in some) - 1e-6
-        assert whole <= math.fsum(price.epsilon([one], DELTA / len(some), unit=unit) for one in some) + 1e-3
+        assert (
+            whole
+            <= math.fsum(price.epsilon([one], DELTA / len(some), unit=unit) for one in some) + 1e-3
+        )
         assert price.epsilon(some[::-1], DELTA, unit=unit) == pytest.approx(whole, rel=1e-9)
 
 
@@ -126,14 +136,18 @@ def test_what_dp_accounting_makes_of_the_event_is_our_price():
         ([SAMPLED], "rating presence", presence),
         ([Pure(epsilon=0.5)], "user", value),
     ):
-        accountant = dp_accounting.pld.PLDAccountant(relation).compose(price.event(losses, unit=unit))
-        assert price.epsilon(losses, DELTA, unit=unit) == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-3)
+        accountant = dp_accounting.pld.PLDAccountant(relation).compose(
+            price.event(losses, unit=unit)
+        )
+        assert price.epsilon(losses, DELTA, unit=unit) == pytest.approx(
+            accountant.get_epsilon(DELTA), rel=2e-3
+        )
     assert price.event([Approximate(epsilon=1.0, delta=1e-6)], unit="user") is None
     assert price.event([], unit="user") == dp_accounting.NoOpDpEvent()
     assert price.event([Pure(epsilon=math.inf)], unit="user") == dp_accounting.NonPrivateDpEvent()
 
 
-# ------------------------------------------------------------------------------------------------- (ε, δ), and no price
+# -------------------------------------------------------------------------------------------------
 
 
 def test_approximate_losses_take_their_deltas_out_of_the_whole():
@@ -142,8 +156,12 @@ def test_approximate_losses_take_their_deltas_out_of_the_whole():
     assert price.epsilon([one, gauss()], DELTA, unit="user") == pytest.approx(
         1.2 + price.epsilon([gauss()], 7e-6, unit="user"), rel=1e-9
     )
-    assert price.epsilon([one, Pure(epsilon=0.1)], 3e-6, unit="user") == pytest.approx(1.3, rel=1e-12)
-    assert price.epsilon([one, gauss()], 3e-6, unit="user") == math.inf  # nothing is left for the Gaussian steps
+    assert price.epsilon([one, Pure(epsilon=0.1)], 3e-6, unit="user") == pytest.approx(
+        1.3, rel=1e-12
+    )
+    assert (
+        price.epsilon([one, gauss()], 3e-6, unit="user") == math.inf
+    )  # nothing is left for the Gaussian steps
     with pytest.raises(ValueError, match="at least 3e-06"):
         price.epsilon([one], 2.9e-6, unit="user")
     with pytest.raises(ValueError, match="says nothing"):
@@ -153,7 +171,9 @@ def test_approximate_losses_take_their_deltas_out_of_the_whole():
 @pytest.mark.parametrize("loss", [gauss(), SAMPLED])
 def test_no_gaussian_noise_is_pure(loss):
     assert price.accountants([loss], 0.0, unit="rating presence") == {"basic": math.inf}
-    assert price.accountants([loss, Pure(epsilon=1.0)], 0.0, unit="rating presence") == {"basic": math.inf}
+    assert price.accountants([loss, Pure(epsilon=1.0)], 0.0, unit="rating presence") == {
+        "basic": math.inf
+    }
 
 
 @pytest.mark.parametrize("delta", [-1e-9, 1.0, math.nan, math.inf])
@@ -162,7 +182,7 @@ def test_a_delta_that_says_nothing_is_refused(delta):
         price.accountants([gauss()], delta, unit="user")
 
 
-# ---------------------------------------------------------------------------------------------------------------- users
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 300), st.sampled_from([(1.0, 0.0), (0.5, 0.5), (0.0, 1.0)]))
@@ -189,7 +209,9 @@ def test_a_user_of_sampled_steps_pays_a_mixture_which_is_more_than_m_squared_in_
 def test_a_user_of_thousands_of_ratings_is_priced_and_of_millions_refused():
     half = (SubsampledGaussian(noise_multiplier=100.0, sampling_rate=0.5, num_steps=3),)
     paid = user.epsilon(half, DELTA, num_ratings=2000, unit="rating presence")
-    least = gaussian.epsilon_exact(gaussian.rho(100.0 / 900, 3), DELTA)  # 900 of them are in all but surely
+    least = gaussian.epsilon_exact(
+        gaussian.rho(100.0 / 900, 3), DELTA
+    )  # 900 of them are in all but surely
     most = gaussian.epsilon_exact(gaussian.rho(100.0 / 1100, 3), DELTA)
     assert least < paid < most
     with pytest.raises(ValueError, match="num_ratings must be at most"):
@@ -202,7 +224,11 @@ def test_a_user_of_a_mix_pays_each_phase_by_its_own_kind():
     def paid(losses):
         return user.epsilon(losses, 1e-6, num_ratings=5, unit="rating presence")
 
-    assert max(paid((part,)) for part in mix) < paid(mix) < math.fsum(paid((part,)) for part in mix) + 1e-3
+    assert (
+        max(paid((part,)) for part in mix)
+        < paid(mix)
+        < math.fsum(paid((part,)) for part in mix) + 1e-3
+    )
     assert paid(mix[1:]) == pytest.approx(price.epsilon(user.losses(mix[1:], 5), 1e-6, unit="user"))
 
 

@@ -1,4 +1,6 @@
-"""Pure prices: definitions first, then composition against its formula in many digits and against dp_accounting."""
+"""Pure prices: definitions first, then composition against its formula in many digits and against
+dp_accounting.
+"""
 
 import math
 from decimal import Decimal
@@ -19,17 +21,20 @@ rounds = st.sampled_from([1, 2, 3, 10, 77, 500])
 
 
 def true_delta(epsilon_round, num_rounds, epsilon):
-    """Σ_l C(k, l)(e^{(k − l)ε₀} − e^{ε + lε₀})₊/(1 + e^ε₀)^k with enough digits that nothing cancels or overflows."""
+    """Σ_l C(k, l)(e^{(k − l)ε₀} − e^{ε + lε₀})₊/(1 + e^ε₀)^k with enough digits that nothing
+    cancels or overflows.
+    """
     with mpmath.workdps(80):
         each, epsilon, k = mpmath.mpf(epsilon_round), mpmath.mpf(epsilon), num_rounds
         terms = (
-            mpmath.binomial(k, n) * max(0, mpmath.exp((k - n) * each) - mpmath.exp(epsilon + n * each))
+            mpmath.binomial(k, n)
+            * max(0, mpmath.exp((k - n) * each) - mpmath.exp(epsilon + n * each))
             for n in range(k + 1)
         )
         return mpmath.fsum(terms) / (1 + mpmath.exp(each)) ** k
 
 
-# ------------------------------------------------------------------------------------------------------ additive noise
+# --------------------------------------------------------------------------------------------------
 
 
 @given(positive, positive)
@@ -67,7 +72,7 @@ def test_log_densities_move_by_no_more_than_the_price(numbers, scale):
     assert abs(l2_laplace) <= pure.epsilon_l2_laplace(scale, l2) + 1e-9
 
 
-# -------------------------------------------------------------------------------------------------- randomised answers
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(2, 1000))
@@ -85,7 +90,9 @@ def test_randomised_response_by_example():
     assert pure.epsilon_randomized_response(0.5) == 0
     assert pure.epsilon_randomized_response(0.25, 4) == 0
     assert pure.epsilon_randomized_response(0.75) == pytest.approx(math.log(3), rel=1e-15)
-    assert pure.epsilon_randomized_response(0.25) == pytest.approx(math.log(3), rel=1e-15)  # it lies: as telling
+    assert pure.epsilon_randomized_response(0.25) == pytest.approx(
+        math.log(3), rel=1e-15
+    )  # it lies: as telling
     assert pure.epsilon_randomized_response(1 / 3, 3) > 0  # no float is a third
     for certain in (0.0, 1.0):
         assert pure.epsilon_randomized_response(certain, 3) == math.inf
@@ -116,7 +123,7 @@ def test_dp_accounting_writes_the_probability_of_a_uniform_value():
         assert theirs.get_epsilon_for_delta(0.0) == pytest.approx(ours, abs=2e-5)
 
 
-# --------------------------------------------------------------------------------------------------- the one-bit report
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(-2, 2), st.floats(-12, 2.8).map(lambda power: 10.0**power))
@@ -140,20 +147,27 @@ def test_one_bit_probability_is_the_printed_one_to_the_last_digits(value, epsilo
 @example(745.0, [0.0])
 def test_one_bit_report_costs_its_epsilon_by_enumeration(epsilon, values):
     assert pure.one_bit_epsilon(epsilon, [-1, 1, *values]) == pytest.approx(epsilon, rel=1e-12)
-    assert pure.one_bit_epsilon(epsilon, [-math.inf, 7, *values]) == pytest.approx(epsilon, rel=1e-12)
+    assert pure.one_bit_epsilon(epsilon, [-math.inf, 7, *values]) == pytest.approx(
+        epsilon, rel=1e-12
+    )
     if values:
         assert pure.one_bit_epsilon(epsilon, values) <= epsilon * (1 + 1e-12)
     assert pure.one_bit_epsilon(epsilon, [0.3, 0.3]) == 0
     assert pure.one_bit_epsilon(epsilon, [1.5, 2.0]) == 0  # both are clipped to 1
 
 
-@given(st.floats(-9, 2.98).map(lambda power: 10.0**power), st.lists(st.floats(-1.5, 1.5), min_size=2, max_size=6))
+@given(
+    st.floats(-9, 2.98).map(lambda power: 10.0**power),
+    st.lists(st.floats(-1.5, 1.5), min_size=2, max_size=6),
+)
 def test_enumeration_is_the_largest_ratio_of_the_printed_probabilities(epsilon, values):
     with mpmath.workdps(600):
         e = mpmath.exp(mpmath.mpf(epsilon))
         ones = [(max(-1, min(1, mpmath.mpf(x))) * (e - 1) + e + 1) / (2 * (e + 1)) for x in values]
         largest = max(mpmath.log(max(side) / min(side)) for side in (ones, [1 - p for p in ones]))
-        assert pure.one_bit_epsilon(epsilon, values) == pytest.approx(float(largest), rel=1e-12, abs=1e-15 * epsilon)
+        assert pure.one_bit_epsilon(epsilon, values) == pytest.approx(
+            float(largest), rel=1e-12, abs=1e-15 * epsilon
+        )
 
 
 def test_one_bit_report_is_unbiased():
@@ -172,7 +186,7 @@ def test_a_certain_report_is_refused():
         pure.one_bit_epsilon(1.0, [])
 
 
-# --------------------------------------------------------------------------------------------------- basic composition
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.integers(1, 10**9), st.integers(-6, 3), st.sampled_from([1, 2, 4, 5, 10, 20, 50, 100]))
@@ -194,12 +208,17 @@ def test_a_share_is_affordable_and_the_next_float_is_not(epsilon, num_rounds):
 def test_basic_composition_by_example():
     assert pure.epsilon_basic(0.1, 10) == 1
     assert pure.epsilon_basic(0.002, 50) == 0.1
-    assert pure.epsilon_basic(1.0, 0) == pure.epsilon_basic(0.0, 7) == pure.epsilon_basic(math.inf, 0) == 0
+    assert (
+        pure.epsilon_basic(1.0, 0)
+        == pure.epsilon_basic(0.0, 7)
+        == pure.epsilon_basic(math.inf, 0)
+        == 0
+    )
     assert pure.epsilon_basic(math.inf, 3) == math.inf
     assert pure.epsilon_basic(5e-324, 1) > 0
 
 
-# ------------------------------------------------------------------------------------------------- optimal composition
+# -------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(-10, 2).map(lambda power: 10.0**power), rounds, st.floats(-0.5, 0.999))
@@ -207,9 +226,14 @@ def test_basic_composition_by_example():
 @example(700.0, 3, 0.9)
 @example(1e-12, 300, 0.01)
 @example(1e-9, 1, math.nextafter(1, 0))
-def test_optimal_delta_is_an_upper_bound_within_2e_11_of_the_formula(epsilon_round, num_rounds, part):
+def test_optimal_delta_is_an_upper_bound_within_2e_11_of_the_formula(
+    epsilon_round, num_rounds, part
+):
     epsilon = part * num_rounds * epsilon_round
-    true, ours = true_delta(epsilon_round, num_rounds, epsilon), pure.delta_optimal(epsilon_round, num_rounds, epsilon)
+    true, ours = (
+        true_delta(epsilon_round, num_rounds, epsilon),
+        pure.delta_optimal(epsilon_round, num_rounds, epsilon),
+    )
     assert ours >= true * (1 - mpmath.mpf(10) ** -15)
     assert ours <= true * (1 + 2e-11) + 1e-15 * epsilon_round * num_rounds + 1.01e-300
 
@@ -221,7 +245,9 @@ def test_one_round_has_a_price_in_closed_form(epsilon_round, part):
         delta = float(part * (e - 1) / (1 + e))
         direct = mpmath.log(e - mpmath.mpf(delta) * (1 + e))
     if 1e-12 < part < 0.999:
-        assert pure.epsilon_optimal(epsilon_round, 1, delta) == pytest.approx(float(direct), rel=1e-9)
+        assert pure.epsilon_optimal(epsilon_round, 1, delta) == pytest.approx(
+            float(direct), rel=1e-9
+        )
         assert pure.epsilon_optimal(epsilon_round, 1, delta) >= float(direct) * (1 - 1e-15)
 
 
@@ -233,11 +259,15 @@ def test_optimal_is_at_most_basic_and_affordable_and_tight(epsilon_round, num_ro
     if epsilon > 0:
         below = epsilon - 1e-10 * epsilon_round * num_rounds - 1e-9 * epsilon
         assert below < 0 or true_delta(epsilon_round, num_rounds, below) > delta
-    assert pure.epsilon_optimal(epsilon_round, num_rounds, 0.0) == pure.epsilon_basic(epsilon_round, num_rounds)
+    assert pure.epsilon_optimal(epsilon_round, num_rounds, 0.0) == pure.epsilon_basic(
+        epsilon_round, num_rounds
+    )
 
 
 @given(epsilons, rounds, deltas, st.floats(1.0001, 3))
-def test_optimal_grows_with_rounds_and_epsilon_and_falls_with_delta(epsilon_round, num_rounds, delta, factor):
+def test_optimal_grows_with_rounds_and_epsilon_and_falls_with_delta(
+    epsilon_round, num_rounds, delta, factor
+):
     epsilon = pure.epsilon_optimal(epsilon_round, num_rounds, delta)
     assert pure.epsilon_optimal(epsilon_round, num_rounds + 1, delta) >= epsilon * (1 - 1e-11)
     assert pure.epsilon_optimal(epsilon_round * factor, num_rounds, delta) >= epsilon * (1 - 1e-11)
@@ -249,7 +279,9 @@ def test_optimal_agrees_with_dp_accounting_composed_by_hand(epsilon_round, num_r
     from dp_accounting.pld import privacy_loss_distribution
 
     lie, interval = 2 / (1 + math.exp(epsilon_round)), epsilon_round / 1000
-    one = privacy_loss_distribution.from_randomized_response(lie, 2, value_discretization_interval=interval)
+    one = privacy_loss_distribution.from_randomized_response(
+        lie, 2, value_discretization_interval=interval
+    )
     theirs = one.self_compose(num_rounds)
     for epsilon in (0.0, 0.1, 1.0, 3.0):
         delta, moved = theirs.get_delta_for_epsilon(epsilon), epsilon - num_rounds * interval
@@ -291,14 +323,18 @@ def test_limits_of_optimal_composition():
     assert pure.delta_optimal(math.inf, 2, 1e6) == 1
     assert pure.delta_optimal(0.5, 4, 2.0) == pure.delta_optimal(0.5, 4, math.inf) == 0
     assert 0 < pure.delta_optimal(0.5, 4, math.nextafter(2.0, 0)) < 1e-14
-    assert pure.delta_optimal(0.1, 10**6, math.nextafter(1e5, 0)) > 0  # far below the smallest float
+    assert (
+        pure.delta_optimal(0.1, 10**6, math.nextafter(1e5, 0)) > 0
+    )  # far below the smallest float
     assert pure.delta_optimal(0.5, 4, -math.inf) == 1
-    assert pure.delta_optimal(1.0, 2, 0.0) == pytest.approx(math.tanh(0.5), rel=1e-11)  # the total variation
+    assert pure.delta_optimal(1.0, 2, 0.0) == pytest.approx(
+        math.tanh(0.5), rel=1e-11
+    )  # the total variation
     with pytest.raises(ValueError, match="at most"):
         pure.epsilon_optimal(1e-9, 10**9 + 1, 1e-5)
 
 
-# ------------------------------------------------------------------------------------------------------------- inverses
+# --------------------------------------------------------------------------------------------------
 
 
 @given(epsilons, rounds, deltas)
@@ -325,7 +361,7 @@ def test_number_of_rounds_by_example():
         pure.solve_num_rounds(1.0, 1e-12, 1e-6)
 
 
-# ----------------------------------------------------------------------------------------------------------- guarantee
+# --------------------------------------------------------------------------------------------------
 
 
 def test_local_guarantee_is_pure_per_user_and_names_its_conditions():
@@ -356,11 +392,13 @@ def test_local_guarantee_costs_epsilon_whatever_the_number_of_rounds(epsilon, nu
 def test_local_guarantee_at_a_delta_is_the_optimal_composition():
     g = local_guarantee(1.0, 50, delta=1e-5)
     assert g.accountants["basic"] == 1
-    assert g.accountants["optimal"] == pytest.approx(pure.epsilon_optimal(0.02, 50, 1e-5), rel=1e-12)
+    assert g.accountants["optimal"] == pytest.approx(
+        pure.epsilon_optimal(0.02, 50, 1e-5), rel=1e-12
+    )
     assert g.accountants["optimal"] <= g.epsilon <= g.accountants["optimal"] + 1e-4
 
 
-# -------------------------------------------------------------------------------------------------------------- guards
+# --------------------------------------------------------------------------------------------------
 
 _FINE = {
     **dict.fromkeys(("scale", "sensitivity", "epsilon", "epsilon_round", "value", "total"), 1.0),
@@ -402,9 +440,18 @@ _ARGUMENTS = {
     local_guarantee: ("epsilon", "num_rounds", "delta"),
 }
 _MORE = {  # where less is allowed than elsewhere
-    **{(f, "epsilon"): _POSITIVE for f in (pure.scale_laplace, pure.scale_l2_laplace, pure.truth_probability)},
-    **{(f, "epsilon"): _POSITIVE for f in (pure.solve_epsilon_round, pure.solve_num_rounds, local_guarantee)},
-    **{(f, "epsilon"): (-1.0, math.inf, math.nan) for f in (pure.one_bit_probability, pure.one_bit_epsilon)},
+    **{
+        (f, "epsilon"): _POSITIVE
+        for f in (pure.scale_laplace, pure.scale_l2_laplace, pure.truth_probability)
+    },
+    **{
+        (f, "epsilon"): _POSITIVE
+        for f in (pure.solve_epsilon_round, pure.solve_num_rounds, local_guarantee)
+    },
+    **{
+        (f, "epsilon"): (-1.0, math.inf, math.nan)
+        for f in (pure.one_bit_probability, pure.one_bit_epsilon)
+    },
     **{(f, "num_rounds"): (0, -1, True) for f in (pure.solve_epsilon_round, local_guarantee)},
     (pure.solve_num_rounds, "epsilon_round"): _POSITIVE,
 }

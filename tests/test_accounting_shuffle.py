@@ -1,4 +1,6 @@
-"""Amplification by shuffling: enumerated for few users, against reports that are really shuffled, then laws."""
+"""Amplification by shuffling: enumerated for few users, against reports that are really shuffled,
+then laws.
+"""
 
 import collections
 import itertools
@@ -28,7 +30,13 @@ def clones(local, num_reports):
     n = num_reports - 1
     for c, a, b in itertools.product(range(n + 1), range(n + 1), (0, 1)):
         if a <= c:
-            weight = mpmath.binomial(n, c) * clone**c * (1 - clone) ** (n - c) * mpmath.binomial(c, a) / 2**c
+            weight = (
+                mpmath.binomial(n, c)
+                * clone**c
+                * (1 - clone) ** (n - c)
+                * mpmath.binomial(c, a)
+                / 2**c
+            )
             weight *= own if b else 1 - own
             p[a + b, c - a + 1 - b] += weight
             q[a + 1 - b, c - a + b] += weight
@@ -36,11 +44,15 @@ def clones(local, num_reports):
 
 
 def shuffled(first, others):
-    """The law of the multiset of reports, given the law of the first user's report and those of the others."""
+    """The law of the multiset of reports, given the law of the first user's report and those of the
+    others.
+    """
     law = {(): mpmath.mpf(1)}
     for report in (first, *others):
         grown = collections.Counter()
-        for (seen, weight), (message, probability) in itertools.product(law.items(), report.items()):
+        for (seen, weight), (message, probability) in itertools.product(
+            law.items(), report.items()
+        ):
             grown[tuple(sorted((*seen, message)))] += weight * probability
         law = grown
     return law
@@ -51,11 +63,14 @@ def one_bit_report(values, epsilon):
     law = {}
     for coordinate, value in enumerate(values):
         probability = mpmath.mpf(pure.one_bit_probability(value, epsilon))
-        law[coordinate, 1], law[coordinate, 0] = probability / len(values), (1 - probability) / len(values)
+        law[coordinate, 1], law[coordinate, 0] = (
+            probability / len(values),
+            (1 - probability) / len(values),
+        )
     return law
 
 
-# -------------------------------------------------------------------------------------------------------- the numbers
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.floats(-4, 1.5).map(lambda power: 10.0**power), st.integers(1, 12), st.floats(0, 0.9999))
@@ -69,7 +84,12 @@ def test_bounds_enclose_the_enumerated_divergence_in_both_directions(local, num_
         assert shuffle.delta_numerical(local, num_reports, part * local) == upper
 
 
-@given(st.floats(0.01, 8), st.integers(1, 5), st.lists(st.floats(-1, 1), min_size=4, max_size=4), st.floats(0, 0.999))
+@given(
+    st.floats(0.01, 8),
+    st.integers(1, 5),
+    st.lists(st.floats(-1, 1), min_size=4, max_size=4),
+    st.floats(0, 0.999),
+)
 def test_one_bit_reports_that_are_really_shuffled_leak_no_more(local, num_reports, values, part):
     with mpmath.workdps(40):
         others = [one_bit_report((value, -value), local) for value in values[: num_reports - 1]]
@@ -89,7 +109,10 @@ def test_randomised_responses_that_are_really_shuffled_leak_no_more(local, num_r
             one = truth if user < num_ones else 1 - truth
             law = [a * one + b * (1 - one) for a, b in zip([0, *law], [*law, 0], strict=True)]
         p, q = (
-            {k: a * one + b * (1 - one) for k, (a, b) in enumerate(zip([0, *law], [*law, 0], strict=True))}
+            {
+                k: a * one + b * (1 - one)
+                for k, (a, b) in enumerate(zip([0, *law], [*law, 0], strict=True))
+            }
             for one in (truth, 1 - truth)
         )
         bound = shuffle.delta_numerical(local, num_reports, part * local)
@@ -113,7 +136,9 @@ def test_bounds_are_close_where_many_clones_share_a_bucket(local, num_reports, d
         assert upper * (1 - 1e-3) <= lower <= upper
 
 
-@pytest.mark.parametrize(("local", "num_reports", "epsilon"), [(0.5, 10**6, 2e-3), (2.0, 3 * 10**6, 6e-3)])
+@pytest.mark.parametrize(
+    ("local", "num_reports", "epsilon"), [(0.5, 10**6, 2e-3), (2.0, 3 * 10**6, 6e-3)]
+)
 def test_bounds_enclose_the_sum_over_every_number_of_clones(local, num_reports, epsilon):
     import numpy as np
     from scipy.stats import binom
@@ -122,9 +147,17 @@ def test_bounds_enclose_the_sum_over_every_number_of_clones(local, num_reports, 
     c = np.arange(int(mean - 8 * math.sqrt(mean)), int(mean + 8 * math.sqrt(mean)))
     assert len(c) > 2 * shuffle.BUCKETS
     best = 0.0
-    for m in (np.ceil((c + 1) * (1 + math.tanh(epsilon / 2) / math.tanh(local / 2)) / 2) + k for k in (-1, 0)):
-        low, high = binom.sf(m - 1, c, 0.5), binom.sf(m, c, 0.5)  # "more than m" with and without the user's report
-        best = np.maximum(best, own * low + (1 - own) * high - math.exp(epsilon) * ((1 - own) * low + own * high))
+    for m in (
+        np.ceil((c + 1) * (1 + math.tanh(epsilon / 2) / math.tanh(local / 2)) / 2) + k
+        for k in (-1, 0)
+    ):
+        low, high = (
+            binom.sf(m - 1, c, 0.5),
+            binom.sf(m, c, 0.5),
+        )  # "more than m" with and without the user's report
+        best = np.maximum(
+            best, own * low + (1 - own) * high - math.exp(epsilon) * ((1 - own) * low + own * high)
+        )
     true = float(binom.pmf(c, num_reports - 1, math.exp(-local)) @ best)
     lower, upper = shuffle.delta_bounds(local, num_reports, epsilon)
     assert 1e-12 < lower < true < upper < true * (1 + 1e-3)
@@ -133,7 +166,14 @@ def test_bounds_enclose_the_sum_over_every_number_of_clones(local, num_reports, 
 def test_buckets_hold_all_clones_once():
     from scipy.stats import binom
 
-    for local, num_reports in ((0.01, 10**7), (1.0, 10**6), (3.0, 5_000), (20.0, 50), (1e-18, 10**6), (800.0, 3)):
+    for local, num_reports in (
+        (0.01, 10**7),
+        (1.0, 10**6),
+        (3.0, 5_000),
+        (20.0, 50),
+        (1e-18, 10**6),
+        (800.0, 3),
+    ):
         firsts, lasts, masses = shuffle._clones(local, num_reports)
         assert (firsts[0], lasts[-1]) == (0, num_reports - 1)
         assert (firsts[1:] == lasts[:-1] + 1).all()
@@ -147,20 +187,28 @@ def test_buckets_hold_all_clones_once():
 
 
 def test_many_clones_are_a_gaussian():
-    # P against Q, given C = c: a mean apart by tanh(ε₀/2) in c fair coins, of standard deviation ½√c
+    # P against Q, given C = c: a mean apart by tanh(ε₀/2) in c fair coins, of standard deviation
+    # ½√c
     from accounting import gaussian
 
     for local in (0.1, 1.0, 2.0):
         n = 10**8
         mean_shift = math.tanh(local / 2) / (0.5 * math.sqrt(n * math.exp(-local)))
-        ours, limit = shuffle.epsilon_numerical(local, n, 1e-6), gaussian.epsilon_exact(mean_shift**2 / 2, 1e-6)
+        ours, limit = (
+            shuffle.epsilon_numerical(local, n, 1e-6),
+            gaussian.epsilon_exact(mean_shift**2 / 2, 1e-6),
+        )
         assert ours == pytest.approx(limit, rel=0.01)
 
 
-# --------------------------------------------------------------------------------------------------------- closed form
+# --------------------------------------------------------------------------------------------------
 
 
-@given(locals_, st.floats(0, 12).map(lambda power: int(10.0**power)), st.floats(-12, -1e-3).map(lambda p: 10.0**p))
+@given(
+    locals_,
+    st.floats(0, 12).map(lambda power: int(10.0**power)),
+    st.floats(-12, -1e-3).map(lambda p: 10.0**p),
+)
 def test_closed_form_is_theorem_3_1_and_above_the_numerical_one(local, num_reports, delta):
     limit = math.log(num_reports / (16 * math.log(2 / delta)))
     if local > limit:
@@ -169,7 +217,9 @@ def test_closed_form_is_theorem_3_1_and_above_the_numerical_one(local, num_repor
         return
     with mpmath.workdps(30):
         e, n = mpmath.exp(local), mpmath.mpf(num_reports)
-        printed = 8 * mpmath.sqrt(e * mpmath.log(4 / mpmath.mpf(delta))) / mpmath.sqrt(n) + 8 * e / n
+        printed = (
+            8 * mpmath.sqrt(e * mpmath.log(4 / mpmath.mpf(delta))) / mpmath.sqrt(n) + 8 * e / n
+        )
         printed = mpmath.log(1 + (e - 1) / (e + 1) * printed)
     closed = shuffle.epsilon_closed_form(local, num_reports, delta)
     assert closed == pytest.approx(min(local, float(printed)), rel=1e-12)
@@ -189,7 +239,7 @@ def test_closed_form_at_the_edge_of_its_condition():
     assert shuffle.epsilon_closed_form(0.01, 235, 1e-6) == 0.01  # as printed it would be above ε₀
 
 
-# ---------------------------------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------------------
 
 
 @given(locals_, reports, deltas)
@@ -202,10 +252,14 @@ def test_price_is_affordable_and_at_most_the_local_one(local, num_reports, delta
 
 
 @given(locals_, reports, deltas, st.floats(1.01, 10))
-def test_price_falls_with_reports_and_delta_and_grows_with_the_local_one(local, num_reports, delta, factor):
+def test_price_falls_with_reports_and_delta_and_grows_with_the_local_one(
+    local, num_reports, delta, factor
+):
     epsilon, room = shuffle.epsilon_numerical(local, num_reports, delta), 1 + 1e-4  # of the buckets
     assert shuffle.epsilon_numerical(local, int(num_reports * factor) + 1, delta) <= epsilon * room
-    assert shuffle.epsilon_numerical(local, num_reports, delta * factor / 10) >= epsilon * (1 - 1e-9)
+    assert shuffle.epsilon_numerical(local, num_reports, delta * factor / 10) >= epsilon * (
+        1 - 1e-9
+    )
     assert shuffle.epsilon_numerical(local * factor, num_reports, delta) * room >= epsilon
 
 
@@ -217,16 +271,20 @@ def test_delta_is_zero_from_the_local_price_on_and_nowhere_else():
         assert 0 < shuffle.delta_numerical(local, num_reports, 0.0) <= 1
     assert shuffle.epsilon_numerical(1.0, 10**9, 0.01) == 0  # the total variation is below
     for num_reports in (1, 10, 1000):
-        assert shuffle.epsilon_numerical(9.0, num_reports, 1e-200) == 9.0  # no float below it is enough
+        assert (
+            shuffle.epsilon_numerical(9.0, num_reports, 1e-200) == 9.0
+        )  # no float below it is enough
 
 
 @given(st.floats(-6, 2.5).map(lambda power: 10.0**power), deltas)
 def test_alone_in_the_shuffle_nothing_is_gained(local, delta):
     exact = pure.epsilon_optimal(local, 1, delta)
-    assert shuffle.epsilon_numerical(local, 1, delta) == pytest.approx(exact, rel=1e-8, abs=1e-9 * local)
+    assert shuffle.epsilon_numerical(local, 1, delta) == pytest.approx(
+        exact, rel=1e-8, abs=1e-9 * local
+    )
 
 
-# ----------------------------------------------------------------------------------------------------------- guarantee
+# --------------------------------------------------------------------------------------------------
 
 
 def test_guarantee_is_labelled_central_and_adds_the_rounds_up():
@@ -239,12 +297,20 @@ def test_guarantee_is_labelled_central_and_adds_the_rounds_up():
     assert "trusted shuffler" in g.trust_model
     assert "only the local ε holds" in g.trust_model
     text = " ".join(str(g).split())
-    for condition in ("100000 honest users", "same randomiser", "anonymous message", "No time".lower(), "upper bound"):
+    for condition in (
+        "100000 honest users",
+        "same randomiser",
+        "anonymous message",
+        "No time".lower(),
+        "upper bound",
+    ):
         assert condition in text
 
 
 @given(st.floats(0.01, 5), st.integers(1, 30), st.integers(1, 10**6), deltas)
-def test_guarantee_never_exceeds_the_local_one_nor_its_delta(epsilon, num_rounds, num_reports, delta):
+def test_guarantee_never_exceeds_the_local_one_nor_its_delta(
+    epsilon, num_rounds, num_reports, delta
+):
     g = shuffled_guarantee(epsilon, num_rounds, num_reports=num_reports, delta=delta)
     assert g.epsilon <= epsilon * (1 + 1e-12) + 1.0001e-4
     (loss,) = g.losses
@@ -255,11 +321,13 @@ def test_groups_that_report_once_are_cheaper_shuffled_than_rounds_of_everybody()
     rounds = shuffled_guarantee(1.0, 10, num_reports=100_000, delta=1e-6)
     groups = shuffled_guarantee(1.0, 1, num_reports=10_000, delta=1e-6)
     assert groups.steps == 1
-    assert groups.losses[0].epsilon == shuffle.epsilon_numerical(math.nextafter(1.0, 2), 10_000, 1e-6)
+    assert groups.losses[0].epsilon == shuffle.epsilon_numerical(
+        math.nextafter(1.0, 2), 10_000, 1e-6
+    )
     assert rounds.losses[0].num_steps == 10
 
 
-# ------------------------------------------------------------------------------------------------------------ inverses
+# --------------------------------------------------------------------------------------------------
 
 
 def price_of(epsilon_local, num_rounds, num_reports, delta):
@@ -267,8 +335,12 @@ def price_of(epsilon_local, num_rounds, num_reports, delta):
 
 
 @pytest.mark.parametrize(("local", "num_reports"), [(8.0, 1), (17.0, 200), (100.0, 200)])
-def test_where_a_report_has_nobody_to_hide_among_two_rounds_may_cost_more_than_one(local, num_reports):
-    """Then δ is all there is to share out: two rounds cost a little more than one, and neither more than ε."""
+def test_where_a_report_has_nobody_to_hide_among_two_rounds_may_cost_more_than_one(
+    local, num_reports
+):
+    """Then δ is all there is to share out: two rounds cost a little more than one, and neither more
+    than ε.
+    """
     one, two = price_of(local, 1, num_reports, 0.1), price_of(local, 2, num_reports, 0.1)
     assert one < two < one * (1 + 1e-3)
     assert two <= local
@@ -279,7 +351,10 @@ def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, 
     """From where a report of the fewer rounds has others to hide among."""
     fewer, more = num_rounds, max(num_rounds + 1, int(num_rounds * factor))
     local = share * math.log(num_reports) * fewer
-    dear, cheap = price_of(local, fewer, num_reports, delta), price_of(local, more, num_reports, delta)
+    dear, cheap = (
+        price_of(local, fewer, num_reports, delta),
+        price_of(local, more, num_reports, delta),
+    )
     assert cheap <= dear * (1 + 1e-7)
     assert dear <= local * (1 + 1e-12)
 
@@ -295,7 +370,9 @@ def test_rounds_are_affordable_and_one_fewer_is_not(local, num_reports, delta, p
     target = last + part * (first - last)
     if not target > last:
         return  # nothing is gained by rounds
-    count = shuffle.solve_shuffled_rounds(target, delta, epsilon_local=local, num_reports=num_reports)
+    count = shuffle.solve_shuffled_rounds(
+        target, delta, epsilon_local=local, num_reports=num_reports
+    )
     assert price_of(local, count, num_reports, delta) <= target
     assert count == 1 or price_of(local, count - 1, num_reports, delta) > target
 
@@ -320,7 +397,9 @@ def test_rounds_at_their_ends():
 def test_delta_is_affordable_and_nearly_the_smallest(local, num_rounds, num_reports, part):
     target = part * local
     known = {"epsilon_local": local, "num_rounds": num_rounds, "num_reports": num_reports}
-    least = num_rounds * shuffle.delta_numerical(local / num_rounds, num_reports, target / num_rounds)
+    least = num_rounds * shuffle.delta_numerical(
+        local / num_rounds, num_reports, target / num_rounds
+    )
     assume(not 1 - 1e-5 < least < 1 + 1e-9)
     if least > 1:
         with pytest.raises(ValueError, match="no δ below 1"):
@@ -339,16 +418,24 @@ def test_delta_at_its_ends():
     assert shuffle.solve_shuffled_delta(2.0, **known) == 0
     assert 0 < shuffle.solve_shuffled_delta(math.nextafter(2.0, 0), **known) < 1e-100
     for rounds in (37, 41, 50):  # a δ that is no float once it is shared
-        delta = shuffle.solve_shuffled_delta(0.4995, epsilon_local=0.5, num_rounds=rounds, num_reports=10**6)
+        delta = shuffle.solve_shuffled_delta(
+            0.4995, epsilon_local=0.5, num_rounds=rounds, num_reports=10**6
+        )
         assert delta == pytest.approx(rounds * 1e-300)
         assert price_of(0.5, rounds, 10**6, delta) <= 0.4995
     with pytest.raises(ValueError, match="no δ below 1"):
         shuffle.solve_shuffled_delta(1e-9, epsilon_local=50.0, num_rounds=5, num_reports=2)
 
 
-# -------------------------------------------------------------------------------------------------------------- guards
+# --------------------------------------------------------------------------------------------------
 
-_FINE = {"epsilon_local": 1.0, "num_reports": 10_000, "delta": 1e-5, "epsilon": 0.1, "num_rounds": 2}
+_FINE = {
+    "epsilon_local": 1.0,
+    "num_reports": 10_000,
+    "delta": 1e-5,
+    "epsilon": 0.1,
+    "num_rounds": 2,
+}
 _BAD = {
     "epsilon_local": (0.0, -1.0, math.inf, math.nan),
     "num_reports": (0, -1, 10**13, True),

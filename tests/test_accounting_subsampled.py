@@ -1,4 +1,6 @@
-"""Gaussian steps on Poisson samples: laws, inverses, a user's ratings, Langevin dynamics, guarantees."""
+"""Gaussian steps on Poisson samples: laws, inverses, a user's ratings, Langevin dynamics,
+guarantees.
+"""
 
 import math
 import subprocess
@@ -37,14 +39,17 @@ def both(losses, delta, unit):
     return list(subsampled.accountants(losses, delta, unit=unit).values())
 
 
-# ---------------------------------------------------------------------------------------------------------------- laws
+# --------------------------------------------------------------------------------------------------
 
 
 @few
 @given(multipliers, rates, steps, deltas, units)
 def test_sampling_only_lowers_a_price(z, q, num_steps, delta, unit):
     exact = gaussian.epsilon_exact(gaussian.rho(z / (2 if unit == VALUE else 1), num_steps), delta)
-    assert subsampled.epsilon_pld(phases(z, q, num_steps), delta, unit=unit) <= exact * (1 + NOISE) + 1e-6
+    assert (
+        subsampled.epsilon_pld(phases(z, q, num_steps), delta, unit=unit)
+        <= exact * (1 + NOISE) + 1e-6
+    )
     if unit != VALUE:
         rdp = subsampled.epsilon_rdp(phases(z, q, num_steps), delta, unit=unit)
         assert rdp <= gaussian.epsilon_rdp(z, num_steps, delta) * (1 + 1e-3) + 1e-3
@@ -52,7 +57,9 @@ def test_sampling_only_lowers_a_price(z, q, num_steps, delta, unit):
 
 @settings(max_examples=4)
 @given(multipliers, rates, steps, deltas, units, more)
-def test_a_price_grows_with_rate_and_steps_and_falls_with_noise_and_delta(z, q, num_steps, delta, unit, extra):
+def test_a_price_grows_with_rate_and_steps_and_falls_with_noise_and_delta(
+    z, q, num_steps, delta, unit, extra
+):
     prices = both(phases(z, q, num_steps), delta, unit)
     dearer = (
         both(phases(z, min(1.0, q * (1 + extra)), num_steps), delta, unit),
@@ -67,13 +74,19 @@ def test_a_price_grows_with_rate_and_steps_and_falls_with_noise_and_delta(z, q, 
 
 @few
 @given(multipliers, rates, steps, deltas)
-@example(z=math.exp(2.0), q=math.exp(-3.0), num_steps=1, delta=0.01)  # ε = 0 is more than is needed: says nothing
+@example(
+    z=math.exp(2.0), q=math.exp(-3.0), num_steps=1, delta=0.01
+)  # ε = 0 is more than is needed: says nothing
 def test_a_changed_value_costs_more_than_presence_and_less_than_two_of_them(z, q, num_steps, delta):
     value = subsampled.epsilon_pld(phases(z, q, num_steps), delta, unit=VALUE)
-    assert value >= subsampled.epsilon_pld(phases(z, q, num_steps), delta, unit=PRESENCE) * (1 - NOISE)
+    assert value >= subsampled.epsilon_pld(phases(z, q, num_steps), delta, unit=PRESENCE) * (
+        1 - NOISE
+    )
     if 0 < value < 100:
         half = subsampled.delta_pld(phases(z, q, num_steps), value / 2, unit=PRESENCE)
-        assert half * (1 + math.exp(value / 2)) >= delta * (1 - 1e-2)  # removed and added again is a change of value
+        assert half * (1 + math.exp(value / 2)) >= delta * (
+            1 - 1e-2
+        )  # removed and added again is a change of value
 
 
 @few
@@ -97,7 +110,9 @@ def test_rdp_is_at_most_what_the_default_orders_give(z, q, num_steps, delta):
     assert ours <= accountant.get_epsilon(delta) * (1 + 1e-3) + 1e-9
 
 
-@pytest.mark.parametrize(("z", "q"), [(1.0, 1e-9), (1.0, 1e-4), (0.5, 0.01), (3.0, 0.3), (0.3, 0.9), (20.0, 1e-6)])
+@pytest.mark.parametrize(
+    ("z", "q"), [(1.0, 1e-9), (1.0, 1e-4), (0.5, 0.01), (3.0, 0.3), (0.3, 0.9), (20.0, 1e-6)]
+)
 @pytest.mark.parametrize("order", [2, 5, 33, 128, 1024])
 def test_rounding_errors_of_a_divergence_are_covered(z, q, order):
     from dp_accounting.rdp import rdp_privacy_accountant as rdp
@@ -132,24 +147,34 @@ def test_examples_agree_with_dp_accounting_on_a_fine_grid():
             assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-4)
 
 
-# ------------------------------------------------------------------------------------------------ all ratings of a user
+# ------------------------------------------------------------------------------------------------ a
 
 
 def test_a_user_of_twenty_ratings_pays_more_than_m_squared_in_rho():
     losses = phases(1.0, 0.01, 100)
     mixture = subsampled.epsilon_user(losses, 1e-6, num_ratings=20)
     assert mixture == pytest.approx(21.70, abs=0.01)
-    rho = 100 * 0.01**2 * math.expm1(1) / 2  # the limit of many small steps, by the central limit theorem
+    rho = (
+        100 * 0.01**2 * math.expm1(1) / 2
+    )  # the limit of many small steps, by the central limit theorem
     assert gaussian.epsilon_exact(400 * rho, 1e-6) == pytest.approx(15.3, abs=0.05)
 
 
 @settings(max_examples=6)
 @given(multipliers, rates, st.sampled_from([1, 20]), deltas, st.integers(1, 12))
-def test_a_user_with_one_rating_more_pays_more_and_never_above_the_unsampled_price(z, q, num_steps, delta, m):
+def test_a_user_with_one_rating_more_pays_more_and_never_above_the_unsampled_price(
+    z, q, num_steps, delta, m
+):
     losses = phases(z, q, num_steps)
-    fewer, ratings = (subsampled.epsilon_user(losses, delta, num_ratings=count) for count in (m, m + 1))
+    fewer, ratings = (
+        subsampled.epsilon_user(losses, delta, num_ratings=count) for count in (m, m + 1)
+    )
     assert fewer <= ratings * (1 + NOISE)
-    assert ratings <= gaussian.epsilon_exact((m + 1) ** 2 * gaussian.rho(z, num_steps), delta) * (1 + NOISE) + 1e-6
+    assert (
+        ratings
+        <= gaussian.epsilon_exact((m + 1) ** 2 * gaussian.rho(z, num_steps), delta) * (1 + NOISE)
+        + 1e-6
+    )
     one = subsampled.epsilon_pld(losses, delta, unit=PRESENCE)
     assert subsampled.epsilon_user(losses, delta, num_ratings=1) == one
 
@@ -157,12 +182,14 @@ def test_a_user_with_one_rating_more_pays_more_and_never_above_the_unsampled_pri
 def test_a_user_is_priced_over_phases_of_different_noise_and_rate():
     parts = [*phases(1.0, 0.01, 50), *phases(3.0, 0.1, 50)]
     whole = subsampled.epsilon_user(parts, DELTA, num_ratings=5)
-    assert whole == pytest.approx(subsampled.epsilon_user(parts[::-1], DELTA, num_ratings=5), rel=1e-9)
+    assert whole == pytest.approx(
+        subsampled.epsilon_user(parts[::-1], DELTA, num_ratings=5), rel=1e-9
+    )
     assert whole > max(subsampled.epsilon_user([part], DELTA, num_ratings=5) for part in parts)
     assert user.epsilon(tuple(parts), DELTA, num_ratings=5, unit=PRESENCE) == whole
 
 
-# ------------------------------------------------------------------------------------------------------------ inverses
+# --------------------------------------------------------------------------------------------------
 
 targets = st.floats(0.3, 20)
 
@@ -170,7 +197,9 @@ targets = st.floats(0.3, 20)
 @settings(max_examples=2)
 @given(targets, st.floats(0.02, 1), st.sampled_from([1, 100]), units)
 def test_noise_multiplier_is_affordable_and_nearly_tight(epsilon, q, num_steps, unit):
-    z = subsampled.solve_noise_multiplier(epsilon, DELTA, sampling_rate=q, num_steps=num_steps, unit=unit)
+    z = subsampled.solve_noise_multiplier(
+        epsilon, DELTA, sampling_rate=q, num_steps=num_steps, unit=unit
+    )
     assert subsampled.epsilon_pld(phases(z, q, num_steps), DELTA, unit=unit) <= epsilon
     assert subsampled.epsilon_pld(phases(z * (1 - 1e-3), q, num_steps), DELTA, unit=unit) > epsilon
 
@@ -179,9 +208,15 @@ def test_noise_multiplier_is_affordable_and_nearly_tight(epsilon, q, num_steps, 
 @settings(max_examples=2)
 @given(targets, multipliers, st.sampled_from([10, 100]), units)
 def test_sampling_rate_is_affordable_and_nearly_tight(epsilon, z, num_steps, unit):
-    q = subsampled.solve_sampling_rate(epsilon, DELTA, noise_multiplier=z, num_steps=num_steps, unit=unit)
+    q = subsampled.solve_sampling_rate(
+        epsilon, DELTA, noise_multiplier=z, num_steps=num_steps, unit=unit
+    )
     assert subsampled.epsilon_pld(phases(z, q, num_steps), DELTA, unit=unit) <= epsilon
-    assert q == 1 or subsampled.epsilon_pld(phases(z, min(1.0, q * 1.002), num_steps), DELTA, unit=unit) > epsilon
+    assert (
+        q == 1
+        or subsampled.epsilon_pld(phases(z, min(1.0, q * 1.002), num_steps), DELTA, unit=unit)
+        > epsilon
+    )
 
 
 @settings(max_examples=4)
@@ -196,25 +231,43 @@ def test_number_of_steps_is_affordable_and_the_next_step_is_not(epsilon, z, q, a
 
 
 def test_inverses_by_rdp_and_at_their_ends():
-    z = subsampled.solve_noise_multiplier(1.0, DELTA, sampling_rate=0.1, num_steps=50, unit=PRESENCE, accountant="rdp")
+    z = subsampled.solve_noise_multiplier(
+        1.0, DELTA, sampling_rate=0.1, num_steps=50, unit=PRESENCE, accountant="rdp"
+    )
     assert 1 - 1e-3 < subsampled.epsilon_rdp(phases(z, 0.1, 50), DELTA, unit=PRESENCE) <= 1
-    assert subsampled.solve_num_steps(0.01, DELTA, noise_multiplier=0.5, sampling_rate=0.5, unit=USER) == 0
-    assert subsampled.solve_sampling_rate(90.0, DELTA, noise_multiplier=9.0, num_steps=2, unit=USER) == 1
+    assert (
+        subsampled.solve_num_steps(0.01, DELTA, noise_multiplier=0.5, sampling_rate=0.5, unit=USER)
+        == 0
+    )
+    assert (
+        subsampled.solve_sampling_rate(90.0, DELTA, noise_multiplier=9.0, num_steps=2, unit=USER)
+        == 1
+    )
     with pytest.raises(ValueError, match="nothing beyond is tried"):  # q·J < δ: any noise would do
         subsampled.solve_noise_multiplier(1.0, 1e-2, sampling_rate=1e-3, num_steps=1, unit=PRESENCE)
     with pytest.raises(ValueError, match="no sampling_rate between"):
-        subsampled.solve_sampling_rate(1e-9, 1e-12, noise_multiplier=0.5, num_steps=10, unit=PRESENCE, accountant="rdp")
+        subsampled.solve_sampling_rate(
+            1e-9, 1e-12, noise_multiplier=0.5, num_steps=10, unit=PRESENCE, accountant="rdp"
+        )
     for epsilon in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match="epsilon must be"):
-            subsampled.solve_noise_multiplier(epsilon, DELTA, sampling_rate=0.1, num_steps=1, unit=PRESENCE)
+            subsampled.solve_noise_multiplier(
+                epsilon, DELTA, sampling_rate=0.1, num_steps=1, unit=PRESENCE
+            )
 
 
-@pytest.mark.parametrize(("z", "q", "epsilon"), [(10.0, 1e-3, 2.0), (50.0, 1e-4, 4.0), (5.0, 0.01, 300.0)])
-def test_more_steps_than_a_distribution_is_priced_for_are_refused_and_rdp_counts_them(z, q, epsilon, monkeypatch):
+@pytest.mark.parametrize(
+    ("z", "q", "epsilon"), [(10.0, 1e-3, 2.0), (50.0, 1e-4, 4.0), (5.0, 0.01, 300.0)]
+)
+def test_more_steps_than_a_distribution_is_priced_for_are_refused_and_rdp_counts_them(
+    z, q, epsilon, monkeypatch
+):
     asked = []
     monkeypatch.setattr(composition, "pld", lambda *_, **__: asked.append("pld"))
     known = {"noise_multiplier": z, "sampling_rate": q, "unit": PRESENCE}
-    with pytest.raises(ValueError, match="10000000 steps or more are affordable; rdp prices any number"):
+    with pytest.raises(
+        ValueError, match="10000000 steps or more are affordable; rdp prices any number"
+    ):
         subsampled.solve_num_steps(epsilon, DELTA, **known)
     assert not asked  # Rényi's price says so in no time
     count = subsampled.solve_num_steps(epsilon, DELTA, accountant="rdp", **known)
@@ -223,16 +276,28 @@ def test_more_steps_than_a_distribution_is_priced_for_are_refused_and_rdp_counts
     assert subsampled.epsilon_rdp(phases(z, q, count), DELTA, unit=PRESENCE) <= epsilon
     assert subsampled.epsilon_rdp(phases(z, q, more), DELTA, unit=PRESENCE) > epsilon
     with pytest.raises(ValueError, match="steps or more are affordable"):
-        subsampled.solve_num_steps(3e4, DELTA, accountant="rdp", noise_multiplier=1e4, sampling_rate=1e-4, unit=USER)
+        subsampled.solve_num_steps(
+            3e4, DELTA, accountant="rdp", noise_multiplier=1e4, sampling_rate=1e-4, unit=USER
+        )
 
 
-@given(st.integers(0, 10**6), st.integers(1, 10**7), st.floats(0.3, 3), st.floats(0, 25), st.sampled_from([10, 10**9]))
+@given(
+    st.integers(0, 10**6),
+    st.integers(1, 10**7),
+    st.floats(0.3, 3),
+    st.floats(0, 25),
+    st.sampled_from([10, 10**9]),
+)
 def test_a_search_for_a_count_ends_at_the_last_that_is_affordable(last, likely, power, jump, apart):
     looked = []
 
     def excess(count):  # 0 at the last, and a step beyond it, as a price has that ends in infinity
         looked.append(count)
-        return max(-30.0, power * math.log(count / last)) + (jump if count > last else 0.0) if last else 1.0
+        return (
+            max(-30.0, power * math.log(count / last)) + (jump if count > last else 0.0)
+            if last
+            else 1.0
+        )
 
     found = calibration.last_affordable(excess, likely, 10**7, apart=apart)
     assert found <= last <= found + max(0, found // apart)
@@ -257,7 +322,10 @@ def test_a_walk_down_ends_at_the_first_price_that_is_too_high(top, width, noise,
 
 def test_a_search_for_a_count_ends_at_the_most_that_is_tried():
     assert calibration.last_affordable(lambda _: -1.0, 3, 10**7, apart=10) == 10**7
-    assert calibration.last_affordable(lambda count: count - 10**7 + 0.5, 3, 10**7, apart=10**9) == 10**7 - 1
+    assert (
+        calibration.last_affordable(lambda count: count - 10**7 + 0.5, 3, 10**7, apart=10**9)
+        == 10**7 - 1
+    )
 
 
 @given(multipliers, st.floats(1e-4, 0.05), st.sampled_from([PRESENCE, VALUE]))
@@ -266,16 +334,20 @@ def test_many_small_steps_resemble_a_gaussian_of_step_rho(z, q, unit):
         z += 1  # below, more steps are needed than are quick
     (step,) = phases(z, q, 1)
     rho = composition.step_rho(step, unit=unit)
-    quotient = math.expm1(1 / z**2) if unit == PRESENCE else 4 * math.sinh(1 / z**2)  # ∫ (P − Q)²/N(0) over q²
+    quotient = (
+        math.expm1(1 / z**2) if unit == PRESENCE else 4 * math.sinh(1 / z**2)
+    )  # ∫ (P − Q)²/N(0) over q²
     assert rho == pytest.approx(q * q * quotient / 2, rel=40 * q)
 
 
-# --------------------------------------------------------------------------------------------------- Langevin dynamics
+# --------------------------------------------------------------------------------------------------
 
 langevin = {"clip_norm": 1.0, "temperature": 1.0, "unit": PRESENCE}
 
 
-def langevin_price(q, accountant="pld", *, num_steps, learning_rate, decay=0.0, clip_norm, temperature, unit):
+def langevin_price(
+    q, accountant="pld", *, num_steps, learning_rate, decay=0.0, clip_norm, temperature, unit
+):
     losses = subsampled.langevin_phases(
         sampling_rate=q,
         temperature=temperature,
@@ -287,7 +359,9 @@ def langevin_price(q, accountant="pld", *, num_steps, learning_rate, decay=0.0, 
 
 @settings(max_examples=2)
 @given(st.floats(1.05, 20), st.sampled_from([1, 30]), st.floats(3e-4, 1e-2), units)
-def test_langevin_rate_is_affordable_and_so_is_every_one_above_that_was_looked_at(times, num_steps, rate, unit):
+def test_langevin_rate_is_affordable_and_so_is_every_one_above_that_was_looked_at(
+    times, num_steps, rate, unit
+):
     known = {**langevin, "num_steps": num_steps, "learning_rate": rate, "unit": unit}
     epsilon = times * langevin_price(1.0, **known)
     q = subsampled.solve_langevin_rate(epsilon, DELTA, **known)
@@ -304,15 +378,23 @@ def test_langevin_rate_by_rdp_with_decay_and_at_its_ends():
     assert 1 - 2e-3 < langevin_price(q, "rdp", decay=9.0, **known) <= 1
     assert q < subsampled.solve_langevin_rate(1.0, DELTA, accountant="rdp", **known)
     full = langevin_price(1.0, **known)
-    with pytest.raises(ValueError, match="even the full batch, sampling_rate 1, costs more than epsilon"):
+    with pytest.raises(
+        ValueError, match="even the full batch, sampling_rate 1, costs more than epsilon"
+    ):
         subsampled.solve_langevin_rate(full * (1 - 1e-6), DELTA, **known)
     with pytest.raises(ValueError, match="epsilon must be positive"):
         subsampled.solve_langevin_rate(math.nan, DELTA, **known)
 
 
 def test_no_rate_below_is_dearer_where_delta_covers_that_a_record_takes_part():
-    known = {**langevin, "num_steps": 2, "learning_rate": 1e-9}  # z is above 1 down to q = 1e-4, and 2q below δ soon
-    with pytest.raises(ValueError, match=r"no sampling_rate down to 1e-09 .* costs more than epsilon"):
+    known = {
+        **langevin,
+        "num_steps": 2,
+        "learning_rate": 1e-9,
+    }  # z is above 1 down to q = 1e-4, and 2q below δ soon
+    with pytest.raises(
+        ValueError, match=r"no sampling_rate down to 1e-09 .* costs more than epsilon"
+    ):
         subsampled.solve_langevin_rate(1e6, 0.01, **known)
 
 
@@ -335,8 +417,16 @@ def test_decay_is_affordable_and_nearly_the_smallest(part, num_steps, unit):
     [(0.0, 3, VALUE, "pld"), (3.0, 2, PRESENCE, "pld"), (9.0, 4, PRESENCE, "rdp")],
 )
 def test_temperature_is_affordable_and_nearly_the_lowest(decay, num_steps, unit, accountant):
-    known = {"num_steps": num_steps, "learning_rate": 2e-3, "decay": decay, "clip_norm": 0.7, "unit": unit}
-    temperature = subsampled.solve_langevin_temperature(0.8, DELTA, sampling_rate=0.05, accountant=accountant, **known)
+    known = {
+        "num_steps": num_steps,
+        "learning_rate": 2e-3,
+        "decay": decay,
+        "clip_norm": 0.7,
+        "unit": unit,
+    }
+    temperature = subsampled.solve_langevin_temperature(
+        0.8, DELTA, sampling_rate=0.05, accountant=accountant, **known
+    )
     assert langevin_price(0.05, accountant, temperature=temperature, **known) <= 0.8
     assert langevin_price(0.05, accountant, temperature=temperature * (1 - 2e-3), **known) > 0.8
 
@@ -346,18 +436,34 @@ def test_decay_is_none_where_it_need_not_be_and_refused_where_it_cannot_help():
     first = langevin_price(0.05, **{**known, "num_steps": 1})
     constant = langevin_price(0.05, **known)
     assert subsampled.solve_langevin_decay(constant, DELTA, sampling_rate=0.05, **known) == 0
-    with pytest.raises(ValueError, match="the first step alone, which no decay makes cheaper, costs more"):
+    with pytest.raises(
+        ValueError, match="the first step alone, which no decay makes cheaper, costs more"
+    ):
         subsampled.solve_langevin_decay(first * (1 - 1e-6), DELTA, sampling_rate=0.05, **known)
-    by_rdp = subsampled.solve_langevin_decay(3.0, DELTA, sampling_rate=0.05, accountant="rdp", **known)
+    by_rdp = subsampled.solve_langevin_decay(
+        3.0, DELTA, sampling_rate=0.05, accountant="rdp", **known
+    )
     assert langevin_price(0.05, "rdp", decay=by_rdp, **known) <= 3
 
 
-@given(st.floats(1e-4, 1), st.floats(1e-3, 10), st.floats(1e-2, 10), st.floats(1e-6, 1e-1), st.integers(1, 50))
+@given(
+    st.floats(1e-4, 1),
+    st.floats(1e-3, 10),
+    st.floats(1e-2, 10),
+    st.floats(1e-6, 1e-1),
+    st.integers(1, 50),
+)
 def test_noise_of_langevin_steps(q, temperature, clip_norm, rate, num_steps):
     (phase,) = subsampled.langevin_phases(
-        sampling_rate=q, temperature=temperature, clip_norm=clip_norm, learning_rates=[rate] * num_steps
+        sampling_rate=q,
+        temperature=temperature,
+        clip_norm=clip_norm,
+        learning_rates=[rate] * num_steps,
     )
-    noise, one_record = math.sqrt(2 * rate * temperature), rate * clip_norm / q  # of one update of the parameters
+    noise, one_record = (
+        math.sqrt(2 * rate * temperature),
+        rate * clip_norm / q,
+    )  # of one update of the parameters
     assert phase.noise_multiplier == pytest.approx(noise / one_record, rel=1e-12)
     assert (phase.sampling_rate, phase.num_steps) == (q, num_steps)
 
@@ -410,7 +516,7 @@ def test_langevin_refuses(name, value):
         subsampled.langevin_phases(**numbers)
 
 
-# ---------------------------------------------------------------------------------------------------------- guarantees
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unit", [PRESENCE, VALUE, USER])
@@ -420,18 +526,30 @@ def test_a_guarantee_states_the_smallest_price_rounded_up(make, unit):
     guarantee = make(losses, delta=DELTA, clip_norm=0.3, unit=unit)
     lowest = min(both(losses, DELTA, unit))
     assert lowest <= guarantee.epsilon <= lowest + 1.01e-4
-    assert (guarantee.status, guarantee.unit, guarantee.steps) == ("proved for real-number noise", unit, 200)
+    assert (guarantee.status, guarantee.unit, guarantee.steps) == (
+        "proved for real-number noise",
+        unit,
+        200,
+    )
     assert guarantee.sensitivity == pytest.approx(0.6 if unit == VALUE else 0.3)
     text = " ".join(guarantee.statement.split())
-    for words in ("independently, and the sample stays secret", "batches of a fixed size", "rate q"):
+    for words in (
+        "independently, and the sample stays secret",
+        "batches of a fixed size",
+        "rate q",
+    ):
         assert words in text
     assert type(guarantee).from_dict(guarantee.to_dict()) == guarantee
 
 
 def test_what_the_statements_say():
-    sketch = " ".join(sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split())
+    sketch = " ".join(
+        sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split()
+    )
     assert "the hashes, the initial table and the size of the sketch are public" in sketch
-    langevin = " ".join(langevin_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split())
+    langevin = " ".join(
+        langevin_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0).statement.split()
+    )
     assert "convergence: clipping changes the distribution" in langevin
     user = sampled_guarantee(phases(1.0, 0.1, 1), delta=DELTA, clip_norm=1.0, unit=USER)
     assert "all of a user's ratings together are one record" in " ".join(user.statement.split())
@@ -445,7 +563,10 @@ def test_paper_002_as_published_has_no_guarantee_and_says_why():
     guarantee = sketch_published_guarantee(num_steps=7, clip_threshold=0.5)
     assert (guarantee.status, guarantee.epsilon, guarantee.steps) == ("none", math.inf, 7)
     text = " ".join(guarantee.statement.split())
-    assert "ε here is a clipping threshold of the log-likelihood (here 0.5), not a privacy parameter" in text
+    assert (
+        "ε here is a clipping threshold of the log-likelihood (here 0.5), not a privacy parameter"
+        in text
+    )
     assert "(here" not in sketch_published_guarantee(num_steps=7).statement
 
 
@@ -455,8 +576,9 @@ from accounting import composition, subsampled
 from accounting.loss import Gaussian, SubsampledGaussian
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 step = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=1)
+plain = Gaussian(noise_multiplier=1.0, num_steps=1)
 for call in (
-    lambda: subsampled.epsilon_pld([Gaussian(noise_multiplier=1.0, num_steps=1)], 1e-5, unit="user"),
+    lambda: subsampled.epsilon_pld([plain], 1e-5, unit="user"),
     lambda: subsampled.epsilon_pld([step], 1e-5, unit="group"),
     lambda: composition.pld([step], unit="user", num_ratings=1.5),
     lambda: subsampled.solve_num_steps(
@@ -469,5 +591,7 @@ for call in (
     except ValueError as error:
         print("refused:", error)
 """
-    output = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    output = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout
     assert [line.split(":")[0] for line in output.splitlines()] == ["refused"] * 5

@@ -1,4 +1,6 @@
-"""`dpmf epsilon verify`: silent on what is right, loud on every planted error, whatever hides it elsewhere."""
+"""`dpmf epsilon verify`: silent on what is right, loud on every planted error, whatever hides it
+elsewhere.
+"""
 
 import csv
 import json
@@ -29,7 +31,7 @@ def short_table(monkeypatch):
     monkeypatch.setattr(epsilon_table, "TABLE", tuple(epsilon_table.TABLE[i] for i in (0, 2, 28)))
 
 
-# ---------------------------------------------------------------------------------------------------- what holds, holds
+# --------------------------------------------------------------------------------------------------
 
 
 def test_every_check_runs_on_all_that_it_is_for_and_nothing_disagrees(honest):
@@ -46,7 +48,9 @@ def test_every_check_runs_on_all_that_it_is_for_and_nothing_disagrees(honest):
 def test_settings_beyond_theorem_1_are_marked(honest):
     assert {row.theorem_1_applies for row in honest.rows} == {True, False}
     assert all(row.theorem_1_applies == (row.setting.epsilon_step < 1) for row in honest.rows)
-    assert honest.num_outside_theorem == sum(row.setting.epsilon_step >= 1 for row in honest.rows) > 0
+    assert (
+        honest.num_outside_theorem == sum(row.setting.epsilon_step >= 1 for row in honest.rows) > 0
+    )
 
 
 def test_the_oracle_is_the_root_in_forty_digits(honest):
@@ -54,10 +58,15 @@ def test_the_oracle_is_the_root_in_forty_digits(honest):
         for row in honest.rows[::6]:
             delta = mpmath.mpf(row.setting.delta)
             constant = mpmath.log(mpmath.mpf("1.25") / mpmath.mpf(row.setting.delta_step))
-            mu = mpmath.mpf(row.setting.epsilon_step) * mpmath.sqrt(row.setting.num_steps / (2 * constant))
+            mu = mpmath.mpf(row.setting.epsilon_step) * mpmath.sqrt(
+                row.setting.num_steps / (2 * constant)
+            )
 
             def excess(epsilon, mu=mu, delta=delta):
-                below, above = mpmath.ncdf(mu / 2 - epsilon / mu), mpmath.ncdf(-mu / 2 - epsilon / mu)
+                below, above = (
+                    mpmath.ncdf(mu / 2 - epsilon / mu),
+                    mpmath.ncdf(-mu / 2 - epsilon / mu),
+                )
                 return below - mpmath.exp(epsilon) * above - delta
 
             assert excess(mpmath.mpf(row.oracle) * (1 - mpmath.mpf("1e-15"))) > 0
@@ -73,7 +82,7 @@ def test_an_epsilon_of_zero_is_right_where_delta_is_the_total_variation(monkeypa
     assert result.violations == ()
 
 
-# ------------------------------------------------------------------------------------------------------------- settings
+# --------------------------------------------------------------------------------------------------
 
 
 def test_settings_are_seeded_in_range_and_several_deltas_share_one_loss_distribution():
@@ -113,7 +122,10 @@ def test_the_table_is_the_forty_settings():
     assert {entry.num_steps for entry in table} == {1, 10, 100, 300, 1000}
     assert epsilon_table.Entry(0.4, 300, 13.18366, 12.25771, 11.43799, 11.43799) in table
     above = [entry.closed_form / entry.exact for entry in table]
-    assert (round(min(above), 2), round(max(above), 2)) == (1.08, 1.68)  # the closed form's docstring has these
+    assert (round(min(above), 2), round(max(above), 2)) == (
+        1.08,
+        1.68,
+    )  # the closed form's docstring has these
 
 
 def test_too_few_settings_are_refused():
@@ -122,7 +134,7 @@ def test_too_few_settings_are_refused():
             verification.verify(num_settings=num_settings, num_pld=num_pld)
 
 
-# ------------------------------------------------------------------------------------------------------- planted errors
+# --------------------------------------------------------------------------------------------------
 
 
 def scaled(factor):
@@ -144,7 +156,11 @@ STEP = (gaussian, "noise_multiplier_from_step")
     [
         (CLOSED, scaled(1 + 2e-12), {"minimum"}),
         (CLOSED, scaled(1 - 2e-9), {"minimum", "mironov"}),
-        (CLOSED, lambda f: lambda rho, delta: f(rho, 1.01 * delta), {"minimum", "mironov"}),  # a wrong constant
+        (
+            CLOSED,
+            lambda f: lambda rho, delta: f(rho, 1.01 * delta),
+            {"minimum", "mironov"},
+        ),  # a wrong constant
         ((gaussian, "optimal_order"), scaled(1.01), {"mironov"}),
         (EXACT, scaled(1 + 1e-9), {"oracle"}),
         (EXACT, scaled(1 - 1e-9), {"oracle", "upper"}),
@@ -153,11 +169,19 @@ STEP = (gaussian, "noise_multiplier_from_step")
         (PLD, plus(-1e-5), {"exact <= pld", "table pld"}),
         (PLD, plus(-2e-7), {"exact <= pld"}),
         (PLD, scaled(1.3), {"pld <= rdp", "table pld"}),
-        (RDP, scaled(2.0), {"rdp <= closed", "rdp"}),  # hidden in what is printed, which ends at the closed form
+        (
+            RDP,
+            scaled(2.0),
+            {"rdp <= closed", "rdp"},
+        ),  # hidden in what is printed, which ends at the closed form
         (RDP, scaled(0.8), {"pld <= rdp", "exact <= rdp", "table rdp"}),
         ((gaussian, "epsilon_rdp"), scaled(1 + 2e-9), {"rdp"}),
         ((gaussian, "epsilon_basic"), scaled(0.5), {"exact <= basic"}),
-        (STEP, scaled(1 + 1e-9), {"oracle"}),  # z itself: every price moves along, the oracle does not
+        (
+            STEP,
+            scaled(1 + 1e-9),
+            {"oracle"},
+        ),  # z itself: every price moves along, the oracle does not
     ],
 )
 def test_a_planted_error_is_a_violation_of_the_checks_that_are_for_it(
@@ -166,17 +190,25 @@ def test_a_planted_error_is_a_violation_of_the_checks_that_are_for_it(
     monkeypatch.setattr(*planted, wrong(getattr(*planted)))
     result = verification.verify(num_settings=15, num_pld=4)
     assert seen_by <= {violation.check for violation in result.violations}
-    assert {check.name for check in result.checks if check.violations} == {v.check for v in result.violations}
-    assert {row.setting for row in result.rows if row.failed} == {v.setting for v in result.violations}
+    assert {check.name for check in result.checks if check.violations} == {
+        v.check for v in result.violations
+    }
+    assert {row.setting for row in result.rows if row.failed} == {
+        v.setting for v in result.violations
+    }
     for violation in result.violations:
         assert not violation.found <= violation.allowed == verification.CHECKS[violation.check][1]
     for check in result.checks:
         assert math.isnan(check.worst) or (check.worst <= check.allowed) == (check.violations == 0)
 
 
-def test_wrong_divergences_of_dp_accounting_are_seen_before_any_conversion(monkeypatch, short_table):
+def test_wrong_divergences_of_dp_accounting_are_seen_before_any_conversion(
+    monkeypatch, short_table
+):
     right = dp_accounting.rdp.RdpAccountant.rdp.fget
-    monkeypatch.setattr(dp_accounting.rdp.RdpAccountant, "rdp", property(lambda self: right(self) * (1 + 1e-8)))
+    monkeypatch.setattr(
+        dp_accounting.rdp.RdpAccountant, "rdp", property(lambda self: right(self) * (1 + 1e-8))
+    )
     result = verification.verify(num_settings=10, num_pld=0)
     assert {violation.check for violation in result.violations} == {"mironov"}
 
@@ -192,11 +224,13 @@ def test_a_wrong_digit_in_the_table_is_a_violation_of_its_row_alone(monkeypatch,
     assert violation.right == getattr(second, name)
 
 
-# ---------------------------------------------------------------------------------------------------------- the command
+# --------------------------------------------------------------------------------------------------
 
 
 def verify(out, *more, num_settings=15):
-    return cli.main(["epsilon", "verify", "--num-settings", str(num_settings), "--out", str(out), *more])
+    return cli.main(
+        ["epsilon", "verify", "--num-settings", str(num_settings), "--out", str(out), *more]
+    )
 
 
 def test_command_writes_a_report_and_ends_with_its_summary_line(tmp_path, short_table, capsys):
@@ -208,7 +242,9 @@ def test_command_writes_a_report_and_ends_with_its_summary_line(tmp_path, short_
     assert line.startswith("verified: 15 settings (15 with PLD), 0 violations, ")
     assert "worst: minimum " in line
     assert ", oracle " in line
-    assert sorted(path.name for path in out.iterdir()) == [f"epsilon-verify.{s}" for s in ("csv", "json", "md", "svg")]
+    assert sorted(path.name for path in out.iterdir()) == [
+        f"epsilon-verify.{s}" for s in ("csv", "json", "md", "svg")
+    ]
     told = json.loads((out / "epsilon-verify.json").read_text())
     assert told["verified"] is True
     assert [check["name"] for check in told["checks"]] == list(verification.CHECKS)
@@ -216,7 +252,9 @@ def test_command_writes_a_report_and_ends_with_its_summary_line(tmp_path, short_
         rows = list(csv.DictReader(file))
     assert len(rows) == 15
     for row in rows:
-        rho = gaussian.rho_from_step(float(row["epsilon_step"]), float(row["delta_step"]), int(row["num_steps"]))
+        rho = gaussian.rho_from_step(
+            float(row["epsilon_step"]), float(row["delta_step"]), int(row["num_steps"])
+        )
         assert float(row["rho"]) == rho
         assert float(row["closed_form"]) == gaussian.epsilon_closed_form(rho, float(row["delta"]))
         assert int(row["theorem_1_applies"]) == (float(row["epsilon_step"]) < 1)
@@ -256,7 +294,10 @@ def test_disagreement_ends_with_code_6_after_the_report(tmp_path, short_table, m
     assert f"epsilon_step {first['epsilon_step']!r}" in page
     assert f"epsilon_step {first['epsilon_step']!r}" in said.err
     assert "oracle" in (tmp_path / "epsilon-verify.csv").read_text()
-    assert json.loads((tmp_path / "epsilon-verify.json").read_text())["violations"] == told["violations"]
+    assert (
+        json.loads((tmp_path / "epsilon-verify.json").read_text())["violations"]
+        == told["violations"]
+    )
 
 
 def test_a_wrong_table_ends_with_code_6(tmp_path, short_table, monkeypatch):

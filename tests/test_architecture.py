@@ -1,4 +1,6 @@
-"""The shape of the house: which floor may import which, what is imported when, and what a tracked file may not hold."""
+"""The shape of the house: which floor may import which, what is imported when, and what a tracked
+file may not hold.
+"""
 
 import ast
 import re
@@ -65,7 +67,9 @@ def parsed(path: Path) -> ast.AST:
 
 def python(code: str) -> str:
     """What a fresh interpreter prints."""
-    done = subprocess.run([sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=CHECKOUT, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -87,7 +91,9 @@ def tracked() -> list[Path]:
 @pytest.mark.parametrize("floor", BELOW)
 def test_imports_only_go_down(floor):
     above = {*BELOW, "tests"} - BELOW[floor] - {floor}
-    wrong = {str(path): found for path in sources(floor) if (found := imported(parsed(path)) & above)}
+    wrong = {
+        str(path): found for path in sources(floor) if (found := imported(parsed(path)) & above)
+    }
     assert not wrong
 
 
@@ -118,7 +124,9 @@ def arrows() -> dict[str, set[str]]:
 
 
 def circles(graph: dict[str, set[str]]) -> list[str]:
-    """What is left when everything that imports nothing of what is left is taken away, again and again."""
+    """What is left when everything that imports nothing of what is left is taken away, again and
+    again.
+    """
     left = dict(graph)
     while free := [name for name, wanted in left.items() if not wanted & set(left)]:
         for name in free:
@@ -127,7 +135,9 @@ def circles(graph: dict[str, set[str]]) -> list[str]:
 
 
 def room(name: str) -> str:
-    """The package of a module: a family of mechanisms and a paper are rooms of their own, as is a file on its floor."""
+    """The package of a module: a family of mechanisms and a paper are rooms of their own, as is a
+    file on its floor.
+    """
     parts = name.split(".")
     deep = parts[:2] in (["dpmf_jax", "mechanisms"], ["experiments", "reproduce"])
     return ".".join(parts[: 3 if deep else 2])
@@ -138,9 +148,18 @@ def test_no_module_and_no_room_imports_itself_by_way_of_others():
     assert not circles(graph)
     rooms: dict[str, set[str]] = {}
     for name, wanted in graph.items():
-        rooms.setdefault(room(name), set()).update(room(one) for one in wanted if room(one) != room(name))
-    public = {"accounting", "audits", "dpmf_jax", "experiments"}  # a floor's own file offers what is below it
-    assert not circles({name: wanted - public for name, wanted in rooms.items() if name not in public})
+        rooms.setdefault(room(name), set()).update(
+            room(one) for one in wanted if room(one) != room(name)
+        )
+    public = {
+        "accounting",
+        "audits",
+        "dpmf_jax",
+        "experiments",
+    }  # a floor's own file offers what is below it
+    assert not circles(
+        {name: wanted - public for name, wanted in rooms.items() if name not in public}
+    )
 
 
 # Each room of dpmf_jax and the rooms that it may import; `errors` is for all.
@@ -167,13 +186,21 @@ def between(floor: str) -> set[tuple[str, str, str]]:
     for name, wanted in arrows().items():
         for one in wanted:
             parts, others = name.split("."), one.split(".")
-            if parts[0] == others[0] == floor and min(len(parts), len(others)) > 1 and parts[1] != others[1]:
+            if (
+                parts[0] == others[0] == floor
+                and min(len(parts), len(others)) > 1
+                and parts[1] != others[1]
+            ):
                 found.add((parts[1], others[1], f"{name} -> {one}"))
     return found
 
 
 def test_rooms_import_what_they_may():
-    wrong = [how for one, other, how in between("dpmf_jax") if other not in ("errors", *MAY_IMPORT[one].split())]
+    wrong = [
+        how
+        for one, other, how in between("dpmf_jax")
+        if other not in ("errors", *MAY_IMPORT[one].split())
+    ]
     assert not wrong
 
 
@@ -182,7 +209,10 @@ def test_families_of_mechanisms_stand_alone():
     for name, wanted in arrows().items():
         for one in wanted:
             parts, others = name.split("."), one.split(".")
-            both = parts[:2] == others[:2] == ["dpmf_jax", "mechanisms"] and min(len(parts), len(others)) > 3
+            both = (
+                parts[:2] == others[:2] == ["dpmf_jax", "mechanisms"]
+                and min(len(parts), len(others)) > 3
+            )
             if both and parts[2] != others[2]:
                 found.add((parts[2], others[2]))
     assert found <= MAY_IMPORT_FAMILY
@@ -191,7 +221,9 @@ def test_families_of_mechanisms_stand_alone():
 def test_audits_of_one_kind_import_no_other_kind():
     kinds = {"mechanism", "program", "release"}
     assert not [
-        how for one, other, how in between("audits") if other in kinds or one not in kinds | {"search", "transcript"}
+        how
+        for one, other, how in between("audits")
+        if other in kinds or one not in kinds | {"search", "transcript"}
     ]
 
 
@@ -201,7 +233,11 @@ def test_no_paper_imports_another():
     for name, wanted in arrows().items():
         for one in wanted:
             here, there = paper.match(name), paper.match(one)
-            shared = name.startswith("experiments.reproduce.") and not here and not name.endswith(".command")
+            shared = (
+                name.startswith("experiments.reproduce.")
+                and not here
+                and not name.endswith(".command")
+            )
             if there and (shared or (here and here[1] != there[1])):
                 wrong.append(f"{name} -> {one}")
     assert not wrong
@@ -213,7 +249,11 @@ def test_what_commands_share_imports_no_command():
 
 def test_accounting_knows_no_jax():
     jax_family = {"jax", "jaxlib", "optax", "chex", "jaxtyping"}
-    assert not {str(path): found for path in sources("accounting") if (found := imported(parsed(path)) & jax_family)}
+    assert not {
+        str(path): found
+        for path in sources("accounting")
+        if (found := imported(parsed(path)) & jax_family)
+    }
 
 
 @pytest.mark.parametrize("floor", BELOW)
@@ -223,7 +263,11 @@ def test_imports_are_absolute(floor):
 
 def declared(extra: str | None = None) -> set[str]:
     """Import names of the project's own dependencies, or of one of its extras."""
-    rows = PROJECT["project"]["optional-dependencies"][extra] if extra else PROJECT["project"]["dependencies"]
+    rows = (
+        PROJECT["project"]["optional-dependencies"][extra]
+        if extra
+        else PROJECT["project"]["dependencies"]
+    )
     return {canonicalize_name(Requirement(row).name) for row in rows}
 
 
@@ -237,7 +281,11 @@ def test_every_import_is_declared(floor):
             (imported(tree), declared() | optional),
         ):
             foreign = names - set(sys.stdlib_module_names) - set(BELOW) - {"."}
-            unknown = {name for name in foreign if canonicalize_name(PACKAGE_OF.get(name, name)) not in allowed}
+            unknown = {
+                name
+                for name in foreign
+                if canonicalize_name(PACKAGE_OF.get(name, name)) not in allowed
+            }
             assert not unknown, f"{path.name} imports {unknown}"
 
 
@@ -255,18 +303,27 @@ def test_the_packages_are_the_four_floors():
 
 def test_files_are_named_for_one_idea():
     vague = re.compile(r"_?(utils?|helpers?|common|misc|tools)(_.*|\d*)?")
-    assert not [str(path) for floor in [*BELOW, "tests"] for path in sources(floor) if vague.fullmatch(path.stem)]
+    assert not [
+        str(path)
+        for floor in [*BELOW, "tests"]
+        for path in sources(floor)
+        if vague.fullmatch(path.stem)
+    ]
 
 
 def test_tracked_files_name_no_registry_and_no_machine():
-    registry = r"\b(?:pypi|npmjs|pythonhosted|conda|anaconda)[.](?:org|com)\b|download[.]pytorch[.]org"
+    registry = (
+        r"\b(?:pypi|npmjs|pythonhosted|conda|anaconda)[.](?:org|com)\b|download[.]pytorch[.]org"
+    )
     machine = r"(?<![\w.~)\]/-])/(?:home|root|work|Users|mnt)/[A-Za-z]"
     private_key = r"-----BEGIN [A-Z ]*PRIVATE KEY"
     pattern = re.compile(f"{registry}|{machine}|{private_key}")
     found = []
     for path in tracked():
         text = path.read_bytes().decode("utf-8", errors="replace")
-        found += [f"{path.relative_to(CHECKOUT)}: {match.group()}" for match in pattern.finditer(text)]
+        found += [
+            f"{path.relative_to(CHECKOUT)}: {match.group()}" for match in pattern.finditer(text)
+        ]
     assert not found
 
 
@@ -298,16 +355,25 @@ def test_the_test_extra_can_draw_reports():
 @pytest.mark.parametrize("name", WITHOUT_JAX)
 def test_ratings_are_read_without_jax(name):
     assert (CHECKOUT / "dpmf_jax" / f"{name.replace('.', '/')}.py").is_file()
-    heavy = python(f"import sys, dpmf_jax.{name}; print(*{{'jax', 'optax', 'scipy.stats'}} & set(sys.modules))")
+    heavy = python(
+        f"import sys, dpmf_jax.{name}; print(*{{'jax', 'optax', 'scipy.stats'}} & set(sys.modules))"
+    )
     assert heavy.split() == []
 
 
 def test_importing_the_package_is_light():
-    assert python("import sys, dpmf_jax; print(*{'jax', 'optax', 'scipy', 'pyarrow'} & set(sys.modules))").split() == []
+    assert (
+        python(
+            "import sys, dpmf_jax; print(*{'jax', 'optax', 'scipy', 'pyarrow'} & set(sys.modules))"
+        ).split()
+        == []
+    )
 
 
 def test_accounting_imports_its_heavy_parts_where_they_are_used():
-    loaded = python("import sys, accounting; print(*{'dp_accounting', 'scipy.stats', 'jax'} & set(sys.modules))")
+    loaded = python(
+        "import sys, accounting; print(*{'dp_accounting', 'scipy.stats', 'jax'} & set(sys.modules))"
+    )
     assert loaded.split() == []
 
 
@@ -316,7 +382,8 @@ def test_help_starts_nothing_heavy():
 import sys
 from experiments.cli import main as cli
 code = cli.main(["--help"])
-print("loaded:", *{"jax", "numpy", "scipy", "pyarrow", "rich", "tyro", "dp_accounting"} & set(sys.modules))
+print("loaded:", *{"jax", "numpy", "scipy", "pyarrow", "rich", "tyro", "dp_accounting"} & set(
+    sys.modules))
 sys.exit(code)
 """
     said = python(code)

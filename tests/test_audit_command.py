@@ -36,7 +36,18 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 # Paper 001 where its sensitivity does not hold, on generated ratings.
 RATINGS = "synthetic-40x30x600"
 PUBLISHED = [
-    *("--mechanism", "gaussian", "--rank", "5", "--clip-norm", "0.25", "--learning-rate", "0.012", "--center", "3"),
+    *(
+        "--mechanism",
+        "gaussian",
+        "--rank",
+        "5",
+        "--clip-norm",
+        "0.25",
+        "--learning-rate",
+        "0.012",
+        "--center",
+        "3",
+    ),
     *("--epsilon-step", "0.2071", "--steps", "60"),
 ]
 FEW = ["--only", "sensitivity", "--neighbours", "40"]
@@ -50,7 +61,9 @@ def elsewhere(tmp_path, monkeypatch):
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory):
-    """(folder of the report of a claim that is false, what was printed, exit code); without the self-test's seconds."""
+    """(folder of the report of a claim that is false, what was printed, exit code); without the
+    self-test's seconds.
+    """
     out = tmp_path_factory.mktemp("audit") / "report"
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(audit_selftest, "run", lambda *args: [])
@@ -70,7 +83,10 @@ def test_a_false_claim_ends_with_5_and_the_whole_report(report):
     told = json.loads((out / "private" / "findings.json").read_text())
     assert [one["verdict"] for one in told["findings"]] == ["violated", "violated"]
     assert told["trials"][0]["evidence"].startswith("sensitivity: largest step: 1.")
-    assert told["trials"][0]["utility"]["rmse"] < told["trials"][0]["utility"]["controls"]["global_mean"]["rmse_train"]
+    assert (
+        told["trials"][0]["utility"]["rmse"]
+        < told["trials"][0]["utility"]["controls"]["global_mean"]["rmse_train"]
+    )
     assert told["sizes"]["neighbours"] == 40
     page = (out / "private" / "report.html").read_text()
     assert '<div class="verdict violated">' in page
@@ -87,7 +103,9 @@ def replayed(capsys, named, code):
 
 @pytest.mark.parametrize("leaks", [False, True])
 def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys, monkeypatch):
-    """So what its settings would take from the ratings is seen; nothing is, unless it is planted."""
+    """So what its settings would take from the ratings is seen; nothing is, unless it is
+    planted.
+    """
     made = fit_mechanisms.phases_and_settings
 
     def counted(mechanism, flags, train, public=None):
@@ -111,15 +129,36 @@ def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys
     ("mechanism", "verdict"), [("gaussian-joint-noise", "consistent"), ("sketch", "not applicable")]
 )
 def test_noise_is_compared_on_as_many_devices_as_are_asked_for(mechanism, verdict):
-    """In a process of its own: jax has started with one device here. The published sketch refuses more than one."""
+    """In a process of its own: jax has started with one device here. The published sketch refuses
+    more than one.
+    """
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    words = ["-m", "experiments.cli", "audit", "--mechanism", mechanism, "--only", "faults", "--devices", "2", "--json"]
+    words = [
+        "-m",
+        "experiments.cli",
+        "audit",
+        "--mechanism",
+        mechanism,
+        "--only",
+        "faults",
+        "--devices",
+        "2",
+        "--json",
+    ]
     done = subprocess.run(
-        [sys.executable, *words], env=env | {"JAX_PLATFORMS": "cpu"}, capture_output=True, text=True, check=False
+        [sys.executable, *words],
+        env=env | {"JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr
-    phases = [one for one in json.loads(done.stdout)["findings"] if one["audit"] == "noise: devices"]
-    assert len(phases) == (2 if mechanism == "gaussian-joint-noise" else 1)  # noisy means come first
+    phases = [
+        one for one in json.loads(done.stdout)["findings"] if one["audit"] == "noise: devices"
+    ]
+    assert len(phases) == (
+        2 if mechanism == "gaussian-joint-noise" else 1
+    )  # noisy means come first
     for found in phases:
         assert found["verdict"] == verdict
         assert found["details"].get("devices", 2) == 2
@@ -154,7 +193,11 @@ def test_a_finding_that_is_not_seen_again_ends_with_6(report, capsys, tmp_path):
         told["findings"][0] |= {"verdict": "consistent", "measured": 0.5}
 
     rows, err = replayed(capsys, f"{changed(report, tmp_path, other_verdict)}#1", 6)
-    assert (rows[0]["seen_again"], rows[0]["same_bits"], rows[0]["verdict_now"]) == (False, False, "violated")
+    assert (rows[0]["seen_again"], rows[0]["same_bits"], rows[0]["verdict_now"]) == (
+        False,
+        False,
+        "violated",
+    )
     assert "1 of 1 findings are not seen again" in err
 
 
@@ -173,16 +216,28 @@ def test_other_ratings_are_no_replay(report, capsys, tmp_path):
         (lambda told: told.pop("seed"), "", 3, "not the findings of an audit"),
         (lambda told: told["sizes"].pop("runs"), "", 3, "not the findings of an audit"),
         (lambda told: told["trials"][0]["source"].clear(), "", 3, "do not say what was audited"),
-        (lambda told: told["trials"][0]["source"]["command"].update(rank="many"), "", 3, "do not say what was audited"),
+        (
+            lambda told: told["trials"][0]["source"]["command"].update(rank="many"),
+            "",
+            3,
+            "do not say what was audited",
+        ),
         (lambda told: told["trials"][0].update(label="gone"), "", 3, "nothing is called 'gone'"),
-        (lambda told: [one.update(verdict="consistent") for one in told["findings"]], "", 2, "no finding is violated"),
+        (
+            lambda told: [one.update(verdict="consistent") for one in told["findings"]],
+            "",
+            2,
+            "no finding is violated",
+        ),
         (lambda told: None, "#3", 2, "they count from 1 to 2"),
         (lambda told: None, "#0", 2, "they count from 1 to 2"),
         (lambda told: None, "#x", 2, "no finding 'x'"),
     ],
 )
 def test_what_cannot_be_replayed_says_so(report, capsys, tmp_path, change, number, code, what):
-    ended, out, err = run(capsys, "audit", "--replay", f"{changed(report, tmp_path, change)}{number}")
+    ended, out, err = run(
+        capsys, "audit", "--replay", f"{changed(report, tmp_path, change)}{number}"
+    )
     assert (ended, out) == (code, "")
     assert what in err
     assert "fix:" in err
@@ -199,7 +254,12 @@ def test_a_file_that_is_not_there_or_no_json_is_no_replay(capsys, tmp_path):
 
 def test_a_command_is_kept_and_restored_whole():
     command = with_flags_of(Command, "gaussian-public-items")(
-        target="mine.csv", rating_range=(1.0, 5.0), items=Path("items.csv"), only=("noise",), quick=True, rank=3
+        target="mine.csv",
+        rating_range=(1.0, 5.0),
+        items=Path("items.csv"),
+        only=("noise",),
+        quick=True,
+        rank=3,
     )
     kept = audit_replay.kept(command)
     assert audit_replay.restored(Command, {"command": json.loads(json.dumps(kept))}) == command
@@ -217,7 +277,11 @@ def test_public_holds_no_number_that_was_measured(capsys, monkeypatch):
     told = json.loads(out)
     assert told["public"] is True
     assert [set(one) & {"measured", "lower", "upper"} for one in told["findings"]] == [set(), set()]
-    assert {path.name for path in Path("open").iterdir()} == {"findings.json", "report.md", "report.html"}
+    assert {path.name for path in Path("open").iterdir()} == {
+        "findings.json",
+        "report.md",
+        "report.html",
+    }
     assert json.loads(Path("open/findings.json").read_text())["violated"] == 2
     code, out, _ = run(capsys, *ONE, "--public")
     assert code == 5
@@ -231,7 +295,11 @@ def test_public_holds_no_number_that_was_measured(capsys, monkeypatch):
 @pytest.fixture
 def two(monkeypatch):
     """Of all mechanisms the first published claim that fails, and one without a claim."""
-    kept = [entry for entry in audit_suite.ENTRIES if "C = 0.25" in entry.label or entry.mechanism == "sketch"]
+    kept = [
+        entry
+        for entry in audit_suite.ENTRIES
+        if "C = 0.25" in entry.label or entry.mechanism == "sketch"
+    ]
     monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
 
 
@@ -263,27 +331,44 @@ def test_trials_keep_their_places_whichever_ends_first(capsys, monkeypatch):
     code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "enumeration", "--json")
     assert code == 0, err
     told = json.loads(out)
-    assert [one["label"] for one in told["trials"]] == [entry.label for entry in audit_suite.ENTRIES]
+    assert [one["label"] for one in told["trials"]] == [
+        entry.label for entry in audit_suite.ENTRIES
+    ]
     for trial in told["trials"]:
         first, last = trial["findings"]
-        assert {told["findings"][number - 1]["mechanism"] for number in (first, last)} <= set(trial["phases"])
+        assert {told["findings"][number - 1]["mechanism"] for number in (first, last)} <= set(
+            trial["phases"]
+        )
 
 
 def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
     ratings = audit_suite.generated()
     made = {label: make() for label, make in audit_suite.makers(ratings, {}, small=True).items()}
-    status = {label: trial.phases[-1][0].guarantee(trial.phases[-1][1]).status for label, trial in made.items()}
+    status = {
+        label: trial.phases[-1][0].guarantee(trial.phases[-1][1]).status
+        for label, trial in made.items()
+    }
     published = {label for label in status if "as published" in label}
     assert {status[label] for label in published} == {"claimed", "none"}
-    assert {status[label] for label in set(status) - published} == {"proved", "proved for real-number noise"}
+    assert {status[label] for label in set(status) - published} == {
+        "proved",
+        "proved for real-number noise",
+    }
     assert {label[:3] for label in status} == {"001", "002", "003", "004"}
-    assert {trial.settings["tau"] for label, trial in made.items() if "τ of the plots" in label} == {5}
+    assert {
+        trial.settings["tau"] for label, trial in made.items() if "τ of the plots" in label
+    } == {5}
 
 
 def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
-    trial = audit_suite.makers(audit_suite.generated(), {}, small=False)["001 as published, τ of the plots"]()
+    trial = audit_suite.makers(audit_suite.generated(), {}, small=False)[
+        "001 as published, τ of the plots"
+    ]()
     assert trial.phases[-1][1] == 300
-    told = "privacy loss over the first 3 steps; membership, one run, divergence over the first 100 steps"
+    told = (
+        "privacy loss over the first 3 steps; membership, one run, divergence over the first 100"
+        " steps"
+    )
     assert trial.why.endswith(told)
     short = trial._replace(short={"privacy loss": 2, "density": 1000})
     sizes = audit_trial.Sizes(neighbours=2, runs=8, quick=True)
@@ -330,7 +415,11 @@ def test_what_is_refused_says_what_where_and_how_to_mend_it(capsys, words, code,
 
 
 def test_a_flag_beside_replay_is_refused(report, capsys):
-    for words, flag in ((["--rank", "3"], "--rank"), (["mine.csv"], "DATA"), (["--seed", "1"], "--seed")):
+    for words, flag in (
+        (["--rank", "3"], "--rank"),
+        (["mine.csv"], "DATA"),
+        (["--seed", "1"], "--seed"),
+    ):
         code, _, err = run(capsys, "audit", *words, "--replay", report[0])
         assert code == 2
         assert f"{flag} would be another audit" in err
@@ -342,11 +431,24 @@ def test_an_interrupted_audit_leaves_nothing_and_says_how_to_run_it_again(capsys
 
     before = sorted(Path().rglob("*"))
     monkeypatch.setattr(audit_trial, "findings", interrupted)
-    words = ["mine.csv", "--rating-range", "1", "5", "--quick", "--only", "noise", "density", "--out", "a folder"]
+    words = [
+        "mine.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--quick",
+        "--only",
+        "noise",
+        "density",
+        "--out",
+        "a folder",
+    ]
     code, out, err = run(capsys, "audit", *words)
     assert (code, out) == (130, "")
-    assert err.splitlines()[-1] == (
-        "fix: resume with: dpmf audit mine.csv --rating-range 1.0 5.0 --quick --out 'a folder' --only noise density"
+    assert (
+        err.splitlines()[-1]
+        == "fix: resume with: dpmf audit mine.csv --rating-range 1.0 5.0 --quick --out 'a folder'"
+        " --only noise density"
     )
     assert sorted(Path().rglob("*")) == before
 
@@ -366,7 +468,9 @@ def test_an_error_in_one_trial_ends_all_of_them(two, capsys, monkeypatch):
 
 
 def test_settings_come_from_a_file_and_a_wrong_name_is_refused(capsys):
-    Path("audit.toml").write_text('target = "mine.csv"\nrating-range = [1, 5]\nonly = ["enumeration"]\nquick = true\n')
+    Path("audit.toml").write_text(
+        'target = "mine.csv"\nrating-range = [1, 5]\nonly = ["enumeration"]\nquick = true\n'
+    )
     code, out, _ = run(capsys, "audit", "--config", "audit.toml", "--json")
     assert code == 0
     told = json.loads(out)
@@ -378,11 +482,34 @@ def test_settings_come_from_a_file_and_a_wrong_name_is_refused(capsys):
 
 
 def test_another_delta_of_a_saved_model_is_no_other_claim(capsys, monkeypatch):
-    fit_cases.fit(capsys, "--mechanism", "gaussian-joint-noise", "--steps", "2", "--seed", "0", "--out", "model")
-    words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--only", "enumeration", "--json"]
+    fit_cases.fit(
+        capsys,
+        "--mechanism",
+        "gaussian-joint-noise",
+        "--steps",
+        "2",
+        "--seed",
+        "0",
+        "--out",
+        "model",
+    )
+    words = [
+        "audit",
+        "model",
+        "--ratings",
+        "mine.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--only",
+        "enumeration",
+        "--json",
+    ]
     asked = []
     real = audits.audit
-    monkeypatch.setattr(audits, "audit", lambda *a, **options: asked.append(options["delta"]) or real(*a, **options))
+    monkeypatch.setattr(
+        audits, "audit", lambda *a, **options: asked.append(options["delta"]) or real(*a, **options)
+    )
     prices = []
     for delta in ((), ("--delta", "1e-3")):
         code, out, err = run(capsys, *words, *delta)

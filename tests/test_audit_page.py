@@ -1,4 +1,6 @@
-"""The audit's HTML page: hostile names are inert, nothing is asked for, and a browser neither complains nor scrolls."""
+"""The audit's HTML page: hostile names are inert, nothing is asked for, and a browser neither
+complains nor scrolls.
+"""
 
 import itertools
 import re
@@ -22,7 +24,9 @@ from experiments.audit import (
 )
 from experiments.audit.view import Picture
 
-HOSTILE = """<script>alert(1)</script>"'><img src=https://evil.example/p.png onerror=alert(2)>{{ 7*7 }}"""
+HOSTILE = (
+    """<script>alert(1)</script>"'><img src=https://evil.example/p.png onerror=alert(2)>{{ 7*7 }}"""
+)
 ROC = {"fpr": [0.0, 0.01, 0.1, 1.0], "tpr": [0.0, 0.05, 0.4, 1.0]}
 LONG = "a-name-without-any-place-to-break-" * 6
 
@@ -78,7 +82,12 @@ def test_the_page_is_well_formed_and_asks_for_nothing():
     text = page(everything())
     told = Tags(text)
     assert (told.wrong, told.open) == ([], [])
-    links = [a[name] for _, a in told.tags for name in ("href", "src", "action", "data", "srcset") if name in a]
+    links = [
+        a[name]
+        for _, a in told.tags
+        for name in ("href", "src", "action", "data", "srcset")
+        if name in a
+    ]
     ids = {attributes["id"] for _, attributes in told.tags if "id" in attributes}
     assert all(link.removeprefix("#") in ids or link == "data:," for link in links)
     assert "url(" not in text
@@ -113,7 +122,9 @@ def test_each_verdict_is_said_in_words_and_colour(verdict):
 def test_a_public_page_shows_the_verdict_and_no_number_of_the_ratings():
     text = page(audit_report.public(everything()))
     assert '<span class="badge violated">violated</span>' in text
-    assert "measured" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL).replace("and measured lower", "")
+    assert "measured" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL).replace(
+        "and measured lower", ""
+    )
 
 
 # ---- pictures
@@ -125,22 +136,31 @@ def test_the_curve_and_its_bounds_lie_where_the_axes_say():
     left, top, right, bottom = drawn.frame
     assert (drawn.x_ticks[0].at, drawn.x_ticks[-1].at) == (left, right)
     assert [tick.label for tick in drawn.x_ticks] == ["0", "1", "2", "3", "4"]
-    assert drawn.marks[0] == (pytest.approx((left + right) / 2), pytest.approx(top + (bottom - top) * 2 / 5, abs=0.1))
+    assert drawn.marks[0] == (
+        pytest.approx((left + right) / 2),
+        pytest.approx(top + (bottom - top) * 2 / 5, abs=0.1),
+    )
     assert drawn.marks[1] == (left, bottom)  # a bound below 0 says nothing
     (line,) = drawn.lines
     assert line.points.split()[-1] == f"{right:g},{bottom:g}"
 
 
 def test_no_point_of_a_roc_that_keeps_the_claim_lies_above_its_line():
-    drawn = audit_pictures.draw(Picture("roc", "t", "a", {"measured": [[0.0, 0.0], [1.0, 1.0]]}, (1.0, 0.01)))
-    chance, claimed, measured = ([tuple(map(float, p.split(","))) for p in line.points.split()] for line in drawn.lines)
+    drawn = audit_pictures.draw(
+        Picture("roc", "t", "a", {"measured": [[0.0, 0.0], [1.0, 1.0]]}, (1.0, 0.01))
+    )
+    chance, claimed, measured = (
+        [tuple(map(float, p.split(","))) for p in line.points.split()] for line in drawn.lines
+    )
     left, top, right, bottom = drawn.frame
     assert measured == [(left, bottom), (right, top)] == chance
     assert all(left <= x <= right and top <= y <= bottom for x, y in claimed)
     by_x = {x: 10 ** (-4 * (y - top) / (bottom - top)) for x, y in claimed}
     for x, tpr in by_x.items():
         fpr = 10 ** (-4 * (right - x) / (right - left))
-        assert tpr == pytest.approx(min(2.71828 * fpr + 0.01, 1 - (0.99 - fpr) / 2.71828, 1), rel=0.02)
+        assert tpr == pytest.approx(
+            min(2.71828 * fpr + 0.01, 1 - (0.99 - fpr) / 2.71828, 1), rel=0.02
+        )
     assert len(audit_pictures.draw(Picture("roc", "t", "a", {"measured": [[0.0, 0.0]]})).lines) == 2
 
 
@@ -150,7 +170,8 @@ def test_no_point_of_a_roc_that_keeps_the_claim_lies_above_its_line():
 @pytest.fixture(scope="module")
 def chromium(tmp_path_factory):
     if browser.find() is None:
-        # The page is looked at as a browser shows it; without one, the other tests still hold its text and its links.
+        # The page is looked at as a browser shows it; without one, the other tests still hold its
+        # text and its links.
         pytest.skip("no Chromium on this machine: apt-get install chromium")
     with browser.Browser(tmp_path_factory.mktemp("browser")) as opened:
         yield opened
@@ -179,7 +200,9 @@ def test_a_browser_shows_each_verdict_without_a_complaint_or_a_request(chromium,
 
 @pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("name", [HOSTILE, LONG])
-def test_nothing_runs_and_nothing_scrolls_sideways_whatever_the_names(chromium, tmp_path, name, width):
+def test_nothing_runs_and_nothing_scrolls_sideways_whatever_the_names(
+    chromium, tmp_path, name, width
+):
     shown(chromium, tmp_path, page(everything(name)), width=width)
     assert chromium.value(WIDEST) <= width
     assert chromium.value(BEYOND) == ""
@@ -194,7 +217,8 @@ CONTRAST = """(() => {
     .reduce((sum, v, i) => sum + v * [0.2126, 0.7152, 0.0722][i], 0);
   const behind = e => { for (; e; e = e.parentElement) {
     const c = getComputedStyle(e).backgroundColor; if (c !== 'rgba(0, 0, 0, 0)') return c; } };
-  return Math.min(...[...document.querySelectorAll('h1, p, th, td, a, dt, dd, .badge, figcaption, li, pre')].map(e => {
+  const read = 'h1, p, th, td, a, dt, dd, .badge, figcaption, li, pre';
+  return Math.min(...[...document.querySelectorAll(read)].map(e => {
     const [a, b] = [light(getComputedStyle(e).color), light(behind(e))].sort((x, y) => y - x);
     return (a + 0.05) / (b + 0.05); }));
 })()"""
@@ -213,5 +237,8 @@ def test_on_paper_there_is_no_navigation_and_every_word_of_the_findings(chromium
     shown(chromium, tmp_path, page(everything()), width=800)
     chromium.ask("Emulation.setEmulatedMedia", media="print")
     assert chromium.value("getComputedStyle(document.querySelector('nav')).display") == "none"
-    assert chromium.value("[...document.querySelectorAll('article')].every(e => e.offsetHeight > 0)") is True
+    assert (
+        chromium.value("[...document.querySelectorAll('article')].every(e => e.offsetHeight > 0)")
+        is True
+    )
     chromium.ask("Emulation.setEmulatedMedia", media="")

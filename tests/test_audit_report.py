@@ -1,4 +1,6 @@
-"""The audit's document: its headline, what is public in it, which file holds what, and its markdown."""
+"""The audit's document: its headline, what is public in it, which file holds what, and its
+markdown.
+"""
 
 import json
 import re
@@ -48,20 +50,29 @@ def test_what_outweighs_what(verdicts, status, expected):
 
 def test_the_headline_names_everything_that_broke_the_claim():
     told, _ = trial([])
-    broken = [finding("violated", "noise: scale", measured=0.5), finding("violated", details={"ratio": 1.24})]
+    broken = [
+        finding("violated", "noise: scale", measured=0.5),
+        finding("violated", details={"ratio": 1.24}),
+    ]
     said = audit_report.headline(told["guarantee"], [finding(), *broken])[1]
     assert said == "noise: scale: 0.5, claimed 1; sensitivity: largest step: 1.24 times the claim"
 
 
 def test_a_consistent_headline_says_what_would_have_been_seen_and_what_is_open():
     told, _ = trial([])
-    some = [finding(), finding(audit=TELLING, details={"power": "0.02 would be seen"}), finding("inconclusive")]
+    some = [
+        finding(),
+        finding(audit=TELLING, details={"power": "0.02 would be seen"}),
+        finding("inconclusive"),
+    ]
     said = audit_report.headline(told["guarantee"], some)[1]
     assert said == f"{TELLING}: 0.02 would be seen; 1 inconclusive"
 
 
 def test_findings_are_numbered_through_and_trials_know_theirs():
-    whole = document(trial([finding(), finding("violated")]), trial([finding("violated")], label="n"))
+    whole = document(
+        trial([finding(), finding("violated")]), trial([finding("violated")], label="n")
+    )
     assert [one["number"] for one in whole["findings"]] == [1, 2, 3]
     assert [one["trial"] for one in whole["findings"]] == [0, 0, 1]
     assert [one["findings"] for one in whole["trials"]] == [[1, 2], [3, 3]]
@@ -79,24 +90,44 @@ def test_false_alarms_are_counted_over_what_rests_on_chance():
 
 
 def test_a_public_document_holds_nothing_that_was_measured_or_names_a_record():
-    private = finding("violated", TELLING, mood=SECRET) | {"details": {**finding()["details"], "deep": {"a": [SECRET]}}}
-    whole = document(trial([finding(), private, finding("not applicable")], diary=PERSON), self_test=[CAUGHT])
+    private = finding("violated", TELLING, mood=SECRET) | {
+        "details": {**finding()["details"], "deep": {"a": [SECRET]}}
+    }
+    whole = document(
+        trial([finding(), private, finding("not applicable")], diary=PERSON), self_test=[CAUGHT]
+    )
     shown = audit_report.public(whole | {"extra": SECRET})
     text = json.dumps(shown)
-    for hidden in (str(SECRET), PERSON, "c0ffee", "/somewhere", "utility", "seconds", "mood", "diary", "extra"):
+    for hidden in (
+        str(SECRET),
+        PERSON,
+        "c0ffee",
+        "/somewhere",
+        "utility",
+        "seconds",
+        "mood",
+        "diary",
+        "extra",
+    ):
         assert hidden in json.dumps(whole | {"extra": SECRET})
         if hidden == str(SECRET):  # the power of this family is a sentence of its design
             text = text.replace(f"anything above {SECRET} would be seen", "")
         assert hidden not in text
     assert shown["public"] is True
-    assert [one["verdict"] for one in shown["findings"]] == ["consistent", "violated", "not applicable"]
+    assert [one["verdict"] for one in shown["findings"]] == [
+        "consistent",
+        "violated",
+        "not applicable",
+    ]
     assert shown["trials"][0]["evidence"] == TELLING
     assert shown["trials"][0]["guarantee"] == whole["trials"][0]["guarantee"]
     assert shown["findings"][2]["details"]["why"] == "it is so"
 
 
 def test_the_power_of_an_audit_that_looked_at_the_ratings_for_it_is_private():
-    shown = audit_report.public(document(trial([finding(audit=TELLING), finding("inconclusive", TELLING)])))
+    shown = audit_report.public(
+        document(trial([finding(audit=TELLING), finding("inconclusive", TELLING)]))
+    )
     assert str(SECRET) not in json.dumps(shown)
     assert shown["trials"][0]["evidence"] == "1 audits failed to break it"
     assert "why" not in shown["findings"][1]["details"]
@@ -104,7 +135,10 @@ def test_the_power_of_an_audit_that_looked_at_the_ratings_for_it_is_private():
 
 def test_a_claim_that_may_price_one_persons_ratings_is_private():
     claims = {"claim": f"no better than {SECRET}", "claimed": SECRET}
-    found = [finding(audit=name, **claims) for name in ("membership: user, insider", "never heard of: it", TELLING)]
+    found = [
+        finding(audit=name, **claims)
+        for name in ("membership: user, insider", "never heard of: it", TELLING)
+    ]
     shown = audit_report.public(document(trial(found)))["findings"]
     assert [one["claimed"] for one in shown] == [None, None, SECRET]
     assert [str(SECRET) in one["claim"] for one in shown] == [False, False, True]
@@ -112,7 +146,10 @@ def test_a_claim_that_may_price_one_persons_ratings_is_private():
 
 def test_public_and_whole_documents_have_the_same_sections_but_for_the_unpriced_ones():
     whole = document(trial([finding(), finding("violated", TELLING)]), self_test=[CAUGHT])
-    titles = [[part.title for part in audit_view.sections(d, None)] for d in (whole, audit_report.public(whole))]
+    titles = [
+        [part.title for part in audit_view.sections(d, None)]
+        for d in (whole, audit_report.public(whole))
+    ]
     assert set(titles[0]) - set(titles[1]) == {"Utility beside its controls"}
     assert set(titles[1]) <= set(titles[0])
 
@@ -125,7 +162,9 @@ def test_what_names_records_is_parted_from_the_rest():
     assert shown["findings"][0]["details"]["replay"] == {"step": 2, "key": [0, 1]}
     assert shown["findings"][0]["details"]["surprise"] == SECRET
     assert records["data_sha256"] == {"m": "c0ffee"}
-    assert records["findings"] == {"1": {"replay": {"pair": {"user": PERSON, "item": PERSON}, "data_sha256": "c0ffee"}}}
+    assert records["findings"] == {
+        "1": {"replay": {"pair": {"user": PERSON, "item": PERSON}, "data_sha256": "c0ffee"}}
+    }
 
 
 # ---- its files
@@ -138,24 +177,34 @@ def mode(path):
 def test_all_that_was_measured_lies_in_private_open_to_its_owner_alone(tmp_path):
     out, whole = tmp_path / "a" / "b", document(trial([finding()]))
     written = audit_report.write(out, whole)
-    assert sorted(path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()) == [
+    assert sorted(
+        path.relative_to(out).as_posix() for path in out.rglob("*") if path.is_file()
+    ) == [
         f"private/{name}" for name in ("findings.json", "records.json", "report.html", "report.md")
     ]
     assert written == [
-        str(out / "private" / name) for name in ("records.json", "report.html", "report.md", "findings.json")
+        str(out / "private" / name)
+        for name in ("records.json", "report.html", "report.md", "findings.json")
     ]
     assert {mode(path) for path in out.rglob("*.*")} == {0o600}
     assert mode(out / "private") == 0o700
     assert PERSON in (out / "private" / "records.json").read_text()
     for name in ("findings.json", "report.md", "report.html"):
         assert PERSON not in (out / "private" / name).read_text()
-    assert json.loads((out / "private" / "findings.json").read_text())["findings"][0]["measured"] == SECRET
+    assert (
+        json.loads((out / "private" / "findings.json").read_text())["findings"][0]["measured"]
+        == SECRET
+    )
 
 
 def test_a_public_report_stands_alone(tmp_path):
     whole = document(trial([finding()]))
     audit_report.write(tmp_path, audit_report.public(whole))
-    assert {path.name for path in tmp_path.iterdir()} == {"findings.json", "report.md", "report.html"}
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "findings.json",
+        "report.md",
+        "report.html",
+    }
     for name in ("findings.json", "report.md", "report.html"):
         assert mode(tmp_path / name) == 0o644
         assert PERSON not in (tmp_path / name).read_text()
@@ -221,9 +270,26 @@ def test_sections_come_in_the_order_of_the_report():
     )
     whole = document(trial([finding(audit=name) for name in names]), self_test=[CAUGHT])
     assert [part.title for part in audit_view.sections(whole, "audit")] == [
-        *("The claim", "The verdict", "Who sees what", "Price at δ = 1e-05, by every accountant", "Closed form"),
-        *("Sensitivity", "Privacy loss", "Membership inference", "KL divergence", "Noise and coins"),
-        *("Post-processing and release", "dice", "Utility beside its controls", "Self-test of the audits"),
+        *(
+            "The claim",
+            "The verdict",
+            "Who sees what",
+            "Price at δ = 1e-05, by every accountant",
+            "Closed form",
+        ),
+        *(
+            "Sensitivity",
+            "Privacy loss",
+            "Membership inference",
+            "KL divergence",
+            "Noise and coins",
+        ),
+        *(
+            "Post-processing and release",
+            "dice",
+            "Utility beside its controls",
+            "Self-test of the audits",
+        ),
         *("Where this comes from", "How to replay"),
     ]
 
@@ -235,7 +301,9 @@ def test_where_nothing_is_claimed_nothing_is_priced():
 
 
 def test_several_claims_begin_with_the_table_of_verdicts():
-    whole = document(trial([finding("violated")], label="one"), trial([finding()], status="claimed", label="two"))
+    whole = document(
+        trial([finding("violated")], label="one"), trial([finding()], status="claimed", label="two")
+    )
     first, *rest = audit_view.sections(whole, "audit")
     table = first.blocks[0]
     assert first.title == "Verdicts"
@@ -249,7 +317,11 @@ def test_several_claims_begin_with_the_table_of_verdicts():
 
 
 def test_who_sees_what_names_every_party():
-    (part,) = [one for one in audit_view.sections(document(trial([])), None) if one.title == "Who sees what"]
+    (part,) = [
+        one
+        for one in audit_view.sections(document(trial([])), None)
+        if one.title == "Who sees what"
+    ]
     assert part.blocks[0].rows == [
         ("trusted curator", "one party holds it all"),
         ("whoever gets the release", "user factors"),
@@ -292,9 +364,16 @@ def test_attacks_stand_beside_those_without_noise():
         for which, auc in (("private", 0.55), ("control", 0.98))
     ]
     rows[0]["advantage_bound"] = 0.9
-    whole = document(trial([finding(audit="membership: rating, insider", details={"attacks": rows})]))
-    _, table, picture = next(one.blocks for one in audit_view.sections(whole, None) if "Membership" in one.title)
-    assert table.rows == [["LiRA", "private", "0.55", "0.2", "0.9"], ["LiRA", "control", "0.98", "0.2", "-"]]
+    whole = document(
+        trial([finding(audit="membership: rating, insider", details={"attacks": rows})])
+    )
+    _, table, picture = next(
+        one.blocks for one in audit_view.sections(whole, None) if "Membership" in one.title
+    )
+    assert table.rows == [
+        ["LiRA", "private", "0.55", "0.2", "0.9"],
+        ["LiRA", "control", "0.98", "0.2", "-"],
+    ]
     assert set(picture.series) == {"private: LiRA", "control: LiRA"}
     assert "best: 0.55 at 0.1" in picture.alt
     drawn = audit_pictures.draw(picture)
@@ -323,17 +402,28 @@ def test_a_finding_says_what_its_verdict_rests_on(verdict):
 
 # ---- markdown
 
-HOSTILE = "<script>alert(1)</script>|`x`](javascript:alert(2))\n# not a heading ![i](https://evil.example/p.png)"
+HOSTILE = (
+    "<script>alert(1)</script>|`x`](javascript:alert(2))\n# not a heading"
+    " ![i](https://evil.example/p.png)"
+)
 
 
 def test_hostile_names_stay_text_in_markdown():
-    whole = document(trial([finding(claim=HOSTILE)], data=HOSTILE, label=HOSTILE), trial([], label="two"))
+    whole = document(
+        trial([finding(claim=HOSTILE)], data=HOSTILE, label=HOSTILE), trial([], label="two")
+    )
     text = audit_markdown.markdown(whole["title"], audit_view.sections(whole, HOSTILE))
-    lines = [line for line in text.splitlines() if not line.startswith("    ")]  # the rest is code, which is literal
+    lines = [
+        line for line in text.splitlines() if not line.startswith("    ")
+    ]  # the rest is code, which is literal
     for dangerous in ("<", "`", "]", "[", "!"):
         assert not [line for line in lines if re.search(rf"(?<!\\){re.escape(dangerous)}", line)]
     assert not [line for line in lines if line.startswith("# not")]
-    rows = [re.sub(r"\\\\|\\\|", "", line) for line in lines if line.startswith("| ") and "alert" in line]
+    rows = [
+        re.sub(r"\\\\|\\\|", "", line)
+        for line in lines
+        if line.startswith("| ") and "alert" in line
+    ]
     assert rows
     assert {line.count("|") for line in rows} == {7}  # the table of verdicts
 

@@ -1,4 +1,6 @@
-"""The audits on trial: sound mechanisms and null data are never called violated, planted bugs always are."""
+"""The audits on trial: sound mechanisms and null data are never called violated, planted bugs
+always are.
+"""
 
 import dataclasses
 import json
@@ -27,7 +29,9 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 RANGE = (1.0, 5.0)
 # The clip lies below the norms of all initial factors, so that Δ is reached.
-CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=2.0, rank=3, learning_rate=0.01, clip_norm=0.5)
+CONFIG = gaussian.Config(
+    rating_range=RANGE, noise_multiplier=2.0, rank=3, learning_rate=0.01, clip_norm=0.5
+)
 STEPS = 6
 
 
@@ -38,7 +42,13 @@ def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
     pairs = random.permutation(users * items)[:num]
     user, item = pairs // items, pairs % items
     return Ratings.from_columns(
-        user, item, value[user, item], rating_range=RANGE, users=np.arange(users), items=np.arange(items), name="tiny"
+        user,
+        item,
+        value[user, item],
+        rating_range=RANGE,
+        users=np.arange(users),
+        items=np.arange(items),
+        name="tiny",
     )
 
 
@@ -67,7 +77,10 @@ def run(audit, mechanism, data, key, **options):
 
 SOUND = {
     "joint, value": (gaussian.joint_noise, {"residual_clip": 2.0}),
-    "public items, presence": (gaussian.public_items, {"relation": "rating presence", "residual_clip": 1.0}),
+    "public items, presence": (
+        gaussian.public_items,
+        {"relation": "rating presence", "residual_clip": 1.0},
+    ),
 }
 
 
@@ -76,15 +89,29 @@ def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
     make, change = SOUND[name]
     mechanism = make(dataclasses.replace(CONFIG, **change))
     findings = audits.audit(
-        mechanism, RATINGS, key=key, num_steps=STEPS, only=STRUCTURAL, quick=True, num_neighbours=999
+        mechanism,
+        RATINGS,
+        key=key,
+        num_steps=STEPS,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=999,
     )
     findings, finite = findings[:-5], findings[-5:]
-    assert {finding.verdict for finding in finite} == {"not applicable"}  # the enumeration is of reports of one bit
-    assert set(verdicts(findings).values()) == {"consistent"}, [str(f) for f in findings if f.verdict != "consistent"]
+    assert {finding.verdict for finding in finite} == {
+        "not applicable"
+    }  # the enumeration is of reports of one bit
+    assert set(verdicts(findings).values()) == {"consistent"}, [
+        str(f) for f in findings if f.verdict != "consistent"
+    ]
     largest = findings[0]
     added = sensitivity.CLIMBED * (change.get("relation") == "rating presence")
-    assert largest.details["pairs"] == RATINGS.num_ratings + added  # all; in quick audits no value is climbed to
-    assert largest.details["ratio"] == pytest.approx(1, rel=1e-3)  # Δ is reached: a smaller one would be caught
+    assert (
+        largest.details["pairs"] == RATINGS.num_ratings + added
+    )  # all; in quick audits no value is climbed to
+    assert largest.details["ratio"] == pytest.approx(
+        1, rel=1e-3
+    )  # Δ is reached: a smaller one would be caught
     for finding in findings:
         assert finding.details["power"]
         assert finding.to_dict()["claim"]
@@ -92,13 +119,19 @@ def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
 
 
 def test_null_data_are_not_called_violated():
-    """400 scales and 400 pairs of independent vectors, true in every one: false alarms at 1e-4 each are at most one."""
+    """400 scales and 400 pairs of independent vectors, true in every one: false alarms at 1e-4 each
+    are at most one.
+    """
     random = np.random.default_rng(0)
     draws = [[random.normal(size=(40, 30)) * 1.7 for _ in range(3)] for _ in range(400)]
     alarms = [sampler._scale(values, 1.7, 1e-5, 1, {}).verdict for values in draws]
     alarms += [sampler._every_entry(values, 1.7, {}).verdict for values in draws]
-    alarms += [sampler._independence([random.normal(size=(5, 30)), random.normal(size=(5, 12))], 1.0, {}).verdict
-               for _ in range(400)]  # fmt: skip
+    alarms += [
+        sampler._independence(
+            [random.normal(size=(5, 30)), random.normal(size=(5, 12))], 1.0, {}
+        ).verdict
+        for _ in range(400)
+    ]
     losses = [0.7**2 / 2 + 0.7 * random.normal(size=density.DRAWS) for _ in range(100)]
     alarms += [density._sampler(values, {}).verdict for values in losses]
     assert alarms.count("violated") <= 1
@@ -119,13 +152,20 @@ def test_no_claim_is_not_applicable(data, key):
 
 @pytest.fixture(scope="module")
 def refuting():
-    """40 x 30, rank 5, C = 0.25: the setting in which a prototype saw Δ exceeded by 2.5 and μ by 1.84."""
+    """40 x 30, rank 5, C = 0.25: the setting in which a prototype saw Δ exceeded by 2.5 and μ by
+    1.84.
+    """
     ratings = make_ratings(40, 30, 600)
     return ratings, layout.make(ratings, kind="dense")
 
 
 REFUTING = gaussian.Config(
-    rating_range=RANGE, noise_multiplier=15.0, rank=5, learning_rate=0.012, clip_norm=0.25, center=3.0
+    rating_range=RANGE,
+    noise_multiplier=15.0,
+    rank=5,
+    learning_rate=0.012,
+    clip_norm=0.25,
+    center=3.0,
 )
 
 
@@ -133,7 +173,9 @@ REFUTING = gaussian.Config(
 @pytest.mark.parametrize("center", [3.0, pytest.param("item", marks=pytest.mark.slow)])
 def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting, center):
     mechanism = gaussian.mechanism(dataclasses.replace(REFUTING, center=center))
-    largest, overall = sensitivity.audit(mechanism, *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200)
+    largest, overall = sensitivity.audit(
+        mechanism, *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200
+    )
     assert largest.verdict == overall.verdict == "violated"
     assert largest.details["ratio"] > 1.8
     assert overall.details["ratio"] > 1.3  # of the claimed μ
@@ -143,35 +185,55 @@ def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting
     assert replay["pair"]["change"] in ("rating set to 1", "rating set to 5")
     # The one pair that refutes, by its raw ids and its key, without the audit's machinery.
     ratings, data = refuting
-    init_key, train_key = jax.random.split(jax.random.wrap_key_data(np.array(replay["key"], np.uint32)))
-    index = np.flatnonzero((ratings.user == replay["pair"]["user"]) & (ratings.item == replay["pair"]["item"]))
+    init_key, train_key = jax.random.split(
+        jax.random.wrap_key_data(np.array(replay["key"], np.uint32))
+    )
+    index = np.flatnonzero(
+        (ratings.user == replay["pair"]["user"]) & (ratings.item == replay["pair"]["item"])
+    )
     value = ratings.value.copy()
     value[index] = float(replay["pair"]["change"].split()[-1])
     worlds = data, layout.make(dataclasses.replace(ratings, value=value), kind="dense")
     states = tuple(mechanism.init(init_key, world, None) for world in worlds)
     _, distance = protocol.train_coupled(mechanism, train_key, states, worlds, replay["step"] + 1)
-    assert float(distance[-1]) == pytest.approx(largest.measured, rel=1e-2)  # another program rounds otherwise
+    assert float(distance[-1]) == pytest.approx(
+        largest.measured, rel=1e-2
+    )  # another program rounds otherwise
 
 
 @pytest.mark.usefixtures("optimized")
-@pytest.mark.parametrize("make", [gaussian.joint_noise, pytest.param(gaussian.public_items, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "make", [gaussian.joint_noise, pytest.param(gaussian.public_items, marks=pytest.mark.slow)]
+)
 def test_the_sound_sensitivities_hold_where_the_published_one_does_not(refuting, make):
-    findings = sensitivity.audit(make(REFUTING), *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200)
+    findings = sensitivity.audit(
+        make(REFUTING), *refuting, key=jax.random.key(0), num_steps=300, num_neighbours=200
+    )
     for finding in findings:
         assert finding.verdict == "consistent"
         assert finding.details["ratio"] <= 1 + 1e-5
 
 
 def test_the_published_user_factors_are_post_processing_all_the_same(data, key):
-    """What is public looks at the ratings through the response alone; it is the response that says too much."""
-    findings = run(post_processing.audit, gaussian.mechanism(CONFIG), data, key)  # centred by unpriced item means
+    """What is public looks at the ratings through the response alone; it is the response that says
+    too much.
+    """
+    findings = run(
+        post_processing.audit, gaussian.mechanism(CONFIG), data, key
+    )  # centred by unpriced item means
     assert set(verdicts(findings).values()) == {"consistent"}
 
 
 def test_presence_does_not_cover_a_changed_value(data, key):
-    """So the guarantee's relation may not say that it does: clipped to ±c a changed value moves twice as far."""
-    mechanism = gaussian.joint_noise(dataclasses.replace(CONFIG, relation="rating presence", residual_clip=1.0))
-    largest, _ = run(sensitivity.audit, mechanism, data, key, unit="rating value", num_neighbours=56)
+    """So the guarantee's relation may not say that it does: clipped to ±c a changed value moves
+    twice as far.
+    """
+    mechanism = gaussian.joint_noise(
+        dataclasses.replace(CONFIG, relation="rating presence", residual_clip=1.0)
+    )
+    largest, _ = run(
+        sensitivity.audit, mechanism, data, key, unit="rating value", num_neighbours=56
+    )
     assert largest.verdict == "violated"
     assert largest.details["ratio"] == pytest.approx(2, rel=1e-3)
     assert mechanism.guarantee(1).relation.kind == "presence"
@@ -187,7 +249,9 @@ def replace_noise(mechanism, **parts):
 def _leaky_update(update, state, response, data):
     state = update(state, response, data)
     total = jnp.sum(layout.stored_values(data)[0])
-    return state._replace(public=state.public._replace(user_factors=state.public.user_factors + 1e-3 * total))
+    return state._replace(
+        public=state.public._replace(user_factors=state.public.user_factors + 1e-3 * total)
+    )
 
 
 def _counting_update(update, state, response, data):
@@ -274,7 +338,9 @@ def test_a_public_state_that_looks_at_the_ratings_is_caught(bug, data, key):
 
 
 def test_a_release_of_the_private_part_is_caught(data, key):
-    mechanism = gaussian.mechanism(CONFIG)._replace(release=_private_release)  # a plain function will do
+    mechanism = gaussian.mechanism(CONFIG)._replace(
+        release=_private_release
+    )  # a plain function will do
     findings = run(post_processing.audit, mechanism, data, key)
     assert violated(findings) == {"release"}
     assert findings[2].details["leaves"] == [".item_factors"]
@@ -307,9 +373,18 @@ def noise_bugs():
         "two thirds": (noise.gaussian(2 / 3 * sigma), "noise: scale"),
         "nine tenths": (noise.gaussian(0.9 * sigma), "noise: scale"),
         "three halves": (noise.gaussian(1.5 * sigma), "noise: scale"),
-        "scale of the data": (made.noise._replace(sample=Partial(_by_norm, sample)), "noise: both worlds"),
-        "touched rows only": (made.noise._replace(sample=Partial(_touched_only, sample)), "noise: every entry"),
-        "one key for all steps": (made.noise._replace(sample=Partial(_same_key, sample)), "noise: independence"),
+        "scale of the data": (
+            made.noise._replace(sample=Partial(_by_norm, sample)),
+            "noise: both worlds",
+        ),
+        "touched rows only": (
+            made.noise._replace(sample=Partial(_touched_only, sample)),
+            "noise: every entry",
+        ),
+        "one key for all steps": (
+            made.noise._replace(sample=Partial(_same_key, sample)),
+            "noise: independence",
+        ),
         "one key for both leaves": (
             made.noise._replace(sample=Partial(_shared_leaves, sigma)),
             "noise: independence",
@@ -345,14 +420,18 @@ def test_a_ratio_that_is_not_that_of_the_densities_is_caught():
         made._replace(log_prob=noise.gaussian(2.01).log_prob),
         noise.none()._replace(log_ratio=made.log_ratio),
     ):
-        assert not density.log_ratio_error(wrong, r, q, other) <= density.TOLERANCE  # not-a-number is no pass
+        assert (
+            not density.log_ratio_error(wrong, r, q, other) <= density.TOLERANCE
+        )  # not-a-number is no pass
 
 
 # --- the parts
 
 
 def test_the_distance_limit_is_exact_at_its_level():
-    """P(sup |F_n - F| > limit) for n = 50: Kolmogorov's exact law agrees that it is at most alpha, and not by far."""
+    """P(sup |F_n - F| > limit) for n = 50: Kolmogorov's exact law agrees that it is at most alpha,
+    and not by far.
+    """
     for alpha in (1e-4, 0.05):
         exact = stats.kstwo.sf(sampler.critical_distance(50, alpha), 50)
         assert 0.5 * alpha < exact <= alpha
@@ -371,7 +450,8 @@ def test_a_scale_said_to_be_visible_is_seen():
     assert 0.88 < below < 1 < above < 1.12
     for scale in (below, above):
         seen = [
-            sampler.kolmogorov_smirnov(scale * random.normal(size=n), 1.0) > sampler.critical_distance(n, 1e-4)
+            sampler.kolmogorov_smirnov(scale * random.normal(size=n), 1.0)
+            > sampler.critical_distance(n, 1e-4)
             for _ in range(60)
         ]
         assert np.mean(seen) >= 0.9
@@ -401,7 +481,14 @@ def test_differences_sees_single_bits_and_names_the_leaf():
     ],
 )
 def test_a_finding_that_contradicts_itself_is_refused(change):
-    good = {"audit": "a", "claim": "b", "verdict": "violated", "measured": 1.0, "lower": 0.5, "upper": 2.0}
+    good = {
+        "audit": "a",
+        "claim": "b",
+        "verdict": "violated",
+        "measured": 1.0,
+        "lower": 0.5,
+        "upper": 2.0,
+    }
     assert Finding(**good).measured == 1.0
     with pytest.raises((ValueError, TypeError)):
         Finding(**(good | change))
@@ -428,7 +515,9 @@ def test_the_command_prints_one_object_of_all_families_that_are_quick(few_rating
     assert "fix: use a mechanism whose status is proved" in err
     keys = {"mechanism", "audit", "claim", "measured", "lower", "upper", "confidence", "verdict"}
     assert all(keys <= set(finding) for finding in result["findings"])
-    assert {finding["family"] for finding in result["findings"]} == set(audits.FAMILIES) - set(audits.NOT_QUICK)
+    assert {finding["family"] for finding in result["findings"]} == set(audits.FAMILIES) - set(
+        audits.NOT_QUICK
+    )
     assert result["guarantee"]["status"] == "proved for real-number noise"
     assert violated_names(result) == {"noise: lookup"}
     assert result["steps"] == STEPS
@@ -444,7 +533,9 @@ def test_the_command_ends_with_5_after_printing_what_is_violated(few_ratings, ca
     assert cli.main(command()) == 5
     said = capsys.readouterr()
     assert "violated" in said.out
-    assert said.err.splitlines()[-3].startswith("error: the claim of gaussian-joint-noise does not hold")
+    assert said.err.splitlines()[-3].startswith(
+        "error: the claim of gaussian-joint-noise does not hold"
+    )
     assert "where: x" in said.err
 
 
@@ -458,7 +549,11 @@ def test_the_command_refuses_what_is_no_claim(capsys):
 def test_a_saved_model_is_audited_by_its_own_settings(tmp_path, few_ratings, capsys):
     import dpmf_jax
 
-    settings = {"mechanism": "gaussian-joint-noise", **dataclasses.asdict(CONFIG), "rating_range": list(RANGE)}
+    settings = {
+        "mechanism": "gaussian-joint-noise",
+        **dataclasses.asdict(CONFIG),
+        "rating_range": list(RANGE),
+    }
     dpmf_jax.fit(RATINGS, joint(), num_steps=2, seed=0, settings=settings, out=tmp_path / "model")
     ((made, steps),), found = audit_command.saved(tmp_path / "model", audit_command.Command())
     assert (found["noise_multiplier"], steps) == (2.0, 2)
@@ -468,8 +563,12 @@ def test_a_saved_model_is_audited_by_its_own_settings(tmp_path, few_ratings, cap
 
 
 def test_a_sound_descent_that_blows_up_keeps_its_sensitivity(data, key):
-    """Without the default residual clip, float32 rounding of huge gradients exceeds Δ and drowns the noise."""
+    """Without the default residual clip, float32 rounding of huge gradients exceeds Δ and drowns
+    the noise.
+    """
     wild = dataclasses.replace(CONFIG, learning_rate=0.5)
     for factory in (gaussian.public_items, gaussian.joint_noise):
-        largest, _ = sensitivity.audit(factory(wild), RATINGS, data, key=key, num_steps=16, num_neighbours=8)
+        largest, _ = sensitivity.audit(
+            factory(wild), RATINGS, data, key=key, num_steps=16, num_neighbours=8
+        )
         assert largest.measured <= largest.claimed * (1 + 1e-4)

@@ -1,4 +1,6 @@
-"""All audits together: which run, what they are asked for, and that a stranger's mechanism will do."""
+"""All audits together: which run, what they are asked for, and that a stranger's mechanism will
+do.
+"""
 
 import importlib
 import inspect
@@ -37,13 +39,17 @@ def audit(made=None, **settings):
 
 def test_every_family_is_a_function_of_the_same_arguments():
     for module in audits.FAMILIES.values():
-        parameters = list(inspect.signature(importlib.import_module(f"audits.{module}").audit).parameters)
+        parameters = list(
+            inspect.signature(importlib.import_module(f"audits.{module}").audit).parameters
+        )
         assert parameters[:5] == ["mechanism", "ratings", "data", "key", "num_steps"], module
     assert set(audits.QUICK) <= set(audits.FAMILIES)
 
 
 def test_what_is_asked_for_runs_and_its_randomness_is_its_own():
-    alone, among = (audit(only=only) for only in (["density"], ["sensitivity", "post-processing", "density"]))
+    alone, among = (
+        audit(only=only) for only in (["density"], ["sensitivity", "post-processing", "density"])
+    )
     names = [finding.audit for finding in alone]
     assert {name.split(":")[0] for name in names} == {"density"}
     assert [f.to_dict() for f in alone] == [f.to_dict() for f in among if f.audit in names]
@@ -103,12 +109,19 @@ def strangers(sigma: float = 40.0) -> Mechanism:
             delta=1e-5,
             sensitivity=HIGH - LOW,
             unit="rating value",
-            relation="one rating takes another value of the declared range; who rated what is public",
+            relation=(
+                "one rating takes another value of the declared range; who rated what is public"
+            ),
             largest_change=HIGH - LOW,
             released=("item means",),
             trust_model="one curator",
             status="proved",
-            assumptions=("noise of jax.random.normal in float32: 2^23 values, none beyond 5.42 standard deviations",),
+            assumptions=(
+                (
+                    "noise of jax.random.normal in float32: 2^23 values, none beyond 5.42 standard"
+                    " deviations"
+                ),
+            ),
             not_covered=("who rated what",),
         )
 
@@ -135,6 +148,10 @@ def test_a_stranger_may_hand_in_a_mechanism_of_plain_functions(only):
 
 def test_a_strangers_bug_is_seen():
     made = strangers()
-    found = audit(made._replace(noise=noise.gaussian(10.0)), only=["noise", "privacy loss"], layout_kind="dense")
+    found = audit(
+        made._replace(noise=noise.gaussian(10.0)),
+        only=["noise", "privacy loss"],
+        layout_kind="dense",
+    )
     broken = {finding.audit for finding in found if finding.verdict == "violated"}
     assert {"noise: scale", "privacy loss: δ = 0.01"} <= broken

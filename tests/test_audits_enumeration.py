@@ -1,4 +1,6 @@
-"""Local mechanisms on trial: the table of a report is exact, sound ones are consistent, planted bugs are found."""
+"""Local mechanisms on trial: the table of a report is exact, sound ones are consistent, planted
+bugs are found.
+"""
 
 import dataclasses
 import decimal
@@ -42,7 +44,11 @@ def tiny() -> Ratings:
     random = np.random.default_rng(0)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, 100 + np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
@@ -70,7 +76,9 @@ def data():
 
 
 def run(mechanism, data, *, num_steps=3, seed=0, ratings=RATINGS):
-    return enumeration.audit(parts.as_pytree(mechanism), ratings, data, key=keys.from_seed(seed), num_steps=num_steps)
+    return enumeration.audit(
+        parts.as_pytree(mechanism), ratings, data, key=keys.from_seed(seed), num_steps=num_steps
+    )
 
 
 def violated(findings) -> set[str]:
@@ -87,11 +95,21 @@ def by_name(findings, name):
 SLOW = {"sign", "transpose", "gd-dr", "partition"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SOUND])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SOUND]
+)
 def test_sound_local_mechanisms_are_consistent_in_every_audit(name):
-    """Over 7 rounds of 3, so that a partition comes round again, with a user and an item without ratings."""
+    """Over 7 rounds of 3, so that a partition comes round again, with a user and an item without
+    ratings.
+    """
     findings = audits.audit(
-        made(**SOUND[name]), RATINGS, key=keys.from_seed(0), num_steps=7, only=STRUCTURAL, quick=True, num_neighbours=4
+        made(**SOUND[name]),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=7,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=4,
     )
     told = {finding.audit: finding for finding in findings}
     for audit, finding in told.items():
@@ -106,7 +124,9 @@ def test_sound_local_mechanisms_are_consistent_in_every_audit(name):
     ratio, reports = told[RATIO], told[REPORTS]
     each = 2.0 if name == "partition" else 2.0 / 3
     assert ratio.claimed == pytest.approx(each, rel=1e-15)
-    assert ratio.measured == pytest.approx(each, rel=1e-12)  # reached: a smaller price would be found out
+    assert ratio.measured == pytest.approx(
+        each, rel=1e-12
+    )  # reached: a smaller price would be found out
     assert ratio.details["sum_error"] < 1e-12
     assert ratio.details["expectation_error"] < 2**-22
     assert ratio.details["worlds"] > 4 * enumeration.TARGETS - 4
@@ -119,7 +139,9 @@ def test_a_split_layout_and_another_key_change_no_verdict():
 
 
 def test_what_is_no_report_is_not_applicable_by_name():
-    mechanism = gaussian.joint_noise(gaussian.Config(rating_range=(1.0, 5.0), noise_multiplier=2.0, rank=RANK))
+    mechanism = gaussian.joint_noise(
+        gaussian.Config(rating_range=(1.0, 5.0), noise_multiplier=2.0, rank=RANK)
+    )
     findings = run(mechanism, layout.make(RATINGS, kind="dense", num_devices=1))
     assert [finding.audit for finding in findings] == list(enumeration.NAMES)
     assert {finding.verdict for finding in findings} == {"not applicable"}
@@ -139,7 +161,9 @@ def _only_who_rated(report, data):
 
 
 def _leaks_the_mean(report, data):
-    return report._replace(value=jnp.clip(report.value + 1e-6 * jnp.sum(layout.stored_values(data)[0]), -1, 1))
+    return report._replace(
+        value=jnp.clip(report.value + 1e-6 * jnp.sum(layout.stored_values(data)[0]), -1, 1)
+    )
 
 
 def _everybody_always(report, data):
@@ -176,7 +200,14 @@ def _thrice(said, asked):
     return said._replace(value=3 * said.value)
 
 
-ASKING = (_rated_items_only, _only_who_rated, _leaks_the_mean, _everybody_always, _first_row_spared, _one_row_for_all)
+ASKING = (
+    _rated_items_only,
+    _only_who_rated,
+    _leaks_the_mean,
+    _everybody_always,
+    _first_row_spared,
+    _one_row_for_all,
+)
 SAYING = (_certain, _one_coin_for_pairs, _speaks_out_of_turn, _thrice)
 
 
@@ -195,13 +226,16 @@ def planted(bug, **settings):
     asks, says = (1 + bugs.index(bug) if bug in bugs else 0 for bugs in (ASKING, SAYING))
     sample = Partial(_sample, mechanism.noise.sample, jnp.int32(says))
     return mechanism._replace(
-        query=Partial(_query, mechanism.query, jnp.int32(asks)), noise=mechanism.noise._replace(sample=sample)
+        query=Partial(_query, mechanism.query, jnp.int32(asks)),
+        noise=mechanism.noise._replace(sample=sample),
     )
 
 
 # The published Bernoulli, of entries clipped to [-limit, limit] in place of [-1, 1].
 def _one(half, limit, statistics):
-    return 0.5 + half * jnp.clip(jnp.nan_to_num(statistics.value, nan=0.0, posinf=jnp.inf), -limit, limit)
+    return 0.5 + half * jnp.clip(
+        jnp.nan_to_num(statistics.value, nan=0.0, posinf=jnp.inf), -limit, limit
+    )
 
 
 def _linear_sample(half, limit, key, statistics):
@@ -234,7 +268,10 @@ def _short_log_prob(log_prob, response, statistics):
 EACH = 2.0 / 3
 PLANTED = {
     "a report at twice its price": (lambda: noisy(**noise.one_bit(2 * EACH)._asdict()), {RATIO}),
-    "one millionth too much": (lambda: noisy(**noise.one_bit(EACH * (1 + 1e-6))._asdict()), {RATIO}),
+    "one millionth too much": (
+        lambda: noisy(**noise.one_bit(EACH * (1 + 1e-6))._asdict()),
+        {RATIO},
+    ),
     "sampled at a tenth more": (lambda: noisy(sample=noise.one_bit(1.1 * EACH).sample), {SAMPLER}),
     "probabilities do not sum to 1": (
         lambda: noisy(log_prob=Partial(_short_log_prob, made().noise.log_prob)),
@@ -251,7 +288,10 @@ PLANTED = {
     "one coin for two users": (lambda: planted(_one_coin_for_pairs), {OTHERS, SAMPLER}),
     "says another number": (lambda: planted(_thrice), {SAMPLER}),
     "twice in a partition": (lambda: planted(_everybody_always, schedule="partition"), {REPORTS}),
-    "speaks out of turn": (lambda: planted(_speaks_out_of_turn, schedule="partition"), {REPORTS, SAMPLER}),
+    "speaks out of turn": (
+        lambda: planted(_speaks_out_of_turn, schedule="partition"),
+        {REPORTS, SAMPLER},
+    ),
 }
 
 
@@ -267,7 +307,9 @@ def test_a_planted_bug_is_found(bug, data):
 
 def rendered(findings) -> list[str]:
     """The lines of `dpmf audit` that say what is violated."""
-    told = [{"mechanism": "local", **json.loads(json.dumps(finding.to_dict()))} for finding in findings]
+    told = [
+        {"mechanism": "local", **json.loads(json.dumps(finding.to_dict()))} for finding in findings
+    ]
     trial = {"mechanism": "local", "data": "tiny", "steps": 3, "guarantee": {"status": "proved"}}
     result = {"trials": [trial], "findings": told, "public": False, "written": ()}
     console = Console(width=400, file=io.StringIO())
@@ -318,7 +360,11 @@ def test_reports_are_counted_beyond_what_is_written_down(data, monkeypatch):
     monkeypatch.setattr(transcript, "STEPS", 3)
     findings = run(made(schedule="partition", num_rounds=2), data, num_steps=5)
     assert not violated(findings)
-    assert (findings[1].measured, findings[1].details["fewest"], findings[0].details["steps"]) == (3, 2, 3)
+    assert (findings[1].measured, findings[1].details["fewest"], findings[0].details["steps"]) == (
+        3,
+        2,
+        3,
+    )
 
 
 # --- the parts
@@ -335,7 +381,9 @@ def test_the_table_is_the_law_in_whole_numbers(epsilon):
 
     In between, programs differ in how they round one float32.
     """
-    entries = np.concatenate([np.array(enumeration.EXTREMES), np.linspace(-1.5, 1.5, 101)]).astype(np.float32)
+    entries = np.concatenate([np.array(enumeration.EXTREMES), np.linspace(-1.5, 1.5, 101)]).astype(
+        np.float32
+    )
     made = noise.one_bit(epsilon)
     found = enumeration.table(made, report_of(3), 1, entries)
     law = [Fraction(p, 2**64) for p in noise.one_bit_law(epsilon, jnp.asarray(entries))]
@@ -343,18 +391,27 @@ def test_the_table_is_the_law_in_whole_numbers(epsilon):
         for entry, p, (minus, nothing, one) in zip(entries, law, found.log, strict=True):
             logs = [float((decimal.Decimal(x.numerator) / x.denominator).ln()) for x in (1 - p, p)]
             extreme = not 0 < abs(entry) < 1
-            np.testing.assert_allclose([minus, one], logs, rtol=0, atol=1e-12 * epsilon if extreme else 2**-22)
+            np.testing.assert_allclose(
+                [minus, one], logs, rtol=0, atol=1e-12 * epsilon if extreme else 2**-22
+            )
             assert nothing == -math.inf
     assert enumeration.largest_ratio(found)[0] == pytest.approx(epsilon, rel=1e-12)
     assert (
-        made.log_prob(report_of(3)._replace(value=jnp.ones(3)), report_of(3)._replace(value=jnp.zeros(3))).dtype
+        made.log_prob(
+            report_of(3)._replace(value=jnp.ones(3)), report_of(3)._replace(value=jnp.zeros(3))
+        ).dtype
         == jnp.float32
     )
 
 
 def test_a_table_that_is_no_law_has_no_largest_ratio():
     log = np.log([[0.5, 0.5], [0.5, 0.5]])
-    assert enumeration.largest_ratio(enumeration.Table(np.zeros(2), np.insert(log, 1, -np.inf, axis=1)))[0] == 0
+    assert (
+        enumeration.largest_ratio(
+            enumeration.Table(np.zeros(2), np.insert(log, 1, -np.inf, axis=1))
+        )[0]
+        == 0
+    )
     broken = np.insert(log, 1, [-np.inf, np.nan], axis=1)
     assert math.isnan(enumeration.largest_ratio(enumeration.Table(np.zeros(2), broken))[0])
     certain = np.array([[0.0, -np.inf, -np.inf], [-1.0, -np.inf, -0.5]])
@@ -364,7 +421,10 @@ def test_a_table_that_is_no_law_has_no_largest_ratio():
 @pytest.mark.parametrize(("num", "p"), [(20, 0.5), (300, 0.03), (7, 0.0), (7, 1.0)])
 def test_the_binomial_test_keeps_its_level_exactly(num, p):
     counts = np.arange(num + 1)
-    p_values, chance = enumeration_draws.binomial_p_value(counts, num, p), scipy.stats.binom.pmf(counts, num, p)
+    p_values, chance = (
+        enumeration_draws.binomial_p_value(counts, num, p),
+        scipy.stats.binom.pmf(counts, num, p),
+    )
     for alpha in (1e-4, 0.05, 0.5):
         assert chance[p_values <= alpha].sum() <= alpha
     assert p_values[round(num * p)] > 0.5
@@ -373,22 +433,32 @@ def test_the_binomial_test_keeps_its_level_exactly(num, p):
 def test_what_is_said_to_be_visible_is_seen_and_null_draws_are_not():
     random, num, cells = np.random.default_rng(0), 20_000, 12
     off = enumeration_draws.visible_share(num, ALPHA)
-    seen = enumeration_draws.binomial_p_value(random.binomial(num, 0.5 + off, 200), num, 0.5) <= ALPHA
+    seen = (
+        enumeration_draws.binomial_p_value(random.binomial(num, 0.5 + off, 200), num, 0.5) <= ALPHA
+    )
     assert 0.88 < seen.mean() < 1
     often = enumeration_draws._visible_cell(num, cells) / cells
     law = np.full(cells, (1 - often) / (cells - 1))
     law[3] = often
     p_values = [
-        [enumeration_draws._chi_square(random.choice(cells, num, p=p), cells)[0] for _ in range(200)]
+        [
+            enumeration_draws._chi_square(random.choice(cells, num, p=p), cells)[0]
+            for _ in range(200)
+        ]
         for p in (law, np.full(cells, 1 / cells))
     ]
     assert 0.88 < np.mean(np.array(p_values[0]) <= ALPHA / enumeration_draws.TESTS) < 1
     assert np.sum(np.array(p_values[1]) <= ALPHA) == 0
-    assert enumeration_draws._chi_square(random.choice(10**6, num), 10**6)[1] == num // enumeration_draws.EXPECTED
+    assert (
+        enumeration_draws._chi_square(random.choice(10**6, num), 10**6)[1]
+        == num // enumeration_draws.EXPECTED
+    )
 
 
 def test_coordinates_are_uniform_in_every_sense():
-    """At 6,000 places and 20,000 draws, where a cell is 15 places, beside what no such cell shows."""
+    """At 6,000 places and 20,000 draws, where a cell is 15 places, beside what no such cell
+    shows.
+    """
     random = np.random.default_rng(0)
     row, column = random.integers(0, 400, (1000, 20)), random.integers(0, 15, (1000, 20))
     found = enumeration_draws.uniform(row, column)
@@ -403,9 +473,13 @@ def test_coordinates_are_uniform_in_every_sense():
 
 def test_what_a_users_worlds_had_is_enumerated_too():
     had = np.float32([0.123, -0.456, 0.789])
-    report = Report(np.zeros(3, np.int32), np.zeros(3, np.int32), had, np.array([True, True, False]))
+    report = Report(
+        np.zeros(3, np.int32), np.zeros(3, np.int32), had, np.array([True, True, False])
+    )
     worlds = [
-        enumeration.World(user, enumeration.Seen(report, report), enumeration.Seen(report, report), had > 9, {})
+        enumeration.World(
+            user, enumeration.Seen(report, report), enumeration.Seen(report, report), had > 9, {}
+        )
         for user in (0, 1)
     ]
     entries = enumeration._entries(np.random.default_rng(0), 1, worlds)
@@ -452,7 +526,9 @@ def matrix(data) -> np.ndarray:
     """Values at [users, items], 0 where there is none."""
     eye = jnp.eye(ITEMS)
     return np.asarray(
-        layout.sum_by_user(data, lambda row, columns, values, present: values @ columns, jnp.zeros(USERS), eye)
+        layout.sum_by_user(
+            data, lambda row, columns, values, present: values @ columns, jnp.zeros(USERS), eye
+        )
     )
 
 
@@ -479,10 +555,14 @@ def test_stretched_reports_stay_in_range_and_keep_their_coordinates():
 def test_the_density_of_reports_is_held_to_their_sampler(data):
     """A sampler at five times the price beside the old density."""
     mechanism = made(clip=0.05)
-    wrong = mechanism._replace(noise=mechanism.noise._replace(sample=noise.one_bit(5 * EACH).sample))
+    wrong = mechanism._replace(
+        noise=mechanism.noise._replace(sample=noise.one_bit(5 * EACH).sample)
+    )
     for made_so, verdict in ((mechanism, "consistent"), (wrong, "violated")):
         findings = density.audit(made_so, RATINGS, data, key=keys.from_seed(3), num_steps=2)
-        assert [finding.verdict for finding in findings] == ["consistent", verdict], list(map(str, findings))
+        assert [finding.verdict for finding in findings] == ["consistent", verdict], list(
+            map(str, findings)
+        )
 
 
 def test_local_ratings_are_never_changed_by_the_audit(data):

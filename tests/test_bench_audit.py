@@ -1,4 +1,6 @@
-"""The tables that put the audits on trial: their yardsticks against simulation, and what they count."""
+"""The tables that put the audits on trial: their yardsticks against simulation, and what they
+count.
+"""
 
 import math
 
@@ -17,7 +19,11 @@ def test_the_exact_price_of_a_pair_under_l2_laplace_noise(dimension, distance):
     epsilon = audit.l2_laplace_epsilon(distance, dimension, delta)
     random = np.random.default_rng(0)
     direction = random.normal(size=(400_000, dimension))
-    eta = direction / np.linalg.norm(direction, axis=1, keepdims=True) * random.gamma(dimension, size=(400_000, 1))
+    eta = (
+        direction
+        / np.linalg.norm(direction, axis=1, keepdims=True)
+        * random.gamma(dimension, size=(400_000, 1))
+    )
     moved = eta.copy()
     moved[:, 0] += distance
     loss = np.linalg.norm(moved, axis=1) - np.linalg.norm(eta, axis=1)
@@ -35,7 +41,9 @@ def test_the_exact_price_nears_the_pure_one_and_never_passes_it():
     assert values[-1] == pytest.approx(1.0, abs=1e-3)
 
 
-@pytest.mark.parametrize("trial", [audit._null_scale, audit._null_independence, audit._null_density])
+@pytest.mark.parametrize(
+    "trial", [audit._null_scale, audit._null_independence, audit._null_density]
+)
 def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
     row = audit._counted("x", [trial(seed) for seed in range(200)])
     assert row["rejected_at_5%"] <= row["allowed"]
@@ -46,7 +54,9 @@ def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
 def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so(delta):
     trials = [audit._null_loss(seed, delta) for seed in range(600)]
     row = audit._counted("x", trials)
-    assert 0.02 < row["rejected_at_5%"] <= row["allowed"]  # not far below either: the test is of this very δ
+    assert (
+        0.02 < row["rejected_at_5%"] <= row["allowed"]
+    )  # not far below either: the test is of this very δ
     assert row["violated"] == 0
 
 

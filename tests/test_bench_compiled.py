@@ -39,7 +39,9 @@ def held_up(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "optimization_barrier":
             yield from (var.aval.shape for var in equation.invars)
-        for inner in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+        for inner in jax.tree.leaves(
+            equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+        ):
             inner = getattr(inner, "jaxpr", inner)
             if hasattr(inner, "eqns"):
                 yield from held_up(inner)
@@ -60,27 +62,44 @@ def test_an_accelerator_gathers_again_what_a_cpu_keeps(accelerated):
     pieces, width = data.stored.by_user.column.shape
 
     def shapes():
-        program = jax.make_jaxpr(lambda data: layout.sum_by_user(data, on_cpu.by_user, users, columns))(data)
+        program = jax.make_jaxpr(
+            lambda data: layout.sum_by_user(data, on_cpu.by_user, users, columns)
+        )(data)
         return [*held_up(program.jaxpr)]
 
     columns = {"factors": items, "center": center}
-    assert sorted(shapes()) == sorted([(pieces, 5), (pieces,), (pieces,)])  # what each piece makes, no row of a rating
+    assert sorted(shapes()) == sorted(
+        [(pieces, 5), (pieces,), (pieces,)]
+    )  # what each piece makes, no row of a rating
     spread.backend = jax.default_backend
     assert any(shape[-2:] == (width, 5) for shape in shapes())
 
 
 @pytest.mark.parametrize(
-    "name", ["gaussian-joint-noise", "local-gd-dr", "objective-statistics", "sketch-dpsgd", "federated-user-dynamic"]
+    "name",
+    [
+        "gaussian-joint-noise",
+        "local-gd-dr",
+        "objective-statistics",
+        "sketch-dpsgd",
+        "federated-user-dynamic",
+    ],
 )
 def test_a_model_trained_as_on_an_accelerator_is_the_same(name, request, monkeypatch):
-    for module, size in ((projection, "LIFT_ENTRIES"), (layout_outer, "BLOCK_PIECES"), (sketch_dpsgd, "BLOCK")):
+    for module, size in (
+        (projection, "LIFT_ENTRIES"),
+        (layout_outer, "BLOCK_PIECES"),
+        (sketch_dpsgd, "BLOCK"),
+    ):
         monkeypatch.setattr(module, size, 16)  # so that there are several on a CPU
     mechanism = zoo_sound.SOUND[name]()
 
     def trained():
         data = layout.make(zoo_sound.RATINGS, kind="split", num_devices=1)
         state = protocol.begin(mechanism, keys.from_seed(0), data)
-        return jax.tree.leaves(protocol.train(mechanism, keys.from_seed(1), state, data, zoo_sound.steps(name)))
+        return jax.tree.leaves(
+            protocol.train(mechanism, keys.from_seed(1), state, data, zoo_sound.steps(name))
+        )
 
     jax.clear_caches()
     here = trained()
@@ -103,7 +122,10 @@ def test_programs_made_for_other_devices_are_not_taken_for_ours():
 
 def test_without_jaxs_plugin_it_says_what_to_install():
     if importlib.util.find_spec("jax_plugins") is not None:
-        pytest.skip("jax's CUDA plugin is installed, so there is nothing to refuse; the test below is for it")
+        pytest.skip(
+            "jax's CUDA plugin is installed, so there is nothing to refuse; the test below is"
+            " for it"
+        )
     command = [sys.executable, "-m", "experiments.cli", "bench", "--gpu", "--compile-only"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, done.stdout) == (4, "")
@@ -139,9 +161,13 @@ json.dump(console.plain(told), sys.stdout)
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(importlib.util.find_spec("jax_plugins") is None, reason="needs jax's CUDA plugin: make cuda")
+@pytest.mark.skipif(
+    importlib.util.find_spec("jax_plugins") is None, reason="needs jax's CUDA plugin: make cuda"
+)
 def test_what_a_gpu_would_be_given(tmp_path):
-    done = subprocess.run([sys.executable, "-c", ASKED], capture_output=True, text=True, check=False, timeout=500)
+    done = subprocess.run(
+        [sys.executable, "-c", ASKED], capture_output=True, text=True, check=False, timeout=500
+    )
     assert done.returncode == 0, done.stderr
     told = json.loads(done.stdout)
     split, dense = told["rows"]
@@ -159,7 +185,10 @@ def test_what_a_gpu_would_be_given(tmp_path):
     refused = [row for row in told["mechanisms"] if row["refused"]]
     assert {(row["label"], row["devices"]) for row in refused} == {("002 as published: sketch", 8)}
     assert len(told["mechanisms"]) == 12
-    assert [row["label"] for row in told["large"]] == ["001 sound: joint noise", "004 Private GD-DR"]
+    assert [row["label"] for row in told["large"]] == [
+        "001 sound: joint noise",
+        "004 Private GD-DR",
+    ]
     assert all(row["kernels"] < 100 for row in told["large"])
     (tmp_path / "gpu-compiled.json").write_text(done.stdout)
     page = suite.page(suite.load(tmp_path), [*suite.goals(suite.load(tmp_path))], "results")

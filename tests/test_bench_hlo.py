@@ -26,7 +26,8 @@ PRINTED = """HloModule jit_train, is_scheduled=true
   %arg = (s32[], f32[8,4]{1,0}) parameter(0)
   %at = s32[] get-tuple-element(%arg), index=0
   %rows = f32[8,4]{1,0} get-tuple-element(%arg), index=1
-  %sum = f32[8,4]{1,0} fusion(%rows, /*index=1*/%rows), kind=kLoop, calls=%fused_add, metadata={op_name="a(b), %c"}
+  %sum = f32[8,4]{1,0} fusion(%rows, /*index=1*/%rows), kind=kLoop, calls=%fused_add, \
+metadata={op_name="a(b), %c"}
   %all-reduce-start = f32[8,4]{1,0} all-reduce-start(%sum), to_apply=%region
   %all-reduce-done = f32[8,4]{1,0} all-reduce-done(%all-reduce-start)
   %given = (s32[], f32[8,4]{1,0}) tuple(%at, %all-reduce-done)
@@ -60,7 +61,9 @@ def test_kernels_of_a_step_are_counted_through_its_loops():
         hlo.Kernel("twice", None, 3 * rows, 0),  # nobody knows how often
         hlo.Kernel("bits", 1, rows + 8 * 1 + 8 * 2, 0),
     ]
-    assert next(kernel.name for kernel in hlo.kernels(PRINTED, 1)) == "copied"  # no loop over one step
+    assert (
+        next(kernel.name for kernel in hlo.kernels(PRINTED, 1)) == "copied"
+    )  # no loop over one step
     assert sum(kernel.times or 0 for kernel in hlo.kernels(PRINTED, 1)) == 1 + 5 * (2 + 3 + 1)
 
 
@@ -76,8 +79,14 @@ def test_a_program_that_was_compiled_here_is_read_to_its_end():
 
 @pytest.mark.parametrize(
     ("shape", "size"),
-    [("f32[6040,20]{1,0}", 483_200), ("pred[]", 1), ("(u32[2]{0}, /*index=1*/s8[3]{0}, bf16[2,2]{1,0})", 19), ("()", 0),
-     ("f8e4m3fn[16]{0}", 16), ("s4[3]{0}", 2)],
-)  # fmt: skip
+    [
+        ("f32[6040,20]{1,0}", 483_200),
+        ("pred[]", 1),
+        ("(u32[2]{0}, /*index=1*/s8[3]{0}, bf16[2,2]{1,0})", 19),
+        ("()", 0),
+        ("f8e4m3fn[16]{0}", 16),
+        ("s4[3]{0}", 2),
+    ],
+)
 def test_bytes_of_a_shape(shape, size):
     assert hlo.size_of(shape) == size

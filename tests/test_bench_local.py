@@ -1,4 +1,6 @@
-"""The benchmark of local DP: its loops compute what the mechanism computes, and a row stands for every contender."""
+"""The benchmark of local DP: its loops compute what the mechanism computes, and a row stands for
+every contender.
+"""
 
 import numpy as np
 import pytest
@@ -98,7 +100,10 @@ def test_a_small_run_has_a_row_for_every_contender_and_its_peak(monkeypatch):
 
 def test_what_a_round_must_cost():
     told = local.one_round(num_users=10, num_items=6, num_ratings=40, rank=3, num_projected=2)
-    assert told == {"flops": 40 * (2 * 6 + 2) + 2 * 2 * 3 * 6 + 2 * 2 * 2 * 3, "bytes": 8 * 40 + 8 * 3 * 16}
+    assert told == {
+        "flops": 40 * (2 * 6 + 2) + 2 * 2 * 3 * 6 + 2 * 2 * 2 * 3,
+        "bytes": 8 * 40 + 8 * 3 * 16,
+    }
     assert local.one_round(10, 6, 40, 3, 0) == {"flops": 40 * 12, "bytes": told["bytes"]}
 
 

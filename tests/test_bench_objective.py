@@ -1,4 +1,6 @@
-"""The benchmark of paper 003: NumPy computes what the mechanism computes, and a row stands for every contender."""
+"""The benchmark of paper 003: NumPy computes what the mechanism computes, and a row stands for
+every contender.
+"""
 
 import numpy as np
 import pytest
@@ -23,7 +25,9 @@ def test_numpy_assembles_and_solves_the_perturbed_objective(ratings):
     for item in range(ITEMS):
         own = ratings.item == item
         rows, centred = users[ratings.user[own]], ratings.value[own] - objective.CENTER
-        np.testing.assert_allclose(matrix[item], sum(np.outer(u, u) for u in rows) if own.any() else 0, atol=1e-5)
+        np.testing.assert_allclose(
+            matrix[item], sum(np.outer(u, u) for u in rows) if own.any() else 0, atol=1e-5
+        )
         np.testing.assert_allclose(vector[item], centred @ rows, atol=1e-4)
     factors = objective.solve(matrix, vector, 0.0, np.random.default_rng(0))
     gradient = np.einsum("jab,jb->ja", matrix, factors) + objective.RIDGE * factors - vector
@@ -31,7 +35,9 @@ def test_numpy_assembles_and_solves_the_perturbed_objective(ratings):
 
 
 def test_the_noise_of_numpy_has_the_law_that_is_priced():
-    """With A = 0 and b = 0 the solution is -η/2 over the ridge: radius Gamma(d), direction uniform."""
+    """With A = 0 and b = 0 the solution is -η/2 over the ridge: radius Gamma(d), direction
+    uniform.
+    """
     many = 4_000
     nothing = np.zeros((many, RANK, RANK), np.float32), np.zeros((many, RANK), np.float32)
     factors = objective.solve(*nothing, 2.5, np.random.default_rng(0))
@@ -48,7 +54,9 @@ def test_threads_make_what_one_makes(ratings):
     pool = ThreadPoolExecutor(2)
     alone, shared = objective.assemble(rated, users), objective.assemble(rated, users, pool)
     np.testing.assert_array_equal(alone[0], shared[0])
-    one, many = (objective.solve(*alone, 3.0, np.random.default_rng(1), threads) for threads in (None, pool))
+    one, many = (
+        objective.solve(*alone, 3.0, np.random.default_rng(1), threads) for threads in (None, pool)
+    )
     np.testing.assert_allclose(one, many, rtol=1e-5)
 
 
@@ -83,7 +91,11 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
         assert (row["ratio"] == 1) == (name == "NumPy")
         assert (row["compile_ms"] is None) == (name != "jax")
         assert (row["peak_mb"] is not None) == (part == "whole" and name != "NumPy, threads")
-    assert [floor["of"] for floor in told["floors"]] == ["whole, jax", "assemble, jax", "solve, jax"]
+    assert [floor["of"] for floor in told["floors"]] == [
+        "whole, jax",
+        "assemble, jax",
+        "solve, jax",
+    ]
     assert all(floor["floor_ms"] > 0 for floor in told["floors"])
     assert max(told["largest_difference"].values()) < 1e-5
     assert [row["variant"] for row in told["iterations"]] == ["static", "dynamic"]
@@ -96,7 +108,9 @@ def test_what_the_closed_form_must_cost():
     parts = objective.closed_form(num_items=2, num_ratings=10, rank=3)
     assert parts["assemble"] == {"flops": 10 * (9 + 6), "bytes": 10 * 8 + 2 * 12 * 4}
     assert parts["solve"] == {"flops": 2 * (9 + 18), "bytes": 2 * 12 * 4 + 2 * 3 * 4}
-    assert parts["whole"] == {name: parts["assemble"][name] + parts["solve"][name] for name in ("flops", "bytes")}
+    assert parts["whole"] == {
+        name: parts["assemble"][name] + parts["solve"][name] for name in ("flops", "bytes")
+    }
 
 
 def test_sizes_and_numbers_that_make_no_sense_are_refused():
@@ -108,7 +122,12 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
 
 
 def test_a_ratio_is_the_median_of_those_of_the_rounds():
-    """A burst of others' work that slows both of a round leaves it alone; the ratio of medians would be 3."""
-    ours, theirs = ([measure.Spent(wall, 0.0) for wall in walls] for walls in ((3.0, 36.0, 39.0), (1.0, 10.0, 12.0)))
+    """A burst of others' work that slows both of a round leaves it alone; the ratio of medians
+    would be 3.
+    """
+    ours, theirs = (
+        [measure.Spent(wall, 0.0) for wall in walls]
+        for walls in ((3.0, 36.0, 39.0), (1.0, 10.0, 12.0))
+    )
     assert objective._ratio(ours, theirs) == 3.25
     assert objective._ratio(ours, [theirs[0], theirs[2], theirs[1]]) == 3.0

@@ -1,4 +1,6 @@
-"""The benchmark of paper 002: its loops compute what the mechanisms compute, and a row stands for every contender."""
+"""The benchmark of paper 002: its loops compute what the mechanisms compute, and a row stands for
+every contender.
+"""
 
 import os
 
@@ -21,19 +23,30 @@ def problem():
 @pytest.fixture(scope="module")
 def first(problem):
     pytest.importorskip("numba")
-    return {who: online.CONTENDERS[who](problem).call() for who in online.CONTENDERS if who[1] != online.SURPRISE}
+    return {
+        who: online.CONTENDERS[who](problem).call()
+        for who in online.CONTENDERS
+        if who[1] != online.SURPRISE
+    }
 
 
 def test_all_contenders_compute_the_same_epochs(first):
     differences = online._differences(first)
-    assert set(differences) == {"dense, jax dense", "sketch, jax sketch", "sketch, numba, hashes at once"}
+    assert set(differences) == {
+        "dense, jax dense",
+        "sketch, jax sketch",
+        "sketch, numba, hashes at once",
+    }
     assert max(differences.values()) < 1e-5
 
 
 def test_epochs_move_the_parameters(problem, first):
     for (part, name), after in first.items():
         before = online._parameters(part, problem.states[part])
-        assert max(np.abs(a - b).max() for a, b in zip(after, before, strict=True)) > 0.01, (part, name)
+        assert max(np.abs(a - b).max() for a, b in zip(after, before, strict=True)) > 0.01, (
+            part,
+            name,
+        )
 
 
 @pytest.mark.parametrize("part", ["dense", "sketch"])
@@ -77,10 +90,14 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
         if (part, online.REFERENCE) in rows:
             assert row["ratio"] > 0
             assert row["ratio"] == 1 or name != online.REFERENCE
-    assert set(told["left_out"]) == {online.NEEDS[name] for _, name in set(online.CONTENDERS) - set(there)}
+    assert set(told["left_out"]) == {
+        online.NEEDS[name] for _, name in set(online.CONTENDERS) - set(there)
+    }
     dense, sketch = told["memory"]
     assert dense["parameters_mb"] == pytest.approx((MEMORY[0] + MEMORY[1]) * RANK * 4 / 2**20)
-    assert sketch["parameters_mb"] == pytest.approx(dense["parameters_mb"] / online.MEMORY_GAIN, rel=1e-3)
+    assert sketch["parameters_mb"] == pytest.approx(
+        dense["parameters_mb"] / online.MEMORY_GAIN, rel=1e-3
+    )
     for row in (dense, sketch):
         assert 0 <= row["growth_mb"] < row["peak_mb"]
     assert [floor["of"] for floor in told["floors"]] == ["jax dense", "jax sketch"]
@@ -89,7 +106,9 @@ def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
 
 def test_what_an_epoch_must_cost():
     assert online.epoch(100, 5, 0) == {"flops": 8 * 5 * 100, "bytes": 1_200}
-    assert online.epoch(100, 5, 4)["flops"] == (8 + 16) * 5 * 100  # read 2 × 4 cells a component, and written
+    assert (
+        online.epoch(100, 5, 4)["flops"] == (8 + 16) * 5 * 100
+    )  # read 2 × 4 cells a component, and written
 
 
 def test_peers_that_are_not_there_are_left_out(monkeypatch, problem):
@@ -107,7 +126,9 @@ def test_sizes_and_numbers_that_make_no_sense_are_refused():
             online.run(**settings)
 
 
-@pytest.mark.skipif(not hasattr(os, "sched_setaffinity"), reason="only Linux lets a process choose its cores")
+@pytest.mark.skipif(
+    not hasattr(os, "sched_setaffinity"), reason="only Linux lets a process choose its cores"
+)
 def test_contenders_of_one_thread_have_one_core_and_give_the_others_back():
     before = os.sched_getaffinity(0)
     assert measure.one_core()(lambda: os.sched_getaffinity(0))() == {min(before)}

@@ -1,4 +1,6 @@
-"""Growth curves and the suite: exponents, one model on any number of devices, a page of nothing but results."""
+"""Growth curves and the suite: exponents, one model on any number of devices, a page of nothing but
+results.
+"""
 
 import json
 import time
@@ -17,7 +19,9 @@ from experiments.cli import main as cli
 
 
 def test_exponents_are_slopes():
-    rows = [{"curve": "c", "value": v, "ms": 3 * v**1.5} for v in (1, 10, 100)] + [{"curve": "d", "value": 1, "ms": 2}]
+    rows = [{"curve": "c", "value": v, "ms": 3 * v**1.5} for v in (1, 10, 100)] + [
+        {"curve": "d", "value": 1, "ms": 2}
+    ]
     assert scale.exponents(rows, "c") == pytest.approx({"all": 1.5, "last": 1.5})
     assert scale.exponents(rows, "d") == {"all": None, "last": None}
 
@@ -41,7 +45,9 @@ def test_every_curve_has_its_points(monkeypatch):
         monkeypatch.setattr(scale, name, values)
     told = scale.run(2, 2, 4_000, num_devices=1)
     curves = [row["curve"] for row in told["rows"]]
-    assert [curves.count(c) for c in ("ratings", "ratings, streamed", "users", "rank", "configurations")] == [2] * 5
+    assert [
+        curves.count(c) for c in ("ratings", "ratings, streamed", "users", "rank", "configurations")
+    ] == [2] * 5
     assert curves.count("devices, the same ratings") == 1  # there is one
     assert all(row["ms"] > 0 and row["fraction"] > 0 for row in told["rows"])
     with pytest.raises(UsageError):
@@ -59,15 +65,30 @@ def test_the_floor_is_the_larger_of_both():
         "arithmetic",
         pytest.approx(0.5),
     )
-    assert roofline.step(10, 20, 300, 4, 1_000) == {"flops": 8 * 4 * 300, "bytes": 1_000 + 2 * 4 * 4 * 30}
+    assert roofline.step(10, 20, 300, 4, 1_000) == {
+        "flops": 8 * 4 * 300,
+        "bytes": 1_000 + 2 * 4 * 4 * 30,
+    }
 
 
 def step_result(ours: float, others: float = 0.0):
     rows = [
         {"contender": name, "ms": ms, "compile_ms": 900, "peak_mb": 10, "ratio": None}
-        for name, ms in (("jax", ours), ("jax private step", 12.0), ("torch CSR", 10.0), ("scipy", 50.0))
+        for name, ms in (
+            ("jax", ours),
+            ("jax private step", 12.0),
+            ("torch CSR", 10.0),
+            ("scipy", 50.0),
+        )
     ]
-    return {"rows": rows, "noise_share": 0.2, "others": others, "cores": 2, "device": "a device", "versions": {}}
+    return {
+        "rows": rows,
+        "noise_share": 0.2,
+        "others": others,
+        "cores": 2,
+        "device": "a device",
+        "versions": {},
+    }
 
 
 def test_compilation_is_what_jax_says_it_took_and_not_the_run():
@@ -105,10 +126,17 @@ def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     assert told["left_out"] == []
     (tmp_path / "gpu.json").write_text(json.dumps(console.plain(told)))
     assert "`dpmf bench --gpu`" in suite.page(suite.load(tmp_path), [], "results")
-    late = gpu.run(1, sizes=("ml-100k",), ranks={"ml-100k": (3,)}, side=64, any_backend=True, limit=-1)
+    late = gpu.run(
+        1, sizes=("ml-100k",), ranks={"ml-100k": (3,)}, side=64, any_backend=True, limit=-1
+    )
     assert late["rows"] == []
-    assert late["left_out"] == ["split, rank 3, ml-100k", "dense, rank 3, ml-100k", "products", "sweep",
-                                "curves of paper 001"]  # fmt: skip
+    assert late["left_out"] == [
+        "split, rank 3, ml-100k",
+        "dense, rank 3, ml-100k",
+        "products",
+        "sweep",
+        "curves of paper 001",
+    ]
 
 
 def test_a_gpu_is_asked_where_there_is_one(capsys):
@@ -120,7 +148,10 @@ def test_a_gpu_is_asked_where_there_is_one(capsys):
 
 
 def test_a_gpus_goals_take_the_fastest_layout():
-    rows = [{"size": "ml-1m", "rank": rank, "ms": ms} for rank, ms in ((20, 0.09), (20, 0.05), (512, 0.7))]
+    rows = [
+        {"size": "ml-1m", "rank": rank, "ms": ms}
+        for rank, ms in ((20, 0.09), (20, 0.05), (512, 0.7))
+    ]
     found = {row["what"]: row for row in suite.goals({"gpu": {"rows": rows, "curves": []}})}
     assert found["H200, 1M, rank 20, private step: ms"]["met"]
     assert found["H200, 1M, rank 512, private step: ms"]["met"] is False
@@ -128,10 +159,17 @@ def test_a_gpus_goals_take_the_fastest_layout():
 
 
 def test_goals_are_met_missed_or_not_measured():
-    rows = {row["what"]: row for row in suite.goals({"step-20": step_result(10.5), "step-64": step_result(30.0)})}
+    rows = {
+        row["what"]: row
+        for row in suite.goals({"step-20": step_result(10.5), "step-64": step_result(30.0)})
+    }
     assert rows["step, rank 20, 1M: to torch CSR"] | {"why": ""} == {
-        "what": "step, rank 20, 1M: to torch CSR", "goal": 1.1, "found": 1.05, "met": True, "why": "",
-    }  # fmt: skip
+        "what": "step, rank 20, 1M: to torch CSR",
+        "goal": 1.1,
+        "found": 1.05,
+        "met": True,
+        "why": "",
+    }
     missed = rows["step, rank 64, 1M: to torch CSR"]
     assert (missed["found"], missed["met"], missed["why"]) == (3.0, False, suite.GATHER)
     assert rows["noise, share of the private step"]["met"] is False
@@ -158,7 +196,9 @@ def test_a_folder_that_cannot_be_is_refused(tmp_path):
 def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
     curve = [{"curve": "ratings", "value": v, "ms": v / 1e3, "difference": None} for v in (10, 100)]
     grown = {"rows": curve, "exponents": {"ratings": {"all": 1.0, "last": 1.0}}, "others": 0.5}
-    (tmp_path / "step-20.json").write_text(json.dumps(step_result(11.5) | {"command": "dpmf bench step --rank 20"}))
+    (tmp_path / "step-20.json").write_text(
+        json.dumps(step_result(11.5) | {"command": "dpmf bench step --rank 20"})
+    )
     (tmp_path / "scale.json").write_text(json.dumps(grown))
     results = suite.load(tmp_path)
     text = suite.page(results, [*suite.goals(results)], "results")
@@ -179,7 +219,9 @@ def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
 
 
 def test_what_is_there_is_kept_and_a_part_that_fails_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr(suite, "PARTS", {"step-20": ["step"], "read": ["read", "--num-ratings", "-1"]})
+    monkeypatch.setattr(
+        suite, "PARTS", {"step-20": ["step"], "read": ["read", "--num-ratings", "-1"]}
+    )
     (tmp_path / "results").mkdir()
     (tmp_path / "results" / "step-20.json").write_text(json.dumps(step_result(11.5)))
     said: list[str] = []

@@ -1,4 +1,6 @@
-"""The benchmark of sweeps: one program for a sweep however many configurations, and a row for every contender."""
+"""The benchmark of sweeps: one program for a sweep however many configurations, and a row for every
+contender.
+"""
 
 import pytest
 
@@ -12,7 +14,9 @@ def test_a_sweep_compiles_once_whatever_the_number_of_configurations(monkeypatch
     for number in (3, 5):
         told = sweep.run(number, 3, "tiny", 1, num_devices=1)
         rows = {row["contender"]: row for row in told["rows"]}
-        assert rows["sweep"]["programs"] == (1 if number == 3 else 0)  # the second sweep has the first one's program
+        assert rows["sweep"]["programs"] == (
+            1 if number == 3 else 0
+        )  # the second sweep has the first one's program
         assert (rows["sweep"]["compile_ms"] > 0) == (number == 3)
         assert rows[sweep.SEPARATE]["ratio"] == 1
         assert [floor["of"] for floor in told["floors"]] == ["sweep"]

@@ -1,4 +1,6 @@
-"""The ledger of releases: what is entered comes back, adds up as `compose` does, and is never lost or counted twice."""
+"""The ledger of releases: what is entered comes back, adds up as `compose` does, and is never lost
+or counted twice.
+"""
 
 import dataclasses
 import fcntl
@@ -91,7 +93,7 @@ def shown(capsys, *words):
     return json.loads(out)
 
 
-# ----------------------------------------------------------------------------------------------------------- arithmetic
+# --------------------------------------------------------------------------------------------------
 
 
 def test_entries_come_back_from_their_lines():
@@ -99,7 +101,11 @@ def test_entries_come_back_from_their_lines():
         entry(0, data_hash="c0ffee"),
         entry(1, guarantee(Pure(epsilon=math.inf), delta=0.0)),
         entry(2, no_guarantee(mechanism="count sketch", num_steps=3, released=("item factors",))),
-        entry(3, guarantee(Approximate(epsilon=0.5, delta=1e-6), delta=1e-6), data_set="ein Datensatz (größer)"),
+        entry(
+            3,
+            guarantee(Approximate(epsilon=0.5, delta=1e-6), delta=1e-6),
+            data_set="ein Datensatz (größer)",
+        ),
     ]
     lines = [to_line(one) for one in whole]
     assert all(line.count("\n") == 1 and line.endswith("\n") for line in lines)
@@ -130,7 +136,10 @@ def test_the_order_of_lines_does_not_matter(order):
     noise = (30.0, 50.0, 70.0)
     entries = [
         entry(
-            n, guarantee(Gaussian(noise_multiplier=noise[n % 3], num_steps=3)), data_set=f"set {n % 2}", day=n // 2 + 1
+            n,
+            guarantee(Gaussian(noise_multiplier=noise[n % 3], num_steps=3)),
+            data_set=f"set {n % 2}",
+            day=n // 2 + 1,
         )
         for n in range(6)
     ]
@@ -146,13 +155,25 @@ def test_a_name_or_a_hash_in_common_makes_one_data_set(order):
         entry(3, data_set="another", data_hash=None),
     ]
     found = budgets([entries[n] for n in order])
-    assert [(budget.names, len(budget.entries)) for budget in found] == [(("another",), 1), (("mine", "other name"), 3)]
+    assert [(budget.names, len(budget.entries)) for budget in found] == [
+        (("another",), 1),
+        (("mine", "other name"), 3),
+    ]
     assert found[1].epsilon == compose(*(one.guarantee for one in entries[:3])).epsilon
 
 
 def test_a_name_is_not_a_hash_and_unknown_hashes_are_not_equal():
     assert (
-        len(budgets([entry(0, data_set="aa"), entry(1, data_set="bb", data_hash="aa"), entry(2, data_set="cc")])) == 3
+        len(
+            budgets(
+                [
+                    entry(0, data_set="aa"),
+                    entry(1, data_set="bb", data_hash="aa"),
+                    entry(2, data_set="cc"),
+                ]
+            )
+        )
+        == 3
     )
 
 
@@ -170,7 +191,9 @@ def test_what_protects_different_things_is_not_added():
 
 def test_one_release_without_a_guarantee_leaves_none_and_one_claim_makes_a_claim():
     nothing = no_guarantee(mechanism="count sketch", num_steps=3, released=("item factors",))
-    (budget,) = budgets([entry(0), entry(1, nothing), entry(2, guarantee(unit="user", relation="one user"))])
+    (budget,) = budgets(
+        [entry(0), entry(1, nothing), entry(2, guarantee(unit="user", relation="one user"))]
+    )
     assert budget.epsilon == math.inf
     assert [total.status for total in budget.totals] == ["none"]
     claim = guarantee(status="claimed")
@@ -227,11 +250,22 @@ GOOD = to_line(entry(0))
         ("user,item,rating", "line 2: not a whole JSON object"),
         ("[1, 2]", "line 2: not an entry"),
         ('{"user": 1}', "line 2: not an entry"),
-        (to_line(entry(1)).replace('"format": 2', '"format": 3'), "line 2: an entry of format 3, this program reads 2"),
-        (to_line(entry(1)).replace('"model"', '"modell"'), "line 2: keys that are missing or unknown: model, modell"),
-        (to_line(entry(1)).replace('"steps": 100', '"steps": 3'), "line 2: steps must be those of the losses"),
         (
-            to_line(entry(1)).replace('"num_steps": 100', '"num_steps": 999').replace('"steps": 100', '"steps": 999'),
+            to_line(entry(1)).replace('"format": 2', '"format": 3'),
+            "line 2: an entry of format 3, this program reads 2",
+        ),
+        (
+            to_line(entry(1)).replace('"model"', '"modell"'),
+            "line 2: keys that are missing or unknown: model, modell",
+        ),
+        (
+            to_line(entry(1)).replace('"steps": 100', '"steps": 3'),
+            "line 2: steps must be those of the losses",
+        ),
+        (
+            to_line(entry(1))
+            .replace('"num_steps": 100', '"num_steps": 999')
+            .replace('"steps": 100', '"steps": 999'),
             "below",
         ),
         (to_line(entry(0, data_set="again")), "line 2: the release of line 1 once more"),
@@ -242,7 +276,7 @@ def test_a_torn_or_foreign_line_is_named(line, told):
         parse(GOOD + line)
 
 
-# ------------------------------------------------------------------------------------------------------------- the file
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_release_is_entered_and_shown(capsys):
@@ -290,11 +324,16 @@ def test_show_adds_up_and_the_statement_says_what_is_covered(capsys):
     assert code == 0
     total = compose(*[guarantee()] * 3)
     assert (
-        f"mine: 3 releases\n  total: ε = {total.epsilon:.4f} (rounded up) at δ = 1e-05, unit: one rating value" in out
+        f"mine: 3 releases\n  total: ε = {total.epsilon:.4f} (rounded up) at δ = 1e-05, unit: one"
+        " rating value" in out
     )
     assert "choosing the best of the releases listed is covered" in out
     assert "runs that are not in the ledger" in " ".join(out.split())
-    assert all(len(line) <= 110 for line in out.splitlines() if "ledger.jsonl" not in line and "/" not in line)
+    assert all(
+        len(line) <= 110
+        for line in out.splitlines()
+        if "ledger.jsonl" not in line and "/" not in line
+    )
     assert shown(capsys)["data_sets"][0]["totals"][0]["accountants"] == total.accountants
 
 
@@ -314,7 +353,11 @@ def test_a_limit_is_kept_with_the_exit_code(capsys):
 
 def test_no_limit_holds_where_nothing_is_known_of_the_whole(capsys):
     run(capsys, "add", saved("one"))
-    run(capsys, "add", saved("two", guarantee(unit="rating presence", relation="one rating more"), number=1))
+    run(
+        capsys,
+        "add",
+        saved("two", guarantee(unit="rating presence", relation="one rating more"), number=1),
+    )
     code, out, err = run(capsys, "show", "--limit", "1000")
     assert code == 4
     assert "the releases protect different things" in err
@@ -397,7 +440,10 @@ def test_where_the_ledger_is(monkeypatch, tmp_path):
     assert budget_command.ledger_path() == tmp_path / "data" / "dpmf" / "ledger.jsonl"
     for unset in ("", "relative"):
         monkeypatch.setenv("XDG_DATA_HOME", unset)
-        assert budget_command.ledger_path() == tmp_path / "home" / ".local" / "share" / "dpmf" / "ledger.jsonl"
+        assert (
+            budget_command.ledger_path()
+            == tmp_path / "home" / ".local" / "share" / "dpmf" / "ledger.jsonl"
+        )
 
 
 @pytest.mark.parametrize("tail", [to_line(entry(1))[:300], "user,item,rating\n", "\xff\n"])
@@ -426,7 +472,10 @@ def test_a_last_line_without_its_newline_is_whole(capsys):
 def test_a_folder_or_a_device_in_place_of_the_ledger_is_refused(capsys):
     saved("one")
     Path("folder").mkdir()
-    for place, told in (("folder", "the ledger is a folder"), ("/dev/null", "the ledger is no ordinary file")):
+    for place, told in (
+        ("folder", "the ledger is a folder"),
+        ("/dev/null", "the ledger is no ordinary file"),
+    ):
         for words in (["show"], ["add", "one"]):
             code, _, err = run(capsys, *words, "--ledger", place)
             assert code == 3
@@ -494,7 +543,8 @@ print(entered)
 """
     Path("first.jsonl").write_text(GOOD)
     started = [
-        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True) for name in ("a", "b")
+        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
+        for name in ("a", "b")
     ]
     assert sum(int(process.communicate()[0]) for process in started) == 20
     assert len(parse(LEDGER.read_text())) == 60
@@ -508,7 +558,9 @@ def test_nothing_is_written_while_another_process_reads_or_writes():
         with LEDGER.open() as held:
             fcntl.flock(held, lock)
             code = f"{ENTER}\nsignal.setitimer(signal.ITIMER_REAL, 0.5)\nenter('another')"
-            done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+            done = subprocess.run(
+                [sys.executable, "-c", code], capture_output=True, text=True, check=False
+            )
             assert done.returncode == -signal.SIGALRM, done.stderr
             assert LEDGER.read_text() == GOOD
 

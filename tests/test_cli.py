@@ -1,4 +1,5 @@
-"""The command as a stranger meets it: three-line errors, exit codes, JSON, settings files, Ctrl-C, a closed pipe.
+"""The command as a stranger meets it: three-line errors, exit codes, JSON, settings files, Ctrl-C,
+a closed pipe.
 
 The tests bring a program of their own, `PROGRAM`, and enter it in the table of commands.
 """
@@ -81,13 +82,15 @@ def run(command):
         case "extra":
             raise ModuleNotFoundError("No module named 'torch'", name="torch")
         case name if hasattr(errors, name):
-            raise getattr(errors, name)("what happened", where="ratings.csv, row 3", fix="mend row 3")
+            raise getattr(errors, name)("what happened", where="ratings.csv, row 3",
+                fix="mend row 3")
         case name:
             raise RuntimeError(f"two lines\\nof {name}")
 '''
 
 START = (
-    "import sys; from experiments.cli import main as cli; cli.COMMANDS['try'] = ('a test', 'a_test_program:Command'); "
+    "import sys; from experiments.cli import main as cli; cli.COMMANDS['try'] = ('a test',"
+    " 'a_test_program:Command'); "
 )
 START += "sys.exit(cli.main())"
 
@@ -118,14 +121,21 @@ def dpmf(folder, monkeypatch, capsys):
     return run
 
 
-def start(folder: Path, *words: str, encoding: str = "utf-8", stdout: int = subprocess.PIPE) -> subprocess.Popen:
+def start(
+    folder: Path, *words: str, encoding: str = "utf-8", stdout: int = subprocess.PIPE
+) -> subprocess.Popen:
     """The same in a process of its own."""
-    environment = {**os.environ, "PYTHONPATH": str(folder), "PYTHONIOENCODING": encoding, "PYTHONUNBUFFERED": ""}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(folder),
+        "PYTHONIOENCODING": encoding,
+        "PYTHONUNBUFFERED": "",
+    }
     line = [sys.executable, "-c", START, *words]
     return subprocess.Popen(line, env=environment, stdout=stdout, stderr=subprocess.PIPE, text=True)
 
 
-# ---- ends ---------------------------------------------------------------------------------------------------------
+# ---- ends ----------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -151,9 +161,30 @@ def test_an_error_is_three_lines_and_its_own_exit_code(dpmf, end, code):
     ("end", "code", "said"),
     [
         ("FloatingPointError", 1, "error: diverged at step 130\nfix: lower learning_rate\n"),
-        ("OSError", 1, "error: No such file or directory\nwhere: /nowhere/at/all\nfix: run again with --debug for"),
-        ("import", 1, "error: ModuleNotFoundError: No module named 'tests.nowhere'\nfix: run again with --debug for"),
-        ("anything", 1, "error: RuntimeError: two lines of anything\nfix: run again with --debug for the traceback\n"),
+        (
+            "OSError",
+            1,
+            (
+                "error: No such file or directory\nwhere: /nowhere/at/all\nfix: run again with"
+                " --debug for"
+            ),
+        ),
+        (
+            "import",
+            1,
+            (
+                "error: ModuleNotFoundError: No module named 'tests.nowhere'\nfix: run again with"
+                " --debug for"
+            ),
+        ),
+        (
+            "anything",
+            1,
+            (
+                "error: RuntimeError: two lines of anything\nfix: run again with --debug for the"
+                " traceback\n"
+            ),
+        ),
         ("extra", 4, "error: torch is not installed\nfix: pip install 'dpmf-jax[bench]'\n"),
         ("interrupt", 130, "error: interrupted\nfix: resume with: dpmf fit --resume runs/a\n"),
         ("code", 5, ""),
@@ -201,31 +232,62 @@ def test_a_closed_pipe_is_silent(folder):
     assert (process.wait(60), err) == (141, "")
 
 
-# ---- the command line ---------------------------------------------------------------------------------------------
+# ---- the command line ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
     ("words", "error", "fix"),
     [
         (["fitt"], "there is no command `dpmf fitt`", "dpmf fit"),
-        (["--frobnicate"], "there is no command `dpmf --frobnicate`", "dpmf --help lists the commands"),
+        (
+            ["--frobnicate"],
+            "there is no command `dpmf --frobnicate`",
+            "dpmf --help lists the commands",
+        ),
         (["data", "chek"], "there is no command `dpmf data chek`", "dpmf data check"),
-        (["data", "x"], "there is no command `dpmf data x`", "dpmf data list or dpmf data check or dpmf data convert"),
+        (
+            ["data", "x"],
+            "there is no command `dpmf data x`",
+            "dpmf data list or dpmf data check or dpmf data convert",
+        ),
         (["dta"], "there is no command `dpmf dta`", "dpmf data"),
-        (["data", "--json"], "flags come after one of them, list, check, convert", "dpmf data list --json"),
-        (["epsilon", "--steps", "3"], "flags come after one of them, gaussian", "dpmf epsilon gaussian --steps 3"),
+        (
+            ["data", "--json"],
+            "flags come after one of them, list, check, convert",
+            "dpmf data list --json",
+        ),
+        (
+            ["epsilon", "--steps", "3"],
+            "flags come after one of them, gaussian",
+            "dpmf epsilon gaussian --steps 3",
+        ),
         (
             ["epsilon", "--steps", "3", "--epsilon=2", "--price", "exact"],
             "flags come after one of them, gaussian",
-            "dpmf epsilon gaussian --steps 3 --epsilon=2 --accountant exact --solve noise-multiplier",
+            (
+                "dpmf epsilon gaussian --steps 3 --epsilon=2 --accountant exact --solve"
+                " noise-multiplier"
+            ),
         ),
         (["try"], "Missing from dpmf try: DATA", "dpmf try --help"),
-        (["try", "a", "--step", "3"], "Unrecognized options: --step, 3", "Perhaps you meant: --steps INT"),
+        (
+            ["try", "a", "--step", "3"],
+            "Unrecognized options: --step, 3",
+            "Perhaps you meant: --steps INT",
+        ),
         (["try", "a", "b"], "Unrecognized options: b", "dpmf try --help"),
-        (["try", "a", "--steps", "x"], "Error parsing --steps: invalid literal for int()", "dpmf try --help"),
+        (
+            ["try", "a", "--steps", "x"],
+            "Error parsing --steps: invalid literal for int()",
+            "dpmf try --help",
+        ),
         (["try", "a", "--rating-range", "1"], "--rating-range", "dpmf try --help"),
         (["try", "a", "--config"], "--config needs a value", "--config FILE.toml"),
-        (["try", "a", "--config", "nowhere.toml"], "cannot read the settings file: No such file", "give --config"),
+        (
+            ["try", "a", "--config", "nowhere.toml"],
+            "cannot read the settings file: No such file",
+            "give --config",
+        ),
     ],
 )
 def test_a_usage_error_has_the_same_shape(dpmf, words, error, fix):
@@ -238,7 +300,9 @@ def test_a_usage_error_has_the_same_shape(dpmf, words, error, fix):
     assert {line.partition(":")[0] for line in lines} <= {"error", "where", "fix"}
 
 
-@pytest.mark.parametrize("encoding", ["utf-8", "ascii"])  # the parser frames its messages in what the terminal can show
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "ascii"]
+)  # the parser frames its messages in what the terminal can show
 def test_a_mistyped_flag_is_three_lines(folder, encoding):
     process = start(folder, "try", "a", "--step", "3", encoding=encoding)
     out, err = process.communicate(timeout=60)
@@ -254,7 +318,9 @@ def test_help_is_on_stdout_and_no_command_is_a_usage_error(dpmf):
     code, out, err = dpmf("--help")
     assert (code, err) == (0, "")
     assert dpmf() == (2, "", out)
-    entries = [line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "]
+    entries = [
+        line.split()[0] for line in out.splitlines() if line.startswith("  ") and line[2] != " "
+    ]
     assert sorted(entries) == sorted({name.partition(" ")[0] for name in cli.COMMANDS})
     assert {name.split()[-1] for name in cli.COMMANDS} <= {word.strip(",:") for word in out.split()}
     assert out.count("epsilon") == 1  # a group has one entry, however many commands
@@ -266,7 +332,13 @@ def test_help_of_a_command_and_of_a_group(dpmf):
     code, out, _ = dpmf("try", "--help")
     assert code == 0
     assert all(
-        text in out for text in ("--rating-range", "Lowest and highest rating.", "--config FILE.toml", "--debug")
+        text in out
+        for text in (
+            "--rating-range",
+            "Lowest and highest rating.",
+            "--config FILE.toml",
+            "--debug",
+        )
     )
     code, out, _ = dpmf("data", "--help")
     assert code == 0
@@ -286,10 +358,13 @@ def test_a_program_that_is_not_there_is_an_internal_error(dpmf, monkeypatch):
     monkeypatch.setitem(cli.COMMANDS, "gone", ("not written", "experiments.nowhere:Command"))
     code, out, err = dpmf("gone")
     assert (code, out) == (1, "")
-    assert "`dpmf gone` is in the table of commands, its program experiments.nowhere is not installed" in err
+    assert (
+        "`dpmf gone` is in the table of commands, its program experiments.nowhere is not installed"
+        in err
+    )
 
 
-# ---- results ------------------------------------------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------------
 
 
 def test_json_is_one_object(dpmf):
@@ -315,7 +390,9 @@ def test_a_terminal_without_greek_letters_ends_no_run(folder, encoding):
     assert ("ε" in out) == (encoding == "utf-8")
     process = start(folder, "try", "a", "--end", "σ", encoding=encoding)
     _, err = process.communicate(timeout=60)
-    assert err.startswith("error: RuntimeError: two lines of " + ("σ" if encoding == "utf-8" else "\\u03c3"))
+    assert err.startswith(
+        "error: RuntimeError: two lines of " + ("σ" if encoding == "utf-8" else "\\u03c3")
+    )
 
 
 def test_without_json_the_result_is_rendered(dpmf):
@@ -335,7 +412,9 @@ class Row:
 
 def test_plain_reaches_into_everything_that_results_are_made_of():
     row = Row(Path("runs/a"), Pair(math.nan, np.arange(3)))
-    assert console.plain({"row": row, 1: np.float32(0.5), "set": {2, 1}, "none": None, "yes": np.bool_(True)}) == {
+    assert console.plain(
+        {"row": row, 1: np.float32(0.5), "set": {2, 1}, "none": None, "yes": np.bool_(True)}
+    ) == {
         "row": {"path": "runs/a", "pair": {"left": "nan", "right": [0, 1, 2]}},
         "1": 0.5,
         "set": [1, 2],
@@ -360,7 +439,7 @@ def test_progress_is_plain_lines_where_there_is_no_terminal(dpmf, every, shown):
     assert err == "".join(f"fit: {done}/3 rmse 0.9  steps {done}\n" for done in shown)
 
 
-# ---- settings files -----------------------------------------------------------------------------------------------
+# ---- settings files ------------------------------------------------------------------------------
 
 
 def test_flags_win_over_the_file_and_the_file_over_defaults(dpmf, tmp_path):
@@ -386,12 +465,20 @@ def test_flags_win_over_the_file_and_the_file_over_defaults(dpmf, tmp_path):
     [
         ("step = 3", "unknown setting `step`", "did you mean `steps`?"),
         ("rating_rang = 3", "unknown setting `rating_rang`", "did you mean `rating-range`?"),
-        ("rating-range = [1, 5]\nrating_range = [1, 5]", "the setting `rating_range` is there twice", "keep one"),
+        (
+            "rating-range = [1, 5]\nrating_range = [1, 5]",
+            "the setting `rating_range` is there twice",
+            "keep one",
+        ),
         ('steps = "3"', "`steps` must be a whole number", "not '3'"),
         ("steps = 3.0", "`steps` must be a whole number", "not 3.0"),
         ("steps = true", "`steps` must be a whole number", "not True"),
         ("json = 1", "`json` must be true or false", "not 1"),
-        ("rating-range = [1, 5, 6]", "`rating-range` must be [a number, a number]", "not [1, 5, 6]"),
+        (
+            "rating-range = [1, 5, 6]",
+            "`rating-range` must be [a number, a number]",
+            "not [1, 5, 6]",
+        ),
         ('center = "user"', "`center` must be a number or one of 'item', 'global'", "not 'user'"),
         ("steps = ", "the settings file is not TOML", "write lines such as"),
         ("[fit]\nsteps = 3", "unknown setting `fit`", "did you mean"),
@@ -416,16 +503,23 @@ def test_convert_keeps_to_the_annotation():
     assert settings.convert([1, 2], tuple[int, ...]) == (1, 2)
     assert settings.convert(["a"], list[str]) == ["a"]
     assert settings.convert(1, Literal[1, 2]) == 1
-    for value, kind in [(True, int), (True, float), (True, Literal[1, 2]), ([1, "a"], tuple[int, ...]), ({}, str)]:
+    for value, kind in [
+        (True, int),
+        (True, float),
+        (True, Literal[1, 2]),
+        ([1, "a"], tuple[int, ...]),
+        ({}, str),
+    ]:
         with pytest.raises(TypeError, match="must be"):
             settings.convert(value, kind)
 
 
-# ---- devices ------------------------------------------------------------------------------------------------------
+# ---- devices -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("wanted", "flags"), [("3", ""), ("None", ""), ("None", "--xla_force_host_platform_device_count=1")]
+    ("wanted", "flags"),
+    [("3", ""), ("None", ""), ("None", "--xla_force_host_platform_device_count=1")],
 )
 def test_devices_are_made_before_jax_starts(wanted, flags):
     code = f"""
@@ -460,8 +554,13 @@ for wanted, error in ((2, PrivacyError), (0, UsageError)):
         print(caught.what)
 """
     environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": ""}
-    done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines() == ["2 devices asked for, jax has already started with 1", "0 devices"]
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines() == [
+        "2 devices asked for, jax has already started with 1",
+        "0 devices",
+    ]
 
 
 def test_the_installed_command_is_this_one():
@@ -480,4 +579,7 @@ def test_budget_alone_shows_the_ledger(tmp_path, monkeypatch, capsys):
 def test_choices_come_in_order_and_none_is_not_one(capsys):
     assert cli.main(["bench", "nothing"]) == 2
     choices = "('all', 'audit', 'local', 'objective', 'online', 'read', 'scale', 'step', 'sweep')"
-    assert f"error: invalid choice 'nothing' for argument 'what'. Expected one of {choices}." in capsys.readouterr().err
+    assert (
+        f"error: invalid choice 'nothing' for argument 'what'. Expected one of {choices}."
+        in capsys.readouterr().err
+    )

@@ -1,4 +1,6 @@
-"""The audit of coins on trial: sound samples are not called violated, by chance neither; what it promises it sees."""
+"""The audit of coins on trial: sound samples are not called violated, by chance neither; what it
+promises it sees.
+"""
 
 import dataclasses
 
@@ -19,7 +21,9 @@ RATE = 0.3
 
 
 def audit(mechanism, data=DATA, seed=0, **options):
-    found = coins.audit(mechanism, RATINGS, data, key=jax.random.key(seed), num_steps=STEPS, **options)
+    found = coins.audit(
+        mechanism, RATINGS, data, key=jax.random.key(seed), num_steps=STEPS, **options
+    )
     return {finding.audit.removeprefix("coins: "): finding for finding in found}
 
 
@@ -60,21 +64,32 @@ def test_who_is_seen_in_a_sample_is_who_is_in_it():
     for run, step in np.ndindex(3, 2):
         key, _ = jax.random.split(jax.random.fold_in(keys[run], step))
         drawn = sampled.sample(params, DATA, made.coins(key))
-        inside = set(zip(*(np.asarray(part)[np.asarray(drawn.present)].tolist() for part in drawn[:2]), strict=True))
+        inside = set(
+            zip(
+                *(np.asarray(part)[np.asarray(drawn.present)].tolist() for part in drawn[:2]),
+                strict=True,
+            )
+        )
         pairs = zip(RATINGS.user.tolist(), RATINGS.item.tolist(), strict=True)
         assert [pair in inside for pair in pairs] == seen[run, step].tolist()
 
 
 def test_a_rating_that_is_what_is_predicted_accuses_nobody():
-    """It moves nothing where it is in the sample, and its neighbour's other value does: the coins are the same."""
+    """It moves nothing where it is in the sample, and its neighbour's other value does: the coins
+    are the same.
+    """
     made = langevin.dpsgd(langevin.Config(**SAMPLED, unit="rating value"))
     state = made.init(jax.random.key(0), DATA, None)
     predicted = coins_drawn.near(state, RATINGS.user, RATINGS.item, 0.0)
     some = np.arange(RATINGS.num_ratings) % 3 == 0
-    flat = dataclasses.replace(RATINGS, value=np.where(some, predicted, RATINGS.value).astype(np.float32))
+    flat = dataclasses.replace(
+        RATINGS, value=np.where(some, predicted, RATINGS.value).astype(np.float32)
+    )
     data = layout.make(flat, kind="dense", num_devices=1)
     moved = made._replace(init=Partial(_started, state))
-    found = coins.audit(moved, flat, data, key=jax.random.key(0), num_steps=STEPS, num_neighbours=12)
+    found = coins.audit(
+        moved, flat, data, key=jax.random.key(0), num_steps=STEPS, num_neighbours=12
+    )
     assert found[0].verdict == "consistent"
 
 
@@ -97,7 +112,8 @@ PLANTED = {
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name == "by value" else pytest.mark.slow) for name in PLANTED]
+    "name",
+    [pytest.param(name, marks=() if name == "by value" else pytest.mark.slow) for name in PLANTED],
 )
 def test_a_planted_bug_is_seen_where_it_is(name):
     plant, named = PLANTED[name]
@@ -119,7 +135,11 @@ def drawn(in_sample):
 
 def alarms(in_sample, rate=RATE):
     made = drawn(in_sample)
-    found = (coins._rate(made, rate, {}), coins._independence(made, rate, {}), coins._steps(made, rate, {}))
+    found = (
+        coins._rate(made, rate, {}),
+        coins._independence(made, rate, {}),
+        coins._steps(made, rate, {}),
+    )
     return [finding.verdict == "violated" for finding in found]
 
 
@@ -167,7 +187,9 @@ def test_a_rate_above_the_priced_one_is_seen_as_promised():
     shape = (20, 6, 30)
     words = coins._rate(drawn(random.random(shape) < RATE), RATE, {}).details["power"]
     above = float(words.split("above by ")[1].split(" ")[0])
-    seen = [coins._rate(drawn(random.random(shape) < RATE + above), RATE, {}).verdict for _ in range(60)]
+    seen = [
+        coins._rate(drawn(random.random(shape) < RATE + above), RATE, {}).verdict for _ in range(60)
+    ]
     assert np.mean([verdict == "violated" for verdict in seen]) >= 0.9
     assert coins._rate(drawn(random.random(shape) < RATE / 2), RATE, {}).verdict == "consistent"
 

@@ -1,4 +1,6 @@
-"""The commands as a user meets them: one JSON object, the exit code, nothing written where something is wrong."""
+"""The commands as a user meets them: one JSON object, the exit code, nothing written where
+something is wrong.
+"""
 
 import json
 import re
@@ -14,7 +16,17 @@ from experiments.fit.command import utility
 RANDOM = np.random.default_rng(0)
 SIX = ("--steps", "6")
 PRESENCE = ("--relation", "rating-presence", *CATALOGUE)
-KEYS = {"rmse_train", "rmse_test", "controls", "guarantee", "steps", "seconds_per_step", "device", "layout", "out"}
+KEYS = {
+    "rmse_train",
+    "rmse_test",
+    "controls",
+    "guarantee",
+    "steps",
+    "seconds_per_step",
+    "device",
+    "layout",
+    "out",
+}
 
 
 @pytest.fixture(autouse=True)
@@ -27,8 +39,16 @@ def elsewhere(tmp_path, monkeypatch):
     ("mechanism", "status", "released"),
     [
         ("gaussian", "claimed", ["user_factors"]),
-        ("gaussian-joint-noise", "proved for real-number noise", ["center", "item_factors", "user_factors"]),
-        ("gaussian-public-items", "proved for real-number noise", ["center", "item_factors", "user_factors"]),
+        (
+            "gaussian-joint-noise",
+            "proved for real-number noise",
+            ["center", "item_factors", "user_factors"],
+        ),
+        (
+            "gaussian-public-items",
+            "proved for real-number noise",
+            ["center", "item_factors", "user_factors"],
+        ),
         ("non-private", "none", []),
     ],
 )
@@ -61,7 +81,10 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
     assert first["out"] != second["out"]
     assert first["rmse_test"] == second["rmse_test"] > 0
     assert first["guarantee"]["statement"].startswith("EXPERIMENT: seeded, do not release")
-    assert {name for name, values in first["controls"].items() if values["rmse_test"]} == {"global_mean", "item_means"}
+    assert {name for name, values in first["controls"].items() if values["rmse_test"]} == {
+        "global_mean",
+        "item_means",
+    }
     assert first["controls"].keys() == {"global_mean", "item_means", "popularity"}
 
 
@@ -83,9 +106,16 @@ def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
     words = ("--mechanism", mechanism, "--center", "noisy-means", "--epsilon", "2.5")
     found = fit(capsys, *SIX, *words, "--center-share", "0.25", "--seed", "0")
     guarantee, settings = found["guarantee"], found["settings"]
-    assert (guarantee["status"], found["steps"], guarantee["steps"]) == ("proved for real-number noise", 6, 7)
+    assert (guarantee["status"], found["steps"], guarantee["steps"]) == (
+        "proved for real-number noise",
+        6,
+        7,
+    )
     assert 2.49 < guarantee["epsilon"] <= 2.5
-    means, training = 0.5 / settings["center_noise_multiplier"] ** 2, 3 / settings["noise_multiplier"] ** 2
+    means, training = (
+        0.5 / settings["center_noise_multiplier"] ** 2,
+        3 / settings["noise_multiplier"] ** 2,
+    )
     assert means / (means + training) == pytest.approx(0.25)
     if mechanism == "gaussian-joint-noise":  # `test_noisy_means` audits it so
         return
@@ -93,8 +123,13 @@ def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
     code, out, err = run(capsys, *audit, "--json")
     audited = json.loads(out)
     assert audited["guarantee"]["epsilon"] == guarantee["epsilon"]
-    assert {finding["mechanism"] for finding in audited["findings"]} == {"noisy-item-means", mechanism}
-    broken = {finding["audit"] for finding in audited["findings"] if finding["verdict"] == "violated"}
+    assert {finding["mechanism"] for finding in audited["findings"]} == {
+        "noisy-item-means",
+        mechanism,
+    }
+    broken = {
+        finding["audit"] for finding in audited["findings"] if finding["verdict"] == "violated"
+    }
     assert (code, broken) == (5, {"noise: lookup"}), err
     code, _, err = run(capsys, *audit)  # the table for people says it of both phases too
     assert code == 5, err
@@ -132,7 +167,9 @@ def test_a_total_epsilon_is_never_exceeded(capsys):
 
 def test_noise_as_the_paper_writes_it(capsys):
     found = fit(capsys, *SIX, "--mechanism", "gaussian", "--epsilon-step", "0.15", "--tau", "5")
-    assert found["guarantee"]["noise_multiplier"] == pytest.approx(np.sqrt(2 * np.log(1.25 / 0.01)) / 0.15)
+    assert found["guarantee"]["noise_multiplier"] == pytest.approx(
+        np.sqrt(2 * np.log(1.25 / 0.01)) / 0.15
+    )
     assert found["guarantee"]["sensitivity"] == pytest.approx(5)
 
 
@@ -199,7 +236,9 @@ def test_a_range_is_declared_and_never_computed(capsys):
 def test_item_factors_from_a_file_follow_the_ids(capsys):
     factors = RANDOM.standard_normal((7, 2)).astype(np.float32)
     order = RANDOM.permutation(7)
-    Path("items.csv").write_text("item,a,b\n" + "\n".join(f"{i},{factors[i, 0]},{factors[i, 1]}" for i in order) + "\n")
+    Path("items.csv").write_text(
+        "item,a,b\n" + "\n".join(f"{i},{factors[i, 0]},{factors[i, 1]}" for i in order) + "\n"
+    )
     np.save("items.npy", factors)
     words = ("--mechanism", "gaussian-public-items", "--seed", "3", "--items")
     by_id, by_order = fit(capsys, *SIX, *words, "items.csv"), fit(capsys, *SIX, *words, "items.npy")
@@ -222,7 +261,9 @@ def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypa
         assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
 
 
-@pytest.mark.parametrize("change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")])
+@pytest.mark.parametrize(
+    "change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")]
+)
 def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
     interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
     code, _, err = run(capsys, "fit", "--resume", "parts", *change)
@@ -249,11 +290,24 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--top", "2", "--json")
     assert code == 0
     assert json.loads(out)["user"] == "u3"
-    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--format", "csv", "--include-seen", "--top", "3")
+    code, out, _ = run(
+        capsys,
+        "recommend",
+        folder,
+        "--user",
+        "u3",
+        "--format",
+        "csv",
+        "--include-seen",
+        "--top",
+        "3",
+    )
     assert code == 0
     assert out.splitlines()[0] == "item,predicted_rating"
     assert len(out.splitlines()) == 4
-    code, out, _ = run(capsys, "predict", folder, "--user", "u3", "u4", "--item", "1", "2", "--json")
+    code, out, _ = run(
+        capsys, "predict", folder, "--user", "u3", "u4", "--item", "1", "2", "--json"
+    )
     assert code == 0
     assert all(1 <= row["rating"] <= 5 for row in json.loads(out)["predicted"])
     code, out, _ = run(capsys, "evaluate", folder, "--data", "mine.csv", "--json")
@@ -265,7 +319,9 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     found = json.loads(out)
     assert [row["user"] for row in found["recommended"]] == ["u3", "u3", "u1", "u1"]
     assert found["users"] == ["u3", "u1"]
-    code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--user", "u1", "--top", "2", "--format", "csv")
+    code, out, _ = run(
+        capsys, "recommend", folder, "--user", "u3", "--user", "u1", "--top", "2", "--format", "csv"
+    )
     assert code == 0
     assert out.splitlines()[0] == "user,item,predicted_rating"
     assert [line.split(",")[0] for line in out.splitlines()[1:5]] == ["u3", "u3", "u1", "u1"]
@@ -278,7 +334,9 @@ def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
 
 @pytest.mark.parametrize("given", ["users", "items"])
 def test_one_catalogue_is_not_enough_for_presence(capsys, given):
-    code, err = refused(capsys, *SIX, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt")
+    code, err = refused(
+        capsys, *SIX, "--relation", "rating-presence", f"--catalogue-{given}", f"{given}.txt"
+    )
     assert code == 4
     assert "declared catalogue" in err
 
@@ -286,13 +344,16 @@ def test_one_catalogue_is_not_enough_for_presence(capsys, given):
 def test_the_split_seed_splits(capsys):
     words = ("--mechanism", "non-private", "--seed", "1", "--test-fraction", "0.5")
     first, second = (
-        fit(capsys, *SIX, *words, "--split-seed", seed)["controls"]["global_mean"]["rmse_test"] for seed in (0, 1)
+        fit(capsys, *SIX, *words, "--split-seed", seed)["controls"]["global_mean"]["rmse_test"]
+        for seed in (0, 1)
     )
     assert first != second
 
 
 def test_every_fit_ranks_its_model_and_its_controls(capsys):
-    """Of one table: popularity has an order and no error, and a model without an order of its own says so."""
+    """Of one table: popularity has an order and no error, and a model without an order of its own
+    says so.
+    """
     words = ("--test-fraction", "0.3", "--seed", "0", "--mechanism", "gaussian-public-items")
     result = fit(capsys, *SIX, *words)
     assert result["ranks_alike"]
@@ -310,15 +371,23 @@ def test_every_fit_ranks_its_model_and_its_controls(capsys):
 
 
 def test_the_default_center_is_noisy_means_out_of_the_same_epsilon(capsys):
-    """A quarter of ρ for the means; of joint noise, which a fit without --mechanism is, as of public items (a half)."""
+    """A quarter of ρ for the means; of joint noise, which a fit without --mechanism is, as of
+    public items (a half).
+    """
     for words, share in (((), 0.25), (("--mechanism", "gaussian-public-items"), 0.5)):
         found = fit(capsys, *SIX, *words, "--seed", "0")
         settings = found["settings"]
         assert settings["center"] == "noisy-means"
-        means, training = 0.5 / settings["center_noise_multiplier"] ** 2, 3 / settings["noise_multiplier"] ** 2
+        means, training = (
+            0.5 / settings["center_noise_multiplier"] ** 2,
+            3 / settings["noise_multiplier"] ** 2,
+        )
         assert means / (means + training) == pytest.approx(share)
         assert 2.999 < found["guarantee"]["epsilon"] <= 3.0
-        assert "center" in found["guarantee"]["released"] or "item means" in found["guarantee"]["released"]
+        assert (
+            "center" in found["guarantee"]["released"]
+            or "item means" in found["guarantee"]["released"]
+        )
     assert fit(capsys, *SIX, "--center", "3", "--seed", "0")["settings"]["center"] == 3.0
     code, err = refused(capsys, *SIX, "--center", "3", "--center-share", "0.25")
     assert code == 2
@@ -329,10 +398,25 @@ def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_g
     """0 to 10, rated 7.5 on average, few ratings a user: the middle of the range loses by far."""
     random = np.random.default_rng(0)
     user, item = (random.integers(0, most, 6000) for most in (800, 60))
-    value = np.clip(np.round(7.5 + random.normal(0, 1, 60)[item] + random.normal(0, 1.4, 6000)), 0, 10)
+    value = np.clip(
+        np.round(7.5 + random.normal(0, 1, 60)[item] + random.normal(0, 1.4, 6000)), 0, 10
+    )
     rows = {(u, i): v for u, i, v in zip(user.tolist(), item.tolist(), value.tolist(), strict=True)}
-    Path("high.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{v:g}\n" for (u, i), v in rows.items()))
-    words = ("fit", "high.csv", "--rating-range", "0", "10", "--controls", "simple", "--seed", "0", "--json")
+    Path("high.csv").write_text(
+        "user,item,rating\n" + "".join(f"{u},{i},{v:g}\n" for (u, i), v in rows.items())
+    )
+    words = (
+        "fit",
+        "high.csv",
+        "--rating-range",
+        "0",
+        "10",
+        "--controls",
+        "simple",
+        "--seed",
+        "0",
+        "--json",
+    )
     ours, middle = (json.loads(run(capsys, *words, *more)[1]) for more in ((), ("--center", "5")))
     control = ours["controls"]["global_mean"]["rmse_test"]
     assert ours["rmse_test"] < control < middle["rmse_test"]
@@ -362,13 +446,32 @@ def test_utility_says_whether_the_controls_are_beaten(ours, told):
     ("ours", "public", "told"),
     [
         (0.30, True, "ranks better than popularity (0.3000 against 0.2000 in NDCG@10)"),
-        (0.20, True, "ranks no better than popularity (0.2000 against 0.2000 in NDCG@10), which is free here"),
-        (0.10, False, "ranks no better than popularity (0.1000 against 0.2000 in NDCG@10), which is not private"),
+        (
+            0.20,
+            True,
+            (
+                "ranks no better than popularity (0.2000 against 0.2000 in NDCG@10), which is free"
+                " here"
+            ),
+        ),
+        (
+            0.10,
+            False,
+            (
+                "ranks no better than popularity (0.1000 against 0.2000 in NDCG@10), which is not"
+                " private"
+            ),
+        ),
     ],
 )
 def test_utility_says_whether_the_order_is_better_than_popularity(ours, public, told):
     popular = {"rmse_train": None, "rmse_test": None, "ndcg_at_10": 0.2}
-    metrics = {"rmse_train": 0.1, "rmse_test": 0.9, "ndcg_at_10": ours, "controls": {"popularity": popular}}
+    metrics = {
+        "rmse_train": 0.1,
+        "rmse_test": 0.9,
+        "ndcg_at_10": ours,
+        "controls": {"popularity": popular},
+    }
     assert told in utility(metrics, presence_is_public=public)
     assert "alike" not in utility(metrics)
     assert "ranks items alike for all users" in utility(metrics | {"ranks_alike": True})

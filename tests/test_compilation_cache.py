@@ -1,4 +1,6 @@
-"""jax's cache of compiled programs is honoured, and holds no rating and no key: other ones need no other program."""
+"""jax's cache of compiled programs is honoured, and holds no rating and no key: other ones need no
+other program.
+"""
 
 import os
 import subprocess
@@ -7,7 +9,18 @@ import sys
 import numpy as np
 import pytest
 
-FIT = ["fit", "mine.csv", "--rating-range", "1", "5", "--controls", "none", "--devices", "1", "--json"]
+FIT = [
+    "fit",
+    "mine.csv",
+    "--rating-range",
+    "1",
+    "5",
+    "--controls",
+    "none",
+    "--devices",
+    "1",
+    "--json",
+]
 
 
 def fitted(folder, cache, values, seed, *words):
@@ -38,7 +51,10 @@ def fitted(folder, cache, values, seed, *words):
     "words",
     [
         ("--steps", "4"),
-        pytest.param(("--mechanism", "local", "--rounds", "3", "--learning-rate", "0.01"), marks=pytest.mark.slow),
+        pytest.param(
+            ("--mechanism", "local", "--rounds", "3", "--learning-rate", "0.01"),
+            marks=pytest.mark.slow,
+        ),
         pytest.param(("--mechanism", "dpsgd", "--steps", "4"), marks=pytest.mark.slow),
         pytest.param(("--mechanism", "objective-public-users"), marks=pytest.mark.slow),
         pytest.param(("--mechanism", "federated-user", "--steps", "4"), marks=pytest.mark.slow),

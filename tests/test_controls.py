@@ -1,4 +1,6 @@
-"""Controls: laws of the baselines, one update against loops, the price of noisy item means, real ratings."""
+"""Controls: laws of the baselines, one update against loops, the price of noisy item means, real
+ratings.
+"""
 
 import dataclasses
 import math
@@ -46,7 +48,9 @@ def split(ratings, fraction, seed):
 
 
 def everywhere(factors):
-    return np.asarray(factors.user_factors) @ np.asarray(factors.item_factors).T + np.asarray(factors.center)
+    return np.asarray(factors.user_factors) @ np.asarray(factors.item_factors).T + np.asarray(
+        factors.center
+    )
 
 
 def test_means_are_the_means():
@@ -55,7 +59,9 @@ def test_means_are_the_means():
     np.testing.assert_allclose(everywhere(controls.global_mean(train)), mean, rtol=1e-6)
     predicted = everywhere(controls.item_means(train))
     for item in range(ITEMS - 1):
-        np.testing.assert_allclose(predicted[:, item], train.value[train.item == item].mean(), rtol=1e-5)
+        np.testing.assert_allclose(
+            predicted[:, item], train.value[train.item == item].mean(), rtol=1e-5
+        )
     np.testing.assert_allclose(predicted[:, -1], mean, rtol=1e-6)
 
 
@@ -72,7 +78,9 @@ def test_each_control_fits_its_training_ratings_better_than_the_last():
 def test_popularity_counts_ratings_and_reads_no_value():
     train, test = split(tiny(), 0.3, seed=1)
     scores = everywhere(controls.popularity(train))
-    np.testing.assert_array_equal(scores, np.tile(np.bincount(train.item, minlength=ITEMS), (USERS, 1)))
+    np.testing.assert_array_equal(
+        scores, np.tile(np.bincount(train.item, minlength=ITEMS), (USERS, 1))
+    )
     other = dataclasses.replace(train, value=np.float32(6) - train.value)
     np.testing.assert_array_equal(everywhere(controls.popularity(other)), scores)
     row = controls.controls(train, test, names=("popularity",))["popularity"]
@@ -86,7 +94,9 @@ def test_controls_are_ranked_as_models_are():
     assert list(result) == ["global_mean", "item_means", "popularity", "biased_mf"]
     assert result["global_mean"]["ndcg_at_10"] is None  # it has no order of items
     for name, made in (("item_means", controls.item_means), ("biased_mf", controls.biased_mf)):
-        assert result[name]["ndcg_at_10"] == pytest.approx(metrics.ndcg_at_k(made(train), train, test, k=10), rel=1e-6)
+        assert result[name]["ndcg_at_10"] == pytest.approx(
+            metrics.ndcg_at_k(made(train), train, test, k=10), rel=1e-6
+        )
 
 
 def test_no_order_is_measured_of_scores_that_are_not_finite():
@@ -106,7 +116,9 @@ def test_planted_low_rank_is_found():
     """At 16 ratings a user; the 20 x 7 of the other tests leave 5, too few to tell p from b."""
     train, test = split(tiny(seed=2, density=1.0, users=40, items=20), 0.2, seed=0)
     result = controls.controls(train, test)
-    assert result["biased_mf"]["rmse_test"] < 0.3  # the planted noise is 0.2, item means are at 0.97
+    assert (
+        result["biased_mf"]["rmse_test"] < 0.3
+    )  # the planted noise is 0.2, item means are at 0.97
     assert result["item_means"]["rmse_test"] > 0.9
 
 
@@ -151,7 +163,10 @@ def test_one_update_equals_loops():
         covariance = roots @ roots.transpose(0, 2, 1)
         precision = rng.uniform(1, 4, width)
         return controls._Side(
-            *(jnp.asarray(leaf, jnp.float32) for leaf in (rng.normal(size=(rows, width)), covariance, precision))
+            *(
+                jnp.asarray(leaf, jnp.float32)
+                for leaf in (rng.normal(size=(rows, width)), covariance, precision)
+            )
         )
 
     own, other, variance = side(USERS), side(ITEMS), 0.5
@@ -162,7 +177,9 @@ def test_one_update_equals_loops():
     wanted_error, rated_second = 0.0, []
     for user in range(USERS):
         gram, right = np.zeros((width + 1, width + 1)), np.zeros(width + 1)
-        for item, value in zip(train.item[train.user == user], train.value[train.user == user], strict=True):
+        for item, value in zip(
+            train.item[train.user == user], train.value[train.user == user], strict=True
+        ):
             a = np.insert(np.asarray(other.mean[item], np.float64), rank, 1.0)
             spread = np.zeros((width + 1, width + 1))
             keep = [*range(rank), width]
@@ -187,7 +204,10 @@ def test_both_layouts_agree():
     standard = dataclasses.replace(train, value=train.value - train.value.mean())
     start = np.random.default_rng(0).normal(size=(ITEMS, 2)).astype(np.float32) / 10
     squares = np.sum(np.square(standard.value))
-    means = [controls._alternate(layout.make(standard, kind=kind), start, squares, 5) for kind in ("split", "dense")]
+    means = [
+        controls._alternate(layout.make(standard, kind=kind), start, squares, 5)
+        for kind in ("split", "dense")
+    ]
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-3), *means)
 
 
@@ -208,17 +228,23 @@ jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 from dpmf_jax.training import controls
 from dpmf_jax.data.ratings import Ratings
-user, item = np.divmod(np.random.default_rng(0).permutation(1000 * 200)[:40_000].astype(np.int32), 200)
+user, item = np.divmod(np.random.default_rng(0).permutation(1000 * 200)[:40_000].astype(np.int32),
+    200)
 value = np.random.default_rng(1).integers(1, 6, len(user)).astype(np.float32)
 train = Ratings(user, item, value, np.arange(1000), np.arange(200), (1.0, 5.0))
-print(len(jax.devices()), controls.controls(train, None, names=("biased_mf",))["biased_mf"]["rmse_train"])
+print(len(jax.devices()), controls.controls(train, None, names=("biased_mf",))["biased_mf"][
+    "rmse_train"])
 """
 
 
 @pytest.mark.slow
 def test_two_cpu_devices_do_not_hang():
-    """Enough ratings that a layout spreads itself: the epochs, spread over two CPU devices, were seen to deadlock."""
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True, timeout=200, check=True)
+    """Enough ratings that a layout spreads itself: the epochs, spread over two CPU devices, were
+    seen to deadlock.
+    """
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True, timeout=200, check=True
+    )
     devices, rmse = done.stdout.split()
     assert devices == "2"
     assert 0 < float(rmse) < 2
@@ -228,12 +254,16 @@ def test_two_cpu_devices_do_not_hang():
 def test_noisy_item_means_say_what_the_mechanism_spends(relation, key):
     result = controls.noisy_item_means(tiny(), key, rho=0.1, relation=relation)
     made = noisy_means.mechanism(
-        noisy_means.Config(rating_range=(1.0, 5.0), noise_multiplier=math.sqrt(5.0), relation=relation)
+        noisy_means.Config(
+            rating_range=(1.0, 5.0), noise_multiplier=math.sqrt(5.0), relation=relation
+        )
     )
     guarantee = made.guarantee(1)
     assert guarantee.rho == pytest.approx(result.rho, rel=1e-6)
     assert guarantee.sensitivity == pytest.approx(result.sensitivity, rel=1e-6)
-    assert result.noise_scale == pytest.approx(guarantee.sensitivity * guarantee.noise_multiplier, rel=1e-6)
+    assert result.noise_scale == pytest.approx(
+        guarantee.sensitivity * guarantee.noise_multiplier, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])
@@ -245,13 +275,17 @@ def test_without_noise_it_is_the_shrunk_item_mean(relation, key):
     for item in range(ITEMS - 1):
         rows = train.value[train.item == item].astype(np.float64)
         weight = 0.25 / (0.25 + 1.0 / len(rows))
-        np.testing.assert_allclose(result.factors.center[item], mean + weight * (rows.mean() - mean), atol=1e-4)
+        np.testing.assert_allclose(
+            result.factors.center[item], mean + weight * (rows.mean() - mean), atol=1e-4
+        )
     np.testing.assert_allclose(result.factors.center[-1], mean, atol=1e-2)
 
 
 def test_predictions_stay_in_the_declared_range_at_any_noise(key):
     for relation in ("rating value", "rating presence"):
-        center = np.asarray(controls.noisy_item_means(tiny(), key, rho=1e-6, relation=relation).factors.center)
+        center = np.asarray(
+            controls.noisy_item_means(tiny(), key, rho=1e-6, relation=relation).factors.center
+        )
         assert ((center >= 1) & (center <= 5)).all()
 
 
@@ -272,7 +306,12 @@ def test_refusals(key):
         controls.biased_mf(train, rank=0)
     with pytest.raises(UsageError, match="unknown control"):
         controls.controls(train, None, names=("svd",))
-    for price in ({}, {"rho": 1.0, "epsilon": 1.0, "delta": 0.1}, {"epsilon": 1.0}, {"rho": 1.0, "delta": 0.1}):
+    for price in (
+        {},
+        {"rho": 1.0, "epsilon": 1.0, "delta": 0.1},
+        {"epsilon": 1.0},
+        {"rho": 1.0, "delta": 0.1},
+    ):
         with pytest.raises(UsageError, match="either rho or both"):
             controls.noisy_item_means(train, key, **price)
     for rho in (0.0, -1.0, math.nan, math.inf):
@@ -284,7 +323,9 @@ def test_refusals(key):
 
 def read(path, delimiter):
     """user, item, value; ids as they are."""
-    return np.array(path.read_text().replace(delimiter, " ").split(), np.int64).reshape(-1, 4)[:, :3].T
+    return (
+        np.array(path.read_text().replace(delimiter, " ").split(), np.int64).reshape(-1, 4)[:, :3].T
+    )
 
 
 @pytest.mark.slow
@@ -301,7 +342,9 @@ def test_biased_mf_on_the_official_splits_of_movielens_100k(data_dir):
                 np.arange(1682),
                 (1.0, 5.0),
             )
-            for u, i, v in (read(data_dir / "ml-100k" / f"u{fold}.{part}", "\t") for part in ("base", "test"))
+            for u, i, v in (
+                read(data_dir / "ml-100k" / f"u{fold}.{part}", "\t") for part in ("base", "test")
+            )
         )
         rmse.append(controls.controls(train, test, names=("biased_mf",))["biased_mf"]["rmse_test"])
     print("u1-u5", [round(x, 4) for x in rmse], "mean", round(float(np.mean(rmse)), 4))
@@ -314,14 +357,21 @@ def test_biased_mf_on_random_folds_of_movielens_1m(data_dir):
     user, item, value = read(data_dir / "ml-1m" / "ratings.dat", "::")
     users, user = np.unique(user, return_inverse=True)
     items, item = np.unique(item, return_inverse=True)
-    full = Ratings(user.astype(np.int32), item.astype(np.int32), value.astype(np.float32), users, items, (1.0, 5.0))
+    full = Ratings(
+        user.astype(np.int32),
+        item.astype(np.int32),
+        value.astype(np.float32),
+        users,
+        items,
+        (1.0, 5.0),
+    )
     fold = (
         np.random.default_rng(0).permutation(len(full)) % 5
     )  # fold 0 held none of the ratings used to choose defaults
     rmse = [
-        controls.controls(full.take(fold != held), full.take(fold == held), names=("biased_mf",))["biased_mf"][
-            "rmse_test"
-        ]
+        controls.controls(full.take(fold != held), full.take(fold == held), names=("biased_mf",))[
+            "biased_mf"
+        ]["rmse_test"]
         for held in range(5)
     ]
     print("1M folds", [round(x, 4) for x in rmse], "mean", round(float(np.mean(rmse)), 4))

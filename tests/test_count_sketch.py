@@ -1,4 +1,6 @@
-"""The count sketch against plain Python: hash values, tables, queries; golden values, sizes, and what is refused."""
+"""The count sketch against plain Python: hash values, tables, queries; golden values, sizes, and
+what is refused.
+"""
 
 import inspect
 import itertools
@@ -80,12 +82,16 @@ def test_words_are_those_of_the_documented_derivation_under_every_setting_of_jax
     for family, kind, row, place in np.ndindex(words.shape):
         drawn = threefry((2**8, 7), (row, 6 * family + 3 * kind + place)) >> 1
         assert words[family, kind, row, place] == drawn % PRIME
-    np.testing.assert_array_equal(words[:, :, :2], count_sketch.hashes(keys.from_seed(2**40 + 7), 2).words)
+    np.testing.assert_array_equal(
+        words[:, :, :2], count_sketch.hashes(keys.from_seed(2**40 + 7), 2).words
+    )
 
 
 def test_a_word_is_never_the_prime(monkeypatch):
     monkeypatch.setattr(
-        count_sketch, "threefry_2x32", lambda key, counter: jnp.full(counter.shape, 2**32 - 1, jnp.uint32)
+        count_sketch,
+        "threefry_2x32",
+        lambda key, counter: jnp.full(counter.shape, 2**32 - 1, jnp.uint32),
     )
     assert not np.any(count_sketch.hashes(keys.from_seed(0), 2).words)
 
@@ -93,7 +99,9 @@ def test_a_word_is_never_the_prime(monkeypatch):
 def test_golden_values_of_seed_0():
     hashes = count_sketch.hashes(keys.from_seed(0), 2)
     assert np.asarray(hashes.words).ravel().tolist() == GOLDEN_WORDS
-    addresses, signs = count_sketch.cells(hashes, ITEMS, jnp.array([0, 12345, PRIME - 2]), rank=3, width=1_000_003)
+    addresses, signs = count_sketch.cells(
+        hashes, ITEMS, jnp.array([0, 12345, PRIME - 2]), rank=3, width=1_000_003
+    )
     assert np.asarray(addresses).ravel().tolist() == GOLDEN_ADDRESSES
     assert "".join("-+"[int(sign > 0)] for sign in np.asarray(signs).ravel()) == GOLDEN_SIGNS
 
@@ -107,7 +115,9 @@ def test_hash_values_are_those_of_whole_numbers_at_every_edge():
         assert addresses.dtype == jnp.int32
         assert signs.dtype == jnp.float32
         first, second, offset = (part.astype(object)[:, None] for part in triples.T)
-        numbers = (first + second * np.arange(2).astype(object)) * (np.array(ids, object)[:, None, None] + 1)
+        numbers = (first + second * np.arange(2).astype(object)) * (
+            np.array(ids, object)[:, None, None] + 1
+        )
         numbers = (numbers + offset) % PRIME
         np.testing.assert_array_equal(addresses, (numbers * width // PRIME).astype(np.int64))
         np.testing.assert_array_equal(signs, (1 - 2 * (numbers % 2)).astype(np.float32))
@@ -115,12 +125,16 @@ def test_hash_values_are_those_of_whole_numbers_at_every_edge():
 
 def test_values_of_all_components_at_the_edges():
     """Up to the largest rank; a width of the prime makes addresses the values themselves."""
-    words = np.array([(3, step, 5) for step in EDGES] + [(PRIME - 1, PRIME - 1, PRIME - 1)], np.int64)
+    words = np.array(
+        [(3, step, 5) for step in EDGES] + [(PRIME - 1, PRIME - 1, PRIME - 1)], np.int64
+    )
     hashes = Hashes(jnp.asarray(np.broadcast_to(words, (2, 2, *words.shape)), jnp.uint32))
     ids = np.array([0, 1, 2**16, PRIME - 2])
     found, _ = cells(hashes, ITEMS, ids, rank=2**15, width=PRIME)
     slopes = (words[:, :1] + words[:, 1:2] * np.arange(2**15)) % PRIME
-    np.testing.assert_array_equal(found, (slopes * (ids[:, None, None] + 1) % PRIME + words[:, 2:]) % PRIME)
+    np.testing.assert_array_equal(
+        found, (slopes * (ids[:, None, None] + 1) % PRIME + words[:, 2:]) % PRIME
+    )
 
 
 def test_packed_cells_are_the_cells(key):
@@ -148,7 +162,9 @@ def test_cells_are_those_of_whole_numbers(seed, ids):
 
 def test_an_id_outside_counts_as_its_remainder(key):
     hashes = count_sketch.hashes(key, 100)
-    outside = np.array([PRIME, PRIME + 5, 3_000_000_000, 2**32 - 12_345, 2**32 - 2, 2**32 - 1], np.uint32)
+    outside = np.array(
+        [PRIME, PRIME + 5, 3_000_000_000, 2**32 - 12_345, 2**32 - 2, 2**32 - 1], np.uint32
+    )
     inside = (outside.astype(np.int64) % PRIME).astype(np.int32)
     found = (cells(hashes, USERS, ids, rank=2, width=PRIME) for ids in (outside, inside))
     for ours, expected in zip(*found, strict=True):
@@ -159,7 +175,12 @@ def test_an_id_outside_counts_as_its_remainder(key):
 def test_update_and_query_are_those_of_a_table_in_python(key, depth):
     """Small tables, so that most cells are shared, and an id twice in a batch."""
     k_hash, k_table, k_change = jax.random.split(key, 3)
-    hashes, ids, rank, width = count_sketch.hashes(k_hash, depth), np.array([3, 0, 70_000, 3]), 4, 11
+    hashes, ids, rank, width = (
+        count_sketch.hashes(k_hash, depth),
+        np.array([3, 0, 70_000, 3]),
+        4,
+        11,
+    )
     table, change = whole(k_table, (depth, width)), whole(k_change, (len(ids), rank))
     for family in (USERS, ITEMS):
         addresses, signs = oracle(hashes, family, ids, rank, width)
@@ -175,7 +196,12 @@ def test_update_and_query_are_those_of_a_table_in_python(key, depth):
             np.testing.assert_allclose(found, of_rows(each, axis=1), rtol=1e-6)
 
 
-@given(st.integers(0, 2**32), st.sampled_from([1, 3, 4]), st.sampled_from([1, 7]), st.integers(-100, 100))
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from([1, 3, 4]),
+    st.sampled_from([1, 7]),
+    st.integers(-100, 100),
+)
 def test_one_coordinate_moves_by_its_update_whatever_the_table_holds(seed, depth, width, change):
     """Mean and median, also where the table is one cell wide."""
     k_hash, k_table = jax.random.split(keys.from_seed(seed))
@@ -183,7 +209,9 @@ def test_one_coordinate_moves_by_its_update_whatever_the_table_holds(seed, depth
     identity, component = seed % 1000, seed % 3
     after = update(table, hashes, ITEMS, identity, jnp.zeros(3).at[component].set(change))
     for how in ("mean", "median"):
-        was, now = (query(t, hashes, ITEMS, identity, rank=3, how=how)[component] for t in (table, after))
+        was, now = (
+            query(t, hashes, ITEMS, identity, rank=3, how=how)[component] for t in (table, after)
+        )
         np.testing.assert_allclose(now - was, change, atol=2e-5)
 
 
@@ -224,14 +252,18 @@ def test_sketches_add_up(key):
         scale = float(jnp.abs(both).max())
         np.testing.assert_allclose(first + second, both, rtol=0, atol=4 * tolerance * scale)
         np.testing.assert_allclose(again, 3 * first, rtol=0, atol=4 * tolerance * scale)
-        np.testing.assert_allclose(update(both, hashes, USERS, ids, -one), second, rtol=0, atol=4 * tolerance * scale)
+        np.testing.assert_allclose(
+            update(both, hashes, USERS, ids, -one), second, rtol=0, atol=4 * tolerance * scale
+        )
         merged = query(first + second, hashes, USERS, ids, rank=6)
         apart = [query(t, hashes, USERS, ids, rank=6) for t in (first, second)]
         np.testing.assert_allclose(merged, apart[0] + apart[1], rtol=0, atol=4 * tolerance * scale)
 
 
 def test_depth_1_is_feature_hashing(key):
-    """Weinberger et al. (ICML 2009): φ_c(x) = Σ s(e)·x_e over e with h(e) = c, and x_e read back as s(e)·φ_h(e)."""
+    """Weinberger et al. (ICML 2009): φ_c(x) = Σ s(e)·x_e over e with h(e) = c, and x_e read back as
+    s(e)·φ_h(e).
+    """
     hashes, x, width = count_sketch.hashes(key, 1), whole(key, (30, 5)), 64
     addresses, signs = oracle(hashes, USERS, range(30), 5, width)
     phi = np.bincount(addresses.ravel(), (signs[:, 0] * np.asarray(x)).ravel(), width)
@@ -246,7 +278,9 @@ def test_shapes_of_ids_and_a_compiled_program_change_nothing(key):
     hashes, table = count_sketch.hashes(key, 4), whole(key, (4, 101))
     ids = jnp.arange(6)
     rows = query(table, hashes, USERS, ids, rank=3)
-    np.testing.assert_array_equal(query(table, hashes, USERS, ids.reshape(2, 3), rank=3).reshape(6, 3), rows)
+    np.testing.assert_array_equal(
+        query(table, hashes, USERS, ids.reshape(2, 3), rank=3).reshape(6, 3), rows
+    )
     np.testing.assert_array_equal(query(table, hashes, USERS, 4, rank=3), rows[4])
     one = jax.vmap(lambda i: query(table, hashes, USERS, i, rank=3))(ids)
     np.testing.assert_array_equal(one, rows)
@@ -254,14 +288,18 @@ def test_shapes_of_ids_and_a_compiled_program_change_nothing(key):
     after = update(table, hashes, USERS, ids, change)
     eager = count_sketch.update(table, hashes, USERS, ids, change)
     np.testing.assert_array_equal(eager, after)
-    np.testing.assert_array_equal(update(table, hashes, USERS, ids.reshape(2, 3), change.reshape(2, 3, 3)), after)
+    np.testing.assert_array_equal(
+        update(table, hashes, USERS, ids.reshape(2, 3), change.reshape(2, 3, 3)), after
+    )
 
 
 def sizes(jaxpr):
     """The sizes of all that a program computes, inside its parts too."""
     for equation in jaxpr.eqns:
         yield from (variable.aval.size for variable in equation.outvars)
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
             if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
                 yield from sizes(inner)
 
@@ -289,11 +327,18 @@ def test_width_and_gain_are_the_papers():
     assert count_sketch.width(6040, 3952, 32, depth=4, gain=4) == 19_984
     assert count_sketch.width(6040, 3952, 8, depth=1, gain=1) == 79_936
     assert count_sketch.width(3, 4, 3, depth=4, gain=2) == 3  # 21/8
-    assert count_sketch.width(60, 10, 10, depth=1, gain=0.7) == 1000  # the double next to 0.7 would give 1001
+    assert (
+        count_sketch.width(60, 10, 10, depth=1, gain=0.7) == 1000
+    )  # the double next to 0.7 would give 1001
     assert count_sketch.gain(6040, 3952, 32, depth=4, width=19_984) == 4
 
 
-@given(*[st.integers(1, 10**6)] * 2, st.integers(1, 64), st.integers(1, 8), st.sampled_from([1, 1.5, 2, 4, 16.25]))
+@given(
+    *[st.integers(1, 10**6)] * 2,
+    st.integers(1, 64),
+    st.integers(1, 8),
+    st.sampled_from([1, 1.5, 2, 4, 16.25]),
+)
 def test_the_width_is_the_least_that_does_not_exceed_the_gain(users, items, rank, depth, gain):
     width = count_sketch.width(users, items, rank, depth=depth, gain=gain)
     assert count_sketch.gain(users, items, rank, depth=depth, width=width) <= gain
@@ -302,12 +347,18 @@ def test_the_width_is_the_least_that_does_not_exceed_the_gain(users, items, rank
 
 @pytest.mark.parametrize(("how", "factor"), [("mean", 1.0), ("median", 1.0922)])
 def test_a_coordinate_of_a_random_table_has_the_scale(key, how, factor):
-    """The variance within 4.5 of its standard deviations, were coordinates independent; the few that share cells
-    count twice."""
+    """The variance within 4.5 of its standard deviations, were coordinates independent; the few
+    that share cells count twice.
+    """
     k_hash, k_table = jax.random.split(key)
-    hashes, table = count_sketch.hashes(k_hash, 4), count_sketch.random_table(k_table, 4, 2**18, 0.3)
+    hashes, table = (
+        count_sketch.hashes(k_hash, 4),
+        count_sketch.random_table(k_table, 4, 2**18, 0.3),
+    )
     assert table.dtype == jnp.float32
-    x = np.asarray(query(table, hashes, USERS, jnp.arange(4000), rank=8, how=how), np.float64).ravel()
+    x = np.asarray(
+        query(table, hashes, USERS, jnp.arange(4000), rank=8, how=how), np.float64
+    ).ravel()
     assert abs(x.mean()) < 4.5 * 0.3 * factor / x.size**0.5
     assert abs(np.mean(x**2) / (0.3 * factor) ** 2 - 1) < 2 * 4.5 * (2 / x.size) ** 0.5
 
@@ -317,17 +368,27 @@ def test_what_makes_no_sense_is_refused(key):
     refused = {
         "depth must be at least 1": lambda: count_sketch.hashes(key, 0),
         "width must be from 1": lambda: count_sketch.cells(hashes, USERS, 0, rank=1, width=0),
-        "width must be from 1 ": lambda: count_sketch.cells(hashes, USERS, 0, rank=1, width=PRIME + 1),
+        "width must be from 1 ": lambda: count_sketch.cells(
+            hashes, USERS, 0, rank=1, width=PRIME + 1
+        ),
         "as many rows": lambda: count_sketch.query(jnp.zeros((3, 5)), hashes, USERS, 0, rank=1),
-        "as many rows as": lambda: count_sketch.update(jnp.zeros((1, 5)), hashes, USERS, 0, jnp.zeros(1)),
+        "as many rows as": lambda: count_sketch.update(
+            jnp.zeros((1, 5)), hashes, USERS, 0, jnp.zeros(1)
+        ),
         "how must be": lambda: inspect.unwrap(count_sketch.query)(
             jnp.zeros((2, 5)), hashes, USERS, 0, rank=1, how="mode"
         ),
         "gain must be positive": lambda: count_sketch.width(1, 1, 1, depth=1, gain=0),
-        "gain must be positive and": lambda: count_sketch.width(1, 1, 1, depth=1, gain=float("nan")),
-        "at most 2147483647 cells; got 2 rows": lambda: count_sketch.width(10**9, 1, 4, depth=2, gain=1),
+        "gain must be positive and": lambda: count_sketch.width(
+            1, 1, 1, depth=1, gain=float("nan")
+        ),
+        "at most 2147483647 cells; got 2 rows": lambda: count_sketch.width(
+            10**9, 1, 4, depth=2, gain=1
+        ),
         "rank must be at least 1": lambda: count_sketch.width(1, 1, 0, depth=1, gain=1),
-        "rank must be at most 32768; got 32769": lambda: count_sketch.cells(hashes, USERS, 0, rank=2**15 + 1, width=9),
+        "rank must be at most 32768; got 32769": lambda: count_sketch.cells(
+            hashes, USERS, 0, rank=2**15 + 1, width=9
+        ),
         "at most 2147483647 cells; got 2 rows of 1073741824": lambda: count_sketch.packed_cells(
             hashes, jnp.arange(2), jnp.arange(2), rank=1, width=2**30
         ),

@@ -1,4 +1,6 @@
-"""``dpmf data`` on small files and generated ratings; what the readers themselves do is tested beside them."""
+"""``dpmf data`` on small files and generated ratings; what the readers themselves do is tested
+beside them.
+"""
 
 import json
 
@@ -65,7 +67,9 @@ def test_check_of_a_bad_file_names_every_row_and_exits_with_3(dpmf, tmp_path):
 
 
 def test_many_problems_are_counted_and_some_are_shown(dpmf, tmp_path):
-    (tmp_path / "a.csv").write_text("user,item,rating\n" + "".join(f"{user},1,9\n{user},2,3\n" for user in range(50)))
+    (tmp_path / "a.csv").write_text(
+        "user,item,rating\n" + "".join(f"{user},1,9\n{user},2,3\n" for user in range(50))
+    )
     _, out, err = dpmf("check", "a.csv", "--rating-range", "1", "5", "--limit", "30")
     assert err.startswith("error: 50 problems in a.csv\n")
     assert out.count("a.csv, line") == 20
@@ -95,7 +99,9 @@ def test_an_error_has_a_fix_and_leaves_nothing_behind(dpmf, tmp_path, words, cod
 @pytest.mark.parametrize("ending", ["csv", "tsv", "parquet"])
 def test_convert_there_and_back_keeps_every_triple(dpmf, tmp_path, ending):
     (tmp_path / "a.csv").write_text(GOOD)
-    there = json.loads(dpmf("convert", "a.csv", f"b.{ending}", "--rating-range", "1", "5", "--json")[1])
+    there = json.loads(
+        dpmf("convert", "a.csv", f"b.{ending}", "--rating-range", "1", "5", "--json")[1]
+    )
     declared = [] if ending == "parquet" else ["--rating-range", "1", "5"]
     report = json.loads(dpmf("check", f"b.{ending}", "--json", *declared)[1])
     assert there["triples_sha256"] == report["triples_sha256"]

@@ -1,4 +1,6 @@
-"""One, two, four and eight devices: the same noise, and the same model but for the order of sums."""
+"""One, two, four and eight devices: the same noise, and the same model but for the order of
+sums.
+"""
 
 import subprocess
 import sys
@@ -32,17 +34,20 @@ def drawn(mechanism, key, state, data):
     statistics, _ = mechanism.query(state, data, mechanism.coins(key))
     nothing = statistics._replace(value=0 * statistics.value) if hasattr(statistics, "sent") else \\
         jax.tree.map(lambda leaf: 0 * leaf, statistics)
-    return spread.divided(data.num_devices, partial(mechanism.noise.sample, key), nothing, rows=data.num_users)
+    return spread.divided(data.num_devices, partial(mechanism.noise.sample, key), nothing,
+        rows=data.num_users)
 
 def same(one, other):
-    # the same draw; what a compiler makes of the inverse error function and σ may differ in the last places
+    # the same draw; what a compiler makes of the inverse error function and σ may differ in the
+    # last places
     # (nothing with jax 0.10, one unit with 0.8, three with 0.12)
     if one.dtype == np.float32:
         np.testing.assert_array_max_ulp(one, other, maxulp=8)
     else:
         np.testing.assert_array_equal(one, other)
 
-for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (summed, "split"), (reports, "split")):
+for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (summed, "split"), (
+    reports, "split")):
     found = []
     for devices in (1, 2, 4, 8) if mechanism is joint_noise and kind == "split" else (1, 8):
         data = layout.make(ratings, kind=kind, num_devices=devices)
@@ -57,7 +62,8 @@ for mechanism, kind in ((joint_noise, "split"), (joint_noise, "dense"), (summed,
     assert any(np.std(leaf) > 0 for leaf in jax.tree.leaves(one))
     for noise, other in others:
         jax.tree.map(same, one, noise)
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), model, other)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6, atol=1e-6), model,
+            other)
 
 # a sampler is handed statistics that are cut over the devices: it still draws for logical elements
 mesh = spread.mesh(8)
@@ -77,5 +83,7 @@ print("equal")
 
 
 def test_noise_is_drawn_for_elements_and_not_for_devices():
-    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.stdout.strip() == "equal", done.stderr

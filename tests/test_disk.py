@@ -1,4 +1,6 @@
-"""A full disk, a file where a folder goes, a lost model.json: what, where, fix, and nothing half-written."""
+"""A full disk, a file where a folder goes, a lost model.json: what, where, fix, and nothing
+half-written.
+"""
 
 import errno
 import resource
@@ -81,7 +83,10 @@ def test_a_disk_that_fills_up_loses_no_run(capsys, size):
     if "--resume" in words:
         whole = run(capsys, *FIT, *SMALL, *CATALOGUE, "--seed", "0", "--out", "whole")
         assert whole[0] == 0
-        assert Path("model/release.safetensors").read_bytes() == Path("whole/release.safetensors").read_bytes()
+        assert (
+            Path("model/release.safetensors").read_bytes()
+            == Path("whole/release.safetensors").read_bytes()
+        )
 
 
 def test_a_write_that_fails_is_an_oserror_and_an_error_with_a_remedy(tmp_path):
@@ -117,7 +122,9 @@ def test_a_file_where_a_folder_goes(capsys, words):
     is_an_error(err, code, "afile")
     assert out == ""
     assert contents(Path()) == before
-    with pytest.raises(UsageError, match="a file, not a folder"):  # where reproductions and audits keep things
+    with pytest.raises(
+        UsageError, match="a file, not a folder"
+    ):  # where reproductions and audits keep things
         storage.private_folder(Path("afile") / "below")
 
 
@@ -153,7 +160,9 @@ def test_python_is_refused_to_go_on_with_a_finished_model_as_well(tmp_path):
         dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), resume=True, **options)
 
 
-def test_power_that_fails_between_statement_and_model_json_is_made_good_by_a_resume(capsys, monkeypatch):
+def test_power_that_fails_between_statement_and_model_json_is_made_good_by_a_resume(
+    capsys, monkeypatch
+):
     """The checkpoint is still there: it goes only after model.json is written."""
     with monkeypatch.context() as patched:
         patched.setattr(fitting._Journal, "close", lambda journal: None)

@@ -1,4 +1,6 @@
-"""Several processes over loopback: the model of one, own ratings only, one voice, and what happens when one is lost."""
+"""Several processes over loopback: the model of one, own ratings only, one voice, and what happens
+when one is lost.
+"""
 
 import json
 import os
@@ -22,7 +24,20 @@ from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
 
 SECONDS = 240  # a process that is still there then hangs
-FLAGS = ["--rating-range", "1", "5", "--steps", "6", "--rank", "3", "--seed", "0", "--devices", "1", "--json"]
+FLAGS = [
+    "--rating-range",
+    "1",
+    "5",
+    "--steps",
+    "6",
+    "--rank",
+    "3",
+    "--seed",
+    "0",
+    "--devices",
+    "1",
+    "--json",
+]
 
 
 @pytest.fixture(scope="module")
@@ -37,10 +52,18 @@ def ratings(tmp_path_factory):
     return path
 
 
-def start(number: int, *words: str, of: int, port: int, program: tuple[str, ...] = ("-m", "experiments.cli", "fit")):
+def start(
+    number: int,
+    *words: str,
+    of: int,
+    port: int,
+    program: tuple[str, ...] = ("-m", "experiments.cli", "fit"),
+):
     flags = ["--distributed", "--processes", str(of), "--process-id", str(number)]
     flags += ["--coordinator", f"127.0.0.1:{port}"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))
+    }
     return subprocess.Popen(
         [sys.executable, *program, *words, *flags],
         stdout=subprocess.PIPE,
@@ -69,7 +92,9 @@ def ended(processes) -> list[tuple[int, str, str]]:
 def together(number: int, *words: str, each: dict[int, list[str]] | None = None, **options):
     port = free_port()
     own = each or {}
-    return ended([start(k, *words, *own.get(k, []), of=number, port=port, **options) for k in range(number)])
+    return ended(
+        [start(k, *words, *own.get(k, []), of=number, port=port, **options) for k in range(number)]
+    )
 
 
 @pytest.fixture(scope="module")
@@ -139,9 +164,14 @@ def test_processes_make_the_model_that_one_makes(number, ratings, alone, tmp_pat
     for control, values in result["controls"].items():
         for name, value in values.items():  # popularity has no errors, the global mean no order
             found = shared["controls"][control][name]
-            assert found == (value if value is None else pytest.approx(value, rel=1e-4)), (control, name)
+            assert found == (value if value is None else pytest.approx(value, rel=1e-4)), (
+                control,
+                name,
+            )
     assert f"of {number} processes" in shared["layout"]
-    assert not (tmp_path / "model" / "private" / "seen.safetensors").exists()  # no process knows who rated what
+    assert not (
+        tmp_path / "model" / "private" / "seen.safetensors"
+    ).exists()  # no process knows who rated what
 
 
 HOLDS = """
@@ -149,7 +179,8 @@ import json, sys
 from experiments.cli import devices
 from experiments.cli.devices import ProcessFlags
 port, number = sys.argv[-1].partition(":")[2], sys.argv[-3]
-devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=3, process_id=int(number)), "")
+devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=3, process_id=int(
+    number)), "")
 import jax, numpy as np
 from dpmf_jax.data import datasets
 from dpmf_jax.devices import hosts, keys
@@ -159,7 +190,8 @@ own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)
 data = layout.make(own)
 shards = [shard.data for shard in data.stored.by_user.row.addressable_shards]
 rows = np.unique(np.concatenate([np.asarray(shard) for shard in shards]))
-columns = np.unique(np.concatenate([np.asarray(s.data) for s in data.stored.by_item.column.addressable_shards]))
+columns = np.unique(np.concatenate([np.asarray(s.data) for s
+    in data.stored.by_item.column.addressable_shards]))
 open(sys.argv[2] + number, "w").write(json.dumps({
     "keys": drawn,
     "held": sorted({str(own.users[user]) for user in own.user}),
@@ -175,9 +207,13 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
     assert all(code == 0 for code, _, _ in ends), ends
     found = [json.loads((tmp_path / f"holds{number}").read_text()) for number in range(3)]
     every = sorted(line.split(",")[0] for line in set(ratings.read_text().splitlines()[1:]))
-    assert sorted(user for one in found for user in one["held"]) == sorted(set(every))  # each user in one process
+    assert sorted(user for one in found for user in one["held"]) == sorted(
+        set(every)
+    )  # each user in one process
     assert sum(one["ratings"] for one in found) == len(every)
-    assert all(one["keys"] == found[0]["keys"] for one in found)  # a release has one key, or its noise is nobody's
+    assert all(
+        one["keys"] == found[0]["keys"] for one in found
+    )  # a release has one key, or its noise is nobody's
     assert found[0]["keys"][0] != found[0]["keys"][1]
     for one in found:
         assert 0 < one["ratings"] < len(every)
@@ -187,7 +223,9 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
 
 
 def as_text(ratings, folder, keep=None):
-    return readers.read_text(ratings, Format(user="user", item="item", rating="rating", header=True), keep)
+    return readers.read_text(
+        ratings, Format(user="user", item="item", rating="rating", header=True), keep
+    )
 
 
 def as_parquet(ratings, folder, keep=None, *, kind="string"):
@@ -206,16 +244,24 @@ def as_parquet(ratings, folder, keep=None, *, kind="string"):
 
 def as_netflix(ratings, folder, keep=None):
     """In two files, a movie in several pieces."""
-    rows = [line.replace("a user", "300").split(",") for line in ratings.read_text().splitlines()[1:]]
+    rows = [
+        line.replace("a user", "300").split(",") for line in ratings.read_text().splitlines()[1:]
+    ]
     half, paths = len(rows) // 2, [folder / "combined_data_1.txt", folder / "combined_data_2.txt"]
     for path, part in zip(paths, (rows[:half], rows[half:]), strict=True):
-        path.write_text("".join(f"{int(item) + 1}:\n{user},{value},2005-01-01\n" for user, item, value in part))
+        path.write_text(
+            "".join(f"{int(item) + 1}:\n{user},{value},2005-01-01\n" for user, item, value in part)
+        )
     return netflix.read_netflix(paths, keep)
 
 
 @pytest.mark.parametrize(
     "read",
-    [as_text, *(partial(as_parquet, kind=kind) for kind in ("string", "int", "dictionary")), as_netflix],
+    [
+        as_text,
+        *(partial(as_parquet, kind=kind) for kind in ("string", "int", "dictionary")),
+        as_netflix,
+    ],
     ids=["text", "parquet", "parquet of integers", "parquet of a dictionary", "netflix"],
 )
 def test_files_are_read_without_the_others_rows(read, ratings, tmp_path, monkeypatch):
@@ -244,7 +290,9 @@ def test_a_parquet_row_without_a_user_is_named_though_it_is_nobodys(tmp_path):
 
     path = tmp_path / "ratings.parquet"
     users = pa.array([*range(100), None])
-    pyarrow.parquet.write_table(pa.table({"user": users, "item": range(101), "rating": [3.0] * 101}), path)
+    pyarrow.parquet.write_table(
+        pa.table({"user": users, "item": range(101), "rating": [3.0] * 101}), path
+    )
     for keep in (None, lambda ids: np.zeros(len(ids), bool)):
         with pytest.raises(DataError, match=r"user id is empty\nwhere: .*row 100"):
             parquet.read_parquet(path, keep=keep)
@@ -257,7 +305,10 @@ def test_what_is_wrong_for_one_process_ends_all_with_its_words(ratings, tmp_path
         bad = tmp_path / f"bad{number}.csv"
         user = next(u for u in map(str, range(100, 139)) if _owner(u, 2) == number)
         owner = next(row for row, line in enumerate(lines) if line.startswith(f"{user},"))
-        bad.write_text("\n".join([*lines[:owner], lines[owner].rpartition(",")[0] + ",9", *lines[owner + 1 :]]) + "\n")
+        bad.write_text(
+            "\n".join([*lines[:owner], lines[owner].rpartition(",")[0] + ",9", *lines[owner + 1 :]])
+            + "\n"
+        )
         first, second = together(2, str(bad), *FLAGS, "--out", str(tmp_path / "model"))
         assert (first[0], second[0]) == (DataError.exit_code, DataError.exit_code), (first, second)
         assert "outside the declared range" in first[2]
@@ -281,15 +332,27 @@ def test_processes_that_were_told_different_things_do_not_start(ratings, tmp_pat
 
 
 def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings, tmp_path):
-    many = [*FLAGS, "--lost-after", "10", "--learning-rate", "1e-5"]  # at the default rate 800 noisy steps diverge
+    many = [
+        *FLAGS,
+        "--lost-after",
+        "10",
+        "--learning-rate",
+        "1e-5",
+    ]  # at the default rate 800 noisy steps diverge
     many[many.index("--steps") + 1] = "800"
     [(code, _, err)] = together(1, str(ratings), *many, "--out", str(tmp_path / "whole"))
     assert code == 0, err
     folder, port = tmp_path / "model", free_port()
-    first, second = (start(k, str(ratings), *many, "--out", str(folder), of=2, port=port) for k in range(2))
+    first, second = (
+        start(k, str(ratings), *many, "--out", str(folder), of=2, port=port) for k in range(2)
+    )
     deadline = time.monotonic() + SECONDS
     metrics = folder / "private" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline and first.poll() is None:
+    while (
+        not (metrics.exists() and metrics.stat().st_size)
+        and time.monotonic() < deadline
+        and first.poll() is None
+    ):
         time.sleep(0.02)
     second.send_signal(signal.SIGKILL)
     lost = time.monotonic()
@@ -312,7 +375,11 @@ def test_a_process_that_hangs_ends_the_run_with_a_word(ratings, tmp_path):
     first, second = (start(k, *words, of=2, port=port) for k in range(2))
     deadline = time.monotonic() + SECONDS
     metrics = tmp_path / "model" / "private" / "metrics.jsonl"
-    while not (metrics.exists() and metrics.stat().st_size) and time.monotonic() < deadline and first.poll() is None:
+    while (
+        not (metrics.exists() and metrics.stat().st_size)
+        and time.monotonic() < deadline
+        and first.poll() is None
+    ):
         time.sleep(0.02)
     second.send_signal(signal.SIGSTOP)
     try:
@@ -334,8 +401,15 @@ def test_a_fault_of_another_kind_is_told_as_what_it_is():
     crash = "import faulthandler; from experiments.cli import devices"
     crash += "; devices.leave_last_words(devices.ProcessFlags())"
     for cause, told in (("_sigsegv", "Segmentation fault"), ("_sigabrt", "no sign of life")):
-        run = subprocess.run([sys.executable, "-c", f"{crash}; faulthandler.{cause}()"], capture_output=True, text=True)
-        assert (told in run.stderr, "no sign of life" in run.stderr) == (True, cause == "_sigabrt"), run.stderr
+        run = subprocess.run(
+            [sys.executable, "-c", f"{crash}; faulthandler.{cause}()"],
+            capture_output=True,
+            text=True,
+        )
+        assert (told in run.stderr, "no sign of life" in run.stderr) == (
+            True,
+            cause == "_sigabrt",
+        ), run.stderr
     run = subprocess.run([sys.executable, "-c", crash], capture_output=True, text=True)
     assert (run.returncode, run.stderr) == (0, "")
 

@@ -1,4 +1,6 @@
-"""The divergence of errors on trial: a bound that holds as often as it says, ceilings, null and planted mechanisms."""
+"""The divergence of errors on trial: a bound that holds as often as it says, ceilings, null and
+planted mechanisms.
+"""
 
 import dataclasses
 import math
@@ -19,7 +21,9 @@ REPEATS = 400
 
 
 def bounds(shift, num, alpha, repeats=REPEATS, seed=0):
-    """Of errors that are Gaussian, `shift` apart, num on each side and half of that to make the rule."""
+    """Of errors that are Gaussian, `shift` apart, num on each side and half of that to make the
+    rule.
+    """
     random = np.random.default_rng(seed)
     for _ in range(repeats):
         inside, outside = random.normal(size=num), shift + random.normal(size=num)
@@ -39,7 +43,9 @@ def test_two_coins_are_bounded_as_often_as_the_intervals_allow():
     assert truth == pytest.approx(0.7 * math.log(0.7 / 0.4) + 0.3 * math.log(0.3 / 0.6))
     found = []
     for _ in range(REPEATS):
-        inside, outside = (np.where(random.random(num) < chance, -1.0, 1.0) for chance in (0.7, 0.4))
+        inside, outside = (
+            np.where(random.random(num) < chance, -1.0, 1.0) for chance in (0.7, 0.4)
+        )
         found.append(divergence.lower_bound(event, inside, outside, 0.3))
     assert np.mean(np.array(found) > truth) <= 0.3 + 3 * math.sqrt(0.3 * 0.7 / REPEATS)
     assert np.mean(np.array(found) > truth) > 0.01  # and it is not far below
@@ -58,7 +64,9 @@ def test_the_chances_are_clopper_and_pearson_s(alpha):
 
 
 def test_with_many_errors_the_bound_nears_the_divergence_of_two_bins():
-    """Two Gaussians a standard deviation apart, half a nat: the best cut keeps 0.64 of it or a little more."""
+    """Two Gaussians a standard deviation apart, half a nat: the best cut keeps 0.64 of it or a
+    little more.
+    """
     [bound] = bounds(1.0, 40_000, 0.05, repeats=1)
     cuts = np.linspace(-2, 3, 501)
     binned = max(divergence.binary(stats.norm.cdf(cut), stats.norm.cdf(cut - 1)) for cut in cuts)
@@ -76,7 +84,9 @@ def test_the_event_is_what_tells_them_apart():
 
 
 def test_errors_alike_are_bounded_by_nothing():
-    assert np.mean([bound > 0 for bound in bounds(0.0, 60, 0.05)]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / REPEATS)
+    assert np.mean([bound > 0 for bound in bounds(0.0, 60, 0.05)]) <= 0.05 + 3 * math.sqrt(
+        0.05 * 0.95 / REPEATS
+    )
     far = list(bounds(30.0, 60, 1e-4, repeats=3))
     assert min(far) > 0.3
 
@@ -87,10 +97,17 @@ def test_ceilings():
         p = 1 / (1 + math.exp(-epsilon))
         reached = p * math.log(p / (1 - p)) + (1 - p) * math.log((1 - p) / p)
         assert divergence.ceiling([Pure(epsilon=epsilon)]) == pytest.approx(reached)
-        assert divergence.ceiling([Pure(epsilon=3 * epsilon, num_rounds=3)]) == pytest.approx(3 * reached)
+        assert divergence.ceiling([Pure(epsilon=3 * epsilon, num_rounds=3)]) == pytest.approx(
+            3 * reached
+        )
     two = [Gaussian(noise_multiplier=2.0, num_steps=6), Pure(epsilon=1.0)]
     assert divergence.ceiling(two) == pytest.approx(0.75 + math.tanh(0.5))
-    assert divergence.ceiling([SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=3)]) is None
+    assert (
+        divergence.ceiling(
+            [SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=3)]
+        )
+        is None
+    )
     assert divergence.ceiling([Approximate(epsilon=1.0, delta=1e-5)]) is None
 
 
@@ -110,7 +127,9 @@ QUICK = dataclasses.replace(CONFIG, learning_rate=0.2)
 
 
 def audit(mechanism, seed=0, **settings):
-    return divergence.audit(mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings)
+    return divergence.audit(
+        mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings
+    )
 
 
 def test_little_noise_is_seen_and_what_is_priced_is_not():
@@ -132,7 +151,9 @@ def test_little_noise_is_seen_and_what_is_priced_is_not():
 def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     found = [audit(blind(), seed, num_runs=120)[1] for seed in range(200)]
     assert "violated" not in {finding.verdict for finding in found}
-    assert np.mean([finding.measured > 0 for finding in found]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert np.mean([finding.measured > 0 for finding in found]) <= 0.05 + 3 * math.sqrt(
+        0.05 * 0.95 / 200
+    )
 
 
 def test_few_runs_say_nothing():
@@ -173,7 +194,14 @@ def test_the_paper_s_number_is_kl_s():
 
 def test_natural_canaries_are_ratings_as_they_are():
     plan = divergence.canaries.plan(
-        np.random.default_rng(0), RATINGS, DATA, presence=True, side=None, num_ratings=40, num_users=0, natural=True
+        np.random.default_rng(0),
+        RATINGS,
+        DATA,
+        presence=True,
+        side=None,
+        num_ratings=40,
+        num_users=0,
+        natural=True,
     )
     assert plan.num == 40
     np.testing.assert_array_equal(plan.value_in, RATINGS.value[plan.index])

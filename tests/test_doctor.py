@@ -16,7 +16,16 @@ def report(tmp_path_factory) -> dict:
     """`dpmf doctor --json` in a process of its own, on a data folder with one data set in it."""
     folder = tmp_path_factory.mktemp("data")
     (folder / "ml-100k").mkdir()
-    words = ["-m", "experiments.cli", "doctor", "--json", "--data-dir", str(folder), "--devices", "2"]
+    words = [
+        "-m",
+        "experiments.cli",
+        "doctor",
+        "--json",
+        "--data-dir",
+        str(folder),
+        "--devices",
+        "2",
+    ]
     done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(done.stdout) | {"given": str(folder)}
@@ -26,7 +35,11 @@ def test_everything_is_reported(report):
     assert report["versions"]["jax"]
     assert set(report["extras"]) == {"report", "test", "lint", "bench"}
     assert report["cores"] >= 1
-    assert report["data"] == {"folder": report["given"], "named_by": "--data-dir", "found": ["ml-100k"]}
+    assert report["data"] == {
+        "folder": report["given"],
+        "named_by": "--data-dir",
+        "found": ["ml-100k"],
+    }
     if report["backend"] == "cpu":
         assert report["devices_used"] == len(report["devices"]) == 2
 
@@ -41,7 +54,10 @@ def test_the_text_says_what_the_object_says(report):
     assert all(f"{number}" in text for number in report["versions"].values())
     assert text.count("  ok ") == len(selftest.QUESTIONS)
     assert text.endswith("all is well")
-    broken = report | {"passed": False, "self_test": [{"name": "a price", "passed": False, "detail": "off by 2"}]}
+    broken = report | {
+        "passed": False,
+        "self_test": [{"name": "a price", "passed": False, "detail": "off by 2"}],
+    }
     assert "  FAILED  a price (off by 2)" in doctor.render(broken)
     assert "all is well" not in doctor.render(broken)
 
@@ -50,7 +66,11 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
     monkeypatch.delenv("DPMF_DATA", raising=False)
     assert doctor.data(None) == {"folder": None, "named_by": None, "found": []}
     monkeypatch.setenv("DPMF_DATA", str(tmp_path / "nowhere"))
-    assert doctor.data(None) == {"folder": str(tmp_path / "nowhere"), "named_by": "DPMF_DATA", "found": None}
+    assert doctor.data(None) == {
+        "folder": str(tmp_path / "nowhere"),
+        "named_by": "DPMF_DATA",
+        "found": None,
+    }
     assert doctor.data(Path(tmp_path))["named_by"] == "--data-dir"
     assert doctor.installed("a-package-that-nobody-made") is None
 

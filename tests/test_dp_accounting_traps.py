@@ -1,7 +1,9 @@
-"""Traps of dp_accounting, each shown to be one still, and beside it that our own function answers rightly.
+"""Traps of dp_accounting, each shown to be one still, and beside it that our own function answers
+rightly.
 
-A failure of a test named `…_still_…` means that a newer dp-accounting has mended the trap: its message says what may
-then be simpler here. A failure of the test after it means that our price is wrong.
+A failure of a test named `…_still_…` means that a newer dp-accounting has mended the trap: its
+message says what may then be simpler here. A failure of the test after it means that our price is
+wrong.
 """
 
 import math
@@ -31,7 +33,7 @@ def noise(z: float):
     return dp_accounting.GaussianDpEvent(z)
 
 
-# ------------------------------------------------------------------- the conversion is another one than the paper's
+# ------------------------------------------------------------------- the conversion is another one
 
 
 def test_rdp_conversion_still_is_tighter_than_the_papers():
@@ -39,7 +41,8 @@ def test_rdp_conversion_still_is_tighter_than_the_papers():
     best = gaussian.optimal_order(rho, DELTA)
     theirs = rdp_price(noise(1 / math.sqrt(2 * rho)), orders=[best])
     assert theirs < 0.95 * gaussian.epsilon_rdp_mironov(rho, DELTA, [best]), mended(
-        "its conversion is Mironov's, or another", "compare the closed form with RdpAccountant directly in verification"
+        "its conversion is Mironov's, or another",
+        "compare the closed form with RdpAccountant directly in verification",
     )
 
 
@@ -47,11 +50,13 @@ def test_our_closed_form_is_the_papers_conversion_and_our_rdp_the_tighter_one():
     rho = gaussian.rho_from_step(0.4, 0.01, 300)
     closed = gaussian.epsilon_closed_form(rho, DELTA)
     assert closed == pytest.approx(13.18366, abs=1e-5)
-    assert gaussian.epsilon_rdp_mironov(rho, DELTA, [gaussian.optimal_order(rho, DELTA)]) == pytest.approx(closed)
+    assert gaussian.epsilon_rdp_mironov(
+        rho, DELTA, [gaussian.optimal_order(rho, DELTA)]
+    ) == pytest.approx(closed)
     assert gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, DELTA) == pytest.approx(12.255, abs=3e-3)
 
 
-# --------------------------------------------------------------------- the count of randomised responses is ignored
+# --------------------------------------------------------------------- the count of randomised resp
 
 
 def answers(epsilon: float, rounds: int):
@@ -60,9 +65,12 @@ def answers(epsilon: float, rounds: int):
 
 
 def test_pld_accountant_still_ignores_the_count_of_randomised_responses():
-    once, often = (PLDAccountant(REPLACE).compose(answers(0.5, k)).get_epsilon(DELTA) for k in (1, 10))
+    once, often = (
+        PLDAccountant(REPLACE).compose(answers(0.5, k)).get_epsilon(DELTA) for k in (1, 10)
+    )
     assert once == often, mended(
-        "PLDAccountant counts randomised responses", "`composition` may compose RandomizedResponseDpEvent"
+        "PLDAccountant counts randomised responses",
+        "`composition` may compose RandomizedResponseDpEvent",
     )
 
 
@@ -73,17 +81,18 @@ def test_our_pure_rounds_are_counted():
     assert twenty.epsilon(DELTA) > 1.5 * ten
 
 
-# ---------------------------------------------------------------------- a Gaussian under REPLACE_ONE is read two ways
+# ---------------------------------------------------------------------- a Gaussian under REPLACE_ON
 
 
 def test_relation_of_a_gaussian_still_is_ignored_by_rdp_and_doubled_by_pld():
     removed = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
-    assert rdp_price(noise(1.0), neighboring_relation=REPLACE) == rdp_price(noise(1.0), neighboring_relation=removed), (
-        mended("RdpAccountant knows REPLACE_ONE for Gaussians", "the relation may be left to it")
-    )
+    assert rdp_price(noise(1.0), neighboring_relation=REPLACE) == rdp_price(
+        noise(1.0), neighboring_relation=removed
+    ), mended("RdpAccountant knows REPLACE_ONE for Gaussians", "the relation may be left to it")
     pld = PLDAccountant(REPLACE).compose(noise(1.0)).get_epsilon(DELTA)
     assert pld == pytest.approx(gaussian.epsilon_exact(2.0, DELTA), rel=1e-3), mended(
-        "PLDAccountant no longer doubles Δ under REPLACE_ONE", "the relation need not be chosen loss by loss"
+        "PLDAccountant no longer doubles Δ under REPLACE_ONE",
+        "the relation need not be chosen loss by loss",
     )
 
 
@@ -95,7 +104,7 @@ def test_our_gaussian_has_the_relation_in_its_noise_multiplier_whatever_the_unit
     assert exact < composition.rdp(losses, unit=unit).epsilon(DELTA) < 1.2 * exact
 
 
-# ------------------------------------------------------------------------------------------- not a number costs nothing
+# ------------------------------------------------------------------------------------------- not a
 
 
 def test_noise_that_is_not_a_number_still_is_free_in_rdp_and_refused_by_pld():
@@ -119,7 +128,7 @@ def test_our_losses_and_prices_refuse_what_is_not_a_number():
             make()
 
 
-# -------------------------------------------------------------------- a changed value under sampling is refused by RDP
+# -------------------------------------------------------------------- a changed value under samplin
 
 
 def test_rdp_still_refuses_poisson_sampling_under_replace_one():
@@ -128,20 +137,28 @@ def test_rdp_still_refuses_poisson_sampling_under_replace_one():
         RdpAccountant(neighboring_relation=REPLACE).compose(step)
     except dp_accounting.UnsupportedEventError:
         return
-    pytest.fail(mended("RdpAccountant prices a changed value under sampling", "`composition.rdp` need not refuse it"))
+    pytest.fail(
+        mended(
+            "RdpAccountant prices a changed value under sampling",
+            "`composition.rdp` need not refuse it",
+        )
+    )
 
 
 def test_we_refuse_it_by_name_and_price_it_by_pld():
     step = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.1, num_steps=1)
-    with pytest.raises(ValueError, match="does not price a changed value under Poisson sampling; pld does"):
+    with pytest.raises(
+        ValueError, match="does not price a changed value under Poisson sampling; pld does"
+    ):
         composition.rdp([step], unit="rating value")
     value, presence = (
-        composition.pld([step], unit=unit).epsilon(DELTA) for unit in ("rating value", "rating presence")
+        composition.pld([step], unit=unit).epsilon(DELTA)
+        for unit in ("rating value", "rating presence")
     )
     assert presence < value < gaussian.epsilon_exact(2.0, DELTA)
 
 
-# ----------------------------------------------------------------------- default orders at very small and very large ρ
+# ----------------------------------------------------------------------- default orders at very sma
 
 
 @pytest.mark.parametrize("rho", [1e-7, 5e3])
@@ -156,10 +173,13 @@ def test_default_orders_still_exceed_the_closed_form(rho):
 def test_our_orders_do_not(rho):
     z, closed = 1 / math.sqrt(2 * rho), gaussian.epsilon_closed_form(rho, DELTA)
     assert gaussian.epsilon_rdp(z, 1, DELTA) <= closed
-    assert composition.rdp([Gaussian(noise_multiplier=z, num_steps=1)], unit="user").epsilon(DELTA) <= closed
+    assert (
+        composition.rdp([Gaussian(noise_multiplier=z, num_steps=1)], unit="user").epsilon(DELTA)
+        <= closed
+    )
 
 
-# --------------------------------------------------------------------------------------- the default grid of the PLD
+# --------------------------------------------------------------------------------------- the defaul
 
 
 def points(distribution) -> int:
@@ -169,7 +189,8 @@ def points(distribution) -> int:
 def test_default_grid_still_grows_with_rho():
     sizes = [points(plds.from_gaussian_mechanism(1 / math.sqrt(2 * rho))) for rho in (0.3, 30)]
     assert sizes[1] > 1_000_000 > 0.2 * sizes[1] > sizes[0], mended(
-        "PLD's default grid follows the loss", "`gaussian.epsilon_pld` and `composition` may use the default grid"
+        "PLD's default grid follows the loss",
+        "`gaussian.epsilon_pld` and `composition` may use the default grid",
     )
 
 
@@ -177,38 +198,51 @@ def test_default_grid_still_grows_with_rho():
 def test_our_grid_follows_the_loss(rho):
     factor = composition._gaussian_factor(rho)
     assert points(factor.distribution(math.sqrt(2 * rho) / 1000)) < 200_000
-    price = composition.pld([Gaussian(noise_multiplier=1 / math.sqrt(2 * rho), num_steps=1)], unit="user")
+    price = composition.pld(
+        [Gaussian(noise_multiplier=1 / math.sqrt(2 * rho), num_steps=1)], unit="user"
+    )
     exact = gaussian.epsilon_exact(rho, DELTA)
     assert exact - 1e-9 <= price.epsilon(DELTA) <= exact * (1 + 1e-4)
 
 
-# ---------------------------------------------------------------------------------------- a search that ends at ε = 700
+# ---------------------------------------------------------------------------------------- a search
 
 
 def test_search_for_epsilon_still_fails_from_700():
-    price = plds.from_gaussian_mechanism(1 / math.sqrt(2 * 1250), value_discretization_interval=0.05)
+    price = plds.from_gaussian_mechanism(
+        1 / math.sqrt(2 * 1250), value_discretization_interval=0.05
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         found = price.get_epsilon_for_delta(DELTA)
     assert found > 1.0005 * gaussian.epsilon_exact(1250, DELTA), mended(
-        "its search for ε does not overflow", "`composition._inverse` may be its get_epsilon_for_delta"
+        "its search for ε does not overflow",
+        "`composition._inverse` may be its get_epsilon_for_delta",
     )
 
 
 def test_our_search_does_not():
-    price = composition.pld([Gaussian(noise_multiplier=0.02, num_steps=1)], unit="user").epsilon(DELTA)
+    price = composition.pld([Gaussian(noise_multiplier=0.02, num_steps=1)], unit="user").epsilon(
+        DELTA
+    )
     assert price == pytest.approx(gaussian.epsilon_exact(1250, DELTA), rel=1e-5)
 
 
-# ------------------------------------------------------------------------------ a mixture of Gaussians point by point
+# ------------------------------------------------------------------------------ a mixture of Gaussi
 
 
 def test_mixture_still_is_searched_point_by_point(monkeypatch):
     from dp_accounting.pld.privacy_loss_mechanism import MixtureGaussianPrivacyLoss as Loss
 
     calls, original = [], Loss.privacy_loss
-    monkeypatch.setattr(Loss, "privacy_loss", lambda self, x: (calls.append(x), original(self, x))[1])
-    size = points(
-        plds.from_mixture_gaussian_mechanism(1.0, *mixture.binomial(20, 0.01), value_discretization_interval=0.1)
+    monkeypatch.setattr(
+        Loss, "privacy_loss", lambda self, x: (calls.append(x), original(self, x))[1]
     )
-    assert len(calls) > size, mended("mixtures are inverted in arrays", "`accounting.mixture` may call dp_accounting's")
+    size = points(
+        plds.from_mixture_gaussian_mechanism(
+            1.0, *mixture.binomial(20, 0.01), value_discretization_interval=0.1
+        )
+    )
+    assert len(calls) > size, mended(
+        "mixtures are inverted in arrays", "`accounting.mixture` may call dp_accounting's"
+    )

@@ -21,20 +21,37 @@ def test_federated_iterations_add_up(priced):
     )
     pure = priced(*words, "--noise", "l2-laplace", "--scale", "100")
     assert (pure["basic"], pure["delta"]) == (2.0, 0.0)
-    assert priced(*words, "--noise", "l2-laplace", "--scale", "100", "--change", "remove")["basic"] == 1.0
-    assert priced(*words, "--noise", "l2-laplace", "--scale", "100", "--delta", "1e-5")["optimal"] < 2
+    assert (
+        priced(*words, "--noise", "l2-laplace", "--scale", "100", "--change", "remove")["basic"]
+        == 1.0
+    )
+    assert (
+        priced(*words, "--noise", "l2-laplace", "--scale", "100", "--delta", "1e-5")["optimal"] < 2
+    )
 
 
 @pytest.mark.parametrize(
     ("words", "unknown", "at_least"),
     [
-        (["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--iterations", "100"], "scale", 0.999),
-        (["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--scale", "70"], "iterations", 0.98),
+        (
+            ["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--iterations", "100"],
+            "scale",
+            0.999,
+        ),
+        (
+            ["federated", *CLIPPED, "--noise", "laplace", "--delta", "1e-5", "--scale", "70"],
+            "iterations",
+            0.98,
+        ),
         (["federated", *CLIPPED, "--noise", "l2-laplace", "--scale", "70"], "iterations", 0.96),
         (["federated", *CLIPPED, "--scale", "70"], "iterations", 0.99),
         (["federated", *CLIPPED, "--iterations", "100"], "scale", 0.999),
         (["federated", *CLIPPED, "--scale", "70", "--iterations", "100"], "delta", 0.999),
-        (["federated", *CLIPPED, "--scale", "70", "--iterations", "100", "--noise", "laplace"], "delta", 0.999),
+        (
+            ["federated", *CLIPPED, "--scale", "70", "--iterations", "100", "--noise", "laplace"],
+            "delta",
+            0.999,
+        ),
     ],
 )
 def test_what_federated_solves_is_stated_at_the_target(dpmf, priced, words, unknown, at_least):
@@ -45,7 +62,9 @@ def test_what_federated_solves_is_stated_at_the_target(dpmf, priced, words, unkn
     assert found["stated_epsilon"] <= 1
     code, out, _ = dpmf(*asked)
     assert code == 0
-    solved = next(line for line in out.splitlines() if line.startswith("solved: ")).partition(",")[0]
+    solved = next(line for line in out.splitlines() if line.startswith("solved: ")).partition(",")[
+        0
+    ]
     assert at_least < (back := priced(*words, *solved.split()[1:]))["epsilon"] <= 1
     assert back["solved"] == "epsilon"
     if unknown == "iterations":
@@ -57,16 +76,54 @@ def test_what_federated_solves_is_stated_at_the_target(dpmf, priced, words, unkn
     ("words", "told"),
     [
         (["federated", "--iterations", "3"], "missing --epsilon"),
-        (["federated", "--iterations", "0", "--epsilon", "1"], "--iterations must be a whole number"),
-        (["federated", "--iterations", "3", "--epsilon", "-1"], "--epsilon must be positive and finite"),
-        (["federated", "--iterations", "3", "--epsilon", "1", "--scale", "2"], "--scale means nothing here"),
-        (["federated", "--iterations", "3", "--clip-norm", "1", "--scale", "2"], "missing --honest-shares"),
-        (["federated", "--iterations", "3", "--clip-norm", "1", "--honest-shares", "2"], "(missing)"),
-        (["federated", "--iterations", "3", "--epsilon", "1", "--solve", "scale"], "--solve means nothing here"),
-        (["federated", *CLIPPED, "--scale", "1", "--epsilon", "1", "--solve", "scale", "--iterations", "3"], "--scale"),
-        (["federated", *CLIPPED, "--scale", "1", "--epsilon", "1", "--solve", "iterations"], "not one iteration"),
+        (
+            ["federated", "--iterations", "0", "--epsilon", "1"],
+            "--iterations must be a whole number",
+        ),
+        (
+            ["federated", "--iterations", "3", "--epsilon", "-1"],
+            "--epsilon must be positive and finite",
+        ),
+        (
+            ["federated", "--iterations", "3", "--epsilon", "1", "--scale", "2"],
+            "--scale means nothing here",
+        ),
+        (
+            ["federated", "--iterations", "3", "--clip-norm", "1", "--scale", "2"],
+            "missing --honest-shares",
+        ),
+        (
+            ["federated", "--iterations", "3", "--clip-norm", "1", "--honest-shares", "2"],
+            "(missing)",
+        ),
+        (
+            ["federated", "--iterations", "3", "--epsilon", "1", "--solve", "scale"],
+            "--solve means nothing here",
+        ),
+        (
+            [
+                "federated",
+                *CLIPPED,
+                "--scale",
+                "1",
+                "--epsilon",
+                "1",
+                "--solve",
+                "scale",
+                "--iterations",
+                "3",
+            ],
+            "--scale",
+        ),
+        (
+            ["federated", *CLIPPED, "--scale", "1", "--epsilon", "1", "--solve", "iterations"],
+            "not one iteration",
+        ),
         (["federated", *CLIPPED, "--scale", "1", "--solve", "iterations"], "missing --epsilon"),
-        (["federated", *CLIPPED, "--scale", "1", "--iterations", "3", "--delta", "0"], "--delta must be between 0"),
+        (
+            ["federated", *CLIPPED, "--scale", "1", "--iterations", "3", "--delta", "0"],
+            "--delta must be between 0",
+        ),
     ],
 )
 def test_what_federated_refuses(refused, words, told):

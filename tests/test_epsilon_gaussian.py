@@ -22,13 +22,27 @@ def test_the_numbers_of_paper_001(priced):
     assert found["pld"] == pytest.approx(11.43799, abs=1e-5)
     assert found["exact"] == pytest.approx(11.43799, abs=5e-6)
     assert found["rho"] == pytest.approx(2.485, abs=5e-4)
-    assert found["exact"] <= found["pld"] + 1e-9 <= found["rdp"] <= found["closed_form"] <= found["basic"]
+    assert (
+        found["exact"]
+        <= found["pld"] + 1e-9
+        <= found["rdp"]
+        <= found["closed_form"]
+        <= found["basic"]
+    )
     assert (found["unit"], found["status"]) == ("rating value", "claimed")
     assert "one rating's value differs" in found["relation"]
-    assert (found["steps"], found["epsilon_step"], found["delta_step"], found["delta"]) == (300, 0.4, 0.01, 1e-5)
+    assert (found["steps"], found["epsilon_step"], found["delta_step"], found["delta"]) == (
+        300,
+        0.4,
+        0.01,
+        1e-5,
+    )
     assert found["kinds"].keys() == {"basic", "closed_form", "rdp", "pld", "exact"}
     assert found["kinds"]["exact"].startswith("exact")
-    assert all(found["kinds"][name].startswith("upper bound") for name in ("basic", "closed_form", "rdp", "pld"))
+    assert all(
+        found["kinds"][name].startswith("upper bound")
+        for name in ("basic", "closed_form", "rdp", "pld")
+    )
     assert found["statement"].startswith("PRIVACY STATEMENT: gaussian, 300 steps")
 
 
@@ -63,7 +77,9 @@ def test_the_table_is_rounded_up_and_the_statement_is_whole(dpmf, priced):
 def test_what_a_step_written_as_epsilon_and_delta_does_not_say(priced, words, told):
     steps = [] if "--steps" in words else ["--steps", "1"]
     found = priced("gaussian", *words, *steps)
-    assert [told_part in note for told_part, note in zip(told, found["notes"], strict=True)] == [True] * len(told)
+    assert [told_part in note for told_part, note in zip(told, found["notes"], strict=True)] == [
+        True
+    ] * len(told)
     assert (found["pld"] is None) == (told == ["pld is left out"])
 
 
@@ -90,10 +106,24 @@ def test_three_ways_to_write_the_noise(priced):
         ("gaussian-public-items", "proved for real-number noise", 400),
     ],
 )
-def test_the_mechanism_decides_status_relation_and_what_a_user_pays(priced, mechanism, status, weight):
-    found = priced("gaussian", "--noise-multiplier", 50, "--steps", 10, "--mechanism", mechanism, "--user-ratings", 20)
+def test_the_mechanism_decides_status_relation_and_what_a_user_pays(
+    priced, mechanism, status, weight
+):
+    found = priced(
+        "gaussian",
+        "--noise-multiplier",
+        50,
+        "--steps",
+        10,
+        "--mechanism",
+        mechanism,
+        "--user-ratings",
+        20,
+    )
     assert found["status"] == status
-    assert found["stated_epsilon"] == gaussian.round_up(found["closed_form" if status == "claimed" else "exact"])
+    assert found["stated_epsilon"] == gaussian.round_up(
+        found["closed_form" if status == "claimed" else "exact"]
+    )
     assert found["user"]["rho"] == pytest.approx(weight * found["rho"])
     assert found["user"]["epsilon"] > found["stated_epsilon"]
     assert f"PRIVACY STATEMENT: {mechanism}, 10 steps" in found["statement"]
@@ -122,14 +152,28 @@ SOLVED = {
 @pytest.mark.parametrize(
     ("unknown", "accountant"),
     [
-        *((unknown, accountant) for unknown in SOLVED for accountant in ("exact", "closed_form", "rdp")),
+        *(
+            (unknown, accountant)
+            for unknown in SOLVED
+            for accountant in ("exact", "closed_form", "rdp")
+        ),
         ("epsilon-step", "pld"),
         ("delta", "pld"),
     ],
 )
 def test_the_answer_costs_no_more_than_was_asked(priced, dpmf, unknown, accountant):
     delta = [] if unknown == "delta" else ["--delta", "1e-5"]
-    words = ["gaussian", "--solve", unknown, "--epsilon", "2", *SOLVED[unknown], *delta, "--accountant", accountant]
+    words = [
+        "gaussian",
+        "--solve",
+        unknown,
+        "--epsilon",
+        "2",
+        *SOLVED[unknown],
+        *delta,
+        "--accountant",
+        accountant,
+    ]
     found = priced(*words)
     assert found["target"] == 2
     assert found["epsilon"] == found[accountant] <= 2
@@ -160,7 +204,10 @@ def test_a_claim_is_solved_in_its_own_price_unless_told_otherwise(priced):
     assert proved["exact"] <= 2 < proved["closed_form"]
     assert proved["stated_epsilon"] <= 2
     told = priced(*words, "--accountant", "exact")
-    assert any("the target is stated in exact, the statement's ε in closed_form" in note for note in told["notes"])
+    assert any(
+        "the target is stated in exact, the statement's ε in closed_form" in note
+        for note in told["notes"]
+    )
     assert not any("the target is stated" in note for note in [*claimed["notes"], *proved["notes"]])
 
 
@@ -170,7 +217,10 @@ def test_a_claim_is_solved_in_its_own_price_unless_told_otherwise(priced):
         ([], ["missing --epsilon-step or --noise-multiplier or --sigma, --steps"]),
         (["--steps", "3"], ["missing --epsilon-step or"]),
         (["--noise-multiplier", "3"], ["missing --steps"]),
-        (["--steps", "3", "--sigma", "3", "--epsilon", "1"], ["too many --epsilon (solved for)", "--solve"]),
+        (
+            ["--steps", "3", "--sigma", "3", "--epsilon", "1"],
+            ["too many --epsilon (solved for)", "--solve"],
+        ),
         (
             ["--steps", "3", "--sigma", "3", "--epsilon-step", "1"],
             ["too many --epsilon-step or --sigma (they say the same)"],
@@ -184,12 +234,34 @@ def test_a_claim_is_solved_in_its_own_price_unless_told_otherwise(priced):
             ["too many --noise-multiplier (solved for, as --sigma)"],
         ),
         (
-            ["--solve", "delta", "--delta", "1e-5", "--sigma", "3", "--epsilon", "1", "--steps", "3"],
+            [
+                "--solve",
+                "delta",
+                "--delta",
+                "1e-5",
+                "--sigma",
+                "3",
+                "--epsilon",
+                "1",
+                "--steps",
+                "3",
+            ],
             ["too many --delta (solved for)"],
         ),
         (["--solve", "steps", "--sigma", "0.1", "--epsilon", "0.1"], ["not one step"]),
         (
-            ["--solve", "delta", "--sigma", "0.1", "--epsilon", "0.1", "--steps", "9", "--accountant", "closed_form"],
+            [
+                "--solve",
+                "delta",
+                "--sigma",
+                "0.1",
+                "--epsilon",
+                "0.1",
+                "--steps",
+                "9",
+                "--accountant",
+                "closed_form",
+            ],
             ["no δ below 1"],
         ),
         (["--solve", "beta"], ["--solve"]),
@@ -205,7 +277,9 @@ FULL = {"--steps": "3", "--sigma": "3", "--delta": "1e-5"}
 
 
 @pytest.mark.parametrize("value", [*BAD_NUMBERS, "x", ""])
-@pytest.mark.parametrize("flag", ["--sigma", "--sensitivity", "--delta", "--delta-step", "--steps", "--user-ratings"])
+@pytest.mark.parametrize(
+    "flag", ["--sigma", "--sensitivity", "--delta", "--delta-step", "--steps", "--user-ratings"]
+)
 def test_a_number_that_is_none_is_refused_by_its_flag(refused, flag, value):
     words = [f"{name}={text}" for name, text in (FULL | {flag: value}).items()]
     assert flag in refused("gaussian", *words)
@@ -226,7 +300,9 @@ def test_a_target_that_is_none_is_refused_by_its_flag(refused, value):
 
 @pytest.mark.parametrize("delta", ["1", "1.5", "1e-400"])
 def test_a_delta_that_says_nothing_is_refused(refused, delta):
-    assert "--delta must be between 0 and 1" in refused("gaussian", "--steps=3", "--sigma=3", "--delta", delta)
+    assert "--delta must be between 0 and 1" in refused(
+        "gaussian", "--steps=3", "--sigma=3", "--delta", delta
+    )
 
 
 @pytest.mark.parametrize("steps", ["2.5", "1e3", "10000000000000", "9" * 400])
@@ -249,7 +325,10 @@ def test_steps_are_whole_and_countable(refused, steps):
     ],
 )
 def test_no_number_underflows_to_a_free_release(refused, words):
-    assert "out of range" in (said := refused("gaussian", "--steps", "1", *words)) or "too small" in said
+    assert (
+        "out of range" in (said := refused("gaussian", "--steps", "1", *words))
+        or "too small" in said
+    )
 
 
 @hypothesis.given(
@@ -265,7 +344,9 @@ def test_no_float_that_is_no_positive_number_passes(value, flag):
 
 def test_a_target_beyond_the_distribution_names_the_accountant_to_take(refused):
     words = ["gaussian", "--epsilon", "30000", "--accountant", "pld"]
-    assert "fix: --accountant exact" in refused(*words, "--solve", "noise-multiplier", "--steps", "1")
+    assert "fix: --accountant exact" in refused(
+        *words, "--solve", "noise-multiplier", "--steps", "1"
+    )
     assert "--accountant pld" in refused(*words, "--solve", "epsilon-step", "--steps", "1")
 
 
@@ -277,19 +358,27 @@ def test_an_epsilon_of_0_is_said_not_to_be_free(priced):
     assert not any("is not free" in note for note in priced(*STEPS)["notes"])
 
 
-# ---- phases -------------------------------------------------------------------------------------------------------
+# ---- phases --------------------------------------------------------------------------------------
 
 
 def test_phases_of_several_noises_cost_what_their_losses_cost(priced, dpmf):
     words = ["--delta", "1e-6", "--user-ratings", "3", "--mechanism", "gaussian-joint-noise"]
     found = priced("gaussian", "--phases", "20x1", "8x300", *words)
-    losses = [loss.Gaussian(noise_multiplier=20.0, num_steps=1), loss.Gaussian(noise_multiplier=8.0, num_steps=300)]
+    losses = [
+        loss.Gaussian(noise_multiplier=20.0, num_steps=1),
+        loss.Gaussian(noise_multiplier=8.0, num_steps=300),
+    ]
     for name, value in price.accountants(losses, 1e-6, unit="rating value").items():
         assert found[name] == pytest.approx(value, rel=1e-12)
     assert found["rho"] == pytest.approx(1 / 800 + 300 / 128)
     assert (found["steps"], found["epsilon"]) == (301, found["exact"])
-    assert found["phases"] == [{"noise_multiplier": 20.0, "steps": 1}, {"noise_multiplier": 8.0, "steps": 300}]
-    assert [found[name] for name in ("noise_multiplier", "sigma", "sensitivity", "epsilon_step")] == [None] * 4
+    assert found["phases"] == [
+        {"noise_multiplier": 20.0, "steps": 1},
+        {"noise_multiplier": 8.0, "steps": 300},
+    ]
+    assert [
+        found[name] for name in ("noise_multiplier", "sigma", "sensitivity", "epsilon_step")
+    ] == [None] * 4
     assert found["user"]["rho"] == pytest.approx(6 * found["rho"])
     turned = priced("gaussian", "--phases", "8x300", "2.0e1x1", *words)
     assert all(found[name] == pytest.approx(turned[name], rel=1e-12) for name in found["kinds"])
@@ -322,7 +411,21 @@ def test_the_delta_of_phases_costs_no_more_than_was_asked(priced, accountant):
 @pytest.mark.parametrize(
     "word",
     [
-        *("20", "x3", "20x", "0x3", "3x0", "nanx2", "infx2", "3x1.5", "3x-1", "1.2.3x4", "3x2x1", "3 x 4", ""),
+        *(
+            "20",
+            "x3",
+            "20x",
+            "0x3",
+            "3x0",
+            "nanx2",
+            "infx2",
+            "3x1.5",
+            "3x-1",
+            "1.2.3x4",
+            "3x2x1",
+            "3 x 4",
+            "",
+        ),
         *("3x9999999999999", "1e400x3", "1e-400x3", "3x" + "9" * 5000),
     ],
 )
@@ -340,7 +443,10 @@ def test_a_phase_that_is_none_is_refused_by_its_spelling(refused, word):
         (["--epsilon-step", "0.3"], "fix: leave out --epsilon-step"),
         (["--sigma", "3", "--sensitivity", "2"], "--sigma, --sensitivity means nothing here"),
         (["--solve", "steps", "--epsilon", "1"], "--solve steps means nothing with --phases"),
-        (["--solve", "sensitivity", "--epsilon", "1"], "--solve sensitivity means nothing with --phases"),
+        (
+            ["--solve", "sensitivity", "--epsilon", "1"],
+            "--solve sensitivity means nothing with --phases",
+        ),
         (["--epsilon", "1"], "--solve epsilon|delta"),
         (["--solve", "delta"], "missing --epsilon"),
         (["--solve", "delta", "--epsilon", "1", "--delta", "0.1"], "too many --delta"),
@@ -364,4 +470,6 @@ def test_phases_are_some_and_countable(refused):
     ],
 )
 def test_a_sensitivity_is_solved_for_where_sigma_is_given(refused, words, told):
-    assert told in refused("gaussian", "--solve", "sensitivity", "--epsilon", "1", "--steps", "3", *words)
+    assert told in refused(
+        "gaussian", "--solve", "sensitivity", "--epsilon", "1", "--steps", "3", *words
+    )

@@ -25,9 +25,17 @@ def test_a_saved_model_is_priced_again(models, priced, dpmf):
 
 
 def test_a_saved_model_at_another_delta(models, priced):
-    found, saved = priced("model", models["proved"], "--delta", "1e-8"), priced("model", models["proved"])
+    found, saved = (
+        priced("model", models["proved"], "--delta", "1e-8"),
+        priced("model", models["proved"]),
+    )
     assert found["exact"] == pytest.approx(gaussian.epsilon_exact(0.1, 1e-8))
-    assert found["epsilon"] == gaussian.round_up(found["exact"]) > saved["epsilon"] == found["saved_epsilon"]
+    assert (
+        found["epsilon"]
+        == gaussian.round_up(found["exact"])
+        > saved["epsilon"]
+        == found["saved_epsilon"]
+    )
     assert "δ = 1e-08" in found["statement"]
 
 
@@ -44,7 +52,12 @@ def test_a_pure_model_has_a_price_without_a_delta(models, priced, dpmf, refused)
 
 def test_a_model_without_a_guarantee_has_no_price(models, priced, dpmf):
     found = priced("model", models["none"], "--delta", "1e-3", "--user-ratings", "3")
-    assert (found["epsilon"], found["status"], found["accountants"], found["user"]) == ("inf", "none", {}, None)
+    assert (found["epsilon"], found["status"], found["accountants"], found["user"]) == (
+        "inf",
+        "none",
+        {},
+        None,
+    )
     code, out, _ = dpmf("model", models["none"])
     assert code == 0
     assert "NO PRIVACY GUARANTEE" in out
@@ -72,12 +85,16 @@ def damaged(folder: Path, damage: str) -> None:
         case "release gone":
             (folder / "release.safetensors").unlink()
         case "release torn":
-            (folder / "release.safetensors").write_bytes((folder / "release.safetensors").read_bytes()[:-1])
+            (folder / "release.safetensors").write_bytes(
+                (folder / "release.safetensors").read_bytes()[:-1]
+            )
         case _:
             import hashlib
 
             content.pop("sha256")
-            content.update({"a newer format": {"format": 99}, "no guarantee": {"guarantee": {}}}[damage])
+            content.update(
+                {"a newer format": {"format": 99}, "no guarantee": {"guarantee": {}}}[damage]
+            )
             digest = hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
             path.write_text(json.dumps({**content, "sha256": digest}))
 

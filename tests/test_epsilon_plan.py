@@ -9,7 +9,19 @@ from dpmf_jax.mechanisms.local import plan as local_plan
 pytest_plugins = ["tests.epsilon_fixtures"]
 
 ISSUE = ["plan", "--epsilon", "1.6", "--users", "6040", "--items", "3706", "--rank", "15"]
-SMALL = ["plan", "--epsilon", "4", "--users", "10000000", "--items", "50", "--rank", "10", "--ratings-per-user", "25"]
+SMALL = [
+    "plan",
+    "--epsilon",
+    "4",
+    "--users",
+    "10000000",
+    "--items",
+    "50",
+    "--rank",
+    "10",
+    "--ratings-per-user",
+    "25",
+]
 SMALL += ["--gain", "0.3"]
 FEW = ["--rounds", "3", "50", "--projections", "10", "50"]
 
@@ -29,8 +41,10 @@ def test_the_answer_is_that_of_the_planner(priced):
     for row, plan in zip(found["plans"], expected, strict=True):
         config = plan.config
         assert (row["rounds"], row["projected"], row["schedule"]) == (
-            config.num_rounds, config.num_projected, config.schedule
-        )  # fmt: skip
+            config.num_rounds,
+            config.num_projected,
+            config.schedule,
+        )
         assert (row["clip"], row["learning_rate"]) == (config.clip, config.learning_rate)
         assert (row["noise"], row["rmse"], row["users_needed"] or math.inf) == (
             plan.noise,
@@ -65,7 +79,10 @@ def test_a_plan_states_the_guarantee_of_its_reports(priced):
     """Of one report in a partition, of k where everybody reports in each round."""
     sparse = ["plan", "--epsilon", "4", "--users", "10000000", "--items", "50", "--rank", "3"]
     sparse += ["--ratings-per-user", "20", "--rounds", "3", "--projections", "10"]
-    for words, schedule, said in (([*SMALL, *FEW], "partition", "1 step"), (sparse, "every-round", "3 steps")):
+    for words, schedule, said in (
+        ([*SMALL, *FEW], "partition", "1 step"),
+        (sparse, "every-round", "3 steps"),
+    ):
         found = priced(*words)
         assert (found["unit"], found["status"], found["stated_epsilon"]) == ("user", "proved", 4.0)
         assert found["plans"][0]["schedule"] == schedule
@@ -76,7 +93,9 @@ def test_movielens_1m_has_far_too_few_users_and_the_page_says_so(priced):
     found = priced(*ISSUE)
     assert found["useful"] is False
     assert found["plans"][0]["rmse"] > found["mean_rmse"] == 1.1
-    assert found["sentence"].startswith("Not useful: with 6,040 users at ε = 1.6, 3,706 items and rank 15")
+    assert found["sentence"].startswith(
+        "Not useful: with 6,040 users at ε = 1.6, 3,706 items and rank 15"
+    )
     assert found["users_for_noise"] > 6040
     assert f"about {local_plan.count(found['users_for_noise'])} users" in found["sentence"]
 
@@ -92,15 +111,29 @@ def test_assumptions_are_flags_and_are_shown(priced):
         "evenness": 0.5,
         "largest_rate": None,
     }
-    flags = {"ratings-per-user": 165, "deviation": 1.2, "gain": 0.3, "popularity": 4, "largest-learning-rate": 2}
+    flags = {
+        "ratings-per-user": 165,
+        "deviation": 1.2,
+        "gain": 0.3,
+        "popularity": 4,
+        "largest-learning-rate": 2,
+    }
     words = [word for name, value in flags.items() for word in (f"--{name}", value)]
     given = priced(*ISSUE, *FEW, *words)
-    changed = {"ratings_per_user": 165, "deviation": 1.2, "gain": 0.3, "popularity": 4, "largest_rate": 2}
+    changed = {
+        "ratings_per_user": 165,
+        "deviation": 1.2,
+        "gain": 0.3,
+        "popularity": 4,
+        "largest_rate": 2,
+    }
     assert given["assumptions"] == usual | changed
     assert given["mean_rmse"] == 1.2
     assert max(row["learning_rate"] for row in given["plans"]) <= 2
     assert "165 ratings of a user, of a standard deviation of 1.2" in given["notes"][0]
-    assert priced(*SMALL[:9], *FEW)["assumptions"]["ratings_per_user"] == 12.5  # a quarter of 50 items
+    assert (
+        priced(*SMALL[:9], *FEW)["assumptions"]["ratings_per_user"] == 12.5
+    )  # a quarter of 50 items
 
 
 def test_what_nobody_reaches_is_null_in_json_and_inf_on_the_page(dpmf, priced):

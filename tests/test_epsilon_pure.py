@@ -12,8 +12,12 @@ def test_pure_rounds_cost_k_times_as_much_or_less_at_a_delta(priced):
     assert found["basic"] == 0.1  # in decimals
     assert found["optimal"] < found["basic"]
     assert found["unit"] == "rating value"
-    assert found["statement"].startswith("PRIVACY STATEMENT: rounds of pure differential privacy, 50 steps")
-    assert priced("pure", "--epsilon-round", "1", "--rounds", "1", "--unit", "user")["unit"] == "user"
+    assert found["statement"].startswith(
+        "PRIVACY STATEMENT: rounds of pure differential privacy, 50 steps"
+    )
+    assert (
+        priced("pure", "--epsilon-round", "1", "--rounds", "1", "--unit", "user")["unit"] == "user"
+    )
 
 
 @pytest.mark.parametrize("accountant", ["basic", "optimal"])
@@ -29,7 +33,11 @@ def test_a_pure_answer_costs_no_more_than_was_asked(dpmf, priced, unknown, accou
     code, out, _ = dpmf(*words)
     assert code == 0
     assert rows_of(out)[accountant] <= target
-    answer = next(line for line in out.splitlines() if line.startswith("solved: ")).split(",")[0].split()[-1]
+    answer = (
+        next(line for line in out.splitlines() if line.startswith("solved: "))
+        .split(",")[0]
+        .split()[-1]
+    )
     if unknown == "delta" and accountant == "basic":
         assert float(answer) == found["delta"] == 0.0  # the pure price
         return
@@ -38,7 +46,9 @@ def test_a_pure_answer_costs_no_more_than_was_asked(dpmf, priced, unknown, accou
 
 @pytest.mark.parametrize("accountant", ["basic", "optimal"])
 @pytest.mark.parametrize("words", [["--rounds", "2000000000"], ["--rounds", "20", "--delta", "0"]])
-def test_without_a_delta_or_beyond_the_sum_the_basic_price_stands_alone(dpmf, priced, words, accountant):
+def test_without_a_delta_or_beyond_the_sum_the_basic_price_stands_alone(
+    dpmf, priced, words, accountant
+):
     words = ["pure", "--epsilon-round", "1e-6", *words, "--accountant", accountant]
     found = priced(*words)
     assert found["basic"] == found["epsilon"] == pytest.approx(1e-6 * float(words[4]), rel=1e-15)
@@ -55,12 +65,30 @@ def test_without_a_delta_or_beyond_the_sum_the_basic_price_stands_alone(dpmf, pr
     [
         (["pure", "--rounds", "3"], "missing --epsilon-round"),
         (["pure", "--rounds", "0", "--epsilon-round", "1"], "--rounds must be a whole number"),
-        (["pure", "--rounds", "3", "--epsilon-round", "nan"], "--epsilon-round must be positive and finite"),
-        (["pure", "--rounds", "3", "--epsilon-round", "1", "--delta", "1"], "--delta must be at least 0 and below 1"),
-        (["pure", "--solve", "rounds", "--epsilon-round", "1", "--epsilon", "0.5"], "not one round"),
-        (["pure", "--rounds", "3", "--epsilon-round", "1", "--delta=-0.0"], "--delta must be at least 0 and below 1"),
-        (["pure", "--solve", "epsilon-round", "--rounds", "2000000000", "--epsilon", "1"], "fix: --accountant basic"),
-        (["pure", "--solve", "rounds", "--epsilon-round", "1e-12", "--epsilon", "1"], "fix: --accountant basic"),
+        (
+            ["pure", "--rounds", "3", "--epsilon-round", "nan"],
+            "--epsilon-round must be positive and finite",
+        ),
+        (
+            ["pure", "--rounds", "3", "--epsilon-round", "1", "--delta", "1"],
+            "--delta must be at least 0 and below 1",
+        ),
+        (
+            ["pure", "--solve", "rounds", "--epsilon-round", "1", "--epsilon", "0.5"],
+            "not one round",
+        ),
+        (
+            ["pure", "--rounds", "3", "--epsilon-round", "1", "--delta=-0.0"],
+            "--delta must be at least 0 and below 1",
+        ),
+        (
+            ["pure", "--solve", "epsilon-round", "--rounds", "2000000000", "--epsilon", "1"],
+            "fix: --accountant basic",
+        ),
+        (
+            ["pure", "--solve", "rounds", "--epsilon-round", "1e-12", "--epsilon", "1"],
+            "fix: --accountant basic",
+        ),
         (
             [
                 "pure",

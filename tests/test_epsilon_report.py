@@ -1,4 +1,6 @@
-"""What all `dpmf epsilon` commands keep: numbers on their safe side, whole statements, clear errors, no jax."""
+"""What all `dpmf epsilon` commands keep: numbers on their safe side, whole statements, clear
+errors, no jax.
+"""
 
 import math
 import subprocess
@@ -17,7 +19,9 @@ from tests.epsilon_cases import EVERY, ODD
 pytest_plugins = ["tests.epsilon_fixtures"]
 
 
-@pytest.mark.parametrize("error", [OverflowError("math range error"), ZeroDivisionError("by zero"), ValueError("no")])
+@pytest.mark.parametrize(
+    "error", [OverflowError("math range error"), ZeroDivisionError("by zero"), ValueError("no")]
+)
 def test_what_no_float_can_hold_is_a_usage_error(error):
     with pytest.raises(UsageError) as caught, epsilon_flags.pricing("dpmf epsilon sampled"):
         raise error
@@ -38,7 +42,17 @@ def test_more_steps_than_are_countable_are_cut_with_a_note(priced):
     found = priced(*words, "--solve", "steps")
     assert found["steps"] == 10**12
     assert "more steps than 1,000,000,000,000 are affordable" in found["notes"][0]
-    pure = priced("pure", "--solve", "rounds", "--epsilon-round", "1e-12", "--epsilon", "100", "--accountant", "basic")
+    pure = priced(
+        "pure",
+        "--solve",
+        "rounds",
+        "--epsilon-round",
+        "1e-12",
+        "--epsilon",
+        "100",
+        "--accountant",
+        "basic",
+    )
     assert (pure["rounds"], pure["epsilon"]) == (10**12, 1.0)
     assert "more rounds than" in pure["notes"][0]
 
@@ -55,8 +69,26 @@ def test_too_few_settings_to_verify_are_refused_by_the_flag(refused):
         ["gaussian", "--steps", "1", "--sigma", "3"],
         ["pure", "--rounds", "3", "--epsilon-round", "1"],
         ["local", "--rounds", "3", "--epsilon", "1", "--reports", "1000"],
-        ["objective", "--mechanism", "objective-statistics", "--rating-bound", "2", "--epsilon", "1"],
-        ["federated", "--iterations", "3", "--clip-norm", "1", "--honest-shares", "2", "--scale", "9"],
+        [
+            "objective",
+            "--mechanism",
+            "objective-statistics",
+            "--rating-bound",
+            "2",
+            "--epsilon",
+            "1",
+        ],
+        [
+            "federated",
+            "--iterations",
+            "3",
+            "--clip-norm",
+            "1",
+            "--honest-shares",
+            "2",
+            "--scale",
+            "9",
+        ],
     ],
 )
 def test_no_page_shows_a_smaller_delta_than_is_priced(dpmf, words):
@@ -69,7 +101,10 @@ def test_no_page_shows_a_smaller_delta_than_is_priced(dpmf, words):
 
 @hypothesis.given(st.floats(min_value=1e-300, max_value=1e300), st.integers(1, 15))
 def test_shown_numbers_are_on_their_side_and_close(value, digits):
-    up, down = Decimal(epsilon_report.at_least(value, digits)), Decimal(epsilon_report.at_most(value, digits))
+    up, down = (
+        Decimal(epsilon_report.at_least(value, digits)),
+        Decimal(epsilon_report.at_most(value, digits)),
+    )
     assert float(down) <= value <= float(up)
     assert up - down <= Decimal(10) ** (1 - digits) * up  # one of the last digit at most
     assert Decimal(epsilon_report.at_least(float(up), digits)) == up
@@ -86,7 +121,12 @@ def test_every_result_says_unit_relation_status_and_the_whole_statement(dpmf, pr
     code, out, _ = dpmf(*words)
     assert code == 0
     flat = " ".join(out.split())
-    for part in (found["relation"], found["trust_model"], f"unit one {found['unit']}", f"status {found['status']}"):
+    for part in (
+        found["relation"],
+        found["trust_model"],
+        f"unit one {found['unit']}",
+        f"status {found['status']}",
+    ):
         assert part in flat
     for part in ("assumptions", "not covered", "choosing the best of several runs"):
         assert part in flat

@@ -1,4 +1,6 @@
-"""`evaluate` tells the ratings that a model was fitted with from the others, and has the flags that its errors name."""
+"""`evaluate` tells the ratings that a model was fitted with from the others, and has the flags that
+its errors name.
+"""
 
 import dataclasses
 import json
@@ -26,9 +28,16 @@ def fitted(capsys):
     folder = fit(capsys, "--steps", "6", "--seed", "1", "--test-fraction", "0.3")["out"]
     model = load_model(folder)
     assert model.seen is not None
-    pairs = set(zip(model.users[model.seen[0]].tolist(), model.items[model.seen[1]].tolist(), strict=True))
+    pairs = set(
+        zip(model.users[model.seen[0]].tolist(), model.items[model.seen[1]].tolist(), strict=True)
+    )
     ratings = datasets.load("mine.csv", rating_range=model.rating_range)
-    rows = zip(ratings.users[ratings.user].tolist(), ratings.items[ratings.item].tolist(), ratings.value, strict=True)
+    rows = zip(
+        ratings.users[ratings.user].tolist(),
+        ratings.items[ratings.item].tolist(),
+        ratings.value,
+        strict=True,
+    )
     seen, unseen = [], []
     for user, item, value in rows:
         (seen if (user, item) in pairs else unseen).append((user, item, value))
@@ -36,12 +45,16 @@ def fitted(capsys):
 
 
 def put(rows):
-    Path("held.csv").write_text("user,item,rating\n" + "".join(f"{u},{i},{v}\n" for u, i, v in rows))
+    Path("held.csv").write_text(
+        "user,item,rating\n" + "".join(f"{u},{i},{v}\n" for u, i, v in rows)
+    )
 
 
 def rmse(model, rows):
     users, items, values = zip(*rows, strict=True)
-    return float(np.sqrt(np.mean((model.predict(list(users), list(items)) - np.array(values)) ** 2)))
+    return float(
+        np.sqrt(np.mean((model.predict(list(users), list(items)) - np.array(values)) ** 2))
+    )
 
 
 def evaluate(capsys, folder, *words):
@@ -106,4 +119,6 @@ def test_evaluate_merges_duplicates_when_told(capsys):
     folder, _, _, unseen = fitted(capsys)
     put([*unseen, unseen[0]])
     assert run(capsys, "evaluate", folder, "--data", "held.csv")[0] == 3
-    assert evaluate(capsys, folder, "--duplicates", "first", "--rating-range", "1", "5")["ratings"] == len(unseen)
+    assert evaluate(capsys, folder, "--duplicates", "first", "--rating-range", "1", "5")[
+        "ratings"
+    ] == len(unseen)

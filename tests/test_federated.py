@@ -1,4 +1,6 @@
-"""Paper 003 before an untrusted recommender, as published: plain descent without noise, the crowd, the stated price."""
+"""Paper 003 before an untrusted recommender, as published: plain descent without noise, the crowd,
+the stated price.
+"""
 
 import dataclasses
 import json
@@ -34,7 +36,11 @@ def tiny(seed: int = 0) -> Ratings:
     random = np.random.default_rng(seed)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
@@ -43,7 +49,9 @@ CROWD = federated.Population(join=0.5, leave=0.3, at_most=5)
 
 
 def config(**settings) -> federated.Config:
-    return federated.Config(**({"epsilon": 0.1, "rating_range": (1.0, 5.0), "rank": RANK} | settings))
+    return federated.Config(
+        **({"epsilon": 0.1, "rating_range": (1.0, 5.0), "rank": RANK} | settings)
+    )
 
 
 @pytest.fixture(scope="module", params=["dense", "split"])
@@ -60,7 +68,7 @@ def begun(mechanism, data):
     return protocol.begin(mechanism, keys.from_seed(0), data)
 
 
-# --------------------------------------------------------------------------------------------------------- the descent
+# --------------------------------------------------------------------------------------------------
 
 
 def plain_step(users, items, takes_part, gain=2.0**-5, prior=1.0, weight=0.001, center=0.0):
@@ -91,12 +99,16 @@ FEW = federated.Population(join=0.15, leave=0.3, at_most=8)  # often fewer onlin
 def test_without_noise_it_is_plain_gradient_descent(data, population, prior):
     mechanism = federated.non_private(config(center=1.5, population=population, prior_count=prior))
     state = begun(mechanism, data)
-    users, items = (np.asarray(f, np.float64) for f in (state.private.user_factors, state.public.item_factors))
+    users, items = (
+        np.asarray(f, np.float64) for f in (state.private.user_factors, state.public.item_factors)
+    )
     np.testing.assert_allclose(np.linalg.norm(users, axis=1), 1, rtol=1e-5)
     for _ in range(4):
         state, _info = protocol.train(mechanism, keys.from_seed(1), state, data, 1)
         present = state.public.crowd
-        takes_part = np.ones(USERS, bool) if present is None else np.asarray(present) == crowd.TAKES_PART
+        takes_part = (
+            np.ones(USERS, bool) if present is None else np.asarray(present) == crowd.TAKES_PART
+        )
         users, items = plain_step(users, items, takes_part, prior=prior, center=1.5)
         np.testing.assert_allclose(state.public.item_factors, items, rtol=2e-5, atol=1e-6)
         np.testing.assert_allclose(state.private.user_factors, users, rtol=2e-5, atol=1e-6)
@@ -107,7 +119,9 @@ def test_the_published_descent_with_its_noise_off_is_the_same(one):
     plain = federated.non_private(config())
     ends = [protocol.train(m, keys.from_seed(1), begun(m, one), one, 3)[0] for m in (quiet, plain)]
     np.testing.assert_allclose(ends[0].public.item_factors, ends[1].public.item_factors, rtol=1e-5)
-    np.testing.assert_allclose(ends[0].private.user_factors, ends[1].private.user_factors, rtol=1e-5)
+    np.testing.assert_allclose(
+        ends[0].private.user_factors, ends[1].private.user_factors, rtol=1e-5
+    )
 
 
 def test_a_descent_on_many_ratings_of_long_factors_does_not_blow_up(one):
@@ -116,7 +130,7 @@ def test_a_descent_on_many_ratings_of_long_factors_does_not_blow_up(one):
     assert float(info.loss[-1]) < float(info.loss[0])
 
 
-# ----------------------------------------------------------------------------------------------------------- the noise
+# --------------------------------------------------------------------------------------------------
 
 
 def test_eta_is_drawn_once_and_kept_and_rho_is_fresh(one):
@@ -125,7 +139,9 @@ def test_eta_is_drawn_once_and_kept_and_rho_is_fresh(one):
     mechanism = federated.mechanism(config())
     state = begun(mechanism, wide)
     bare, _ = federated.non_private(config()).query(
-        state._replace(private=state.private._replace(perturbation=jnp.zeros((ITEMS, RANK)))), wide, keys.from_seed(3)
+        state._replace(private=state.private._replace(perturbation=jnp.zeros((ITEMS, RANK)))),
+        wide,
+        keys.from_seed(3),
     )
     asked, _ = mechanism.query(state, wide, keys.from_seed(3))
     np.testing.assert_allclose(asked.secret - bare.secret, state.private.perturbation, rtol=1e-5)
@@ -133,9 +149,11 @@ def test_eta_is_drawn_once_and_kept_and_rho_is_fresh(one):
     assert np.array_equal(after.private.perturbation, state.private.perturbation)
     draw = jax.jit(jax.vmap(lambda k: mechanism.noise.sample(k, asked).secret - asked.secret))
     rho = np.asarray(draw(jax.random.split(keys.from_seed(4), 1000))).ravel()
-    eta = np.asarray(jax.jit(jax.vmap(lambda k: mechanism.init(k, wide, None).private.perturbation))(
-        jax.random.split(keys.from_seed(5), 1000)
-    )).ravel()  # fmt: skip
+    eta = np.asarray(
+        jax.jit(jax.vmap(lambda k: mechanism.init(k, wide, None).private.perturbation))(
+            jax.random.split(keys.from_seed(5), 1000)
+        )
+    ).ravel()
     for drawn in (rho, eta):
         fits = [
             scipy.stats.kstest(drawn, scipy.stats.laplace(scale=b).cdf).pvalue
@@ -152,7 +170,7 @@ def test_an_item_that_no_participant_rated_stays_as_it_is(one):
     assert moved.tolist() == [True] * (ITEMS - 1) + [False]
 
 
-# ----------------------------------------------------------------------------------------------------------- the crowd
+# --------------------------------------------------------------------------------------------------
 
 
 def attendance(rates, num_users, steps, seed=0):
@@ -167,7 +185,10 @@ def attendance(rates, num_users, steps, seed=0):
 
 
 def test_users_join_and_leave_at_their_rates():
-    here = attendance(crowd.rates(federated.Population(join=0.02, leave=0.05, at_most=50)), 400, 300) > 0
+    here = (
+        attendance(crowd.rates(federated.Population(join=0.02, leave=0.05, at_most=50)), 400, 300)
+        > 0
+    )
     assert not np.any(here[0] & ~here[0])
     for was, rate in ((False, 0.02), (True, 0.05)):
         before, now = here[:-1], here[1:]
@@ -178,7 +199,9 @@ def test_users_join_and_leave_at_their_rates():
 
 
 def test_at_most_so_many_take_part_and_all_where_there_are_fewer():
-    status = attendance(crowd.rates(federated.Population(join=0.05, leave=0.05, at_most=20)), 200, 100)
+    status = attendance(
+        crowd.rates(federated.Population(join=0.05, leave=0.05, at_most=20)), 200, 100
+    )
     online, taking = np.sum(status > 0, axis=1), np.sum(status == crowd.TAKES_PART, axis=1)
     assert np.array_equal(taking, np.minimum(online, 20))
     assert np.any(online < 20)
@@ -203,7 +226,9 @@ def test_the_choice_is_uniform_among_those_online_and_fresh_in_every_iteration()
 
 def test_equal_tickets_at_the_edge_never_make_more_than_at_most(monkeypatch):
     real = jax.random.bits
-    monkeypatch.setattr(jax.random, "bits", lambda *args: real(*args) & jnp.uint32(3 << 30))  # two different tickets
+    monkeypatch.setattr(
+        jax.random, "bits", lambda *args: real(*args) & jnp.uint32(3 << 30)
+    )  # two different tickets
     draw = jax.jit(jax.vmap(lambda key: jnp.sum(crowd.choose(key, jnp.ones(50, bool), 13))))
     assert np.all(np.asarray(draw(jax.random.split(keys.from_seed(0), 20))) == 13)
 
@@ -231,7 +256,12 @@ def test_taking_part_does_not_depend_on_the_ratings(one):
 def test_one_program_serves_all_data_of_a_shape_and_all_rates_and_scales(one):
     other = layout.make(tiny(1), kind="dense", num_devices=1)
     runs = [(config(population=CROWD), one), (config(population=CROWD), other)]
-    runs += [(config(population=dataclasses.replace(CROWD, join=0.1), epsilon=3.0, learning_rate=0.1), one)]
+    runs += [
+        (
+            config(population=dataclasses.replace(CROWD, join=0.1), epsilon=3.0, learning_rate=0.1),
+            one,
+        )
+    ]
     sizes = []
     for settings, ratings in runs:
         mechanism = federated.mechanism(settings)
@@ -252,7 +282,9 @@ def test_chunks_equal_the_whole(one, population):
 
 
 def test_an_iteration_in_which_nobody_takes_part_changes_nothing(data):
-    mechanism = federated.mechanism(config(population=federated.Population(join=0.0, leave=0.0, at_most=3)))
+    mechanism = federated.mechanism(
+        config(population=federated.Population(join=0.0, leave=0.0, at_most=3))
+    )
     state = begun(mechanism, data)
     after, info = protocol.train(mechanism, keys.from_seed(1), state, data, 3)
     assert np.array_equal(after.public.item_factors, state.public.item_factors)
@@ -260,7 +292,7 @@ def test_an_iteration_in_which_nobody_takes_part_changes_nothing(data):
     assert np.all(np.asarray(info.loss) == 0)
 
 
-# ------------------------------------------------------------------------------------- the ratings of those who are in
+# ------------------------------------------------------------------------------------- the ratings
 
 
 def many() -> Ratings:
@@ -268,7 +300,14 @@ def many() -> Ratings:
     random = np.random.default_rng(3)
     user, item = np.nonzero(random.random((30, 150)) < (np.arange(30) / 29)[:, None])
     value = random.integers(1, 6, len(user)).astype(np.float32)
-    return Ratings(user.astype(np.int32), item.astype(np.int32), value, np.arange(30), np.arange(150), (1.0, 5.0))
+    return Ratings(
+        user.astype(np.int32),
+        item.astype(np.int32),
+        value,
+        np.arange(30),
+        np.arange(150),
+        (1.0, 5.0),
+    )
 
 
 @pytest.mark.parametrize("kind", ["dense", "split"])
@@ -276,7 +315,9 @@ def test_the_ratings_of_a_few_users_are_theirs_and_no_others(kind):
     ratings, chosen = many(), [29, 0, 30, 7, 30, 12]
     dense = np.zeros((31, 150), np.float32)
     dense[ratings.user, ratings.item] = ratings.value
-    some = jax.jit(layout_take.users)(layout.make(ratings, kind=kind, num_devices=1), jnp.array(chosen))
+    some = jax.jit(layout_take.users)(
+        layout.make(ratings, kind=kind, num_devices=1), jnp.array(chosen)
+    )
     assert some.num_users == 6
     np.testing.assert_array_equal(some.stored.value, dense[chosen])
     np.testing.assert_array_equal(some.stored.present, dense[chosen] > 0)
@@ -296,7 +337,8 @@ for kind in ("dense", "split"):
     one, two = (layout.make(ratings, kind=kind, num_devices=n) for n in (1, 2))
     chosen = jnp.array([29, 0, 30, 7, 30, 12])
     here, there = (jax.jit(layout_take.users)(d, chosen).stored for d in (one, two))
-    assert np.array_equal(here.value, there.value) and np.array_equal(here.present, there.present), kind
+    assert np.array_equal(here.value, there.value) and np.array_equal(here.present,
+        there.present), kind
     common = dict(epsilon=2.0, rating_range=(1.0, 5.0), rank=3, center=3.0, num_iterations=4)
     makers = [
         lambda: federated.mechanism(federated.Config(**common)),
@@ -309,7 +351,8 @@ for kind in ("dense", "split"):
         mechanism, ends = make(), []
         for data in (one, two):
             state = protocol.begin(mechanism, keys.from_seed(0), data)
-            ends.append(protocol.train(mechanism, keys.from_seed(1), layout.replicate(data, state), data, 3)[0])
+            ends.append(protocol.train(mechanism, keys.from_seed(1), layout.replicate(data, state),
+                data, 3)[0])
         for a, b in zip(*map(jax.tree.leaves, ends), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-3)
 print("same")
@@ -319,19 +362,31 @@ print("same")
 @pytest.mark.slow
 def test_two_devices_give_what_one_gives():
     here = Path(__file__).parent
-    done = subprocess.run([sys.executable, "-c", ON_TWO_DEVICES], capture_output=True, text=True, timeout=300, cwd=here)
+    done = subprocess.run(
+        [sys.executable, "-c", ON_TWO_DEVICES],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=here,
+    )
     assert done.stdout.endswith("same\n"), done.stderr
 
 
-# ----------------------------------------------------------------------------------------------- what it claims to cost
+# ----------------------------------------------------------------------------------------------- wh
 
 
 def test_the_price_is_that_of_every_iteration_with_the_papers_number_beside_it():
     guarantee = federated.mechanism(config(epsilon=0.1)).guarantee(100)
-    assert (guarantee.epsilon, guarantee.accountants["paper"], guarantee.status) == (10.0, 0.1, "claimed")
+    assert (guarantee.epsilon, guarantee.accountants["paper"], guarantee.status) == (
+        10.0,
+        0.1,
+        "claimed",
+    )
     assert guarantee.mechanism == "federated"
     assert guarantee.sensitivity == 8.0
-    dynamic = federated.mechanism(config(epsilon=0.8, population=federated.Population())).guarantee(10_000)
+    dynamic = federated.mechanism(config(epsilon=0.8, population=federated.Population())).guarantee(
+        10_000
+    )
     assert (dynamic.mechanism, dynamic.epsilon) == ("federated-dynamic", 8000.0)
     nothing = federated.non_private(config()).guarantee(10)
     assert nothing.status == "none"
@@ -356,20 +411,24 @@ def test_the_table_of_parties_is_printed_and_travels(maker):
     assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict()))) == guarantee
 
 
-# ------------------------------------------------------------------------------------------------------------- audits
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_audit_finds_that_one_rating_moves_more_than_is_claimed(one):
     """u_i follows all of the user's ratings, so every later message of that user moves."""
     mechanism = federated.mechanism(config(epsilon=200.0))
-    found = sensitivity.audit(mechanism, RATINGS, one, key=keys.from_seed(1), num_steps=60, num_neighbours=50)
+    found = sensitivity.audit(
+        mechanism, RATINGS, one, key=keys.from_seed(1), num_steps=60, num_neighbours=50
+    )
     assert found[0].verdict == "violated"
 
 
 @pytest.mark.parametrize("population", [None, CROWD])
 def test_what_is_public_follows_from_responses(one, population):
     mechanism = federated.mechanism(config(population=population))
-    for finding in post_processing.audit(mechanism, RATINGS, one, key=keys.from_seed(2), num_steps=4, num_neighbours=4):
+    for finding in post_processing.audit(
+        mechanism, RATINGS, one, key=keys.from_seed(2), num_steps=4, num_neighbours=4
+    ):
         assert finding.verdict == "consistent", finding
 
 
@@ -394,7 +453,9 @@ def test_settings_that_mean_nothing_are_refused_by_name(changes):
         config(**changes)
 
 
-@pytest.mark.parametrize("changes", [{"join": -0.1}, {"join": 1.5}, {"leave": math.nan}, {"at_most": 0}])
+@pytest.mark.parametrize(
+    "changes", [{"join": -0.1}, {"join": 1.5}, {"leave": math.nan}, {"at_most": 0}]
+)
 def test_a_crowd_that_means_nothing_is_refused_by_name(changes):
     with pytest.raises(ValueError, match=next(iter(changes))):
         federated.Population(**changes)

@@ -1,4 +1,6 @@
-"""Paper 003 made sound: no message exceeds the clip, in integers; a user moves a sum by no more than is priced."""
+"""Paper 003 made sound: no message exceeds the clip, in integers; a user moves a sum by no more
+than is priced.
+"""
 
 import dataclasses
 import math
@@ -31,7 +33,9 @@ MAKERS = {"per_user": federated.per_user, "statistics": federated.statistics}
 
 
 def apart() -> Ratings:
-    """Every user rates items that nobody else rates, so a sum over users shows each one's message; one item is free."""
+    """Every user rates items that nobody else rates, so a sum over users shows each one's message;
+    one item is free.
+    """
     user = np.repeat(np.arange(USERS), EACH).astype(np.int32)
     item = np.arange(USERS * EACH).astype(np.int32)
     value = np.random.default_rng(0).integers(1, 6, USERS * EACH).astype(np.float32)
@@ -43,25 +47,37 @@ def together() -> Ratings:
     random = np.random.default_rng(1)
     user, item = np.nonzero(random.random((10, 4)) < 0.7)
     value = random.integers(1, 6, len(user)).astype(np.float32)
-    return Ratings(user.astype(np.int32), item.astype(np.int32), value, np.arange(10), np.arange(4), (1.0, 5.0))
+    return Ratings(
+        user.astype(np.int32), item.astype(np.int32), value, np.arange(10), np.arange(4), (1.0, 5.0)
+    )
 
 
 APART, TOGETHER = apart(), together()
 
 
 def config(**settings) -> federated.Config:
-    defaults = {"epsilon": 1.0, "rating_range": (1.0, 5.0), "rank": RANK, "center": 3.0, "num_iterations": 10}
+    defaults = {
+        "epsilon": 1.0,
+        "rating_range": (1.0, 5.0),
+        "rank": RANK,
+        "center": 3.0,
+        "num_iterations": 10,
+    }
     return federated.Config(**(defaults | settings))
 
 
 def clip_steps(settings: federated.Config, made) -> int:
-    """⌊C/h⌋ from the settings, not from the mechanism: h is the scale over 2^20, and the scale 2CT/ε."""
+    """⌊C/h⌋ from the settings, not from the mechanism: h is the scale over 2^20, and the scale
+    2CT/ε.
+    """
     assert settings.rounding_step is not None
     return int(Fraction(settings.clip_norm) / Fraction(settings.rounding_step))
 
 
 def begun(mechanism, data, seed=0):
-    """A start; per user with item rows that point anywhere, since at the mechanism's own, 0, residuals are ratings."""
+    """A start; per user with item rows that point anywhere, since at the mechanism's own, 0,
+    residuals are ratings.
+    """
     state = protocol.begin(mechanism, keys.from_seed(seed), data)
     if not hasattr(state.public, "item_factors"):
         return state
@@ -80,7 +96,7 @@ def whole(statistics) -> np.ndarray:
     return np.concatenate(parts, axis=1)
 
 
-# --------------------------------------------------------------------------------------------- the clip, in integers
+# --------------------------------------------------------------------------------------------- the
 
 
 def extreme(random: np.random.Generator, shape, spread: float) -> np.ndarray:
@@ -108,10 +124,13 @@ def test_no_message_exceeds_the_clip_whatever_the_data(name, kind):
         if name == "per_user":
             private = state.private._replace(user_factors=strange(state.private.user_factors))
             world = state._replace(
-                private=private, public=state.public._replace(item_factors=strange(state.public.item_factors))
+                private=private,
+                public=state.public._replace(item_factors=strange(state.public.item_factors)),
             )
         else:
-            world = state._replace(public=state.public._replace(directions=strange(state.public.directions)))
+            world = state._replace(
+                public=state.public._replace(directions=strange(state.public.directions))
+            )
         stored = data.stored
         # of a split layout they stay as they are: its two orientations must agree
         moved = stored._replace(value=strange(stored.value)) if kind == "dense" else stored
@@ -126,10 +145,15 @@ def test_no_message_exceeds_the_clip_whatever_the_data(name, kind):
 @pytest.mark.parametrize("kind", ["dense", "split"])
 @pytest.mark.parametrize("fine", [True, False])
 def test_float_rounding_cannot_push_a_message_over_the_clip(kind, fine):
-    """On a grid finer than float32, where truncation hides nothing; and where all residuals are rounding errors."""
+    """On a grid finer than float32, where truncation hides nothing; and where all residuals are
+    rounding errors.
+    """
     rank, clip_norm = 37, 1.0 if fine else 1e-8
     settings = config(
-        rank=rank, epsilon=1e4, clip_norm=clip_norm, rounding_step=clip_norm * 2.0 ** (-29 if fine else -20)
+        rank=rank,
+        epsilon=1e4,
+        clip_norm=clip_norm,
+        rounding_step=clip_norm * 2.0 ** (-29 if fine else -20),
     )
     mechanism = federated.per_user(settings)
     over = []
@@ -138,7 +162,9 @@ def test_float_rounding_cannot_push_a_message_over_the_clip(kind, fine):
         users, items = np.asarray(state.private.user_factors), np.asarray(state.public.item_factors)
         ratings = APART
         if not fine:
-            predicted = np.float32(3.0) + np.einsum("nr,nr->n", users[APART.user], items[APART.item])
+            predicted = np.float32(3.0) + np.einsum(
+                "nr,nr->n", users[APART.user], items[APART.item]
+            )
             ratings = dataclasses.replace(APART, value=predicted.astype(np.float32))
         total = whole(asked(mechanism, state, layout.make(ratings, kind=kind, num_devices=1)))
         messages = np.abs(total[:-1]).reshape(USERS, -1).sum(axis=1)
@@ -151,7 +177,9 @@ def test_a_message_within_the_clip_is_the_gradient_toward_zero():
     settings = config(clip_norm=1e4, rounding_step=2.0**-8)
     mechanism, data = federated.per_user(settings), layout.make(APART, num_devices=1)
     state = begun(mechanism, data)
-    users, items = (np.asarray(f, np.float64) for f in (state.private.user_factors, state.public.item_factors))
+    users, items = (
+        np.asarray(f, np.float64) for f in (state.private.user_factors, state.public.item_factors)
+    )
     expected = np.zeros((ITEMS, RANK))
     for u, i, r in zip(APART.user, APART.item, APART.value, strict=True):
         expected[i] = -2 * users[u] * (r - 3.0 - users[u] @ items[i])
@@ -165,19 +193,22 @@ def test_a_clipped_message_keeps_its_direction():
     free = federated.per_user(config(clip_norm=1e3, rounding_step=1e-4))
     state = begun(mechanism, data)
     clipped, whole_ones = (
-        whole(asked(m, state, data))[:-1].reshape(USERS, -1).astype(float) for m in (mechanism, free)
+        whole(asked(m, state, data))[:-1].reshape(USERS, -1).astype(float)
+        for m in (mechanism, free)
     )
     cosine = np.sum(clipped * whole_ones, axis=1)
     cosine /= np.linalg.norm(clipped, axis=1) * np.linalg.norm(whole_ones, axis=1)
     assert np.all(cosine > 0.9999)
 
 
-# ------------------------------------------------------------------------------------------------- what one user moves
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKERS)
 def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
-    """Every user of a small set removed, and every user's data put in place of every other's, whole numbers."""
+    """Every user of a small set removed, and every user's data put in place of every other's, whole
+    numbers.
+    """
     settings = config(clip_norm=0.5, rounding_step=2.0**-16)
     mechanism, data = MAKERS[name](settings), layout.make(TOGETHER, kind="dense", num_devices=1)
     state, limit = begun(mechanism, data), clip_steps(settings, mechanism)
@@ -195,7 +226,9 @@ def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
             world = state
             if name == "per_user":  # and the own factor, which may be anything
                 users = state.private.user_factors
-                world = state._replace(private=state.private._replace(user_factors=users.at[user].set(-users[other])))
+                world = state._replace(
+                    private=state.private._replace(user_factors=users.at[user].set(-users[other]))
+                )
             total = whole(asked(mechanism, world, dataclasses.replace(data, stored=swapped)))
             replaced.append(np.abs(base - total).sum())
     assert max(removed) <= limit
@@ -204,7 +237,7 @@ def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
     assert max(replaced) > 1.2 * limit
 
 
-# ------------------------------------------------------------------------------------------------ one number, two uses
+# ------------------------------------------------------------------------------------------------ o
 
 
 @pytest.mark.parametrize("change", ["replace", "remove"])
@@ -242,7 +275,8 @@ def test_the_noise_reaches_every_item_rated_or_not_and_has_its_scale():
     scale = 2 * 10 / 1.0
     real = drawn.ravel() * scale * 2.0**-20
     fits = [
-        scipy.stats.kstest(real, scipy.stats.laplace(scale=b).cdf).pvalue for b in (scale, scale / 1.5, scale * 1.5)
+        scipy.stats.kstest(real, scipy.stats.laplace(scale=b).cdf).pvalue
+        for b in (scale, scale / 1.5, scale * 1.5)
     ]
     assert fits[0] > ALPHA > max(fits[1:])
 
@@ -258,7 +292,7 @@ def test_the_grid_never_makes_the_noise_smaller_than_its_price():
         grid(config(clip_norm=1.0, rounding_step=2.0**-25), 20.0)
 
 
-# ------------------------------------------------------------------------------------------------------- the iterations
+# --------------------------------------------------------------------------------------------------
 
 
 def quiet(mechanism):
@@ -274,7 +308,9 @@ def test_v_moves_by_the_noisy_sum_over_the_number_who_take_part():
     after = jax.jit(mechanism.update)(state, response, data)
     before = np.asarray(state.public.item_factors, np.float64)
     mean = np.asarray(ring.signed(response.secret), np.float64) * 20 * 2.0**-20 / 10
-    np.testing.assert_allclose(after.public.item_factors, before - 3 * (mean + 2 * 0.001 * 2 * before / 10), rtol=1e-4)
+    np.testing.assert_allclose(
+        after.public.item_factors, before - 3 * (mean + 2 * 0.001 * 2 * before / 10), rtol=1e-4
+    )
 
 
 def test_it_learns_where_epsilon_is_large():
@@ -341,12 +377,18 @@ def test_the_density_is_that_of_the_sampler(population):
         assert finding.verdict == "consistent", finding
 
 
-# ----------------------------------------------------------------------------------------------------------- one round
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("ridge", [0.001, 2.0])
 def test_statistics_without_noise_are_the_sums_and_v_solves_them(ridge):
-    settings = config(epsilon=1e4, clip_norm=60.0, rounding_step=2.0**-16, prior_count=500.0, user_regularization=ridge)
+    settings = config(
+        epsilon=1e4,
+        clip_norm=60.0,
+        rounding_step=2.0**-16,
+        prior_count=500.0,
+        user_regularization=ridge,
+    )
     mechanism = quiet(federated.statistics(settings))
     data = layout.make(TOGETHER, num_devices=1)
     state = begun(mechanism, data)
@@ -359,7 +401,9 @@ def test_statistics_without_noise_are_the_sums_and_v_solves_them(ridge):
     upper = np.triu_indices(RANK)
     np.testing.assert_allclose(seen, np.concatenate([matrix[:, *upper], vector], axis=1), atol=1e-3)
     state, _ = protocol.train(mechanism, keys.from_seed(1), state, data, 1)
-    solved = np.stack([np.linalg.solve(a + 0.5 * np.eye(RANK), b) for a, b in zip(matrix, vector, strict=True)])
+    solved = np.stack(
+        [np.linalg.solve(a + 0.5 * np.eye(RANK), b) for a, b in zip(matrix, vector, strict=True)]
+    )
     np.testing.assert_allclose(state.public.item_factors, solved, atol=0.02)
 
     values = np.zeros((10, 4))
@@ -368,7 +412,9 @@ def test_statistics_without_noise_are_the_sums_and_v_solves_them(ridge):
     present[TOGETHER.user, TOGETHER.item] = 1
     items = np.asarray(state.public.item_factors, np.float64)
     own = [
-        np.linalg.solve((items.T * p) @ items + ridge * np.eye(RANK), items.T @ v + ridge * direction)
+        np.linalg.solve(
+            (items.T * p) @ items + ridge * np.eye(RANK), items.T @ v + ridge * direction
+        )
         for p, v, direction in zip(present, values, known, strict=True)
     ]
     fitted = np.asarray(state.private.user_factors, np.float64)
@@ -385,7 +431,11 @@ def test_statistics_that_are_mostly_noise_still_give_finite_factors(epsilon):
     assert np.all(np.isfinite(state.public.item_factors))
     assert np.all(np.isfinite(state.private.user_factors))
     guarantee = mechanism.guarantee(1)
-    assert (guarantee.epsilon, guarantee.unit, guarantee.mechanism) == (epsilon, "user", "federated-statistics")
+    assert (guarantee.epsilon, guarantee.unit, guarantee.mechanism) == (
+        epsilon,
+        "user",
+        "federated-statistics",
+    )
 
 
 def test_what_has_no_price_is_refused():

@@ -1,4 +1,6 @@
-"""The audit of a program that fits: the project's own shows noise and nothing else; what leaks is told apart."""
+"""The audit of a program that fits: the project's own shows noise and nothing else; what leaks is
+told apart.
+"""
 
 import dataclasses
 import os
@@ -34,7 +36,9 @@ def violated(found):
 
 
 def of_values(ratings, folder, key):
-    return fit(ratings, folder, key, mechanism=joint(), settings={"mechanism": "gaussian-joint-noise"})
+    return fit(
+        ratings, folder, key, mechanism=joint(), settings={"mechanism": "gaussian-joint-noise"}
+    )
 
 
 @pytest.mark.parametrize("program", [fit, pytest.param(of_values, marks=pytest.mark.slow)])
@@ -89,7 +93,9 @@ def as_long_as_it_takes(program, ratings, folder, key):
 
 
 def only_rated(program, ratings, folder, key):
-    return program(dataclasses.replace(ratings, items=ratings.items[np.unique(ratings.item)]), folder, key)
+    return program(
+        dataclasses.replace(ratings, items=ratings.items[np.unique(ratings.item)]), folder, key
+    )
 
 
 def own_range(program, ratings, folder, key):
@@ -149,7 +155,10 @@ LEAKS = {
     only_rated: {"fit: public words"},
     own_range: {"fit: public words"},
     told: {"fit: public words"},
-    mean: {"fit: released numbers", "fit: files"},  # files: what was saved is not what is said to be released
+    mean: {
+        "fit: released numbers",
+        "fit: files",
+    },  # files: what was saved is not what is said to be released
     open_file: {"fit: files"},
     open_factors: {"fit: files"},
     open_text: {"fit: public words"},
@@ -166,7 +175,9 @@ def test_the_quick_program_leaks_nothing(model):
 @pytest.mark.parametrize("leak", LEAKS, ids=lambda leak: leak.__name__)
 def test_a_leak_is_told_apart(leak, model):
     found = audit(lambda *args: leak(quick(model), *args), num_pairs=2)
-    assert violated(found) == LEAKS[leak], {name: finding.details.get("found") for name, finding in found.items()}
+    assert violated(found) == LEAKS[leak], {
+        name: finding.details.get("found") for name, finding in found.items()
+    }
     broken = found[min(LEAKS[leak])]
     assert broken.measured >= 1
     assert broken.details["found"]
@@ -176,7 +187,11 @@ def test_a_leak_is_told_apart(leak, model):
 @pytest.mark.parametrize("which", ["both", "first", "second"])
 def test_a_program_that_ends_in_an_error_on_one_data_set_tells_them_apart(which, model):
     """On both it says nothing; where it ends so on the ratings themselves, nothing was audited."""
-    few = {"both": RATINGS.num_ratings, "first": RATINGS.num_ratings + 1, "second": RATINGS.num_ratings}[which]
+    few = {
+        "both": RATINGS.num_ratings,
+        "first": RATINGS.num_ratings + 1,
+        "second": RATINGS.num_ratings,
+    }[which]
 
     def program(ratings, folder, key):
         if ratings.num_ratings < few:
@@ -189,7 +204,10 @@ def test_a_program_that_ends_in_an_error_on_one_data_set_tells_them_apart(which,
         assert "FloatingPointError" in found["fit: steps"].details["why"]
         return
     tried = fit_audit.pairs(np.random.default_rng(0), RATINGS, "rating presence", 1)
-    assert {pair.first.num_ratings < few for pair in tried} == {True, False}  # some pairs end so on both
+    assert {pair.first.num_ratings < few for pair in tried} == {
+        True,
+        False,
+    }  # some pairs end so on both
     assert violated(found) == {"fit: steps"}
     assert "FloatingPointError" in found["fit: steps"].details["found"][0]
 
@@ -197,7 +215,9 @@ def test_a_program_that_ends_in_an_error_on_one_data_set_tells_them_apart(which,
 def test_what_other_threads_print_meanwhile_is_not_the_program_s(model, capsys):
     def program(ratings, folder, key):
         print("one line")
-        other = threading.Thread(target=lambda: print(ratings.num_ratings % 2 or "even", file=sys.stderr))
+        other = threading.Thread(
+            target=lambda: print(ratings.num_ratings % 2 or "even", file=sys.stderr)
+        )
         other.start()
         other.join()
         return quick(model)(ratings, folder, key)
@@ -238,8 +258,14 @@ def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():
     sound = joint()
     found = of(sound)
     assert violated(found) == set()
-    assert found["fit: steps"].details["files"] == ["PRIVACY.md", "model.json", "release.safetensors"]
-    leaking = sound._replace(init=Partial(_private_means, sound.init), release=Partial(_with_means, sound.release))
+    assert found["fit: steps"].details["files"] == [
+        "PRIVACY.md",
+        "model.json",
+        "release.safetensors",
+    ]
+    leaking = sound._replace(
+        init=Partial(_private_means, sound.init), release=Partial(_with_means, sound.release)
+    )
     assert violated(of(leaking)) == {"fit: released numbers"}
 
 
@@ -262,13 +288,20 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
 
 
 def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
-    """k groups of users, one round each: the guarantee counts a user's reports, and k rounds are paid for."""
+    """k groups of users, one round each: the guarantee counts a user's reports, and k rounds are
+    paid for.
+    """
     settings = {"mechanism": "local", "schedule": "partition", "num_rounds": 5}
-    partition = local.gd(local.Config(epsilon=1.6, num_rounds=5, rank=2, center=3.0, schedule="partition"))
+    partition = local.gd(
+        local.Config(epsilon=1.6, num_rounds=5, rank=2, center=3.0, schedule="partition")
+    )
     made = lambda ratings: ([(partition, 5)], settings)  # noqa: E731
     found = of(partition, made=made, covered=table()["local"].num_steps)
     assert violated(found) == set()
-    assert (found["fit: steps"].details["steps_done"], found["fit: steps"].details["steps_priced"]) == (5, 5)
+    assert (
+        found["fit: steps"].details["steps_done"],
+        found["fit: steps"].details["steps_priced"],
+    ) == (5, 5)
     fewer = of(partition, made=made, covered=lambda settings, priced: 4 * priced)
     assert violated(fewer) == {"fit: steps"}
 
@@ -281,10 +314,15 @@ def test_pairs_are_neighbours_by_their_unit(unit):
     made = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 2)
     assert len(made) == (3 if unit == "rating value" else 5)
     fewer = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 1, tempting=("item",))
-    assert [pair.words["chosen"] for pair in fewer][1:] == ["the only rating of its item"][: unit != "rating value"]
+    assert [pair.words["chosen"] for pair in fewer][1:] == ["the only rating of its item"][
+        : unit != "rating value"
+    ]
     for pair in made:
         own, there = (
-            {(u, i): v for u, i, v in zip(w.user.tolist(), w.item.tolist(), w.value.tolist(), strict=True)}
+            {
+                (u, i): v
+                for u, i, v in zip(w.user.tolist(), w.item.tolist(), w.value.tolist(), strict=True)
+            }
             for w in (pair.first, pair.second)
         )
         changed = {at for at in own | there if own.get(at) != there.get(at)}
@@ -305,7 +343,9 @@ def test_pairs_are_neighbours_by_their_unit(unit):
 
 @pytest.mark.slow
 def test_what_the_price_does_not_cover_is_seen_in_the_real_program():
-    """`patience` is labelled not private: another number of steps, and another price, on a neighbour."""
+    """`patience` is labelled not private: another number of steps, and another price, on a
+    neighbour.
+    """
 
     def patient(ratings, folder, key):
         made = public_items(noise_multiplier=8.0, learning_rate=0.05)

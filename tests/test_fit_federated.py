@@ -1,4 +1,6 @@
-"""`dpmf fit` of paper 003 before an untrusted recommender: totals, what is released, crowds, bytes, what is refused."""
+"""`dpmf fit` of paper 003 before an untrusted recommender: totals, what is released, crowds, bytes,
+what is refused.
+"""
 
 import json
 import math
@@ -47,9 +49,14 @@ def test_a_fit_states_the_true_total_and_releases_the_items_alone(capsys, words,
     assert guarantee["mechanism"] == name
     assert guarantee["accountants"].get("paper") == (0.1 if published else None)
     assert found["steps"] == guarantee["steps"] == (1 if name == "federated-statistics" else 4)
-    assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == ["center", "item_factors"]
+    assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == [
+        "center",
+        "item_factors",
+    ]
     assert math.isfinite(found["rmse_test"])
-    assert (found["seconds_per_step"] is None) == (name == "federated-statistics")  # one step is the compiler's time
+    assert (found["seconds_per_step"] is None) == (
+        name == "federated-statistics"
+    )  # one step is the compiler's time
     assert found["utility"]
     assert "recommender" in guarantee["statement"]
 
@@ -91,7 +98,9 @@ def test_as_published_who_rated_what_is_public_and_no_catalogue_is_asked_for(cap
 
 @pytest.mark.parametrize("more", [(), DYNAMIC])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, more):
-    """After two of four iterations: the noise that users keep and the crowd are part of the state."""
+    """After two of four iterations: the noise that users keep and the crowd are part of the
+    state.
+    """
     whole = fit(capsys, *PUBLISHED, *more, "--seed", "0", "--out", "whole")
 
     told = interrupted(capsys, monkeypatch, *PUBLISHED, *more, "--seed", "0", "--out", "cut")
@@ -102,7 +111,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, more)
 
 
 def test_the_papers_bytes_of_a_user_with_twenty_items():
-    """12 KB down (item factors, pads, pieces), 5 KB up; H and k, which the paper leaves out, are 80·(d + 1) more."""
+    """12 KB down (item factors, pads, pieces), 5 KB up; H and k, which the paper leaves out, are
+    80·(d + 1) more.
+    """
     settings = {"mechanism": "federated", "rank": 50, "steps": 10, "population": {}}
     told = federated_spec.traffic(settings, 1_000, 10_000)
     assert told["items_listed_by_a_user"] == 20
@@ -113,7 +124,9 @@ def test_the_papers_bytes_of_a_user_with_twenty_items():
     sound = settings | {"mechanism": "federated-user", "population": None}
     assert federated_spec.traffic(sound, 1_000, 10_000)["items_listed_by_a_user"] == 10_000
     static = federated_spec.traffic(settings | {"population": None}, 1_000, 10_000)["per_iteration"]
-    assert sent["recommender to user"] - static["recommender to user"] == 20 * 50 * 4  # the pieces of τ̂
+    assert (
+        sent["recommender to user"] - static["recommender to user"] == 20 * 50 * 4
+    )  # the pieces of τ̂
 
 
 def test_bytes_come_from_public_sizes_and_sound_users_list_the_whole_catalogue(capsys):
@@ -170,9 +183,11 @@ def test_the_papers_settings_are_the_defaults_of_what_it_published(capsys):
     ratings = _ratings(num_users=943)
     _, settings = fit_mechanisms.phases_and_settings("federated", flags, ratings)
     assert (settings["epsilon"], settings["rank"], settings["steps"]) == (0.1, 50, 100)
-    assert (settings["learning_rate"], settings["regularization"], settings["user_regularization"]) == (
-        *(2**-5, 0.001, 0.001),
-    )
+    assert (
+        settings["learning_rate"],
+        settings["regularization"],
+        settings["user_regularization"],
+    ) == (*(2**-5, 0.001, 0.001),)
     assert (settings["center"], settings["prior_count"], settings["population"]) == (0.0, 1, None)
     flags = fit_mechanisms.flags("federated", dynamic=True)
     assert fit_mechanisms.phases_and_settings("federated", flags, ratings)[1]["steps"] == 10_000
@@ -182,7 +197,9 @@ def test_the_papers_settings_are_the_defaults_of_what_it_published(capsys):
         "at_most": 94,
     }
     assert (
-        fit_mechanisms.phases_and_settings("federated", flags, _ratings(num_users=95_029))[1]["population"]["at_most"]
+        fit_mechanisms.phases_and_settings("federated", flags, _ratings(num_users=95_029))[1][
+            "population"
+        ]["at_most"]
         == 1_000
     )
 
@@ -191,13 +208,17 @@ def _ratings(num_users):
     from dpmf_jax.data.ratings import Ratings
 
     one = np.zeros(1, np.int32)
-    return Ratings(one, one, np.ones(1, np.float32), np.arange(num_users), np.arange(52), (1.0, 5.0))
+    return Ratings(
+        one, one, np.ones(1, np.float32), np.arange(num_users), np.arange(52), (1.0, 5.0)
+    )
 
 
 def test_the_grid_is_public_and_holds_the_messages_of_all_users():
     """Neither 2,048 scales of noise nor everybody's whole message on one entry leaves 32 bits."""
     settings = {"epsilon": 3.0, "clip_norm": 2.0, "steps": 5, "change": "replace"}
-    scale = iterations.iterations_scale(noise="laplace", epsilon=3.0, clip_norm=2.0, num_iterations=5, change="replace")
+    scale = iterations.iterations_scale(
+        noise="laplace", epsilon=3.0, clip_norm=2.0, num_iterations=5, change="replace"
+    )
     assert federated_spec.noise_scale(settings) == scale == pytest.approx(2 * 2 * 5 / 3)
     for users in (1, 100, 95_029, 10**7):
         step = federated_spec.rounding_step(settings, users)
@@ -223,9 +244,13 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
     from dpmf_jax.data import synthetic
     from dpmf_jax.layout import operations as layout
 
-    data = layout.make(synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1)
+    data = layout.make(
+        synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1
+    )
     flags = fit_mechanisms.flags("federated-user", rank=3)
-    ((mechanism, _),), _ = fit_mechanisms.phases_and_settings("federated-user", flags, _ratings(num_users=30))
+    ((mechanism, _),), _ = fit_mechanisms.phases_and_settings(
+        "federated-user", flags, _ratings(num_users=30)
+    )
     state = mechanism.init(jax.random.key(0), data, None)
     users = np.asarray(state.private.user_factors)
     np.testing.assert_allclose(users[:, 0], 0.5**0.5, rtol=1e-6)
@@ -237,10 +262,24 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
 @pytest.mark.slow
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     fit(capsys, *USER, *DYNAMIC, "--seed", "0", "--test-fraction", "0", "--out", "model")
-    words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--json", "--neighbours", "4"]
+    words = [
+        "audit",
+        "model",
+        "--ratings",
+        "mine.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--json",
+        "--neighbours",
+        "4",
+    ]
     code, out, err = run(capsys, *words)
     assert code == 0, err
     found = json.loads(out)
     assert (found["steps"], found["violated"]) == (4, 0)
     assert found["guarantee"]["epsilon"] == 3.0
-    assert any(one["audit"].startswith("density") and one["verdict"] == "consistent" for one in found["findings"])
+    assert any(
+        one["audit"].startswith("density") and one["verdict"] == "consistent"
+        for one in found["findings"]
+    )

@@ -1,4 +1,6 @@
-"""`dpmf fit --mechanism local` as a user meets it: the price per user, what is released, what is refused."""
+"""`dpmf fit --mechanism local` as a user meets it: the price per user, what is released, what is
+refused.
+"""
 
 import dataclasses
 import json
@@ -23,7 +25,9 @@ def elsewhere(tmp_path, monkeypatch):
     fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
-@pytest.mark.parametrize("more", [(), ("--projection", "4"), ("--projection", "4", "--schedule", "partition")])
+@pytest.mark.parametrize(
+    "more", [(), ("--projection", "4"), ("--projection", "4", "--schedule", "partition")]
+)
 def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, more):
     found = fit(capsys, *LOCAL, "--epsilon", "1.6", "--seed", "0", *more)
     guarantee = found["guarantee"]
@@ -32,7 +36,10 @@ def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, mor
     assert guarantee["steps"] == (1 if "partition" in more else 4)
     assert "local" in guarantee["trust_model"]
     assert any("public and declared" in one for one in guarantee["assumptions"])
-    assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == ["center", "item_factors"]
+    assert sorted(load_file(Path(found["out"]) / "release.safetensors")) == [
+        "center",
+        "item_factors",
+    ]
     assert found["steps"] == 4
     assert math.isfinite(found["rmse_test"])
 
@@ -44,7 +51,9 @@ def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
     assert "shuffler" in beside["statement"]
     assert found["guarantee"]["trust_model"].startswith("local")
     assert "shuffl" not in found["guarantee"]["statement"]
-    code, out, _ = run(capsys, *FIT, *LOCAL, "--learning-rate", "0.01", "--seed", "0", "--out", "shown")
+    code, out, _ = run(
+        capsys, *FIT, *LOCAL, "--learning-rate", "0.01", "--seed", "0", "--out", "shown"
+    )
     assert code == 0
     assert "beside it:" in out
 
@@ -68,12 +77,19 @@ def test_who_is_held_out_does_not_depend_on_other_users(capsys, monkeypatch):
     from experiments.fit import command as fit_command
 
     def parts(path):
-        command = fit_command.Command(data=path, mechanism="local", seed=0, rating_range=(1, 5), test_fraction=0.3)
+        command = fit_command.Command(
+            data=path, mechanism="local", seed=0, rating_range=(1, 5), test_fraction=0.3
+        )
         train, _ = fit_command.read(command)
-        return {(str(train.users[u]), str(train.items[i])) for u, i in zip(train.user, train.item, strict=True)}
+        return {
+            (str(train.users[u]), str(train.items[i]))
+            for u, i in zip(train.user, train.item, strict=True)
+        }
 
     lines = Path("mine.csv").read_text().splitlines()
-    Path("fewer.csv").write_text("\n".join(line for line in lines if not line.startswith("u3,")) + "\n")
+    Path("fewer.csv").write_text(
+        "\n".join(line for line in lines if not line.startswith("u3,")) + "\n"
+    )
     whole = {pair for pair in parts("mine.csv") if pair[0] != "u3"}
     assert parts("fewer.csv") == whole
 
@@ -110,10 +126,14 @@ def test_flags_of_local_mean_nothing_elsewhere(capsys):
 
 
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
-    """After two of four rounds, by Ctrl-C; each round's reports are drawn from the seed and the round."""
+    """After two of four rounds, by Ctrl-C; each round's reports are drawn from the seed and the
+    round.
+    """
     whole = fit(capsys, *LOCAL, "--seed", "0", "--projection", "4", "--out", "whole")
 
-    told = interrupted(capsys, monkeypatch, *LOCAL, "--seed", "0", "--projection", "4", "--out", "cut")
+    told = interrupted(
+        capsys, monkeypatch, *LOCAL, "--seed", "0", "--projection", "4", "--out", "cut"
+    )
     assert "--resume cut" in told
     assert resumed(capsys, "cut")["rmse_train"] == whole["rmse_train"]
     first, second = (load_file(Path(name) / "release.safetensors") for name in ("whole", "cut"))
@@ -122,15 +142,40 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
 
 @pytest.mark.slow
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
-    fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition", "--projection", "4", "--out", "model")
-    words = ["audit", "model", "--ratings", "mine.csv", "--rating-range", "1", "5", "--json", "--neighbours", "4"]
+    fit(
+        capsys,
+        *LOCAL,
+        "--seed",
+        "0",
+        "--schedule",
+        "partition",
+        "--projection",
+        "4",
+        "--out",
+        "model",
+    )
+    words = [
+        "audit",
+        "model",
+        "--ratings",
+        "mine.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--json",
+        "--neighbours",
+        "4",
+    ]
     code, out, err = run(capsys, *words)
     assert code == 0, err
     found = json.loads(out)
     assert found["steps"] == 4
     assert found["violated"] == 0
     assert found["guarantee"]["epsilon"] == 1.6
-    assert any(one["audit"].startswith("enumeration") and one["verdict"] == "consistent" for one in found["findings"])
+    assert any(
+        one["audit"].startswith("enumeration") and one["verdict"] == "consistent"
+        for one in found["findings"]
+    )
     code, _, err = run(capsys, *words, "--rounds", "9")
     assert code == 2
     assert "another claim" in err
@@ -140,9 +185,13 @@ def test_the_default_learning_rate_is_that_of_the_noise():
     """1.5 over the cube root of d times a round's variance; 2 where there is hardly any."""
     config = local.Config(epsilon=1.6, num_rounds=20, num_projected=512)
     variance = local_variance.step_variance(config, num_users=6_040, num_items=3_706)
-    assert local_spec.learning_rate(config, 6_040, 3_706) == pytest.approx(1.5 / (15 * variance) ** (1 / 3))
+    assert local_spec.learning_rate(config, 6_040, 3_706) == pytest.approx(
+        1.5 / (15 * variance) ** (1 / 3)
+    )
     own = dataclasses.replace(config, user_learning_rate=3.0)
     rate = local_spec.learning_rate(own, 6_040, 3_706)
     assert 3.0 * 15 * variance * rate**2 == pytest.approx(1.5**3)
     assert local_spec.learning_rate(config, 10**12, 3_706) == 2.0
-    assert math.isfinite(local_spec.learning_rate(config, 6_040, 512))  # where Φ† has no finite mean square
+    assert math.isfinite(
+        local_spec.learning_rate(config, 6_040, 512)
+    )  # where Φ† has no finite mean square

@@ -1,4 +1,6 @@
-"""`dpmf fit` of paper 003 with a trusted recommender: prices, what is released, public users, what is refused."""
+"""`dpmf fit` of paper 003 with a trusted recommender: prices, what is released, public users, what
+is refused.
+"""
 
 import json
 import math
@@ -29,10 +31,34 @@ def elsewhere(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("words", "epsilon", "status", "unit", "released"),
     [
-        ((*PUBLISHED, "--epsilon", "1"), 1.0, "claimed", "rating value", ["center", "item_factors"]),
-        ((*PUBLISHED, "--sgd-passes", "4"), 0.15, "claimed", "rating value", ["center", "item_factors"]),
-        ((*PUBLISHED, "--noise", "laplace"), 0.15, "claimed", "rating value", ["center", "item_factors"]),
-        (PUBLIC, 3.0, "proved for real-number noise", "rating value", ["center", "item_factors", "user_factors"]),
+        (
+            (*PUBLISHED, "--epsilon", "1"),
+            1.0,
+            "claimed",
+            "rating value",
+            ["center", "item_factors"],
+        ),
+        (
+            (*PUBLISHED, "--sgd-passes", "4"),
+            0.15,
+            "claimed",
+            "rating value",
+            ["center", "item_factors"],
+        ),
+        (
+            (*PUBLISHED, "--noise", "laplace"),
+            0.15,
+            "claimed",
+            "rating value",
+            ["center", "item_factors"],
+        ),
+        (
+            PUBLIC,
+            3.0,
+            "proved for real-number noise",
+            "rating value",
+            ["center", "item_factors", "user_factors"],
+        ),
         (
             (*PUBLIC, "--noise", "gaussian"),
             3.0,
@@ -59,7 +85,12 @@ def elsewhere(tmp_path, monkeypatch):
 def test_a_fit_is_one_release_at_epsilon(capsys, words, epsilon, status, unit, released):
     found = fit(capsys, *words, "--seed", "0")
     guarantee = found["guarantee"]
-    assert (guarantee["status"], guarantee["unit"], guarantee["steps"], found["steps"]) == (status, unit, 1, 1)
+    assert (guarantee["status"], guarantee["unit"], guarantee["steps"], found["steps"]) == (
+        status,
+        unit,
+        1,
+        1,
+    )
     assert epsilon - 1e-3 < guarantee["epsilon"] <= epsilon
     assert guarantee["delta"] == (1e-5 if "gaussian" in words or unit == "rating presence" else 0)
     assert guarantee["accountants"]
@@ -90,7 +121,10 @@ def test_public_users_predict_from_the_release_alone(capsys):
     assert code == 0, err
     released = load_file(folder / "release.safetensors")
     users, items = (model.load(folder).users, model.load(folder).items)
-    product = released["user_factors"][list(users).index("u1")] @ released["item_factors"][list(items).index(2)]
+    product = (
+        released["user_factors"][list(users).index("u1")]
+        @ released["item_factors"][list(items).index(2)]
+    )
     assert json.loads(out)["predicted"][0]["rating"] == pytest.approx(
         np.clip(released["center"] + product, 1, 5), abs=1e-6
     )
@@ -127,10 +161,17 @@ def test_who_is_held_out_of_a_presence_fit_does_not_depend_on_other_ratings(caps
 
     def parts(path):
         command = fit_command.Command(
-            data=path, mechanism="objective-statistics", seed=0, rating_range=(1, 5), test_fraction=0.3
+            data=path,
+            mechanism="objective-statistics",
+            seed=0,
+            rating_range=(1, 5),
+            test_fraction=0.3,
         )
         train, _ = fit_command.read(command)
-        return {(str(train.users[u]), str(train.items[i])) for u, i in zip(train.user, train.item, strict=True)}
+        return {
+            (str(train.users[u]), str(train.items[i]))
+            for u, i in zip(train.user, train.item, strict=True)
+        }
 
     lines = Path("mine.csv").read_text().splitlines()
     gone = lines[40]
@@ -201,7 +242,18 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     users = len({f"u{pair // 7}" for pair in PAIRS})
     factors = 0.5 * RANDOM.random((users, 2)).astype(np.float32)
     np.save("factors.npy", factors)
-    fit(capsys, *PUBLIC, "--users", "factors.npy", "--seed", "0", "--test-fraction", "0", "--out", "model")
+    fit(
+        capsys,
+        *PUBLIC,
+        "--users",
+        "factors.npy",
+        "--seed",
+        "0",
+        "--test-fraction",
+        "0",
+        "--out",
+        "model",
+    )
     words = [
         "audit",
         "model",
@@ -220,7 +272,10 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     found = json.loads(out)
     assert (found["steps"], found["violated"]) == (1, 0)
     assert found["guarantee"]["epsilon"] == 3.0
-    assert any(one["audit"].startswith("sensitivity") and one["verdict"] == "consistent" for one in found["findings"])
+    assert any(
+        one["audit"].startswith("sensitivity") and one["verdict"] == "consistent"
+        for one in found["findings"]
+    )
     code, _, err = run(capsys, *words, "--noise", "laplace")
     assert code == 2
     assert "another claim" in err
@@ -235,7 +290,9 @@ def test_the_same_seed_gives_the_same_release(capsys):
 
 
 def test_the_default_prior_is_made_of_public_numbers():
-    """Sound: M·μ is 2(1 + s), s the standard deviation of the noise on a coordinate of Σur in quarters of the range."""
+    """Sound: M·μ is 2(1 + s), s the standard deviation of the noise on a coordinate of Σur in
+    quarters of the range.
+    """
     settings = {
         "mechanism": "objective-public-users",
         "rating_range": [1.0, 9.0],
@@ -249,8 +306,15 @@ def test_the_default_prior_is_made_of_public_numbers():
     deviation = math.sqrt((3 + 1) * scale**2) / 2
     assert objective_spec.vector_noise(settings) == pytest.approx(deviation)
     assert objective_spec.prior_count(settings, 10) == round(2 * (1 + deviation / 2) / 0.01)
-    assert objective_spec.prior_count(settings, 10) == objective_spec.prior_count(settings, 1_000_000)
-    noisy = settings | {"mechanism": "objective-statistics", "delta": 1e-5, "rating_bound": 4.0, "matrix_share": 0.5}
+    assert objective_spec.prior_count(settings, 10) == objective_spec.prior_count(
+        settings, 1_000_000
+    )
+    noisy = settings | {
+        "mechanism": "objective-statistics",
+        "delta": 1e-5,
+        "rating_bound": 4.0,
+        "matrix_share": 0.5,
+    }
     z = prices.statistics_scales(epsilon=2.0, delta=1e-5, rating_bound=4.0)[1]
     assert objective_spec.vector_noise(noisy) == pytest.approx(z)
     assert objective_spec.prior_count({"mechanism": "objective"}, 100) == 100
@@ -258,7 +322,9 @@ def test_the_default_prior_is_made_of_public_numbers():
 
 @pytest.mark.slow
 def test_the_published_claim_is_found_false_and_the_sound_one_is_not(capsys):
-    """User factors fitted on the same ratings: one changed value moves the sums by more than Δ‖u‖ <= Δ."""
+    """User factors fitted on the same ratings: one changed value moves the sums by more than Δ‖u‖
+    <= Δ.
+    """
     words = ["audit", "--neighbours", "4", "--json", "--rank", "3"]
     code, out, _ = run(capsys, *words, "--mechanism", "objective", "--user-passes", "10")
     assert code == 5

@@ -1,4 +1,6 @@
-"""`dpmf fit` of paper 002: no guarantee unless accepted, prices on secret samples, what a sketch releases, refusals."""
+"""`dpmf fit` of paper 002: no guarantee unless accepted, prices on secret samples, what a sketch
+releases, refusals.
+"""
 
 import json
 import math
@@ -48,7 +50,9 @@ def released(folder):
 
 def same(first, second):
     one, other = released(first), released(second)
-    return one.keys() == other.keys() and all(np.array_equal(one[part], other[part]) for part in one)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[part], other[part]) for part in one
+    )
 
 
 # --- as published
@@ -87,8 +91,14 @@ def test_an_epsilon_is_no_threshold(capsys):
 def test_a_published_fit_releases_its_sketch_and_promises_nothing(capsys, more, parts):
     found = fit(capsys, *ACCEPTED, *more, "--threshold", "8", "--seed", "0")
     guarantee = found["guarantee"]
-    assert (guarantee["status"], guarantee["epsilon"], guarantee["mechanism"]) == ("none", "inf", "sketch")
-    assert "a clipping threshold of the log-likelihood (here 8)" in " ".join(guarantee["statement"].split())
+    assert (guarantee["status"], guarantee["epsilon"], guarantee["mechanism"]) == (
+        "none",
+        "inf",
+        "sketch",
+    )
+    assert "a clipping threshold of the log-likelihood (here 8)" in " ".join(
+        guarantee["statement"].split()
+    )
     assert (found["steps"], guarantee["steps"]) == (4, 4)
     assert sorted(released(found["out"])) == sorted(parts)
     assert found["settings"]["threshold"] == 8
@@ -126,40 +136,96 @@ def test_each_epoch_has_an_order_of_its_own_that_the_seed_decides(capsys):
     ("words", "module", "make", "settings"),
     [
         (
-            [*ACCEPTED, "--decay", "3", "--threshold", "4", "--convention", "3.2", "--depth", "3", "--gain", "2"],
+            [
+                *ACCEPTED,
+                "--decay",
+                "3",
+                "--threshold",
+                "4",
+                "--convention",
+                "3.2",
+                "--depth",
+                "3",
+                "--gain",
+                "2",
+            ],
             *(sketch, sketch.mechanism),
-            {"num_epochs": 4, "decay": 3.0, "threshold": 4.0, "convention": "3.2", "depth": 3, "gain": 2.0},
+            {
+                "num_epochs": 4,
+                "decay": 3.0,
+                "threshold": 4.0,
+                "convention": "3.2",
+                "depth": 3,
+                "gain": 2.0,
+            },
         ),
         (
             [*LANGEVIN, "--temperature", "2", "--clip-norm", "0.5", "--center", "2.5"],
             *(langevin, langevin.dp),
-            {"num_steps": 4, "sampling_rate": 0.5, "temperature": 2.0, "clip_norm": 0.5, "center": 2.5}
+            {
+                "num_steps": 4,
+                "sampling_rate": 0.5,
+                "temperature": 2.0,
+                "clip_norm": 0.5,
+                "center": 2.5,
+            }
             | {"unit": "rating value", "rating_range": (1.0, 5.0)},
         ),
     ],
     ids=["sketch", "langevin"],
 )
 def test_a_fit_is_that_of_its_mechanism_in_python(capsys, words, module, make, settings):
-    more = ["--learning-rate", "0.07", "--regularization", "0.3", "--seed", "3", "--test-fraction", "0"]
+    more = [
+        "--learning-rate",
+        "0.07",
+        "--regularization",
+        "0.3",
+        "--seed",
+        "3",
+        "--test-fraction",
+        "0",
+    ]
     found = fit(capsys, *words, *more, "--layout", "split")
     command = fit_command.Command(data="mine.csv", rating_range=(1.0, 5.0), test_fraction=0.0)
     mechanism = make(module.Config(rank=3, learning_rate=0.07, regularization=0.3, **settings))
-    model = dpmf_jax.fit(fit_command.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split")
+    model = dpmf_jax.fit(
+        fit_command.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
+    )
     expected = {name: part for name, part in model.release._asdict().items() if part is not None}
     assert expected.keys() == released(found["out"]).keys()
-    assert all(np.array_equal(part, expected[name]) for name, part in released(found["out"]).items())
+    assert all(
+        np.array_equal(part, expected[name]) for name, part in released(found["out"]).items()
+    )
 
 
 @pytest.mark.slow
 def test_where_there_are_several_devices_the_published_sketch_takes_one():
-    words = [sys.executable, "-m", "experiments.cli", *FIT[:2], *RANGE, "--controls", "none", *ACCEPTED]
+    words = [
+        sys.executable,
+        "-m",
+        "experiments.cli",
+        *FIT[:2],
+        *RANGE,
+        "--controls",
+        "none",
+        *ACCEPTED,
+    ]
     env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
     root = Path(fit_cases.__file__).parents[1]
     env |= {"PYTHONPATH": str(root), "JAX_PLATFORMS": "cpu"}
-    done = subprocess.run([*words, "--json"], env=env, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [*words, "--json"], env=env, capture_output=True, text=True, timeout=200, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["device"].startswith("1 x")
-    done = subprocess.run([*words, "--devices", "2"], env=env, capture_output=True, text=True, timeout=200, check=False)
+    done = subprocess.run(
+        [*words, "--devices", "2"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
     assert done.returncode == 2
     assert "2 devices" in done.stderr
 
@@ -173,9 +239,16 @@ def test_where_there_are_several_devices_the_published_sketch_takes_one():
 )
 @pytest.mark.parametrize("mechanism", ["sketch-dpsgd", "langevin"])
 def test_no_total_is_exceeded_by_rounding(mechanism, rate, steps, epsilon, learning_rate):
-    """Numbers that float32 does not hold: the price is that of the ones which the mechanism reads."""
+    """Numbers that float32 does not hold: the price is that of the ones which the mechanism
+    reads.
+    """
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
-    given = {"sampling_rate": rate, "steps": steps, "epsilon": epsilon, "learning_rate": learning_rate}
+    given = {
+        "sampling_rate": rate,
+        "steps": steps,
+        "epsilon": epsilon,
+        "learning_rate": learning_rate,
+    }
     flags = fit_mechanisms.flags(mechanism, clip_norm=0.7, **given)
     ((made, num_steps),), _ = fit_mechanisms.phases_and_settings(mechanism, flags, train)
     assert num_steps == steps
@@ -200,7 +273,11 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
         1e-6,
     )
     assert 3.999 < guarantee["epsilon"] <= 4
-    assert (found["steps"], guarantee["steps"], guarantee["mechanism"]) == (4, 4, found["mechanism"])
+    assert (found["steps"], guarantee["steps"], guarantee["mechanism"]) == (
+        4,
+        4,
+        found["mechanism"],
+    )
     assert sorted(released(found["out"])) == parts
     assert math.isfinite(found["rmse_test"])
     assert found["utility"]
@@ -208,12 +285,20 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
     settings = found["settings"]
     assert {loss["sampling_rate"] for loss in guarantee["losses"]} == {0.5}
     if found["mechanism"] == "langevin":
-        slowed = [1 + settings["decay"] * step / 4 for step in range(4)] if settings["decay"] else [1.0]
-        first = 0.5 * math.sqrt(2 * settings["temperature"] / settings["learning_rate"]) / settings["clip_norm"]
+        slowed = (
+            [1 + settings["decay"] * step / 4 for step in range(4)] if settings["decay"] else [1.0]
+        )
+        first = (
+            0.5
+            * math.sqrt(2 * settings["temperature"] / settings["learning_rate"])
+            / settings["clip_norm"]
+        )
         multipliers = [first * math.sqrt(slow) for slow in slowed]
     else:
         multipliers = [settings["noise_multiplier"]]
-    assert [loss["noise_multiplier"] for loss in guarantee["losses"]] == pytest.approx(multipliers, rel=1e-6)
+    assert [loss["noise_multiplier"] for loss in guarantee["losses"]] == pytest.approx(
+        multipliers, rel=1e-6
+    )
 
 
 def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
@@ -226,13 +311,15 @@ def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
     assert one["rmse_test"] == pytest.approx(other["rmse_test"], rel=1e-4)
     said = [note for note in one["notes"] if "is dpsgd" in note]
     assert said == [
-        f"with one learning rate for all steps langevin is dpsgd, here with noise multiplier {multiplier:.4g}; "
-        "--decay makes it another algorithm"
+        "with one learning rate for all steps langevin is dpsgd, here with noise multiplier"
+        f" {multiplier:.4g}; --decay makes it another algorithm"
     ]
     assert not any("is dpsgd" in note for note in other["notes"])
     slowed = fit(capsys, *LANGEVIN, *more, "--decay", "3")
     assert not any("is dpsgd" in note for note in slowed["notes"])
-    assert slowed["rmse_test"] != pytest.approx(fit(capsys, *DENSE, *more, "--decay", "3")["rmse_test"], rel=1e-4)
+    assert slowed["rmse_test"] != pytest.approx(
+        fit(capsys, *DENSE, *more, "--decay", "3")["rmse_test"], rel=1e-4
+    )
 
 
 def test_a_presence_needs_a_declared_catalogue(capsys):
@@ -250,7 +337,9 @@ def test_a_presence_takes_half_the_noise_of_a_value():
     train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
     value, presence = (
         fit_mechanisms.phases_and_settings(
-            "dpsgd", fit_mechanisms.flags("dpsgd", sampling_rate=1.0, steps=4, relation=relation), train
+            "dpsgd",
+            fit_mechanisms.flags("dpsgd", sampling_rate=1.0, steps=4, relation=relation),
+            train,
         )[1]["noise_multiplier"]
         for relation in ("rating-value", "rating-presence")
     )
@@ -278,7 +367,9 @@ def test_a_released_sketch_answers_where_the_private_part_is_absent(capsys, word
         code, out, err = run(capsys, *asked)
         assert code == 0, err
         told.append([row["rating"] for row in json.loads(out)["predicted"]])
-        code, out, err = run(capsys, "recommend", folder, "--user", "u1", "--include-seen", "--json")
+        code, out, err = run(
+            capsys, "recommend", folder, "--user", "u1", "--include-seen", "--json"
+        )
         assert code == 0, err
         if (folder / "private").exists():
             code, out, err = run(capsys, "evaluate", folder, "--data", "mine.csv", "--json")
@@ -301,7 +392,9 @@ def test_a_release_is_entered_in_the_ledger_and_never_the_same_twice(capsys):
 
 @pytest.mark.parametrize("words", [[*ACCEPTED, "--decay", "2"], [*DPSGD, "--decay", "2"]])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, words):
-    """After two of four steps: orders and samples follow from the seed and the step; so does a release's, but anew."""
+    """After two of four steps: orders and samples follow from the seed and the step; so does a
+    release's, but anew.
+    """
     whole = fit(capsys, *words, "--seed", "0", "--out", "whole")
     told = interrupted(capsys, monkeypatch, *words, "--seed", "0", "--out", "cut")
     assert "--resume cut" in told
@@ -309,7 +402,9 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, words
     assert same("whole", "cut")
     interrupted(capsys, monkeypatch, *words, "--out", "release")
     found = resumed(capsys, "release")
-    assert found["guarantee"] | {"seeded": True, "statement": ""} == whole["guarantee"] | {"statement": ""}
+    assert found["guarantee"] | {"seeded": True, "statement": ""} == whole["guarantee"] | {
+        "statement": ""
+    }
 
 
 def test_a_saved_price_is_computed_again(capsys):
@@ -341,8 +436,13 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys, words):
     assert code == 5, err
     found = json.loads(out)
     assert found["steps"] == 4
-    assert {one["audit"] for one in found["findings"] if one["verdict"] == "violated"} == {"noise: lookup"}
-    assert any(one["audit"].startswith("sensitivity") and one["verdict"] == "consistent" for one in found["findings"])
+    assert {one["audit"] for one in found["findings"] if one["verdict"] == "violated"} == {
+        "noise: lookup"
+    }
+    assert any(
+        one["audit"].startswith("sensitivity") and one["verdict"] == "consistent"
+        for one in found["findings"]
+    )
     code, _, err = run(capsys, *words, "--gain", "2")
     assert code == 2
     assert "another claim" in err
@@ -381,7 +481,10 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys, words):
         ((*LANGEVIN, "--decay", "-1"), "decay must"),
         ((*LANGEVIN, "--temperature", "0"), "temperature must be positive"),
         ((*LANGEVIN, "--learning-rate", "0"), "learning_rate must be positive"),
-        (("--sampling-rate", "0.5"), "--sampling-rate means nothing to --mechanism gaussian-joint-noise"),
+        (
+            ("--sampling-rate", "0.5"),
+            "--sampling-rate means nothing to --mechanism gaussian-joint-noise",
+        ),
     ],
 )
 def test_refusals(capsys, words, told):

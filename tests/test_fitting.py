@@ -1,4 +1,6 @@
-"""The run loop: chunks, Ctrl-C and resume give the same bytes; the budget is never reset; the key stays secret."""
+"""The run loop: chunks, Ctrl-C and resume give the same bytes; the budget is never reset; the key
+stays secret.
+"""
 
 import dataclasses
 import json
@@ -41,11 +43,17 @@ RATINGS = make_ratings()
 
 def fit(mechanism=None, ratings=RATINGS, **options):
     mechanism = gaussian.mechanism(CONFIG) if mechanism is None else mechanism
-    return dpmf_jax.fit(ratings, mechanism, **({"num_steps": STEPS, "seed": 0, "chunk_steps": 2} | options))
+    return dpmf_jax.fit(
+        ratings, mechanism, **({"num_steps": STEPS, "seed": 0, "chunk_steps": 2} | options)
+    )
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def same_model(a, b) -> bool:
@@ -85,7 +93,9 @@ def test_an_interrupted_experiment_resumes_to_the_same_bytes(tmp_path, stop):
     expected, found = contents(whole), contents(parts)
     assert expected.keys() == found.keys()
     timed = "private/curator.json"  # holds seconds_per_step
-    assert {n: b for n, b in expected.items() if n != timed} == {n: b for n, b in found.items() if n != timed}
+    assert {n: b for n, b in expected.items() if n != timed} == {
+        n: b for n, b in found.items() if n != timed
+    }
 
 
 def test_ctrl_c_while_the_controls_are_fitted_loses_no_step(tmp_path, monkeypatch):
@@ -100,7 +110,9 @@ def test_ctrl_c_while_the_controls_are_fitted_loses_no_step(tmp_path, monkeypatc
             fit(out=tmp_path, controls=("global_mean",))
     assert caught.value.step == STEPS
     steps = []
-    assert same_model(fit(out=tmp_path, resume=True, report=lambda progress: steps.append(progress.step)), fit())
+    assert same_model(
+        fit(out=tmp_path, resume=True, report=lambda progress: steps.append(progress.step)), fit()
+    )
     assert steps == []
 
 
@@ -121,9 +133,16 @@ def test_the_key_of_a_release_is_never_on_disk(tmp_path, monkeypatch):
     during = contents(tmp_path)
     fit(out=tmp_path, seed=None, resume=True)
     derived = jax.random.split(keys.from_operating_system())
-    spellings = [np.asarray(jax.random.key_data(key)).tobytes() for key in (keys.from_operating_system(), *derived)]
-    spellings += [part[::-1] for part in spellings] + [part[i : i + 4] for part in spellings[:1] for i in (0, 4)]
-    spellings += [str(int(word)).encode() for part in spellings[:3] for word in np.frombuffer(part, np.uint32)]
+    spellings = [
+        np.asarray(jax.random.key_data(key)).tobytes()
+        for key in (keys.from_operating_system(), *derived)
+    ]
+    spellings += [part[::-1] for part in spellings] + [
+        part[i : i + 4] for part in spellings[:1] for i in (0, 4)
+    ]
+    spellings += [
+        str(int(word)).encode() for part in spellings[:3] for word in np.frombuffer(part, np.uint32)
+    ]
     for name, content in [*during.items(), *contents(tmp_path).items()]:
         assert not any(spelling in content for spelling in spellings), name
 
@@ -137,8 +156,14 @@ def test_two_releases_differ_and_two_experiments_do_not():
 @pytest.mark.parametrize(
     ("change", "named"),
     [
-        ({"mechanism": gaussian.mechanism(dataclasses.replace(CONFIG, noise_multiplier=19.0))}, "guarantee"),
-        ({"mechanism": gaussian.mechanism(dataclasses.replace(CONFIG, learning_rate=0.02))}, "mechanism"),
+        (
+            {"mechanism": gaussian.mechanism(dataclasses.replace(CONFIG, noise_multiplier=19.0))},
+            "guarantee",
+        ),
+        (
+            {"mechanism": gaussian.mechanism(dataclasses.replace(CONFIG, learning_rate=0.02))},
+            "mechanism",
+        ),
         ({"mechanism": gaussian.joint_noise(CONFIG)}, "guarantee"),
         ({"num_steps": STEPS + 1}, "guarantee"),
         ({"seed": 1}, "seed"),
@@ -176,7 +201,9 @@ def test_what_a_killed_write_left_behind_is_cleared_away(tmp_path):
 
 
 def test_a_lost_state_is_not_released_a_second_time(tmp_path):
-    """Power fails after the release is written and before model.json: the state and metrics may be gone."""
+    """Power fails after the release is written and before model.json: the state and metrics may be
+    gone.
+    """
     fit(out=tmp_path / "first", seed=None)
     with pytest.raises(Interrupted):
         fit(out=tmp_path / "run", seed=None, report=stop_after(2))
@@ -187,9 +214,13 @@ def test_a_lost_state_is_not_released_a_second_time(tmp_path):
     assert (tmp_path / "run" / "release.safetensors").read_bytes() == release
 
 
-@pytest.mark.parametrize("factory", [gaussian.mechanism, gaussian.joint_noise, gaussian.public_items])
+@pytest.mark.parametrize(
+    "factory", [gaussian.mechanism, gaussian.joint_noise, gaussian.public_items]
+)
 def test_noise_for_a_narrower_range_than_the_ratings_is_refused(factory, tmp_path):
-    wide = Ratings.from_columns(RATINGS.users[RATINGS.user], RATINGS.item, RATINGS.value, rating_range=(0, 100))
+    wide = Ratings.from_columns(
+        RATINGS.users[RATINGS.user], RATINGS.item, RATINGS.value, rating_range=(0, 100)
+    )
     with pytest.raises(PrivacyError, match="may change by 100"):
         fit(factory(CONFIG), wide, out=tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -231,7 +262,9 @@ def test_divergence_is_an_error_with_its_step_and_a_remedy(tmp_path):
 def test_a_model_of_means_alone_predicts_them(tmp_path):
     means = noisy_means.mechanism(noisy_means.Config(rating_range=(1, 5), noise_multiplier=2.0))
     model = fit(means, num_steps=1, test=RATINGS, out=tmp_path / "model")
-    predicted = dpmf_jax.load_model(tmp_path / "model").predict(model.users[:7], model.items[:7], clip=False)
+    predicted = dpmf_jax.load_model(tmp_path / "model").predict(
+        model.users[:7], model.items[:7], clip=False
+    )
     np.testing.assert_array_equal(predicted, model.release.center[:7])
     errors = RATINGS.value - np.asarray(model.release.center)[RATINGS.item]
     assert model.metrics["rmse_train"] == pytest.approx(np.sqrt(np.mean(errors**2)), rel=1e-5)
@@ -296,7 +329,8 @@ import dpmf_jax
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 out = Path({out!r})
 seed = None if {release!r} else 0
-dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=30_000, seed=seed, chunk_steps=10, checkpoint_seconds=0,
+dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=30_000, seed=seed, chunk_steps=10,
+    checkpoint_seconds=0,
              out=out, resume=(out / "private" / "run.json").exists())
 """
 
@@ -311,7 +345,11 @@ def test_kill_at_ten_random_moments_and_resume(tmp_path, release):
     for _ in range(10):
         process = subprocess.Popen([sys.executable, "-c", program])
         deadline = time.monotonic() + 60
-        while not (out / "private" / "checkpoints").exists() and process.poll() is None and time.monotonic() < deadline:
+        while (
+            not (out / "private" / "checkpoints").exists()
+            and process.poll() is None
+            and time.monotonic() < deadline
+        ):
             time.sleep(0.01)
         time.sleep(float(random.uniform(0, 3.5)))
         process.send_signal(signal.SIGKILL)

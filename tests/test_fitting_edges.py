@@ -1,4 +1,6 @@
-"""The run loop's edges: what is on disk after a crash, what a resume compares, what the steps so far cost."""
+"""The run loop's edges: what is on disk after a crash, what a resume compares, what the steps so
+far cost.
+"""
 
 import dataclasses
 import json
@@ -40,7 +42,9 @@ def test_metrics_that_were_not_flushed_are_made_again(tmp_path):
     metrics = tmp_path / "private" / "metrics.jsonl"
     metrics.write_bytes(b"".join(metrics.read_bytes().splitlines(keepends=True)[:3]))
     assert same_model(fit(out=tmp_path, resume=True), fit())
-    assert [json.loads(line)["step"] for line in metrics.read_text().splitlines()] == list(range(STEPS))
+    assert [json.loads(line)["step"] for line in metrics.read_text().splitlines()] == list(
+        range(STEPS)
+    )
 
 
 def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
@@ -120,7 +124,13 @@ def test_resume_of_a_control_refuses_another_seed_or_patience(tmp_path, change):
 
 def test_items_that_nobody_rated_get_the_overall_mean():
     ratings = Ratings.from_columns(
-        [0, 1, 1], [0, 0, 1], [1, 2, 5], rating_range=(1, 5), name="t", users=np.arange(2), items=np.arange(3)
+        [0, 1, 1],
+        [0, 0, 1],
+        [1, 2, 5],
+        rating_range=(1, 5),
+        name="t",
+        users=np.arange(2),
+        items=np.arange(3),
     )
     means, overall = factorization.item_means(layout.make(ratings, kind="dense"))
     np.testing.assert_allclose(means, [1.5, 5, 8 / 3], rtol=1e-6)
@@ -142,11 +152,15 @@ def test_bias_rows_start_small_with_a_bias_column_each(key):
 
 def test_a_centre_read_off_the_ratings_stands_among_the_assumptions():
     for center in ("item", "global"):
-        told = gaussian.mechanism(dataclasses.replace(CONFIG, center=center)).guarantee(3).assumptions
+        told = (
+            gaussian.mechanism(dataclasses.replace(CONFIG, center=center)).guarantee(3).assumptions
+        )
         assert any(f"the {center} mean" in line for line in told)
     assert not any(
         "mean that centres" in line
-        for line in gaussian.mechanism(dataclasses.replace(CONFIG, center=3.0)).guarantee(3).assumptions
+        for line in (
+            gaussian.mechanism(dataclasses.replace(CONFIG, center=3.0)).guarantee(3).assumptions
+        )
     )
 
 
@@ -169,12 +183,16 @@ def test_a_checkpoint_of_another_shape_is_passed_over(tmp_path):
     with pytest.raises(Interrupted):
         fit(out=tmp_path, report=stop_after(4))
     storage.write_arrays(
-        tmp_path / "private/checkpoints/step-00000006.safetensors", {"other": np.zeros(3)}, private=True
+        tmp_path / "private/checkpoints/step-00000006.safetensors",
+        {"other": np.zeros(3)},
+        private=True,
     )
     assert same_model(fit(out=tmp_path, resume=True), fit())
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(0, [[2], [2, 4], [4, 6], [6, 7]]), (1e9, [[], [], [], []])])
+@pytest.mark.parametrize(
+    ("seconds", "expected"), [(0, [[2], [2, 4], [4, 6], [6, 7]]), (1e9, [[], [], [], []])]
+)
 def test_checkpoints_come_no_more_often_than_asked_and_two_are_kept(tmp_path, seconds, expected):
     seen = []
     folder = tmp_path / "private" / "checkpoints"

@@ -1,4 +1,6 @@
-"""The claim that goes with a release: its ε by the rule, its words, and that it cannot be edited."""
+"""The claim that goes with a release: its ε by the rule, its words, and that it cannot be
+edited.
+"""
 
 import dataclasses
 import json
@@ -13,7 +15,7 @@ from hypothesis import strategies as st
 from accounting import Guarantee, compose, digits, gaussian, no_guarantee, priced
 from accounting.loss import Pure
 
-# ------------------------------------------------------------------------------------------------------------ the price
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_proved_epsilon_is_the_exact_one_and_a_claimed_one_is_the_papers():
@@ -22,7 +24,9 @@ def test_a_proved_epsilon_is_the_exact_one_and_a_claimed_one_is_the_papers():
     for guarantee, price in ((proved(), exact), (claimed(), closed)):
         assert price <= guarantee.epsilon < price + 1e-4
         assert guarantee.rho == rho
-        assert dict(guarantee.accountants) == pytest.approx(gaussian.accountants(20.0, 300, DELTA), rel=1e-12)
+        assert dict(guarantee.accountants) == pytest.approx(
+            gaussian.accountants(20.0, 300, DELTA), rel=1e-12
+        )
     assert proved().epsilon < claimed().epsilon
 
 
@@ -31,7 +35,10 @@ def test_a_proved_epsilon_is_the_exact_one_and_a_claimed_one_is_the_papers():
 def test_a_solved_epsilon_is_stated_as_asked(epsilon, num_steps):
     asked = gaussian.round_up(epsilon)
     assert (
-        proved(noise_multiplier=gaussian.solve_noise_multiplier(asked, DELTA, num_steps), num_steps=num_steps).epsilon
+        proved(
+            noise_multiplier=gaussian.solve_noise_multiplier(asked, DELTA, num_steps),
+            num_steps=num_steps,
+        ).epsilon
         == asked
     )
 
@@ -75,12 +82,14 @@ def test_the_event_costs_what_the_guarantee_says():
 
     for guarantee in (proved(), compose(proved(), proved(noise_multiplier=5.0, num_steps=3))):
         priced = dp_accounting.rdp.RdpAccountant().compose(guarantee.dp_event()).get_epsilon(DELTA)
-        assert priced == pytest.approx(guarantee.accountants["rdp"], rel=1e-3)  # default orders against ours
+        assert priced == pytest.approx(
+            guarantee.accountants["rdp"], rel=1e-3
+        )  # default orders against ours
     nothing = no_guarantee(mechanism="non-private", num_steps=3, released=("factors",)).dp_event()
     assert dp_accounting.rdp.RdpAccountant().compose(nothing).get_epsilon(DELTA) == math.inf
 
 
-# -------------------------------------------------------------------------------------------------------- the statement
+# --------------------------------------------------------------------------------------------------
 
 
 def test_statement_names_everything_a_reader_must_know():
@@ -157,7 +166,9 @@ def test_numbers_of_a_statement_are_never_below_what_they_stand_for():
     for delta in (1e-5, 1.0000004e-5, 0.1, 1 / 3, 3e-300):
         assert float(digits.printed_delta(delta)) >= delta
         assert float(digits.printed_delta(delta)) <= delta * 1.00001
-        assert digits.printed_down(delta) != digits.printed_up(delta) or float(f"{delta:g}") == delta
+        assert (
+            digits.printed_down(delta) != digits.printed_up(delta) or float(f"{delta:g}") == delta
+        )
         assert float(digits.printed_down(delta)) <= delta == float(digits.printed_whole(delta))
     assert digits.printed_delta(1e-5) == "1e-05"
     assert [digits.printed_whole(x) for x in (4.0, 4, 0.12345651)] == ["4", "4", "0.12345651"]
@@ -175,7 +186,7 @@ def test_statement_names_an_accountant_that_was_skipped():
     assert "skipped" not in str(proved())
 
 
-# --------------------------------------------------------------------------------------------------------- construction
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise_multiplier", [0.0, -1.0, math.inf, math.nan])
@@ -207,13 +218,22 @@ def test_a_guarantee_cannot_be_edited():
 
 def test_the_headline_holds_what_the_statement_is_about():
     guarantee = proved()
-    for part in (guarantee.status, f"{guarantee.delta:g}", guarantee.unit, str(guarantee.steps), *guarantee.released):
+    for part in (
+        guarantee.status,
+        f"{guarantee.delta:g}",
+        guarantee.unit,
+        str(guarantee.steps),
+        *guarantee.released,
+    ):
         assert part in guarantee.headline
     assert "\n" not in guarantee.headline
     assert guarantee.with_seed().headline.startswith("experiment, do not release")
 
 
-TABLE = (("public V", "ε"), ("recommender", "nothing: it holds the ratings " + "and more " * 20 + "at last"))
+TABLE = (
+    ("public V", "ε"),
+    ("recommender", "nothing: it holds the ratings " + "and more " * 20 + "at last"),
+)
 
 
 def with_table(**changes):
@@ -239,7 +259,9 @@ def test_whom_it_holds_against_is_a_table_of_the_statement_and_travels():
     at = lines.index("  against whom it holds")
     assert lines[at + 1 : at + 3] == ["    public V     ε", lines[at + 2]]
     assert lines[at + 2].startswith("    recommender  nothing: it holds the ratings and more")
-    assert lines[at + 3].startswith(" " * 17 + "and more") or lines[at + 3].startswith(" " * 17 + "more")
+    assert lines[at + 3].startswith(" " * 17 + "and more") or lines[at + 3].startswith(
+        " " * 17 + "more"
+    )
     assert max(map(len, lines)) <= 110
     values = json.loads(json.dumps(guarantee.to_dict()))
     assert values["against"] == [list(row) for row in TABLE]
@@ -254,7 +276,9 @@ def test_a_guarantee_without_a_table_has_no_such_line_and_older_ones_are_read():
     assert Guarantee.from_dict(values) == guarantee
 
 
-@pytest.mark.parametrize("table", [(("a",),), (("a", "b", "c"),), (("a", ""),), (("a", "b\nc"),), ("ab",), ((1, "b"),)])
+@pytest.mark.parametrize(
+    "table", [(("a",),), (("a", "b", "c"),), (("a", ""),), (("a", "b\nc"),), ("ab",), ((1, "b"),)]
+)
 def test_a_table_that_is_none_is_refused(table):
     values = with_table().to_dict() | {"against": json.loads(json.dumps(table))}
     with pytest.raises(ValueError, match="against"):

@@ -11,7 +11,7 @@ from guarantee_cases import claimed, proved, steps_for_users
 
 from accounting import Guarantee, compose, no_guarantee
 
-# ----------------------------------------------------------------------------------------------------------------- JSON
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -50,9 +50,18 @@ FORGED: list[tuple[str, Any]] = [
     ("delta", 3.0),  # J·δ of 300 steps at 0.01
     ("delta", math.nan),
     ("losses", []),
-    ("losses", [{"kind": "gaussian", "noise_multiplier": 10.0, "num_steps": 300, "user_rho": None}]),  # dearer
-    ("losses", [{"kind": "gaussian", "noise_multiplier": math.nan, "num_steps": 300, "user_rho": None}]),
-    ("losses", [{"kind": "gaussian", "noise_multiplier": 20.0, "num_steps": 300}, {"kind": "smoke"}]),
+    (
+        "losses",
+        [{"kind": "gaussian", "noise_multiplier": 10.0, "num_steps": 300, "user_rho": None}],
+    ),  # dearer
+    (
+        "losses",
+        [{"kind": "gaussian", "noise_multiplier": math.nan, "num_steps": 300, "user_rho": None}],
+    ),
+    (
+        "losses",
+        [{"kind": "gaussian", "noise_multiplier": 20.0, "num_steps": 300}, {"kind": "smoke"}],
+    ),
     ("losses", [{"kind": "pure", "epsilon": 1.0, "num_rounds": 300, "rounds": 1}]),
     ("losses", [300]),
     ("losses", {"kind": "gaussian"}),
@@ -104,7 +113,9 @@ for name, value in forged:
         print("refused:", name)
 """
     text = json.dumps([proved().to_dict(), FORGED])
-    run = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True)
+    run = subprocess.run(
+        [sys.executable, "-c", code], input=text, capture_output=True, text=True, check=True
+    )
     assert run.stdout.splitlines() == [f"refused: {name}" for name, _ in FORGED]
 
 

@@ -17,7 +17,7 @@ from accounting import Guarantee, compose, gaussian, no_guarantee, priced
 from accounting.guarantee import SELECTION
 from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 
-# -------------------------------------------------------------------------------------------------------------- compose
+# --------------------------------------------------------------------------------------------------
 
 
 @settings(max_examples=10)
@@ -52,10 +52,15 @@ def test_phases_of_different_noise_have_no_common_noise_multiplier():
 
 
 def test_users_pay_each_phase_by_its_own_polynomial():
-    first, second = proved(user_rho=(0.5, 0.5)), proved(user_rho=(1.0, 0.0), noise_multiplier=7.0, num_steps=2)
+    first, second = (
+        proved(user_rho=(0.5, 0.5)),
+        proved(user_rho=(1.0, 0.0), noise_multiplier=7.0, num_steps=2),
+    )
     total: Any = compose(first, second)
     for m in (1, 5, 50):
-        assert total.for_user(m).rho == pytest.approx(first.for_user(m).rho + second.for_user(m).rho, rel=1e-12)
+        assert total.for_user(m).rho == pytest.approx(
+            first.for_user(m).rho + second.for_user(m).rho, rel=1e-12
+        )
     assert compose(first, proved(user_rho=None)).user_price is None
 
 
@@ -73,7 +78,9 @@ def test_the_weakest_phase_decides():
 
 
 def test_compose_keeps_what_each_phase_says():
-    total: Any = compose(proved(), proved(released=("item means",), assumptions=("bounded",), not_covered=("sizes",)))
+    total: Any = compose(
+        proved(), proved(released=("item means",), assumptions=("bounded",), not_covered=("sizes",))
+    )
     assert total.released == ("user factors", "item factors", "item means")
     assert total.assumptions == (*COMMON["assumptions"], "bounded")
     assert total.not_covered.count(SELECTION) == 1
@@ -101,7 +108,7 @@ def test_an_epsilon_that_nothing_supports_is_refused():
         compose()
 
 
-# ------------------------------------------------------------------------------------------ other losses than Gaussian
+# ------------------------------------------------------------------------------------------ other l
 
 
 LOCAL: dict[str, Any] = {
@@ -170,7 +177,11 @@ def test_a_mix_of_kinds_costs_less_than_its_parts_and_more_than_each():
     parts = [priced(**SAMPLED), proved(unit="rating presence", noise_multiplier=30.0, num_steps=10)]
     parts.append(priced(**{**SAMPLED, "losses": (Pure(epsilon=0.1),)}))
     total: Any = compose(*parts)
-    assert max(part.epsilon for part in parts) < total.epsilon < math.fsum(part.epsilon for part in parts)
+    assert (
+        max(part.epsilon for part in parts)
+        < total.epsilon
+        < math.fsum(part.epsilon for part in parts)
+    )
     assert compose(*reversed(parts)).epsilon == total.epsilon
     assert "by its own kind" in total.user_price
     assert total.rho is None
@@ -179,14 +190,18 @@ def test_a_mix_of_kinds_costs_less_than_its_parts_and_more_than_each():
 
 def test_releases_known_only_as_epsilon_and_delta_add_up_and_a_vacuous_total_is_refused():
     step = Approximate(epsilon=0.4, delta=0.01, num_steps=99)
-    assert priced(**{**COMMON, "losses": (step,), "delta": 0.99, "sensitivity": None}).epsilon == 39.6
+    assert (
+        priced(**{**COMMON, "losses": (step,), "delta": 0.99, "sensitivity": None}).epsilon == 39.6
+    )
     with pytest.raises(ValueError, match="says nothing"):
         dataclasses.replace(step, num_steps=300)  # J·δ = 3, paper 001's own numbers
     for losses, delta in (((step, step), 0.999), ((step,), 0.98)):
         with pytest.raises(ValueError, match=r"says nothing|must be at least"):
             priced(**{**COMMON, "losses": losses, "delta": delta, "sensitivity": None})
     one = Approximate(epsilon=0.4, delta=1e-6)
-    both: Any = priced(**{**COMMON, "losses": (one, Gaussian(noise_multiplier=20.0, num_steps=300))})
+    both: Any = priced(
+        **{**COMMON, "losses": (one, Gaussian(noise_multiplier=20.0, num_steps=300))}
+    )
     assert both.epsilon == pytest.approx(0.4 + proved(delta=9e-6).epsilon, abs=2e-4)
     assert both.user_price is None
 
@@ -195,7 +210,10 @@ def test_what_has_no_finite_price_says_so():
     guarantee = priced(**{**LOCAL, "losses": (Pure(epsilon=math.inf),)})
     assert guarantee.epsilon == math.inf
     assert "NO FINITE EPSILON" in str(guarantee)
-    assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict(), allow_nan=False))) == guarantee
+    assert (
+        Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict(), allow_nan=False)))
+        == guarantee
+    )
 
 
 def forged(guarantee, **changes):
@@ -229,12 +247,24 @@ def test_no_kind_of_loss_is_read_with_less_than_it_costs():
     [
         {"epsilon": 10**400},
         {"sensitivity": 10**400},
-        {"losses": [{"kind": "gaussian", "noise_multiplier": 10**400, "num_steps": 300, "user_rho": None}]},
+        {
+            "losses": [
+                {
+                    "kind": "gaussian",
+                    "noise_multiplier": 10**400,
+                    "num_steps": 300,
+                    "user_rho": None,
+                }
+            ]
+        },
         {"losses": [steps_for_users("12")]},
     ],
 )
 def test_numbers_that_no_float_can_hold_are_refused(changes):
-    code = "import json, sys; from accounting import Guarantee; Guarantee.from_dict(json.load(sys.stdin))"
+    code = (
+        "import json, sys; from accounting import Guarantee;"
+        " Guarantee.from_dict(json.load(sys.stdin))"
+    )
     text = json.dumps({**proved().to_dict(), **changes})
     run = subprocess.run([sys.executable, "-c", code], input=text, capture_output=True, text=True)
     assert "ValueError" in run.stderr.splitlines()[-1]

@@ -1,4 +1,6 @@
-"""Files without a header: digits are positions, no row is lost, no column is permuted, or the file is refused."""
+"""Files without a header: digits are positions, no row is lost, no column is permuted, or the file
+is refused.
+"""
 
 import io
 import tempfile
@@ -35,7 +37,11 @@ def read(path, text, **options):
         ("3 1 2\n4 5 6\n", "312", [("2", "3", 1), ("6", "4", 5)]),
         ("ann,dune,4\nbob,emma,5\n", "123", [("ann", "dune", 4), ("bob", "emma", 5)]),
         ("user,dune,4\nbob,emma,5\n", "123", [("bob", "emma", 5), ("user", "dune", 4)]),
-        ("user,item,rating\nann,dune,4\nbob,emma,5\n", "213", [("dune", "ann", 4), ("emma", "bob", 5)]),
+        (
+            "user,item,rating\nann,dune,4\nbob,emma,5\n",
+            "213",
+            [("dune", "ann", 4), ("emma", "bob", 5)],
+        ),
     ],
 )
 def test_digits_are_positions_whatever_the_first_line_holds(tmp_path, text, columns, expected):
@@ -56,13 +62,22 @@ def test_what_contradicts_itself_is_refused(tmp_path):
     with pytest.raises(UsageError, match="has no column 'who'"):
         read(tmp_path / "mine.txt", "1,2,3\n4,5,6\n", no_header=True, user_column="who")
     with pytest.raises(DataError, match="no column 0"):
-        read(tmp_path / "mine.txt", "1,2,3\n4,5,6\n", user_column="0", item_column="1", rating_column="2")
+        read(
+            tmp_path / "mine.txt",
+            "1,2,3\n4,5,6\n",
+            user_column="0",
+            item_column="1",
+            rating_column="2",
+        )
     with pytest.raises(UsageError, match="its own layout"):
         datasets.load("ml-100k", no_header=True)
 
 
 IDS = st.lists(
-    st.sampled_from(["1", "2", "3", "10", "007", "ann", "bob", "user", "rating"]), min_size=2, max_size=4, unique=True
+    st.sampled_from(["1", "2", "3", "10", "007", "ann", "bob", "user", "rating"]),
+    min_size=2,
+    max_size=4,
+    unique=True,
 )
 
 
@@ -73,17 +88,29 @@ IDS = st.lists(
     IDS,
     st.sampled_from([" ", ",", "\t", ";", "|", "::"]),
     st.permutations(range(3)),
-    st.sampled_from([None, ("user", "item", "rating"), ("who", "what", "points"), ("1", "2", "3"), ("3", "1", "2")]),
+    st.sampled_from(
+        [
+            None,
+            ("user", "item", "rating"),
+            ("who", "what", "points"),
+            ("1", "2", "3"),
+            ("3", "1", "2"),
+        ]
+    ),
     st.sampled_from(["positions", "names", "nothing", "no header", "no header, positions"]),
 )
-def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(data, users, items, mark, order, header, say):
+def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(
+    data, users, items, mark, order, header, say
+):
     pairs = [(user, item) for user in users for item in items]
     rows = [(*pair, data.draw(st.integers(1, 5))) for pair in data.draw(st.permutations(pairs))]
     lines = [*([header] if header else []), *rows]
     text = io.StringIO()
     for row in lines:
         text.write(mark.join(str(row[at]) for at in order) + "\n")
-    numeric = header is not None and header[0].isdigit()  # no header then, but a rating as the others
+    numeric = (
+        header is not None and header[0].isdigit()
+    )  # no header then, but a rating as the others
     hypothesis.assume(not numeric or say in ("positions", "no header, positions"))
     if numeric:
         user, item, value = header
@@ -91,7 +118,9 @@ def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(data, users, it
         rows.append((user, item, int(value)))
     options = {}
     if say in ("positions", "no header, positions"):
-        options = dict(zip(POSITIONS, (str(order.index(column) + 1) for column in range(3)), strict=True))
+        options = dict(
+            zip(POSITIONS, (str(order.index(column) + 1) for column in range(3)), strict=True)
+        )
     elif say == "names":
         options = dict(zip(POSITIONS, header or ("user", "item", "rating"), strict=True))
     elif say == "no header":
@@ -133,7 +162,20 @@ def test_no_header_goes_with_every_command_that_reads_ratings(tmp_path, monkeypa
     code, _, err = run(capsys, "data", "convert", "mine.txt", "mine.parquet", *ends[1:])
     assert code == 0, err
     assert len(datasets.load("mine.parquet", rating_range=(1, 10))) == len(rows)
-    fit = ("fit", *ends, "--steps", "2", "--controls", "none", "--test-fraction", "0", "--seed", "0", "--out", "model")
+    fit = (
+        "fit",
+        *ends,
+        "--steps",
+        "2",
+        "--controls",
+        "none",
+        "--test-fraction",
+        "0",
+        "--seed",
+        "0",
+        "--out",
+        "model",
+    )
     code, out, err = run(capsys, *fit, "--json")
     assert code in (0, 2), err
     assert f"{len(rows)} ratings" in out
@@ -142,7 +184,10 @@ def test_no_header_goes_with_every_command_that_reads_ratings(tmp_path, monkeypa
     assert f'"ratings": {len(rows)}' in out
     code, out, err = run(capsys, "audit", *ends, "--only", "density", "--json")
     assert code == 0, err
-    for words in (("data", "check", *ends[:-1]), (*fit[:5], *fit[6:-1], "other")):  # and without it none guesses
+    for words in (
+        ("data", "check", *ends[:-1]),
+        (*fit[:5], *fit[6:-1], "other"),
+    ):  # and without it none guesses
         code, _, err = run(capsys, *words)
         assert code != 0
         assert "fix: add --no-header" in err

@@ -23,14 +23,19 @@ def with_moments(mean: float, deviation: float) -> np.ndarray:
 
 
 @pytest.mark.parametrize(
-    ("train", "test"), [((0.0, 1.0), (0.0, 1.0)), ((0.1, 0.8), (-0.2, 0.9)), ((0.0, 2.0), (0.5, 0.5))]
+    ("train", "test"),
+    [((0.0, 1.0), (0.0, 1.0)), ((0.1, 0.8), (-0.2, 0.9)), ((0.0, 2.0), (0.5, 0.5))],
 )
 def test_it_is_the_divergence_of_the_two_gaussians(train, test):
     """By numerical integration of p·log(p/q)."""
     p, q = scipy.stats.norm(*train), scipy.stats.norm(*test)
     ends = train[0] - 12 * train[1], train[0] + 12 * train[1]
-    expected, _ = scipy.integrate.quad(lambda x: p.pdf(x) * (p.logpdf(x) - q.logpdf(x)), *ends, epsabs=1e-12)
-    assert kl.gaussian_kl(with_moments(*train), with_moments(*test)) == pytest.approx(expected, abs=1e-9)
+    expected, _ = scipy.integrate.quad(
+        lambda x: p.pdf(x) * (p.logpdf(x) - q.logpdf(x)), *ends, epsabs=1e-12
+    )
+    assert kl.gaussian_kl(with_moments(*train), with_moments(*test)) == pytest.approx(
+        expected, abs=1e-9
+    )
 
 
 def test_it_is_that_of_the_paper_letter_by_letter():
@@ -40,30 +45,43 @@ def test_it_is_that_of_the_paper_letter_by_letter():
     assert kl.gaussian_kl(train, test) == pytest.approx(expected, rel=1e-12)
 
 
-@given(st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20), NUMBERS)
+@given(
+    st.lists(NUMBERS, min_size=2, max_size=20), st.lists(NUMBERS, min_size=2, max_size=20), NUMBERS
+)
 def test_it_is_never_negative_and_does_not_mind_a_shift_or_a_scale_of_both(train, test, shift):
     train, test = np.array(train), np.array(test)
     found = kl.gaussian_kl(train, test)
     assert found >= 0
     if min(train.std(), test.std()) > 0.1:
-        assert kl.gaussian_kl(3 * train + shift, 3 * test + shift) == pytest.approx(found, rel=1e-6, abs=1e-9)
+        assert kl.gaussian_kl(3 * train + shift, 3 * test + shift) == pytest.approx(
+            found, rel=1e-6, abs=1e-9
+        )
     assert kl.gaussian_kl(train, train) == 0
 
 
 def test_small_divergences_do_not_drown():
-    assert kl.gaussian_kl(with_moments(0, 1 + 1e-7), with_moments(0, 1)) == pytest.approx(1e-14, rel=1e-2)
+    assert kl.gaussian_kl(with_moments(0, 1 + 1e-7), with_moments(0, 1)) == pytest.approx(
+        1e-14, rel=1e-2
+    )
 
 
 def test_errors_without_spread():
     ones, twos, both = np.ones(2), np.full(2, 2.0), np.array([1.0, 2.0])
     assert kl.gaussian_kl(ones, ones) == 0
-    assert kl.gaussian_kl(both, ones) == kl.gaussian_kl(ones, twos) == kl.gaussian_kl(ones, both) == math.inf
+    assert (
+        kl.gaussian_kl(both, ones)
+        == kl.gaussian_kl(ones, twos)
+        == kl.gaussian_kl(ones, both)
+        == math.inf
+    )
     found = kl.bootstrap(both, both, seed=0, draws=50)
     assert (found.value, found.lower, found.upper) == (0, 0, math.inf)
 
 
 def test_it_bounds_nothing():
-    """Errors of one shape per side whose fits coincide: the divergence is 0, and one look tells the sides apart."""
+    """Errors of one shape per side whose fits coincide: the divergence is 0, and one look tells the
+    sides apart.
+    """
     train, test = np.array([-1.0, 1.0]), np.array([-(2**0.5), 0.0, 0.0, 2**0.5])
     assert kl.gaussian_kl(train, test) == pytest.approx(0, abs=1e-12)
     assert not set(train) & set(test)
@@ -72,8 +90,10 @@ def test_it_bounds_nothing():
 @pytest.mark.slow
 @pytest.mark.parametrize("grouped", [False, True])
 def test_the_interval_covers_the_truth_at_its_rate(grouped):
-    """90% of 300 samples of two Gaussians, within what FALSE_ALARM allows: below 83% or above 96% would be seen. Where
-    nine errors of a user are all equal, only the interval that draws whole users covers so many."""
+    """90% of 300 samples of two Gaussians, within what FALSE_ALARM allows: below 83% or above 96%
+    would be seen. Where nine errors of a user are all equal, only the interval that draws whole
+    users covers so many.
+    """
     random, train, test, runs = np.random.default_rng(5), (0.0, 1.0), (0.4, 1.3), 300
     truth = kl.gaussian_kl(with_moments(*train), with_moments(*test))
     hit = {"rows": 0, "users": 0}
@@ -107,7 +127,10 @@ def test_the_bootstrap_is_that_of_its_seed_and_narrows_with_confidence():
 def test_filters():
     """The paper's leaves the training rows alone; the other treats both sides alike."""
     train, test = tiny(150, seed=3), tiny(80, seed=4)
-    per_user, per_item = np.bincount(train.user, minlength=20), np.bincount(train.item, minlength=15)
+    per_user, per_item = (
+        np.bincount(train.user, minlength=20),
+        np.bincount(train.item, minlength=15),
+    )
     enough = [(per_user[side.user] >= 9) & (per_item[side.item] >= 9) for side in (train, test)]
     assert all(0 < part.sum() < len(part) for part in enough)
     for rows, expected in (
@@ -119,7 +142,9 @@ def test_filters():
 
 
 def test_the_papers_filter_alone_makes_a_divergence_where_nothing_was_learnt():
-    """Errors that depend on whether a row is rare and not on its side: 0 with one filter, positive with the paper's."""
+    """Errors that depend on whether a row is rare and not on its side: 0 with one filter, positive
+    with the paper's.
+    """
     random = np.random.default_rng(0)
     train, test = tiny(200, seed=3), tiny(200, seed=3)
     spread = 1 + 2 * kl.preprocessing.rare(train, train, 12)
@@ -159,7 +184,9 @@ def test_what_makes_no_sense_is_refused():
         "confidence must lie": lambda: kl.bootstrap(good, good, seed=0, confidence=1.0),
         "draws must be at least 1": lambda: kl.bootstrap(good, good, seed=0, draws=0),
         "both or neither": lambda: kl.bootstrap(good, good, seed=0, train_users=np.arange(2)),
-        "as many as": lambda: kl.bootstrap(good, good, seed=0, train_users=np.arange(2), test_users=np.arange(3)),
+        "as many as": lambda: kl.bootstrap(
+            good, good, seed=0, train_users=np.arange(2), test_users=np.arange(3)
+        ),
         "num must be from 1": lambda: kl.top_users(tiny(), 0),
     }
     for message, call in refused.items():

@@ -1,4 +1,6 @@
-"""Langevin dynamics and dense DP-SGD: known distributions, one step against NumPy, sensitivity, noise on every row."""
+"""Langevin dynamics and dense DP-SGD: known distributions, one step against NumPy, sensitivity,
+noise on every row.
+"""
 
 import dataclasses
 
@@ -32,8 +34,16 @@ EMPTY = ratings(np.zeros((0, 2)), (300, 200))
 
 
 def config(**settings):
-    usual = {"rating_range": (0.5, 5.0), "num_steps": 5, "sampling_rate": 0.5, "noise_multiplier": 1.5, "rank": 4}
-    return langevin.Config(**usual | {"learning_rate": 0.05, "regularization": 0.3, "clip_norm": 0.8} | settings)
+    usual = {
+        "rating_range": (0.5, 5.0),
+        "num_steps": 5,
+        "sampling_rate": 0.5,
+        "noise_multiplier": 1.5,
+        "rank": 4,
+    }
+    return langevin.Config(
+        **usual | {"learning_rate": 0.05, "regularization": 0.3, "clip_norm": 0.8} | settings
+    )
 
 
 def begun(mechanism, data, scale=0.8, seed=3):
@@ -41,7 +51,9 @@ def begun(mechanism, data, scale=0.8, seed=3):
     state = protocol.begin(mechanism, keys.from_seed(seed), data)
     rng = np.random.default_rng(seed)
     users, items, center = state.public
-    users, items = (jnp.asarray(rng.normal(0, scale, rows.shape), jnp.float32) for rows in (users, items))
+    users, items = (
+        jnp.asarray(rng.normal(0, scale, rows.shape), jnp.float32) for rows in (users, items)
+    )
     return state._replace(public=langevin.Public(users, items, center))
 
 
@@ -61,7 +73,9 @@ def stored(data):
 
 
 def gradients(public, user, item, value):
-    """One row per rating, float64[ratings, users + items, rank]: minus the gradient of ½e², unclipped."""
+    """One row per rating, float64[ratings, users + items, rank]: minus the gradient of ½e²,
+    unclipped.
+    """
     users, items = (np.asarray(rows, np.float64) for rows in public[:2])
     out = np.zeros((len(user), len(users) + len(items), users.shape[1]))
     for place, (u, i, r) in enumerate(zip(user, item, value, strict=True)):
@@ -83,7 +97,13 @@ def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, 
     """U = ½λθ²: θ ← (1 - ηλ)θ + √(2ηT)N has variance T/(λ(1 - ηλ/2)), for any step size."""
     eta, penalty = 0.2, 1.5
     mechanism = MAKE[name](
-        config(learning_rate=eta, regularization=penalty, temperature=temperature, sampling_rate=0.1, num_steps=1)
+        config(
+            learning_rate=eta,
+            regularization=penalty,
+            temperature=temperature,
+            sampling_rate=0.1,
+            num_steps=1,
+        )
     )
     data = layout.make(EMPTY, kind="dense", num_devices=1)
     state, _ = protocol.train(mechanism, keys.from_seed(1), begun(mechanism, data), data, 60)
@@ -92,15 +112,18 @@ def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, 
     chi = scipy.stats.chi2(theta.size)
     total = np.sum(theta**2) / variance
     assert 2 * min(chi.cdf(total), chi.sf(total)) > FALSE_ALARM
-    assert sampler.kolmogorov_smirnov(theta, variance**0.5) < sampler.critical_distance(theta.size, FALSE_ALARM)
+    assert sampler.kolmogorov_smirnov(theta, variance**0.5) < sampler.critical_distance(
+        theta.size, FALSE_ALARM
+    )
 
 
 @pytest.mark.parametrize("temperature", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_with_ratings_the_chain_is_the_posterior(temperature):
-    """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature gives.
+    """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature
+    gives.
 
-    exp(-U/T), U = ½(r - pq)² + ½λ(p² + q²); a small step is off by less than 2%, a wrong scale of gradient, prior or
-    noise by a factor √2 by more than 10%.
+    exp(-U/T), U = ½(r - pq)² + ½λ(p² + q²); a small step is off by less than 2%, a wrong scale of
+    gradient, prior or noise by a factor √2 by more than 10%.
     """
     many, value, penalty = 64, 2.0, 1.0
     pairs = Ratings(
@@ -110,7 +133,12 @@ def test_with_ratings_the_chain_is_the_posterior(temperature):
         (0.5, 5.0),
     )
     made = config(
-        rank=1, center=0.0, sampling_rate=1.0, learning_rate=0.02, regularization=penalty, temperature=temperature
+        rank=1,
+        center=0.0,
+        sampling_rate=1.0,
+        learning_rate=0.02,
+        regularization=penalty,
+        temperature=temperature,
     )
     mechanism = langevin.mechanism(made)
     data = layout.make(pairs, kind="split", num_devices=1)
@@ -123,7 +151,12 @@ def test_with_ratings_the_chain_is_the_posterior(temperature):
     x, y = np.meshgrid(grid, grid)
     weight = np.exp(-((value - x * y) ** 2 + penalty * (x**2 + y**2)) / (2 * temperature))
     weight /= weight.sum()
-    for found, exact in ((p * q, x * y), (p**2, x**2), (q**2, x**2), ((value - p * q) ** 2, (value - x * y) ** 2)):
+    for found, exact in (
+        (p * q, x * y),
+        (p**2, x**2),
+        (q**2, x**2),
+        ((value - p * q) ** 2, (value - x * y) ** 2),
+    ):
         mean = np.sum(weight * exact)
         assert abs(found.mean() - mean) < 5 * found.mean(0).std() / many**0.5 + 0.02 * mean
 
@@ -157,7 +190,10 @@ def test_without_noise_and_clip_all_ratings_make_a_gradient_step(name, kind):
     each = gradients(state.public, SMALL.user, SMALL.item, SMALL.value)
     eta = 0.05 / (1 + 3 * 2 / 5)
     np.testing.assert_allclose(
-        stacked(after.public[:2]), (1 - eta * 0.3) * before + eta * each.sum(0), atol=2e-6, rtol=2e-5
+        stacked(after.public[:2]),
+        (1 - eta * 0.3) * before + eta * each.sum(0),
+        atol=2e-6,
+        rtol=2e-5,
     )
     users, items = (np.asarray(rows, np.float64) for rows in state.public[:2])
     error = SMALL.value - 2.75 - np.sum(users[SMALL.user] * items[SMALL.item], 1)
@@ -175,20 +211,31 @@ def test_each_rating_is_clipped_as_one_vector(name):
     each = gradients(state.public, SMALL.user, SMALL.item, SMALL.value)
     norm = np.linalg.norm(each, axis=(1, 2), keepdims=True)
     assert 0.2 < (norm > 0.8).mean() < 1
-    np.testing.assert_allclose(stacked(total), np.sum(each * np.minimum(1, 0.8 / norm), 0), atol=1e-4)
+    np.testing.assert_allclose(
+        stacked(total), np.sum(each * np.minimum(1, 0.8 / norm), 0), atol=1e-4
+    )
     assert float(info.clipped_fraction) == pytest.approx((norm > 0.8).mean())
 
 
 def test_the_sample_estimates_the_gradient_of_the_sum():
-    """The mean over the coins of 1/q times the sample's sum, and so of the step, is that of all ratings."""
+    """The mean over the coins of 1/q times the sample's sum, and so of the step, is that of all
+    ratings.
+    """
     mechanism = langevin.mechanism(config(sampling_rate=0.2))
     data = layout.make(SMALL, kind="split", num_devices=1)
     state = begun(mechanism, data)
     draw = jax.jit(jax.vmap(lambda k: mechanism.query(state, data, mechanism.coins(k))[0]))
-    found = np.concatenate([np.asarray(part) for part in draw(jax.random.split(keys.from_seed(4), 4000))], 1) / 0.2
+    found = (
+        np.concatenate(
+            [np.asarray(part) for part in draw(jax.random.split(keys.from_seed(4), 4000))], 1
+        )
+        / 0.2
+    )
     whole = gradients(state.public, SMALL.user, SMALL.item, SMALL.value).sum(0)
     error = found.std(0) / len(found) ** 0.5
-    assert (np.abs(found.mean(0) - whole) <= 5.5 * error + 1e-6).all()  # 56 entries: a false alarm of 2e-6
+    assert (
+        np.abs(found.mean(0) - whole) <= 5.5 * error + 1e-6
+    ).all()  # 56 entries: a false alarm of 2e-6
     assert (error < 0.1 * np.abs(whole).max()).all()
 
 
@@ -196,7 +243,9 @@ def test_the_sample_estimates_the_gradient_of_the_sum():
 
 
 def neighbours(data):
-    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed or changed makes."""
+    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed
+    or changed makes.
+    """
     users, items = data.num_users, data.num_items
     cell = np.arange(users * items)
     value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
@@ -221,11 +270,17 @@ def test_no_rating_added_removed_or_changed_moves_the_sum_by_more_than_its_bound
     others, which = neighbours(data)
     present = np.asarray(data.stored.present).ravel()
     presence, value = [], []
-    run = jax.jit(lambda state, others, k: jax.vmap(lambda d: mechanism.query(state, d, mechanism.coins(k))[0])(others))
+    run = jax.jit(
+        lambda state, others, k: jax.vmap(
+            lambda d: mechanism.query(state, d, mechanism.coins(k))[0]
+        )(others)
+    )
     for seed in range(3):
         state, coins = begun(mechanism, data)._replace(step=jnp.int32(seed)), keys.from_seed(seed)
         one = stacked(query(mechanism, state, data, coins)[0])
-        many = np.concatenate([np.asarray(part, np.float64) for part in run(state, others, coins)], 1)
+        many = np.concatenate(
+            [np.asarray(part, np.float64) for part in run(state, others, coins)], 1
+        )
         distance = np.linalg.norm(many - one, axis=(1, 2))
         same = present[which[:, 0]] == which[:, 1]
         presence += distance[~same].tolist()
@@ -253,7 +308,9 @@ def test_what_is_not_finite_counts_as_nothing(bad):
 
 @pytest.mark.parametrize("name", SOUND)
 def test_the_noise_is_the_one_that_was_promised_on_every_row(name):
-    """Read back from the parameters after a step without ratings, of rows that nobody ever touched."""
+    """Read back from the parameters after a step without ratings, of rows that nobody ever
+    touched.
+    """
     mechanism = MAKE[name](config(sampling_rate=0.1, num_steps=1))
     promised = mechanism.guarantee(1)
     sigma = promised.noise_multiplier * promised.sensitivity
@@ -276,7 +333,9 @@ def test_the_noise_is_the_one_that_was_promised_on_every_row(name):
 
 
 def test_coins_say_who_is_in_and_nothing_else():
-    """One key, one sample; other coins, another; a step's public state follows the response alone."""
+    """One key, one sample; other coins, another; a step's public state follows the response
+    alone.
+    """
     mechanism = langevin.dpsgd(config())
     data = layout.make(SMALL, kind="split", num_devices=1)
     state = begun(mechanism, data)
@@ -284,7 +343,9 @@ def test_coins_say_who_is_in_and_nothing_else():
     first, again, second = (stacked(query(mechanism, state, data, k)[0]) for k in (one, one, other))
     np.testing.assert_array_equal(first, again)
     assert (first != second).any()
-    assert not [leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)]
+    assert not [
+        leaf for leaf in jax.tree.leaves(state) if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    ]
     assert state.private is None
 
 
@@ -297,7 +358,13 @@ def test_a_sweep_over_numbers_compiles_once(name):
 
     def run(**settings):
         mechanism = MAKE[name](config(**settings))
-        protocol.train(mechanism, keys.from_seed(0), protocol.begin(mechanism, keys.from_seed(0), data), data, 2)
+        protocol.train(
+            mechanism,
+            keys.from_seed(0),
+            protocol.begin(mechanism, keys.from_seed(0), data),
+            data,
+            2,
+        )
 
     run()
     before = protocol.train._cache_size(), protocol._init._cache_size()
@@ -315,13 +382,17 @@ def test_a_sweep_over_numbers_compiles_once(name):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
-@pytest.mark.parametrize("unit", ["rating presence", pytest.param("rating value", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "unit", ["rating presence", pytest.param("rating value", marks=pytest.mark.slow)]
+)
 def test_the_audits_find_nothing(unit):
     mechanism = langevin.dp(config(unit=unit))
     data = layout.make(SMALL, kind="split", num_devices=1)
     found = []
     for place, audit in enumerate((post_processing.audit, sensitivity.audit, sampler.audit)):
-        found += audit(mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5)
+        found += audit(
+            mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5
+        )
     assert {finding.verdict for finding in found} == {"consistent"}, found
 
 
@@ -330,7 +401,9 @@ def test_the_noise_audit_finds_half_of_the_noise_that_a_changed_value_is_priced_
     halved = mechanism._replace(noise=noise.gaussian(mechanism.guarantee(1).noise_scale / 2))
     data = layout.make(SMALL, kind="split", num_devices=1)
     for one, verdict in ((mechanism, "consistent"), (halved, "violated")):
-        scale = sampler.audit(one, SMALL, data, key=keys.from_seed(0), num_steps=3, num_neighbours=5)[0]
+        scale = sampler.audit(
+            one, SMALL, data, key=keys.from_seed(0), num_steps=3, num_neighbours=5
+        )[0]
         assert (scale.audit, scale.verdict) == ("noise: scale", verdict)
 
 
@@ -354,25 +427,37 @@ def trained(mechanism, steps=4):
 
 
 def test_with_one_step_size_langevin_dynamics_are_dp_sgd():
-    """z = q√(2T/η)/C: the same samples, clip, noise, rows after every step, and price; λ and clipping at work."""
+    """z = q√(2T/η)/C: the same samples, clip, noise, rows after every step, and price; λ and
+    clipping at work.
+    """
     made = config(temperature=0.3)
-    multiplier = made.sampling_rate * np.sqrt(2 * made.temperature / made.learning_rate) / made.clip_norm
-    one, other = langevin.dp(made), langevin.dpsgd(dataclasses.replace(made, noise_multiplier=float(multiplier)))
+    multiplier = (
+        made.sampling_rate * np.sqrt(2 * made.temperature / made.learning_rate) / made.clip_norm
+    )
+    one, other = (
+        langevin.dp(made),
+        langevin.dpsgd(dataclasses.replace(made, noise_multiplier=float(multiplier))),
+    )
     for steps in (1, 4):
         rows, clipped = trained(one, steps)
         again, _ = trained(other, steps)
         np.testing.assert_allclose(rows, again, rtol=1e-5, atol=1e-5)
         assert clipped.max() > 0
     assert one.guarantee(5).epsilon == pytest.approx(other.guarantee(5).epsilon, rel=1e-5)
-    twice, _ = trained(langevin.dpsgd(dataclasses.replace(made, noise_multiplier=2 * float(multiplier))))
+    twice, _ = trained(
+        langevin.dpsgd(dataclasses.replace(made, noise_multiplier=2 * float(multiplier)))
+    )
     assert np.abs(trained(one)[0] - twice).max() > 0.1  # rows do tell one noise from another
 
 
 def test_with_step_sizes_that_fall_they_are_two():
-    """Every step is then one of DP-SGD with its own z_t = q√(2T/η_t)/C, which grows while step sizes fall; dpsgd's z
-    does not."""
+    """Every step is then one of DP-SGD with its own z_t = q√(2T/η_t)/C, which grows while step
+    sizes fall; dpsgd's z does not.
+    """
     made = config(temperature=0.3, decay=8.0)
-    scale = made.sampling_rate * np.sqrt(2 * made.temperature / made.learning_rates.astype(np.float64))
+    scale = made.sampling_rate * np.sqrt(
+        2 * made.temperature / made.learning_rates.astype(np.float64)
+    )
     data = layout.make(SMALL, kind="split", num_devices=1)
     moved = []
     for t in range(made.num_steps):
@@ -380,12 +465,18 @@ def test_with_step_sizes_that_fall_they_are_two():
         after = []
         for mechanism in (langevin.dp(made), langevin.dpsgd(constant)):
             state = begun(mechanism, data)._replace(step=jnp.int32(t))
-            after.append(stacked(protocol.train(mechanism, keys.from_seed(7), state, data, 1)[0].public[:2]))
+            after.append(
+                stacked(protocol.train(mechanism, keys.from_seed(7), state, data, 1)[0].public[:2])
+            )
         np.testing.assert_allclose(*after, rtol=1e-5, atol=1e-5)
         moved.append(after[0])
-    multipliers = [loss.noise_multiplier for loss in langevin.dp(made).guarantee(made.num_steps).losses]
+    multipliers = [
+        loss.noise_multiplier for loss in langevin.dp(made).guarantee(made.num_steps).losses
+    ]
     assert multipliers == pytest.approx(list(scale / made.clip_norm), rel=1e-5)
-    first = langevin.dpsgd(dataclasses.replace(made, noise_multiplier=float(scale[0] / made.clip_norm)))
+    first = langevin.dpsgd(
+        dataclasses.replace(made, noise_multiplier=float(scale[0] / made.clip_norm))
+    )
     state = begun(first, data)._replace(step=jnp.int32(made.num_steps - 1))
     after = stacked(protocol.train(first, keys.from_seed(7), state, data, 1)[0].public[:2])
     assert np.abs(after - moved[-1]).max() > 1e-3

@@ -1,4 +1,6 @@
-"""Laws of the layout: equal to dense arithmetic, whatever the kind, the order, the padding, the blocks, the devices."""
+"""Laws of the layout: equal to dense arithmetic, whatever the kind, the order, the padding, the
+blocks, the devices.
+"""
 
 import dataclasses
 import os
@@ -26,11 +28,15 @@ def make_ratings(mask: np.ndarray, seed: int = 0) -> Ratings:
     rng = np.random.default_rng(seed)
     user, item = (part.astype(np.int32) for part in rng.permutation(np.argwhere(mask)).T)
     value = rng.integers(1, 11, len(user)).astype(np.float32) / 2
-    return Ratings(user, item, value, np.arange(mask.shape[0]), np.arange(mask.shape[1]), (0.5, 5.0))
+    return Ratings(
+        user, item, value, np.arange(mask.shape[0]), np.arange(mask.shape[1]), (0.5, 5.0)
+    )
 
 
 def ragged() -> np.ndarray:
-    """Rows of several pieces in both orientations; a user and an item without ratings, and one of each with all."""
+    """Rows of several pieces in both orientations; a user and an item without ratings, and one of
+    each with all.
+    """
     mask = np.random.default_rng(5).random((70, 40)) < 0.3
     mask[0], mask[:, 1] = True, True
     mask[3], mask[:, 2] = False, False
@@ -43,7 +49,12 @@ def lone() -> np.ndarray:
     return mask
 
 
-MASKS = {"ragged": ragged, "lone": lone, "full": lambda: np.ones((20, 7), bool), "none": lambda: np.zeros((4, 3), bool)}
+MASKS = {
+    "ragged": ragged,
+    "lone": lone,
+    "full": lambda: np.ones((20, 7), bool),
+    "none": lambda: np.zeros((4, 3), bool),
+}
 
 
 def factors(ratings: Ratings, rank: int = 3) -> tuple:
@@ -54,7 +65,11 @@ def factors(ratings: Ratings, rank: int = 3) -> tuple:
 
 def by_user(row, columns, values, present):
     residual = present * (values - columns["center"] - columns["factors"] @ row)
-    return {"gradient": -residual @ columns["factors"], "squared": residual @ residual, "count": jnp.sum(present)}
+    return {
+        "gradient": -residual @ columns["factors"],
+        "squared": residual @ residual,
+        "count": jnp.sum(present),
+    }
 
 
 def by_item(row, columns, values, present):
@@ -73,7 +88,9 @@ TRACES = []
 def all_sums(data, users, items, center):
     TRACES.append(None)  # only Python's pass over the program sees this line
     columns = {"factors": items, "center": center}
-    return layout.sum_by_user(data, by_user, users, columns), layout.sum_by_item(data, by_item, (items, center), users)
+    return layout.sum_by_user(data, by_user, users, columns), layout.sum_by_item(
+        data, by_item, (items, center), users
+    )
 
 
 def reference(ratings: Ratings, users, items, center):
@@ -89,7 +106,9 @@ def reference(ratings: Ratings, users, items, center):
 def assert_close(actual, expected, tolerance=2e-5):
     def check(a, b):
         assert a.shape == b.shape
-        assert np.abs(np.asarray(a) - b).max(initial=0) <= tolerance * (1 + np.abs(b).max(initial=0))
+        assert np.abs(np.asarray(a) - b).max(initial=0) <= tolerance * (
+            1 + np.abs(b).max(initial=0)
+        )
 
     jax.tree.map(check, actual, expected)
 
@@ -125,7 +144,9 @@ def test_blocks_divide_the_pieces_and_fill_up_little(shards, pieces):
         assert padded < 2048 or most / 2 < padded // blocks <= max(most, 16) or most > 128
 
 
-@given(st.integers(1, 90), st.integers(1, 90), st.floats(0, 1), st.integers(1, 3), st.integers(0, 1000))
+@given(
+    st.integers(1, 90), st.integers(1, 90), st.floats(0, 1), st.integers(1, 3), st.integers(0, 1000)
+)
 def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, shards, seed):
     mask = np.random.default_rng(seed).random((num_users, num_items)) < density
     ratings = make_ratings(mask, seed)
@@ -138,7 +159,9 @@ def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, sha
         pairs = (side.row[piece], side.column[piece, slot])[::flip]
         assert sorted(zip(*pairs, side.value[piece, slot], strict=True)) == expected
         assert not side.value[side.column == num_columns].any()
-    shuffled = layout_split.make(ratings.take(np.random.default_rng(seed).permutation(len(ratings))), num_shards=shards)
+    shuffled = layout_split.make(
+        ratings.take(np.random.default_rng(seed).permutation(len(ratings))), num_shards=shards
+    )
     jax.tree.map(np.testing.assert_array_equal, shuffled, sides)
 
 
@@ -152,7 +175,9 @@ def test_padding_of_a_split_layout_reads_zeros():
     actual = layout.sum_by_user(layout.make(ratings, kind="split"), careless, users, items)
     mask = np.zeros((ratings.num_users, ratings.num_items))
     mask[ratings.user, ratings.item] = 1
-    assert_close(actual, (mask @ items, np.bincount(ratings.user, ratings.value, ratings.num_users)))
+    assert_close(
+        actual, (mask @ items, np.bincount(ratings.user, ratings.value, ratings.num_users))
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -160,7 +185,9 @@ def test_map_ratings_gives_each_rating_its_own_and_zero_elsewhere(kind):
     ratings = make_ratings(ragged())
     users, items, center = factors(ratings)
     data = layout.make(ratings, kind=kind)
-    out = np.asarray(layout.map_ratings(data, residuals, users, {"factors": items, "center": center}))
+    out = np.asarray(
+        layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
+    )
     values, present = (np.asarray(part) for part in layout.stored_values(data))
     assert (out[~present] == 0).all()
     np.testing.assert_allclose(np.sort(values[present]), np.sort(ratings.value))
@@ -177,8 +204,16 @@ def edits(ratings: Ratings):
     changed = ratings.value.copy()
     changed[spot] = 0.5
     replaced = dataclasses.replace(ratings, value=changed)
-    yield "value", lambda data: layout.replace_value(data, layout.locate(data, user, item), 0.5), replaced
-    yield "rating", lambda data: layout.remove_rating(data, layout.locate(data, user, item)), ratings.take(keep)
+    yield (
+        "value",
+        lambda data: layout.replace_value(data, layout.locate(data, user, item), 0.5),
+        replaced,
+    )
+    yield (
+        "rating",
+        lambda data: layout.remove_rating(data, layout.locate(data, user, item)),
+        ratings.take(keep),
+    )
     yield "user", lambda data: layout.remove_user(data, user), ratings.take(ratings.user != user)
 
 
@@ -193,7 +228,9 @@ def test_neighbours_equal_the_layout_of_the_edited_ratings(kind):
         assert jax.tree.map(jnp.shape, neighbour) == jax.tree.map(jnp.shape, data), name
         assert_close(all_sums(neighbour, *trees), reference(edited, *trees))
         values, present = layout.stored_values(neighbour)
-        np.testing.assert_array_equal(np.sort(np.asarray(values)[np.asarray(present)]), np.sort(edited.value))
+        np.testing.assert_array_equal(
+            np.sort(np.asarray(values)[np.asarray(present)]), np.sort(edited.value)
+        )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -214,8 +251,12 @@ def test_one_program_serves_all_neighbours_and_stacks_of_them(kind):
         alone = layout.remove_rating(data, jax.tree.map(lambda leaf, at=world: leaf[at], addresses))
         assert_close(all_sums(alone, users, items, center), expected)
     assert len(TRACES) == compiled
-    many = jax.vmap(all_sums, in_axes=(None, 0, None, None))(data, np.stack([users, 2 * users]), items, center)
-    assert_close(jax.tree.map(lambda leaf: leaf[1], many), reference(ratings, 2 * users, items, center))
+    many = jax.vmap(all_sums, in_axes=(None, 0, None, None))(
+        data, np.stack([users, 2 * users]), items, center
+    )
+    assert_close(
+        jax.tree.map(lambda leaf: leaf[1], many), reference(ratings, 2 * users, items, center)
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -225,10 +266,12 @@ def test_located_ratings_are_where_they_are_said_to_be(kind):
     address = jax.tree.map(np.asarray, layout.locate(data, ratings.user, ratings.item))
     if kind == "split":
         np.testing.assert_array_equal(
-            np.asarray(data.stored.by_user.value)[address.user_piece, address.user_slot], ratings.value
+            np.asarray(data.stored.by_user.value)[address.user_piece, address.user_slot],
+            ratings.value,
         )
         np.testing.assert_array_equal(
-            np.asarray(data.stored.by_item.value)[address.item_piece, address.item_slot], ratings.value
+            np.asarray(data.stored.by_item.value)[address.item_piece, address.item_slot],
+            ratings.value,
         )
     np.testing.assert_array_equal(address.user, ratings.user)
     removed = layout.remove_rating(data, layout.locate(data, ratings.user[0], ratings.item[0]))
@@ -283,14 +326,21 @@ def test_description_names_kind_and_sizes():
 
 def on_four_devices(script: str) -> None:
     """Runs a script, which sees this module as `t`, in a process of four devices."""
-    script = "import jax, numpy as np\nimport test_layout as t\nfrom dpmf_jax import layout\n" + textwrap.dedent(script)
+    script = (
+        "import jax, numpy as np\nimport test_layout as t\nfrom dpmf_jax import layout\n"
+        + textwrap.dedent(script)
+    )
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
         "JAX_PLATFORMS": "cpu",
         "PYTHONPATH": os.pathsep.join([os.path.dirname(__file__), *sys.path]),
     }
     done = subprocess.run(
-        [sys.executable, "-c", script + "\nprint('done')"], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, "-c", script + "\nprint('done')"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.stdout.strip() == "done", done.stderr
 
@@ -323,29 +373,34 @@ def test_sharded_equals_unsharded():
             for kind in t.KINDS:
                 for devices in (3, 4) if name == "ragged" else (4,):
                     data = layout.make(ratings, kind=kind, num_devices=devices)
-                    assert len(data.stored[0].devices() if kind == "dense" else data.stored[0].row.devices()) == devices
+                    assert len(data.stored[0].devices() if kind == "dense" else data.stored[
+                        0].row.devices()) == devices
                     t.assert_close(t.all_sums(data, *trees), t.reference(ratings, *trees))
                     out = np.asarray(t.mapped(data, *trees))
                     squared = t.reference(ratings, *trees)[0]["squared"].sum()
                     np.testing.assert_allclose((out ** 2).sum(), squared, rtol=1e-5, atol=1e-6)
                     if name == "ragged" and devices == 3:
                         for _, edit, edited in t.edits(ratings):
-                            t.assert_close(t.all_sums(edit(data), *trees), t.reference(edited, *trees))
+                            t.assert_close(t.all_sums(edit(data), *trees), t.reference(edited,
+                                *trees))
                         stack = jax.tree.map(lambda leaf: jax.numpy.stack([leaf, leaf]), data)
                         both = jax.vmap(t.all_sums, in_axes=(0, None, None, None))(stack, *trees)
-                        t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(ratings, *trees))
+                        t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(
+                            ratings, *trees))
     """)
 
 
 def test_each_device_has_its_own_users():
     on_four_devices("""
         ratings = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
-        data, one = layout.make(ratings, kind="split"), layout.make(ratings, kind="split", num_devices=1)
+        data, one = layout.make(ratings, kind="split"), layout.make(ratings, kind="split",
+            num_devices=1)
         assert data.num_devices == 4
         for device in range(4):
             for part in (data.stored.by_user.row, data.stored.by_item.column):
                 users = set(np.unique(part.addressable_shards[device].data))
-                assert users - {400} == set(range(100 * device, 100 * device + 100)), (device, users)
+                assert users - {400} == set(range(100 * device, 100 * device + 100)), (device,
+                    users)
 
         # all of them together are in the order of one device, with padding at the end
         places = one.stored.by_user.row.shape[0]
@@ -356,23 +411,31 @@ def test_each_device_has_its_own_users():
         here, there = (t.mapped(which, *trees) for which in (data, one))
         np.testing.assert_allclose(here[:places], there, rtol=1e-5, atol=1e-5)
         here, there = (t.folded(which, users, items) for which in (data, one))
-        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), here, there)
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), here,
+            there)
 
         # sums per user are nobody else's business: only those per item are exchanged
         def exchanged(by, fn, *trees):
             program = jax.jit(lambda *trees: by(data, fn, *trees))
             return program.lower(*layout.replicate(data, trees)).compile().as_text().count(" all-")
-        assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items, "center": center}) == 0
+        assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items,
+            "center": center}) == 0
         assert exchanged(layout.sum_by_item, t.by_item, (items, center), users) > 0
     """)
 
 
 @pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
 def test_rows_are_taken_to_the_last_bit(numbers):
-    """Whatever the loop that copies them is made of: also what is not a number, infinite, or almost 0."""
+    """Whatever the loop that copies them is made of: also what is not a number, infinite, or almost
+    0.
+    """
     shape = (6, *(numbers if isinstance(numbers, tuple) else (numbers,)))
     bits = np.random.default_rng(0).integers(0, 2**32, shape, np.uint32)
-    bits[0], bits[1], bits[2] = 0x7F800001, 0x80000000, 1  # a signalling NaN, -0.0, the least number
+    bits[0], bits[1], bits[2] = (
+        0x7F800001,
+        0x80000000,
+        1,
+    )  # a signalling NaN, -0.0, the least number
     table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
     zeros = jnp.zeros(4, jnp.int32)
     found = jax.jit(layout_split.take)(table, index, zeros)
@@ -396,6 +459,8 @@ def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
     users, items, num = sizes
     assert tuple(layout_split.width(rows, num) for rows in (users, items)) == expected
     if num == 900:  # every user has one rating, or none
-        ratings = make_ratings(np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9)
+        ratings = make_ratings(
+            np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9
+        )
         [user, item] = layout.make(ratings, kind="split", num_devices=1).stored
         assert (user.column.shape[1], item.column.shape[1]) == expected

@@ -1,4 +1,6 @@
-"""Folds over a row's ratings and sums of outer products: equal to a Python loop, on every layout and on two devices."""
+"""Folds over a row's ratings and sums of outer products: equal to a Python loop, on every layout
+and on two devices.
+"""
 
 import dataclasses
 import subprocess
@@ -15,7 +17,9 @@ from dpmf_jax.layout import operations as layout
 
 
 def some(num_users: int, num_items: int, num_ratings: int, seed: int = 0) -> Ratings:
-    """User 0 rates all items and item 0 is rated by all users, but for the last of each, which have no rating."""
+    """User 0 rates all items and item 0 is rated by all users, but for the last of each, which have
+    no rating.
+    """
     random = np.random.default_rng(seed)
     rated = np.zeros((num_users - 1, num_items - 1), bool)
     rated[0], rated[:, 0] = True, True
@@ -62,7 +66,12 @@ def loop(rows, columns, values, carry_tree, row_tree, column_tree):
     factors, count = (np.array(leaf, np.float64) for leaf in carry_tree)
     for at in np.lexsort((columns, rows)):
         row, column = rows[at], columns[at]
-        error = values[at] - row_tree[row] - column_tree[0][column] - factors[row] @ column_tree[1][column]
+        error = (
+            values[at]
+            - row_tree[row]
+            - column_tree[0][column]
+            - factors[row] @ column_tree[1][column]
+        )
         factors[row] += 0.1 * error * column_tree[1][column]
         count[row] += 1
     return factors, count
@@ -89,7 +98,9 @@ def test_a_fold_is_the_loop(kind, by):
 
 @pytest.mark.parametrize("kind", ["split", "dense"])
 def test_the_order_of_the_ratings_and_holes_change_nothing(kind):
-    """Rows are folded by column index; a removed rating is as if it had never been there, wherever its slot was."""
+    """Rows are folded by column index; a removed rating is as if it had never been there, wherever
+    its slot was.
+    """
     order = np.random.default_rng(5).permutation(LONG.num_ratings)
     arguments = trees(LONG.num_items, LONG.num_users)
     data = layout.make(LONG, kind=kind, num_devices=1)
@@ -109,7 +120,9 @@ def test_unrated_rows_change_nothing():
     """Rows that were added at the end, unrated, leave the others as they were, to the bit."""
     more = dataclasses.replace(LONG, items=np.arange(LONG.num_items + 40))
     (factors, count), centers, columns = trees(LONG.num_items + 40, LONG.num_users)
-    wide = by_item(layout.make(more, kind="split", num_devices=1), (factors, count), centers, columns)
+    wide = by_item(
+        layout.make(more, kind="split", num_devices=1), (factors, count), centers, columns
+    )
     n = LONG.num_items
     data = layout.make(LONG, kind="split", num_devices=1)
     made = by_item(data, (factors[:n], count[:n]), centers[:n], columns)
@@ -124,7 +137,9 @@ def test_a_fold_runs_over_stacked_data_and_compiles_once():
     folded = jax.jit(jax.vmap(lambda data: by_item(data, *arguments)))(stacked)
     for place, world in enumerate((data, other)):
         alone = by_item(world, *arguments)
-        jax.tree.map(lambda a, b, at=place: np.testing.assert_allclose(a[at], b, rtol=1e-5), folded, alone)
+        jax.tree.map(
+            lambda a, b, at=place: np.testing.assert_allclose(a[at], b, rtol=1e-5), folded, alone
+        )
 
 
 def features(shift, row, columns, values, present):
@@ -162,12 +177,15 @@ for kind in ("split", "dense"):
         np.testing.assert_array_equal(a[1], b[1])
     _, centers, (_, users) = law.trees(150, 160, rank=20)
     law_of = law.Partial(law.features, np.float32(3))
-    a, b = (jax.jit(lambda d: layout.outer_by_item(d, law_of, centers, users))(data) for data in (one, two))
+    a, b = (jax.jit(lambda d: layout.outer_by_item(d, law_of, centers, users))(data) for data in (
+        one, two))
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
 print("equal")
 """
 
 
 def test_two_devices_give_what_one_gives():
-    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.stdout.strip() == "equal", done.stderr

@@ -1,4 +1,6 @@
-"""Streamed ratings: the sums and models of resident ones, a block on the device at a time, nothing left behind."""
+"""Streamed ratings: the sums and models of resident ones, a block on the device at a time, nothing
+left behind.
+"""
 
 import dataclasses
 import gc
@@ -43,13 +45,17 @@ def test_sums_equal_a_dense_reference(blocks, name):
         assert all(side.num > 1 for side in sides)
         assert any(side.total % side.pieces for side in sides)
     cases.assert_close(cases.all_sums(data, *trees), cases.reference(ratings, *trees))
-    again = cases.all_sums(data, *trees)  # blocks that were read ahead of their turn are those of another pass
+    again = cases.all_sums(
+        data, *trees
+    )  # blocks that were read ahead of their turn are those of another pass
     cases.assert_close(again, cases.reference(ratings, *trees))
 
 
 def test_a_program_holds_blocks_and_not_the_ratings(blocks):
     ratings = cases.make_ratings(np.random.default_rng(0).random((300, 200)) < 0.5)
-    streamed, resident = (layout.make(ratings, kind=kind, num_devices=1) for kind in ("stream", "split"))
+    streamed, resident = (
+        layout.make(ratings, kind=kind, num_devices=1) for kind in ("stream", "split")
+    )
     assert not jax.tree.leaves(streamed)
     assert streamed.stored.nbytes < sum(leaf.nbytes for leaf in jax.tree.leaves(resident)) / 10
     trees = cases.factors(ratings)
@@ -68,21 +74,30 @@ def test_a_program_holds_blocks_and_not_the_ratings(blocks):
 def test_the_strongest_control_streams_too(blocks):
     ratings = cases.make_ratings(cases.ragged())
     ours, theirs = (
-        controls.controls(ratings, ratings, names=("biased_mf",), layout_kind=kind)["biased_mf"]["rmse_test"]
+        controls.controls(ratings, ratings, names=("biased_mf",), layout_kind=kind)["biased_mf"][
+            "rmse_test"
+        ]
         for kind in ("split", "stream")
     )
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
-FEW = {"steps": "4", "rounds": "3", "rank": "3"}  # flags of a short run, of mechanisms that have them
+FEW = {
+    "steps": "4",
+    "rounds": "3",
+    "rank": "3",
+}  # flags of a short run, of mechanisms that have them
 STREAMED = [name for name, spec in table().items() if spec.access == "sums"]
 QUICK = ("gaussian-joint-noise", "local", "federated-statistics", "user-means")
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STREAMED]
+    "name",
+    [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STREAMED],
 )
-def test_mechanisms_that_stream_make_the_model_of_resident_ratings(blocks, capsys, monkeypatch, name):
+def test_mechanisms_that_stream_make_the_model_of_resident_ratings(
+    blocks, capsys, monkeypatch, name
+):
     folder = blocks / "here"
     folder.mkdir()
     fit_cases.elsewhere(folder, monkeypatch)
@@ -102,7 +117,9 @@ def test_mechanisms_that_stream_make_the_model_of_resident_ratings(blocks, capsy
         np.testing.assert_allclose(array, released[1][part], rtol=1e-5, atol=1e-6, err_msg=part)
 
 
-def test_mechanisms_that_do_not_stream_are_refused_before_anything_is_read(capsys, monkeypatch, tmp_path):
+def test_mechanisms_that_do_not_stream_are_refused_before_anything_is_read(
+    capsys, monkeypatch, tmp_path
+):
     fit_cases.elsewhere(tmp_path, monkeypatch)
     for name in (*(set(table()) - set(STREAMED)), "federated --dynamic"):
         accept = ["--accept-no-guarantee"] * (name in table() and table()[name].unsafe is not None)
@@ -133,7 +150,11 @@ def test_the_files_have_no_names_and_go_with_the_layout(blocks):
     """So a process that is killed leaves no ratings behind."""
 
     def ours():
-        return [link for link in map(_link, Path("/proc/self/fd").iterdir()) if link.startswith(str(blocks))]
+        return [
+            link
+            for link in map(_link, Path("/proc/self/fd").iterdir())
+            if link.startswith(str(blocks))
+        ]
 
     data = layout.make(cases.make_ratings(cases.ragged()), kind="stream")
     assert not list(blocks.iterdir())

@@ -1,4 +1,6 @@
-"""Local DP: the exact law of a report, what the server sees, unbiased sums, the printed order, both schedules."""
+"""Local DP: the exact law of a report, what the server sees, unbiased sums, the printed order, both
+schedules.
+"""
 
 import dataclasses
 import decimal
@@ -15,7 +17,19 @@ import numpy as np
 import pytest
 import scipy.stats
 from audit_cases import STRUCTURAL
-from local_cases import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, gd, gd_dr, gradient_of
+from local_cases import (
+    ITEMS,
+    MAKERS,
+    RANK,
+    RATINGS,
+    USERS,
+    Q,
+    begun,
+    config,
+    gd,
+    gd_dr,
+    gradient_of,
+)
 
 import audits
 from accounting import pure
@@ -44,7 +58,7 @@ def report(values, *, sent=True) -> Report:
     return Report(zeros, zeros, values, jnp.full(values.shape, sent))
 
 
-# ------------------------------------------------------------------------------------------------- the law of one bit
+# -------------------------------------------------------------------------------------------------
 
 
 def law(epsilon: float, values) -> list[Fraction]:
@@ -59,7 +73,20 @@ def law(epsilon: float, values) -> list[Fraction]:
 def test_the_largest_log_ratio_over_all_entries_and_bits_is_epsilon(epsilon):
     """By enumeration, in whole numbers: never above ε, and as near to it as 32 bits allow."""
     random = np.random.default_rng(0).uniform(-1.2, 1.2, 500)
-    extreme = [-1.0, 1.0, 0.0, -0.0, 5.0, -5.0, math.inf, -math.inf, math.nan, 1e-30, np.nextafter(1, 0), 1 - 2**-24]
+    extreme = [
+        -1.0,
+        1.0,
+        0.0,
+        -0.0,
+        5.0,
+        -5.0,
+        math.inf,
+        -math.inf,
+        math.nan,
+        1e-30,
+        np.nextafter(1, 0),
+        1 - 2**-24,
+    ]
     ones = law(epsilon, [*extreme, *random])
     assert all(0 < p < 1 for p in ones)  # so 1 - p is what is left, and both sum to 1
     ratio = max(max(ones) / min(ones), (1 - min(ones)) / (1 - max(ones)))
@@ -76,16 +103,22 @@ def test_the_expected_report_is_the_clipped_entry(epsilon):
     values = np.linspace(-1.5, 1.5, 301).astype(np.float32)
     expected = [(2 * p - 1) / Fraction(noise.one_bit_gain(epsilon)) for p in law(epsilon, values)]
     np.testing.assert_allclose(
-        [float(e) for e in expected], np.clip(values, -1, 1), atol=1e-7 / noise.one_bit_gain(epsilon)
+        [float(e) for e in expected],
+        np.clip(values, -1, 1),
+        atol=1e-7 / noise.one_bit_gain(epsilon),
     )
     printed = [pure.one_bit_probability(float(value), epsilon) for value in values]
     np.testing.assert_allclose([float(p) for p in law(epsilon, values)], printed, atol=2e-7)
 
 
 def test_the_sampler_keeps_to_the_law():
-    """200,000 bits at five entries against Binomial(n, p), false alarm 1e-4 each; 0.02 beside p is seen."""
+    """200,000 bits at five entries against Binomial(n, p), false alarm 1e-4 each; 0.02 beside p is
+    seen.
+    """
     made, num = noise.one_bit(1.0), 200_000
-    for value, p in zip((-1.0, -0.3, 0.0, 0.8, 1.0), law(1.0, [-1.0, -0.3, 0.0, 0.8, 1.0]), strict=True):
+    for value, p in zip(
+        (-1.0, -0.3, 0.0, 0.8, 1.0), law(1.0, [-1.0, -0.3, 0.0, 0.8, 1.0]), strict=True
+    ):
         drawn = made.sample(keys.from_seed(7), report(np.full(num, value)))
         ones = int(jnp.sum(drawn.value > 0))
         assert set(np.unique(drawn.value)) == {-1.0, 1.0}
@@ -122,7 +155,7 @@ def test_a_report_has_a_finite_epsilon(bad):
         noise.one_bit(bad)
 
 
-# ------------------------------------------------------------------------------------------------- the user's side
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", MAKERS)
@@ -134,14 +167,21 @@ def test_every_entry_is_that_of_the_users_own_gradient(name, data):
     phi = np.eye(ITEMS)
     if name != "gd":
         kind = "sign" if name == "sign" else "gaussian"
-        phi = np.asarray(projection.entries(state.public.words, kind, np.arange(Q)[:, None], np.arange(ITEMS)[None], Q))
+        phi = np.asarray(
+            projection.entries(
+                state.public.words, kind, np.arange(Q)[:, None], np.arange(ITEMS)[None], Q
+            )
+        )
     clip = 0.5 if name == "partition" else 1.0
     for user in range(USERS):
         whole = phi @ gradient_of(user, users, items)
         expected = np.clip(whole[reports.row[user], reports.column[user]] / clip, -1, 1)
-        assert float(reports.value[user]) == pytest.approx(expected if reports.sent[user] else 0.0, abs=1e-5)
+        assert float(reports.value[user]) == pytest.approx(
+            expected if reports.sent[user] else 0.0, abs=1e-5
+        )
     residual = [
-        v - 3.0 - users[u] @ items[i] for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)
+        v - 3.0 - users[u] @ items[i]
+        for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)
     ]
     assert float(info.loss) == pytest.approx(np.mean(np.square(residual)), rel=1e-5)
 
@@ -151,7 +191,9 @@ def test_a_users_report_does_not_depend_on_the_others(name, data):
     made = MAKERS[name]()
     state = begun(made, data)
     reports, _ = made.query(state, data, keys.from_seed(5))
-    others = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 3, RATINGS.value, 6 - RATINGS.value))
+    others = dataclasses.replace(
+        RATINGS, value=np.where(RATINGS.user == 3, RATINGS.value, 6 - RATINGS.value)
+    )
     changed, _ = made.query(state, layout.make(others, num_devices=1), keys.from_seed(5))
     assert float(changed.value[3]) == float(reports.value[3])
     assert not np.array_equal(changed.value, reports.value)
@@ -159,14 +201,18 @@ def test_a_users_report_does_not_depend_on_the_others(name, data):
 
 @pytest.mark.parametrize("name", ["gd", "gd-dr"])
 def test_the_program_of_a_report_reads_nobody_elses_ratings(name):
-    """All derivatives of a user's entry by other users' ratings are exactly 0, and not by the own ones."""
+    """All derivatives of a user's entry by other users' ratings are exactly 0, and not by the own
+    ones.
+    """
     made = MAKERS[name](clip=1e3)
     dense = layout.make(RATINGS, kind="dense", num_devices=1)
     state = begun(made, dense)
 
     def entries(value):
         stored = dense.stored._replace(value=value)
-        return made.query(state, dataclasses.replace(dense, stored=stored), keys.from_seed(5))[0].value
+        return made.query(state, dataclasses.replace(dense, stored=stored), keys.from_seed(5))[
+            0
+        ].value
 
     slopes = np.abs(np.asarray(jax.jacrev(entries)(dense.stored.value))).sum(axis=2)
     assert np.all(slopes[~np.eye(USERS, dtype=bool)] == 0)
@@ -175,7 +221,9 @@ def test_the_program_of_a_report_reads_nobody_elses_ratings(name):
 
 @pytest.mark.parametrize("name", ["gd", "gd-dr", "partition"])
 def test_neither_the_order_of_ratings_nor_padding_changes_anything(name):
-    """Rows shuffled, another layout with its padding: three rounds end in the same place, up to summation."""
+    """Rows shuffled, another layout with its padding: three rounds end in the same place, up to
+    summation.
+    """
     made, order = MAKERS[name](), np.random.default_rng(1).permutation(RATINGS.num_ratings)
     shuffled = dataclasses.replace(
         RATINGS, user=RATINGS.user[order], item=RATINGS.item[order], value=RATINGS.value[order]
@@ -199,23 +247,37 @@ def test_a_user_without_ratings_reports_a_fair_coin(data):
 def test_users_are_asked_for_every_entry_alike(data):
     made = gd_dr()
     state = begun(made, data)
-    asked = jax.vmap(lambda key: made.query(state, data, key)[0])(jax.random.split(keys.from_seed(1), 2000))
-    cells = np.bincount((np.asarray(asked.row) * RANK + np.asarray(asked.column)).ravel(), minlength=Q * RANK)
+    asked = jax.vmap(lambda key: made.query(state, data, key)[0])(
+        jax.random.split(keys.from_seed(1), 2000)
+    )
+    cells = np.bincount(
+        (np.asarray(asked.row) * RANK + np.asarray(asked.column)).ravel(), minlength=Q * RANK
+    )
     assert scipy.stats.chisquare(cells).pvalue > 1e-4
 
 
-# ------------------------------------------------------------------------------------------------- the server's side
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_server_is_given_messages_and_nothing_else():
-    assert list(inspect.signature(local.server).parameters) == ["params", "public", "messages", "step", "num_devices"]
+    assert list(inspect.signature(local.server).parameters) == [
+        "params",
+        "public",
+        "messages",
+        "step",
+        "num_devices",
+    ]
     assert Message._fields == ("coordinate", "bit")
 
 
 @pytest.mark.parametrize(("name", "clip"), [("gd", 8.0), ("transpose", 16.0)])
 def test_the_mean_of_reports_is_an_unbiased_gradient(name, clip, data):
-    """Over 4,000 rounds from one state: the mean step is that of the mean gradient (entries stay within the clip)."""
-    made = MAKERS[name](epsilon=20.0, num_rounds=1, regularization=0.0, clip=clip, learning_rate=1.0)
+    """Over 4,000 rounds from one state: the mean step is that of the mean gradient (entries stay
+    within the clip).
+    """
+    made = MAKERS[name](
+        epsilon=20.0, num_rounds=1, regularization=0.0, clip=clip, learning_rate=1.0
+    )
     state = begun(made, data)
 
     def one(key, words):
@@ -226,7 +288,11 @@ def test_the_mean_of_reports_is_an_unbiased_gradient(name, clip, data):
         return made.update(at, drawn, data).public.item_factors
 
     draws = jax.random.split(keys.from_seed(3), 4000)
-    words = None if name == "gd" else jax.vmap(bits.public_words)(jax.random.split(keys.from_seed(4), 4000))
+    words = (
+        None
+        if name == "gd"
+        else jax.vmap(bits.public_words)(jax.random.split(keys.from_seed(4), 4000))
+    )
     steps = np.asarray(state.public.item_factors) - np.asarray(
         jax.jit(jax.vmap(one, (0, None if words is None else 0)))(draws, words)
     )
@@ -256,20 +322,27 @@ def test_the_pseudo_inverse_shrinks_by_the_share_of_dimensions():
 def test_algorithm_1_moves_users_after_the_items_and_algorithm_2_before(data):
     for made, first in ((gd(), "items"), (gd_dr(), "users")):
         state = begun(made, data)
-        reports = made.noise.sample(keys.from_seed(1), made.query(state, data, keys.from_seed(2))[0])
+        reports = made.noise.sample(
+            keys.from_seed(1), made.query(state, data, keys.from_seed(2))[0]
+        )
         after = made.update(state, reports, data)
         seen = after.public.item_factors if first == "items" else state.public.item_factors
-        users, items = np.asarray(state.private.user_factors, np.float64), np.asarray(seen, np.float64)
+        users, items = (
+            np.asarray(state.private.user_factors, np.float64),
+            np.asarray(seen, np.float64),
+        )
         expected = users.copy()
         for user in range(USERS - 1):
             own = np.flatnonzero(RATINGS.user == user)
             if len(own):
                 error = RATINGS.value[own] - 3.0 - items[RATINGS.item[own]] @ users[user]
-                expected[user] -= 0.3 * (-2 * error @ items[RATINGS.item[own]] / len(own) + 2e-8 * users[user])
+                expected[user] -= 0.3 * (
+                    -2 * error @ items[RATINGS.item[own]] / len(own) + 2e-8 * users[user]
+                )
         np.testing.assert_allclose(after.private.user_factors, expected, atol=1e-5)
 
 
-# ------------------------------------------------------------------------------------------------- rounds and price
+# -------------------------------------------------------------------------------------------------
 
 
 def sent_in(made, data, rounds):
@@ -277,9 +350,9 @@ def sent_in(made, data, rounds):
     for number in range(rounds):
         reports, _ = made.query(state, data, keys.from_seed(number))
         total += np.asarray(reports.sent)
-        state = made.update(state, made.noise.sample(keys.from_seed(99 + number), reports), data)._replace(
-            step=state.step + 1
-        )
+        state = made.update(
+            state, made.noise.sample(keys.from_seed(99 + number), reports), data
+        )._replace(step=state.step + 1)
     return total
 
 
@@ -289,7 +362,12 @@ def test_everybody_reports_exactly_k_times(data):
         made = MAKERS[name](num_rounds=5)
         assert set(sent_in(made, data, 5)) == {5}
         guarantee = made.guarantee(5)
-        assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (1.0, 0, "user", "proved")
+        assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (
+            1.0,
+            0,
+            "user",
+            "proved",
+        )
         assert guarantee.steps == 5
         assert made.guarantee(6).epsilon > 1.0
 
@@ -315,7 +393,9 @@ def test_the_reports_of_a_user_cost_no_more_than_epsilon(epsilon, num_rounds):
 SLOW = {"sign", "transpose"}
 
 
-@pytest.mark.parametrize("name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MAKERS])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MAKERS]
+)
 def test_training_runs_in_one_program_and_chunks_equal_the_whole(name, data):
     made = MAKERS[name]()
     state, key = begun(made, data), keys.from_seed(2)
@@ -329,7 +409,9 @@ def test_training_runs_in_one_program_and_chunks_equal_the_whole(name, data):
 @pytest.mark.parametrize("name", MAKERS)
 def test_the_public_state_follows_the_reports_alone(name, data):
     """Another user's ratings, all of them: same reports, same public state, same release."""
-    other = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 2, 6 - RATINGS.value, RATINGS.value))
+    other = dataclasses.replace(
+        RATINGS, value=np.where(RATINGS.user == 2, 6 - RATINGS.value, RATINGS.value)
+    )
     other = other.take(~((other.user == 2) & (other.item == other.item[other.user == 2][0])))
     moved = dataclasses.replace(layout.make(other, num_devices=1), num_ratings=data.num_ratings)
     made = MAKERS[name]()
@@ -345,7 +427,9 @@ def test_the_public_state_follows_the_reports_alone(name, data):
 
 
 def test_users_can_have_a_rate_of_their_own(data):
-    """The paper has one: with the same number for both nothing changes, and V's step does not see the other."""
+    """The paper has one: with the same number for both nothing changes, and V's step does not see
+    the other.
+    """
     ends = []
     for settings in ({}, {"user_learning_rate": 0.3}, {"user_learning_rate": 0.1}):
         made = gd_dr(**settings)
@@ -369,7 +453,13 @@ def test_a_sweep_over_epsilon_compiles_once(data):
 
 def test_the_structural_audits_find_nothing():
     found = audits.audit(
-        gd(), RATINGS, key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, quick=True, num_neighbours=4
+        gd(),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=2,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=4,
     )
     by_name = {finding.audit: finding.verdict for finding in found}
     assert by_name["release"] == by_name["post-processing"] == "consistent", by_name
@@ -433,7 +523,9 @@ for name in ("gd", "gd-dr", "transpose"):
 
 @pytest.mark.slow
 def test_two_devices_give_the_same_and_go_through_the_ratings_once():
-    """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose passes differ."""
+    """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose
+    passes differ.
+    """
     words = [sys.executable, "-c", ON_TWO_DEVICES, str(Path(__file__).parent)]
     done = subprocess.run(words, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-2000:]

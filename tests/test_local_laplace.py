@@ -1,4 +1,6 @@
-"""Hua et al.'s way per user: sensitivity by coupling, the law of the noise, plain descent without it, the price."""
+"""Hua et al.'s way per user: sensitivity by coupling, the law of the noise, plain descent without
+it, the price.
+"""
 
 import dataclasses
 import math
@@ -32,7 +34,11 @@ def tiny(seed: int = 0) -> Ratings:
     random = np.random.default_rng(seed)
     pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
     user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = user.astype(np.int32), item.astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        user.astype(np.int32),
+        item.astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
@@ -41,8 +47,13 @@ RATINGS = tiny()
 
 def config(**settings) -> local_laplace.Config:
     defaults = {
-        "epsilon": 1.0, "num_rounds": 4, "num_items": ITEMS, "rank": RANK, "learning_rate": 0.3, "center": 3.0
-    }  # fmt: skip
+        "epsilon": 1.0,
+        "num_rounds": 4,
+        "num_items": ITEMS,
+        "rank": RANK,
+        "learning_rate": 0.3,
+        "center": 3.0,
+    }
     return local_laplace.Config(**(defaults | settings))
 
 
@@ -76,18 +87,29 @@ def test_a_message_is_the_users_own_clipped_gradient(data, clip):
     whole = gradients(users, items)
     np.testing.assert_allclose(sent, np.clip(whole, -clip, clip), atol=1e-5)
     assert float(info.clipped_fraction) == pytest.approx(np.sum(np.abs(whole) > clip) / (50 * RANK))
-    error = [v - 3 - users[u] @ items[i] for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)]
+    error = [
+        v - 3 - users[u] @ items[i]
+        for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)
+    ]
     assert float(info.loss) == pytest.approx(np.mean(np.square(error)), rel=1e-5)
 
 
 def test_any_change_of_a_users_ratings_moves_a_row_by_no_more_than_is_priced(data):
-    """The two worlds follow one transcript; every rating of user 3 changes as far as it can, clipped everywhere."""
-    far = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 3, 1e4, RATINGS.value).astype(np.float32))
-    other = dataclasses.replace(RATINGS, value=np.where(RATINGS.user == 3, -1e4, RATINGS.value).astype(np.float32))
+    """The two worlds follow one transcript; every rating of user 3 changes as far as it can,
+    clipped everywhere.
+    """
+    far = dataclasses.replace(
+        RATINGS, value=np.where(RATINGS.user == 3, 1e4, RATINGS.value).astype(np.float32)
+    )
+    other = dataclasses.replace(
+        RATINGS, value=np.where(RATINGS.user == 3, -1e4, RATINGS.value).astype(np.float32)
+    )
     worlds = tuple(layout.make(r, kind=data.kind, num_devices=1) for r in (far, other))
     mechanism = made(clip=0.25)
     states = tuple(begun(mechanism, world) for world in worlds)
-    _, moved = protocol.train_coupled(mechanism, keys.from_seed(2), states, worlds, 3, row_distances)
+    _, moved = protocol.train_coupled(
+        mechanism, keys.from_seed(2), states, worlds, 3, row_distances
+    )
     moved = np.asarray(moved)  # [rounds, users, items]
     assert moved.max() <= 2 * RANK * 0.25 * (1 + 1e-6)
     rated = set(RATINGS.item[RATINGS.user == 3])
@@ -104,18 +126,23 @@ def row_distances(response, statistics, other):
 
 
 def test_the_loss_of_a_round_is_at_most_its_share():
-    """log_ratio of two worlds of one user that differ at all rows by all they can: ε/k, reached far from both."""
+    """log_ratio of two worlds of one user that differ at all rows by all they can: ε/k, reached far
+    from both.
+    """
     mechanism = made()
     here, there = jnp.full((1, ITEMS, RANK), 1.0), jnp.full((1, ITEMS, RANK), -1.0)
     far = jnp.full((1, ITEMS, RANK), 1e7)
     losses = [float(mechanism.noise.log_ratio(r, here, there)) for r in (far, -far, here, there)]
     assert losses == pytest.approx([0.25, -0.25, 0.25, -0.25], rel=1e-6)
-    drawn = jax.vmap(lambda key: mechanism.noise.log_ratio(mechanism.noise.sample(key, here), here, there))
+    drawn = jax.vmap(
+        lambda key: mechanism.noise.log_ratio(mechanism.noise.sample(key, here), here, there)
+    )
     assert np.abs(drawn(jax.random.split(keys.from_seed(0), 2000))).max() <= 0.25 * (1 + 1e-6)
 
 
 @pytest.mark.parametrize(
-    "settings", [{}, {"clip": 0.1}, {"num_rounds": 7, "rank": 1}, *({"epsilon": 0.1 * i} for i in range(1, 9))]
+    "settings",
+    [{}, {"clip": 0.1}, {"num_rounds": 7, "rank": 1}, *({"epsilon": 0.1 * i} for i in range(1, 9))],
 )
 def test_the_scale_is_that_of_the_guarantee_and_rounded_up(settings):
     chosen = config(**settings)
@@ -128,15 +155,21 @@ def test_the_scale_is_that_of_the_guarantee_and_rounded_up(settings):
 
 
 def test_the_noise_has_the_promised_law(data):
-    """Kolmogorov-Smirnov at 1e-4 each: the promised scale is accepted, two thirds and three halves of it are not."""
+    """Kolmogorov-Smirnov at 1e-4 each: the promised scale is accepted, two thirds and three halves
+    of it are not.
+    """
     mechanism = made()
     state = begun(mechanism, data)
     statistics, _ = mechanism.query(state, data, keys.from_seed(1))
-    drawn = jax.vmap(mechanism.noise.sample, (0, None))(jax.random.split(keys.from_seed(3), 40), statistics)
+    drawn = jax.vmap(mechanism.noise.sample, (0, None))(
+        jax.random.split(keys.from_seed(3), 40), statistics
+    )
     added = np.asarray(drawn - statistics, np.float64).ravel()
     scale = 2 * RANK * 4 * ITEMS
     for factor, accepted in ((1.0, True), (2 / 3, False), (1.5, False)):
-        assert (scipy.stats.kstest(added, "laplace", (0, factor * scale)).pvalue > ALPHA) == accepted
+        assert (
+            scipy.stats.kstest(added, "laplace", (0, factor * scale)).pvalue > ALPHA
+        ) == accepted
     rows = added.reshape(40, -1)
     correlation = np.corrcoef(rows.T)[np.triu_indices(rows.shape[1], 1)]
     assert np.abs(correlation).max() < 0.95  # no two entries share a draw
@@ -147,13 +180,19 @@ def test_the_noise_has_the_promised_law(data):
 def test_log_prob_is_the_density_and_log_ratio_its_difference(scale):
     made = noise.laplace(scale)
     random = np.random.default_rng(0)
-    q, q_, r = (jnp.float32(scale) * random.standard_normal((50, 2)).astype(np.float32) for _ in range(3))
+    q, q_, r = (
+        jnp.float32(scale) * random.standard_normal((50, 2)).astype(np.float32) for _ in range(3)
+    )
     expected = [scipy.stats.laplace.logpdf(r, loc=at, scale=scale).sum() for at in (q, q_)]
     assert float(made.log_prob(r, q)) == pytest.approx(expected[0], rel=1e-5)
-    assert float(made.log_ratio(r, q, q_)) == pytest.approx(expected[0] - expected[1], rel=1e-4, abs=1e-4)
+    assert float(made.log_ratio(r, q, q_)) == pytest.approx(
+        expected[0] - expected[1], rel=1e-4, abs=1e-4
+    )
     assert float(made.log_ratio(r, q, q)) == 0
     near = q + np.float32(scale * 1e-3)
-    assert float(made.log_ratio(r + 1000 * scale, q, near)) == pytest.approx(-0.1, rel=1e-2)  # does not drown
+    assert float(made.log_ratio(r + 1000 * scale, q, near)) == pytest.approx(
+        -0.1, rel=1e-2
+    )  # does not drown
 
 
 def test_without_noise_it_is_plain_descent(data):
@@ -197,13 +236,21 @@ def test_a_sweep_over_epsilon_compiles_once(data):
     key = keys.from_seed(0)
     protocol.train(made(), key, begun(made(), data), data, 2)
     before = protocol.train._cache_size()
-    protocol.train(made(epsilon=0.3, clip=2.0, learning_rate=0.1), key, begun(made(), data), data, 2)
+    protocol.train(
+        made(epsilon=0.3, clip=2.0, learning_rate=0.1), key, begun(made(), data), data, 2
+    )
     assert protocol.train._cache_size() == before
 
 
 def test_the_structural_audits_find_nothing():
     found = audits.audit(
-        made(), RATINGS, key=keys.from_seed(0), num_steps=4, only=STRUCTURAL, quick=True, num_neighbours=4
+        made(),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=4,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=4,
     )
     by_name = {finding.audit: finding.verdict for finding in found}
     assert "violated" not in by_name.values(), by_name
@@ -221,7 +268,10 @@ def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
         "proved for real-number noise",
     )
     assert guarantee.steps == num_rounds
-    assert guarantee.relation == local.gd(local.Config(epsilon=1.0, num_rounds=1)).guarantee(1).relation
+    assert (
+        guarantee.relation
+        == local.gd(local.Config(epsilon=1.0, num_rounds=1)).guarantee(1).relation
+    )
     assert "local" in guarantee.trust_model
     assert guarantee.released == (
         "item factors",
@@ -248,7 +298,12 @@ def test_too_large_messages_are_refused_with_a_fix():
     many = 60_000
     users = np.arange(many, dtype=np.int32)
     ratings = Ratings(
-        users, (users % 1000).astype(np.int32), np.full(many, 3, np.float32), users, np.arange(1000), (1, 5)
+        users,
+        (users % 1000).astype(np.int32),
+        np.full(many, 3, np.float32),
+        users,
+        np.arange(1000),
+        (1, 5),
     )
     data = layout.make(ratings, kind="split", num_devices=1)
     with pytest.raises(UsageError, match=r"take 3\.4 GiB; at most 2 GiB") as refused:

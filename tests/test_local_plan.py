@@ -1,4 +1,6 @@
-"""The plan of local DP: exact variances against simulation, what a clip leaves, where rounds lead."""
+"""The plan of local DP: exact variances against simulation, what a clip leaves, where rounds
+lead.
+"""
 
 import dataclasses
 import math
@@ -32,21 +34,28 @@ from dpmf_jax.mechanisms.local import (
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-# ------------------------------------------------------------------------------------------------- a round's variance
+# -------------------------------------------------------------------------------------------------
 
 
 VARIANCES = {
     "gd": {},
     "gd, clip": {"clip": 0.5, "epsilon": 3.0},
     "transpose": {"num_projected": Q, "lift": "transpose", "fresh_projection": True, "law": "sign"},
-    "partition": {"num_projected": Q, "lift": "transpose", "fresh_projection": True, "schedule": "partition"},
+    "partition": {
+        "num_projected": Q,
+        "lift": "transpose",
+        "fresh_projection": True,
+        "schedule": "partition",
+    },
     "pseudo-inverse": {"num_projected": 3},
 }
 
 
 @pytest.mark.parametrize("name", VARIANCES)
 def test_the_variance_of_a_step_is_the_formula(name):
-    """Against 3,000 rounds in which all entries are 0; Φ† at 40 items, where its mean square is finite."""
+    """Against 3,000 rounds in which all entries are 0; Φ† at 40 items, where its mean square is
+    finite.
+    """
     settings = config(**(VARIANCES[name] | {"regularization": 0.0, "learning_rate": 1.0}))
     many = 40 if name == "pseudo-inverse" else ITEMS
     users = np.arange(USERS)
@@ -69,7 +78,9 @@ def test_the_variance_of_a_step_is_the_formula(name):
             words = bits.public_words(phi_key)
             public = public._replace(words=words)
             if settings.lift == "pseudo-inverse":
-                public = public._replace(gram_inverse=projection.gram_inverse(words, "gaussian", 3, many))
+                public = public._replace(
+                    gram_inverse=projection.gram_inverse(words, "gaussian", 3, many)
+                )
         reports, _ = made.query(start._replace(public=public), data, coins_key)
         reports = made.noise.sample(noise_key, reports._replace(value=jnp.zeros(USERS)))
         return local.server(params, public, local_user.message(reports), jnp.int32(0)).item_factors
@@ -81,15 +92,27 @@ def test_the_variance_of_a_step_is_the_formula(name):
     expected = local_variance.step_variance(settings, num_users=USERS, num_items=many)
     assert steps.var() == pytest.approx(expected, rel=0.06)
     rounds = sum((1 / t) ** 2 for t in range(1, 5))
-    assert local_variance.run_variance(settings, num_users=USERS, num_items=many) == pytest.approx(rounds * expected)
+    assert local_variance.run_variance(settings, num_users=USERS, num_items=many) == pytest.approx(
+        rounds * expected
+    )
 
 
 def test_a_partition_has_less_noise_than_reports_in_every_round():
-    """coth²(ε/2k) against k·coth²(ε/2): better up to ε of about 3 at k = 2, and always once 4k ≫ ε²."""
+    """coth²(ε/2k) against k·coth²(ε/2): better up to ε of about 3 at k = 2, and always once 4k ≫
+    ε².
+    """
     sizes = {"num_users": 1000, "num_items": 50}
-    for epsilon, k, better in ((0.5, 10, True), (1.6, 20, True), (2.9, 2, True), (8.0, 2, False), (8.0, 200, True)):
+    for epsilon, k, better in (
+        (0.5, 10, True),
+        (1.6, 20, True),
+        (2.9, 2, True),
+        (8.0, 2, False),
+        (8.0, 200, True),
+    ):
         every, once = (
-            local_variance.step_variance(config(epsilon=epsilon, num_rounds=k, schedule=schedule), **sizes)
+            local_variance.step_variance(
+                config(epsilon=epsilon, num_rounds=k, schedule=schedule), **sizes
+            )
             for schedule in ("every-round", "partition")
         )
         ratio = (1 / math.tanh(epsilon / 2 / k)) ** 2 / (k / math.tanh(epsilon / 2) ** 2)
@@ -97,7 +120,7 @@ def test_a_partition_has_less_noise_than_reports_in_every_round():
         assert (once < every) == better
 
 
-# ------------------------------------------------------------------------------------------------- what Φ adds
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -110,7 +133,9 @@ def test_a_partition_has_less_noise_than_reports_in_every_round():
     ],
 )
 def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
-    """Of ΦᵀΦg and Φ†Φg, entry by entry, over 20,000 draws of Φ: means and variances within five standard errors."""
+    """Of ΦᵀΦg and Φ†Φg, entry by entry, over 20,000 draws of Φ: means and variances within five
+    standard errors.
+    """
     gradient = jnp.asarray([[3.0], [-1.0], [0.5], [0.0], [0.2], [1.0], [-0.7]])
     items, draws = len(gradient), 20_000
 
@@ -128,7 +153,12 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
     assert np.all(np.abs(lifted.mean(0) - mean) < 5 * lifted.std(0) / math.sqrt(draws))
     expected = [
         local_variance.projection_variance(
-            squared_norm=g @ g, squared_entry=x * x, num_projected=q, num_items=items, lift=lift, law=law
+            squared_norm=g @ g,
+            squared_entry=x * x,
+            num_projected=q,
+            num_items=items,
+            lift=lift,
+            law=law,
         )
         for x in g
     ]
@@ -138,19 +168,40 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
 
 
 def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projection():
-    """Φᵀ with a fresh Φ at real gradients, 3,000 rounds: the sum over entries to 6%, of which Φ's part is a half."""
+    """Φᵀ with a fresh Φ at real gradients, 3,000 rounds: the sum over entries to 6%, of which Φ's
+    part is a half.
+    """
     users, q = 2000, 3
-    item = np.argsort(np.random.default_rng(0).random((users, ITEMS)), axis=1)[:, :3].astype(np.int32).ravel()
+    item = (
+        np.argsort(np.random.default_rng(0).random((users, ITEMS)), axis=1)[:, :3]
+        .astype(np.int32)
+        .ravel()
+    )
     user = np.repeat(np.arange(users, dtype=np.int32), 3)
-    ratings = Ratings(user, item, np.full(3 * users, 5, np.float32), np.arange(users), np.arange(ITEMS), (1.0, 5.0))
+    ratings = Ratings(
+        user,
+        item,
+        np.full(3 * users, 5, np.float32),
+        np.arange(users),
+        np.arange(ITEMS),
+        (1.0, 5.0),
+    )
     data = layout.make(ratings, num_devices=1)
     chosen = config(
-        epsilon=20.0, num_rounds=1, num_projected=q, lift="transpose", fresh_projection=True, clip=16.0,
-        learning_rate=1.0, regularization=0.0,
-    )  # fmt: skip
+        epsilon=20.0,
+        num_rounds=1,
+        num_projected=q,
+        lift="transpose",
+        fresh_projection=True,
+        clip=16.0,
+        learning_rate=1.0,
+        regularization=0.0,
+    )
     made = local.gd_dr(chosen)
     state = begun(made, data)
-    state = state._replace(private=state.private._replace(user_factors=jnp.abs(state.private.user_factors)))
+    state = state._replace(
+        private=state.private._replace(user_factors=jnp.abs(state.private.user_factors))
+    )
 
     def one(key):
         phi_key, key = jax.random.split(key)
@@ -161,8 +212,12 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
         return at.public.item_factors - after.item_factors
 
     draws = jax.random.split(keys.from_seed(1), 3000)
-    steps = np.asarray(jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=100))(draws), np.float64)
-    mean = np.asarray(local.non_private(chosen).query(state, data, keys.from_seed(2))[0], np.float64)
+    steps = np.asarray(
+        jax.jit(lambda draws: jax.lax.map(one, draws, batch_size=100))(draws), np.float64
+    )
+    mean = np.asarray(
+        local.non_private(chosen).query(state, data, keys.from_seed(2))[0], np.float64
+    )
     scatter = sum(
         local_variance.projection_variance(
             squared_norm=float(mean[:, column] @ mean[:, column]),
@@ -178,22 +233,28 @@ def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projectio
     assert 0.4 < scatter / (reports + scatter) < 0.8
 
 
-# ------------------------------------------------------------------------------------------------- entries and clips
+# -------------------------------------------------------------------------------------------------
 
 
 def gaussian_ratings(users: int, items: int, each: int) -> Ratings:
     """Everybody rates `each` items; values are Gaussian, of deviation 1.1 about 3."""
     random = np.random.default_rng(0)
-    item = np.concatenate([random.choice(items, each, replace=False) for _ in range(users)]).astype(np.int32)
+    item = np.concatenate([random.choice(items, each, replace=False) for _ in range(users)]).astype(
+        np.int32
+    )
     user = np.repeat(np.arange(users, dtype=np.int32), each)
     value = (3 + 1.1 * random.standard_normal(users * each)).astype(np.float32)
     order = np.lexsort((item, user))
-    return Ratings(user[order], item[order], value[order], np.arange(users), np.arange(items), (-5.0, 11.0))
+    return Ratings(
+        user[order], item[order], value[order], np.arange(users), np.arange(items), (-5.0, 11.0)
+    )
 
 
 @pytest.mark.parametrize("q", [None, 5, 60, 400])
 def test_the_size_of_entries_and_the_share_beyond_the_clip(q):
-    """20,000 users who rate 15 of 60 items, at ‖u‖ = 1 and d = 8: size to 4%, clipped share to 0.025, any q."""
+    """20,000 users who rate 15 of 60 items, at ‖u‖ = 1 and d = 8: size to 4%, clipped share to
+    0.025, any q.
+    """
     users, items, each, rank = 20_000, 60, 15, 8
     assumed = local_plan.Assumptions(ratings_per_user=each)
     size = local_plan.entry_deviation(rank, q, assumed)
@@ -210,15 +271,21 @@ def test_the_size_of_entries_and_the_share_beyond_the_clip(q):
         sent, info = made.query(state, data, keys.from_seed(5))
         clipped = float(info.clipped_fraction) / rated
         assert clipped == pytest.approx(local_plan.clipped_share(relative), abs=0.025)
-        assert np.mean(np.abs(np.asarray(sent.value)) >= 1) / rated == pytest.approx(clipped, abs=1e-3)
+        assert np.mean(np.abs(np.asarray(sent.value)) >= 1) / rated == pytest.approx(
+            clipped, abs=1e-3
+        )
     wide = dataclasses.replace(made.query.args[0], clip=jnp.float32(1e6))
-    entries = np.asarray(made.query.func(wide, state, data, keys.from_seed(6))[0].value, np.float64) * 1e6
+    entries = (
+        np.asarray(made.query.func(wide, state, data, keys.from_seed(6))[0].value, np.float64) * 1e6
+    )
     assert np.sqrt(np.mean(entries**2) / rated) == pytest.approx(size, rel=0.04)
 
 
 @pytest.mark.parametrize("relative", [0.1, 0.5, 1.0, 2.0, 5.0])
 def test_a_clip_leaves_a_small_shift_as_stated(relative):
-    """x = u·(e + shift·u): the mean of clip(x)·sign is `shrinkage` of the unclipped one, to 4 standard errors."""
+    """x = u·(e + shift·u): the mean of clip(x)·sign is `shrinkage` of the unclipped one, to 4
+    standard errors.
+    """
     random, shift, num = np.random.default_rng(1), 0.05, 4_000_000
     u, e = random.standard_normal((2, num))
     # the same e with the shift and without it: what the shift adds, with little noise
@@ -242,24 +309,30 @@ def test_a_projection_gains_one_over_the_density_at_one_relative_clip_whatever_q
 
     def variance(q: int | None) -> float:
         clip = 2.0 * local_plan.entry_deviation(RANK, q, assumed)
-        lift = {} if q is None else {"num_projected": q, "lift": "transpose", "fresh_projection": True}
+        lift = (
+            {} if q is None else {"num_projected": q, "lift": "transpose", "fresh_projection": True}
+        )
         return local_variance.step_variance(config(clip=clip, **lift), num_users=1, num_items=items)
 
     for q in (3, 40, 1000):
         assert variance(None) / variance(q) == pytest.approx(items / each, rel=1e-9)
     # as published the clip is 1, and the noise then grows with q
     ones = [
-        local_variance.step_variance(config(num_projected=q, lift="transpose"), num_users=1, num_items=items)
+        local_variance.step_variance(
+            config(num_projected=q, lift="transpose"), num_users=1, num_items=items
+        )
         for q in (3, 40)
     ]
     assert ones[1] / ones[0] == pytest.approx(40 / 3)
 
 
-# ------------------------------------------------------------------------------------------------- k rounds
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_variance_after_all_rounds_is_that_of_the_recursion():
-    """Against 20,000 descents on a quadratic of curvature h with noise of a round's variance, to 3%; larger without."""
+    """Against 20,000 descents on a quadratic of curvature h with noise of a round's variance, to
+    3%; larger without.
+    """
     chosen, h = config(num_rounds=7, learning_rate=1.5), 0.4
     sizes = {"num_users": 100, "num_items": 10}
     sigma = math.sqrt(local_variance.step_variance(chosen, **sizes))
@@ -289,7 +362,9 @@ def test_plans_are_of_every_kind_and_best_first():
     assert [p.rmse for p in found] == sorted(p.rmse for p in found)
     assert found[0] == planned()
     for plan in found:
-        made = local.gd(plan.config) if plan.config.num_projected is None else local.gd_dr(plan.config)
+        made = (
+            local.gd(plan.config) if plan.config.num_projected is None else local.gd_dr(plan.config)
+        )
         assert made.guarantee(plan.config.num_rounds).epsilon == 4.0
         assert plan.config.num_rounds in FEW["rounds"]
         assert 0 <= plan.learnt <= 1
@@ -298,11 +373,21 @@ def test_plans_are_of_every_kind_and_best_first():
 
 @hypothesis.settings(max_examples=6)
 @hypothesis.given(
-    st.floats(0.05, 15.0), st.floats(2.0, 8.0), st.integers(10, 5000), st.integers(1, 20), st.floats(0.02, 0.5)
+    st.floats(0.05, 15.0),
+    st.floats(2.0, 8.0),
+    st.integers(10, 5000),
+    st.integers(1, 20),
+    st.floats(0.02, 0.5),
 )
 def test_a_plan_is_useful_from_the_users_needed_on(epsilon, users, items, rank, density):
     assumed = local_plan.Assumptions(ratings_per_user=density * items)
-    sizes = {"epsilon": epsilon, "num_items": items, "rank": rank, "assumptions": assumed, "rounds": (1, 10)}
+    sizes = {
+        "epsilon": epsilon,
+        "num_items": items,
+        "rank": rank,
+        "assumptions": assumed,
+        "rounds": (1, 10),
+    }
     found = local_plan.plan(num_users=round(10**users), num_projected=(items,), **sizes)
     assert found.mean_rmse == 1.1
     assert found.useful == (found.rmse < 1.1)
@@ -310,7 +395,9 @@ def test_a_plan_is_useful_from_the_users_needed_on(epsilon, users, items, rank, 
         assert not found.useful
         return
     for factor, useful in ((1.03, True), (0.96, False)):
-        near = local_plan.plan(num_users=round(factor * found.users_needed) + useful, num_projected=(items,), **sizes)
+        near = local_plan.plan(
+            num_users=round(factor * found.users_needed) + useful, num_projected=(items,), **sizes
+        )
         if found.users_needed > 100 and near.num_users < 1e12:
             assert near.useful == useful
 
@@ -329,7 +416,9 @@ def test_more_users_more_epsilon_or_more_gain_never_hurt():
 
 
 def test_the_model_without_users_who_rate_or_noise_stays_where_it_starts():
-    """At a tiny rate nothing moves: the error is the deviation's square and the random start's 1/d."""
+    """At a tiny rate nothing moves: the error is the deviation's square and the random start's
+    1/d.
+    """
     tiny = dataclasses.replace(DENSE, largest_rate=1e-9)
     found = planned(assumptions=tiny)
     assert found.rmse == pytest.approx(math.sqrt(1.1**2 + 1 / 10), rel=1e-3)
@@ -339,7 +428,9 @@ def test_the_model_without_users_who_rate_or_noise_stays_where_it_starts():
 
 
 def test_the_noise_of_a_plan_is_that_of_its_run():
-    """The noise in V is about `run_variance`, which leaves out that V comes back, and Φᵀ's scatter."""
+    """The noise in V is about `run_variance`, which leaves out that V comes back, and Φᵀ's
+    scatter.
+    """
     for plan in local_plan.plans(**SIZES, assumptions=DENSE, **FEW):
         alone = local_variance.run_variance(plan.config, num_users=10_000_000, num_items=50)
         assert 0.2 * alone < plan.noise**2 < 1.3 * alone
@@ -361,14 +452,19 @@ def test_sentences_say_what_to_expect():
 def test_the_papers_rate():
     for q, size in ((None, math.sqrt(60)), (7, 21)):
         entries = 60 if q is None else 21
-        found = local_variance.rate_bound(config(num_projected=q, num_rounds=4), num_users=400, num_items=20)
+        found = local_variance.rate_bound(
+            config(num_projected=q, num_rounds=4), num_users=400, num_items=20
+        )
         assert found == pytest.approx(size * math.sqrt(math.log(entries / 0.05)) / (0.25 * 20))
-    split = local_variance.rate_bound(config(schedule="partition", num_rounds=4), num_users=400, num_items=20)
+    split = local_variance.rate_bound(
+        config(schedule="partition", num_rounds=4), num_users=400, num_items=20
+    )
     assert split == pytest.approx(math.sqrt(60) * math.sqrt(math.log(60 / 0.05)) / 10)
 
 
 @pytest.mark.parametrize(
-    ("number", "shown"), [(math.inf, "inf"), (0.3, "1"), (99.5, "100"), (1234.0, "1,300"), (7e9, "7,000,000,000")]
+    ("number", "shown"),
+    [(math.inf, "inf"), (0.3, "1"), (99.5, "100"), (1234.0, "1,300"), (7e9, "7,000,000,000")],
 )
 def test_users_are_counted_up(number, shown):
     assert local_plan.count(number) == shown
@@ -429,7 +525,9 @@ def test_the_pseudo_inverse_has_no_formula_beyond_its_law():
 
 @pytest.mark.slow
 def test_the_plan_is_as_good_as_the_best_of_a_grid_of_real_runs():
-    """6,000 generated users, 40 items: each RMSE within 10% of what is expected, the plan's within 2% of the best."""
+    """6,000 generated users, 40 items: each RMSE within 10% of what is expected, the plan's within
+    2% of the best.
+    """
     from dpmf_jax.data import synthetic
 
     sizes = {"epsilon": 4.0, "num_users": 6000, "num_items": 40, "rank": 3}
@@ -437,16 +535,22 @@ def test_the_plan_is_as_good_as_the_best_of_a_grid_of_real_runs():
     hidden = np.random.default_rng(0).random(100_000) < 0.1
     train, test = ratings.take(~hidden), ratings.take(hidden)
     center, deviation = float(train.value.mean()), float(train.value.std())
-    assumed = local_plan.Assumptions(ratings_per_user=15.0, deviation=deviation, popularity=1.8, evenness=0.75)
+    assumed = local_plan.Assumptions(
+        ratings_per_user=15.0, deviation=deviation, popularity=1.8, evenness=0.75
+    )
     data = layout.make(train, num_devices=1)
 
     def rmse(plan):
         chosen = dataclasses.replace(plan.config, center=center)
         made = local.gd(chosen) if chosen.num_projected is None else local.gd_dr(chosen)
-        state, _ = protocol.train(made, keys.from_seed(2), begun(made, data, seed=1), data, chosen.num_rounds)
+        state, _ = protocol.train(
+            made, keys.from_seed(2), begun(made, data, seed=1), data, chosen.num_rounds
+        )
         factors = protocol.factors(state)
         predicted = np.einsum(
-            "nr,nr->n", np.asarray(factors.user_factors)[test.user], np.asarray(factors.item_factors)[test.item]
+            "nr,nr->n",
+            np.asarray(factors.user_factors)[test.user],
+            np.asarray(factors.item_factors)[test.item],
         )
         return float(np.sqrt(np.mean((center + predicted - test.value) ** 2)))
 

@@ -1,4 +1,6 @@
-"""One user's device: its message is a randomised entry of its own gradient, at a place that ratings do not choose."""
+"""One user's device: its message is a randomised entry of its own gradient, at a place that ratings
+do not choose.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +28,9 @@ def ratings_of(user: int, padding: int = 3) -> local_user.Ratings:
     present = np.r_[np.ones(own.sum(), np.float32), np.zeros(padding, np.float32)]
     item = np.r_[RATINGS.item[own], np.zeros(padding, np.int32)]
     value = np.r_[RATINGS.value[own], np.full(padding, 5, np.float32)]  # of padding, to be ignored
-    return local_user.Ratings(*map(jnp.asarray, (item.astype(np.int32), value.astype(np.float32), present)))
+    return local_user.Ratings(
+        *map(jnp.asarray, (item.astype(np.int32), value.astype(np.float32), present))
+    )
 
 
 def heard(made, state, user: int, randomiser, num: int = DRAWS, *, sent: bool = True) -> Message:
@@ -34,7 +38,11 @@ def heard(made, state, user: int, randomiser, num: int = DRAWS, *, sent: bool = 
     announced = local.announce(made.update.args[0], state.public, state.step)
     own = state.private.user_factors[user]
     speak = jax.jit(
-        jax.vmap(lambda key: local_user.speak(announced, randomiser, key, ratings_of(user), own, jnp.bool_(sent)))
+        jax.vmap(
+            lambda key: local_user.speak(
+                announced, randomiser, key, ratings_of(user), own, jnp.bool_(sent)
+            )
+        )
     )
     return speak(jax.random.split(keys.from_seed(user), num))
 
@@ -45,7 +53,11 @@ def whole_gradient(name: str, state, user: int) -> np.ndarray:
     phi = np.eye(ITEMS)
     if name != "gd":
         law = "sign" if name == "sign" else "gaussian"
-        phi = np.asarray(projection.entries(state.public.words, law, np.arange(Q)[:, None], np.arange(ITEMS)[None], Q))
+        phi = np.asarray(
+            projection.entries(
+                state.public.words, law, np.arange(Q)[:, None], np.arange(ITEMS)[None], Q
+            )
+        )
     return phi @ gradient_of(user, users, items)
 
 
@@ -90,7 +102,9 @@ def test_places_are_the_same_whatever_the_ratings_are(data):
     announced = local.announce(made.update.args[0], state.public, state.step)
     own, key = state.private.user_factors[0], keys.from_seed(3)
     said = [
-        local_user.speak(announced, made.noise, key, ratings_of(user), own, jnp.bool_(True)).coordinate
+        local_user.speak(
+            announced, made.noise, key, ratings_of(user), own, jnp.bool_(True)
+        ).coordinate
         for user in (0, 1, USERS - 1)
     ]
     assert all(place == said[0] for place in said)
@@ -106,21 +120,29 @@ def test_a_user_without_ratings_says_a_fair_coin_and_out_of_turn_nothing(data):
 
 @pytest.mark.parametrize("name", ["gd", "transpose"])
 def test_the_server_does_with_messages_what_a_round_does_with_reports(name, data):
-    """A round of devices that speak one by one ends where the round of the mechanism does, given the same bits."""
+    """A round of devices that speak one by one ends where the round of the mechanism does, given
+    the same bits.
+    """
     made = MAKERS[name]()
     state = begun(made, data)
     announced = local.announce(made.update.args[0], state.public, state.step)
     said = [
         local_user.speak(
-            announced, made.noise, keys.from_seed(user), ratings_of(user), state.private.user_factors[user],
+            announced,
+            made.noise,
+            keys.from_seed(user),
+            ratings_of(user),
+            state.private.user_factors[user],
             jnp.bool_(True),
         )
         for user in range(USERS)
-    ]  # fmt: skip
+    ]
     messages = jax.tree.map(lambda *leaves: jnp.stack(leaves), *said)
     served = local.server(made.update.args[0], state.public, messages, state.step)
     response = Report(*messages.coordinate, messages.bit, jnp.ones(USERS, bool))
-    np.testing.assert_array_equal(served.item_factors, made.update(state, response, data).public.item_factors)
+    np.testing.assert_array_equal(
+        served.item_factors, made.update(state, response, data).public.item_factors
+    )
     nothing = Message(Coordinate(*messages.coordinate), jnp.zeros(USERS))
     unmoved = local.server(made.update.args[0], state.public, nothing, state.step)
     assert np.abs(np.asarray(served.item_factors - unmoved.item_factors)).max() > 0

@@ -1,4 +1,6 @@
-"""The lookup audit on trial: floats are told apart by what they can be, whole numbers are not, and planted bugs are."""
+"""The lookup audit on trial: floats are told apart by what they can be, whole numbers are not, and
+planted bugs are.
+"""
 
 import math
 import sys
@@ -35,7 +37,9 @@ SIGMA = 20.0
 
 def audit(mechanism, num_steps=1, **settings):
     settings = {"num_neighbours": 4, "num_places": 1} | settings
-    [finding] = lookup.audit(mechanism, RATINGS, DATA, key=keys.from_seed(3), num_steps=num_steps, **settings)
+    [finding] = lookup.audit(
+        mechanism, RATINGS, DATA, key=keys.from_seed(3), num_steps=num_steps, **settings
+    )
     assert finding.audit == "noise: lookup"
     finding.to_dict()
     return finding
@@ -45,7 +49,14 @@ def audit(mechanism, num_steps=1, **settings):
 
 
 @pytest.mark.parametrize(
-    "name", ["gaussian-joint-noise", "gaussian-public-items", "objective-statistics", "noisy-item-means", "langevin"]
+    "name",
+    [
+        "gaussian-joint-noise",
+        "gaussian-public-items",
+        "objective-statistics",
+        "noisy-item-means",
+        "langevin",
+    ],
 )
 def test_floats_are_told_apart_by_what_each_world_can_make(name):
     finding = audit(sound(name), steps(name))
@@ -62,7 +73,8 @@ def test_floats_are_told_apart_by_what_each_world_can_make(name):
 
 
 @pytest.mark.parametrize(
-    ("name", "num_steps"), [("federated-user", 20), ("federated-statistics", 1), ("local-gd", 1), ("local-gd-dr", 20)]
+    ("name", "num_steps"),
+    [("federated-user", 20), ("federated-statistics", 1), ("local-gd", 1), ("local-gd-dr", 20)],
 )
 def test_whole_numbers_and_bits_are_not(name, num_steps):
     finding = audit(sound(name), min(num_steps, steps(name)))
@@ -73,7 +85,12 @@ def test_whole_numbers_and_bits_are_not(name, num_steps):
 def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
     """A sketch of 4 rows has hundreds of cells, and each its own word."""
     config = sketch_dpsgd.Config(
-        rating_range=RATINGS.rating_range, num_steps=1, sampling_rate=0.9, noise_multiplier=2.0, rank=20, clip_norm=1.0
+        rating_range=RATINGS.rating_range,
+        num_steps=1,
+        sampling_rate=0.9,
+        noise_multiplier=2.0,
+        rank=20,
+        clip_norm=1.0,
     )
     mechanism = sketch_dpsgd.mechanism(config)
     cells = mechanism.release(mechanism.init(keys.from_seed(0), DATA, None)).sketch
@@ -92,13 +109,20 @@ def test_numbers_of_several_words_are_not_called_consistent():
 def test_it_is_part_of_every_quick_audit():
     assert "lookup" in audits.families(quick=True)
     found = audits.audit(
-        sound("noisy-item-means"), RATINGS, key=keys.from_seed(0), num_steps=1, quick=True, only=["lookup"]
+        sound("noisy-item-means"),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=1,
+        quick=True,
+        only=["lookup"],
     )
     assert [(one.audit, one.verdict) for one in found] == [("noise: lookup", "violated")]
 
 
 def test_what_promises_nothing_or_has_no_noise_is_not_applicable():
-    made = gaussian.non_private(gaussian.Config(rating_range=(LOW, HIGH), noise_multiplier=None, rank=2))
+    made = gaussian.non_private(
+        gaussian.Config(rating_range=(LOW, HIGH), noise_multiplier=None, rank=2)
+    )
     assert audit(made).verdict == "not applicable"
     quiet = sound("noisy-item-means")._replace(noise=noise.none())
     assert audit(parts.as_pytree(quiet)).verdict == "not applicable"
@@ -108,7 +132,9 @@ def test_what_promises_nothing_or_has_no_noise_is_not_applicable():
 
 
 def whole_sums(sample, grid=1.0) -> Mechanism:
-    """Sums of clipped ratings over each item, in whole multiples of `grid`; their noise is `sample`'s."""
+    """Sums of clipped ratings over each item, in whole multiples of `grid`; their noise is
+    `sample`'s.
+    """
 
     def init(key, data, previous):
         del key, previous
@@ -131,7 +157,9 @@ def whole_sums(sample, grid=1.0) -> Mechanism:
             delta=1e-5,
             sensitivity=(HIGH - LOW) / grid,
             unit="rating value",
-            relation="one rating takes another value of the declared range; who rated what is public",
+            relation=(
+                "one rating takes another value of the declared range; who rated what is public"
+            ),
             largest_change=HIGH - LOW,
             released=("item sums",),
             trust_model="one curator",
@@ -160,7 +188,9 @@ def normal(key, shape):
 
 def rounded(key, statistics):
     """The rounded normal: whole, whatever the statistics are made of."""
-    return jnp.rint(statistics).astype(jnp.int32) + jnp.rint(normal(key, statistics.shape)).astype(jnp.int32)
+    return jnp.rint(statistics).astype(jnp.int32) + jnp.rint(normal(key, statistics.shape)).astype(
+        jnp.int32
+    )
 
 
 def float_noise(key, statistics):
@@ -168,18 +198,26 @@ def float_noise(key, statistics):
 
 
 def off_the_grid(key, statistics):
-    """Statistics are multiples of 0.1, noise of 1: the fraction of a response is that of its statistics."""
+    """Statistics are multiples of 0.1, noise of 1: the fraction of a response is that of its
+    statistics.
+    """
     return statistics * 0.1 + jnp.rint(normal(key, statistics.shape))
 
 
 def rounded_after_scaling(key, statistics):
-    """Noise is rounded to whole numbers, then brought to scale by floats, in which statistics are not whole."""
+    """Noise is rounded to whole numbers, then brought to scale by floats, in which statistics are
+    not whole.
+    """
     return statistics + jnp.rint(normal(key, statistics.shape)) * jnp.float32(0.37)
 
 
 def low_bits_left(key, statistics):
-    """Noise of whole multiples of 8: the last three bits of a response are those of its statistics."""
-    return jnp.rint(statistics).astype(jnp.int32) + 8 * jnp.rint(normal(key, statistics.shape) / 8).astype(jnp.int32)
+    """Noise of whole multiples of 8: the last three bits of a response are those of its
+    statistics.
+    """
+    return jnp.rint(statistics).astype(jnp.int32) + 8 * jnp.rint(
+        normal(key, statistics.shape) / 8
+    ).astype(jnp.int32)
 
 
 def wide_low_bits_left(key, statistics):
@@ -211,7 +249,13 @@ def test_what_is_sound_is_called_violated_no_more_often_than_stated(monkeypatch)
     monkeypatch.setattr(lookup, "ALPHA", 0.5)
     verdicts = [
         lookup.audit(
-            whole_sums(rounded), RATINGS, DATA, key=keys.from_seed(seed), num_steps=1, num_places=1, num_runs=256
+            whole_sums(rounded),
+            RATINGS,
+            DATA,
+            key=keys.from_seed(seed),
+            num_steps=1,
+            num_places=1,
+            num_runs=256,
         )[0].verdict
         for seed in range(12)
     ]
@@ -225,7 +269,12 @@ def test_counting_gives_a_sampler_every_word_once():
     statistics = jnp.zeros((3, 2))
     table = np.asarray(
         lookup_tables.numbers(
-            noise.gaussian(1.0).sample, lookup_tables.every_word(3), statistics, 0, jnp.int32(2), 1 << 12
+            noise.gaussian(1.0).sample,
+            lookup_tables.every_word(3),
+            statistics,
+            0,
+            jnp.int32(2),
+            1 << 12,
         )
     )
     bits = jax.random.wrap_key_data(jnp.array([[5, 0]], jnp.uint32), impl=lookup_tables.COUNTING)
@@ -274,22 +323,34 @@ def test_counts_are_those_of_numpy():
 
 
 def test_public_files_of_a_release_tell_most_ratings(tmp_path):
-    """ε = 0.1 for one rating's value allows 52.5% of the guesses to be right; float32 noise lets most be.
+    """ε = 0.1 for one rating's value allows 52.5% of the guesses to be right; float32 noise lets
+    most be.
 
-    Each of 1,501 users gives one rating, 1 or 5. Known to everybody: the released user factors, σ (from z and Δ), the
-    step size, that the factors began at 0. A factor is then -learning_rate times a response, whose noise is one of 2^23
+    Each of 1,501 users gives one rating, 1 or 5. Known to everybody: the released user factors, σ
+    (from z and Δ), the step size, that the factors began at 0. A factor is then -learning_rate
+    times a response, whose noise is one of 2^23
     floats: which rating can have made it?
     """
     random = np.random.default_rng(1)
     num = 1_501
     truth = random.choice([1.0, 5.0], num).astype(np.float32)
     ratings = Ratings.from_columns(
-        np.arange(num), random.integers(0, 30, num), truth, rating_range=(1.0, 5.0), name="one each",
-        users=np.arange(num), items=np.arange(30),
-    )  # fmt: skip
+        np.arange(num),
+        random.integers(0, 30, num),
+        truth,
+        rating_range=(1.0, 5.0),
+        name="one each",
+        users=np.arange(num),
+        items=np.arange(30),
+    )
     z = accounting.gaussian.solve_noise_multiplier(epsilon=0.1, delta=1e-5, num_steps=1)
     config = gaussian.Config(
-        rating_range=(1.0, 5.0), noise_multiplier=z, rank=1, learning_rate=0.25, center=3.0, residual_clip=2.0
+        rating_range=(1.0, 5.0),
+        noise_multiplier=z,
+        rank=1,
+        learning_rate=0.25,
+        center=3.0,
+        residual_clip=2.0,
     )
     mechanism = gaussian.public_items(config)
     model = fitting.fit(ratings, mechanism, num_steps=1, seed=5, num_devices=1)
@@ -305,13 +366,19 @@ def test_public_files_of_a_release_tell_most_ratings(tmp_path):
 
 
 def guesses(mechanism, ratings, released):
-    """1, -1 or 0 of each user: a rating of 5, of 1, or undecided. By the program itself, on ratings that are not
-    theirs: what it makes of every word where all users gave a 5, and where all gave a 1."""
+    """1, -1 or 0 of each user: a rating of 5, of 1, or undecided. By the program itself, on ratings
+    that are not
+    theirs: what it makes of every word where all users gave a 5, and where all gave a 1.
+    """
     held = []
     for value in (1.0, 5.0):
         columns = (ratings.user, ratings.item, np.full(len(ratings.user), value, np.float32))
         world = Ratings.from_columns(
-            *columns, rating_range=(1.0, 5.0), name="guess", users=ratings.users, items=ratings.items
+            *columns,
+            rating_range=(1.0, 5.0),
+            name="guess",
+            users=ratings.users,
+            items=ratings.items,
         )
         data = layout.make(world, kind="auto", num_devices=1)
         state = mechanism.init(keys.from_seed(0), data, None)

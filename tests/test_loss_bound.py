@@ -1,4 +1,6 @@
-"""The bound from privacy losses is exact: on Gaussian pairs, where δ(ε) is known, it errs as rarely as it says."""
+"""The bound from privacy losses is exact: on Gaussian pairs, where δ(ε) is known, it errs as rarely
+as it says.
+"""
 
 import math
 
@@ -31,7 +33,9 @@ def largest_term(mu: float, shift: float, epsilon: float) -> float:
     if shift == 1:
         return 1.0
     u = math.log(shift / (shift - 1))
-    return -math.expm1(-u) * math.exp(-(shift - 1) * (epsilon + u) + shift * (shift - 1) * mu**2 / 2)
+    return -math.expm1(-u) * math.exp(
+        -(shift - 1) * (epsilon + u) + shift * (shift - 1) * mu**2 / 2
+    )
 
 
 def tilted(mu: float, delta: float) -> tuple[float, float, float]:
@@ -75,7 +79,9 @@ def test_the_bound_is_tight_and_a_smaller_sigma_is_seen(delta):
     assert delta < seen < 2 * delta
     caught = 0
     for _ in range(200):
-        scored = loss_bound.scores(pair(random, 3_000, mu / 0.9, shift), random.random(3_000), largest)
+        scored = loss_bound.scores(
+            pair(random, 3_000, mu / 0.9, shift), random.random(3_000), largest
+        )
         caught += loss_bound.p_value(scored, epsilon, delta, largest) <= 1e-4
     assert caught >= 190
 
@@ -84,8 +90,12 @@ def test_a_largest_term_that_is_too_small_only_weakens_the_bound():
     random = np.random.default_rng(3)
     epsilon, shift, largest = tilted(1.0, 1e-5)
     losses, uniform = pair(random, 20_000, 1.0, shift), random.random(20_000)
-    whole = loss_bound.epsilon_bound(loss_bound.scores(losses, uniform, largest), 1e-5, largest, 0.01)
-    cut = loss_bound.epsilon_bound(loss_bound.scores(losses, uniform, largest / 4), 1e-5, largest / 4, 0.01)
+    whole = loss_bound.epsilon_bound(
+        loss_bound.scores(losses, uniform, largest), 1e-5, largest, 0.01
+    )
+    cut = loss_bound.epsilon_bound(
+        loss_bound.scores(losses, uniform, largest / 4), 1e-5, largest / 4, 0.01
+    )
     assert cut < whole <= epsilon
 
 

@@ -1,6 +1,8 @@
-"""Bad files get a DataError that names the line and the fix; no byte string gets anything but Ratings or DataError.
+"""Bad files get a DataError that names the line and the fix; no byte string gets anything but
+Ratings or DataError.
 
-`python tests/test_malformed.py` prints the table of malformed files with the message that each one gets.
+`python tests/test_malformed.py` prints the table of malformed files with the message that each one
+gets.
 """
 
 import gzip
@@ -25,13 +27,17 @@ MOVIES = b"1:\n6,3,2005-09-06\n7,4,2005-09-06\n2:\n6,5,2005-09-06\n"
 
 
 class Bad(NamedTuple):
-    """A malformed file: its name, its bytes, what the message must contain, and the line it must name."""
+    """A malformed file: its name, its bytes, what the message must contain, and the line it must
+    name.
+    """
 
     name: str
     data: bytes
     says: str
     line: int | None = None
-    dataset: str | None = None  # read by the name of a data set, in the place where that keeps its ratings
+    dataset: str | None = (
+        None  # read by the name of a data set, in the place where that keeps its ratings
+    )
 
 
 PLACES = {
@@ -56,52 +62,118 @@ MALFORMED = [
     Bad("missing user", GOOD + b",10,3\n", "the user id is empty", 5),
     Bad("missing item", GOOD + b"3, ,3\n", "the item id is empty", 5),
     Bad("out of range", GOOD + b"3,10,6\n", "rating 6 is outside the declared range 1 to 5", 5),
-    Bad("out of range after blank lines", b"\n\n" + GOOD + b"\n\n3,10,0\n", "rating 0 is outside", 9),
+    Bad(
+        "out of range after blank lines", b"\n\n" + GOOD + b"\n\n3,10,0\n", "rating 0 is outside", 9
+    ),
     Bad("duplicate", GOOD + b"2,10,4\n", "user 2 rates item 10 more than once", 5),
     Bad("one user", b"user,item,rating\n1,10,3\n1,11,4\n", "there is only one user, 1"),
     Bad("one item", b"user,item,rating\n1,10,3\n2,10,4\n", "there is only one item, 10"),
-    Bad("too few columns", b"user,item,rating\n1,10,3\n2,10\n", "2 columns where 3 are expected", 3),
+    Bad(
+        "too few columns", b"user,item,rating\n1,10,3\n2,10\n", "2 columns where 3 are expected", 3
+    ),
     Bad("too many columns", GOOD + b"3,1,2,3\n", "4 columns where 3 are expected", 5),
     Bad("blank that is not blank", GOOD + b"  \n3,1,2\n", "1 columns where 3 are expected", 5),
     Bad("no delimiter", b"hello\nworld\n", "no delimiter is seen in 'hello'", 1),
     Bad("delimiter changes", b"user,item,rating\n1;10;3\n2;10;4\n", "delimited by ';', not ','", 2),
-    Bad("decimal comma", b"user;item;rating\n1;10;3,5\n2;11;4\n", "the rating '3,5' is not a number", 2),
+    Bad(
+        "decimal comma",
+        b"user;item;rating\n1;10;3,5\n2;11;4\n",
+        "the rating '3,5' is not a number",
+        2,
+    ),
     Bad("no header", b"1,10,3\n2,10,4\n", "it is no header", 1),
     Bad("two columns", b"user,item\n1,10\n", "implicit feedback", 1),
     Bad("runs of spaces", b"1  10 3\n2  11 4\n", "runs of spaces", 1),
     Bad("missing column", b"user,item,when\n1,10,3\n", "there is no rating column", 1),
     Bad("column twice", b"user,user,item,rating\n1,2,3,4\n", "more than one user column", 1),
     Bad("quote not closed", b'user,item,rating\n1,10,3\n"2,10,4\n', "a quote is not closed", 3),
-    Bad("not UTF-8", "user,item,rating\njörg,10,3\nb,11,4\n".encode("latin-1"), "is not UTF-8 text", 2),
+    Bad(
+        "not UTF-8",
+        "user,item,rating\njörg,10,3\nb,11,4\n".encode("latin-1"),
+        "is not UTF-8 text",
+        2,
+    ),
     Bad("UTF-16", "user,item,rating\n1,10,3\n2,11,4\n".encode("utf-16"), "the file is UTF-16"),
     Bad("NUL bytes", GOOD + b"3,1\x000,3\n", "NUL bytes"),
     Bad("control character", GOOD + b"3\x07,10,3\n", "has a control character", 5),
     Bad("binary", bytes(range(256)) * 9, "not text"),
     Bad("endless id", GOOD + b"9" * 1000 + b",10,3\n", "has 1,000 characters", 5),
     Bad("gzip cut short", gzip.compress(GOOD)[:-9], "damaged or cut short"),
-    Bad("gzip damaged", gzip.compress(GOOD)[:14] + b"\xff\xff" + gzip.compress(GOOD)[16:], "damaged or cut short"),
+    Bad(
+        "gzip damaged",
+        gzip.compress(GOOD)[:14] + b"\xff\xff" + gzip.compress(GOOD)[16:],
+        "damaged or cut short",
+    ),
     Bad("gzip and more", gzip.compress(GOOD) + b"more", "damaged or cut short"),
     Bad("zip", b"PK\x03\x04" + GOOD, "a zip archive"),
     Bad("parquet.parquet", b"PAR1" + GOOD + b"PAR1", "no parquet"),
     Bad("text.parquet", GOOD, "no parquet"),
-    Bad("header where none is expected", b"user\titem\trating\ttime\n" + HUNDRED, "looks like a header", 1, "ml-100k"),
-    Bad("wrong delimiter", HUNDRED.replace(b"\t", b","), "delimited by ',', not '\\t'", 1, "ml-100k"),
-    Bad("string id", HUNDRED + b"ann\t10\t3\t88\n", "the user id 'ann' is not an integer", 4, "ml-100k"),
-    Bad("id of 20 digits", HUNDRED + b"9" * 20 + b"\t10\t3\t88\n", "is not an integer", 4, "ml-100k"),
+    Bad(
+        "header where none is expected",
+        b"user\titem\trating\ttime\n" + HUNDRED,
+        "looks like a header",
+        1,
+        "ml-100k",
+    ),
+    Bad(
+        "wrong delimiter", HUNDRED.replace(b"\t", b","), "delimited by ',', not '\\t'", 1, "ml-100k"
+    ),
+    Bad(
+        "string id",
+        HUNDRED + b"ann\t10\t3\t88\n",
+        "the user id 'ann' is not an integer",
+        4,
+        "ml-100k",
+    ),
+    Bad(
+        "id of 20 digits", HUNDRED + b"9" * 20 + b"\t10\t3\t88\n", "is not an integer", 4, "ml-100k"
+    ),
     Bad("no timestamp", HUNDRED + b"3\t10\t3\n", "3 columns where 4 are expected", 4, "ml-100k"),
     Bad("half stars in 1M", COLONS + b"3::10::0.5::8\n", "rating 0.5 is outside", 4, "ml-1m"),
     Bad("three colons", COLONS + b"3:::10::3::8\n", "':::' is no delimiter", 4, "ml-1m"),
     Bad("one colon", COLONS + b"3:10::3::8\n", "3 columns where 4 are expected", 4, "ml-1m"),
     Bad("commas for colons", COLONS.replace(b"::", b","), "delimited by ',', not '::'", 1, "ml-1m"),
-    Bad("csv without header", b"1,10,3,88\n2,10,4,88\n", "there is no header with a column 'userId'", 1, "ml-20m"),
+    Bad(
+        "csv without header",
+        b"1,10,3,88\n2,10,4,88\n",
+        "there is no header with a column 'userId'",
+        1,
+        "ml-20m",
+    ),
     Bad("minus one twice", ANIME + b"1,10,-2\n", "rating -2 is outside", 5, "anime"),
-    Bad("only minus ones", ANIME.replace(b"3", b"-1").replace(b"5", b"-1"), "there is no rating", None, "anime"),
+    Bad(
+        "only minus ones",
+        ANIME.replace(b"3", b"-1").replace(b"5", b"-1"),
+        "there is no rating",
+        None,
+        "anime",
+    ),
     Bad("colons for commas", COLONS, "delimited by '::', not ','", 1, "libimseti"),
-    Bad("rating before movie", b"6,3,2005-09-06\n" + MOVIES, "comes before any movie", 1, "netflix"),
-    Bad("movie is a name", MOVIES + b"Toy Story:\n8,3,2005-09-06\n", "neither a rating nor a movie", 6, "netflix"),
-    Bad("Netflix rating is text", MOVIES + b"8,x,2005-09-06\n", "neither a rating nor a movie", 6, "netflix"),
+    Bad(
+        "rating before movie", b"6,3,2005-09-06\n" + MOVIES, "comes before any movie", 1, "netflix"
+    ),
+    Bad(
+        "movie is a name",
+        MOVIES + b"Toy Story:\n8,3,2005-09-06\n",
+        "neither a rating nor a movie",
+        6,
+        "netflix",
+    ),
+    Bad(
+        "Netflix rating is text",
+        MOVIES + b"8,x,2005-09-06\n",
+        "neither a rating nor a movie",
+        6,
+        "netflix",
+    ),
     Bad("Netflix out of range", MOVIES + b"8,6,2005-09-06\n", "rating 6 is outside", 6, "netflix"),
-    Bad("Netflix duplicate", MOVIES + b"6,4,2005-09-06\n", "user 6 rates item 2 more than once", 6, "netflix"),
+    Bad(
+        "Netflix duplicate",
+        MOVIES + b"6,4,2005-09-06\n",
+        "user 6 rates item 2 more than once",
+        6,
+        "netflix",
+    ),
     Bad("Netflix movies only", b"1:\n2:\n", "there is no rating", None, "netflix"),
 ]
 
@@ -150,14 +222,22 @@ def test_check_reports_what_load_refuses(bad, tmp_path):
         assert not report["ok"]
         assert report["num_problems"] == len(report["problems"]) >= 1
         if bad.line is not None:
-            assert any(f"line {bad.line}" in problem["where"].split(", ") for problem in report["problems"])
+            assert any(
+                f"line {bad.line}" in problem["where"].split(", ") for problem in report["problems"]
+            )
 
 
 def test_check_lists_every_bad_line(tmp_path):
     path = tmp_path / "many.csv"
     path.write_bytes(GOOD + b"\n3,10,x\n3,10\n3,10,9\n3,11,nan\n1,10,3\n")
     report = datasets.check(path, rating_range=(1, 5))
-    assert [problem["where"].rsplit(" ", 1)[1] for problem in report["problems"]] == ["6", "7", "8", "9", "10"]
+    assert [problem["where"].rsplit(" ", 1)[1] for problem in report["problems"]] == [
+        "6",
+        "7",
+        "8",
+        "9",
+        "10",
+    ]
     path.write_bytes(GOOD + b"\n3,10,9\n3,11,nan\n1,10,3\n")
     report = datasets.check(path, rating_range=(1, 5))
     lines = {problem["where"].rsplit(" ", 1)[1]: problem["what"] for problem in report["problems"]}
@@ -207,7 +287,25 @@ def folder():
         yield Path(folder)
 
 
-TOKENS = [b"1", b"2", b"10", b"3", b"4.5", b"-1", b"nan", b"x", b"", b'"', b",", b",", b"\t", b"::", b":", b"\n", b"\n"]
+TOKENS = [
+    b"1",
+    b"2",
+    b"10",
+    b"3",
+    b"4.5",
+    b"-1",
+    b"nan",
+    b"x",
+    b"",
+    b'"',
+    b",",
+    b",",
+    b"\t",
+    b"::",
+    b":",
+    b"\n",
+    b"\n",
+]
 TOKENS += [
     b"\r\n",
     b"\r",
@@ -219,7 +317,14 @@ TOKENS += [
     b"userId\tmovieId\trating\n",
     b"1:\n",
 ]
-TOKENS += [b"1,10,3\n", b"2,11,4\n", b"1\t10\t3\t9\n", b"1::2::3::4\n", b"2::3::4::4\n", b"5,4,2005-01-01\n"]
+TOKENS += [
+    b"1,10,3\n",
+    b"2,11,4\n",
+    b"1\t10\t3\t9\n",
+    b"1::2::3::4\n",
+    b"2::3::4::4\n",
+    b"5,4,2005-01-01\n",
+]
 FILES = st.one_of(
     st.binary(max_size=200),
     st.lists(st.sampled_from(TOKENS), max_size=20).map(b"".join),
@@ -231,9 +336,13 @@ FILES = st.one_of(
 NAMES = ["a.csv", "a.tsv", "a.parquet", "u.data", "ratings.dat", *PLACES]
 
 
-@hypothesis.given(data=FILES, name=st.sampled_from(NAMES), wrapped=st.booleans(), cut=st.integers(0, 40))
+@hypothesis.given(
+    data=FILES, name=st.sampled_from(NAMES), wrapped=st.booleans(), cut=st.integers(0, 40)
+)
 @hypothesis.settings(max_examples=200)
-def test_no_byte_string_makes_anything_but_ratings_or_a_data_error(folder, data, name, wrapped, cut):
+def test_no_byte_string_makes_anything_but_ratings_or_a_data_error(
+    folder, data, name, wrapped, cut
+):
     if wrapped:
         data = gzip.compress(data, mtime=0)[: -cut or None]
     path = folder / PLACES.get(name, name)
@@ -250,7 +359,11 @@ def test_no_byte_string_makes_anything_but_ratings_or_a_data_error(folder, data,
         assert ratings.num_users >= 2
         assert ratings.num_items >= 2
         assert np.isfinite(ratings.value).all()
-        assert len(set(zip(ratings.user.tolist(), ratings.item.tolist(), strict=True))) == len(ratings) >= 1
+        assert (
+            len(set(zip(ratings.user.tolist(), ratings.item.tolist(), strict=True)))
+            == len(ratings)
+            >= 1
+        )
     report, refused = outcome(datasets.check, name if name in PLACES else path, **options)
     assert (error is None) == (refused is None and report["ok"])
 
@@ -263,7 +376,12 @@ def main() -> None:
             try:
                 datasets.load(*arguments, **options)
             except DataError as error:
-                message = str(error).replace(str(path.parent) + "/", "").replace("|", "\\|").replace("\n", "; ")
+                message = (
+                    str(error)
+                    .replace(str(path.parent) + "/", "")
+                    .replace("|", "\\|")
+                    .replace("\n", "; ")
+                )
                 print(f"| {bad.name}{f' ({bad.dataset})' if bad.dataset else ''} | {message} |")
 
 

@@ -38,7 +38,9 @@ def test_what_a_spec_says_is_what_the_guarantee_says(name):
     if spec.unit is not None:
         assert guarantee.unit == spec.unit
     else:
-        assert guarantee.status == "none" or "relation" in {field.name for field in dataclasses.fields(spec.flags)}
+        assert guarantee.status == "none" or "relation" in {
+            field.name for field in dataclasses.fields(spec.flags)
+        }
     releases = name != "non-private"
     assert (guarantee.status == "none" and releases) == (spec.unsafe is not None)
     assert spec.num_steps(settings, guarantee.steps) == made[-1][1]
@@ -56,7 +58,9 @@ def test_phases_are_made_again_of_the_settings_alone(name):
 @pytest.mark.parametrize("name", table())
 def test_every_flag_has_help_and_is_none_of_the_commands_own(name):
     flags = table()[name].flags
-    text = "".join(inspect.getsource(kind) for kind in flags.__mro__ if dataclasses.is_dataclass(kind))
+    text = "".join(
+        inspect.getsource(kind) for kind in flags.__mro__ if dataclasses.is_dataclass(kind)
+    )
     common = {field.name for field in dataclasses.fields(fit_command.Command)}
     for field in dataclasses.fields(flags):
         assert field.name not in common
@@ -67,7 +71,10 @@ def test_every_flag_has_help_and_is_none_of_the_commands_own(name):
 
 def test_a_mechanism_is_told_what_means_something_to_it_and_nothing_else(capsys):
     for words, told in (
-        (("--rounds", "3"), "--rounds means nothing to --mechanism gaussian-joint-noise; it goes with local"),
+        (
+            ("--rounds", "3"),
+            "--rounds means nothing to --mechanism gaussian-joint-noise; it goes with local",
+        ),
         (("--mechanism", "local", "--steps", "3"), "--steps means nothing to --mechanism local"),
         (("--mechanism=local", "--items", "a.csv"), "it goes with gaussian-public-items"),
         (("--mechanism", "locl"), "there is no mechanism 'locl'"),
@@ -123,8 +130,16 @@ def test_the_command_keeps_what_it_was_told():
 
 
 def test_the_table_is_read_without_jax():
-    code = "import sys, dpmf_jax.mechanisms as m; m.table(); print(sorted({'jax', 'scipy'} & set(sys.modules)))"
-    assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "[]\n"
+    code = (
+        "import sys, dpmf_jax.mechanisms as m; m.table(); print(sorted({'jax', 'scipy'} &"
+        " set(sys.modules)))"
+    )
+    assert (
+        subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True
+        ).stdout
+        == "[]\n"
+    )
 
 
 def test_whatever_is_released_is_put_on_trial():

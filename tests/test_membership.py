@@ -1,4 +1,6 @@
-"""Membership inference on trial: its rates by hand, its worlds and predictions, null and planted mechanisms."""
+"""Membership inference on trial: its rates by hand, its worlds and predictions, null and planted
+mechanisms.
+"""
 
 import dataclasses
 import math
@@ -7,7 +9,18 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from membership_cases import DATA, ITEMS, RATINGS, STEPS, USERS, VALUE, blind, loud, one_sided, sound
+from membership_cases import (
+    DATA,
+    ITEMS,
+    RATINGS,
+    STEPS,
+    USERS,
+    VALUE,
+    blind,
+    loud,
+    one_sided,
+    sound,
+)
 from scipy import stats
 
 from audits.release import attack_scores, canaries, membership, roc, shadows
@@ -44,7 +57,11 @@ def test_the_curve_has_the_rates_of_every_threshold():
     for false, true, threshold in zip(*found, strict=True):
         assert false == np.mean(scores[~member] >= threshold)
         assert true == np.mean(scores[member] >= threshold)
-    areas = np.diff(found.false_positive_rate) * (found.true_positive_rate[1:] + found.true_positive_rate[:-1]) / 2
+    areas = (
+        np.diff(found.false_positive_rate)
+        * (found.true_positive_rate[1:] + found.true_positive_rate[:-1])
+        / 2
+    )
     assert roc.auc(scores, member) == pytest.approx(np.sum(areas))
 
 
@@ -95,7 +112,13 @@ def test_likelihood_ratios_of_shadows_leave_their_own_out():
     assert found.shadows.shape == (12, 5)
     prior = attack_scores.PRIOR
     typical = {
-        way: sum(np.sum((x := own[inside[:, c] == way, c]) ** 2) - len(x) * np.mean(x) ** 2 for c in range(5)) / (5 * 5)
+        way: (
+            sum(
+                np.sum((x := own[inside[:, c] == way, c]) ** 2) - len(x) * np.mean(x) ** 2
+                for c in range(5)
+            )
+            / (5 * 5)
+        )
         for way in (True, False)
     }
 
@@ -110,16 +133,22 @@ def test_likelihood_ratios_of_shadows_leave_their_own_out():
 
     for c in range(5):
         for run in range(12):
-            assert found.shadows[run, c] == pytest.approx(by_hand(own[run, c], np.arange(12) != run, c))
+            assert found.shadows[run, c] == pytest.approx(
+                by_hand(own[run, c], np.arange(12) != run, c)
+            )
         for run in range(4):
-            assert found.trials[run, c] == pytest.approx(by_hand(attacked[run, c], np.ones(12, bool), c))
+            assert found.trials[run, c] == pytest.approx(
+                by_hand(attacked[run, c], np.ones(12, bool), c)
+            )
 
 
 # --- worlds and predictions
 
 
 def make_plan(side=None, presence=True, seed=0, **settings):
-    return canaries.plan(np.random.default_rng(seed), RATINGS, DATA, presence=presence, side=side, **settings)
+    return canaries.plan(
+        np.random.default_rng(seed), RATINGS, DATA, presence=presence, side=side, **settings
+    )
 
 
 def table(data):
@@ -139,19 +168,31 @@ def table(data):
 @pytest.mark.parametrize("presence", [True, False])
 def test_coins_make_the_worlds_that_they_say(kind, presence):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
-    plan = canaries.plan(np.random.default_rng(1), RATINGS, data, presence=presence, side=None, num_ratings=10)
+    plan = canaries.plan(
+        np.random.default_rng(1), RATINGS, data, presence=presence, side=None, num_ratings=10
+    )
     coins = np.random.default_rng(2).random(plan.num) < 0.5
     expected, toggles = table(data), plan.toggles
     for user, item, owner, value_in, value_out in zip(
-        toggles.address.user, toggles.address.item, toggles.owner, toggles.value_in, toggles.value_out, strict=True
+        toggles.address.user,
+        toggles.address.item,
+        toggles.owner,
+        toggles.value_in,
+        toggles.value_out,
+        strict=True,
     ):
         out = np.nan if presence else value_out
         expected[user, item] = value_in if coins[owner] else out
     found = shadows.world(data, toggles, jnp.asarray(coins), presence=presence)
     np.testing.assert_array_equal(table(found), expected)
-    by_item = layout.sum_by_item(found, lambda row, columns, values, present: jnp.sum(present), jnp.zeros(ITEMS), ())
+    by_item = layout.sum_by_item(
+        found, lambda row, columns, values, present: jnp.sum(present), jnp.zeros(ITEMS), ()
+    )
     np.testing.assert_array_equal(by_item, np.sum(~np.isnan(expected), axis=0))
-    users = [int(user) for user in np.unique(np.asarray(toggles.address.user)[np.asarray(toggles.owner) >= 10])]
+    users = [
+        int(user)
+        for user in np.unique(np.asarray(toggles.address.user)[np.asarray(toggles.owner) >= 10])
+    ]
     assert len(users) == plan.num - plan.num_ratings > 0
     singles = np.asarray(toggles.address.user)[np.asarray(toggles.owner) < 10]
     assert not set(singles.tolist()) & set(users)
@@ -219,12 +260,19 @@ def test_a_side_that_is_not_released_is_fitted_to_what_the_attacker_knows(run, s
             w = weight[probe][:, None]
             gram = (w * rows[probe]).T @ rows[probe] + ridge * np.eye(factors.shape[1])
             solved = np.linalg.solve(gram, (w * rows[probe]).T @ (value[probe] - center))
-            assert found[who, probe] == pytest.approx(center + factors[ids[probe]] @ solved, rel=1e-3, abs=1e-3)
+            assert found[who, probe] == pytest.approx(
+                center + factors[ids[probe]] @ solved, rel=1e-3, abs=1e-3
+            )
 
 
 def test_insiders_know_the_others_and_outsiders_the_record():
-    """Of a single rating, its user's or item's other ratings against that rating alone; never the attacked one."""
-    for side, by, other in (("item", RATINGS.user, RATINGS.item), ("user", RATINGS.item, RATINGS.user)):
+    """Of a single rating, its user's or item's other ratings against that rating alone; never the
+    attacked one.
+    """
+    for side, by, other in (
+        ("item", RATINGS.user, RATINGS.item),
+        ("user", RATINGS.item, RATINGS.user),
+    ):
         plan = make_plan(side)
         insider, outsider = plan.probes.known
         fitted = np.asarray(plan.probes.user if side == "item" else plan.probes.item)
@@ -232,12 +280,20 @@ def test_insiders_know_the_others_and_outsiders_the_record():
         for probe in np.flatnonzero(plan.owner < plan.num_ratings):
             known = np.asarray(insider.other)[probe][np.asarray(insider.weight)[probe] > 0]
             assert set(known) == set(other[by == fitted[probe]]) - {own[probe]}
-            assert np.asarray(outsider.other)[probe][np.asarray(outsider.weight)[probe] > 0] == own[probe]
+            assert (
+                np.asarray(outsider.other)[probe][np.asarray(outsider.weight)[probe] > 0]
+                == own[probe]
+            )
 
 
 def test_a_sketch_is_read_as_its_factors_are():
     config = langevin.Config(
-        rating_range=(1.0, 5.0), num_steps=STEPS, sampling_rate=0.2, noise_multiplier=1.0, rank=3, clip_norm=0.5
+        rating_range=(1.0, 5.0),
+        num_steps=STEPS,
+        sampling_rate=0.2,
+        noise_multiplier=1.0,
+        rank=3,
+        clip_norm=0.5,
     )
     made, plan = sketch_dpsgd.mechanism(config), make_plan()
     release = made.release(made.init(keys.from_seed(0), DATA, None))
@@ -256,7 +312,9 @@ def test_an_outsider_s_shadows_do_not_know_who_said_what():
     """Insiders' runs follow the ratings; strangers' see their values dealt out anew, run by run."""
     plan, quiet = make_plan(), shadows.quiet(sound())
     coins = np.ones((4, plan.num), bool)
-    own, dealt = (observe(quiet, plan, coins, stranger=stranger)[:, 0] for stranger in (False, True))
+    own, dealt = (
+        observe(quiet, plan, coins, stranger=stranger)[:, 0] for stranger in (False, True)
+    )
     assert np.all(np.ptp(own, axis=0) == 0)
     assert np.all(np.ptp(dealt, axis=0) > 0)
 
@@ -264,7 +322,9 @@ def test_an_outsider_s_shadows_do_not_know_who_said_what():
 def test_the_control_has_no_noise_in_what_it_releases():
     made = [
         sound(),
-        objective.public_users(objective.Config(rating_range=(1.0, 5.0), epsilon=1.0, prior_count=20, rank=3)),
+        objective.public_users(
+            objective.Config(rating_range=(1.0, 5.0), epsilon=1.0, prior_count=20, rank=3)
+        ),
     ]
     for mechanism in made:
         quiet = shadows.quiet(mechanism)
@@ -273,16 +333,22 @@ def test_the_control_has_no_noise_in_what_it_releases():
             quiet.release(protocol.train(quiet, keys.from_seed(seed), state, DATA, 1)[0])
             for seed, state in enumerate(states)
         ]
-        for one, two in zip(jax.tree.leaves(released[0]), jax.tree.leaves(released[1]), strict=True):
+        for one, two in zip(
+            jax.tree.leaves(released[0]), jax.tree.leaves(released[1]), strict=True
+        ):
             np.testing.assert_array_equal(one, two)
-        noisy = mechanism.release(protocol.train(mechanism, keys.from_seed(0), states[0], DATA, 1)[0])
+        noisy = mechanism.release(
+            protocol.train(mechanism, keys.from_seed(0), states[0], DATA, 1)[0]
+        )
         assert not np.array_equal(noisy.item_factors, released[0].item_factors)
 
 
 @pytest.mark.parametrize("make", [federated.per_user, federated.statistics])
 def test_the_control_of_a_crowd_has_no_noise_whatever_its_law(make):
     """Of whole numbers mod 2^32 too, whose law has no scale to set to 0: two keys, one response."""
-    mechanism = make(federated.Config(epsilon=1.0, rating_range=(1.0, 5.0), rank=3, center=3.0, num_iterations=4))
+    mechanism = make(
+        federated.Config(epsilon=1.0, rating_range=(1.0, 5.0), rank=3, center=3.0, num_iterations=4)
+    )
     state = mechanism.init(keys.from_seed(0), DATA, None)
     statistics = mechanism.query(state, DATA, mechanism.coins(keys.from_seed(1)))[0]
 
@@ -317,7 +383,9 @@ def test_the_control_is_the_same_program_on_other_numbers():
 
 def audit(mechanism, seed=0, **settings):
     settings = {"num_shadows": SHADOWS} | settings
-    found = membership.audit(mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings)
+    found = membership.audit(
+        mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings
+    )
     return {finding.audit.removeprefix("membership: "): finding for finding in found}
 
 
@@ -326,7 +394,9 @@ def rows(finding, which):
 
 
 def test_who_never_looks_is_never_called_violated():
-    """Two seeds, four findings each, no chance above 1e-4; and every AUC's interval, at that level, holds a half."""
+    """Two seeds, four findings each, no chance above 1e-4; and every AUC's interval, at that level,
+    holds a half.
+    """
     for seed in (0, 1):
         for finding in audit(blind(), seed).values():
             assert finding.verdict != "violated"
@@ -341,7 +411,9 @@ def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     found = [audit(blind(), seed) for seed in range(200)]
     for name in found[0]:
         assert "violated" not in {one[name].verdict for one in found}
-        assert np.mean([one[name].measured > 0 for one in found]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+        assert np.mean([one[name].measured > 0 for one in found]) <= 0.05 + 3 * math.sqrt(
+            0.05 * 0.95 / 200
+        )
 
 
 @pytest.fixture(scope="module")
@@ -383,13 +455,17 @@ def test_what_is_asked_follows_the_unit():
     assert value["user, insider"].details["attacks"][0]["advantage_bound"] == pytest.approx(
         roc.advantage_bound(price, 1e-5)
     )
-    assert value["user, insider"].claimed > price > value["rating, insider"].claimed  # at a smaller δ
+    assert (
+        value["user, insider"].claimed > price > value["rating, insider"].claimed
+    )  # at a smaller δ
 
 
 def test_nothing_released_and_nothing_claimed():
     control = gaussian.non_private(dataclasses.replace(VALUE, noise_multiplier=None))
     assert {finding.verdict for finding in audit(control).values()} == {"not applicable"}
-    config = langevin.Config(rating_range=(1.0, 5.0), num_steps=STEPS, sampling_rate=0.2, rank=3, learning_rate=0.01)
+    config = langevin.Config(
+        rating_range=(1.0, 5.0), num_steps=STEPS, sampling_rate=0.2, rank=3, learning_rate=0.01
+    )
     for finding in audit(langevin.mechanism(config)).values():
         assert finding.verdict == "not applicable"
         assert finding.details["why"].endswith("states no price")
@@ -400,7 +476,10 @@ def test_nothing_released_and_nothing_claimed():
 def test_one_side_of_a_model_is_enough_for_an_insider(side):
     found = audit(one_sided(loud(), side))
     assert max(row["auc"] for row in rows(found["rating, insider"], "private").values()) > 0.75
-    assert found["user, insider"].details["control_auc"] > found["user, insider"].details["attacks"][0]["auc"] - 0.2
+    assert (
+        found["user, insider"].details["control_auc"]
+        > found["user, insider"].details["attacks"][0]["auc"] - 0.2
+    )
 
 
 def test_another_noise_or_seed_compiles_nothing(findings):
@@ -411,7 +490,9 @@ def test_another_noise_or_seed_compiles_nothing(findings):
 
 def test_the_same_key_says_the_same(findings):
     again = audit(sound())
-    assert [finding.to_dict() for finding in again.values()] == [finding.to_dict() for finding in findings[0].values()]
+    assert [finding.to_dict() for finding in again.values()] == [
+        finding.to_dict() for finding in findings[0].values()
+    ]
 
 
 def test_coins_that_fell_alike_leave_the_claim_open():
@@ -419,7 +500,9 @@ def test_coins_that_fell_alike_leave_the_claim_open():
     role = np.repeat([0, 1, 2], 2)
     predictions = np.random.default_rng(0).normal(size=(runs, 1, len(plan.owner)))
     seen = {"private": membership.Seen(predictions, np.ones((runs, plan.num), bool), role)}
-    found = membership._finding("one", "rating", "insider", sound().guarantee(STEPS), RATINGS, plan, seen, {}, {})
+    found = membership._finding(
+        "one", "rating", "insider", sound().guarantee(STEPS), RATINGS, plan, seen, {}, {}
+    )
     assert found.verdict == "inconclusive"
     assert "alike" in found.details["why"]
 
@@ -430,8 +513,12 @@ def test_on_movielens_it_takes_a_minute_and_a_half(data_dir):
     import dpmf_jax
 
     ratings = dpmf_jax.load("ml-100k", data_dir=data_dir)
-    config = gaussian.Config(rating_range=(1.0, 5.0), noise_multiplier=20.0, rank=20, learning_rate=1e-3)
+    config = gaussian.Config(
+        rating_range=(1.0, 5.0), noise_multiplier=20.0, rank=20, learning_rate=1e-3
+    )
     data = layout.make(ratings, num_devices=1)
-    found = membership.audit(gaussian.joint_noise(config), ratings, data, key=keys.from_seed(0), num_steps=100)
+    found = membership.audit(
+        gaussian.joint_noise(config), ratings, data, key=keys.from_seed(0), num_steps=100
+    )
     assert "violated" not in {finding.verdict for finding in found}
     assert found[0].details["control_auc"] >= 0.9

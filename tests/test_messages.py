@@ -29,7 +29,7 @@ from dpmf_jax.mechanisms.federated import messages
 from dpmf_jax.mechanisms.federated.messages import Ask, Opened, Own, Request, Total, Upload
 from dpmf_jax.noise import ring
 
-# ----------------------------------------------------------------------------------------------- what each role may see
+# ----------------------------------------------------------------------------------------------- wh
 
 SEES = {
     "user": {
@@ -44,14 +44,28 @@ SEES = {
     },
     "recommender": {
         "draw_factor": {"key", "num_items", "rank"},
-        "request": {"key", "asks", "asked", "num_items", "rank", "item_factors", "tau_hat", "factor"},
+        "request": {
+            "key",
+            "asks",
+            "asked",
+            "num_items",
+            "rank",
+            "item_factors",
+            "tau_hat",
+            "factor",
+        },
         "cut": {"key", "tau_hat", "asks", "asked"},
         "split": {"key", "tau_hat", "num_pieces"},
         "open_sum": {"total", "asks", "asked", "requests"},
     },
 }
 HIDDEN = {
-    "user": {Upload, Total, Opened, messages.Messages},  # of others; own uploads are what a user returns
+    "user": {
+        Upload,
+        Total,
+        Opened,
+        messages.Messages,
+    },  # of others; own uploads are what a user returns
     "third party": {Own, Ask, Request, Opened, messages.Messages},
     "recommender": {Own, Upload, messages.Messages},
 }
@@ -75,7 +89,9 @@ def test_every_public_function_is_a_role_s_or_plays_all():
     found = {
         name
         for name, value in vars(messages).items()
-        if inspect.isfunction(value) and value.__module__ == messages.__name__ and not name.startswith("_")
+        if inspect.isfunction(value)
+        and value.__module__ == messages.__name__
+        and not name.startswith("_")
     }
     assert found == set().union(*SEES.values(), WHOLE_RUNS, COUNTING, SETTINGS)
 
@@ -91,12 +107,17 @@ def test_a_message_has_only_the_fields_that_its_reader_may_see():
 
 @pytest.mark.parametrize("user", range(USERS))
 def test_a_user_s_upload_depends_on_the_own_data_alone(user):
-    """Every other user's factors and ratings are replaced: the upload stays, to the bit; all other uploads change."""
+    """Every other user's factors and ratings are replaced: the upload stays, to the bit; all other
+    uploads change.
+    """
     listed = cases.asks()
     own, other = cases.owns(listed), cases.owns(listed, seed=1)
     mixed = jax.tree.map(lambda a, b: b.at[user].set(a[user]), own, other)
     uploads, changed = (run(world, listed)[1].uploads for world in (own, mixed))
-    assert bitwise(jax.tree.map(lambda leaf: leaf[user], uploads), jax.tree.map(lambda leaf: leaf[user], changed))
+    assert bitwise(
+        jax.tree.map(lambda leaf: leaf[user], uploads),
+        jax.tree.map(lambda leaf: leaf[user], changed),
+    )
     others = np.arange(USERS) != user
     assert np.all(np.any(np.asarray(uploads.masked != changed.masked), axis=(1, 2))[others])
 
@@ -107,7 +128,9 @@ def test_one_user_alone_and_among_others_sends_the_same():
     _opened, sent = run(own, listed)
     key = jax.random.split(jax.random.split(jax.random.key(0))[1], USERS)[2]
     mine = jax.tree.map(lambda leaf: leaf[2], (own, listed, sent.requests))
-    assert bitwise(messages.upload(key, *mine, RULES), jax.tree.map(lambda leaf: leaf[2], sent.uploads))
+    assert bitwise(
+        messages.upload(key, *mine, RULES), jax.tree.map(lambda leaf: leaf[2], sent.uploads)
+    )
 
 
 def test_what_the_recommender_sends_does_not_depend_on_ratings():
@@ -116,12 +139,14 @@ def test_what_the_recommender_sends_does_not_depend_on_ratings():
     assert bitwise(first, second)
 
 
-# ------------------------------------------------------------------------------------------------------- what is opened
+# --------------------------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 2**20), alpha=st.booleans())
 def test_without_noise_the_opened_sum_is_the_plain_gradient_exactly(seed, alpha):
-    """On numbers that the grid holds, with pads and, in S3's manner, with α and pieces of τ̂ = α."""
+    """On numbers that the grid holds, with pads and, in S3's manner, with α and pieces of τ̂ =
+    α.
+    """
     listed = cases.asks(seed)
     own, factors = cases.owns(listed, seed), cases.item_factors(seed)
     secret = cases.elements(seed, ITEMS, RANK) if alpha else NOBODY_HIDES
@@ -150,11 +175,13 @@ def test_padding_and_the_order_of_a_list_change_nothing():
     order = np.argsort(np.random.default_rng(5).random((USERS, WIDTH)), axis=1)
     turned = Ask(jnp.take_along_axis(listed.items, order, 1))
     own_turned = own._replace(
-        values=jnp.take_along_axis(own.values, order, 1), rated=jnp.take_along_axis(own.rated, order, 1)
+        values=jnp.take_along_axis(own.values, order, 1),
+        rated=jnp.take_along_axis(own.rated, order, 1),
     )
     # what stands in the padding is nothing: a rating there would be one of no item
     filled = own_turned._replace(
-        values=jnp.where(own_turned.rated, own_turned.values, 77.0), rated=jnp.ones_like(own_turned.rated)
+        values=jnp.where(own_turned.rated, own_turned.values, 77.0),
+        rated=jnp.ones_like(own_turned.rated),
     )
     results = [run(*world)[0] for world in ((own, listed), (own_turned, turned), (filled, turned))]
     assert bitwise(results[0], results[1])
@@ -166,7 +193,9 @@ def test_the_sum_wraps_around_and_comes_back():
     listed = cases.asks()
     own = cases.owns(listed)
     high = jnp.full((ITEMS, RANK), 2**32 - 1, jnp.uint32)
-    results = [run(own, listed, alpha=alpha, tau_hat=alpha)[0] for alpha in (NOBODY_HIDES, high, high // 2)]
+    results = [
+        run(own, listed, alpha=alpha, tau_hat=alpha)[0] for alpha in (NOBODY_HIDES, high, high // 2)
+    ]
     assert bitwise(results[0], results[1])
     assert bitwise(results[0], results[2])
 
@@ -189,14 +218,18 @@ def test_a_scan_over_iterations_is_the_loop_over_them():
     own = cases.owns(listed)
 
     def step(factors, key):
-        opened, _sent = messages.iteration(key, RULES, own, listed, factors, NOBODY_HIDES, every, every, 1)
+        opened, _sent = messages.iteration(
+            key, RULES, own, listed, factors, NOBODY_HIDES, every, every, 1
+        )
         return factors - ring.decode(opened.sums, STEP) / 64, opened.sums
 
     keys = jax.random.split(jax.random.key(3), 4)
     scanned, sums = jax.jit(lambda factors: jax.lax.scan(step, factors, keys))(cases.item_factors())
     factors = cases.item_factors()
     for key, seen in zip(keys, sums, strict=True):
-        opened, _sent = iterate(key, RULES, own, listed, factors, NOBODY_HIDES, every, every, jnp.int32(1))
+        opened, _sent = iterate(
+            key, RULES, own, listed, factors, NOBODY_HIDES, every, every, jnp.int32(1)
+        )
         np.testing.assert_array_equal(opened.sums, seen)
         factors = factors - ring.decode(opened.sums, STEP) / 64
     np.testing.assert_array_equal(factors, scanned)
@@ -207,11 +240,16 @@ def test_rules_of_one_kind_do_not_recompile():
     own = cases.owns(listed)
     run(own, listed)
     before = iterate._cache_size()
-    run(own, listed, rules=messages.without_noise(step=2.0**-4, center=1.0, clip_norm=2.0), at_least=2)
+    run(
+        own,
+        listed,
+        rules=messages.without_noise(step=2.0**-4, center=1.0, clip_norm=2.0),
+        at_least=2,
+    )
     assert iterate._cache_size() == before
 
 
-# ---------------------------------------------------------------------------------------------------- the whole message
+# --------------------------------------------------------------------------------------------------
 
 
 def in_steps(contribution) -> int:
@@ -221,7 +259,8 @@ def in_steps(contribution) -> int:
 
 contribute = jax.jit(messages.contribution)
 wild = st.one_of(
-    st.floats(width=32), st.sampled_from([0.0, 1e-30, 3e38, -3e38, math.inf, -math.inf, math.nan, 1.0, 5.0])
+    st.floats(width=32),
+    st.sampled_from([0.0, 1e-30, 3e38, -3e38, math.inf, -math.inf, math.nan, 1.0, 5.0]),
 )
 
 
@@ -231,7 +270,11 @@ wild = st.one_of(
     seed=st.integers(0, 100),
 )
 def test_no_data_make_a_message_longer_than_the_clip(numbers, clip_norm, seed):
-    own = Own(jnp.asarray(numbers[:RANK], jnp.float32), jnp.asarray(numbers[RANK:], jnp.float32), jnp.ones(WIDTH, bool))
+    own = Own(
+        jnp.asarray(numbers[:RANK], jnp.float32),
+        jnp.asarray(numbers[RANK:], jnp.float32),
+        jnp.ones(WIDTH, bool),
+    )
     factors = jnp.asarray(np.random.default_rng(seed).normal(size=(WIDTH, RANK)), jnp.float32)
     rules = messages.without_noise(step=STEP, clip_norm=clip_norm)
     assert in_steps(contribute(own, factors, rules)) <= clip_norm / STEP
@@ -245,7 +288,9 @@ def test_what_is_not_a_number_makes_a_message_of_nothing(bad):
 
 
 def test_the_clip_scales_and_leaves_short_messages_alone():
-    """Whole messages: one factor for all items. Of a clipped one 1% or less is given away, rounding aside."""
+    """Whole messages: one factor for all items. Of a clipped one 1% or less is given away, rounding
+    aside.
+    """
     own = jax.tree.map(lambda leaf: leaf[0], cases.owns(cases.whole_catalogue()))
     free = messages.contribution(own, cases.item_factors(), RULES)
     length = in_steps(free) * STEP
@@ -253,13 +298,16 @@ def test_the_clip_scales_and_leaves_short_messages_alone():
     for clip, kept in ((2 * length, 1.0), (length / 5, 0.2)):
         rules = messages.without_noise(step=fine, center=3.0, clip_norm=clip)
         clipped = messages.contribution(own, cases.item_factors(), rules)
-        np.testing.assert_allclose(ring.decode(clipped, fine), kept * ring.decode(free, STEP), rtol=1e-4, atol=2 * fine)
+        np.testing.assert_allclose(
+            ring.decode(clipped, fine), kept * ring.decode(free, STEP), rtol=1e-4, atol=2 * fine
+        )
         assert in_steps(clipped) * fine == pytest.approx(kept * length, rel=1e-3)
 
 
 def test_a_message_cannot_exceed_the_clip_by_computing_in_floats():
-    """C of 2^29 steps: numbers are whole steps already, nothing is lost by rounding, and a factor that is a float too
-    large would be seen. 500 users of 8 items, and one of 20,000."""
+    """C of 2^29 steps: numbers are whole steps already, nothing is lost by rounding, and a factor
+    that is a float too large would be seen. 500 users of 8 items, and one of 20,000.
+    """
     rules = messages.without_noise(step=2.0**-29, clip_norm=1.0)
     random = np.random.default_rng(0)
     for users, num in ((500, 8), (1, 20_000)):

@@ -1,4 +1,6 @@
-"""Users who drop out, at every point of paper 003's protocol: the sum of those who arrived and all of η, or nothing."""
+"""Users who drop out, at every point of paper 003's protocol: the sum of those who arrived and all
+of η, or nothing.
+"""
 
 import itertools
 
@@ -19,7 +21,9 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 RULES = messages.without_noise(step=STEP)
 ALPHA = cases.elements(0, ITEMS, RANK)
-ETA = jnp.asarray(np.random.default_rng(1).integers(-2000, 2000, (ITEMS, RANK)).astype(np.int32)).view(jnp.uint32)
+ETA = jnp.asarray(
+    np.random.default_rng(1).integers(-2000, 2000, (ITEMS, RANK)).astype(np.int32)
+).view(jnp.uint32)
 NO_ALPHA = jnp.zeros((ITEMS, RANK), jnp.uint32)
 iterate, initialise = jax.jit(messages.iteration), jax.jit(messages.initialise)
 
@@ -28,7 +32,9 @@ STAGES = (BEFORE_THE_REQUEST, BEFORE_THE_UPLOAD, AFTER_THE_UPLOAD)
 
 
 def run(stages, listed, own, *, at_least=1, rules=RULES, seed=0, factor=None, dynamic=True):
-    """One iteration in which each user drops out at a stage; who leaves after the upload has taken part."""
+    """One iteration in which each user drops out at a stage; who leaves after the upload has taken
+    part.
+    """
     stages = jnp.asarray(stages)
     return iterate(
         jax.random.key(seed),
@@ -48,7 +54,9 @@ def run(stages, listed, own, *, at_least=1, rules=RULES, seed=0, factor=None, dy
 def expected_sums(own, listed, arrived, at_least=1):
     """Of those who arrived, and η, in whole steps; 0 where there are too few."""
     counts = cases.contributors(listed, arrived)
-    sums = cases.plain_sums(own, listed, cases.item_factors(), arrived) / STEP + np.asarray(ring.signed(ETA))
+    sums = cases.plain_sums(own, listed, cases.item_factors(), arrived) / STEP + np.asarray(
+        ring.signed(ETA)
+    )
     return np.where((counts >= max(at_least, 1))[:, None], sums, 0), counts
 
 
@@ -90,10 +98,14 @@ def test_every_pattern_of_one_item_s_users_gives_the_sum_of_those_who_arrived():
 
 
 def test_if_nobody_s_upload_arrives_eta_is_not_opened_on_its_own():
-    """The pieces that the recommender would add are all of τ̂, and α is off: that is η, without any other noise."""
+    """The pieces that the recommender would add are all of τ̂, and α is off: that is η, without any
+    other noise.
+    """
     listed = cases.asks()
     for at_least in (0, 1):
-        opened, sent = run([BEFORE_THE_UPLOAD] * USERS, listed, cases.owns(listed), at_least=at_least)
+        opened, sent = run(
+            [BEFORE_THE_UPLOAD] * USERS, listed, cases.owns(listed), at_least=at_least
+        )
         for leaf in (opened.sums, opened.opened, opened.counts, sent.total.sums, sent.total.opened):
             assert not np.any(leaf)
     # what it would be, had the third party sent what it has
@@ -105,7 +117,9 @@ def test_if_nobody_s_upload_arrives_eta_is_not_opened_on_its_own():
 
 
 def test_a_sum_is_never_half_unmasked():
-    """Whoever drops out: an opened sum is a small number of steps; with a pad left in it, or out, it is any number."""
+    """Whoever drops out: an opened sum is a small number of steps; with a pad left in it, or out,
+    it is any number.
+    """
     listed, bound = cases.asks(), 30_000
     own = cases.owns(listed)
     for seed in range(40):
@@ -113,14 +127,20 @@ def test_a_sum_is_never_half_unmasked():
         opened, sent = run(stages, listed, own, seed=seed)
         assert np.max(np.abs(ring.signed(opened.sums))) < bound
         half = sent.total._replace(arrived=jnp.ones(USERS, bool))
-        wrong = messages.open_sum(half, listed, jnp.asarray(stages) > BEFORE_THE_REQUEST, sent.requests)
+        wrong = messages.open_sum(
+            half, listed, jnp.asarray(stages) > BEFORE_THE_REQUEST, sent.requests
+        )
         missing = cases.contributors(listed, stages != AFTER_THE_UPLOAD) > 0
         told = np.asarray(opened.opened) & missing
-        assert np.all(np.max(np.abs(np.asarray(ring.signed(wrong.sums)).astype(float)), axis=1)[told] > bound)
+        assert np.all(
+            np.max(np.abs(np.asarray(ring.signed(wrong.sums)).astype(float)), axis=1)[told] > bound
+        )
 
 
 def test_a_missing_upload_is_not_looked_at():
-    """What stands in the row of a user whose upload did not arrive changes nothing, at the third party and after."""
+    """What stands in the row of a user whose upload did not arrive changes nothing, at the third
+    party and after.
+    """
     listed = cases.asks()
     own = cases.owns(listed)
     arrived = jnp.arange(USERS) != 2
@@ -141,17 +161,21 @@ def test_noise_shares_of_those_who_arrived_are_in_the_sum_and_no_others():
     sums = np.zeros((ITEMS + 1, RANK), np.uint32)
     np.add.at(sums, np.asarray(listed.items)[stages == 2], np.asarray(mine)[stages == 2])
     there = np.asarray(opened.opened)
-    np.testing.assert_array_equal(np.asarray(opened.sums)[there], (sums[:ITEMS] + np.asarray(ETA))[there])
+    np.testing.assert_array_equal(
+        np.asarray(opened.sums)[there], (sums[:ITEMS] + np.asarray(ETA))[there]
+    )
     assert np.max(np.abs(ring.signed(opened.sums))) < 30_000
 
 
-# --------------------------------------------------------------------------------------------- S2: shares of η are kept
+# --------------------------------------------------------------------------------------------- S2:
 
 
 @pytest.mark.parametrize("user", range(USERS))
 def test_in_s2_a_missing_user_leaves_his_items_closed_and_the_others_whole(user):
     listed = cases.asks()
-    kept = jnp.asarray(np.random.default_rng(2).integers(-900, 900, (*listed.items.shape, RANK)).astype(np.int32))
+    kept = jnp.asarray(
+        np.random.default_rng(2).integers(-900, 900, (*listed.items.shape, RANK)).astype(np.int32)
+    )
     own = cases.owns(listed, share=kept.view(jnp.uint32))
     every = np.ones(USERS, bool)
     group = cases.contributors(listed, every)
@@ -170,11 +194,18 @@ def test_in_s2_a_missing_user_leaves_his_items_closed_and_the_others_whole(user)
 
 
 def test_in_s2_every_iteration_has_the_shares_that_users_kept():
-    """Shares (12) of the first request's H, one for each listed item: their sum is the η of all iterations."""
+    """Shares (12) of the first request's H, one for each listed item: their sum is the η of all
+    iterations.
+    """
     listed, every = cases.asks(), jnp.ones(USERS, bool)
     rules = messages.published(scale=2.0, step=STEP)
     first = messages.request(
-        jax.random.key(1), listed, every, ITEMS, RANK, factor=messages.draw_factor(jax.random.key(2), ITEMS, RANK)
+        jax.random.key(1),
+        listed,
+        every,
+        ITEMS,
+        RANK,
+        factor=messages.draw_factor(jax.random.key(2), ITEMS, RANK),
     )
     keys = jax.random.split(jax.random.key(3), USERS)
     kept = jax.vmap(messages.keep_share, (0, 0, None))(keys, first, rules)
@@ -186,7 +217,9 @@ def test_in_s2_every_iteration_has_the_shares_that_users_kept():
     assert np.all(np.any(eta[:ITEMS] != 0, axis=1) == (group > 0))
     for seed in range(3):
         own = cases.owns(listed, seed, share=kept)
-        opened, _sent = run([AFTER_THE_UPLOAD] * USERS, listed, own, at_least=group, dynamic=False, seed=seed)
+        opened, _sent = run(
+            [AFTER_THE_UPLOAD] * USERS, listed, own, at_least=group, dynamic=False, seed=seed
+        )
         plain = cases.plain_sums(own, listed, cases.item_factors(), every) / STEP
         there = group > 0
         np.testing.assert_array_equal(
@@ -194,7 +227,7 @@ def test_in_s2_every_iteration_has_the_shares_that_users_kept():
         )
 
 
-# --------------------------------------------------------------------------------------------------- the initialisation
+# --------------------------------------------------------------------------------------------------
 
 GROUP = 5
 INTEGERS = messages.per_user(clip_norm=1.0, scale_in_steps=40.0, num_shares=GROUP, step=STEP)
@@ -206,28 +239,40 @@ def first_shares(sent):
 
 
 @given(
-    arrived=st.lists(st.booleans(), min_size=GROUP, max_size=GROUP), at_least=st.integers(0, 5), seed=st.integers(0, 99)
+    arrived=st.lists(st.booleans(), min_size=GROUP, max_size=GROUP),
+    at_least=st.integers(0, 5),
+    seed=st.integers(0, 99),
 )
-def test_the_initialisation_opens_alpha_and_the_shares_of_those_who_arrived_or_nothing(arrived, at_least, seed):
+def test_the_initialisation_opens_alpha_and_the_shares_of_those_who_arrived_or_nothing(
+    arrived, at_least, seed
+):
     arrived = np.array(arrived)
-    opened, sent = initialise(jax.random.key(seed), INTEGERS, ALPHA, jnp.asarray(arrived), jnp.int32(at_least))
+    opened, sent = initialise(
+        jax.random.key(seed), INTEGERS, ALPHA, jnp.asarray(arrived), jnp.int32(at_least)
+    )
     enough = arrived.sum() >= max(at_least, 1)
     assert np.all(opened.opened == enough)
     eta = first_shares(sent)[arrived].sum(axis=0, dtype=np.uint32)
-    np.testing.assert_array_equal(opened.sums, (np.asarray(ALPHA) + eta) if enough else np.zeros_like(eta))
+    np.testing.assert_array_equal(
+        opened.sums, (np.asarray(ALPHA) + eta) if enough else np.zeros_like(eta)
+    )
     assert np.max(np.abs(first_shares(sent).view(np.int32))) < 5000
     assert sent.requests.item_factors is None
     assert sent.requests.pieces is None
 
 
 def test_tau_hat_says_nothing_about_eta_without_alpha():
-    """τ̂(η, α) = τ̂(η', α + η − η'): and over keys its bytes are uniform, as is what the third party adds up."""
+    """τ̂(η, α) = τ̂(η', α + η − η'): and over keys its bytes are uniform, as is what the third
+    party adds up.
+    """
     here = jnp.ones(GROUP, bool)
     opened, sent = initialise(jax.random.key(0), INTEGERS, ALPHA, here, jnp.int32(GROUP))
     eta = first_shares(sent).sum(axis=0, dtype=np.uint32)
     moved, _sent = initialise(jax.random.key(0), INTEGERS, ALPHA + eta, here, jnp.int32(GROUP))
     np.testing.assert_array_equal(moved.sums - eta, opened.sums)
-    alphas = jax.vmap(lambda key: messages.draw_alpha(key, ITEMS, RANK))(jax.random.split(jax.random.key(1), 500))
+    alphas = jax.vmap(lambda key: messages.draw_alpha(key, ITEMS, RANK))(
+        jax.random.split(jax.random.key(1), 500)
+    )
     tau_hats = np.asarray(alphas + eta)
     of_bytes = np.bincount(np.frombuffer(tau_hats.tobytes(), np.uint8), minlength=256)
     assert scipy.stats.chisquare(of_bytes).pvalue > 1e-4
@@ -236,7 +281,9 @@ def test_tau_hat_says_nothing_about_eta_without_alpha():
 
 
 def test_from_the_initialisation_on_every_iteration_has_the_same_whole_eta():
-    """Different groups, dropouts in each, no other noise: what is opened beside the gradients never changes."""
+    """Different groups, dropouts in each, no other noise: what is opened beside the gradients never
+    changes.
+    """
     group = jnp.array([True, False, True, True, True])
     started, sent = initialise(jax.random.key(5), INTEGERS, ALPHA, group, jnp.int32(4))
     eta = first_shares(sent)[np.asarray(group)].sum(axis=0, dtype=np.uint32)
@@ -246,9 +293,17 @@ def test_from_the_initialisation_on_every_iteration_has_the_same_whole_eta():
         random = np.random.default_rng(seed)
         asked, arrives = random.random((2, USERS)) < 0.7
         opened, _sent = iterate(
-            jax.random.key(seed), RULES, own, listed, factors, ALPHA, jnp.asarray(asked), jnp.asarray(arrives),
-            jnp.int32(1), tau_hat=started.sums,
-        )  # fmt: skip
+            jax.random.key(seed),
+            RULES,
+            own,
+            listed,
+            factors,
+            ALPHA,
+            jnp.asarray(asked),
+            jnp.asarray(arrives),
+            jnp.int32(1),
+            tau_hat=started.sums,
+        )
         plain = cases.plain_sums(own, listed, factors, asked & arrives) / STEP
         told = np.asarray(opened.opened)
         rest = np.asarray(ring.signed(opened.sums)) - plain

@@ -1,4 +1,6 @@
-"""The messages make the sums that `federated` is about, and fifty iterations of S3 by messages learn as it does."""
+"""The messages make the sums that `federated` is about, and fifty iterations of S3 by messages
+learn as it does.
+"""
 
 from functools import partial
 
@@ -29,7 +31,9 @@ def ratings() -> Ratings:
     random = np.random.default_rng(0)
     taste, quality = random.normal(size=USERS), random.normal(size=ITEMS)
     user, item = np.nonzero(random.random((USERS, ITEMS - 1)) < 0.6)
-    value = np.clip(np.rint(3 + taste[user] * quality[item] + 0.3 * random.normal(size=user.size)), 1, 5)
+    value = np.clip(
+        np.rint(3 + taste[user] * quality[item] + 0.3 * random.normal(size=user.size)), 1, 5
+    )
     columns = user.astype(np.int32), item.astype(np.int32), value.astype(np.float32)
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
@@ -38,7 +42,9 @@ RATINGS = ratings()
 
 
 def devices(whole_catalogue: bool) -> tuple[Own, Ask]:
-    """Every user's own ratings, in a list of the rated items, padded, or of the whole catalogue; no factors yet."""
+    """Every user's own ratings, in a list of the rated items, padded, or of the whole catalogue; no
+    factors yet.
+    """
     counts = np.bincount(RATINGS.user, minlength=USERS)
     width = ITEMS if whole_catalogue else int(counts.max())
     items = np.full((USERS, width), ITEMS, np.int32)
@@ -50,7 +56,9 @@ def devices(whole_catalogue: bool) -> tuple[Own, Ask]:
         place = j if whole_catalogue else filled[i]
         items[i, place], values[i, place], rated[i, place] = j, r, True
         filled[i] += 1
-    return Own(jnp.zeros((USERS, RANK)), jnp.asarray(values), jnp.asarray(rated)), Ask(jnp.asarray(items))
+    return Own(jnp.zeros((USERS, RANK)), jnp.asarray(values), jnp.asarray(rated)), Ask(
+        jnp.asarray(items)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -59,16 +67,26 @@ def data():
 
 
 def config(**settings) -> federated.Config:
-    defaults = {"epsilon": 40.0, "rating_range": (1.0, 5.0), "rank": RANK, "center": 3.0, "prior_count": 100}
+    defaults = {
+        "epsilon": 40.0,
+        "rating_range": (1.0, 5.0),
+        "rank": RANK,
+        "center": 3.0,
+        "prior_count": 100,
+    }
     return federated.Config(**(defaults | settings))
 
 
 def begun(made, data):
     """A state whose factors are multiples of 1/4: then sums are exact, whatever their order."""
     state, random = protocol.begin(made, jax.random.key(0), data), np.random.default_rng(1)
-    items, users = (jnp.asarray(random.integers(-4, 5, (rows, RANK)) / 4, jnp.float32) for rows in (ITEMS, USERS))
+    items, users = (
+        jnp.asarray(random.integers(-4, 5, (rows, RANK)) / 4, jnp.float32)
+        for rows in (ITEMS, USERS)
+    )
     return state._replace(
-        public=state.public._replace(item_factors=items), private=state.private._replace(user_factors=users)
+        public=state.public._replace(item_factors=items),
+        private=state.private._replace(user_factors=users),
     )
 
 
@@ -104,7 +122,9 @@ def test_without_noise_the_opened_sum_is_the_query_of_federated(data, population
 
 @pytest.mark.parametrize("clip_norm", [1000.0, 3.0])
 def test_without_noise_the_opened_sum_is_that_of_federated_per_user(data, clip_norm):
-    """The same elements of the ring; where messages are clipped, up to the hair inside C, and a step each."""
+    """The same elements of the ring; where messages are clipped, up to the hair inside C, and a
+    step each.
+    """
     made = federated.per_user(config(clip_norm=clip_norm, rounding_step=STEP, num_iterations=1))
     state = begun(made, data)
     statistics, info = made.query(state, data, made.coins(jax.random.key(0)))
@@ -117,12 +137,16 @@ def test_without_noise_the_opened_sum_is_that_of_federated_per_user(data, clip_n
     assert np.max(np.abs(ring.signed(opened.sums))) > 1000
 
 
-# ------------------------------------------------------------------------------------------- S3, fifty iterations
+# ------------------------------------------------------------------------------------------- S3, fi
 
 
 @partial(jax.jit, static_argnames="num_steps")
-def simulate(key, made, rules, state, data, own, listed, alpha, tau_hat, arrival, at_least, num_steps):
-    """S3: who is online, who drops out, the messages, and federated's own update of what they opened."""
+def simulate(
+    key, made, rules, state, data, own, listed, alpha, tau_hat, arrival, at_least, num_steps
+):
+    """S3: who is online, who drops out, the messages, and federated's own update of what they
+    opened.
+    """
 
     def step(state, key):
         coins_key, drop_key, factor_key, message_key = jax.random.split(key, 4)
@@ -136,18 +160,36 @@ def simulate(key, made, rules, state, data, own, listed, alpha, tau_hat, arrival
         def opened_by(rules, alpha, tau_hat):
             key, mine, listed, items, asked, arrived = everything
             return messages.iteration(
-                key, rules, mine, listed, items, alpha, asked, arrived, at_least, tau_hat=tau_hat, factor=factor
+                key,
+                rules,
+                mine,
+                listed,
+                items,
+                alpha,
+                asked,
+                arrived,
+                at_least,
+                tau_hat=tau_hat,
+                factor=factor,
             )
 
         opened, _sent = opened_by(rules, alpha, tau_hat)
-        plain, _sent = opened_by(messages.without_noise(step=STEP, center=3.0), jnp.zeros_like(alpha), None)
+        plain, _sent = opened_by(
+            messages.without_noise(step=STEP, center=3.0), jnp.zeros_like(alpha), None
+        )
         present = jnp.where(asked & ~arrived, crowd.ONLINE, statistics.crowd)
-        response = crowd.Sums(ring.decode(opened.sums, STEP), opened.counts.astype(jnp.float32), present)
+        response = crowd.Sums(
+            ring.decode(opened.sums, STEP), opened.counts.astype(jnp.float32), present
+        )
         after = made.update(state, response, data)._replace(step=state.step + 1)
         seen = {
             "opened": opened.opened,
             "counts": opened.counts,
-            "asked": jnp.zeros(ITEMS, jnp.int32).at[listed.items].add(asked[:, None].astype(jnp.int32), mode="drop"),
+            "asked": (
+                jnp.zeros(ITEMS, jnp.int32)
+                .at[listed.items]
+                .add(asked[:, None].astype(jnp.int32), mode="drop")
+            ),
             "noise": opened.sums - plain.sums,
             "factor": factor,
             "loss": info.loss,
@@ -174,13 +216,16 @@ def start(made, data):
 
 
 def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noise_does(data):
-    """Nobody drops out, no noise but α, pads and pieces: the same crowd, the same loss in every iteration,
-    and the same factors, but for what rounding to the grid does."""
+    """Nobody drops out, no noise but α, pads and pieces: the same crowd, the same loss in every
+    iteration, and the same factors, but for what rounding to the grid does.
+    """
     made = federated.non_private(config(population=CROWD))
     state, own, listed = start(made, data)
     alpha = messages.draw_alpha(jax.random.key(1), ITEMS, RANK)
     rules = messages.without_noise(step=STEP, center=3.0)
-    after, seen = simulate(jax.random.key(2), made, rules, state, data, own, listed, alpha, alpha, 1.0, 1, 50)
+    after, seen = simulate(
+        jax.random.key(2), made, rules, state, data, own, listed, alpha, alpha, 1.0, 1, 50
+    )
     np.testing.assert_array_equal(seen["noise"], 0)
     loss = np.asarray(seen["loss"])
     assert loss[-1] < 0.75 * loss[0]
@@ -193,7 +238,9 @@ def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noi
 
 
 def test_fifty_iterations_of_s3_have_one_eta_and_fresh_noise_whoever_drops_out(data):
-    """ε = 40, a fifth of the uploads lost: opened − plain − η is (12) of those who arrived, given H Gaussian."""
+    """ε = 40, a fifth of the uploads lost: opened − plain − η is (12) of those who arrived, given H
+    Gaussian.
+    """
     settings = config(population=CROWD)
     made = federated.non_private(settings)
     state, own, listed = start(made, data)
@@ -207,7 +254,9 @@ def test_fifty_iterations_of_s3_have_one_eta_and_fresh_noise_whoever_drops_out(d
     eta = np.asarray(ring.signed(started.sums - alpha))
     shares = np.asarray(ring.signed(sent.uploads.masked - sent.requests.pads))
     np.testing.assert_array_equal(eta, shares.sum(axis=0))
-    after, seen = simulate(jax.random.key(2), made, rules, state, data, own, listed, alpha, started.sums, 0.8, 2, 50)
+    after, seen = simulate(
+        jax.random.key(2), made, rules, state, data, own, listed, alpha, started.sums, 0.8, 2, 50
+    )
     opened = np.asarray(seen["opened"])
     assert 50 < opened.sum() < 50 * (ITEMS - 1)
     assert np.any(np.asarray(seen["counts"] < seen["asked"])[opened])

@@ -1,4 +1,6 @@
-"""Messages of paper 003: pads and pieces hide what they should, the noise is what is priced, bytes are counted."""
+"""Messages of paper 003: pads and pieces hide what they should, the noise is what is priced, bytes
+are counted.
+"""
 
 import math
 
@@ -34,7 +36,7 @@ from dpmf_jax.noise import ring
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-# -------------------------------------------------------------------------------------------- what the third party sees
+# -------------------------------------------------------------------------------------------- what
 
 
 def two_worlds(listed):
@@ -43,7 +45,9 @@ def two_worlds(listed):
 
 
 def test_another_pad_makes_the_upload_of_any_other_ratings():
-    """φ(D, ψ) = φ(D', ψ + c), where c does not depend on ψ: so both worlds' φ have one law, if ψ is uniform."""
+    """φ(D, ψ) = φ(D', ψ + c), where c does not depend on ψ: so both worlds' φ have one law, if ψ is
+    uniform.
+    """
     listed = cases.asks()
     worlds = [jax.tree.map(lambda leaf: leaf[0], world) for world in two_worlds(listed)]
     ask = Ask(listed.items[0])
@@ -62,7 +66,9 @@ def test_another_pad_makes_the_upload_of_any_other_ratings():
 
 
 def test_over_all_pads_of_a_small_ring_every_upload_occurs_once_in_both_worlds():
-    """Addition mod 2^32 is addition mod 2^8 in the lowest byte: all 256 pads of a coordinate are gone through."""
+    """Addition mod 2^32 is addition mod 2^8 in the lowest byte: all 256 pads of a coordinate are
+    gone through.
+    """
     listed = cases.asks()
     ask = Ask(listed.items[0])
     rows = cases.item_factors().at[ask.items].get(mode="fill", fill_value=0)
@@ -71,10 +77,16 @@ def test_over_all_pads_of_a_small_ring_every_upload_occurs_once_in_both_worlds()
     for world in two_worlds(listed):
         one = jax.tree.map(lambda leaf: leaf[0], world)
         send = jax.jit(
-            jax.vmap(lambda pad, one=one: messages.upload(jax.random.key(8), one, ask, Request(pad, rows), RULES))
+            jax.vmap(
+                lambda pad, one=one: messages.upload(
+                    jax.random.key(8), one, ask, Request(pad, rows), RULES
+                )
+            )
         )
         seen = np.asarray(send(pads).masked) % 256
-        counts.append(np.array([np.bincount(column, minlength=256) for column in seen.reshape(256, -1).T]))
+        counts.append(
+            np.array([np.bincount(column, minlength=256) for column in seen.reshape(256, -1).T])
+        )
     assert np.all(counts[0] == 1)
     np.testing.assert_array_equal(counts[0], counts[1])
 
@@ -84,15 +96,30 @@ def test_pads_are_uniform_and_so_is_all_that_the_third_party_sees(dynamic):
     """Bytes of pads and of uploads against the uniform law; the sum of two users' uploads too."""
     listed = cases.whole_catalogue(200)
     own = jax.tree.map(
-        lambda leaf: jnp.tile(leaf[:1], (200, *(1,) * (leaf.ndim - 1))), cases.owns(cases.whole_catalogue())
+        lambda leaf: jnp.tile(leaf[:1], (200, *(1,) * (leaf.ndim - 1))),
+        cases.owns(cases.whole_catalogue()),
     )
     here = jnp.ones(200, bool)
     tau_hat = cases.elements(1, ITEMS, RANK) if dynamic else None
     _opened, sent = iterate(
-        jax.random.key(4), RULES, own, listed, cases.item_factors(), NOBODY_HIDES, here, here, 1, tau_hat=tau_hat
+        jax.random.key(4),
+        RULES,
+        own,
+        listed,
+        cases.item_factors(),
+        NOBODY_HIDES,
+        here,
+        here,
+        1,
+        tau_hat=tau_hat,
     )
     masked = np.asarray(sent.uploads.masked)
-    for words in (np.asarray(sent.requests.pads), masked, masked[::2] + masked[1::2], masked[::2] - masked[1::2]):
+    for words in (
+        np.asarray(sent.requests.pads),
+        masked,
+        masked[::2] + masked[1::2],
+        masked[::2] - masked[1::2],
+    ):
         of_bytes = np.bincount(np.frombuffer(words.tobytes(), np.uint8), minlength=256)
         assert scipy.stats.chisquare(of_bytes).pvalue > FALSE_ALARM
     assert len(np.unique(masked)) == masked.size
@@ -112,7 +139,7 @@ def test_listing_the_whole_catalogue_hides_who_rated_what():
     assert np.any(results[0][1].uploads.masked != results[1][1].uploads.masked)
 
 
-# --------------------------------------------------------------------------------------------------------- pieces of τ̂
+# --------------------------------------------------------------------------------------------------
 
 
 @given(seed=st.integers(0, 2**20), num_pieces=st.sampled_from([1, 2, 9]))
@@ -136,12 +163,16 @@ def test_pieces_go_to_those_who_asked_for_the_item(seed, asked):
 
 
 def test_all_pieces_but_one_say_nothing_about_the_whole():
-    """Two wholes, one key: only the last piece differs, and by the difference; the others are uniform."""
+    """Two wholes, one key: only the last piece differs, and by the difference; the others are
+    uniform.
+    """
     whole, other = cases.elements(0, ITEMS, RANK), cases.elements(1, ITEMS, RANK)
     pieces, changed = (split(jax.random.key(2), tau_hat, 600) for tau_hat in (whole, other))
     np.testing.assert_array_equal(pieces[:-1], changed[:-1])
     np.testing.assert_array_equal(pieces[-1] - changed[-1], whole - other)
-    of_bytes = np.bincount(np.frombuffer(np.asarray(pieces[:-1]).tobytes(), np.uint8), minlength=256)
+    of_bytes = np.bincount(
+        np.frombuffer(np.asarray(pieces[:-1]).tobytes(), np.uint8), minlength=256
+    )
     assert scipy.stats.chisquare(of_bytes).pvalue > FALSE_ALARM
     # nor does the last, without the others: over keys it is uniform
     last = jax.jit(jax.vmap(lambda key: messages.split(key, whole, 2)[1]))
@@ -150,24 +181,38 @@ def test_all_pieces_but_one_say_nothing_about_the_whole():
     assert scipy.stats.chisquare(of_bytes).pvalue > FALSE_ALARM
 
 
-# ------------------------------------------------------------------------------------------------------ noise and price
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [3.0, 15.0])
 def test_the_noise_of_an_opened_sum_is_the_discrete_laplace_of_the_rules(scale):
     """No ratings at all, k' = 3 of 3 users: the seam between what is priced and what is added."""
     rules = messages.per_user(clip_norm=1.0, scale_in_steps=scale, num_shares=3, step=STEP)
-    own, listed, here = Own(jnp.ones((3, 4)), jnp.zeros((3, 500)), jnp.zeros((3, 500), bool)), 500, jnp.ones(3, bool)
+    own, listed, here = (
+        Own(jnp.ones((3, 4)), jnp.zeros((3, 500)), jnp.zeros((3, 500), bool)),
+        500,
+        jnp.ones(3, bool),
+    )
     asks = Ask(jnp.broadcast_to(jnp.arange(listed), (3, listed)))
     opened, _sent = iterate(
-        jax.random.key(1), rules, own, asks, jnp.ones((listed, 4)), jnp.zeros((listed, 4), jnp.uint32), here, here, 3
+        jax.random.key(1),
+        rules,
+        own,
+        asks,
+        jnp.ones((listed, 4)),
+        jnp.zeros((listed, 4), jnp.uint32),
+        here,
+        here,
+        3,
     )
     drawn = np.abs(np.asarray(ring.signed(opened.sums)).astype(np.int64)).ravel()
     reach = int(4 * scale)
     found = np.bincount(np.minimum(drawn, reach), minlength=reach + 1)
 
     def p_value(b):
-        law = np.append(math.tanh(1 / (2 * b)), 2 * math.tanh(1 / (2 * b)) * np.exp(-np.arange(1, reach) / b))
+        law = np.append(
+            math.tanh(1 / (2 * b)), 2 * math.tanh(1 / (2 * b)) * np.exp(-np.arange(1, reach) / b)
+        )
         return scipy.stats.chisquare(found, drawn.size * np.append(law, 1 - law.sum())).pvalue
 
     assert p_value(scale) > FALSE_ALARM
@@ -176,7 +221,9 @@ def test_the_noise_of_an_opened_sum_is_the_discrete_laplace_of_the_rules(scale):
 
 
 def test_the_published_noise_of_an_opened_sum_is_laplace_over_h():
-    """1,000 items, nothing rated, 3 users with shares (12), H fresh for every item and coordinate."""
+    """1,000 items, nothing rated, 3 users with shares (12), H fresh for every item and
+    coordinate.
+    """
     rules = messages.published(scale=2.5, step=2.0**-14)
     num, here = 1000, jnp.ones(3, bool)
     own = Own(jnp.ones((3, 2)), jnp.zeros((3, num)), jnp.zeros((3, num), bool))
@@ -184,7 +231,16 @@ def test_the_published_noise_of_an_opened_sum_is_laplace_over_h():
     factor = messages.draw_factor(jax.random.key(5), num, 2)
     hidden = jnp.zeros((num, 2), jnp.uint32)
     opened, sent = iterate(
-        jax.random.key(1), rules, own, asks, jnp.ones((num, 2)), hidden, here, here, 3, factor=factor
+        jax.random.key(1),
+        rules,
+        own,
+        asks,
+        jnp.ones((num, 2)),
+        hidden,
+        here,
+        here,
+        3,
+        factor=factor,
     )
     drawn = np.ravel(ring.decode(opened.sums, 2.0**-14))
     assert np.all(sent.requests.num_shares == 3)
@@ -217,7 +273,7 @@ def test_published_rules_without_h_are_refused():
         )
 
 
-# ---------------------------------------------------------------------------------------------------------------- bytes
+# --------------------------------------------------------------------------------------------------
 
 
 def paper_s_user(*, factor: bool):
@@ -243,7 +299,9 @@ def paper_s_user(*, factor: bool):
 
 
 def test_the_paper_s_bytes_of_a_user_are_counted():
-    """20 items, d = 50, four bytes a number: V, pads and pieces down, φ up. The paper: 12 KB and 5 KB at most."""
+    """20 items, d = 50, four bytes a number: V, pads and pieces down, φ up. The paper: 12 KB and 5
+    KB at most.
+    """
     sent = paper_s_user(factor=False)
     assert sent["recommender", "user"] == 3 * 20 * 50 * 4 == 12_000
     assert sent["user", "third party"] == 20 * 50 * 4 + 20 * 4 == 4_080 <= 5_000

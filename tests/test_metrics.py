@@ -16,7 +16,11 @@ USERS, ITEMS, RANK = 12, 7, 3
 
 
 def ratings_of(user, item, value, users=USERS, items=ITEMS):
-    columns = (np.asarray(user, np.int32), np.asarray(item, np.int32), np.asarray(value, np.float32))
+    columns = (
+        np.asarray(user, np.int32),
+        np.asarray(item, np.int32),
+        np.asarray(value, np.float32),
+    )
     return Ratings(*columns, np.arange(users), np.arange(items), (1.0, 5.0))
 
 
@@ -44,14 +48,19 @@ def slow_ranking(factors, train, test, k, threshold):
         relevant = set(test.item[rows].tolist()) - seen
         if not relevant:
             continue
-        ranked = sorted((i for i in range(train.num_items) if i not in seen), key=lambda i: (-scores[user, i], i))[:k]
+        ranked = sorted(
+            (i for i in range(train.num_items) if i not in seen),
+            key=lambda i: (-scores[user, i], i),
+        )[:k]
         gain = sum(1 / np.log2(place + 2) for place, i in enumerate(ranked) if i in relevant)
         ndcg.append(gain / sum(1 / np.log2(place + 2) for place in range(min(k, len(relevant)))))
         recall.append(len(relevant & set(ranked)) / len(relevant))
     return ndcg, recall
 
 
-@given(st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0, 5.0]), min_size=1, max_size=20), st.floats(1, 5))
+@given(
+    st.lists(st.sampled_from([1.0, 2.0, 3.0, 4.0, 5.0]), min_size=1, max_size=20), st.floats(1, 5)
+)
 def test_rmse_of_a_constant_is_the_spread_about_it(values, constant):
     count = len(values)
     ratings = ratings_of(np.arange(count), np.zeros(count), values, users=20)
@@ -59,7 +68,9 @@ def test_rmse_of_a_constant_is_the_spread_about_it(values, constant):
     assert metrics.rmse(factors, ratings) ** 2 == pytest.approx(
         np.var(values) + (np.mean(values) - constant) ** 2, abs=1e-5
     )
-    assert metrics.mae(factors, ratings) == pytest.approx(np.mean(np.abs(np.array(values) - constant)), abs=1e-6)
+    assert metrics.mae(factors, ratings) == pytest.approx(
+        np.mean(np.abs(np.array(values) - constant)), abs=1e-6
+    )
 
 
 def test_perfect_factors():
@@ -68,7 +79,9 @@ def test_perfect_factors():
     liked = rng.integers(0, ITEMS, USERS)
     truth[np.arange(USERS), liked] = 5
     factors = Factors(truth, np.eye(ITEMS, dtype=np.float32), np.float32(0))
-    train = ratings_of(np.arange(USERS), (liked + 1) % ITEMS, truth[np.arange(USERS), (liked + 1) % ITEMS])
+    train = ratings_of(
+        np.arange(USERS), (liked + 1) % ITEMS, truth[np.arange(USERS), (liked + 1) % ITEMS]
+    )
     test = ratings_of(np.arange(USERS), liked, np.full(USERS, 5))
     result = metrics.evaluate(factors, train, test, k=3)
     assert (result["rmse_train"], result["rmse_test"], result["mae_test"]) == (0, 0, 0)
@@ -97,7 +110,9 @@ def test_ranking_equals_the_slow_reference(k, threshold, monkeypatch):
         got = metrics.ranking(factors, train, test, k=k, threshold=threshold)
         assert (got.users_evaluated, got.users_left_out) == (len(ndcg), USERS - len(ndcg))
         if ndcg:
-            np.testing.assert_allclose([got.ndcg, got.recall], [np.mean(ndcg), np.mean(recall)], rtol=1e-12)
+            np.testing.assert_allclose(
+                [got.ndcg, got.recall], [np.mean(ndcg), np.mean(recall)], rtol=1e-12
+            )
             assert metrics.ndcg_at_k(factors, train, test, k=k, threshold=threshold) == got.ndcg
             assert metrics.recall_at_k(factors, train, test, k=k, threshold=threshold) == got.recall
 
@@ -105,7 +120,9 @@ def test_ranking_equals_the_slow_reference(k, threshold, monkeypatch):
 def test_relabelling_users_and_items_changes_nothing():
     factors, train, test = world(3)
     rng = np.random.default_rng(1)
-    factors = factors._replace(user_factors=rng.normal(size=(USERS, RANK)).astype(np.float32))  # no ties
+    factors = factors._replace(
+        user_factors=rng.normal(size=(USERS, RANK)).astype(np.float32)
+    )  # no ties
     factors = factors._replace(item_factors=rng.normal(size=(ITEMS, RANK)).astype(np.float32))
     user_at, item_at = rng.permutation(USERS), rng.permutation(ITEMS)
     moved = Factors(
@@ -116,10 +133,15 @@ def test_relabelling_users_and_items_changes_nothing():
 
     def move(ratings):
         return dataclasses.replace(
-            ratings, user=user_at[ratings.user].astype(np.int32), item=item_at[ratings.item].astype(np.int32)
+            ratings,
+            user=user_at[ratings.user].astype(np.int32),
+            item=item_at[ratings.item].astype(np.int32),
         )
 
-    before, after = metrics.evaluate(factors, train, test, k=3), metrics.evaluate(moved, move(train), move(test), k=3)
+    before, after = (
+        metrics.evaluate(factors, train, test, k=3),
+        metrics.evaluate(moved, move(train), move(test), k=3),
+    )
     assert before.pop("threshold") is after.pop("threshold") is None
     assert before == pytest.approx(after, rel=1e-6)
 
@@ -139,7 +161,9 @@ def test_top_k_never_shows_seen_items_and_breaks_ties_by_index(monkeypatch):
                 ranked = sorted(unseen, key=lambda i: (-scores[user, i], i))[:4]
                 padding = 4 - len(ranked)
                 assert got.items[row].tolist() == ranked + [-1] * padding
-                np.testing.assert_array_equal(got.scores[row], [*scores[user, ranked], *[np.nan] * padding])
+                np.testing.assert_array_equal(
+                    got.scores[row], [*scores[user, ranked], *[np.nan] * padding]
+                )
 
 
 def test_fewer_than_k_unseen_items():
@@ -193,7 +217,11 @@ def test_without_held_out_ratings():
 def test_definitions_cover_what_evaluate_returns():
     factors, train, test = world(2)
     result = metrics.evaluate(factors, train, test)
-    measured = {name.removesuffix("_train").removesuffix("_test") for name in result} - {"k", "threshold", "clip"}
+    measured = {name.removesuffix("_train").removesuffix("_test") for name in result} - {
+        "k",
+        "threshold",
+        "clip",
+    }
     assert measured <= set(metrics.DEFINITIONS)
 
 
@@ -233,23 +261,40 @@ def test_at_most_so_many_scores_are_ranked_of_users_chosen_alike(monkeypatch):
 
 def test_a_model_ranks_alike_where_users_move_all_items_alike():
     rng = np.random.default_rng(0)
-    users, items, center = rng.normal(size=(USERS, 2)), rng.normal(size=(ITEMS, 2)), rng.normal(size=ITEMS)
+    users, items, center = (
+        rng.normal(size=(USERS, 2)),
+        rng.normal(size=(ITEMS, 2)),
+        rng.normal(size=ITEMS),
+    )
     ones = np.ones
     alike = {
         "no factors": (np.zeros((USERS, 0)), np.zeros((ITEMS, 0))),
         "a level of each user": (users[:, :1], ones((ITEMS, 1))),
         "one row for all": (np.tile(users[:1], (USERS, 1)), items),
-        "two biases": (np.stack([users[:, 0], ones(USERS)], 1), np.stack([ones(ITEMS), items[:, 0]], 1)),
+        "two biases": (
+            np.stack([users[:, 0], ones(USERS)], 1),
+            np.stack([ones(ITEMS), items[:, 0]], 1),
+        ),
     }
     for name, (user_factors, item_factors) in alike.items():
-        factors = Factors(user_factors.astype(np.float32), item_factors.astype(np.float32), center.astype(np.float32))
+        factors = Factors(
+            user_factors.astype(np.float32),
+            item_factors.astype(np.float32),
+            center.astype(np.float32),
+        )
         assert metrics.ranks_alike(factors), name
         if user_factors.shape[1]:
-            moved = user_factors.astype(np.float32) + np.float32(0.01) * rng.normal(size=user_factors.shape)
-            other = item_factors.astype(np.float32) + np.float32(0.01) * rng.normal(size=item_factors.shape)
+            moved = user_factors.astype(np.float32) + np.float32(0.01) * rng.normal(
+                size=user_factors.shape
+            )
+            other = item_factors.astype(np.float32) + np.float32(0.01) * rng.normal(
+                size=item_factors.shape
+            )
             assert not metrics.ranks_alike(Factors(moved, other, factors.center)), name
     # Alike: whoever is asked, the same order of what all have not seen.
     nobody = ratings_of([], [], [])
     user_factors, item_factors = alike["two biases"]
-    lists = metrics.top_k(Factors(user_factors, item_factors, center), np.arange(USERS), nobody, ITEMS).items
+    lists = metrics.top_k(
+        Factors(user_factors, item_factors, center), np.arange(USERS), nobody, ITEMS
+    ).items
     assert (lists == lists[0]).all()

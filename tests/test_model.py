@@ -1,4 +1,6 @@
-"""A saved model: only the release outside private/, refused when changed, clear about what is missing."""
+"""A saved model: only the release outside private/, refused when changed, clear about what is
+missing.
+"""
 
 import dataclasses
 import json
@@ -46,7 +48,11 @@ def test_only_the_release_stands_outside_private(saved):
     outside = {path.name for path in saved["published"].path.iterdir()}
     assert outside == {"model.json", "PRIVACY.md", "release.safetensors", "private"}
     assert set(load_file(saved["published"].path / "release.safetensors")) == {"user_factors"}
-    assert set(load_file(saved["joint"].path / "release.safetensors")) == {"user_factors", "item_factors", "center"}
+    assert set(load_file(saved["joint"].path / "release.safetensors")) == {
+        "user_factors",
+        "item_factors",
+        "center",
+    }
 
 
 def test_private_files_are_open_to_their_owner_alone(saved):
@@ -58,7 +64,9 @@ def test_private_files_are_open_to_their_owner_alone(saved):
 def test_public_files_do_not_depend_on_the_ratings_but_through_the_release(saved, tmp_path):
     changed = Ratings.from_columns(USER, ITEM, 6 - VALUE, rating_range=(1, 5), name="tiny")
     other = fit(gaussian.mechanism, tmp_path / "other", changed)
-    ours, theirs = (json.loads((m.path / "model.json").read_text()) for m in (saved["published"], other))
+    ours, theirs = (
+        json.loads((m.path / "model.json").read_text()) for m in (saved["published"], other)
+    )
     for content in (ours, theirs):
         del content["files"], content["sha256"]
     assert ours == theirs
@@ -83,7 +91,9 @@ def test_predictions_take_ids_as_numbers_or_text_and_stay_in_range(saved):
     whole = model.factors
     u, i = USER - 100, ITEM
     expected = whole.center[i] + (whole.user_factors[u] * whole.item_factors[i]).sum(1)
-    np.testing.assert_allclose(model.predict(USER, ITEM, clip=False), expected, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(
+        model.predict(USER, ITEM, clip=False), expected, rtol=1e-6, atol=1e-6
+    )
     assert model.predict(USER, ITEM).min() >= 1
     assert model.predict(USER, ITEM).max() <= 5
 
@@ -109,7 +119,9 @@ def test_recommendations_are_unseen_ordered_and_complete(saved):
         saved["published"].recommend(100, 0)
 
 
-@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda users: [str(user) for user in users]])
+@pytest.mark.parametrize(
+    "kind", [list, tuple, np.array, lambda users: [str(user) for user in users]]
+)
 def test_several_users_get_a_table_with_a_user_column(saved, kind):
     model = saved["joint"]
     users = [101, 100, 101, 107]
@@ -165,7 +177,9 @@ def test_without_its_private_part_a_model_names_the_file_it_misses(folder, saved
     joint = folder.parent / "joint"
     shutil.copytree(saved["joint"].path, joint)
     shutil.rmtree(joint / "private")
-    np.testing.assert_array_equal(load_model(joint).predict(USER, ITEM), saved["joint"].predict(USER, ITEM))
+    np.testing.assert_array_equal(
+        load_model(joint).predict(USER, ITEM), saved["joint"].predict(USER, ITEM)
+    )
     with pytest.raises(DataError, match="seen"):
         load_model(joint).recommend(100)
     assert len(load_model(joint).recommend(100, include_seen=True)) == 7
@@ -178,11 +192,15 @@ def edit_json(path, name, value):
 
 
 TAMPERED = {
-    "release truncated": lambda f: (f / "release.safetensors").write_bytes(
-        (f / "release.safetensors").read_bytes()[:-1]
+    "release truncated": (
+        lambda f: (f / "release.safetensors").write_bytes(
+            (f / "release.safetensors").read_bytes()[:-1]
+        )
     ),
-    "release changed": lambda f: (f / "release.safetensors").write_bytes(
-        (f / "release.safetensors").read_bytes()[:-1] + b"x"
+    "release changed": (
+        lambda f: (f / "release.safetensors").write_bytes(
+            (f / "release.safetensors").read_bytes()[:-1] + b"x"
+        )
     ),
     "release missing": lambda f: (f / "release.safetensors").unlink(),
     "factors truncated": lambda f: (f / "private/factors.safetensors").write_bytes(b"\x08"),
@@ -220,7 +238,11 @@ def test_a_save_never_overwrites(folder):
 def test_a_private_file_that_is_readable_but_another_is_refused(folder, name):
     path = folder / "private" / f"{name}.safetensors"
     save_file(
-        {key: np.ascontiguousarray(part[::-1]) if part.ndim else part for key, part in load_file(path).items()}, path
+        {
+            key: np.ascontiguousarray(part[::-1]) if part.ndim else part
+            for key, part in load_file(path).items()
+        },
+        path,
     )
     with pytest.raises(DataError, match=name):
         load_model(folder)
@@ -239,6 +261,10 @@ def test_evaluation_ranks_what_was_not_seen(saved):
     model = saved["published"]
     users = [u for u in np.unique(USER) if (u == USER).sum() < 7][:2]
     pairs = [(u, i) for u in users for i in sorted(set(range(7)) - set(ITEM[u == USER].tolist()))]
-    rest = Ratings.from_columns(*zip(*pairs, strict=True), [5] * len(pairs), rating_range=(1, 5), name="rest")
+    rest = Ratings.from_columns(
+        *zip(*pairs, strict=True), [5] * len(pairs), rating_range=(1, 5), name="rest"
+    )
     assert model.evaluate(rest, k=7)["recall_at_k"] == 1
-    assert model.evaluate(rest, k=1)["ndcg_at_k"] == 1  # whatever is first among the unseen was held out
+    assert (
+        model.evaluate(rest, k=1)["ndcg_at_k"] == 1
+    )  # whatever is first among the unseen was held out

@@ -42,10 +42,14 @@ def test_neighbours_are_what_they_say(unit, kind, key):
             keep[at] = False
         else:
             keep = RATINGS.user != RATINGS.user[at]
-        expected = dataclasses.replace(RATINGS, user=RATINGS.user[keep], item=RATINGS.item[keep], value=value[keep])
+        expected = dataclasses.replace(
+            RATINGS, user=RATINGS.user[keep], item=RATINGS.item[keep], value=value[keep]
+        )
         stored, present = layout.stored_values(found)
         assert sorted(np.asarray(stored)[np.asarray(present)]) == sorted(expected.value)
-        np.testing.assert_allclose(item_totals(found), item_totals(layout.make(expected, kind=kind)), rtol=1e-6)
+        np.testing.assert_allclose(
+            item_totals(found), item_totals(layout.make(expected, kind=kind)), rtol=1e-6
+        )
 
 
 def item_totals(data):
@@ -63,9 +67,15 @@ def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
         ("heaviest item", per_item[RATINGS.item], np.max),
         ("lightest item", per_item[RATINGS.item], np.min),
     ):
-        chosen = [index for index, reason in zip(some.index, some.why, strict=True) if reason == why]
+        chosen = [
+            index for index, reason in zip(some.index, some.why, strict=True) if reason == why
+        ]
         assert weight[chosen[0]] == extreme(weight)
-    middling = [index for index, reason in zip(some.index, some.why, strict=True) if reason == "item of middling size"]
+    middling = [
+        index
+        for index, reason in zip(some.index, some.why, strict=True)
+        if reason == "item of middling size"
+    ]
     assert len(set(RATINGS.item[middling].tolist())) == len(middling)
     assert some.why.count("random") >= 12
 
@@ -74,7 +84,9 @@ def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
 def test_batches_do_not_change_the_distances(data, key):
     tried = neighbours.choose(key, RATINGS, data, unit="rating value", num=6)
     whole, parts = (
-        sensitivity.distances(joint(), key, data, tried.stacked, unit="rating value", num_steps=3, batch=batch)
+        sensitivity.distances(
+            joint(), key, data, tried.stacked, unit="rating value", num_steps=3, batch=batch
+        )
         for batch in (6, 2)
     )
     np.testing.assert_allclose(whole.largest, parts.largest, rtol=1e-5)
@@ -99,9 +111,13 @@ def _louder_once_flagged(query, state, data, coins):
 
 
 def test_what_only_the_smaller_world_shows_is_seen(key):
-    """Every user has one rating; only a run in which somebody has none becomes ten times as sensitive."""
+    """Every user has one rating; only a run in which somebody has none becomes ten times as
+    sensitive.
+    """
     each = np.arange(8)
-    ratings = Ratings.from_columns(each, each % 4, 1.0 + each % 5, rating_range=(1.0, 5.0), name="one each")
+    ratings = Ratings.from_columns(
+        each, each % 4, 1.0 + each % 5, rating_range=(1.0, 5.0), name="one each"
+    )
     data = layout.make(ratings, kind="dense")
     mechanism = joint(relation="rating presence", residual_clip=1.0)
     silent = mechanism._replace(
@@ -115,13 +131,17 @@ def test_what_only_the_smaller_world_shows_is_seen(key):
     assert largest.details["pairs"] == 8 + sensitivity.CLIMBED
 
 
-@pytest.mark.parametrize(("unit", "word"), [("rating presence", "rating"), ("user", "all ratings of the user")])
+@pytest.mark.parametrize(
+    ("unit", "word"), [("rating presence", "rating"), ("user", "all ratings of the user")]
+)
 def test_an_addition_is_the_removal_seen_from_the_other_world(data, key, unit, word):
     tried = neighbours.choose(key, RATINGS, data, unit=unit, num=4)
     how = {"unit": unit, "num_steps": 3, "batch": 1}
     added = sensitivity.distances(joint(), key, data, tried.stacked, added=True, **how)
     for place in range(4):
-        world = neighbours.apply(unit, data, jax.tree.map(lambda leaf, p=place: leaf[p], tried.stacked))
+        world = neighbours.apply(
+            unit, data, jax.tree.map(lambda leaf, p=place: leaf[p], tried.stacked)
+        )
         init_key, train_key = jax.random.split(key)
         starts = tuple(joint().init(init_key, one, None) for one in (world, data))
         _, distance = protocol.train_coupled(joint(), train_key, starts, (world, data), 3)

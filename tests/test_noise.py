@@ -1,4 +1,6 @@
-"""A sampler and its density belong together: one is held to the other, and both to the scale that was promised."""
+"""A sampler and its density belong together: one is held to the other, and both to the scale that
+was promised.
+"""
 
 import math
 
@@ -20,7 +22,10 @@ scales = st.floats(0.0625, 50, width=32)
 
 def tree(seed: int, scale: float = 1.0, dtype=np.float32):
     random = np.random.default_rng(seed)
-    return {name: jnp.asarray(scale * random.normal(size=shape), dtype) for name, shape in SHAPES.items()}
+    return {
+        name: jnp.asarray(scale * random.normal(size=shape), dtype)
+        for name, shape in SHAPES.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -60,14 +65,19 @@ def test_response_has_the_shapes_and_types_of_the_statistics(key):
 def test_the_noise_does_not_depend_on_the_statistics(key):
     sample = noise.gaussian(1.0).sample
     for leaf, at_zero, q in zip(
-        *map(jax.tree.leaves, (sample(key, tree(1)), sample(key, jax.tree.map(jnp.zeros_like, tree(1))), tree(1))),
+        *map(
+            jax.tree.leaves,
+            (sample(key, tree(1)), sample(key, jax.tree.map(jnp.zeros_like, tree(1))), tree(1)),
+        ),
         strict=True,
     ):
         np.testing.assert_allclose(leaf - q, at_zero, atol=1e-6)
 
 
 def test_float32_normals_end_where_the_guarantee_says():
-    """The quantile transform of 23 random bits: the assumption that every Gaussian guarantee names."""
+    """The quantile transform of 23 random bits: the assumption that every Gaussian guarantee
+    names.
+    """
     uniform = np.nextafter(np.float32(-1), np.float32(0))
     assert math.sqrt(2) * abs(float(jax.lax.erf_inv(jnp.float32(uniform)))) <= 5.42
 
@@ -81,8 +91,12 @@ def test_log_prob_is_the_normal_density(scale, q, r):
 
 def test_log_prob_adds_over_entries_and_leaves():
     response, statistics = tree(1), tree(2)
-    expected = sum(stats.norm.logpdf(response[name], statistics[name], 1.5).sum() for name in SHAPES)
-    assert float(noise.gaussian(1.5).log_prob(response, statistics)) == pytest.approx(expected, rel=1e-5)
+    expected = sum(
+        stats.norm.logpdf(response[name], statistics[name], 1.5).sum() for name in SHAPES
+    )
+    assert float(noise.gaussian(1.5).log_prob(response, statistics)) == pytest.approx(
+        expected, rel=1e-5
+    )
 
 
 @given(seed=st.integers(0, 10**6), scale=scales)
@@ -96,7 +110,9 @@ def test_log_ratio_is_the_difference_of_log_densities(seed, scale):
 
 
 def test_log_ratio_does_not_drown_in_float32():
-    """One entry of a big tree moves by 1e-3: the ratio keeps its digits where the difference of densities has none."""
+    """One entry of a big tree moves by 1e-3: the ratio keeps its digits where the difference of
+    densities has none.
+    """
     made = noise.gaussian(1.0)
     random = np.random.default_rng(0)
     q = (1e3 * random.normal(size=(400, 50))).astype(np.float32)
@@ -104,7 +120,9 @@ def test_log_ratio_does_not_drown_in_float32():
     other = q.copy()
     other[0, 0] += np.float32(1e-3)
     r = (q + random.normal(size=q.shape)).astype(np.float32)
-    exact = stats.norm.logpdf(float(r[0, 0]), float(q[0, 0])) - stats.norm.logpdf(float(r[0, 0]), float(other[0, 0]))
+    exact = stats.norm.logpdf(float(r[0, 0]), float(q[0, 0])) - stats.norm.logpdf(
+        float(r[0, 0]), float(other[0, 0])
+    )
     r, q, other = map(jnp.asarray, (r, q, other))
     assert float(made.log_ratio(r, q, other)) == pytest.approx(exact, rel=1e-3)
     assert float(made.log_prob(r, q) - made.log_prob(r, other)) != pytest.approx(exact, rel=1e-1)
@@ -113,7 +131,9 @@ def test_log_ratio_does_not_drown_in_float32():
 def test_log_ratio_is_zero_between_equal_worlds_and_antisymmetric():
     made, r, q, other = noise.gaussian(0.7), tree(1), tree(2), tree(3)
     assert float(made.log_ratio(r, q, q)) == 0.0
-    assert float(made.log_ratio(r, q, other)) == pytest.approx(-float(made.log_ratio(r, other, q)), rel=1e-6)
+    assert float(made.log_ratio(r, q, other)) == pytest.approx(
+        -float(made.log_ratio(r, other, q)), rel=1e-6
+    )
 
 
 def test_noise_is_a_pytree_whose_scale_is_its_leaf():

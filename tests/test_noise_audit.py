@@ -1,4 +1,6 @@
-"""The audits of noise beside its scale: keys, entries, repeated values, support, faults, devices."""
+"""The audits of noise beside its scale: keys, entries, repeated values, support, faults,
+devices.
+"""
 
 import dataclasses
 import os
@@ -44,7 +46,9 @@ def test_sound_noise_is_consistent(name):
         for audit in (keys_used.audit, noise_law.audit, faults.audit)
         for finding in run(audit, sound(name), name)
     ]
-    assert {finding.verdict for finding in found} <= {"consistent", "not applicable"}, list(map(str, found))
+    assert {finding.verdict for finding in found} <= {"consistent", "not applicable"}, list(
+        map(str, found)
+    )
     by_name = {finding.audit: finding for finding in found}
     assert by_name["noise: keys"].verdict == "consistent"
     assert by_name["noise: keys"].details["keys"] > 0
@@ -109,7 +113,9 @@ def test_what_is_followed_is_the_training_itself(key):
     """The same bits as without, and as many keys as steps have leaves."""
     made = sound("gaussian-joint-noise")
     state = protocol.begin(made, key, DATA)
-    followed, keys = keys_used.recorded(lambda *args: protocol.train(*args, num_steps=4)[0])(made, key, state, DATA)
+    followed, keys = keys_used.recorded(lambda *args: protocol.train(*args, num_steps=4)[0])(
+        made, key, state, DATA
+    )
     plain, _ = protocol.train(made, key, state, DATA, 4)
     for a, b in zip(jax.tree.leaves(followed), jax.tree.leaves(plain), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5)
@@ -117,7 +123,9 @@ def test_what_is_followed_is_the_training_itself(key):
     for step in range(4):
         _, noise_key = jax.random.split(jax.random.fold_in(key, step))
         expected += [data_of(k) for k in jax.random.split(noise_key, 2)]
-    np.testing.assert_array_equal(np.unique(keys, axis=0), np.unique(np.concatenate(expected), axis=0))
+    np.testing.assert_array_equal(
+        np.unique(keys, axis=0), np.unique(np.concatenate(expected), axis=0)
+    )
     assert len(keys) == 4 * 2
 
 
@@ -151,7 +159,9 @@ def test_a_sample_that_is_the_same_in_every_step_is_found():
 
 def test_a_key_that_is_fixed_is_found_in_a_run_and_over_runs():
     made = sound("gaussian-public-items")
-    found = run(keys_used.audit, made._replace(noise=zoo_noise.one_key(made)), "gaussian-public-items")
+    found = run(
+        keys_used.audit, made._replace(noise=zoo_noise.one_key(made)), "gaussian-public-items"
+    )
     assert [finding.verdict for finding in found] == ["violated", "violated"]
     assert found[0].measured == steps("gaussian-public-items") - 1
     assert found[1].measured == found[1].details["runs"] - 1
@@ -161,9 +171,14 @@ def test_a_key_that_is_fixed_is_found_in_a_run_and_over_runs():
 
 
 def test_independent_entries_are_not_called_dependent():
-    """The chi square is too careful for few columns and right for many: 600 p-values, one below 1e-4 at most."""
+    """The chi square is too careful for few columns and right for many: 600 p-values, one below
+    1e-4 at most.
+    """
     random = np.random.default_rng(0)
-    p = {m: [noise_law.friedman(random.normal(size=(64, m)))[1] for _ in range(200)] for m in (2, 5, 30)}
+    p = {
+        m: [noise_law.friedman(random.normal(size=(64, m)))[1] for _ in range(200)]
+        for m in (2, 5, 30)
+    }
     assert np.sum(np.array(list(p.values())) <= ALPHA) <= 1
     assert np.mean(np.array(p[2]) < 0.05) < 0.05
     assert 0.01 < np.mean(np.array(p[30]) < 0.05) < 0.1
@@ -182,7 +197,9 @@ def test_entries_that_share_a_variance_are_seen_by_their_size_alone(share):
 
 
 def test_the_bound_on_repeated_values_holds_for_the_real_sampler():
-    """With room for what the sampler rounds together, and none for a grid of a sixteenth as many."""
+    """With room for what the sampler rounds together, and none for a grid of a sixteenth as
+    many.
+    """
     x = np.asarray(jax.random.normal(jax.random.key(0), (1 << 9, 1 << 9)))
     found = noise_law._repeated(x.astype(np.float64), {})
     assert found.verdict == "consistent"
@@ -197,7 +214,9 @@ def test_what_float32_costs_is_stated_and_no_verdict_hangs_on_words(words):
     x = np.asarray(jax.random.normal(jax.random.key(0), (1 << 10, 1 << 10)))
     found = noise_law._support(x, guarantee, 10**6, {})
     assert found.verdict == "consistent"
-    assert found.details["beyond_float32"] > found.details["delta"]  # a response beyond the support is likelier than δ
+    assert (
+        found.details["beyond_float32"] > found.details["delta"]
+    )  # a response beyond the support is likelier than δ
     assert np.max(np.abs(x)) == found.measured > found.claimed
 
 
@@ -207,15 +226,21 @@ def test_noise_that_is_cut_off_early_is_seen_and_so_much_less_is_not(cut):
     x = np.asarray(jax.random.normal(jax.random.key(0), (1 << 10, 1 << 10)))
     assert noise_law._support(np.clip(x, -cut, cut), guarantee, 10**6, {}).verdict == "violated"
     assert noise_law._support(x[:4], guarantee, 10**6, {}).verdict == "consistent"
-    alarms = [noise_law._support(some, guarantee, 10**6, {}).details["p_value"] <= 0.05 for some in x]
+    alarms = [
+        noise_law._support(some, guarantee, 10**6, {}).details["p_value"] <= 0.05 for some in x
+    ]
     assert sum(alarms) <= 0.09 * len(alarms)
 
 
 def test_too_little_noise_in_whole_numbers_is_seen():
-    """3 quarters of a discrete Laplace scale, in the sampler alone: sums mod 2^32 are stretched apart as well."""
+    """3 quarters of a discrete Laplace scale, in the sampler alone: sums mod 2^32 are stretched
+    apart as well.
+    """
     made = sound("federated-user")
     drawn, at_least = made.noise.sample.args
-    less = crowd.noisy_sums(ring.discrete_laplace(0.75 * float(drawn.sample.args[0].scale)), at_least)
+    less = crowd.noisy_sums(
+        ring.discrete_laplace(0.75 * float(drawn.sample.args[0].scale)), at_least
+    )
     for mechanism, verdict in (
         (made, "consistent"),
         (made._replace(noise=made.noise._replace(sample=less.sample)), "violated"),
@@ -232,11 +257,15 @@ def _quiet_on_zeros(inner, key, statistics):
 
 
 def _quiet_when_large(inner, key, statistics):
-    return jax.tree.map(lambda r, q: jnp.where(jnp.abs(q) > 8, q, r), inner(key, statistics), statistics)
+    return jax.tree.map(
+        lambda r, q: jnp.where(jnp.abs(q) > 8, q, r), inner(key, statistics), statistics
+    )
 
 
 def _quiet_at_infinity(inner, key, statistics):
-    endless = jax.tree.reduce(jnp.logical_or, jax.tree.map(lambda q: jnp.any(jnp.isinf(q)), statistics))
+    endless = jax.tree.reduce(
+        jnp.logical_or, jax.tree.map(lambda q: jnp.any(jnp.isinf(q)), statistics)
+    )
     return jax.tree.map(lambda r, q: jnp.where(endless, q, r), inner(key, statistics), statistics)
 
 
@@ -247,7 +276,9 @@ WAYS_ROUND = {
 }
 
 
-@pytest.mark.parametrize(("quiet", "world"), WAYS_ROUND.items(), ids=lambda it: getattr(it, "__name__", ""))
+@pytest.mark.parametrize(
+    ("quiet", "world"), WAYS_ROUND.items(), ids=lambda it: getattr(it, "__name__", "")
+)
 def test_a_way_round_the_noise_is_found_at_an_extreme(quiet, world):
     name = "noisy-item-means"
     made = sound(name)
@@ -280,12 +311,22 @@ for name in sys.argv[1:]:
 @pytest.mark.slow
 def test_two_devices_draw_what_one_draws():
     names = ["gaussian-joint-noise", "dpsgd", "federated-user", "noisy-item-means"]
-    flags = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    flags = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
+        "JAX_PLATFORMS": "cpu",
+    }
     done = subprocess.run(
-        [sys.executable, "-c", ON_TWO, *names], cwd=CHECKOUT, env=flags, capture_output=True, text=True, check=False
+        [sys.executable, "-c", ON_TWO, *names],
+        cwd=CHECKOUT,
+        env=flags,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    assert [line.strip() for line in done.stdout.splitlines()] == ["noise: devices consistent"] * len(names)
+    assert [line.strip() for line in done.stdout.splitlines()] == [
+        "noise: devices consistent"
+    ] * len(names)
 
 
 def test_where_there_are_several_devices_reports_of_bits_are_left_to_the_enumeration(monkeypatch):

@@ -1,4 +1,6 @@
-"""Noisy item means: the sums, their sensitivity and noise, averaging, the price, and a run that is centred by them."""
+"""Noisy item means: the sums, their sensitivity and noise, averaging, the price, and a run that is
+centred by them.
+"""
 
 import dataclasses
 import math
@@ -32,7 +34,11 @@ def tiny(seed: int = 0, rating_range=(LOW, HIGH)) -> Ratings:
     """12 users, 7 items, 50 ratings; the last item has none."""
     random = np.random.default_rng(seed)
     pairs = random.choice(12 * 6, size=50, replace=False)
-    columns = (pairs // 6).astype(np.int32), (pairs % 6).astype(np.int32), random.integers(1, 6, 50).astype(np.float32)
+    columns = (
+        (pairs // 6).astype(np.int32),
+        (pairs % 6).astype(np.int32),
+        random.integers(1, 6, 50).astype(np.float32),
+    )
     return Ratings(*columns, np.arange(12), np.arange(7), rating_range)
 
 
@@ -94,7 +100,9 @@ def test_a_value_outside_the_range_moves_no_sum_further():
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_noise_and_price_are_one_number(relation):
-    """On no ratings the response is the noise: the promised scale passes a test of fit, 2/3 and 3/2 of it do not."""
+    """On no ratings the response is the noise: the promised scale passes a test of fit, 2/3 and 3/2
+    of it do not.
+    """
     nothing = (np.zeros(0, np.int32), np.zeros(0, np.int32), np.zeros(0, np.float32))
     empty = Ratings(*nothing, np.arange(2), np.arange(5000), (LOW, HIGH))
     made = noisy_means.mechanism(config(relation=relation))
@@ -103,22 +111,33 @@ def test_noise_and_price_are_one_number(relation):
     promised = guarantee.noise_multiplier * guarantee.sensitivity
     assert len(state.public.total) == (1 if relation == "rating value" else 2)
     for leaf in state.public.total:
-        p = [scipy.stats.kstest(np.asarray(leaf, np.float64) / (promised * f), "norm").pvalue for f in (1, 2 / 3, 1.5)]
+        p = [
+            scipy.stats.kstest(np.asarray(leaf, np.float64) / (promised * f), "norm").pvalue
+            for f in (1, 2 / 3, 1.5)
+        ]
         assert p[0] > 1e-4  # false alarms: 1e-4 a leaf, and the key is fixed
         assert max(p[1:]) < 1e-6
 
 
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_more_steps_average(relation):
-    """Four steps at z tell as much as one at z/2, which costs the same: the same estimate from the same mean answer."""
+    """Four steps at z tell as much as one at z/2, which costs the same: the same estimate from the
+    same mean answer.
+    """
     ratings = tiny()
-    state, _ = trained(noisy_means.mechanism(config(relation=relation, noise_multiplier=4.0)), ratings, 4)
+    state, _ = trained(
+        noisy_means.mechanism(config(relation=relation, noise_multiplier=4.0)), ratings, 4
+    )
     total = [np.asarray(leaf) / 4 for leaf in state.public.total]
     one = noisy_means.mechanism(config(relation=relation, noise_multiplier=2.0))
     data = layout.make(ratings, num_devices=1)
-    after = one.update(protocol.begin(one, keys.from_seed(0), data), tuple(map(jnp.asarray, total)), data)
+    after = one.update(
+        protocol.begin(one, keys.from_seed(0), data), tuple(map(jnp.asarray, total)), data
+    )
     np.testing.assert_allclose(after.public.center, state.public.center, rtol=1e-5)
-    assert one.guarantee(1).rho == pytest.approx(noisy_means.mechanism(config(noise_multiplier=4.0)).guarantee(4).rho)
+    assert one.guarantee(1).rho == pytest.approx(
+        noisy_means.mechanism(config(noise_multiplier=4.0)).guarantee(4).rho
+    )
 
 
 def test_a_user_pays_for_every_rating_once():
@@ -130,9 +149,19 @@ def test_a_user_pays_for_every_rating_once():
 def test_every_audit_finds_it_consistent(relation):
     made = noisy_means.mechanism(config(relation=relation))
     found = audits.audit(
-        made, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, quick=True, num_neighbours=16
+        made,
+        tiny(),
+        key=keys.from_seed(0),
+        num_steps=2,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=16,
     )
-    assert {finding.verdict for finding in found} <= {"consistent", "not applicable", "inconclusive"}
+    assert {finding.verdict for finding in found} <= {
+        "consistent",
+        "not applicable",
+        "inconclusive",
+    }
     assert sum(finding.verdict == "consistent" for finding in found) >= 6
 
 
@@ -140,16 +169,24 @@ def test_halved_noise_is_caught():
     made = noisy_means.mechanism(config())
     quiet = made._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
     found = audits.audit(
-        quiet, tiny(), key=keys.from_seed(0), num_steps=2, only=STRUCTURAL, quick=True, num_neighbours=4
+        quiet,
+        tiny(),
+        key=keys.from_seed(0),
+        num_steps=2,
+        only=STRUCTURAL,
+        quick=True,
+        num_neighbours=4,
     )
     assert "noise: scale" in [finding.audit for finding in found if finding.verdict == "violated"]
 
 
-# ----------------------------------------------------------------------------------------------------------- as a phase
+# --------------------------------------------------------------------------------------------------
 
 
 def sound(**settings) -> gaussian.Config:
-    return gaussian.Config(**({"rating_range": (LOW, HIGH), "noise_multiplier": 5.0, "rank": 2} | settings))
+    return gaussian.Config(
+        **({"rating_range": (LOW, HIGH), "noise_multiplier": 5.0, "rank": 2} | settings)
+    )
 
 
 def test_the_shares_cost_what_the_whole_does():
@@ -184,12 +221,17 @@ def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
 
 def test_without_earlier_phases_a_run_begins_with_init():
     made, data = gaussian.joint_noise(sound()), layout.make(tiny(), num_devices=1)
-    begun, direct = protocol.begin(made, keys.from_seed(3), data), made.init(keys.from_seed(3), data, None)
+    begun, direct = (
+        protocol.begin(made, keys.from_seed(3), data),
+        made.init(keys.from_seed(3), data, None),
+    )
     jax.tree.map(np.testing.assert_array_equal, begun, direct)
 
 
 def test_a_key_is_split_or_drawn_from_once(monkeypatch):
-    """Of everything before the first training step: what is split is not drawn from, and nothing is used twice."""
+    """Of everything before the first training step: what is split is not drawn from, and nothing is
+    used twice.
+    """
     used = []
 
     def once(real):
@@ -204,13 +246,18 @@ def test_a_key_is_split_or_drawn_from_once(monkeypatch):
     with jax.disable_jit():
         first = noisy_means.mechanism(config())
         protocol.begin(
-            gaussian.joint_noise(sound()), keys.from_seed(0), layout.make(tiny(), num_devices=1), ((first, 2),)
+            gaussian.joint_noise(sound()),
+            keys.from_seed(0),
+            layout.make(tiny(), num_devices=1),
+            ((first, 2),),
         )
     assert len(used) == len(set(used)) > 8
 
 
 def test_the_phases_draw_from_different_keys():
-    """A run's key is spent once: means, initial factors and steps see none of each other's coins."""
+    """A run's key is spent once: means, initial factors and steps see none of each other's
+    coins.
+    """
     drawn = []
 
     def listening(noise):
@@ -253,7 +300,9 @@ def test_resume_ends_in_the_same_bytes(tmp_path):
         dpmf_jax.fit(tiny(), made, out=tmp_path / "cut", report=stop, **options)
     other = ((noisy_means.mechanism(config(noise_multiplier=4.0)), 1),)
     with pytest.raises(PrivacyError, match="another"):
-        dpmf_jax.fit(tiny(), made, out=tmp_path / "cut", resume=True, **(options | {"earlier": other}))
+        dpmf_jax.fit(
+            tiny(), made, out=tmp_path / "cut", resume=True, **(options | {"earlier": other})
+        )
     resumed = dpmf_jax.fit(tiny(), made, out=tmp_path / "cut", resume=True, **options)
     for a, b in zip(whole.factors, resumed.factors, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -263,7 +312,13 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
     spent = []
     made, first = gaussian.joint_noise(sound()), noisy_means.mechanism(config())
     model = dpmf_jax.fit(
-        tiny(), made, num_steps=4, seed=0, earlier=((first, 1),), chunk_steps=1, report=lambda now: spent.append(now)
+        tiny(),
+        made,
+        num_steps=4,
+        seed=0,
+        earlier=((first, 1),),
+        chunk_steps=1,
+        report=lambda now: spent.append(now),
     )
     assert [now.step for now in spent] == [1, 2, 3, 4]
     epsilons = [now.epsilon for now in spent]
@@ -274,12 +329,22 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
 
 def test_each_phase_is_audited_for_its_own_steps():
     made, first = gaussian.joint_noise(sound(residual_clip=1.0)), noisy_means.mechanism(config())
-    options = {"key": keys.from_seed(0), "num_steps": 3, "only": STRUCTURAL, "quick": True, "num_neighbours": 4}
+    options = {
+        "key": keys.from_seed(0),
+        "num_steps": 3,
+        "only": STRUCTURAL,
+        "quick": True,
+        "num_neighbours": 4,
+    }
     found = audits.audit(made, tiny(), earlier=((first, 1),), **options)
     assert {finding.details["phase"] for finding in found} == {0, 1}
     assert not [finding for finding in found if finding.verdict == "violated"]
     quiet = first._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
-    broken = [f for f in audits.audit(made, tiny(), earlier=((quiet, 1),), **options) if f.verdict == "violated"]
+    broken = [
+        f
+        for f in audits.audit(made, tiny(), earlier=((quiet, 1),), **options)
+        if f.verdict == "violated"
+    ]
     assert "noise: scale" in [finding.audit for finding in broken]
     assert {finding.details["phase"] for finding in broken} == {0}
 
@@ -290,7 +355,10 @@ def test_phases_of_different_relations_are_not_added_up():
     with pytest.raises(ValueError, match="differ in unit"):
         dpmf_jax.fit(tiny(), made, num_steps=3, seed=0, earlier=((other, 1),))
     wide = noisy_means.mechanism(config(tau=5.0)).guarantee(1)
-    assert accounting.compose(wide, gaussian.joint_noise(sound(tau=5.0)).guarantee(2)).largest_change == 5
+    assert (
+        accounting.compose(wide, gaussian.joint_noise(sound(tau=5.0)).guarantee(2)).largest_change
+        == 5
+    )
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""Objective perturbation (paper 003): the textbook without noise, public users, noise and price of one seam."""
+"""Objective perturbation (paper 003): the textbook without noise, public users, noise and price of
+one seam.
+"""
 
 import math
 
@@ -7,7 +9,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
-from objective_cases import ALPHA, LAWS, RANK, RATINGS, USERS, begun, config, descend, query, sample, sums
+from objective_cases import (
+    ALPHA,
+    LAWS,
+    RANK,
+    RATINGS,
+    USERS,
+    begun,
+    config,
+    descend,
+    query,
+    sample,
+    sums,
+)
 
 from dpmf_jax import protocol
 from dpmf_jax.devices import keys
@@ -36,9 +50,18 @@ def test_a_baseline_step_moves_both_rows_at_one_rating_after_the_other(data):
     state = begun(mechanism, data)
     users, items = (np.array(part) for part in state.private[:2])
     np.testing.assert_allclose(np.linalg.norm(np.concatenate([users, items]), axis=1), 1, rtol=1e-5)
-    error = [v - 3 - users[u] @ items[i] for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)]
+    error = [
+        v - 3 - users[u] @ items[i]
+        for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)
+    ]
     value = {(u, i): v for u, i, v in zip(RATINGS.user, RATINGS.item, RATINGS.value, strict=True)}
-    order = list(zip(state.private.order.user[:, 0].tolist(), state.private.order.item[:, 0].tolist(), strict=True))
+    order = list(
+        zip(
+            state.private.order.user[:, 0].tolist(),
+            state.private.order.item[:, 0].tolist(),
+            strict=True,
+        )
+    )
     assert sorted(order) == sorted(value)
     assert order != sorted(order)
     for _ in range(2):
@@ -58,9 +81,13 @@ def test_a_baseline_step_moves_both_rows_at_one_rating_after_the_other(data):
 def test_the_published_users_are_those_of_the_baseline(split_data):
     baseline = objective.non_private(config())
     _, fit_key, train_key = jax.random.split(keys.from_seed(0), 3)
-    fitted, _ = protocol.train(baseline, train_key, begun_with(baseline, fit_key, split_data), split_data, 4)
+    fitted, _ = protocol.train(
+        baseline, train_key, begun_with(baseline, fit_key, split_data), split_data, 4
+    )
     state = begun(objective.mechanism(config()), split_data)
-    np.testing.assert_allclose(state.private.user_factors, fitted.private.user_factors, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(
+        state.private.user_factors, fitted.private.user_factors, rtol=1e-4, atol=1e-5
+    )
     assert state.public.user_factors is None
 
 
@@ -93,7 +120,11 @@ def test_what_is_released_has_gradient_0_in_objective_6(law, data):
     eta = perturbed.draw(key, law["noise"], scale, released.shape)
 
     def objective_6(items):
-        error = RATINGS.value - 3.0 - jnp.sum(state.private.user_factors[RATINGS.user] * items[RATINGS.item], axis=1)
+        error = (
+            RATINGS.value
+            - 3.0
+            - jnp.sum(state.private.user_factors[RATINGS.user] * items[RATINGS.item], axis=1)
+        )
         return jnp.sum(error**2) + 200 * 0.01 * jnp.sum(items**2) + jnp.sum(eta * items)
 
     np.testing.assert_allclose(jax.grad(objective_6)(released), 0, atol=2e-3)
@@ -105,7 +136,9 @@ def test_passes_are_the_loop_over_ratings_with_eta_after_each(num_iterations, da
     state = begun(mechanism, data)
     statistics, _ = query(mechanism, state, data)
     key = keys.from_seed(5)
-    eta = perturbed.draw(key, "laplace", mechanism.noise.sample.args[0].scale, statistics.vector.shape)
+    eta = perturbed.draw(
+        key, "laplace", mechanism.noise.sample.args[0].scale, statistics.vector.shape
+    )
     items = np.asarray(state.public.item_factors)
     for _ in range(num_iterations):
         items = descend(state.private.user_factors, items, 2**-5, 0.0, RATINGS.item, RATINGS.user)
@@ -119,16 +152,23 @@ def test_passes_are_the_loop_over_ratings_with_eta_after_each(num_iterations, da
 
 @pytest.mark.parametrize("law", LAWS)
 def test_the_released_item_factors_carry_the_noise_that_is_priced(law, split_data):
-    """η = 2(b - (A + Mμ)v), of many releases: Kolmogorov-Smirnov accepts the scale, and neither 2/3 nor 3/2 of it."""
+    """η = 2(b - (A + Mμ)v), of many releases: Kolmogorov-Smirnov accepts the scale, and neither 2/3
+    nor 3/2 of it.
+    """
     mechanism = objective.public_users(config(**law))
     state = begun(mechanism, split_data)
     matrix, vector = sums(state.public.user_factors)
-    train = jax.jit(jax.vmap(lambda key: protocol.train(mechanism, key, state, split_data, 1)[0].public.item_factors))
+    train = jax.jit(
+        jax.vmap(
+            lambda key: protocol.train(mechanism, key, state, split_data, 1)[0].public.item_factors
+        )
+    )
     released = np.asarray(train(jax.random.split(keys.from_seed(3), 400)), np.float64)
     eta = 2 * (vector - np.einsum("jab,njb->nja", matrix + 2.0 * np.eye(RANK), released))
     scale = float(mechanism.noise.sample.args[0].scale)
     assert scale == pytest.approx(
-        {"l2_laplace": 8.0, "laplace": 8 * math.sqrt(3), "gaussian": 8 * 3.7306318}[law["noise"]], rel=1e-5
+        {"l2_laplace": 8.0, "laplace": 8 * math.sqrt(3), "gaussian": 8 * 3.7306318}[law["noise"]],
+        rel=1e-5,
     )
     seen = np.linalg.norm(eta, axis=-1).ravel() if law["noise"] == "l2_laplace" else eta.ravel()
     law_of = {
@@ -147,7 +187,11 @@ def test_the_guarantee_is_epsilon_and_a_second_release_is_another(law, epsilon):
     one, two = mechanism.guarantee(1), mechanism.guarantee(2)
     assert one.epsilon == pytest.approx(epsilon, abs=1.1e-4)
     assert one.epsilon <= epsilon + 1e-12
-    assert (one.unit, one.status, one.delta) == ("rating value", "proved for real-number noise", law.get("delta", 0.0))
+    assert (one.unit, one.status, one.delta) == (
+        "rating value",
+        "proved for real-number noise",
+        law.get("delta", 0.0),
+    )
     assert one.mechanism == "objective-public-users"
     assert two.steps == 2
     if law["noise"] == "gaussian":

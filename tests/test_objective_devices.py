@@ -28,5 +28,7 @@ print("equal")
 
 
 def test_two_devices_release_what_one_does():
-    done = subprocess.run([sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300)
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300
+    )
     assert done.stdout.strip() == "equal", done.stderr

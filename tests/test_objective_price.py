@@ -1,4 +1,6 @@
-"""Paper 003, theorem 1, against the exact density: it holds for public users and fails where they are refitted."""
+"""Paper 003, theorem 1, against the exact density: it holds for public users and fails where they
+are refitted.
+"""
 
 import dataclasses
 import math
@@ -25,10 +27,14 @@ def split_data():
 
 
 def losses(mechanism, state, data, num_draws=100):
-    """|log-ratio| of draws of the release, and of far ones along every direction, against all value neighbours."""
+    """|log-ratio| of draws of the release, and of far ones along every direction, against all value
+    neighbours.
+    """
     address = layout.locate(data, RATINGS.user, RATINGS.item)
     statistics, _ = query(mechanism, state, data)
-    drawn = jax.vmap(sample, (None, 0, None))(mechanism, jax.random.split(keys.from_seed(7), num_draws), statistics)
+    drawn = jax.vmap(sample, (None, 0, None))(
+        mechanism, jax.random.split(keys.from_seed(7), num_draws), statistics
+    )
     random = np.random.default_rng(0).standard_normal((num_draws, ITEMS, RANK)).astype(np.float32)
     along = jnp.asarray(state.public.user_factors)[:, None] * jnp.ones((1, ITEMS, 1))
     responses = jnp.concatenate([drawn, 1e3 * random, 1e3 * along, -1e3 * along])
@@ -37,12 +43,16 @@ def losses(mechanism, state, data, num_draws=100):
     def worst(place, value):
         other = layout.replace_value(data, jax.tree.map(lambda leaf: leaf[place], address), value)
         neighbour, _ = query(mechanism, state, other)
-        ratios = jax.vmap(mechanism.noise.log_ratio, (0, None, None))(responses, statistics, neighbour)
+        ratios = jax.vmap(mechanism.noise.log_ratio, (0, None, None))(
+            responses, statistics, neighbour
+        )
         return jnp.max(jnp.abs(ratios))
 
     further = np.where(RATINGS.value > 3, 1.0, 5.0)
     random_value = np.random.default_rng(1).uniform(1, 5, RATINGS.num_ratings)
-    return np.array([[float(worst(at, value)) for at, value in enumerate(v)] for v in (further, random_value)])
+    return np.array(
+        [[float(worst(at, value)) for at, value in enumerate(v)] for v in (further, random_value)]
+    )
 
 
 @pytest.mark.parametrize("law", LAWS[:2])
@@ -56,7 +66,9 @@ def test_a_changed_value_costs_at_most_epsilon_with_public_users_and_it_is_reach
 
 
 def test_a_changed_value_costs_at_most_rho_with_gaussian_noise(split_data):
-    """The log-ratio is normal with mean and half its variance μ²/2, μ = 2|Δr|·‖u‖/σ, and ρ = μ²/2 at most."""
+    """The log-ratio is normal with mean and half its variance μ²/2, μ = 2|Δr|·‖u‖/σ, and ρ = μ²/2
+    at most.
+    """
     mechanism = objective.public_users(config(**LAWS[2]))
     state = begun(mechanism, split_data)
     statistics, _ = query(mechanism, state, split_data)
@@ -65,11 +77,15 @@ def test_a_changed_value_costs_at_most_rho_with_gaussian_noise(split_data):
     worst = 0.0
     for at in range(RATINGS.num_ratings):
         other, _ = query(mechanism, state, changed(split_data, at))
-        worst = max(worst, float(jnp.sum((2 * (statistics.vector - other.vector) / sigma) ** 2)) / 2)
+        worst = max(
+            worst, float(jnp.sum((2 * (statistics.vector - other.vector) / sigma) ** 2)) / 2
+        )
     assert worst <= rho * (1 + 1e-5)
     assert worst > 0.99 * rho
     keys_ = jax.random.split(keys.from_seed(0), 20_000)
-    drawn = jax.vmap(lambda k: mechanism.noise.log_ratio(sample(mechanism, k, statistics), statistics, other))(keys_)
+    drawn = jax.vmap(
+        lambda k: mechanism.noise.log_ratio(sample(mechanism, k, statistics), statistics, other)
+    )(keys_)
     mean, variance = float(np.mean(drawn)), float(np.var(drawn))
     exact = float(jnp.sum((2 * (statistics.vector - other.vector) / sigma) ** 2)) / 2
     assert mean == pytest.approx(exact, abs=5 * math.sqrt(2 * exact / 20_000))
@@ -80,22 +96,32 @@ def test_a_value_outside_the_declared_range_buys_nothing(split_data):
     mechanism = objective.public_users(config())
     state = begun(mechanism, split_data)
     address = layout.locate(split_data, RATINGS.user[0], RATINGS.item[0])
-    far, end = (query(mechanism, state, layout.replace_value(split_data, address, v))[0] for v in (1e6, 5.0))
+    far, end = (
+        query(mechanism, state, layout.replace_value(split_data, address, v))[0] for v in (1e6, 5.0)
+    )
     jax.tree.map(np.testing.assert_array_equal, far, end)
 
 
 @pytest.mark.parametrize("num_iterations", [None, 5])
 def test_refitting_the_users_on_the_neighbour_exceeds_epsilon(num_iterations, split_data):
-    """As published: the first neighbour at which a release has a log-ratio above the claimed ε is found and named."""
-    mechanism = objective.mechanism(config(epsilon=1.0, num_iterations=num_iterations, num_passes=20))
+    """As published: the first neighbour at which a release has a log-ratio above the claimed ε is
+    found and named.
+    """
+    mechanism = objective.mechanism(
+        config(epsilon=1.0, num_iterations=num_iterations, num_passes=20)
+    )
     key = keys.from_seed(0)
     statistics, _ = mechanism.query(begun(mechanism, split_data), split_data, None)
-    responses = jax.vmap(sample, (None, 0, None))(mechanism, jax.random.split(keys.from_seed(1), 50), statistics)
+    responses = jax.vmap(sample, (None, 0, None))(
+        mechanism, jax.random.split(keys.from_seed(1), 50), statistics
+    )
 
     @jax.jit
     def worst(other):
         neighbour, _ = mechanism.query(mechanism.init(key, other, None), other, None)
-        return jnp.max(jax.vmap(mechanism.noise.log_ratio, (0, None, None))(responses, statistics, neighbour))
+        return jnp.max(
+            jax.vmap(mechanism.noise.log_ratio, (0, None, None))(responses, statistics, neighbour)
+        )
 
     claimed = mechanism.guarantee(1)
     assert (claimed.epsilon, claimed.status) == (1.0, "claimed")

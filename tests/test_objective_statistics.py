@@ -1,4 +1,6 @@
-"""Noisy normal equations: what a rating's presence moves, the scales, and the system that is solved."""
+"""Noisy normal equations: what a rating's presence moves, the scales, and the system that is
+solved.
+"""
 
 import math
 
@@ -42,10 +44,14 @@ def test_statistics_are_the_clipped_sums_and_their_noise_is_the_priced_one(split
     assert guarantee.epsilon == pytest.approx(1.0, abs=1e-4)
     assert guarantee.epsilon <= 1
     assert (guarantee.unit, guarantee.status) == ("rating presence", "proved for real-number noise")
-    response = sample(mechanism, keys.from_seed(0), jax.tree.map(lambda leaf: jnp.zeros((300, *leaf.shape)), made))
+    response = sample(
+        mechanism, keys.from_seed(0), jax.tree.map(lambda leaf: jnp.zeros((300, *leaf.shape)), made)
+    )
     for leaf in response:
         for factor, accepted in ((1.0, True), (2 / 3, False), (1.5, False)):
-            pvalue = scipy.stats.kstest(np.ravel(leaf), scipy.stats.norm(scale=factor * scale).cdf).pvalue
+            pvalue = scipy.stats.kstest(
+                np.ravel(leaf), scipy.stats.norm(scale=factor * scale).cdf
+            ).pvalue
             assert (pvalue > ALPHA) == accepted
     error = RATINGS.value - 3.0
     assert float(info.loss) == pytest.approx(np.mean(error**2), rel=1e-5)

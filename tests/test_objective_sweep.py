@@ -1,4 +1,6 @@
-"""Objective perturbation as a pytree: one compilation for a sweep over its numbers, budgets side by side."""
+"""Objective perturbation as a pytree: one compilation for a sweep over its numbers, budgets side by
+side.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -35,7 +37,9 @@ def test_mechanisms_of_several_budgets_run_side_by_side(split_data):
     made = [objective.public_users(config(epsilon=epsilon)) for epsilon in (0.1, 1.0, 10.0)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *made)
     key, state = keys.from_seed(0), begun(made[0], split_data)
-    together = jax.vmap(lambda m: protocol.train(m, key, state, split_data, 1)[0].public.item_factors)(stacked)
+    together = jax.vmap(
+        lambda m: protocol.train(m, key, state, split_data, 1)[0].public.item_factors
+    )(stacked)
     for place, mechanism in enumerate(made):
         alone, _ = protocol.train(mechanism, key, state, split_data, 1)
         np.testing.assert_allclose(together[place], alone.public.item_factors, rtol=1e-3, atol=1e-4)

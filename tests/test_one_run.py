@@ -1,4 +1,6 @@
-"""The one-run audit on trial: its theorem by hand, exact and reckless mechanisms, another project's estimator."""
+"""The one-run audit on trial: its theorem by hand, exact and reckless mechanisms, another project's
+estimator.
+"""
 
 import dataclasses
 import math
@@ -29,7 +31,9 @@ def by_hand(m, r, v, epsilon, delta):
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-5, 1e-2])
-@pytest.mark.parametrize(("m", "r", "v"), [(10, 4, 0), (10, 10, 10), (100, 40, 37), (1000, 1000, 700)])
+@pytest.mark.parametrize(
+    ("m", "r", "v"), [(10, 4, 0), (10, 10, 10), (100, 40, 37), (1000, 1000, 700)]
+)
 def test_the_p_value_is_the_theorem_s(m, r, v, delta):
     for epsilon in (0.0, 0.5, 3.0):
         found = guesses.p_value(Guesses(m, r, v), epsilon, delta)
@@ -44,7 +48,11 @@ def test_more_guesses_than_canaries_are_refused():
 
 
 def test_the_bound_is_where_the_p_value_is_alpha():
-    for some, delta in ((Guesses(200, 100, 95), 0.0), (Guesses(200, 100, 95), 1e-5), (Guesses(50, 50, 49), 1e-3)):
+    for some, delta in (
+        (Guesses(200, 100, 95), 0.0),
+        (Guesses(200, 100, 95), 1e-5),
+        (Guesses(50, 50, 49), 1e-3),
+    ):
         bound = guesses.epsilon_bound(some, delta, 0.05)
         assert guesses.p_value(some, bound, delta) <= 0.05
         assert guesses.p_value(some, bound + 1e-6, delta) > 0.05
@@ -61,9 +69,11 @@ REPEATS = 200
 
 @pytest.mark.parametrize("mu", [0.5, 2.0])
 def test_a_gaussian_mechanism_is_bounded_below_its_exact_price(mu):
-    """One run of 1,000 canaries, each behind N(0, 1) noise at distance μ; the guarantee of each is exactly μ-GDP.
+    """One run of 1,000 canaries, each behind N(0, 1) noise at distance μ; the guarantee of each is
+    exactly μ-GDP.
 
-    At α = 0.05 at most 5% of the bounds may exceed ε; at a δ where the theorem gives little away they reach a third.
+    At α = 0.05 at most 5% of the bounds may exceed ε; at a δ where the theorem gives little away
+    they reach a third.
     """
     random, delta, num = np.random.default_rng(1), 1e-6, 1000
     exact = price.epsilon_exact(mu**2 / 2, delta)
@@ -85,15 +95,21 @@ def test_randomised_response_is_refuted_as_often_as_alpha_allows_and_bounded_clo
     for _ in range(REPEATS):
         inside = coins_of(random, num)
         said = np.where(random.random(num) < right, inside, ~inside)
-        bounds.append(guesses.epsilon_bound(guesses.guess(said.astype(float), inside, (0.5, 0.5)), 0.0, alpha))
-    assert np.mean(np.array(bounds) > epsilon) <= alpha + 3 * math.sqrt(alpha * (1 - alpha) / REPEATS)
+        bounds.append(
+            guesses.epsilon_bound(guesses.guess(said.astype(float), inside, (0.5, 0.5)), 0.0, alpha)
+        )
+    assert np.mean(np.array(bounds) > epsilon) <= alpha + 3 * math.sqrt(
+        alpha * (1 - alpha) / REPEATS
+    )
     if epsilon:
         assert np.median(bounds) > 0.7 * epsilon
 
 
 @pytest.mark.parametrize("share", [0.02, 1.0])
 def test_a_delta_that_tells_some_coins_outright_is_allowed_for(share):
-    """With probability δ/share a share of all coins is told, the rest is randomised response: (ε, δ) for each coin."""
+    """With probability δ/share a share of all coins is told, the rest is randomised response: (ε,
+    δ) for each coin.
+    """
     random, num, epsilon, delta, alpha = np.random.default_rng(3), 200, 0.5, 0.05, 0.05
     right = 1 / (1 + math.exp(-epsilon))
     alarms = 0
@@ -111,7 +127,9 @@ def test_the_power_that_is_stated_is_that_of_simulated_guesses():
     random, num, claimed, alpha = np.random.default_rng(4), 400, 1.0, ALPHA
     seen = guesses.epsilon_seen(num, num, claimed, 0.0, alpha)
     right = random.random((2000, num)) < 1 / (1 + math.exp(-seen))
-    found = np.mean([guesses.p_value(Guesses(num, num, int(v)), claimed, 0.0) <= alpha for v in right.sum(1)])
+    found = np.mean(
+        [guesses.p_value(Guesses(num, num, int(v)), claimed, 0.0) <= alpha for v in right.sum(1)]
+    )
     assert found == pytest.approx(0.95, abs=0.02)
     assert guesses.epsilon_seen(20, 20, 5.0, 0.0, alpha) == math.inf
     least = guesses.least_right(num, num, claimed, 0.0, alpha)
@@ -121,7 +139,10 @@ def test_the_power_that_is_stated_is_that_of_simulated_guesses():
 
 def test_how_many_are_guessed_does_not_depend_on_what_is_seen():
     random = np.random.default_rng(5)
-    made = {guesses.guess(random.normal(size=(7, 9)), coins_of(random, (7, 9)), (0.1, 0.35)).made for _ in range(20)}
+    made = {
+        guesses.guess(random.normal(size=(7, 9)), coins_of(random, (7, 9)), (0.1, 0.35)).made
+        for _ in range(20)
+    }
     assert made == {6 + 22}
     inside = np.array([True, True, False, False])
     assert guesses.guess(np.array([4.0, 3.0, 2.0, 1.0]), inside, (0.5, 0.5)) == (4, 4, 4)
@@ -132,7 +153,9 @@ def test_shares_are_chosen_where_scores_say_most():
     random, num = np.random.default_rng(6), 400
     inside = coins_of(random, num)
     scores = random.normal(size=num)
-    scores[:60] = np.where(inside[:60], 9.0, -1.0)  # members of these stand out at the top, nothing does at the bottom
+    scores[:60] = np.where(
+        inside[:60], 9.0, -1.0
+    )  # members of these stand out at the top, nothing does at the bottom
     chosen = guesses.choose_shares(scores, inside, 0.1)
     assert 0 < chosen.widest[0] <= 0.1
     assert chosen.widest[1] == 0
@@ -158,15 +181,22 @@ def test_verdicts():
 
 
 def test_alpha_is_shared_among_attacks():
-    """9 of 9 refutes a fair coin at 0.002, as one attack of one at that level and not as one of many."""
+    """9 of 9 refutes a fair coin at 0.002, as one attack of one at that level and not as one of
+    many.
+    """
     claim = {"epsilon": 0.0, "delta": 0.0, "details": {}, "replay": {}}
     lucky, other = Guesses(13, 13, 13), Guesses(13, 13, 6)
     alone = guesses.judge("one", "a claim", {"a": Tried(lucky, lucky)}, **claim)
-    both = guesses.judge("one", "a claim", {"a": Tried(lucky, lucky), "b": Tried(other, other)}, **claim)
+    both = guesses.judge(
+        "one", "a claim", {"a": Tried(lucky, lucky), "b": Tried(other, other)}, **claim
+    )
     assert guesses.p_value(lucky, 0.0, 0.0) == pytest.approx(2.0**-13)
     assert alone.measured > both.measured
     fourteen = Guesses(14, 14, 14)  # 6.1e-5 lies between α/2 and α
-    assert guesses.judge("one", "a claim", {"a": Tried(fourteen, fourteen)}, **claim).verdict == "violated"
+    assert (
+        guesses.judge("one", "a claim", {"a": Tried(fourteen, fourteen)}, **claim).verdict
+        == "violated"
+    )
     pair = {"a": Tried(fourteen, fourteen), "b": Tried(other, other)}
     assert guesses.judge("one", "a claim", pair, **claim).verdict != "violated"
 
@@ -192,7 +222,9 @@ def test_the_claim_is_judged_where_its_delta_blunts_nothing():
 
 
 def audit(mechanism, seed=0, **settings):
-    return one_run.audit(mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings)
+    return one_run.audit(
+        mechanism, RATINGS, DATA, key=keys.from_seed(seed), num_steps=STEPS, **settings
+    )
 
 
 def test_little_noise_is_seen_in_one_run_and_what_is_priced_is_not():
@@ -208,7 +240,9 @@ def test_little_noise_is_seen_in_one_run_and_what_is_priced_is_not():
 def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     found = [audit(blind(), seed)[0] for seed in range(200)]
     assert "violated" not in {finding.verdict for finding in found}
-    assert np.mean([finding.measured > 0 for finding in found]) <= 0.05 + 3 * math.sqrt(0.05 * 0.95 / 200)
+    assert np.mean([finding.measured > 0 for finding in found]) <= 0.05 + 3 * math.sqrt(
+        0.05 * 0.95 / 200
+    )
 
 
 def test_the_same_key_says_the_same():
@@ -217,14 +251,18 @@ def test_the_same_key_says_the_same():
 
 
 def test_nothing_to_refute():
-    control = gaussian.non_private(dataclasses.replace(CONFIG, noise_multiplier=None, relation="rating value"))
+    control = gaussian.non_private(
+        dataclasses.replace(CONFIG, noise_multiplier=None, relation="rating value")
+    )
     [finding] = audit(control)
     assert finding.verdict == "not applicable"
     assert finding.details["why"] == "nothing is released"
 
 
 def test_another_project_bounds_alike():
-    """jax-privacy's estimator, at a threshold and a number of guesses that are fixed; never its epsilon_from_gdp."""
+    """jax-privacy's estimator, at a threshold and a number of guesses that are fixed; never its
+    epsilon_from_gdp.
+    """
     auditing = pytest.importorskip("jax_privacy.auditing", reason="jax-privacy is not installed")
     random, num, delta = np.random.default_rng(7), 600, 1e-5
     for mu in (1.0, 3.0):

@@ -1,4 +1,6 @@
-"""Online factorisation as a mechanism: plain SGD in NumPy, thresholds, means, neighbours, and what is promised."""
+"""Online factorisation as a mechanism: plain SGD in NumPy, thresholds, means, neighbours, and what
+is promised.
+"""
 
 import dataclasses
 
@@ -56,7 +58,9 @@ def test_epochs_are_those_of_plain_sgd(settings, largest):
         mechanism = online.regular(made, schedule(size, kind))
         data = layout.make(RATINGS, kind=kind, num_devices=1)
         state, info = trained(mechanism, 4, data)
-        users, items, losses, skipped = sgd_oracle(factors_of(begun(mechanism, data)), made, 4, largest=largest)
+        users, items, losses, skipped = sgd_oracle(
+            factors_of(begun(mechanism, data)), made, 4, largest=largest
+        )
         np.testing.assert_allclose(state.public.users, users, atol=2e-5)
         np.testing.assert_allclose(state.public.items, items, atol=2e-5)
         np.testing.assert_allclose(info.loss, losses, rtol=1e-4)
@@ -80,7 +84,10 @@ def test_mini_batches_sum_their_updates_and_are_another_result(size):
 def test_a_mini_batch_of_one_is_exact():
     one, exact = (
         trained(m, 2)[0]
-        for m in (online.mini_batch(config(), schedule(8), size=1), online.regular(config(), schedule(8)))
+        for m in (
+            online.mini_batch(config(), schedule(8), size=1),
+            online.regular(config(), schedule(8)),
+        )
     )
     np.testing.assert_allclose(one.public.users, exact.public.users, atol=1e-6)
 
@@ -91,7 +98,9 @@ def test_a_threshold_of_zero_moves_nothing_and_an_infinite_one_is_none():
         state, info = trained(frozen, 2)
         assert leaves_equal(factors_of(state), factors_of(begun(frozen)))
         np.testing.assert_array_equal(info.clipped_fraction, 1)
-        without, infinite = (trained(factory(config(threshold=t), schedule()), 2)[0] for t in (None, np.inf))
+        without, infinite = (
+            trained(factory(config(threshold=t), schedule()), 2)[0] for t in (None, np.inf)
+        )
         assert leaves_equal(without, infinite)
 
 
@@ -111,7 +120,9 @@ def test_chunks_equal_the_whole():
 
 
 def test_neighbours_run_in_the_same_program_and_are_seen():
-    """A removed rating, another value, a removed user: each as if the data had been so from the start."""
+    """A removed rating, another value, a removed user: each as if the data had been so from the
+    start.
+    """
     made, data = config(), split_data()
     mechanism = online.regular(made, schedule())
     place = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
@@ -129,7 +140,9 @@ def test_neighbours_run_in_the_same_program_and_are_seen():
         state, info = trained(mechanism, 2, world)
         rest = ratings.take(kept)
         order = np.argsort(np.argsort(ORDER)[kept])
-        users, items, losses, _ = sgd_oracle(factors_of(begun(mechanism)), made, 2, ratings=rest, order=order)
+        users, items, losses, _ = sgd_oracle(
+            factors_of(begun(mechanism)), made, 2, ratings=rest, order=order
+        )
         np.testing.assert_allclose(state.public.users, users, atol=2e-5)
         np.testing.assert_allclose(state.public.items, items, atol=2e-5)
         np.testing.assert_allclose(info.loss, losses, rtol=1e-4)
@@ -139,16 +152,23 @@ def test_neighbours_run_in_the_same_program_and_are_seen():
 @pytest.mark.parametrize("kind", ["split", "dense"])
 @pytest.mark.parametrize("factory", [online.regular, sketch.mechanism])
 def test_without_a_schedule_the_coins_of_an_epoch_draw_its_order(factory, kind):
-    """The same epochs as with schedules in these orders; a neighbour, in the same program, has the same order."""
+    """The same epochs as with schedules in these orders; a neighbour, in the same program, has the
+    same order.
+    """
     made, data = config(decay=2.0), layout.make(RATINGS, kind=kind, num_devices=1)
     mechanism = factory(made)
-    coins = [jax.random.split(jax.random.fold_in(keys.from_seed(1), epoch))[0] for epoch in range(2)]
+    coins = [
+        jax.random.split(jax.random.fold_in(keys.from_seed(1), epoch))[0] for epoch in range(2)
+    ]
     orders = [ordered.shuffled(data, key) for key in coins]
     first, second = (np.asarray(order.slot).ravel() for order in orders)
     assert (first != second).any()
     np.testing.assert_array_equal(np.sort(first), np.sort(second))
     programs = None
-    for world in (data, layout.remove_rating(data, layout.locate(data, RATINGS.user[5], RATINGS.item[5]))):
+    for world in (
+        data,
+        layout.remove_rating(data, layout.locate(data, RATINGS.user[5], RATINGS.item[5])),
+    ):
         expected = begun(mechanism, world)
         for order in orders:
             expected, _ = trained(factory(made, order), 1, world, expected)
@@ -164,7 +184,13 @@ def test_without_a_schedule_the_coins_of_an_epoch_draw_its_order(factory, kind):
 def test_a_sweep_over_numbers_compiles_once():
     trained(online.regular(config(), schedule()), 1)
     programs = protocol.train._cache_size()
-    numbers = {"learning_rate": 0.01, "decay": 1.0, "num_epochs": 9, "regularization": 0.0, "threshold": 4.0}
+    numbers = {
+        "learning_rate": 0.01,
+        "decay": 1.0,
+        "num_epochs": 9,
+        "regularization": 0.0,
+        "threshold": 4.0,
+    }
     trained(online.regular(config(**numbers, initial_scale=1.0), schedule()), 1)
     assert protocol.train._cache_size() == programs
 
@@ -174,13 +200,17 @@ def test_means_are_those_of_numpy_and_see_neighbours():
         data = layout.make(RATINGS, kind=kind, num_devices=1)
         gone = layout.remove_rating(data, layout.locate(data, RATINGS.user[0], RATINGS.item[0]))
         for world, ratings in ((data, RATINGS), (gone, RATINGS.take(np.arange(1, len(RATINGS))))):
-            for found, expected in zip(jax.jit(preprocessing.means)(world), means_oracle(ratings), strict=True):
+            for found, expected in zip(
+                jax.jit(preprocessing.means)(world), means_oracle(ratings), strict=True
+            ):
                 np.testing.assert_allclose(found, expected, atol=1e-6)
     assert float(jnp.abs(preprocessing.means(data).user[-1])) == 0
 
 
 def test_factors_carry_the_means():
-    """Predictions from the state's factors are means plus products; with a constant they have no further column."""
+    """Predictions from the state's factors are means plus products; with a constant they have no
+    further column.
+    """
     for settings in ({"preprocess": True}, {"preprocess": False, "center": 2.5}):
         state, _ = trained(online.regular(config(**settings), schedule()), 2)
         overall, user, item = means_oracle(RATINGS)
@@ -205,11 +235,21 @@ def test_rare_rows_are_those_with_few_training_ratings():
 
 
 def test_the_guarantee_says_none_in_plain_words():
-    for factory, name in ((online.regular, "online-regular"), (online.mini_batch, "online-mini-batch")):
+    for factory, name in (
+        (online.regular, "online-regular"),
+        (online.mini_batch, "online-mini-batch"),
+    ):
         plain = factory(config(), schedule()).guarantee(4)
-        assert (plain.status, plain.mechanism, plain.steps, plain.epsilon) == ("none", name, 4, np.inf)
+        assert (plain.status, plain.mechanism, plain.steps, plain.epsilon) == (
+            "none",
+            name,
+            4,
+            np.inf,
+        )
         said = str(factory(config(threshold=4.0), schedule()).guarantee(4))
-        assert "ε here is a threshold of the loss (here 4), not a privacy parameter" in " ".join(said.split())
+        assert "ε here is a threshold of the loss (here 4), not a privacy parameter" in " ".join(
+            said.split()
+        )
     state, _ = trained(online.regular(config(), schedule()), 1)
     assert all(part is None for part in online.regular(config(), schedule()).release(state))
 
@@ -233,7 +273,9 @@ def test_audits_of_it_behave(order):
 
 
 def test_it_is_fitted_as_any_mechanism():
-    model = dpmf_jax.fit(RATINGS, online.regular(config(), schedule()), num_steps=4, seed=0, layout_kind="split")
+    model = dpmf_jax.fit(
+        RATINGS, online.regular(config(), schedule()), num_steps=4, seed=0, layout_kind="split"
+    )
     assert model.guarantee.status == "none"
     assert model.metrics["rmse_train"] < np.std(RATINGS.value)
 
@@ -257,7 +299,12 @@ def test_what_makes_no_sense_is_refused():
         online.mini_batch(config(), schedule(), size=0)
     several = dataclasses.replace(split_data(), num_devices=2)
     with pytest.raises(UsageError, match="2 devices"):
-        trained(online.regular(config(), schedule()), 1, several, begun(online.regular(config(), schedule())))
+        trained(
+            online.regular(config(), schedule()),
+            1,
+            several,
+            begun(online.regular(config(), schedule())),
+        )
 
 
 def test_schedules_with_conflicts_keep_order_and_padding_apart():

@@ -1,4 +1,6 @@
-"""One rating after the other over dense factors, at ranks around the width that rows are read and written with."""
+"""One rating after the other over dense factors, at ranks around the width that rows are read and
+written with.
+"""
 
 import functools
 
@@ -13,13 +15,25 @@ from dpmf_jax.layout import ordered
 
 RATE, STRENGTH = 0.05, 0.1
 RULE = online_epoch.Rule(RATE, STRENGTH)
-RANKS = (1, 7, 8, online_epoch.SHORTEST - 1, online_epoch.SHORTEST, online_epoch.SHORTEST + 1, 33, 48, 70)
+RANKS = (
+    1,
+    7,
+    8,
+    online_epoch.SHORTEST - 1,
+    online_epoch.SHORTEST,
+    online_epoch.SHORTEST + 1,
+    33,
+    48,
+    70,
+)
 
 
 @functools.cache
 def starts(rank: int):
     rng = np.random.default_rng(rank)
-    return tuple(rng.normal(0, rank**-0.5, (rows, rank)).astype(np.float32) for rows in (USERS, ITEMS))
+    return tuple(
+        rng.normal(0, rank**-0.5, (rows, rank)).astype(np.float32) for rows in (USERS, ITEMS)
+    )
 
 
 def epoch(start, schedule, data=None, rule=RULE, offset=3.0):
@@ -55,16 +69,25 @@ def test_an_epoch_is_the_loop_at_every_rank(rank):
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_rows_that_nobody_rated_keep_every_bit(rank):
-    """They lie beside rows that are read and written, as does the row behind a table, which is no rating's."""
-    users, items, _seen = epoch(starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"))
-    for after, before, rated in ((users, starts(rank)[0], RATINGS.user), (items, starts(rank)[1], RATINGS.item)):
+    """They lie beside rows that are read and written, as does the row behind a table, which is no
+    rating's.
+    """
+    users, items, _seen = epoch(
+        starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split")
+    )
+    for after, before, rated in (
+        (users, starts(rank)[0], RATINGS.user),
+        (items, starts(rank)[1], RATINGS.item),
+    ):
         idle = np.setdiff1d(np.arange(len(before)), rated)
         assert len(idle) >= 1
         np.testing.assert_array_equal(np.asarray(after)[idle], before[idle])
 
 
 def test_a_row_that_is_not_a_number_stays_alone():
-    """A user's NaN reaches the items that the user rated and their raters, and no row for lying next to it."""
+    """A user's NaN reaches the items that the user rated and their raters, and no row for lying
+    next to it.
+    """
     users, items = (part.copy() for part in starts(3))
     users[4] = np.nan
     few = ORDER[:3]
@@ -81,7 +104,9 @@ def test_a_row_that_is_not_a_number_stays_alone():
 @pytest.mark.parametrize("rank", [3, 60])
 def test_a_threshold_skips_and_counts(rank):
     rule = RULE._replace(threshold=1.5)
-    users, items, seen = epoch(starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"), rule=rule)
+    users, items, seen = epoch(
+        starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"), rule=rule
+    )
     expected = by_hand(starts(rank), ORDER, 1.5)
     np.testing.assert_allclose(users, expected[0], atol=1e-5)
     np.testing.assert_allclose(items, expected[1], atol=1e-5)

@@ -1,4 +1,6 @@
-"""Laws of ordered batches: equal to one rating at a time, on any order; and of exact online epochs."""
+"""Laws of ordered batches: equal to one rating at a time, on any order; and of exact online
+epochs.
+"""
 
 import re
 
@@ -18,7 +20,8 @@ from dpmf_jax.layout import ordered
 
 KINDS = ("split", "dense")
 RATE, PENALTY, RANK = 0.1, 0.05, 5
-SLOW = 0.02  # of a sketch: where cells are shared, rounding errors grow with the rate, as all else does
+# of a sketch: where cells are shared, rounding errors grow with the rate, as all else does
+SLOW = 0.02
 
 
 def make(pairs, shape, seed: int = 0) -> Ratings:
@@ -34,7 +37,9 @@ def random_pairs(users: int, items: int, share: float, seed: int = 3):
 
 def heavy_user():
     rest = random_pairs(30, 90, 0.1)
-    return np.random.default_rng(1).permutation(np.concatenate([rest[rest[:, 0] > 0], [(0, j) for j in range(90)]]))
+    return np.random.default_rng(1).permutation(
+        np.concatenate([rest[rest[:, 0] > 0], [(0, j) for j in range(90)]])
+    )
 
 
 CASES = {
@@ -50,12 +55,15 @@ CASES = {
 def start(ratings: Ratings):
     rng = np.random.default_rng(4)
     return tuple(
-        jnp.asarray(rng.normal(0, 0.7, (n, RANK)), jnp.float32) for n in (ratings.num_users, ratings.num_items)
+        jnp.asarray(rng.normal(0, 0.7, (n, RANK)), jnp.float32)
+        for n in (ratings.num_users, ratings.num_items)
     )
 
 
 def oracle(ratings: Ratings, order, threshold=np.inf, seen=None):
-    """One rating after the other, in float64; `seen` is filled with (e², whether it is learnt from)."""
+    """One rating after the other, in float64; `seen` is filled with (e², whether it is learnt
+    from).
+    """
     users, items = (np.array(part, float) for part in start(ratings))
     for rating in order:
         u, i, r = ratings.user[rating], ratings.item[rating], float(ratings.value[rating])
@@ -64,7 +72,10 @@ def oracle(ratings: Ratings, order, threshold=np.inf, seen=None):
         if seen is not None:
             seen.append((error**2, error**2 <= threshold))
         if error**2 <= threshold:
-            users[u], items[i] = p + RATE * (error * q - PENALTY * p), q + RATE * (error * p - PENALTY * q)
+            users[u], items[i] = (
+                p + RATE * (error * q - PENALTY * p),
+                q + RATE * (error * p - PENALTY * q),
+            )
     return users, items
 
 
@@ -118,12 +129,16 @@ def test_single_rows_columns_ranks_and_cells(key, shape):
     ratings = make(np.argwhere(np.ones(shape)), shape)
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(ratings.num_ratings), size=1, kind="split")
-    users, items = dense_epoch(*(0.5 * jnp.ones((n, 1)) for n in shape), batches, data, online_epoch.Rule(1.0, 0.0))
+    users, items = dense_epoch(
+        *(0.5 * jnp.ones((n, 1)) for n in shape), batches, data, online_epoch.Rule(1.0, 0.0)
+    )
     assert float(users[0, 0]) == 0.5 + 0.5 * (ratings.value[0] - 0.25) or shape[1] > 1
     assert users.shape == (shape[0], 1)
     assert items.shape == (shape[1], 1)
     hashes = count_sketch.hashes(key, 1)
-    table = sketched_epoch(jnp.full((1, 1), 0.5), hashes, batches, data, online_epoch.Rule(0.01, 0.0), rank=1)
+    table = sketched_epoch(
+        jnp.full((1, 1), 0.5), hashes, batches, data, online_epoch.Rule(0.01, 0.0), rank=1
+    )
     assert np.isfinite(table).all()
 
 
@@ -138,7 +153,10 @@ def test_the_order_matters_and_is_obeyed():
 
 def test_batches_are_filled_up():
     ratings = make(*CASES["all different"])
-    assert ordered.schedule(ratings, np.arange(80), size=64, kind="split").used.sum(1).tolist() == [64, 16]
+    assert ordered.schedule(ratings, np.arange(80), size=64, kind="split").used.sum(1).tolist() == [
+        64,
+        16,
+    ]
 
 
 def test_within_a_batch_the_order_and_padding_change_nothing():
@@ -152,7 +170,9 @@ def test_within_a_batch_the_order_and_padding_change_nothing():
     shuffled = ordered.Schedule(*(np.take_along_axis(part, shuffle, 1) for part in batches))
     for part, other in zip(expected, run(start(ratings), shuffled, data), strict=True):
         np.testing.assert_array_equal(part, other)
-    idle = ordered.Schedule(*(np.full((4, 32), fill, p.dtype) for p, fill in zip(batches, (50, 40, 0, 0), strict=True)))
+    idle = ordered.Schedule(
+        *(np.full((4, 32), fill, p.dtype) for p, fill in zip(batches, (50, 40, 0, 0), strict=True))
+    )
     padded = ordered.Schedule(*(np.concatenate([a, b]) for a, b in zip(batches, idle, strict=True)))
     for fn in (run, lambda carry, *rest: dense_epoch(*carry, *rest, RULE)):
         plain, more = fn(start(ratings), batches, data), fn(start(ratings), padded, data)
@@ -181,7 +201,9 @@ def test_neighbours_are_seen(kind, size):
     for world, expected in worlds:
         assert_close(run(start(ratings), batches, world), expected)
         assert_close(dense_epoch(*start(ratings), batches, world, RULE), expected)
-    skipped = batches._replace(used=batches.used & ~((batches.user == user) & (batches.item == item)))
+    skipped = batches._replace(
+        used=batches.used & ~((batches.user == user) & (batches.item == item))
+    )
     assert_close(run(start(ratings), skipped, data), worlds[0][1])
     assert_close(dense_epoch(*start(ratings), skipped, data, RULE), worlds[0][1])
     value, present = ordered.at(worlds[0][0], batches.user, batches.item, batches.slot)
@@ -193,7 +215,9 @@ def test_neighbours_are_seen(kind, size):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_name_the_values(kind):
-    ratings = make(*CASES["one heavy user"])  # a user with several pieces, and users without ratings
+    ratings = make(
+        *CASES["one heavy user"]
+    )  # a user with several pieces, and users without ratings
     data = layout.make(ratings, kind=kind, num_devices=1)
     order = np.random.default_rng(6).permutation(ratings.num_ratings)
     alone = ordered.schedule(ratings, order, size=1, kind=kind)
@@ -206,7 +230,10 @@ def by_brute_force(touched, size):
     """The first batch with room after the last one that touched any of the same."""
     batches = []
     for mine in touched:
-        first = 1 + max((n for n, batch in enumerate(batches) if any(mine & other for other in batch)), default=-1)
+        first = 1 + max(
+            (n for n, batch in enumerate(batches) if any(mine & other for other in batch)),
+            default=-1,
+        )
         while first < len(batches) and len(batches[first]) == size:
             first += 1
         if first == len(batches):
@@ -218,7 +245,9 @@ def by_brute_force(touched, size):
 @given(st.data())
 def test_schedules_keep_every_rating_once_and_in_order(data):
     users, items, size = (data.draw(st.integers(1, high)) for high in (8, 8, 6))
-    pairs = data.draw(st.lists(st.tuples(st.integers(0, users - 1), st.integers(0, items - 1)), unique=True))
+    pairs = data.draw(
+        st.lists(st.tuples(st.integers(0, users - 1), st.integers(0, items - 1)), unique=True)
+    )
     ratings = make(pairs, (users, items))
     order = np.array(data.draw(st.permutations(range(len(pairs)))), int)
     num_cells = data.draw(st.none() | st.integers(1, 30))
@@ -235,7 +264,9 @@ def test_schedules_keep_every_rating_once_and_in_order(data):
     expected = ratings.user[order] * items + ratings.item[order]
     assert sorted(slots) == sorted(expected)
     assert batches.used.sum() == len(pairs)
-    np.testing.assert_array_equal(batches.user[batches.used] * items + batches.item[batches.used], slots)
+    np.testing.assert_array_equal(
+        batches.user[batches.used] * items + batches.item[batches.used], slots
+    )
     assert (batches.user[~batches.used] == users).all()
     assert (batches.item[~batches.used] == items).all()
     batch_of = dict(zip(slots.tolist(), where[:, 0].tolist(), strict=True))
@@ -254,7 +285,9 @@ def test_large_errors_are_skipped(size, threshold):
     order = np.arange(ratings.num_ratings)
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, order, size=size, kind="split")
-    *actual, found = whole_dense_epoch(*start(ratings), batches, data, online_epoch.Rule(RATE, PENALTY, threshold))
+    *actual, found = whole_dense_epoch(
+        *start(ratings), batches, data, online_epoch.Rule(RATE, PENALTY, threshold)
+    )
     seen = []
     assert_close(actual, oracle(ratings, order, threshold, seen))
     squared, learnt = np.array(seen).sum(0)
@@ -270,20 +303,30 @@ def test_an_offset_is_subtracted():
     lower = make(*CASES["random"])
     offset = np.random.default_rng(1).normal(size=50).astype(np.float32)
     lower.value[:] -= offset[lower.user]
-    actual = dense_epoch(*start(ratings), batches, data, RULE, jnp.append(offset, 0.0)[batches.user])
+    actual = dense_epoch(
+        *start(ratings), batches, data, RULE, jnp.append(offset, 0.0)[batches.user]
+    )
     assert_close(actual, oracle(lower, range(ratings.num_ratings)))
 
 
 def test_long_sums_of_squares_go_on():
-    """As many ratings as a float32 that counts them by ones would stand still at; here 2^14 times as much each."""
+    """As many ratings as a float32 that counts them by ones would stand still at; here 2^14 times
+    as much each.
+    """
     ratings = make(np.argwhere(np.ones((40, 50))), (40, 50))
     ratings.value[:] = 128.0 + np.arange(2000) % 7
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(2000), size=1, kind="split")
-    again = ordered.Schedule(*(np.tile(part, (30, 1)) for part in batches))  # frozen: nothing is learnt
-    _, _, found = whole_dense_epoch(jnp.zeros((40, 2)), jnp.zeros((50, 2)), again, data, online_epoch.Rule(0.1, 0, 0))
+    again = ordered.Schedule(
+        *(np.tile(part, (30, 1)) for part in batches)
+    )  # frozen: nothing is learnt
+    _, _, found = whole_dense_epoch(
+        jnp.zeros((40, 2)), jnp.zeros((50, 2)), again, data, online_epoch.Rule(0.1, 0, 0)
+    )
     squared = 30 * np.sum(ratings.value.astype(float) ** 2)
-    assert np.sum(np.tile(ratings.value**2, 30).cumsum(dtype=np.float32)[-1:]) != np.float32(squared)
+    assert np.sum(np.tile(ratings.value**2, 30).cumsum(dtype=np.float32)[-1:]) != np.float32(
+        squared
+    )
     np.testing.assert_allclose(found.squared, squared, rtol=1.2e-7)
     assert found.learnt == 0
 
@@ -292,14 +335,19 @@ def sketch_oracle(ratings, table, hashes, order, threshold=np.inf):
     depth, width = table.shape
     table = np.asarray(table, np.float64).copy()
     sides = [
-        [np.asarray(part) for part in count_sketch.cells(hashes, family, jnp.arange(n), rank=RANK, width=width)]
+        [
+            np.asarray(part)
+            for part in count_sketch.cells(hashes, family, jnp.arange(n), rank=RANK, width=width)
+        ]
         for family, n in enumerate((ratings.num_users, ratings.num_items))
     ]
     rows, seen = np.arange(depth)[:, None], []
     for rating in order:
         (a, s), (b, t) = (
             (places[n], signs[n])
-            for (places, signs), n in zip(sides, (ratings.user[rating], ratings.item[rating]), strict=True)
+            for (places, signs), n in zip(
+                sides, (ratings.user[rating], ratings.item[rating]), strict=True
+            )
         )
         p, q = (s * table[rows, a]).mean(0), (t * table[rows, b]).mean(0)
         error = float(ratings.value[rating]) - p @ q
@@ -335,11 +383,17 @@ def test_sketched_epochs_equal_one_rating_after_the_other(key, depth, gain):
 
 @pytest.mark.parametrize("size", [1, 16])
 def test_tables_are_updated_in_place(key, size):
-    """A loop that copied a table would take time with its length: no copy of one, except before and after all loops."""
+    """A loop that copied a table would take time with its length: no copy of one, except before and
+    after all loops.
+    """
     ratings = make(*CASES["random"])
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(ratings.num_ratings), size=size, kind="split")
-    compiled = jax.jit(online_epoch.dense, donate_argnums=(0, 1)).lower(*start(ratings), batches, data, RULE).compile()
+    compiled = (
+        jax.jit(online_epoch.dense, donate_argnums=(0, 1))
+        .lower(*start(ratings), batches, data, RULE)
+        .compile()
+    )
     shapes = ("50,5", "40,5", "91,5")
     inside = compiled.as_text().split("ENTRY")[0]
     copied = re.findall(r"= f32\[([0-9,]+)\]\S* copy\(", inside)
@@ -347,7 +401,12 @@ def test_tables_are_updated_in_place(key, size):
     if size == 1:
         hashes, table = count_sketch.hashes(key, 4), jnp.zeros((4, 997))
         epoch = jax.jit(online_epoch.sketched, static_argnames="rank", donate_argnums=0)
-        text = epoch.lower(table, hashes, batches, data, RULE, rank=RANK).compile().as_text().split("ENTRY")[0]
+        text = (
+            epoch.lower(table, hashes, batches, data, RULE, rank=RANK)
+            .compile()
+            .as_text()
+            .split("ENTRY")[0]
+        )
         assert f"[{4 * 997}]" in text
         assert str(4 * 997) not in re.findall(r"= f32\[([0-9,]+)\]\S* copy\(", text)
 
@@ -369,7 +428,9 @@ def test_loops_can_be_mapped_over_worlds_rules_and_orders(key):
     together = jax.jit(jax.vmap(both))(stacked, rates)
     for row in range(2):
         alone = jax.jit(both)(batches[row], rates[row])
-        jax.tree.map(lambda a, b, row=row: np.testing.assert_allclose(a[row], b, atol=1e-6), together, alone)
+        jax.tree.map(
+            lambda a, b, row=row: np.testing.assert_allclose(a[row], b, atol=1e-6), together, alone
+        )
 
 
 def test_what_makes_no_sense_is_refused():

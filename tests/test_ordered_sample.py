@@ -1,4 +1,6 @@
-"""The Poisson sample really is one: sizes, pairs, the same members in neighbouring worlds, a bound on the capacity."""
+"""The Poisson sample really is one: sizes, pairs, the same members in neighbouring worlds, a bound
+on the capacity.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -24,14 +26,18 @@ def sample(*arguments):
 
 def slots_of(data, sample):
     """user · items + item of the members, which names a rating in any layout; -1 elsewhere."""
-    return np.where(sample.present, np.asarray(sample.user) * data.num_items + np.asarray(sample.item), -1)
+    return np.where(
+        sample.present, np.asarray(sample.user) * data.num_items + np.asarray(sample.item), -1
+    )
 
 
 def members(kind, rate, key, data=None, capacity=None):
     """bool[draws, ratings]: who is in."""
     data = layout.make(RATINGS, kind=kind, num_devices=1) if data is None else data
     capacity = ordered.capacity_for(ordered.num_slots(data), rate) if capacity is None else capacity
-    draw = jax.jit(lambda key, data: jax.vmap(lambda k: ordered.sample(data, k, rate, capacity))(key))
+    draw = jax.jit(
+        lambda key, data: jax.vmap(lambda k: ordered.sample(data, k, rate, capacity))(key)
+    )
     found = slots_of(data, draw(jax.random.split(key, DRAWS), data))
     cells = np.zeros((DRAWS, data.num_users * data.num_items + 1), int)
     np.add.at(cells, (np.arange(DRAWS)[:, None], found), 1)
@@ -56,7 +62,9 @@ def test_sizes_and_rates_are_binomial(key, kind, rate):
     assert scipy.stats.chisquare(counts, expected * DRAWS / expected.sum()).pvalue > FALSE_ALARM
     z = (sizes.mean() - n * rate) / np.sqrt(n * rate * (1 - rate) / DRAWS)
     assert 2 * scipy.stats.norm.sf(abs(z)) > FALSE_ALARM
-    spread = sizes.var(ddof=1) / (n * rate * (1 - rate)) - 1  # its standard deviation is about √(2/draws)
+    spread = (
+        sizes.var(ddof=1) / (n * rate * (1 - rate)) - 1
+    )  # its standard deviation is about √(2/draws)
     assert 2 * scipy.stats.norm.sf(abs(spread) / np.sqrt(2 / DRAWS)) > FALSE_ALARM
     each = scipy.stats.binom(DRAWS, rate)
     low, high = drawn.sum(0).min(), drawn.sum(0).max()
@@ -67,7 +75,10 @@ def test_members_are_independent_in_pairs_and_from_draw_to_draw(key):
     rate = 0.3
     drawn = (members("split", rate, key) - rate) / np.sqrt(rate * (1 - rate))
     n = drawn.shape[1]
-    for product in (drawn.T @ drawn / np.sqrt(DRAWS), drawn[1:].T @ drawn[:-1] / np.sqrt(DRAWS - 1)):
+    for product in (
+        drawn.T @ drawn / np.sqrt(DRAWS),
+        drawn[1:].T @ drawn[:-1] / np.sqrt(DRAWS - 1),
+    ):
         z = product[~np.eye(n, dtype=bool)]
         assert 2 * z.size * scipy.stats.norm.sf(np.abs(z).max()) > FALSE_ALARM
         assert abs(z.var() - 1) < 0.05
@@ -79,10 +90,14 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, 
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     values, present = (np.asarray(part).ravel() for part in layout.stored_values(data))
     words = np.asarray(jax.random.bits(key, values.shape, jnp.uint32)).astype(np.float64)
-    inside = np.flatnonzero((words < np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))) | (rate == 1))
+    inside = np.flatnonzero(
+        (words < np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))) | (rate == 1)
+    )
     found = sample(data, key, rate, values.size)
     np.testing.assert_array_equal(found.present[: len(inside)], present[inside])
-    np.testing.assert_array_equal(found.value[: len(inside)], np.where(present[inside], values[inside], 0))
+    np.testing.assert_array_equal(
+        found.value[: len(inside)], np.where(present[inside], values[inside], 0)
+    )
     assert not found.present[len(inside) :].any()
 
 
@@ -95,7 +110,9 @@ def test_places_of_members_are_found(size, share):
         at, found = (np.asarray(part) for part in ordered._where(jnp.asarray(chosen), capacity))
         number = min(len(true), capacity)
         assert found.sum() == number
-        np.testing.assert_array_equal(at, np.where(found, np.append(true, [0] * capacity)[:capacity], 0))
+        np.testing.assert_array_equal(
+            at, np.where(found, np.append(true, [0] * capacity)[:capacity], 0)
+        )
 
 
 def test_several_devices_draw_what_one_draws():
@@ -109,7 +126,8 @@ def test_several_devices_draw_what_one_draws():
                 for devices in (2, 4):
                     data = layout.make(ratings, kind=kind, num_devices=devices)
                     draw = jax.jit(lambda data, key: ordered.sample(data, key, rate, capacity))
-                    one, other = (jax.device_get(draw(where, jax.random.key(3))) for where in (alone, data))
+                    one, other = (jax.device_get(draw(where, jax.random.key(3))) for where in (
+                        alone, data))
                     for a, b in zip(one, other):
                         np.testing.assert_array_equal(a, b)
                 assert rate == 0 or one.present.any()
@@ -122,7 +140,11 @@ def test_neighbours_draw_the_same(key, kind):
     capacity = ordered.capacity_for(ordered.num_slots(data), 0.3)
     user, item = int(RATINGS.user[5]), int(RATINGS.item[5])
     place = layout.locate(data, user, item)
-    worlds = (layout.remove_rating(data, place), layout.replace_value(data, place, 0.5), layout.remove_user(data, user))
+    worlds = (
+        layout.remove_rating(data, place),
+        layout.replace_value(data, place, 0.5),
+        layout.remove_user(data, user),
+    )
     was_in = 0
     for k in jax.random.split(key, 12):
         base = sample(data, k, 0.3, capacity)
@@ -174,7 +196,9 @@ def test_the_rate_is_never_exceeded_and_hardly_missed(rate):
     assert rate * (1 - 2**-21) - 2**-32 <= share <= rate
 
 
-@pytest.mark.parametrize(("slots", "rate"), [(1, 0.5), (1000, 0.01), (10**6, 0.001), (10**7, 0.5), (30, 0.99)])
+@pytest.mark.parametrize(
+    ("slots", "rate"), [(1, 0.5), (1000, 0.01), (10**6, 0.001), (10**7, 0.5), (30, 0.99)]
+)
 def test_capacity_is_the_smallest_that_holds(slots, rate):
     capacity = ordered.capacity_for(slots, rate)
     law = scipy.stats.binom(slots, rate)

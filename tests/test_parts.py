@@ -39,7 +39,9 @@ def noise_of(**change):
 
 def other_update(change):
     def plant(made):
-        return made._replace(update=lambda state, response, data: change(made.update(state, response, data)))
+        return made._replace(
+            update=lambda state, response, data: change(made.update(state, response, data))
+        )
 
     return plant
 
@@ -54,12 +56,24 @@ def unknown_name(made):
 
 BROKEN = {
     "init without a State": (replaced("init", jnp.zeros(3)), "init", "float32[3]"),
-    "init with a step of no type": (replaced("init", State((), (), jnp.float32(0))), "init", "step of float32[]"),
+    "init with a step of no type": (
+        replaced("init", State((), (), jnp.float32(0))),
+        "init",
+        "step of float32[]",
+    ),
     "query without Info": (bare_query, "query", "float32[12, 3]"),
     "query of a bare number": (replaced("query", jnp.float32(1)), "query", "float32[]"),
     "query of a name that is not there": (unknown_name, "query", "AttributeError"),
-    "query of two arguments": (lambda made: made._replace(query=lambda state, data: None), "query", "TypeError"),
-    "coins that end in an error": (lambda made: made._replace(coins=lambda: None), "coins", "TypeError"),
+    "query of two arguments": (
+        lambda made: made._replace(query=lambda state, data: None),
+        "query",
+        "TypeError",
+    ),
+    "coins that end in an error": (
+        lambda made: made._replace(coins=lambda: None),
+        "coins",
+        "TypeError",
+    ),
     "response of another structure": (single_response, "noise.log_prob", "given float32[12, 3]"),
     "log_ratio of many numbers": (
         noise_of(log_ratio=lambda response, statistics, other: response[0]),
@@ -68,15 +82,25 @@ BROKEN = {
     ),
     "update without a State": (replaced("update", jnp.zeros(3)), "update", "float32[3]"),
     "update of another type": (
-        other_update(lambda state: state._replace(public=state.public._replace(center=jnp.int32(3)))),
+        other_update(
+            lambda state: state._replace(public=state.public._replace(center=jnp.int32(3)))
+        ),
         "update",
         "int32[]",
     ),
-    "update of another structure": (other_update(lambda state: state._replace(private=(1,))), "update", "structure"),
+    "update of another structure": (
+        other_update(lambda state: state._replace(private=(1,))),
+        "update",
+        "structure",
+    ),
     "release of bare arrays": (replaced("release", (jnp.zeros(3),)), "release", "(float32[3])"),
     "guarantee of a number": (replaced("guarantee", 1.0), "guarantee", "float"),
     "a part that is no function": (lambda made: made._replace(query=3), "query", "no function"),
-    "noise that is a function": (lambda made: made._replace(noise=lambda key: key), "noise", "a function"),
+    "noise that is a function": (
+        lambda made: made._replace(noise=lambda key: key),
+        "noise",
+        "a function",
+    ),
 }
 
 
@@ -89,7 +113,9 @@ def test_the_part_is_named_with_what_it_should_return(name, where):
     made = plant(joint())
     audit = functools.partial(audits.audit, key=keys.from_seed(0), only=["sensitivity"])
     run = (
-        audit if where == "audit" else lambda mechanism, ratings, **how: fitting.fit(ratings, mechanism, seed=0, **how)
+        audit
+        if where == "audit"
+        else lambda mechanism, ratings, **how: fitting.fit(ratings, mechanism, seed=0, **how)
     )
     with pytest.raises(UsageError) as caught:
         run(made, RATINGS, num_steps=2)
@@ -141,6 +167,9 @@ def bare_center():
 def test_plain_functions_train_as_partials_do():
     made = joint()
     plain = made._replace(
-        query=lambda state, data, coins: made.query(state, data, coins), noise=Noise(*noise.gaussian(3.0))
+        query=lambda state, data, coins: made.query(state, data, coins),
+        noise=Noise(*noise.gaussian(3.0)),
     )
-    assert fitting.fit(RATINGS, plain, num_steps=2, seed=0).guarantee == made.guarantee(2).with_seed()
+    assert (
+        fitting.fit(RATINGS, plain, num_steps=2, seed=0).guarantee == made.guarantee(2).with_seed()
+    )

@@ -1,4 +1,6 @@
-"""Whose ratings a release is about: a refit adds up, and the ledger says where it may hold the same people twice."""
+"""Whose ratings a release is about: a refit adds up, and the ledger says where it may hold the same
+people twice.
+"""
 
 import dataclasses
 import hashlib
@@ -38,7 +40,9 @@ def folder(tmp_path, monkeypatch):
     elsewhere(tmp_path, monkeypatch)
 
 
-def entry(number, *, population="mine", ids=None, data_hash=None, key=KEY, data_set=None, guarantee=PRICE):
+def entry(
+    number, *, population="mine", ids=None, data_hash=None, key=KEY, data_set=None, guarantee=PRICE
+):
     return Entry(
         id=hashlib.sha256(f"release {number}".encode()).hexdigest(),
         time=f"2025-01-{number + 1:02}T00:00:00+00:00",
@@ -57,11 +61,24 @@ def shown(capsys, *words):
     return json.loads(out)
 
 
-# ------------------------------------------------------------------------------------------------- a stranger's story
+# -------------------------------------------------------------------------------------------------
 
 
 def fitted(capsys, file, out, *words):
-    words = ["fit", file, "--rating-range", "1", "5", "--steps", "2", "--controls", "none", "--devices", "1", *words]
+    words = [
+        "fit",
+        file,
+        "--rating-range",
+        "1",
+        "5",
+        "--steps",
+        "2",
+        "--controls",
+        "none",
+        "--devices",
+        "1",
+        *words,
+    ]
     code, _, err = run(capsys, *words, "--out", out)
     assert code == 0, err
 
@@ -87,7 +104,9 @@ def test_a_refit_of_a_changed_and_renamed_file_does_not_reset_the_budget(capsys)
     assert {one["data_set"] for one in found["entries"]} == {"a", "b"}
     assert found["epsilon"] > once
     assert result["overlaps"] == []
-    assert found["epsilon"] == compose(*(one.guarantee for one in parse(LEDGER.read_text()))).epsilon
+    assert (
+        found["epsilon"] == compose(*(one.guarantee for one in parse(LEDGER.read_text()))).epsilon
+    )
     code, _, err = run(capsys, "budget", "show", "--limit", once)
     assert code == 4
     assert "shop: the total epsilon is" in err
@@ -108,7 +127,10 @@ def test_without_a_name_the_same_people_are_said_to_be_in_both(capsys):
     code, out, err = run(capsys, "budget", "show", "--limit", once)
     assert code == 4
     said = " ".join(out.split())
-    assert "the same people are probably in a and b: about 20 user ids are in both, of 20 and 20" in said
+    assert (
+        "the same people are probably in a and b: about 20 user ids are in both, of 20 and 20"
+        in said
+    )
     assert "for a person in all of these, 2 releases add up" in said
     assert "--population" in said
     assert f"a and b, where the same people probably are: the total epsilon is {both:.4f}" in err
@@ -119,7 +141,9 @@ def test_without_a_name_the_same_people_are_said_to_be_in_both(capsys):
 
 def test_a_model_keeps_its_population_for_a_later_entry_and_for_a_resume(capsys, monkeypatch):
     one_row_changed()
-    monkeypatch.setenv("DPMF_LEDGER", str(Path().absolute()))  # a folder: the fit cannot enter its release
+    monkeypatch.setenv(
+        "DPMF_LEDGER", str(Path().absolute())
+    )  # a folder: the fit cannot enter its release
     fitted(capsys, "a.csv", "one", "--population", "shop")
     monkeypatch.setenv("DPMF_LEDGER", str(LEDGER.absolute()))
     assert run(capsys, "budget", "add", "one")[0] == 0
@@ -132,7 +156,9 @@ def test_a_model_keeps_its_population_for_a_later_entry_and_for_a_resume(capsys,
 @pytest.mark.parametrize("name", ["", " ", "two\nlines"])
 def test_a_population_without_a_name_is_refused_before_the_fit(capsys, name):
     before = sorted(Path().rglob("*"))
-    code, out, err = run(capsys, "fit", "mine.csv", "--rating-range", "1", "5", "--population", name)
+    code, out, err = run(
+        capsys, "fit", "mine.csv", "--rating-range", "1", "5", "--population", name
+    )
     assert (code, out) == (2, "")
     assert "population must be one line of text" in err
     assert sorted(Path().rglob("*")) == before
@@ -142,18 +168,32 @@ def test_a_fit_whose_release_is_refused_does_not_say_that_it_was_entered(capsys,
     from dpmf_jax.errors import UsageError
 
     def refuse(model):
-        raise UsageError("the model does not name its data set", where=str(model), fix="give --data-set NAME")
+        raise UsageError(
+            "the model does not name its data set", where=str(model), fix="give --data-set NAME"
+        )
 
     one_row_changed()
     monkeypatch.setattr(budget_command, "record", refuse)
-    words = ["fit", "a.csv", "--rating-range", "1", "5", "--steps", "1", "--controls", "none", "--devices", "1"]
+    words = [
+        "fit",
+        "a.csv",
+        "--rating-range",
+        "1",
+        "5",
+        "--steps",
+        "1",
+        "--controls",
+        "none",
+        "--devices",
+        "1",
+    ]
     code, out, err = run(capsys, *words, "--out", "one", "--json")
     assert code == 0
     assert json.loads(out)["ledger"] is None
     assert "its release is in no ledger: the model does not name its data set" in err
 
 
-# ---------------------------------------------------------------------------------------------------- the sample of ids
+# --------------------------------------------------------------------------------------------------
 
 
 def ids(start, stop):
@@ -163,14 +203,19 @@ def ids(start, stop):
 def test_equal_lists_share_everyone_in_whatever_order_and_type():
     first = people.of(range(1, 944), key=KEY)
     assert people.shared(first, people.of(np.arange(943, 0, -1), key=KEY)) == 943
-    assert people.shared(first, people.of(np.array([str(n) for n in range(1, 944)]), key=KEY)) == 943
+    assert (
+        people.shared(first, people.of(np.array([str(n) for n in range(1, 944)]), key=KEY)) == 943
+    )
     assert people.of([1, 1, 2], key=KEY).users == 2
 
 
-@pytest.mark.parametrize(("first", "second", "both"), [((0, 6000), (3000, 9000), 3000), ((0, 1000), (0, 4000), 1000)])
+@pytest.mark.parametrize(
+    ("first", "second", "both"), [((0, 6000), (3000, 9000), 3000), ((0, 1000), (0, 4000), 1000)]
+)
 def test_the_estimate_is_near(first, second, both):
     found = [
-        people.shared(*(people.of(ids(*span), key=f"{seed:032x}") for span in (first, second))) for seed in range(20)
+        people.shared(*(people.of(ids(*span), key=f"{seed:032x}") for span in (first, second)))
+        for seed in range(20)
     ]
     assert all(found)
     assert np.mean(found) == pytest.approx(both, rel=0.1)
@@ -179,12 +224,17 @@ def test_the_estimate_is_near(first, second, both):
 
 def test_lists_apart_share_nobody_and_other_keys_say_nothing():
     assert people.shared(people.of(ids(0, 5000), key=KEY), people.of(ids(5000, 9000), key=KEY)) == 0
-    assert people.shared(people.of(ids(0, 100), key=KEY), people.of(ids(0, 100), key="11" * 16)) is None
+    assert (
+        people.shared(people.of(ids(0, 100), key=KEY), people.of(ids(0, 100), key="11" * 16))
+        is None
+    )
 
 
 @pytest.mark.parametrize("users", [2, 3, 20, 943, 1024, 100_000])
 def test_a_ledger_is_no_second_list_of_users(users):
-    """256 hashes at most, of a quarter of the users at most (one where there are fewer than four); no id itself."""
+    """256 hashes at most, of a quarter of the users at most (one where there are fewer than four);
+    no id itself.
+    """
     line = to_line(entry(0, ids=ids(0, users)))
     kept = people.of(ids(0, users), key=KEY).hashes
     assert len(kept) == max(1, min(256, users // 4))
@@ -195,7 +245,8 @@ def test_a_ledger_is_no_second_list_of_users(users):
 
 def test_the_hashes_are_keyed_blake2b_and_the_smallest():
     every = sorted(
-        int.from_bytes(hashlib.blake2b(one.encode(), digest_size=8, key=bytes(16)).digest()) for one in ids(0, 40)
+        int.from_bytes(hashlib.blake2b(one.encode(), digest_size=8, key=bytes(16)).digest())
+        for one in ids(0, 40)
     )
     assert people.of(ids(0, 40), key=KEY).hashes == tuple(every[:10])
 
@@ -217,20 +268,27 @@ def test_a_sample_that_is_none_is_refused(change, told):
         dataclasses.replace(people.People(key=KEY, users=4, hashes=(1,)), **change)
 
 
-@pytest.mark.parametrize("value", [3, "people", {"key": KEY}, {"key": KEY, "users": 4, "hashes": "xyz"}])
+@pytest.mark.parametrize(
+    "value", [3, "people", {"key": KEY}, {"key": KEY, "users": 4, "hashes": "xyz"}]
+)
 def test_a_line_with_a_foreign_sample_is_named(value):
     fields = json.loads(to_line(entry(0))) | {"people": value}
     with pytest.raises(ValueError, match=r"line 1: .*people"):
         parse(json.dumps(fields))
 
 
-# --------------------------------------------------------------------------------------------------------- the ledger
+# --------------------------------------------------------------------------------------------------
 
 
 def old(one):
     """The line of format 1, which knew of no populations."""
     fields = json.loads(to_line(one)) | {"format": 1}
-    return json.dumps({name: value for name, value in fields.items() if name not in ("population", "people")}) + "\n"
+    return (
+        json.dumps(
+            {name: value for name, value in fields.items() if name not in ("population", "people")}
+        )
+        + "\n"
+    )
 
 
 def test_a_ledger_of_before_is_read_and_its_populations_are_its_data_sets():
@@ -244,10 +302,16 @@ def test_a_ledger_of_before_is_read_and_its_populations_are_its_data_sets():
 def test_an_old_release_of_the_same_name_is_probably_of_the_same_people():
     """Its line holds no ids: without this, naming a population would be a way to begin anew."""
     found = overlaps(
-        parse(old(entry(0, data_set="a", population="a")) + to_line(entry(1, population="b", data_set="a")))
+        parse(
+            old(entry(0, data_set="a", population="a"))
+            + to_line(entry(1, population="b", data_set="a"))
+        )
     )
     assert [(one.names, one.pairs[0].shared) for one in found] == [(("a", "b"), None)]
-    assert overlaps([entry(0, population="a", data_set="x"), entry(1, population="b", data_set="y")]) == ()
+    assert (
+        overlaps([entry(0, population="a", data_set="x"), entry(1, population="b", data_set="y")])
+        == ()
+    )
     with_ids = [
         entry(n, population=name, data_set="x", ids=ids(*span))
         for n, name, span in ((0, "a", (0, 50)), (1, "b", (50, 99)))
@@ -256,12 +320,18 @@ def test_an_old_release_of_the_same_name_is_probably_of_the_same_people():
 
 
 def test_releases_of_one_population_add_up_whatever_the_data_and_equal_data_is_one_population():
-    shop = [entry(0, population="shop", data_hash="aa"), entry(1, population="shop", data_hash="bb")]
+    shop = [
+        entry(0, population="shop", data_hash="aa"),
+        entry(1, population="shop", data_hash="bb"),
+    ]
     assert [one.names for one in budgets(shop)] == [("shop",)]
     (both,) = budgets([*shop, entry(2, population="another", data_hash="bb")])
     assert both.names == ("another", "shop")
     assert both.epsilon == compose(PRICE, PRICE, PRICE).epsilon
-    apart = [entry(0, population="a", data_set="ratings"), entry(1, population="b", data_set="ratings")]
+    apart = [
+        entry(0, population="a", data_set="ratings"),
+        entry(1, population="b", data_set="ratings"),
+    ]
     assert [one.names for one in budgets(apart)] == [("a",), ("b",)]
 
 
@@ -288,7 +358,9 @@ def test_an_overlap_that_does_not_add_up_keeps_no_limit(capsys):
     )
     code, _, err = run(capsys, "budget", "show", "--limit", "1000")
     assert code == 4
-    assert "a and b, where the same people probably are: the releases protect different things" in err
+    assert (
+        "a and b, where the same people probably are: the releases protect different things" in err
+    )
     (overlap,) = shown(capsys)["overlaps"]
     assert overlap["epsilon"] == "inf"
     assert len(overlap["totals"]) == 2
@@ -306,12 +378,14 @@ def test_show_of_one_population_tells_of_those_that_it_meets(capsys):
     assert shown(capsys, "file") == shown(capsys, "c")  # a data set's name finds its population
 
 
-# ----------------------------------------------------------------------------------------------------------- the file
+# --------------------------------------------------------------------------------------------------
 
 
 def saved(name, users, number=0, data="mine"):
     Model(
-        release=Release(user_factors=None, item_factors=np.full((2, 1), 1.0 + number, np.float32), center=None),
+        release=Release(
+            user_factors=None, item_factors=np.full((2, 1), 1.0 + number, np.float32), center=None
+        ),
         guarantee=PRICE,
         users=np.array(users),
         items=np.array(["x", "y"]),
@@ -340,7 +414,10 @@ def test_the_same_people_are_found_through_models_entered_by_hand(capsys):
     assert run(capsys, "budget", "add", "two", "--population", "shop")[0] == 0
     result = shown(capsys)
     assert [one["names"] for one in result["data_sets"]] == [["a"], ["shop"]]
-    assert [one["population"] for found in result["data_sets"] for one in found["entries"]] == ["a", "shop"]
+    assert [one["population"] for found in result["data_sets"] for one in found["entries"]] == [
+        "a",
+        "shop",
+    ]
 
 
 def test_help_and_what_is_shown_say_what_the_ledger_cannot_know(capsys):
@@ -368,5 +445,7 @@ def test_pure_releases_of_two_populations_add_up_to_the_sum():
         trust_model="local",
         status="proved",
     )
-    (found,) = overlaps([entry(n, population=f"p{n}", ids=ids(0, 9), guarantee=each) for n in range(3)])
+    (found,) = overlaps(
+        [entry(n, population=f"p{n}", ids=ids(0, 9), guarantee=each) for n in range(3)]
+    )
     assert math.isclose(found.together.epsilon, 0.75)

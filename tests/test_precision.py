@@ -1,4 +1,6 @@
-"""Products take all bits of a float32, also where an accelerator would by default take fewer (TF32, bfloat16)."""
+"""Products take all bits of a float32, also where an accelerator would by default take fewer (TF32,
+bfloat16).
+"""
 
 import jax
 import objective_cases
@@ -18,7 +20,9 @@ def products(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name in ("dot_general", "conv_general_dilated"):
             yield equation
-        for value in jax.tree.leaves(equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")):
+        for value in jax.tree.leaves(
+            equation.params, is_leaf=lambda v: hasattr(v, "eqns") or hasattr(v, "jaxpr")
+        ):
             inner = getattr(value, "jaxpr", value)
             if hasattr(inner, "eqns"):
                 yield from products(inner)
@@ -28,7 +32,9 @@ def traced(mechanism, data, num_steps):
     init_key, key = jax.random.split(keys.from_seed(0))
     start = jax.make_jaxpr(lambda: protocol.begin(mechanism, init_key, data))()
     state = protocol.begin(mechanism, init_key, data)
-    steps = jax.make_jaxpr(lambda state: protocol.train(mechanism, key, state, data, num_steps))(state)
+    steps = jax.make_jaxpr(lambda state: protocol.train(mechanism, key, state, data, num_steps))(
+        state
+    )
     return [*products(start.jaxpr), *products(steps.jaxpr)]
 
 
@@ -51,6 +57,8 @@ def test_the_products_of_passes_are_full_float32():
 
 def test_a_product_that_leaves_the_bits_to_the_device_is_seen():
     matrix = jax.numpy.ones((3, 3))
-    plain = jax.make_jaxpr(lambda a: jax.lax.scan(lambda c, _: (c @ a, None), a, length=2)[0])(matrix)
+    plain = jax.make_jaxpr(lambda a: jax.lax.scan(lambda c, _: (c @ a, None), a, length=2)[0])(
+        matrix
+    )
     [product] = products(plain.jaxpr)
     assert product.params["precision"] is None

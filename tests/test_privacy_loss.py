@@ -1,4 +1,6 @@
-"""Privacy loss on trial: sound mechanisms stay consistent, the bound nears the exact one, too little noise is seen."""
+"""Privacy loss on trial: sound mechanisms stay consistent, the bound nears the exact one, too
+little noise is seen.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -18,7 +20,9 @@ from dpmf_jax.noise import laws as noise
 
 RANGE = (1.0, 5.0)
 # below the norms of all factors, so that the sensitivity is reached
-CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25)
+CONFIG = gaussian.Config(
+    rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25
+)
 STEPS = 20
 
 
@@ -41,18 +45,31 @@ DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 
 def audit(mechanism, num_steps=STEPS, *, seed=0, data=DATA, **settings):
-    return privacy_loss.audit(mechanism, RATINGS, data, key=keys.from_seed(seed), num_steps=num_steps, **settings)
+    return privacy_loss.audit(
+        mechanism, RATINGS, data, key=keys.from_seed(seed), num_steps=num_steps, **settings
+    )
 
 
 def sampled(**settings):
-    defaults = {"rating_range": RANGE, "num_steps": STEPS, "sampling_rate": 0.2, "noise_multiplier": 1.0, "rank": 3}
+    defaults = {
+        "rating_range": RANGE,
+        "num_steps": STEPS,
+        "sampling_rate": 0.2,
+        "noise_multiplier": 1.0,
+        "rank": 3,
+    }
     return langevin.Config(**(defaults | settings))
 
 
-@pytest.mark.parametrize("maker", [gaussian.joint_noise, pytest.param(gaussian.mechanism, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "maker", [gaussian.joint_noise, pytest.param(gaussian.mechanism, marks=pytest.mark.slow)]
+)
 def test_the_bound_nears_what_the_pair_costs(maker):
     findings = audit(maker(CONFIG), num_runs=3_000)
-    assert [finding.audit for finding in findings] == ["privacy loss: δ = 0.01", "privacy loss: δ = 1e-05"]
+    assert [finding.audit for finding in findings] == [
+        "privacy loss: δ = 0.01",
+        "privacy loss: δ = 1e-05",
+    ]
     for finding in findings:
         assert finding.verdict == "consistent"
         assert finding.lower >= 0.96 * finding.details["epsilon_of_the_pair"]
@@ -100,7 +117,9 @@ def test_the_slot_in_which_two_worlds_differ_is_the_records(kind):
     address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
     values, _ = layout.stored_values(layout.replace_value(data, address, 7.0))
     for other in (layout.remove_rating(data, address), layout.replace_value(data, address, 7.0)):
-        np.testing.assert_array_equal(sampled_loss.differing(data, other), np.asarray(values) == 7.0)
+        np.testing.assert_array_equal(
+            sampled_loss.differing(data, other), np.asarray(values) == 7.0
+        )
     assert not np.any(sampled_loss.differing(data, data))
 
 
@@ -114,10 +133,16 @@ def test_one_records_part_is_set_and_nobody_elses(kind):
     record = sampled_loss.differing(data, layout.remove_rating(data, address))
     for number in range(8):
         drawn = {}
-        for what, rate in (("plain", 0.2), ("in", jnp.where(record, 1, 0.2)), ("out", jnp.where(record, 0, 0.2))):
+        for what, rate in (
+            ("plain", 0.2),
+            ("in", jnp.where(record, 1, 0.2)),
+            ("out", jnp.where(record, 0, 0.2)),
+        ):
             sample = ordered.sample(data, jax.random.key(number), rate, ordered.num_slots(data))
             there = np.asarray(sample.present)
-            drawn[what] = set(zip(np.asarray(sample.user)[there], np.asarray(sample.item)[there], strict=True))
+            drawn[what] = set(
+                zip(np.asarray(sample.user)[there], np.asarray(sample.item)[there], strict=True)
+            )
         own = (RATINGS.user[5], RATINGS.item[5])
         assert drawn["in"] - drawn["out"] == {own}
         assert drawn["out"] <= drawn["plain"] <= drawn["in"]
@@ -180,17 +205,24 @@ def test_another_pair_or_shift_compiles_nothing():
 @pytest.mark.parametrize("delta", [1e-2, 1e-5])
 def test_over_300_steps_the_bound_is_within_two_percent(delta):
     """The exact ε of the audited pair, from its own μ."""
-    config = gaussian.Config(rating_range=RANGE, noise_multiplier=20.0, rank=3, learning_rate=2e-4, clip_norm=0.25)
+    config = gaussian.Config(
+        rating_range=RANGE, noise_multiplier=20.0, rank=3, learning_rate=2e-4, clip_norm=0.25
+    )
     [finding] = audit(gaussian.joint_noise(config), 300, num_runs=6_000, deltas=(delta,))
     assert finding.verdict == "consistent"
     assert finding.lower >= 0.98 * finding.details["epsilon_of_the_pair"]
-    assert finding.details["epsilon_of_the_pair"] <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
+    assert (
+        finding.details["epsilon_of_the_pair"]
+        <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
+    )
 
 
 @pytest.mark.slow
 def test_runs_do_not_share_their_noise():
     [finding] = audit(gaussian.joint_noise(CONFIG), 2, num_runs=300, deltas=(1e-2,))
-    trial = privacy_loss.Trial(gaussian.joint_noise(CONFIG), keys.from_seed(0), (DATA, DATA), 2, 100)
+    trial = privacy_loss.Trial(
+        gaussian.joint_noise(CONFIG), keys.from_seed(0), (DATA, DATA), 2, 100
+    )
     losses, _ = trial.draw(jax.random.key(0), 50, privacy_loss.Tilt(1.0, 1.0))
     assert np.all(losses.loss == 0)  # one world against itself
     assert finding.details["runs"] == 300

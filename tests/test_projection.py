@@ -1,4 +1,6 @@
-"""Φ: known answers of its generator, the law of its entries, and blocks and devices that change nothing."""
+"""Φ: known answers of its generator, the law of its entries, and blocks and devices that change
+nothing.
+"""
 
 import subprocess
 import sys
@@ -19,7 +21,8 @@ LAWS = ("gaussian", "sign")
 
 def whole(words, law, rows=Q, items=ITEMS):
     return np.asarray(
-        projection.entries(words, law, np.arange(rows)[:, None], np.arange(items)[None], rows), np.float64
+        projection.entries(words, law, np.arange(rows)[:, None], np.arange(items)[None], rows),
+        np.float64,
     )
 
 
@@ -40,7 +43,9 @@ def test_places_are_the_upper_half_of_64_bits_times_the_bound():
     words, count = bits.public_words(jax.random.key(2)), 5_000
     upper, lower = bits.threefry(words, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
     for bound in (1, 2, 15, 2_700, 26_744, 65_537, 2**31 - 1):
-        expected = [((int(u) << 32) + int(w)) * bound >> 64 for u, w in zip(upper, lower, strict=True)]
+        expected = [
+            ((int(u) << 32) + int(w)) * bound >> 64 for u, w in zip(upper, lower, strict=True)
+        ]
         np.testing.assert_array_equal(bits.places(words, count, bound), expected)
 
 
@@ -59,8 +64,12 @@ def test_places_are_uniform():
 
 
 def test_the_quantile_is_that_of_the_normal_law_up_to_the_ends():
-    """At both ends and in the middle every one of the 2^23 intervals, elsewhere one in a thousand."""
-    number = np.unique(np.r_[:30_000, 2**22 - 30_000 : 2**22 + 30_000, 2**23 - 30_000 : 2**23, : 2**23 : 997])
+    """At both ends and in the middle every one of the 2^23 intervals, elsewhere one in a
+    thousand.
+    """
+    number = np.unique(
+        np.r_[:30_000, 2**22 - 30_000 : 2**22 + 30_000, 2**23 - 30_000 : 2**23, : 2**23 : 997]
+    )
     exact = (number + 0.5) * 2.0**-22 - 1
     uniform = (jnp.asarray(number, jnp.float32) + 0.5) * jnp.float32(2**-22) - 1
     expected = -np.sign(exact) * scipy.special.ndtri((1 - np.abs(exact)) / 2)
@@ -76,7 +85,9 @@ def test_entries_have_mean_0_variance_1_over_q_and_their_law():
     np.testing.assert_allclose(np.abs(signs), 1, rtol=1e-6)
     for phi in (normal, signs):
         assert abs(phi.mean()) < 4 / phi.size**0.5
-        assert abs((phi[1:] * phi[:-1]).mean()) < 4 / phi.size**0.5  # neighbours in a column, and in a row
+        assert (
+            abs((phi[1:] * phi[:-1]).mean()) < 4 / phi.size**0.5
+        )  # neighbours in a column, and in a row
         assert abs((phi[:, 1:] * phi[:, :-1]).mean()) < 4 / phi.size**0.5
 
 
@@ -110,7 +121,8 @@ words = bits.public_words(jax.random.key(3))
 compressed = jax.random.normal(jax.random.key(4), (7, 3))
 inverse = projection.gram_inverse(words, "gaussian", 7, 25)
 alone, spread = (
-    jax.jit(lambda part: projection.apply_pseudo_inverse(words, "gaussian", inverse, part, 25, num_devices=number))(
+    jax.jit(lambda part: projection.apply_pseudo_inverse(words, "gaussian", inverse, part, 25,
+        num_devices=number))(
         compressed
     )
     for number in (1, 2)
@@ -121,5 +133,7 @@ print(float(abs(alone - jax.device_get(spread)).max()))
 
 
 def test_a_lift_over_two_devices_is_that_of_one():
-    done = subprocess.run([sys.executable, "-c", TWO_DEVICES], check=True, capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", TWO_DEVICES], check=True, capture_output=True, text=True
+    )
     assert float(done.stdout) < 1e-6

@@ -1,4 +1,6 @@
-"""Laws of the one loop and of the Gaussian mechanisms on it: chunks, keys, textbook steps, prices, one compilation."""
+"""Laws of the one loop and of the Gaussian mechanisms on it: chunks, keys, textbook steps, prices,
+one compilation.
+"""
 
 import dataclasses
 import math
@@ -21,7 +23,9 @@ from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 USERS, ITEMS, RANK, RANGE = 11, 7, 3, (1.0, 5.0)
-CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=2.0, rank=RANK, learning_rate=0.02, regularization=0.3)
+CONFIG = gaussian.Config(
+    rating_range=RANGE, noise_multiplier=2.0, rank=RANK, learning_rate=0.02, regularization=0.3
+)
 FACTORIES = {
     "published": gaussian.mechanism,
     "joint": gaussian.joint_noise,
@@ -34,7 +38,9 @@ def make_ratings(seed: int = 0, num: int = 40) -> Ratings:
     pairs = random.choice(USERS * ITEMS, num, replace=False)
     value = random.integers(1, 6, num).astype(np.float32)
     catalogue = {"users": np.arange(USERS), "items": np.arange(ITEMS)}
-    return Ratings.from_columns(pairs // ITEMS, pairs % ITEMS, value, rating_range=RANGE, name="tiny", **catalogue)
+    return Ratings.from_columns(
+        pairs // ITEMS, pairs % ITEMS, value, rating_range=RANGE, name="tiny", **catalogue
+    )
 
 
 RATINGS = make_ratings()
@@ -42,7 +48,9 @@ RATINGS = make_ratings()
 
 @pytest.fixture(autouse=True)
 def quick_compilation(request):
-    """Most of the time goes into compiling; only where chunks are compared do the compiler's liberties matter."""
+    """Most of the time goes into compiling; only where chunks are compared do the compiler's
+    liberties matter.
+    """
     jax.config.update("jax_disable_most_optimizations", "chunks" not in request.fixturenames)
     yield
     jax.config.update("jax_disable_most_optimizations", False)
@@ -61,7 +69,8 @@ def same(a, b) -> bool:
     """The same bits in every leaf; also tells not-a-numbers and zeros of either sign apart."""
     leaves, others = jax.tree.leaves(a), jax.tree.leaves(b)
     return jax.tree.structure(a) == jax.tree.structure(b) and all(
-        np.asarray(x).tobytes() == np.asarray(y).tobytes() for x, y in zip(leaves, others, strict=True)
+        np.asarray(x).tobytes() == np.asarray(y).tobytes()
+        for x, y in zip(leaves, others, strict=True)
     )
 
 
@@ -69,7 +78,8 @@ def same(a, b) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "chunks"), [("joint", (2, 3)), ("joint", (1, 4)), ("joint", (1, 1, 1, 1, 1)), ("published", (1, 4))]
+    ("name", "chunks"),
+    [("joint", (2, 3)), ("joint", (1, 4)), ("joint", (1, 1, 1, 1, 1)), ("published", (1, 4))],
 )
 def test_chunks_equal_the_whole(name, chunks, data, key):
     mechanism = FACTORIES[name](CONFIG)
@@ -79,7 +89,9 @@ def test_chunks_equal_the_whole(name, chunks, data, key):
         state, part = protocol.train(mechanism, key, state, data, num_steps)
         infos.append(part)
     assert same(state, whole)
-    assert same(jax.tree.map(lambda *parts: np.concatenate(parts), *infos), jax.tree.map(np.asarray, info))
+    assert same(
+        jax.tree.map(lambda *parts: np.concatenate(parts), *infos), jax.tree.map(np.asarray, info)
+    )
     assert int(state.step) == 5
     assert state.step.dtype == jnp.int32
 
@@ -102,7 +114,9 @@ def _log_sample(key, statistics):
 
 def _log_update(state, response, data):
     coins, drawn = response
-    return state._replace(private=state.private.at[0, state.step].set(coins).at[1, state.step].set(drawn))
+    return state._replace(
+        private=state.private.at[0, state.step].set(coins).at[1, state.step].set(drawn)
+    )
 
 
 LOG = Mechanism(
@@ -133,7 +147,9 @@ def test_the_key_of_a_step_depends_on_the_run_and_on_the_step(data, key):
 def test_coupled_worlds_with_the_same_data_are_the_run_itself(data, key):
     mechanism = gaussian.mechanism(CONFIG)
     state = start(mechanism, data, key)
-    (first, second), distance = protocol.train_coupled(mechanism, key, (state, state), (data, data), 4)
+    (first, second), distance = protocol.train_coupled(
+        mechanism, key, (state, state), (data, data), 4
+    )
     alone, _ = protocol.train(mechanism, key, state, data, 4)
     assert same(first, second)
     for a, b in zip(jax.tree.leaves(first), jax.tree.leaves(alone), strict=True):
@@ -142,7 +158,9 @@ def test_coupled_worlds_with_the_same_data_are_the_run_itself(data, key):
 
 
 def test_coupled_worlds_follow_the_first_ones_responses(data, key):
-    """Joint noise: everything public, so the second world's public state is the first one's, whatever its ratings."""
+    """Joint noise: everything public, so the second world's public state is the first one's,
+    whatever its ratings.
+    """
     mechanism = gaussian.joint_noise(CONFIG)
     other = layout.make(dataclasses.replace(RATINGS, value=6 - RATINGS.value), kind="dense")
     states = start(mechanism, data, key), start(mechanism, other, key)
@@ -154,7 +172,10 @@ def test_coupled_worlds_follow_the_first_ones_responses(data, key):
 def test_seeds_differ_above_bit_32(data):
     mechanism = gaussian.joint_noise(CONFIG)
     low, high = (keys.from_seed(seed) for seed in (5, 5 + 2**32))
-    runs = [protocol.train(mechanism, k, start(mechanism, data, k), data, 2)[0].public for k in (low, high, low)]
+    runs = [
+        protocol.train(mechanism, k, start(mechanism, data, k), data, 2)[0].public
+        for k in (low, high, low)
+    ]
     assert same(runs[0], runs[2])
     assert not same(runs[0].user_factors, runs[1].user_factors)
     for seed in (-1, 2**64):
@@ -166,7 +187,9 @@ def test_seeds_differ_above_bit_32(data):
 
 
 def textbook(users, items, center, config, dense, mask, num_steps, *, move_items=True):
-    """`num_steps` of gradient descent without noise, float64; returns the factors and the loss before each step."""
+    """`num_steps` of gradient descent without noise, float64; returns the factors and the loss
+    before each step.
+    """
     users, items, losses = users.astype(np.float64), items.astype(np.float64), []
     bound = math.inf if config.residual_clip is None else config.residual_clip
     for _ in range(num_steps):
@@ -174,7 +197,8 @@ def textbook(users, items, center, config, dense, mask, num_steps, *, move_items
         losses.append(np.sum(residual**2) / mask.sum())
         entering = np.clip(residual, -bound, bound)
         clipped = [
-            f / np.maximum(1, np.linalg.norm(f, axis=1, keepdims=True) / config.clip_norm) for f in (users, items)
+            f / np.maximum(1, np.linalg.norm(f, axis=1, keepdims=True) / config.clip_norm)
+            for f in (users, items)
         ]
         user_gradient = -entering @ clipped[1] + config.regularization * users
         item_gradient = -entering.T @ clipped[0] + config.regularization * items
@@ -211,7 +235,9 @@ def center_of(name, dense, mask):
     ],
 )
 def test_zero_noise_equals_the_textbook_step(name, center, residual_clip, clip_norm, data, key):
-    config = dataclasses.replace(CONFIG, center=center, residual_clip=residual_clip, clip_norm=clip_norm)
+    config = dataclasses.replace(
+        CONFIG, center=center, residual_clip=residual_clip, clip_norm=clip_norm
+    )
     mechanism = FACTORIES[name](config)._replace(noise=noise.none())
     state = start(mechanism, data, key)
     initial = protocol.factors(state)
@@ -238,7 +264,9 @@ def test_zero_noise_equals_the_textbook_step(name, center, residual_clip, clip_n
 def test_the_control_is_the_published_descent_without_noise(data, key):
     config = dataclasses.replace(CONFIG, noise_multiplier=None, center=2.5)
     control = gaussian.non_private(config)
-    silent = gaussian.mechanism(dataclasses.replace(CONFIG, center=2.5))._replace(noise=noise.none())
+    silent = gaussian.mechanism(dataclasses.replace(CONFIG, center=2.5))._replace(
+        noise=noise.none()
+    )
     runs = [protocol.train(m, key, start(m, data, key), data, 3)[0] for m in (control, silent)]
     assert same(*runs)
     assert control.release(runs[0]) == Release()
@@ -264,7 +292,9 @@ def test_initial_factors_and_public_items(data, key):
 
 
 def permuted(ratings, users, order):
-    """The same ratings with users renumbered (row u becomes users[u]) and columns in another order."""
+    """The same ratings with users renumbered (row u becomes users[u]) and columns in another
+    order.
+    """
     return dataclasses.replace(
         ratings,
         user=users[ratings.user][order].astype(np.int32),
@@ -281,10 +311,16 @@ def test_permuting_users_and_ratings_changes_nothing_but_order(kind, key):
     mechanism = gaussian.mechanism(config)._replace(noise=noise.none())
     first, second = (layout.make(r, kind=kind) for r in (RATINGS, permuted(RATINGS, users, order)))
     state, other = start(mechanism, first, key), start(mechanism, second, key)
-    moved = state.public.user_factors[np.argsort(users)]  # row users[u] of the second is row u of the first
+    moved = state.public.user_factors[
+        np.argsort(users)
+    ]  # row users[u] of the second is row u of the first
     other = other._replace(public=other.public._replace(user_factors=moved))
-    a, b = (protocol.train(mechanism, key, s, d, 3)[0] for s, d in ((state, first), (other, second)))
-    np.testing.assert_allclose(b.public.user_factors[users], a.public.user_factors, rtol=1e-5, atol=1e-6)
+    a, b = (
+        protocol.train(mechanism, key, s, d, 3)[0] for s, d in ((state, first), (other, second))
+    )
+    np.testing.assert_allclose(
+        b.public.user_factors[users], a.public.user_factors, rtol=1e-5, atol=1e-6
+    )
     np.testing.assert_allclose(b.private.item_factors, a.private.item_factors, rtol=1e-5, atol=1e-6)
 
 
@@ -293,7 +329,9 @@ def test_padding_and_layout_change_nothing_beyond_float32(name, data, key):
     """The same noise too: it is drawn per logical entry, whatever the layout."""
     mechanism = FACTORIES[name](CONFIG)
     split = layout.make(RATINGS, kind="split")
-    (a, info), (b, other) = (protocol.train(mechanism, key, start(mechanism, d, key), d, 3) for d in (data, split))
+    (a, info), (b, other) = (
+        protocol.train(mechanism, key, start(mechanism, d, key), d, 3) for d in (data, split)
+    )
     for x, y in zip(jax.tree.leaves((a, info)), jax.tree.leaves((b, other)), strict=True):
         np.testing.assert_allclose(x, y, rtol=2e-5, atol=2e-5)
 
@@ -319,7 +357,9 @@ SWEEP = [
 
 @pytest.fixture
 def count_traces():
-    """How many times a mechanism's query is traced, which happens once per compilation of the loop."""
+    """How many times a mechanism's query is traced, which happens once per compilation of the
+    loop.
+    """
     traces = []
 
     def counted(query, state, data, coins):
@@ -336,7 +376,10 @@ def test_a_sweep_over_real_settings_seeds_and_neighbours_compiles_once(data, key
     wrap, traces = count_traces
     state = start(gaussian.joint_noise(CONFIG), data, key)
     train = partial(protocol.train, state=state, num_steps=2)
-    finals = [train(wrap(gaussian.joint_noise(config)), key, data=data)[0].public.user_factors for config in SWEEP]
+    finals = [
+        train(wrap(gaussian.joint_noise(config)), key, data=data)[0].public.user_factors
+        for config in SWEEP
+    ]
     compiled = len(traces)
     train(wrap(gaussian.joint_noise(CONFIG)), keys.from_seed(9), data=data)
     address = layout.locate(data, RATINGS.user[0], RATINGS.item[0])
@@ -345,7 +388,8 @@ def test_a_sweep_over_real_settings_seeds_and_neighbours_compiles_once(data, key
     train(wrap(gaussian.joint_noise(CONFIG)), key, data=layout.remove_user(data, 3))
     assert len(traces) == compiled
     assert compiled <= 2  # jax may trace a scan's body twice in one compilation
-    # The settings do something, except for delta (a price alone) and the centre (in the state that was given).
+    # The settings do something, except for delta (a price alone) and the centre (in the state that
+    # was given).
     assert sum(not same(final, finals[0]) for final in finals[1:]) == len(SWEEP) - 3
     train(wrap(gaussian.joint_noise(CONFIG)), key, data=data, num_steps=3)
     assert len(traces) > compiled  # so the counter counts
@@ -370,7 +414,9 @@ def test_another_optimizer_is_post_processing(data, key):
     state = start(mechanism, data, key)
     after, _ = protocol.train(mechanism, key, state, data, 1)
     moved = np.abs(np.asarray(after.public.user_factors - state.public.user_factors))
-    np.testing.assert_allclose(moved, 0.05, rtol=1e-3)  # Adam's first step is the learning rate in every entry
+    np.testing.assert_allclose(
+        moved, 0.05, rtol=1e-3
+    )  # Adam's first step is the learning rate in every entry
     assert mechanism.guarantee(10) == plain.guarantee(10)
     chunked, _ = protocol.train(mechanism, key, after, data, 1)
     assert same(chunked, protocol.train(mechanism, key, state, data, 2)[0])
@@ -394,10 +440,14 @@ def test_sensitivities(relation, clip_norm):
     change, entry = RELATIONS[relation]
     config = dataclasses.replace(CONFIG, clip_norm=clip_norm, **change)
     joint, public = gaussian.joint_noise(config), gaussian.public_items(config)
-    assert joint.guarantee(1).sensitivity == pytest.approx(math.sqrt(2) * entry * clip_norm, rel=1e-6)
+    assert joint.guarantee(1).sensitivity == pytest.approx(
+        math.sqrt(2) * entry * clip_norm, rel=1e-6
+    )
     assert public.guarantee(1).sensitivity == pytest.approx(entry * clip_norm, rel=1e-6)
     if config.residual_clip is None:
-        assert gaussian.mechanism(config).guarantee(1).sensitivity == pytest.approx(entry * clip_norm, rel=1e-6)
+        assert gaussian.mechanism(config).guarantee(1).sensitivity == pytest.approx(
+            entry * clip_norm, rel=1e-6
+        )
     assert joint.guarantee(1).unit == config.relation
 
 
@@ -406,21 +456,33 @@ def test_the_guarantee_reads_the_noise(name):
     mechanism = FACTORIES[name](dataclasses.replace(CONFIG, noise_multiplier=1.7))
     guarantee = mechanism.guarantee(9)
     (sigma,) = jax.tree.leaves(mechanism.noise.sample)
-    assert guarantee.noise_multiplier * guarantee.sensitivity == pytest.approx(float(sigma), rel=1e-12)
+    assert guarantee.noise_multiplier * guarantee.sensitivity == pytest.approx(
+        float(sigma), rel=1e-12
+    )
     assert guarantee.noise_multiplier >= 1.7  # rounded to the safe side
     assert guarantee.noise_multiplier == pytest.approx(1.7, rel=1e-6)
     assert guarantee.rho == pytest.approx(9 / (2 * 1.7**2), rel=1e-6)
     assert guarantee.steps == 9
-    assert guarantee.status == ("claimed" if name == "published" else "proved for real-number noise")
+    assert guarantee.status == (
+        "claimed" if name == "published" else "proved for real-number noise"
+    )
 
 
 def test_what_is_released(data, key):
-    released = {name: make(CONFIG).release(start(make(CONFIG), data, key)) for name, make in FACTORIES.items()}
+    released = {
+        name: make(CONFIG).release(start(make(CONFIG), data, key))
+        for name, make in FACTORIES.items()
+    }
     assert released["published"].item_factors is None
     assert released["published"].center is None
     assert all(part is not None for part in released["joint"][:3])
     assert released["joint"][3:] == (None,) * 4
-    assert gaussian.non_private(dataclasses.replace(CONFIG, noise_multiplier=None)).guarantee(5).epsilon == math.inf
+    assert (
+        gaussian.non_private(dataclasses.replace(CONFIG, noise_multiplier=None))
+        .guarantee(5)
+        .epsilon
+        == math.inf
+    )
 
 
 @pytest.mark.parametrize(
@@ -451,7 +513,9 @@ def test_what_is_released(data, key):
     ],
 )
 def test_a_setting_that_means_nothing_is_refused(field, value):
-    with pytest.raises((ValueError, TypeError), match=field):  # TypeError: the types that are checked in tests
+    with pytest.raises(
+        (ValueError, TypeError), match=field
+    ):  # TypeError: the types that are checked in tests
         dataclasses.replace(CONFIG, **{field: value})
 
 
@@ -465,8 +529,11 @@ def test_tau_below_the_range_is_refused(tau):
 @pytest.mark.parametrize(
     ("make", "change"),
     [
-        *((make, {"center": center}) for make in (gaussian.joint_noise, gaussian.public_items) for center in
-          ("item", "global")),
+        *(
+            (make, {"center": center})
+            for make in (gaussian.joint_noise, gaussian.public_items)
+            for center in ("item", "global")
+        ),
         (gaussian.joint_noise, {"relation": "rating presence"}),
         (gaussian.public_items, {"relation": "rating presence"}),
         (gaussian.mechanism, {"relation": "rating presence", "residual_clip": 1.0}),
@@ -474,7 +541,7 @@ def test_tau_below_the_range_is_refused(tau):
         *((make, {"noise_multiplier": None}) for make in FACTORIES.values()),
         (gaussian.non_private, {}),
     ],
-)  # fmt: skip
+)
 def test_what_a_guarantee_does_not_allow_is_refused(make, change):
     with pytest.raises(PrivacyError) as caught:
         make(dataclasses.replace(CONFIG, **change))

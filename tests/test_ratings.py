@@ -19,7 +19,10 @@ IDS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=7, unique=True),
     st.lists(st.integers(0, 9), min_size=2, max_size=7, unique=True),
     st.lists(
-        st.text("abcé01 -", min_size=1, max_size=4).map(str.strip).filter(bool), min_size=2, max_size=7, unique=True
+        st.text("abcé01 -", min_size=1, max_size=4).map(str.strip).filter(bool),
+        min_size=2,
+        max_size=7,
+        unique=True,
     ),
 )
 
@@ -29,9 +32,15 @@ def columns(draw):
     """User ids, item ids and values of distinct pairs that use at least two users and two items."""
     users, items = draw(IDS), draw(IDS)
     pairs = [(user, item) for user in users for item in items]
-    chosen = [*draw(st.lists(st.sampled_from(pairs), unique=True, max_size=12)), pairs[0], pairs[-1]]
+    chosen = [
+        *draw(st.lists(st.sampled_from(pairs), unique=True, max_size=12)),
+        pairs[0],
+        pairs[-1],
+    ]
     chosen = list(dict.fromkeys(chosen))
-    value = draw(hnp.arrays(np.float32, len(chosen), elements=st.sampled_from([1, 1.5, 2, 3, 4.5, 5])))
+    value = draw(
+        hnp.arrays(np.float32, len(chosen), elements=st.sampled_from([1, 1.5, 2, 3, 4.5, 5]))
+    )
     return [user for user, _ in chosen], [item for _, item in chosen], value
 
 
@@ -43,7 +52,11 @@ def test_the_columns_come_back_through_the_catalogue(table):
     assert ratings.items[ratings.item].tolist() == item
     np.testing.assert_array_equal(ratings.value, value)
     assert ratings.users.tolist() == sorted(set(user))
-    assert (ratings.user.dtype, ratings.item.dtype, ratings.value.dtype) == (np.int32, np.int32, np.float32)
+    assert (ratings.user.dtype, ratings.item.dtype, ratings.value.dtype) == (
+        np.int32,
+        np.int32,
+        np.float32,
+    )
     assert ratings.notes == ()
 
 
@@ -62,7 +75,8 @@ def test_order_and_catalogue_change_no_hash_but_a_value_does(table, random):
         assert wider.sha256() == ratings.sha256()
     value[0] = 4
     assert (
-        Ratings.from_columns(user, item, value + (value == 4) * 0.5, rating_range=(1, 5)).sha256() != ratings.sha256()
+        Ratings.from_columns(user, item, value + (value == 4) * 0.5, rating_range=(1, 5)).sha256()
+        != ratings.sha256()
     )
 
 
@@ -76,7 +90,9 @@ def test_dense_sparse_and_object_integers_agree():
     user, item, value = np.array([5, 3, 5, 4]), np.array([1, 1, 2, 2]), [1, 2, 3, 4]
     dense = Ratings.from_columns(user, item, value, rating_range=(1, 5))
     for other in (user.astype(np.uint8), user.astype(object), user.astype(float), pa.array(user)):
-        assert Ratings.from_columns(other, item, value, rating_range=(1, 5)).sha256() == dense.sha256()
+        assert (
+            Ratings.from_columns(other, item, value, rating_range=(1, 5)).sha256() == dense.sha256()
+        )
     sparse = Ratings.from_columns(user * 2**59, item, value, rating_range=(1, 5))
     np.testing.assert_array_equal(sparse.user, dense.user)
     assert sparse.users.tolist() == [3 * 2**59, 4 * 2**59, 5 * 2**59]
@@ -93,7 +109,9 @@ def test_dense_sparse_and_object_integers_agree():
 def test_duplicates_are_merged_in_place_and_recorded(option, expected):
     user, item, value = [1, 2, 1, 2, 1], [7, 7, 7, 8, 7], [1, 5, 1, 2, 4]
     ratings = Ratings.from_columns(user, item, value, rating_range=(1, 5), duplicates=option)
-    triples = zip(ratings.users[ratings.user], ratings.items[ratings.item], ratings.value, strict=True)
+    triples = zip(
+        ratings.users[ratings.user], ratings.items[ratings.item], ratings.value, strict=True
+    )
     assert list(triples) == expected
     assert ratings.notes == (f"2 duplicate ratings merged: {option}",)
 
@@ -101,7 +119,8 @@ def test_duplicates_are_merged_in_place_and_recorded(option, expected):
 def test_values_out_of_range_are_refused_dropped_or_clipped():
     user, item, value = [1, 2, 3, 3], [7, 7, 8, 7], [0, 5, 9, 3]
     with pytest.raises(
-        DataError, match=r"rating 0 is outside the declared range 1 to 5 \(2 such rows\)\nwhere: .* row 0"
+        DataError,
+        match=r"rating 0 is outside the declared range 1 to 5 \(2 such rows\)\nwhere: .* row 0",
     ):
         Ratings.from_columns(user, item, value, rating_range=(1, 5))
     dropped = Ratings.from_columns(user, item, value, rating_range=(1, 5), out_of_range="drop")
@@ -115,8 +134,12 @@ def test_values_out_of_range_are_refused_dropped_or_clipped():
 
 def test_rows_are_named_as_they_came_in_after_others_were_dropped():
     user, item = [1, 1, 2, 3, 2], [7, 8, 7, 8, 7]
-    with pytest.raises(DataError, match="user 2 rates item 7 more than once\nwhere: ratings, row 4 "):
-        Ratings.from_columns(user, item, [-1, 9, 2, 3, 4], rating_range=(1, 5), out_of_range="drop", not_rated=-1)
+    with pytest.raises(
+        DataError, match="user 2 rates item 7 more than once\nwhere: ratings, row 4 "
+    ):
+        Ratings.from_columns(
+            user, item, [-1, 9, 2, 3, 4], rating_range=(1, 5), out_of_range="drop", not_rated=-1
+        )
 
 
 def test_a_bound_that_float32_rounds_is_inside():
@@ -131,7 +154,9 @@ def test_a_declared_catalogue_is_kept_and_unknown_ids_are_refused():
     assert ratings.user.tolist() == [1, 2]
     assert ratings.item.tolist() == [0, 1]
     assert (ratings.num_users, ratings.num_items) == (3, 3)
-    with pytest.raises(DataError, match="the item d is not among the declared items\nwhere: ratings, row 1 "):
+    with pytest.raises(
+        DataError, match="the item d is not among the declared items\nwhere: ratings, row 1 "
+    ):
         Ratings.from_columns([2, 1], ["b", "d"], [1, 2], rating_range=(1, 5), items=["b", "a"])
     with pytest.raises(DataError, match="repeat an id"):
         Ratings.from_columns([2, 1], ["b", "a"], [1, 2], rating_range=(1, 5), items=["b", "a", "b"])
@@ -152,7 +177,12 @@ def test_a_declared_catalogue_is_kept_and_unknown_ids_are_refused():
         ([1, None], [1, 2], [1, 2], "the user id None"),
         ([1, True], [1, "b"], [1, 2], "outside|not a string|type"),
         ([1.0, 2.5], [1, 2], [1, 2], "2.5 is not a whole number"),
-        ([1.0, 2.0**60], [1, 2], [1, 2], "is not a whole number"),  # a float that has lost digits is no id
+        (
+            [1.0, 2.0**60],
+            [1, 2],
+            [1, 2],
+            "is not a whole number",
+        ),  # a float that has lost digits is no id
         ([1.0, np.nan], [1, 2], [1, 2], "nan is not a whole number"),
         (np.array([1, 2**64 - 1], np.uint64), [1, 2], [1, 2], "more than 63 bits"),
         ([b"a", b"b"], [1, 2], [1, 2], "type"),
@@ -168,7 +198,9 @@ def test_bad_columns_are_refused(user, item, value, says):
         Ratings.from_columns(user, item, value, rating_range=(1, 5))
 
 
-@pytest.mark.parametrize("rating_range", [(1, 1), (5, 1), (1, np.nan), (-np.inf, 5), (1,), None, "15x"])
+@pytest.mark.parametrize(
+    "rating_range", [(1, 1), (5, 1), (1, np.nan), (-np.inf, 5), (1,), None, "15x"]
+)
 def test_a_range_is_two_finite_numbers_in_order(rating_range):
     with pytest.raises(UsageError, match="rating range"):
         check_range(rating_range)
@@ -226,6 +258,10 @@ def test_ids_that_only_look_like_integers_stay_strings():
 
 
 def test_importing_ratings_imports_neither_jax_nor_pyarrow():
-    program = "import dpmf_jax.data.ratings, sys; print(sorted({'jax', 'pyarrow'} & set(sys.modules)))"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    program = (
+        "import dpmf_jax.data.ratings, sys; print(sorted({'jax', 'pyarrow'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
     assert done.stdout.strip() == "[]"

@@ -1,4 +1,6 @@
-"""Official layouts, columns by name and position, parquet, finding files, reports, conversion; and the real files."""
+"""Official layouts, columns by name and position, parquet, finding files, reports, conversion; and
+the real files.
+"""
 
 import contextlib
 import gzip
@@ -21,9 +23,21 @@ LAYOUTS = {
     "ml-100k": ("ml-100k/u.data", "{}\t{}\t{}\t881250949\n", ""),
     "ml-1m": ("ml-1m/ratings.dat", "{}::{}::{}::978300760\n", ""),
     "ml-10m": ("ml-10M100K/ratings.dat", "{}::{}::{}::838985046\n", ""),
-    "ml-20m": ("ml-20m/ratings.csv", "{},{},{}.0,1112486027\r\n", "userId,movieId,rating,timestamp\r\n"),
-    "ml-25m": ("ml-25m/ratings.csv", "{},{},{}.0,1147880044\n", "userId,movieId,rating,timestamp\n"),
-    "ml-32m": ("ml-32m/ratings.csv", "{},{},{}.0,1147880044\n", "userId,movieId,rating,timestamp\n"),
+    "ml-20m": (
+        "ml-20m/ratings.csv",
+        "{},{},{}.0,1112486027\r\n",
+        "userId,movieId,rating,timestamp\r\n",
+    ),
+    "ml-25m": (
+        "ml-25m/ratings.csv",
+        "{},{},{}.0,1147880044\n",
+        "userId,movieId,rating,timestamp\n",
+    ),
+    "ml-32m": (
+        "ml-32m/ratings.csv",
+        "{},{},{}.0,1147880044\n",
+        "userId,movieId,rating,timestamp\n",
+    ),
     "anime": ("anime/rating.csv", "{},{},{}\n", "user_id,anime_id,rating\n"),
     "anime-5000": ("anime-5000/rating.csv", "{},{},{}\n", "user_id,anime_id,rating\n"),
     "libimseti": ("libimseti/ratings.dat", "{},{},{}\n", ""),
@@ -83,7 +97,9 @@ def test_half_stars_and_the_splits_of_10m(tmp_path):
 
 
 def test_anime_drops_and_counts_what_was_watched_but_not_rated(tmp_path):
-    put(tmp_path, "anime/rating.csv", "user_id,anime_id,rating\n1,10,3\n2,10,-1\n2,11,10\n3,11,-1\n")
+    put(
+        tmp_path, "anime/rating.csv", "user_id,anime_id,rating\n1,10,3\n2,10,-1\n2,11,10\n3,11,-1\n"
+    )
     ratings = datasets.load("anime", data_dir=tmp_path)
     assert triples(ratings) == [(1, 10, 3), (2, 11, 10)]
     assert ratings.users.tolist() == [1, 2, 3]
@@ -98,7 +114,9 @@ NETFLIX = {
 }
 
 
-@pytest.mark.parametrize("change", [str, lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text])
+@pytest.mark.parametrize(
+    "change", [str, lambda text: text.replace("\n", "\r\n"), lambda text: "\ufeff" + text]
+)
 @pytest.mark.parametrize("block", [1, 5, 17, 1 << 20])
 def test_netflix_in_many_movies_a_file(tmp_path, monkeypatch, change, block):
     monkeypatch.setattr("dpmf_jax.data.netflix.CHUNK", block)
@@ -118,7 +136,9 @@ def test_netflix_in_one_movie_a_file_with_blank_lines(tmp_path):
 def test_netflix_names_the_file_and_line_of_a_bad_row(tmp_path):
     for file, text in NETFLIX.items():
         put(tmp_path, file, text + "8,9,2005-09-06\n" * (file == "combined_data_2.txt"))
-    with pytest.raises(DataError, match=r"rating 9 is outside.*\nwhere: .*combined_data_2.txt, line 3"):
+    with pytest.raises(
+        DataError, match=r"rating 9 is outside.*\nwhere: .*combined_data_2.txt, line 3"
+    ):
         datasets.load(tmp_path)
 
 
@@ -144,14 +164,26 @@ def test_columns_by_flag_name_and_by_position(tmp_path):
             datasets.load(path, rating_range=(1, 5), **flags | wrong)
     with pytest.raises(DataError, match="is not a number; the line looks like a header"):
         datasets.load(
-            put(tmp_path, "c.csv", "a,b,c\nann,x,3\n"), rating_range=(1, 5), **dict(zip(flags, "123", strict=True))
+            put(tmp_path, "c.csv", "a,b,c\nann,x,3\n"),
+            rating_range=(1, 5),
+            **dict(zip(flags, "123", strict=True)),
         )
 
 
 def test_a_delimiter_by_flag(tmp_path):
-    for written, given in (("\t", "\\t"), ("\t", "tab"), ("~", "~"), ("§", "§"), ("||", "||"), (" ", " ")):
+    for written, given in (
+        ("\t", "\\t"),
+        ("\t", "tab"),
+        ("~", "~"),
+        ("§", "§"),
+        ("||", "||"),
+        (" ", " "),
+    ):
         path = put(tmp_path, "a.txt", "user,item,rating\n1,10,3\n2,11,4\n".replace(",", written))
-        assert triples(datasets.load(path, rating_range=(1, 5), delimiter=given)) == [(1, 10, 3), (2, 11, 4)]
+        assert triples(datasets.load(path, rating_range=(1, 5), delimiter=given)) == [
+            (1, 10, 3),
+            (2, 11, 4),
+        ]
     for wrong in ("", '"', "\n", "\x1f"):
         with pytest.raises(UsageError, match="is no delimiter"):
             datasets.load(path, rating_range=(1, 5), delimiter=wrong)
@@ -167,7 +199,9 @@ def test_official_file_names_are_read_by_path(tmp_path):
 
 def test_a_range_must_be_declared_and_can_be_overridden(tmp_path):
     path = put(tmp_path, "a.csv", "user,item,rating\n1,10,3\n2,11,4\n")
-    with pytest.raises(UsageError, match=r"range of a file must be declared.*\n.*\nfix: .*--rating-range 1 5"):
+    with pytest.raises(
+        UsageError, match=r"range of a file must be declared.*\n.*\nfix: .*--rating-range 1 5"
+    ):
         datasets.load(path)
     put(tmp_path, "ml-1m/ratings.dat", "1::10::3::8\n2::11::9::8\n")
     assert datasets.load("ml-1m", data_dir=tmp_path, rating_range=(0, 10)).rating_range == (0, 10)
@@ -207,7 +241,10 @@ def test_a_delimiter_is_found_wherever_a_block_ends(tmp_path):
     for size in range(1, 9):
         with textfile.opened(put(tmp_path, "x", "1::22::333::4\n5::6::7::8")) as file:
             blocks = textfile.Blocks(file, tmp_path / "x", "::", [])
-            assert b"".join(bytes(blocks.read(size)) for _ in range(40)) == b"1\x1f22\x1f333\x1f4\n5\x1f6\x1f7\x1f8"
+            assert (
+                b"".join(bytes(blocks.read(size)) for _ in range(40))
+                == b"1\x1f22\x1f333\x1f4\n5\x1f6\x1f7\x1f8"
+            )
 
 
 @pytest.fixture
@@ -222,10 +259,16 @@ def alive(references):
     return [reference for reference in references if reference() is not None]
 
 
-@pytest.mark.parametrize("keep", [None, lambda ids: np.ones(len(ids), bool)], ids=["whole", "rows of some users"])
+@pytest.mark.parametrize(
+    "keep", [None, lambda ids: np.ones(len(ids), bool)], ids=["whole", "rows of some users"]
+)
 @pytest.mark.parametrize("last", ["1,7,5", "1,7,x"], ids=["read", "refused"])
-def test_arrow_has_nothing_of_pythons_when_a_file_has_been_read(tmp_path, monkeypatch, lent, keep, last):
-    """Its threads let go of streams when they come to it, and a process that ends before they have is aborted."""
+def test_arrow_has_nothing_of_pythons_when_a_file_has_been_read(
+    tmp_path, monkeypatch, lent, keep, last
+):
+    """Its threads let go of streams when they come to it, and a process that ends before they have
+    is aborted.
+    """
     path = put(tmp_path, "ratings.csv", "user,item,rating\n" + "1,2,3\n" * 200 + f"{last}\n")
     monkeypatch.setattr(readers, "BLOCK", 64)
     errors = []
@@ -247,7 +290,10 @@ def test_what_arrow_gives_back_late_is_waited_for(tmp_path, lent, fails):
         if fails:
             raise ValueError("not read")
 
-    with textfile.opened(put(tmp_path, "x", "1,2,3\n4,5,6\n")) as file, contextlib.ExitStack() as stack:
+    with (
+        textfile.opened(put(tmp_path, "x", "1,2,3\n4,5,6\n")) as file,
+        contextlib.ExitStack() as stack,
+    ):
         if fails:
             stack.enter_context(pytest.raises(ValueError, match="not read"))
         textfile.parsed(file, tmp_path / "x", ",", parse)
@@ -260,11 +306,15 @@ def test_what_arrow_gives_back_late_is_waited_for(tmp_path, lent, fails):
 @pytest.mark.parametrize("text", [False, True])
 def test_convert_and_load_again(tmp_path, ending, text):
     rows = (
-        'user,item,rating\n"a, ""b""",é,3.5\nb,é,1\nb,07,5\n' if text else "user,item,rating\n1,9,3.5\n2,9,1\n2,8,5\n"
+        'user,item,rating\n"a, ""b""",é,3.5\nb,é,1\nb,07,5\n'
+        if text
+        else "user,item,rating\n1,9,3.5\n2,9,1\n2,8,5\n"
     )
     source = put(tmp_path, "source.csv", rows)
     written = datasets.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
-    declared = None if ending == "parquet" else (0.5, 5)  # parquet files of our own declare it themselves
+    declared = (
+        None if ending == "parquet" else (0.5, 5)
+    )  # parquet files of our own declare it themselves
     again = datasets.load(tmp_path / "new" / f"out.{ending}", rating_range=declared)
     assert again.sha256() == written.sha256()
     assert again.rating_range == (0.5, 5)

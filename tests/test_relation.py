@@ -39,7 +39,14 @@ EVERY = (value(4.0), value(4.5), value(), PRESENCE, USER_REPLACED, USER_ADDED_OR
 
 
 def of(relation: Relation, **change: Any) -> Guarantee:
-    return proved(**{"relation": relation, "unit": relation.unit or "rating value", "user_rho": None, **change})
+    return proved(
+        **{
+            "relation": relation,
+            "unit": relation.unit or "rating value",
+            "user_rho": None,
+            **change,
+        }
+    )
 
 
 def presence_flags(mechanism: str, **more: Any) -> Any:
@@ -49,12 +56,15 @@ def presence_flags(mechanism: str, **more: Any) -> Any:
     return phases[-1][0].guarantee(phases[-1][1])
 
 
-# ------------------------------------------------------------------------------------------------------------ sentences
+# --------------------------------------------------------------------------------------------------
 
 
 def test_each_kind_has_one_sentence_of_its_own():
     assert len({str(one) for one in EVERY}) == len(EVERY)
-    assert str(value(4.0)) == ("two data sets with the same rated pairs, one rating's value differs, by at most 4")
+    assert (
+        str(value(4.0))
+        == "two data sets with the same rated pairs, one rating's value differs, by at most 4"
+    )
     assert str(value(4.5)).endswith("by at most 4.5")
     assert str(value()).endswith("one rating's value differs, by any amount")
     assert "one of which has one rating more than the other" in str(PRESENCE)
@@ -62,7 +72,14 @@ def test_each_kind_has_one_sentence_of_its_own():
 
 
 def test_a_unit_goes_with_its_kinds():
-    assert [one.unit for one in EVERY] == [*["rating value"] * 3, "rating presence", "user", "user", None, None]
+    assert [one.unit for one in EVERY] == [
+        *["rating value"] * 3,
+        "rating presence",
+        "user",
+        "user",
+        None,
+        None,
+    ]
     for relation in (value(4.0), PRESENCE, USER_REPLACED):
         for unit in ("rating value", "rating presence", "user"):
             if unit != relation.unit:
@@ -98,13 +115,20 @@ OLD = {  # as version 0.1 worded them
     "two data sets, one of which has one rating more than the other": PRESENCE,
     "one rating is added or removed, by any user, of any item, with any value": PRESENCE,
     "two data sets with the same rated pairs, one rating's value differs, by at most 4": value(4.0),
-    "two data sets with the same rated pairs, one rating's value differs, by at most 0.1": value(0.1),
+    "two data sets with the same rated pairs, one rating's value differs, by at most 0.1": value(
+        0.1
+    ),
     "two data sets with the same rated pairs, one rating's value differs": value(),
     "one rating has another value, any other; who rated what is the same": value(),
-    "any change to all of one user's ratings, and to which items were rated; taking part is not hidden": USER_REPLACED,
+    "any change to all of one user's ratings, and to which items were rated; "
+    "taking part is not hidden": USER_REPLACED,
     "any change to all of one user's ratings": USER_REPLACED,
-    "two data sets that differ in all data of one user, who takes part in the same iterations": USER_REPLACED,
-    "two data sets, one of which has all data of one user and the other has none of that user": USER_ADDED_OR_REMOVED,
+    "two data sets that differ in all data of one user, who takes part in the same iterations": (
+        USER_REPLACED
+    ),
+    "two data sets, one of which has all data of one user and the other has none of that user": (
+        USER_ADDED_OR_REMOVED
+    ),
     "one user with all ratings is added or removed": USER_ADDED_OR_REMOVED,
     "none: no two data sets are hidden from each other": NONE,
     "one rating more": stated("one rating more"),
@@ -170,7 +194,7 @@ def test_a_relation_that_says_something_else_is_refused(change):
         Guarantee.from_dict({**told, **change})
 
 
-# ------------------------------------------------------------------------------------------------------------ adding up
+# --------------------------------------------------------------------------------------------------
 
 
 def test_what_is_a_neighbour_for_all_is_what_a_sum_protects():
@@ -188,7 +212,13 @@ def test_what_is_a_neighbour_for_all_is_what_a_sum_protects():
 
 def test_a_user_replaced_is_not_a_user_removed():
     """A message of norm C moves by 2C where it is replaced, and by C where it is removed."""
-    sent: Any = {"noise": "laplace", "clip_norm": 1.0, "scale": 20.0, "num_iterations": 1, "honest_shares": 5}
+    sent: Any = {
+        "noise": "laplace",
+        "clip_norm": 1.0,
+        "scale": 20.0,
+        "num_iterations": 1,
+        "honest_shares": 5,
+    }
     replaced = iterations_guarantee(**sent)
     removed = iterations_guarantee(**sent, change="remove")
     assert (replaced.relation, removed.relation) == (USER_REPLACED, USER_ADDED_OR_REMOVED)
@@ -200,7 +230,13 @@ def test_a_user_replaced_is_not_a_user_removed():
 
 
 def test_users_reports_and_users_sums_add_up():
-    sent: Any = {"noise": "laplace", "clip_norm": 1.0, "scale": 20.0, "num_iterations": 2, "honest_shares": 5}
+    sent: Any = {
+        "noise": "laplace",
+        "clip_norm": 1.0,
+        "scale": 20.0,
+        "num_iterations": 2,
+        "honest_shares": 5,
+    }
     replaced = iterations_guarantee(**sent)
     total = compose(local_guarantee(1.0, 3), replaced)
     assert total.epsilon == pytest.approx(1.0 + replaced.epsilon, abs=1e-4)
@@ -213,17 +249,29 @@ def test_joint_noise_and_dpsgd_add_up_where_both_hide_a_ratings_presence():
     sampled = presence_flags("dpsgd").at_delta(joint.delta)
     total = compose(joint, sampled)
     assert (total.unit, total.relation) == ("rating presence", PRESENCE)
-    assert max(joint.epsilon, sampled.epsilon) < total.epsilon < joint.epsilon + sampled.epsilon + 1e-3
-    means = noisy_means.mechanism(
-        noisy_means.Config(rating_range=(1.0, 5.0), noise_multiplier=9.0, relation="rating presence")
+    assert (
+        max(joint.epsilon, sampled.epsilon) < total.epsilon < joint.epsilon + sampled.epsilon + 1e-3
     )
-    statistics = statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5)
+    means = noisy_means.mechanism(
+        noisy_means.Config(
+            rating_range=(1.0, 5.0), noise_multiplier=9.0, relation="rating presence"
+        )
+    )
+    statistics = statistics_guarantee(
+        matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5
+    )
     assert compose(total, means.guarantee(1), statistics).relation == PRESENCE
 
 
 def test_values_of_sampled_and_of_whole_steps_add_up_to_the_smaller_change():
     joint = gaussian.joint_noise(
-        Config(rating_range=(1.0, 5.0), noise_multiplier=9.0, rank=2, learning_rate=0.1, regularization=0.1)
+        Config(
+            rating_range=(1.0, 5.0),
+            noise_multiplier=9.0,
+            rank=2,
+            learning_rate=0.1,
+            regularization=0.1,
+        )
     ).guarantee(3)
     steps = (SubsampledGaussian(noise_multiplier=2.0, sampling_rate=0.1, num_steps=3),)
     sampled = sampled_guarantee(steps, delta=1e-5, clip_norm=1.0, unit="rating value")
@@ -239,7 +287,7 @@ def test_nothing_adds_up_to_nothing():
     assert compose(of(PRESENCE), nothing).relation == NONE
 
 
-# --------------------------------------------------------------------------------------------------------------- ledger
+# --------------------------------------------------------------------------------------------------
 
 
 def entry(number: int, guarantee: Guarantee) -> Entry:
@@ -254,7 +302,10 @@ def entry(number: int, guarantee: Guarantee) -> Entry:
 
 
 def test_a_ledger_adds_up_joint_noise_and_dpsgd():
-    joint, sampled = presence_flags("gaussian-joint-noise", residual_clip=1.0), presence_flags("dpsgd")
+    joint, sampled = (
+        presence_flags("gaussian-joint-noise", residual_clip=1.0),
+        presence_flags("dpsgd"),
+    )
     (budget,) = budgets([entry(0, joint), entry(1, sampled), entry(2, joint)])
     (total,) = budget.totals
     assert budget.epsilon == total.epsilon < math.inf
@@ -268,7 +319,9 @@ def test_a_ledger_adds_up_joint_noise_and_dpsgd():
 
 
 def test_a_ledger_adds_up_changes_of_a_value_at_the_smaller_one():
-    (budget,) = budgets([entry(0, of(value(4.0))), entry(1, of(value(5.0))), entry(2, of(PRESENCE))])
+    (budget,) = budgets(
+        [entry(0, of(value(4.0))), entry(1, of(value(5.0))), entry(2, of(PRESENCE))]
+    )
     assert [(total.unit, total.largest_change) for total in budget.totals] == [
         ("rating value", 4.0),
         ("rating presence", None),

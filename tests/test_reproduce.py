@@ -44,12 +44,16 @@ def test_the_last_steps_of_figure_1_are_the_paper_s():
     settings = plans.plan(FIGURE, Request()).settings
     steps = {setting.series: setting.num_steps for setting in settings}
     assert steps == dict(zip(SERIES, (791, 1127, 1265, 2109, 2240, 2489, 2491), strict=True))
-    assert {(setting.rank, setting.learning_rate, setting.seeds) for setting in settings} == {(20, 5e-4, (0, 1, 2))}
+    assert {(setting.rank, setting.learning_rate, setting.seeds) for setting in settings} == {
+        (20, 5e-4, (0, 1, 2))
+    }
     assert (len(plans.work(settings)), sum(plans.work(settings).values())) == (21, 37_536)
 
 
 def test_the_steps_of_figure_1_have_the_price_of_figure_4():
-    """Equation (9) at our J and σ gives the overall ε that the paper plots, to what can be read from its plot."""
+    """Equation (9) at our J and σ gives the overall ε that the paper plots, to what can be read
+    from its plot.
+    """
     plotted = {p.series: p.y for p in figures.points("fig04.csv") if p.axis == "overall_epsilon"}
     for setting in plans.plan(FIGURE, Request(series=SERIES[:-1], seeds=(0,))).settings:
         (run,) = work.runs_of(FIGURE, setting, (1.0, 5.0))
@@ -61,7 +65,11 @@ def test_the_steps_of_figure_1_have_the_price_of_figure_4():
 def test_series_are_found_however_they_are_spelled():
     assert FIGURE.series == SERIES
     assert figures.choose_series(SERIES, None) == SERIES
-    assert figures.choose_series(SERIES, ("non-private", "0.5", ".15", "0.50")) == ("0.15", "0.50", "non-private")
+    assert figures.choose_series(SERIES, ("non-private", "0.5", ".15", "0.50")) == (
+        "0.15",
+        "0.50",
+        "non-private",
+    )
     for wrong in ("0.4", "private", "nan", ""):
         with pytest.raises(UsageError, match="no series"):
             figures.choose_series(SERIES, (wrong,))
@@ -119,14 +127,20 @@ def test_the_edge_of_the_tolerance(value, result):
 
 
 def test_every_decimal_edge_counts_as_inside():
-    """0.83893 + 0.005 - 0.83893 is above 0.005 in floating point for some decimals; all of them are inside."""
+    """0.83893 + 0.005 - 0.83893 is above 0.005 in floating point for some decimals; all of them are
+    inside.
+    """
     for paper in np.round(np.arange(0.69, 0.91, 0.00001), 5):
-        (row,) = comparison.compare([point(1.0, "line_end", paper)], {"0.15": [[0.0, float(paper) + 0.005]]})
+        (row,) = comparison.compare(
+            [point(1.0, "line_end", paper)], {"0.15": [[0.0, float(paper) + 0.005]]}
+        )
         assert row.result == "inside"
 
 
 def test_the_mean_over_seeds_is_compared():
-    curves = {"0.15": [[0.0, 0.91], [0.0, 0.89], [0.0, 0.903]]}  # two of three are outside, their mean is not
+    curves = {
+        "0.15": [[0.0, 0.91], [0.0, 0.89], [0.0, 0.903]]
+    }  # two of three are outside, their mean is not
     (row,) = comparison.compare([point(1.0, "line_end")], curves)
     assert row.value == pytest.approx(0.901)
     assert row.result == "inside"
@@ -159,31 +173,41 @@ def test_list(tmp_path, capsys):
     assert {row["here"] for row in told["figures"] if row["data"] == "ml-1m"} == {"ml-1m"}
     assert {row["here"] for row in told["figures"] if row["data"] != "ml-1m"} == {None}
     (everything,) = told["groups"]
-    assert everything["small"]["runs"] < sum(rows[name]["small"]["runs"] for name in everything["figures"])
+    assert everything["small"]["runs"] < sum(
+        rows[name]["small"]["runs"] for name in everything["figures"]
+    )
     (tmp_path / "data" / "anime-5000").mkdir()
     (tmp_path / "data" / "anime-5000" / "rating.csv").touch()
     assert command_line("--list", "--data-dir", data, "--json") == 0
     beside = {row["name"]: row for row in json.loads(capsys.readouterr().out)["figures"]}
-    assert [beside["001/fig1"][scale]["runs"] for scale in ("small", "full")] == [21 + 6 * 3 + 1, 21 + 3 * (6 * 3 + 1)]
+    assert [beside["001/fig1"][scale]["runs"] for scale in ("small", "full")] == [
+        21 + 6 * 3 + 1,
+        21 + 3 * (6 * 3 + 1),
+    ]
     assert beside["001/fig1"]["small"]["steps"] == 37_536 + 3 * (37_536 // 3 - 2491) + 2489
     assert beside["001/fig3"]["here"] == "anime-5000"
     assert command_line("--list", "--data-dir", data) == 0
     said = capsys.readouterr().out
     assert "001/fig27" in said
     assert "001/all" in said
-    assert said.count("data absent") == 2 * (9 + 13 + 1)  # of paper 002 the comparison alone is of other data
+    assert said.count("data absent") == 2 * (
+        9 + 13 + 1
+    )  # of paper 002 the comparison alone is of other data
 
 
 def test_no_data_folder_lists_everything_as_absent(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("DPMF_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
     assert command_line("--list") == 0
-    assert capsys.readouterr().out.count("data absent") == 2 * (28 + 3 + 13 + 6)  # figures and the groups of all
+    assert capsys.readouterr().out.count("data absent") == 2 * (
+        28 + 3 + 13 + 6
+    )  # figures and the groups of all
 
 
 def test_listing_needs_no_jax():
     code = (
-        "from experiments.cli import main; main.main(['reproduce', '--list']); import sys; print('jax' in sys.modules)"
+        "from experiments.cli import main; main.main(['reproduce', '--list']); import sys;"
+        " print('jax' in sys.modules)"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
     assert run.stdout.splitlines()[-1] == "False", run.stderr
@@ -222,7 +246,17 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     """Ratings that are not MovieLens-1M give other curves: the command must say so."""
     data, root = rating_file(tmp_path / "data"), tmp_path / "out"
     out = root / "001-fig1"
-    words = ("001/fig1", "--series", "0.15", "non-private", "--seeds", "0", "1", "--data-dir", str(data))
+    words = (
+        "001/fig1",
+        "--series",
+        "0.15",
+        "non-private",
+        "--seeds",
+        "0",
+        "1",
+        "--data-dir",
+        str(data),
+    )
     words = (*words, "--out", str(root), "--devices", "1", "--json")
     assert command_line(*words) == 6
     said = capsys.readouterr()
@@ -263,7 +297,15 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
         if row["paper"]:
             assert float(row["difference"]) == pytest.approx(values.mean() - float(row["paper"]))
         assert (row["rank"], row["learning_rate"], row["seeds"]) == ("20", "0.0005", "0 1")
-        assert {"commit", "device", "tolerance", "tau", "guarantee", "num_steps", "noise_multiplier"} < set(row)
+        assert {
+            "commit",
+            "device",
+            "tolerance",
+            "tau",
+            "guarantee",
+            "num_steps",
+            "noise_multiplier",
+        } < set(row)
 
     private, none = told["settings"]
     assert private["headline"].startswith("experiment, do not release: claimed ε = 7.4360")
@@ -278,20 +320,49 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
 
 def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
     data, root = rating_file(tmp_path / "data"), tmp_path / "out"
-    words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(root))
+    words = (
+        "--series",
+        "0.5",
+        "--seeds",
+        "0",
+        "--ranks",
+        "4",
+        "--data-dir",
+        str(data),
+        "--out",
+        str(root),
+    )
     words = (*words, "--beside", "none")
-    assert command_line("001/fig10", "001/fig13", "001/fig7", *words, "--devices", "1", "--json") == 6
+    assert (
+        command_line("001/fig10", "001/fig13", "001/fig7", *words, "--devices", "1", "--json") == 6
+    )
     told = json.loads(capsys.readouterr().out)
     assert [one["figure"] for one in told["figures"]] == ["001/fig10", "001/fig13", "001/fig7"]
     assert [one["result"] for one in told["figures"]] == ["inside", "outside", "outside"]
     assert told["result"] == "outside"
     assert len(list((root / "ml-1m" / "private").iterdir())) == 1
-    assert sorted(path.name for path in root.iterdir()) == ["001-fig10", "001-fig13", "001-fig7", "ml-1m"]
+    assert sorted(path.name for path in root.iterdir()) == [
+        "001-fig10",
+        "001-fig13",
+        "001-fig7",
+        "ml-1m",
+    ]
 
 
 def test_a_price_alone_is_inside_and_exits_0(tmp_path, capsys):
     data = rating_file(tmp_path / "data")
-    words = ("--series", "0.5", "--seeds", "0", "--ranks", "4", "--data-dir", str(data), "--out", str(tmp_path / "out"))
+    words = (
+        "--series",
+        "0.5",
+        "--seeds",
+        "0",
+        "--ranks",
+        "4",
+        "--data-dir",
+        str(data),
+        "--out",
+        str(tmp_path / "out"),
+    )
     assert command_line("001/fig10", *words, "--beside", "none") == 0
     assert "inside tolerance: 1 of 1" in capsys.readouterr().out
 
@@ -302,7 +373,16 @@ def test_anime_takes_the_slice_that_is_there_and_compares_nothing(tmp_path, caps
     folder.mkdir(parents=True)
     pairs = [f"{user},{item},{ratings.integers(1, 11)}" for user in range(9) for item in range(5)]
     (folder / "rating.csv").write_text("\n".join(["user_id,anime_id,rating", *pairs]) + "\n")
-    words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(folder.parent), "--out", str(tmp_path / "out"))
+    words = (
+        "--series",
+        "0.15",
+        "--seeds",
+        "0",
+        "--data-dir",
+        str(folder.parent),
+        "--out",
+        str(tmp_path / "out"),
+    )
     assert command_line("001/fig3", "001/fig6", *words, "--devices", "1", "--json") == 0
     said = capsys.readouterr()
     assert "anime-5000 instead" in said.err
@@ -325,7 +405,9 @@ def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     words += ["--data-dir", str(data), "--out", str(out), "--devices", "1"]
     start = [sys.executable, "-m", "experiments.cli", "reproduce", *words]
     with subprocess.Popen(start, stderr=subprocess.PIPE, text=True) as run:
-        while not list(out.rglob("run.json")):  # an interrupt while XLA compiles can crash Python on its way out
+        while not list(
+            out.rglob("run.json")
+        ):  # an interrupt while XLA compiles can crash Python on its way out
             assert run.poll() is None
             time.sleep(0.02)
         run.send_signal(signal.SIGINT)
@@ -337,9 +419,15 @@ def test_ctrl_c_names_the_command_that_resumes(tmp_path):
 
 def test_words_are_the_command():
     made = reproduce_command.Command(
-        figures=("001/fig1", "001/fig4"), series=("0.15", "non-private"), seeds=(4,), scale="full", json=True
+        figures=("001/fig1", "001/fig4"),
+        series=("0.15", "non-private"),
+        seeds=(4,),
+        scale="full",
+        json=True,
     )
-    said = "dpmf reproduce 001/fig1 001/fig4 --scale full --series 0.15 non-private --seeds 4 --json"
+    said = (
+        "dpmf reproduce 001/fig1 001/fig4 --scale full --series 0.15 non-private --seeds 4 --json"
+    )
     assert reproduce_command.words(made) == said
     assert cli.parse("reproduce", reproduce_command.Command, said.split()[2:]) == made
 
@@ -347,7 +435,18 @@ def test_words_are_the_command():
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     data, out = rating_file(tmp_path / "data"), tmp_path / "out"
-    words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(data), "--out", str(out), "--devices", "1")
+    words = (
+        "--series",
+        "0.15",
+        "--seeds",
+        "0",
+        "--data-dir",
+        str(data),
+        "--out",
+        str(out),
+        "--devices",
+        "1",
+    )
     assert command_line("001/fig1", "001/fig4", *words) == 6
     assert "matplotlib is not installed" in capsys.readouterr().err
     for name in ("001-fig1", "001-fig4"):
@@ -358,8 +457,19 @@ def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):
 @pytest.mark.slow
 @pytest.mark.data
 def test_figures_1_and_4_at_their_noisiest(data_dir, tmp_path):
-    """ε_i = 0.15, one seed: 791 steps on MovieLens-1M, inside the tolerance. The whole figures: dpmf reproduce."""
-    words = ("--series", "0.15", "--seeds", "0", "--data-dir", str(data_dir), "--out", str(tmp_path))
+    """ε_i = 0.15, one seed: 791 steps on MovieLens-1M, inside the tolerance. The whole figures:
+    dpmf reproduce.
+    """
+    words = (
+        "--series",
+        "0.15",
+        "--seeds",
+        "0",
+        "--data-dir",
+        str(data_dir),
+        "--out",
+        str(tmp_path),
+    )
     words = (*words, "--beside", "none")
     assert command_line("001/fig1", "001/fig4", *words) == 0
 
@@ -368,7 +478,17 @@ def test_figures_1_and_4_at_their_noisiest(data_dir, tmp_path):
 @pytest.mark.data
 def test_figures_7_and_10_at_rank_4(data_dir, tmp_path):
     """One private and the non-private series: 1,128 and about 960 steps."""
-    words = ("--series", "0.50", "non-private", "--ranks", "4", "--seeds", "0", "--data-dir", str(data_dir))
+    words = (
+        "--series",
+        "0.50",
+        "non-private",
+        "--ranks",
+        "4",
+        "--seeds",
+        "0",
+        "--data-dir",
+        str(data_dir),
+    )
     words = (*words, "--beside", "none")
     assert command_line("001/fig7", *words, "--out", str(tmp_path)) == 0
     assert command_line("001/fig10", "--series", "0.5", *words[3:], "--out", str(tmp_path)) == 0

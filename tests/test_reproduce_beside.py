@@ -1,4 +1,6 @@
-"""Sound beside published: equal prices, held-out ratings that stay unseen, errors along a run, controls, verdicts."""
+"""Sound beside published: equal prices, held-out ratings that stay unseen, errors along a run,
+controls, verdicts.
+"""
 
 import csv
 import dataclasses
@@ -16,7 +18,16 @@ from dpmf_jax.devices import keys
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls, sweep
-from experiments.reproduce.paper001 import beside, claims, figures, page, pictures, plans, report, work
+from experiments.reproduce.paper001 import (
+    beside,
+    claims,
+    figures,
+    page,
+    pictures,
+    plans,
+    report,
+    work,
+)
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
 from experiments.reproduce.paper001.runs import Curve, Run, train_all
@@ -40,7 +51,9 @@ def every_five(monkeypatch):
     monkeypatch.setattr(store, "TEST_STEPS", 5)
 
 
-def beside_runs(ratings, variants=VARIANTS, series=("0.90",), steps=13, rank=3, seed=0) -> list[Run]:
+def beside_runs(
+    ratings, variants=VARIANTS, series=("0.90",), steps=13, rank=3, seed=0
+) -> list[Run]:
     rate = plans.SETTINGS["learning_rate"]
     return [
         run
@@ -65,11 +78,14 @@ def test_variants_cost_what_the_published_run_costs(name):
         if setting.series == NON_PRIVATE:
             continue
         (run, *_), steps = work.runs_of(figure, setting, low_high), setting.num_steps
-        (paper, *_) = work.runs_of(figure, setting._replace(beside=None), low_high)
+        paper, *_ = work.runs_of(figure, setting._replace(beside=None), low_high)
         assert run.num_steps == paper.num_steps == steps
         assert run.guarantee(steps).delta == paper.guarantee(steps).delta == DELTA
         price, published = (
-            epsilon_exact(sum(loss.num_steps / loss.noise_multiplier**2 / 2 for loss in guarantee.losses), DELTA)
+            epsilon_exact(
+                sum(loss.num_steps / loss.noise_multiplier**2 / 2 for loss in guarantee.losses),
+                DELTA,
+            )
             for guarantee in (run.guarantee(steps), paper.guarantee(steps))
         )
         assert price <= published * (1 + 1e-14), setting
@@ -78,15 +94,21 @@ def test_variants_cost_what_the_published_run_costs(name):
 
 
 def test_what_is_priced_is_what_runs(tiny):
-    """The noise of every phase over its sensitivity is the multiplier in the guarantee; the means take their share."""
+    """The noise of every phase over its sensitivity is the multiplier in the guarantee; the means
+    take their share.
+    """
     for run in beside_runs(tiny, plans.BESIDE, steps=40):
         earlier, mechanism = run.phases
         parts = [phase.guarantee(steps).losses[0] for phase, steps in earlier]
         losses = [*parts, mechanism.guarantee(40).losses[0]]
-        assert run.guarantee(40).rho == pytest.approx(sum(rho(one.noise_multiplier, one.num_steps) for one in losses))
+        assert run.guarantee(40).rho == pytest.approx(
+            sum(rho(one.noise_multiplier, one.num_steps) for one in losses)
+        )
         assert run.guarantee(40).seeded
         if run.variant == "public-items":
-            assert rho(losses[0].noise_multiplier, 1) == pytest.approx(0.1 * run.guarantee(40).rho, rel=1e-6)
+            assert rho(losses[0].noise_multiplier, 1) == pytest.approx(
+                0.1 * run.guarantee(40).rho, rel=1e-6
+            )
             assert run.guarantee(40).status == "proved for real-number noise"
 
 
@@ -100,7 +122,12 @@ def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
             assert getattr(one, name) == getattr(published, name)
     assert none.noise_multiplier is None
     statuses = [run.guarantee(9).status for run in beside_runs(tiny)]
-    assert statuses == ["claimed", "proved for real-number noise", "proved for real-number noise", "none"]
+    assert statuses == [
+        "claimed",
+        "proved for real-number noise",
+        "proved for real-number noise",
+        "none",
+    ]
 
 
 # --- what is trained
@@ -117,7 +144,9 @@ def test_auto_trains_little_on_a_cpu_and_everything_at_full_scale():
     assert made[20, "0.15", "joint-noise"] == (791, (0,))
     assert made[20, NON_PRIVATE, NON_PRIVATE] == (2489, (0,))  # the longest private
     assert plan.not_beside == ""
-    assert {seeds for _, seeds in counted("001/fig4", beside="auto", scale="full")[1].values()} == {(0, 1, 2)}
+    assert {seeds for _, seeds in counted("001/fig4", beside="auto", scale="full")[1].values()} == {
+        (0, 1, 2)
+    }
     small, made = counted("001/fig7", beside="auto")
     assert {rank for rank, _, _ in made} == {4, 12, 20}
     assert len(made) == 3 * (5 * 3 + 1)
@@ -130,7 +159,9 @@ def test_auto_trains_little_on_a_cpu_and_everything_at_full_scale():
     assert every.not_beside == ""
     assert len(counted("001/fig7", beside="auto", scale="full")[1]) == 11 * 16
     assert counted("001/fig10", beside="auto")[1] == counted("001/fig7", beside="auto")[1]
-    assert {seeds for _, seeds in counted("001/fig1", beside="auto", seeds=(7, 8))[1].values()} == {(7,)}
+    assert {seeds for _, seeds in counted("001/fig1", beside="auto", seeds=(7, 8))[1].values()} == {
+        (7,)
+    }
 
 
 def test_what_is_not_trained_beside_is_said():
@@ -147,7 +178,7 @@ def test_what_is_not_trained_beside_is_said():
 
 def test_the_runs_of_the_paper_keep_their_names_and_public_items_have_their_steps(tiny):
     setting = plans.plan(cases.FIGURE, Request()).settings[0]
-    (run, *_) = work.runs_of(cases.FIGURE, setting, (1.0, 5.0))
+    run, *_ = work.runs_of(cases.FIGURE, setting, (1.0, 5.0))
     assert run.name == GOLDEN
     assert set(run.agreed) == {"variant", "config", "seed", "part"}
     short, long = (beside_runs(tiny, ("public-items",), steps=steps)[0] for steps in (13, 14))
@@ -176,7 +207,9 @@ def by_hand(run, ratings):
 
 
 @pytest.mark.parametrize("chunk_steps", [4, pytest.param(50, marks=pytest.mark.slow)])
-def test_the_errors_along_a_run_are_those_of_a_model_trained_so_far(tiny, tmp_path, every_five, chunk_steps):
+def test_the_errors_along_a_run_are_those_of_a_model_trained_so_far(
+    tiny, tmp_path, every_five, chunk_steps
+):
     runs = beside_runs(tiny)
     curves = train_all(runs, tiny, tmp_path, chunk_steps=chunk_steps)
     for run in runs:
@@ -192,9 +225,13 @@ def test_what_is_held_out_is_never_seen(tiny, tmp_path, every_five):
     """The same training whatever the held-out values are; only the error on them is another."""
     _, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
     pairs = set(zip(test.user.tolist(), test.item.tolist(), strict=True))
-    held = np.array([pair in pairs for pair in zip(tiny.user.tolist(), tiny.item.tolist(), strict=True)])
+    held = np.array(
+        [pair in pairs for pair in zip(tiny.user.tolist(), tiny.item.tolist(), strict=True)]
+    )
     assert held.sum() == len(test) == round(0.2 * len(tiny))
-    other = dataclasses.replace(tiny, value=np.where(held, 6 - tiny.value, tiny.value).astype(np.float32))
+    other = dataclasses.replace(
+        tiny, value=np.where(held, 6 - tiny.value, tiny.value).astype(np.float32)
+    )
     runs = beside_runs(tiny)
     one, two = train_all(runs, tiny, tmp_path / "one"), train_all(runs, other, tmp_path / "two")
     for run in runs:
@@ -230,7 +267,9 @@ def test_ctrl_c_keeps_what_was_measured(tiny, tmp_path, every_five, after):
         assert (cut[run].loss, dict(cut[run].test)) == (whole[run].loss, dict(whole[run].test))
 
 
-def test_a_kill_between_a_chunk_and_its_measurement_costs_no_measurement(tiny, tmp_path, every_five, monkeypatch):
+def test_a_kill_between_a_chunk_and_its_measurement_costs_no_measurement(
+    tiny, tmp_path, every_five, monkeypatch
+):
     (run,) = beside_runs(tiny, ("joint-noise",))
     whole = train_all([run], tiny, tmp_path / "whole")[run]
 
@@ -252,8 +291,12 @@ def test_a_kill_between_a_chunk_and_its_measurement_costs_no_measurement(tiny, t
 @pytest.mark.parametrize("center", [3.0, "items"])
 def test_errors_on_the_device_are_those_of_metrics_clipped(tiny, center):
     draw = np.random.default_rng(0).normal
-    users, items = (draw(size=(size, 3)).astype(np.float32) for size in (tiny.num_users, tiny.num_items))
-    levels = np.float32(center) if center != "items" else draw(3, 2, tiny.num_items).astype(np.float32)
+    users, items = (
+        draw(size=(size, 3)).astype(np.float32) for size in (tiny.num_users, tiny.num_items)
+    )
+    levels = (
+        np.float32(center) if center != "items" else draw(3, 2, tiny.num_items).astype(np.float32)
+    )
     state = protocol.State(protocol.Factors(users, items, levels), None, np.int32(1))
     expected = metrics.rmse(protocol.Factors(users, items, levels), tiny)
     assert store._rmse(state, tiny) == pytest.approx(expected, rel=1e-6)
@@ -281,7 +324,9 @@ def test_fewer_steps_than_measured_and_the_longer_run_again(tiny, tmp_path, ever
     assert (again.loss, dict(again.test)) == (both[long].loss, dict(both[long].test))
 
 
-def test_a_run_that_was_measured_at_its_end_alone_is_measured_along_the_way(tiny, tmp_path, every_five):
+def test_a_run_that_was_measured_at_its_end_alone_is_measured_along_the_way(
+    tiny, tmp_path, every_five
+):
     (run,) = beside_runs(tiny, ("joint-noise",))
     first = train_all([run], tiny, tmp_path)[run]
     path = tmp_path / "private" / run.name / "run.json"
@@ -310,7 +355,9 @@ def test_seconds_are_those_of_the_steps_that_are_asked_for(tiny, tmp_path):
 
 def planted(run, level):
     """Ends at level(run), and is lowest at step 100, by 0.002."""
-    tests = {steps: level(run) + 1e-3 * (abs(steps - 100) / run.num_steps - 2) for steps in run.tests}
+    tests = {
+        steps: level(run) + 1e-3 * (abs(steps - 100) / run.num_steps - 2) for steps in run.tests
+    }
     tests[run.num_steps] = level(run)
     training = 0.5 + 1e-5 * np.arange(run.num_steps)  # tells the step
     return Curve(tuple(training**2), ("commit",), ("device",), 2.0, tests)
@@ -320,10 +367,15 @@ def told(name, level, ratings, **asked):
     figure = FIGURES[name]
     planned = work_of(figure, Request(**{"beside": "auto", "compared": False} | asked), ratings)
     outcome = planned.result({run: planted(run, level) for run in planned.runs})
-    return outcome, report.summary(figure, outcome, command=f"dpmf reproduce {name}", compared=False)
+    return outcome, report.summary(
+        figure, outcome, command=f"dpmf reproduce {name}", compared=False
+    )
 
 
-SOME = {"001/fig1": {"series": ("0.15", "0.90", NON_PRIVATE)}, "001/fig4": {"series": ("0.15", "0.90")}}
+SOME = {
+    "001/fig1": {"series": ("0.15", "0.90", NON_PRIVATE)},
+    "001/fig4": {"series": ("0.15", "0.90")},
+}
 SOME |= {"001/fig7": {"series": ("0.20", "0.90"), "ranks": (4, 20)}}
 
 
@@ -333,7 +385,10 @@ def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
     train, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
     rows = found["beside"]["rows"]
     simple = [row for row in rows if row["kind"] == "control"]
-    for variant, model in (("item-means", controls.item_means), ("global-mean", controls.global_mean)):
+    for variant, model in (
+        ("item-means", controls.item_means),
+        ("global-mean", controls.global_mean),
+    ):
         values = {row["axis"]: row["value"] for row in simple if row["variant"] == variant}
         expected = {
             "rmse": metrics.rmse(model(tiny), tiny),
@@ -342,7 +397,9 @@ def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
         }
         assert values == pytest.approx(expected)
     priced = [row for row in simple if row["variant"] == "priced-item-means"]
-    verdicts = {(one["series"], one["x"], one["variant"]): one for one in found["beside"]["verdicts"]}
+    verdicts = {
+        (one["series"], one["x"], one["variant"]): one for one in found["beside"]["verdicts"]
+    }
     for (series, x, variant), one in verdicts.items():
         if variant == NON_PRIVATE:
             assert (one["control"], one["epsilon_exact"]) == ("item-means", None)
@@ -351,7 +408,11 @@ def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
         assert one["epsilon_exact"] == pytest.approx(epsilon_exact(spent, DELTA), rel=1e-6)
         model = controls.noisy_item_means(train, keys.from_seed(3), rho=spent).factors
         assert one["control_rmse_test"] == pytest.approx(metrics.rmse(model, test))
-        here = [r for r in priced if r["series"] == series and r["part"] != "all" and x in (None, r["x"])]
+        here = [
+            r
+            for r in priced
+            if r["series"] == series and r["part"] != "all" and x in (None, r["x"])
+        ]
         assert {row["axis"] for row in here} == {"rmse_train", "rmse_test"}
         assert all(f"{one['steps']} steps at ε_i = {series}" in row["note"] for row in here)
     (smallest,) = [row for row in priced if row["part"] == "all"]
@@ -367,7 +428,9 @@ def plans_z(series):
 
 
 def test_verdicts_both_ways_and_in_words(tiny):
-    """The published runs are far below the controls, the sound ones far above; and the other way round."""
+    """The published runs are far below the controls, the sound ones far above; and the other way
+    round.
+    """
     good, bad = (lambda run: 0.1), (lambda run: 9.0)
     for low, beaten in (
         ("published", (2, 0, 0)),
@@ -386,7 +449,8 @@ def test_verdicts_both_ways_and_in_words(tiny):
         assert "(1 seed each), at 2 private settings" in said
         if low:
             expected = (
-                f"at {beaten[1]} by joint noise, at {beaten[2]} by public items, and at {beaten[0]} by the mechanism"
+                f"at {beaten[1]} by joint noise, at {beaten[2]} by public items, and at {beaten[0]}"
+                " by the mechanism"
             )
             assert expected in said
             assert "claimed and not proved" in said
@@ -398,7 +462,9 @@ def test_verdicts_both_ways_and_in_words(tiny):
         for one in verdicts:
             assert one["headline"] in text
         assert said in text
-        assert "Neighbours, joint noise, public items: two data sets with the same rated pairs" in text
+        assert (
+            "Neighbours, joint noise, public items: two data sets with the same rated pairs" in text
+        )
         assert "seed 0;" in text
 
 
@@ -422,7 +488,9 @@ def test_the_mean_over_seeds_decides_and_the_lowest_along_the_way_is_told(tiny):
 
 def test_curves_have_rows_along_the_way(tiny):
     _, found = told("001/fig1", lambda run: 1.0, tiny, **SOME["001/fig1"])
-    rows = [r for r in found["beside"]["rows"] if (r["series"], r["variant"]) == ("0.15", "joint-noise")]
+    rows = [
+        r for r in found["beside"]["rows"] if (r["series"], r["variant"]) == ("0.15", "joint-noise")
+    ]
     ends = [row for row in rows if row["kind"] == "end"]
     assert [(row["axis"], row["x"], row["num_steps"]) for row in ends] == [
         ("rmse_train", 791, 791),
@@ -444,16 +512,22 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
     outcome, found = told(name, lambda run: 1.0, tiny, **SOME[name])
     lines = list(csv.DictReader(io.StringIO(report.table(found))))
     held = [row for row in lines if row["part"] == "held-out"]
-    assert {row["variant"] for row in held} == {*VARIANTS, "priced-item-means", "item-means", "global-mean"}
+    assert {row["variant"] for row in held} == {
+        *VARIANTS,
+        "priced-item-means",
+        "item-means",
+        "global-mean",
+    }
     for row in held:
         sound = row["variant"] in ("joint-noise", "public-items")
         assert ("proved for real-number noise, ε" in row["guarantee"]) == (
             sound or row["variant"] == "priced-item-means"
         )
         assert row["residual_clip"] == ("1.0" if sound else "")
-        assert row["center"] == {"joint-noise": "3.0", "public-items": "noisy item means, 0.1 of ρ"}.get(
-            row["variant"], "item" if row["variant"] in ("published", NON_PRIVATE) else ""
-        )
+        assert row["center"] == {
+            "joint-noise": "3.0",
+            "public-items": "noisy item means, 0.1 of ρ",
+        }.get(row["variant"], "item" if row["variant"] in ("published", NON_PRIVATE) else "")
         assert row["tau"] == {"published": "5.0", NON_PRIVATE: "5.0"}.get(
             row["variant"], "4.0" if "ε" in row["guarantee"] else ""
         )
@@ -480,33 +554,44 @@ def test_files_and_the_page(tiny, tmp_path):
     for name in SOME:
         outcome, stored[name] = told(name, lambda run: 1.0, tiny, **SOME[name])
         written = report.write(FIGURES[name], stored[name], outcome, tmp_path / "out")
-        assert {path.name for path in written} >= {f"{FIGURES[name].stem}{end}" for end in (".svg", "-held-out.svg")}
+        assert {path.name for path in written} >= {
+            f"{FIGURES[name].stem}{end}" for end in (".svg", "-held-out.svg")
+        }
     stored["001/fig10"] = told("001/fig10", lambda run: 1.0, tiny, **SOME["001/fig7"])[1]
     audit = {"data": "tiny", "steps": 9, "pairs": 3, "seed": 0, "findings": {}}
     rest = {"command": "dpmf", "commit": "c0ffee", "device": "cpu", "audit": audit}
     summary = page.summary(claims.judge(claims.Evidence(stored, {})), stored, **rest)
     text = page.page(summary, stored)
     assert summary["beside"] in text.splitlines()[4]
-    assert "at 6 private settings" in summary["beside"]  # two over steps, and over ε_i the same; four over n
+    assert (
+        "at 6 private settings" in summary["beside"]
+    )  # two over steps, and over ε_i the same; four over n
     sound = text.split("## Sound beside published")[1].split("## Statements")[0]
     assert sound.count("The runs are those of a figure above.") == 2
     assert "### Figure 10, held out" in sound
     other = told(
-        "001/fig4", lambda run: 1.0, dataclasses.replace(cases.tiny(seed=4), name="other"), **SOME["001/fig4"]
+        "001/fig4",
+        lambda run: 1.0,
+        dataclasses.replace(cases.tiny(seed=4), name="other"),
+        **SOME["001/fig4"],
     )[1]
     both = page.summary([], stored | {"001/fig6": other}, **rest)["beside"]
     assert both == f"{summary['beside']} {other['beside']['sentence']}"
     files = {path.name for path in page.write_docs(summary, stored, tmp_path / "docs")}
     assert {f"001-fig{number}-held-out.svg" for number in (1, 4, 7, 10)} < files
-    assert (
-        f"{2.0 * len(work_of(FIGURES['001/fig4'], Request(beside='auto', **SOME['001/fig4']), tiny).runs):.1f} s"
-        in text
-    )
+    needed = work_of(FIGURES["001/fig4"], Request(beside="auto", **SOME["001/fig4"]), tiny).runs
+    assert f"{2.0 * len(needed):.1f} s" in text
 
-    none = {name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"})[1] for name in SOME}
+    none = {
+        name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"})[1]
+        for name in SOME
+    }
     page.write_docs(page.summary([], none, **rest), none, tmp_path / "docs")
     assert not list((tmp_path / "docs").rglob("*held-out*"))
-    old = {name: {key: one[key] for key in one if key not in ("beside", "seconds")} for name, one in none.items()}
+    old = {
+        name: {key: one[key] for key in one if key not in ("beside", "seconds")}
+        for name, one in none.items()
+    }
     text = page.page(page.summary([], old, **rest), old)
     assert "No run on held-out ratings is stored" in text
     assert "priced item means, ε" not in page.picture(FIGURES["001/fig4"], old["001/fig4"])

@@ -1,4 +1,6 @@
-"""Claims about paper 001: every verdict from planted rows, the page, the files. Nothing is trained."""
+"""Claims about paper 001: every verdict from planted rows, the page, the files. Nothing is
+trained.
+"""
 
 import csv
 import dataclasses
@@ -35,7 +37,9 @@ RATINGS = dataclasses.replace(cases.tiny(), name="ml-1m")
 
 def curve_of(run, level, bottom):
     steps = np.arange(run.num_steps if run.rule is None else min(run.num_steps, bottom(run) + 6))
-    return Curve(tuple((level(run) + 1e-7 * np.abs(steps - bottom(run))) ** 2), ("commit",), ("device",), 1.0)
+    return Curve(
+        tuple((level(run) + 1e-7 * np.abs(steps - bottom(run))) ** 2), ("commit",), ("device",), 1.0
+    )
 
 
 def told(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
@@ -52,8 +56,14 @@ def rows(name, level, bottom=lambda run: 50, **asked):
     found = []
     for setting in plans.plan(figure, Request(**{"scale": "full", "seeds": (0,)} | asked)).settings:
         made = work.runs_of(figure, setting, RATINGS.rating_range)
-        found += gaussian_settings._rows(figure, setting, [curve_of(run, level, bottom) for run in made], {})
-    return {"figure": name, "ratings": {"name": RATINGS.name}, "rows": [row._asdict() for row in found]}
+        found += gaussian_settings._rows(
+            figure, setting, [curve_of(run, level, bottom) for run in made], {}
+        )
+    return {
+        "figure": name,
+        "ratings": {"name": RATINGS.name},
+        "rows": [row._asdict() for row in found],
+    }
 
 
 def verdicts(figures=(), findings=None):
@@ -120,7 +130,12 @@ def test_figure_7_both_ways():
     assert [like[name].verdict for name in names] == ["reproduced"] * 3
     unlike = verdicts([rows("001/fig7", same_level)])
     falling = verdicts(
-        [rows("001/fig7", lambda run: (100 if private(run) else 2000 / run.config.rank) / run.config.rank)]
+        [
+            rows(
+                "001/fig7",
+                lambda run: (100 if private(run) else 2000 / run.config.rank) / run.config.rank,
+            )
+        ]
     )
     assert [unlike[name].verdict for name in names[:2]] == ["not reproduced"] * 2
     assert falling["saturation"].verdict == "not reproduced"
@@ -132,7 +147,10 @@ def test_figure_7_at_small_ranks_decides_only_what_it_can():
     assert "dpmf reproduce 001/fig7 --ranks 512" in found["to zero"].why
     assert found["apart"].verdict == "reproduced"
     assert "the largest stored rank is 60" in found["apart"].why
-    assert verdicts([rows("001/fig7", rank_level, ranks=(20,))])["apart"].verdict == "not testable here"
+    assert (
+        verdicts([rows("001/fig7", rank_level, ranks=(20,))])["apart"].verdict
+        == "not testable here"
+    )
 
 
 def test_overall_epsilon_over_ranks_by_the_paper_s_points():
@@ -145,7 +163,9 @@ def test_overall_epsilon_over_ranks_by_the_paper_s_points():
 
 def test_the_paper_s_points_could_say_otherwise(monkeypatch):
     flat = [
-        figures.Point(s, x, 5.0 + x / 1e4, "overall_epsilon", "marker", "n") for s in cases.SERIES for x in (4, 512)
+        figures.Point(s, x, 5.0 + x / 1e4, "overall_epsilon", "marker", "n")
+        for s in cases.SERIES
+        for x in (4, 512)
     ]
     flat += [point._replace(x=200.0) for point in flat[::2]]
     monkeypatch.setattr(figures, "points", lambda file: tuple(flat))
@@ -172,7 +192,9 @@ def test_figures_over_the_learning_rate_both_ways(sign):
     level = lambda run: 0.6 + sign * run.config.learning_rate  # noqa: E731
     found = verdicts([rows("001/fig19", level, bottom), rows("001/fig22", level, bottom)])
     expected = "reproduced" if sign == 1 else "not reproduced"
-    assert [found[name].verdict for name in ("fewer steps", "lower ε", "higher error")] == [expected] * 3
+    assert [found[name].verdict for name in ("fewer steps", "lower ε", "higher error")] == [
+        expected
+    ] * 3
     assert f"{15 if sign == 1 else 0} of 15" in found["fewer steps"].why
 
 
@@ -183,15 +205,26 @@ def test_one_series_that_disagrees_is_enough():
 
 @pytest.mark.parametrize(
     ("slope", "ranks", "verdict"),
-    [(0.1, plans.RANKS, "reproduced"), (0.001, plans.RANKS, "not reproduced"), (0.1, (4, 20), "not testable here")],
+    [
+        (0.1, plans.RANKS, "reproduced"),
+        (0.001, plans.RANKS, "not reproduced"),
+        (0.1, (4, 20), "not testable here"),
+    ],
 )
 def test_times_of_an_iteration(slope, ranks, verdict):
     timed_rows = [
-        comparison.row(series, "ms_per_iteration", "marker", float(rank), [4 + slope * rank])._asdict()
+        comparison.row(
+            series, "ms_per_iteration", "marker", float(rank), [4 + slope * rank]
+        )._asdict()
         for series in ("0.50", NON_PRIVATE)
         for rank in ranks
     ]
-    timed = {"figure": "001/fig16", "ratings": {"name": "ml-1m"}, "rows": timed_rows, "devices": ["1 x cpu"]}
+    timed = {
+        "figure": "001/fig16",
+        "ratings": {"name": "ml-1m"},
+        "rows": timed_rows,
+        "devices": ["1 x cpu"],
+    }
     claim = verdicts([timed])["time"]
     assert claim.verdict == verdict
     if verdict == "reproduced":
@@ -209,7 +242,9 @@ def test_the_price_needs_no_figure(monkeypatch):
         "not reproduced",
     ]
     assert found["tight"].numbers["0.15"] == pytest.approx(7.43592 / 6.261537 - 1, abs=1e-5)
-    monkeypatch.setattr(measurements, "epsilon_closed_form", lambda rho, delta: rho + 2.01 * rho**0.5)
+    monkeypatch.setattr(
+        measurements, "epsilon_closed_form", lambda rho, delta: rho + 2.01 * rho**0.5
+    )
     monkeypatch.setattr(measurements, "epsilon_exact", lambda rho, delta: rho + 2.01 * rho**0.5)
     monkeypatch.setattr(measurements, "overall_epsilon", lambda series, steps: 0.1 * steps)
     other = verdicts()
@@ -223,8 +258,20 @@ def test_the_price_needs_no_figure(monkeypatch):
 def finding(verdict, measured=4.2):
     pair = {"user": 60, "item": 50, "value": 5.0, "change": "rating set to 1"}
     pair |= {"ratings_of_user": 208, "ratings_of_item": 583}
-    details = {"steps": 9, "pairs": 3, "ratio": measured / 4, "replay": {"pair": pair, "step": 7}, "why": "it diverged"}
-    return {"data": "tiny", "verdict": verdict, "measured": measured, "claimed": 4.0, "details": details}
+    details = {
+        "steps": 9,
+        "pairs": 3,
+        "ratio": measured / 4,
+        "replay": {"pair": pair, "step": 7},
+        "why": "it diverged",
+    }
+    return {
+        "data": "tiny",
+        "verdict": verdict,
+        "measured": measured,
+        "claimed": 4.0,
+        "details": details,
+    }
 
 
 @pytest.mark.parametrize(
@@ -236,7 +283,9 @@ def finding(verdict, measured=4.2):
     ],
 )
 def test_the_sensitivity(audited, verdict, why):
-    claim = verdicts(findings={"range": finding(audited), "plots": finding(audited)})["sensitivity, τ the range"]
+    claim = verdicts(findings={"range": finding(audited), "plots": finding(audited)})[
+        "sensitivity, τ the range"
+    ]
     assert claim.verdict == verdict
     assert why in claim.why
     assert "on tiny, 9 steps" in claim.why
@@ -301,17 +350,36 @@ def quick_audit(monkeypatch):
     monkeypatch.setattr(claims, "SMALL", (12, 9, 40, 2))
 
 
-def test_the_command_trains_nothing_and_writes_the_same_twice(tmp_path, monkeypatch, capsys, quick_audit):
+def test_the_command_trains_nothing_and_writes_the_same_twice(
+    tmp_path, monkeypatch, capsys, quick_audit
+):
     monkeypatch.setattr(runs, "train_all", lambda *_, **__: pytest.fail("it trained"))
     out, docs = tmp_path / "out", tmp_path / "docs"
     save(out, told("001/fig1", LIKE_THE_PAPER), told("001/fig4", LIKE_THE_PAPER))
-    words = ("001/claims", "--out", str(out), "--docs", str(docs), "--data-dir", str(tmp_path), "--json")
+    words = (
+        "001/claims",
+        "--out",
+        str(out),
+        "--docs",
+        str(docs),
+        "--data-dir",
+        str(tmp_path),
+        "--json",
+    )
     assert cases.command_line(*words) == 0  # not reproduced is a finding, not an error
     said = json.loads(capsys.readouterr().out)
     assert (said["figures"], said["result"]) == ([], "informative")
-    assert said["claims"]["counts"] == {"reproduced": 7, "not reproduced": 4, "not testable here": 9}
+    assert said["claims"]["counts"] == {
+        "reproduced": 7,
+        "not reproduced": 4,
+        "not testable here": 9,
+    }
     assert said["claims"]["audit"]["data"].startswith("synthetic")
-    made = {path: path.read_bytes() for folder in (out / "001-claims", docs) for path in folder.rglob("*.*")}
+    made = {
+        path: path.read_bytes()
+        for folder in (out / "001-claims", docs)
+        for path in folder.rglob("*.*")
+    }
     assert {path.name for path in made} == {
         *(f"001-claims.{suffix}" for suffix in ("csv", "json", "md")),
         *(f"001-fig{number}.{suffix}" for number in (1, 4) for suffix in ("csv", "svg")),
@@ -332,7 +400,9 @@ def test_the_command_trains_nothing_and_writes_the_same_twice(tmp_path, monkeypa
 
 
 def test_the_table_is_printed(tmp_path, capsys, quick_audit):
-    assert cases.command_line("001/claims", "--out", str(tmp_path), "--data-dir", str(tmp_path)) == 0
+    assert (
+        cases.command_line("001/claims", "--out", str(tmp_path), "--data-dir", str(tmp_path)) == 0
+    )
     said = capsys.readouterr().out
     assert "not testable here" in said
     assert "not private" in said
@@ -357,9 +427,14 @@ def test_usage(words, what, tmp_path, monkeypatch, capsys):
 
 def pages(*some, **change):
     stored = {one["figure"]: one for one in some}
-    judged = claims.judge(Evidence(stored, {"range": finding("violated"), "plots": finding("consistent")}))
+    judged = claims.judge(
+        Evidence(stored, {"range": finding("violated"), "plots": finding("consistent")})
+    )
     audit = {"data": "tiny", "steps": 9, "pairs": 3, "seed": 0}
-    return page.page(page.summary(judged, stored, command="dpmf", commit="c0ffee", device="cpu", audit=audit), stored)
+    return page.page(
+        page.summary(judged, stored, command="dpmf", commit="c0ffee", device="cpu", audit=audit),
+        stored,
+    )
 
 
 def test_the_page_opens_with_a_verdict_and_a_picture():
@@ -376,12 +451,16 @@ def test_the_page_opens_with_a_verdict_and_a_picture():
         assert lines[4].startswith("![") == bool(some)
     for name, figure in FIGURES.items():
         assert (f"### Figure {figure.number}\n" in pages(outside)) == (name == "001/fig4")
-    assert "figures 1, 7, 10, 13, 16, 19, 22, 25; `dpmf reproduce 001/fig1 001/fig7" in pages(outside)
+    assert "figures 1, 7, 10, 13, 16, 19, 22, 25; `dpmf reproduce 001/fig1 001/fig7" in pages(
+        outside
+    )
     assert "One changed rating moves" in pages().split("## Figures")[0]
 
 
 def test_figures_that_repeat_others_are_not_counted_twice():
-    text = pages(*(told(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13))).splitlines()[2]
+    text = pages(
+        *(told(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13))
+    ).splitlines()[2]
     assert "all 10" in text
 
 
@@ -392,6 +471,8 @@ def test_every_kind_of_figure_has_a_picture_and_a_table():
         drawn = page.picture(FIGURES[name], one)
         assert drawn == page.picture(FIGURES[name], json.loads(json.dumps(one)))
         assert "<svg" in drawn
-        table = pages(one).split(f"### Figure {FIGURES[name].number}\n")[1].split("## Statements")[0]
+        table = (
+            pages(one).split(f"### Figure {FIGURES[name].number}\n")[1].split("## Statements")[0]
+        )
         for series in FIGURES[name].series:
             assert f"\n| {series} |" in table

@@ -1,4 +1,6 @@
-"""Paper 004 reproduced: stored runs, controls that say nothing, rows held to the slides, claims that can fail."""
+"""Paper 004 reproduced: stored runs, controls that say nothing, rows held to the slides, claims
+that can fail.
+"""
 
 import dataclasses
 import json
@@ -38,7 +40,9 @@ from experiments.reproduce.paper004 import (
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 FIG9 = local_table.FIGURES["004/fig9"]
-CONFIG = local.Config(epsilon=1.0, num_rounds=3, rank=3, num_projected=2, center=3.0, learning_rate=0.1)
+CONFIG = local.Config(
+    epsilon=1.0, num_rounds=3, rank=3, num_projected=2, center=3.0, learning_rate=0.1
+)
 
 
 @pytest.fixture(scope="module")
@@ -51,11 +55,14 @@ def run_of(variant, **change):
     return local_runs.Run(variant, config, 0, (1, 3))
 
 
-# ------------------------------------------------------------------------------------------------- the runs
+# -------------------------------------------------------------------------------------------------
 
 
 def after(variant, ratings, rounds=3):
-    made, laid = local_runs.mechanism(variant, CONFIG, ratings.num_items), layout.make(ratings, num_devices=1)
+    made, laid = (
+        local_runs.mechanism(variant, CONFIG, ratings.num_items),
+        layout.make(ratings, num_devices=1),
+    )
     init_key, train_key = jax.random.split(keys.from_seed(0))
     start = protocol.begin(made, init_key, laid)
     return start, protocol.train(made, train_key, start, laid, rounds)[0]
@@ -64,7 +71,12 @@ def after(variant, ratings, rounds=3):
 def test_fair_coins_and_users_alone_make_nothing_public_of_any_rating():
     ratings = cases.tiny()
     other = dataclasses.replace(ratings, value=6 - ratings.value)
-    for variant, told in (("fair-coins", False), ("users-alone", False), ("gd-dr", True), ("non-private", True)):
+    for variant, told in (
+        ("fair-coins", False),
+        ("users-alone", False),
+        ("gd-dr", True),
+        ("non-private", True),
+    ):
         here, there = after(variant, ratings)[1].public, after(variant, other)[1].public
         same = np.array_equal(here.item_factors, there.item_factors)
         assert same is not told, variant
@@ -79,7 +91,9 @@ def test_users_alone_move_and_the_items_do_not():
 
 
 def test_a_run_is_measured_as_a_fit_is_and_stored(data, tmp_path):
-    """Errors after one round and after three, by hand; a second call trains nothing and finds the same."""
+    """Errors after one round and after three, by hand; a second call trains nothing and finds the
+    same.
+    """
     told = []
     found = local_runs.measure(run_of("gd-dr"), data, tmp_path, told.append)
     made = local.gd_dr(CONFIG)
@@ -87,7 +101,10 @@ def test_a_run_is_measured_as_a_fit_is_and_stored(data, tmp_path):
     state = protocol.begin(made, init_key, data.layout)
     for rounds in (1, 3):
         end, _ = protocol.train(made, train_key, state, data.layout, rounds)
-        users, items = (np.asarray(part, np.float64) for part in (end.private.user_factors, end.public.item_factors))
+        users, items = (
+            np.asarray(part, np.float64)
+            for part in (end.private.user_factors, end.public.item_factors)
+        )
         for part, ratings in (("train", data.train), ("test", data.test), ("clipped", data.test)):
             predicted = 3.0 + np.sum(users[ratings.user] * items[ratings.item], axis=1)
             predicted = np.clip(predicted, 1, 5) if part == "clipped" else predicted
@@ -109,12 +126,16 @@ def test_a_run_that_diverges_says_so_and_is_stored_as_that(data, tmp_path):
     assert local_runs.measure(wild, data, tmp_path) == found
 
 
-def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(data, tmp_path, monkeypatch):
+def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(
+    data, tmp_path, monkeypatch
+):
     monkeypatch.setattr(local_runs, "RATES", (1e-3, 0.5, 1e6))
     found = local_runs.search("non-private", CONFIG, 30, data, tmp_path, lambda text: None)
     assert found.learning_rate == min(found.tried, key=lambda rate: found.tried[rate]) == 0.5
     assert found.tried[1e6] == math.inf
-    made = {json.loads(path.read_text())["settings"]["ratings"] for path in tmp_path.rglob("*.json")}
+    made = {
+        json.loads(path.read_text())["settings"]["ratings"] for path in tmp_path.rglob("*.json")
+    }
     assert made == {data.generated.digest}
     assert data.generated.digest != data.digest
     sizes = (data.train.num_users, data.train.num_items, data.train.num_ratings)
@@ -122,7 +143,7 @@ def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(data, 
     assert (generated.num_users, generated.num_items, generated.num_ratings) == sizes
 
 
-# ------------------------------------------------------------------------------------------------- the figures
+# -------------------------------------------------------------------------------------------------
 
 
 @pytest.fixture
@@ -144,7 +165,9 @@ def test_figure_9_is_held_to_the_slides_on_their_ratings_alone(data, tmp_path, q
     held = local_figures.over_rounds(bench._replace(data=theirs))
     checked = [row for row in held.rows if row.result != "informative"]
     assert {(row.series, row.x) for row in checked} == {
-        (series, x) for series in ("private, seen during 50 rounds", "non-private") for x in (1.0, 3.0)
+        (series, x)
+        for series in ("private, seen during 50 rounds", "non-private")
+        for x in (1.0, 3.0)
     }
     for row in checked:
         kind = "non-private" if row.series == "non-private" else "private"
@@ -152,7 +175,9 @@ def test_figure_9_is_held_to_the_slides_on_their_ratings_alone(data, tmp_path, q
         assert (row.result == "inside") == (abs(row.value - row.paper) <= 0.05 * row.paper + 1e-12)
     told = local_report.summary(FIG9, held, theirs.train, command="x", commit="c", device="d")
     assert told["checked"] == 4
-    assert "| private, seen during 50 rounds | 1 |" in "\n".join(local_report.section(FIG9, told, "x.svg"))
+    assert "| private, seen during 50 rounds | 1 |" in "\n".join(
+        local_report.section(FIG9, told, "x.svg")
+    )
 
 
 def test_q_is_the_slides_share_of_the_items():
@@ -161,15 +186,30 @@ def test_q_is_the_slides_share_of_the_items():
     assert local_figures.projected(5) == 1
 
 
-def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, quick, capsys, monkeypatch):
+def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(
+    tmp_path, quick, capsys, monkeypatch
+):
     folder = cases.rating_file(tmp_path / "data")
-    words = ("004/fig9", "004/claims", "--data-dir", str(folder), "--out", str(tmp_path / "out"), "--devices", "1")
+    words = (
+        "004/fig9",
+        "004/claims",
+        "--data-dir",
+        str(folder),
+        "--out",
+        str(tmp_path / "out"),
+        "--devices",
+        "1",
+    )
     words += ("--docs", str(tmp_path / "docs"), "--json", "--seeds", "0")
     assert cases.command_line(*words) == 0
     said = json.loads(capsys.readouterr().out)
     (figure,) = said["figures"]
     assert figure["ratings"]["name"].startswith("ml-1m")
-    made = {path: path.read_bytes() for top in ("out/004-fig9", "docs") for path in (tmp_path / top).rglob("*.*")}
+    made = {
+        path: path.read_bytes()
+        for top in ("out/004-fig9", "docs")
+        for path in (tmp_path / top).rglob("*.*")
+    }
     names = {path.name for path in made}
     assert {"004-fig9-ml-1m.csv", "004-fig9-ml-1m.json", "004-fig9-ml-1m.svg", "004.md"} <= names
     for path in made:
@@ -185,13 +225,16 @@ def test_refusals(tmp_path, capsys):
     assert "004/fig9" in capsys.readouterr().err
     assert cases.command_line("004/fig9", "--ranks", "4", "--out", str(tmp_path)) == 2
     assert "paper 001" in capsys.readouterr().err
-    assert cases.command_line("004/fig9", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o")) == 3
+    assert (
+        cases.command_line("004/fig9", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"))
+        == 3
+    )
     assert "dpmf data list" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no figure"):
         local_table.expand(["004/nothing"])
 
 
-# ------------------------------------------------------------------------------------------------- the claims
+# -------------------------------------------------------------------------------------------------
 
 
 def row(series, x, value, axis="rmse"):
@@ -206,8 +249,19 @@ def fig9(**change):
         "users alone": (1.2,) * 6,
         "non-private": (1.2, 1.19, 1.18, 1.17, 1.16, 1.15),
     } | change
-    rows = [row(name, t, v) for name, line in lines.items() for t, v in zip(local_table.ROUNDS, line, strict=True)]
-    return {"004-fig9-ml-1m": {"figure": "004/fig9", "ratings": {"name": "ml-1m"}, "rows": rows, "settings": []}}
+    rows = [
+        row(name, t, v)
+        for name, line in lines.items()
+        for t, v in zip(local_table.ROUNDS, line, strict=True)
+    ]
+    return {
+        "004-fig9-ml-1m": {
+            "figure": "004/fig9",
+            "ratings": {"name": "ml-1m"},
+            "rows": rows,
+            "settings": [],
+        }
+    }
 
 
 def verdicts(found):
@@ -236,7 +290,10 @@ def test_every_claim_on_figure_9_can_go_either_way():
 
 def test_a_run_that_diverged_does_not_fall():
     line = (3.0, 2.0, 1.8, 1.5, 1.4, "inf")
-    assert verdicts(fig9(**{"private, seen during 50 rounds": line}))["falls, during a run"] == "not reproduced"
+    assert (
+        verdicts(fig9(**{"private, seen during 50 rounds": line}))["falls, during a run"]
+        == "not reproduced"
+    )
 
 
 def test_exponents_are_held_to_the_theorem():
@@ -273,8 +330,18 @@ def test_usefulness_needs_both_controls_to_be_beaten():
             "users alone": alone,
             "global-mean": mean,
         }
-        rows = [row(name, x, v, "rmse_clipped") for name, v in lines.items() for x in local_table.EPSILONS]
-        return {"004-epsilon-ml-1m": {"figure": "004/epsilon", "ratings": {"name": "ml-1m"}, "rows": rows}}
+        rows = [
+            row(name, x, v, "rmse_clipped")
+            for name, v in lines.items()
+            for x in local_table.EPSILONS
+        ]
+        return {
+            "004-epsilon-ml-1m": {
+                "figure": "004/epsilon",
+                "ratings": {"name": "ml-1m"},
+                "rows": rows,
+            }
+        }
 
     assert verdicts(told(1.05))["useful"] == "not reproduced"
     assert verdicts(told(0.9))["useful"] == "reproduced"

@@ -1,4 +1,6 @@
-"""Claims of paper 003, judged on rows made up for it: each can go either way, and the page says which."""
+"""Claims of paper 003, judged on rows made up for it: each can go either way, and the page says
+which.
+"""
 
 import pytest
 
@@ -21,7 +23,14 @@ from experiments.reproduce.paper003 import (
 
 
 def row(series, axis, x, value, kind="end"):
-    return {"series": series, "axis": axis, "x": float(x), "value": value, "kind": kind, "paper": None}
+    return {
+        "series": series,
+        "axis": axis,
+        "x": float(x),
+        "value": value,
+        "kind": kind,
+        "paper": None,
+    }
 
 
 def told(name, data, rows, **more):
@@ -30,12 +39,17 @@ def told(name, data, rows, **more):
 
 
 def errors_told(**change):
-    """Every figure of increases as the paper has it, except what is changed: {data/series: {x: increase}}."""
+    """Every figure of increases as the paper has it, except what is changed: {data/series: {x:
+    increase}}.
+    """
     found = {}
     for name, data in (("003/fig7", "netflix-52"), ("003/fig8", "ml-100k")):
         small, s2, s3 = (0.02, 0.14, 0.05) if data == "netflix-52" else (-0.01, 0.01, 0.01)
         lines = {
-            **{f"(a) S1, {t} iterations": dict.fromkeys((0.05, 0.15, 0.8), small) for t in (3, 40, 70, 100)},
+            **{
+                f"(a) S1, {t} iterations": dict.fromkeys((0.05, 0.15, 0.8), small)
+                for t in (3, 40, 70, 100)
+            },
             "(a) S1, exact with Mμ": dict.fromkeys((0.05, 0.15, 0.8), small),
             "(a) S2": dict.fromkeys((0.05, 0.15, 0.8), s2),
             "(b) S3": dict.fromkeys((0.05, 0.1, 0.2, 0.4, 0.8), s3),
@@ -51,7 +65,11 @@ def errors_told(**change):
             for axis in ("train", "test")
             for kind in ("increase_", "")
         ]
-        levels = {"(a) S2 without noise": 0.0, "(b) S3 without noise": 0.0, "(a) users alone, V random": 1.0}
+        levels = {
+            "(a) S2 without noise": 0.0,
+            "(b) S3 without noise": 0.0,
+            "(a) users alone, V random": 1.0,
+        }
         rows += [
             row(series, f"{kind}{axis}", 0, value, "level")
             for series, value in levels.items()
@@ -73,7 +91,14 @@ def held(claims):
     return {name for name, claim in claims.items() if claim.verdict == "reproduced"}
 
 
-NUMBERS = ("S1, Netflix", "S1, Netflix, with M", "S1, MovieLens", "S2, Netflix", "S2, MovieLens", "S3, Netflix")
+NUMBERS = (
+    "S1, Netflix",
+    "S1, Netflix, with M",
+    "S1, MovieLens",
+    "S2, Netflix",
+    "S2, MovieLens",
+    "S3, Netflix",
+)
 NUMBERS += ("S3, MovieLens",)
 
 
@@ -96,7 +121,10 @@ def test_every_number_of_the_text_can_go_either_way(table):
         ("what V teaches, Netflix", "netflix-52/(a) S2", {0.15: 1.1}),
     ):
         assert claims[name].verdict == "reproduced" or name == "S2 as S1", name
-        assert table(errors_told(**{place: values}))[name].verdict == "not reproduced", (name, values)
+        assert table(errors_told(**{place: values}))[name].verdict == "not reproduced", (
+            name,
+            values,
+        )
     close = {f"{data}/(a) S2": {0.15: 0.1, 0.8: 0.02} for data in ("netflix-52", "ml-100k")}
     assert table(errors_told(**close))["S2 as S1"].verdict == "reproduced"
 
@@ -107,7 +135,9 @@ def test_a_small_epsilon_that_the_paper_does_not_speak_of_decides_nothing(table)
 
 
 def test_the_why_says_from_which_epsilon_on_the_number_is_reached(table):
-    change = {f"netflix-52/(a) S1, {t} iterations": {0.15: 2.0, 0.8: 0.5, 51.2: 0.02} for t in (70, 100)}
+    change = {
+        f"netflix-52/(a) S1, {t} iterations": {0.15: 2.0, 0.8: 0.5, 51.2: 0.02} for t in (70, 100)
+    }
     assert "below 0.03 from ε = 51.2 on" in table(errors_told(**change))["S1, Netflix"].why
     change = {place: dict.fromkeys((0.15, 0.8), 1.0) for place in change}
     assert "below 0.03 at no ε up to 0.8" in table(errors_told(**change))["S1, Netflix"].why
@@ -116,7 +146,10 @@ def test_the_why_says_from_which_epsilon_on_the_number_is_reached(table):
 def test_falling_is_at_every_place_on_both_data_sets(table):
     def cdfs(first, second):
         found = {}
-        for name, data, line in (("003/fig1", "netflix-52", first), ("003/fig2", "ml-100k", second)):
+        for name, data, line in (
+            ("003/fig1", "netflix-52", first),
+            ("003/fig2", "ml-100k", second),
+        ):
             rows = [row("(a) ε = 0.1", "train", x, value) for x, value in line.items()]
             found |= told(name, data, [*rows, row("(b) 100 iterations", "train", 0.1, 1.0)])
         return table(found)["the number of iterations, S1"]
@@ -131,8 +164,12 @@ def test_joining_and_leaving(table):
     def crowds(joining, leaving):
         found = {}
         for name, data in (("003/fig9", "netflix-52"), ("003/fig10", "ml-100k")):
-            rows = [row("(a) leaving 0.01", "increase_train", x, value) for x, value in joining.items()]
-            rows += [row("(b) joining 0.01", "increase_train", x, value) for x, value in leaving.items()]
+            rows = [
+                row("(a) leaving 0.01", "increase_train", x, value) for x, value in joining.items()
+            ]
+            rows += [
+                row("(b) joining 0.01", "increase_train", x, value) for x, value in leaving.items()
+            ]
             found |= told(name, data, rows)
         claims = table(found)
         return claims["joining"].verdict, claims["leaving"].verdict
@@ -153,17 +190,28 @@ def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beat
         found = told("003/sound", "netflix-52", rows) | told("003/sound", "ml-100k", rows)
         return table(found)
 
-    assert sound({1.5: 0.9, 15: 0.85}, {1.5: 0.8, 15: 0.86}, 0.95)["useful: S1, U public"].verdict == "reproduced"
-    assert sound({1.5: 0.9, 15: 0.87}, {1.5: 0.8, 15: 0.86}, 0.95)["useful: S1, U public"].verdict == "not reproduced"
+    assert (
+        sound({1.5: 0.9, 15: 0.85}, {1.5: 0.8, 15: 0.86}, 0.95)["useful: S1, U public"].verdict
+        == "reproduced"
+    )
+    assert (
+        sound({1.5: 0.9, 15: 0.87}, {1.5: 0.8, 15: 0.86}, 0.95)["useful: S1, U public"].verdict
+        == "not reproduced"
+    )
     assert sound({1.5: 0.9}, {1.5: 0.95}, 0.85)["useful: S1, U public"].verdict == "not reproduced"
     claims = sound({1.5: 0.9}, {1.5: 0.81, 15: 0.7}, 0.85)
-    assert claims["useful: not private"].verdict == "reproduced"  # at the one price at which means are worse than it
+    assert (
+        claims["useful: not private"].verdict == "reproduced"
+    )  # at the one price at which means are worse than it
     assert claims["useful: S2 as published"].verdict == "not testable here"
 
 
 def test_a_log_ratio_above_epsilon_refutes(table):
     def theorem(ratio):
-        rows = [row(objective_density.PUBLIC, "log_ratio", x, value) for x, value in enumerate((0.2, ratio))]
+        rows = [
+            row(objective_density.PUBLIC, "log_ratio", x, value)
+            for x, value in enumerate((0.2, ratio))
+        ]
         settings = [{"series": objective_density.PUBLIC, "x": None}]
         return table(told("003/theorem1", "ml-100k", rows, settings=settings))["theorem 1"]
 
@@ -197,13 +245,19 @@ def test_the_page_opens_with_what_a_stranger_can_read(table):
         claims = objective_claims.judge({})
         claims = [one._replace(verdict=verdicts.get(one.name, one.verdict)) for one in claims]
         catalogue = objective_table.CATALOGUE
-        whole = objective_papers.claims_summary(catalogue, claims, {}, command="x", commit="c", device="d")
+        whole = objective_papers.claims_summary(
+            catalogue, claims, {}, command="x", commit="c", device="d"
+        )
         return objective_page.page(whole, {}).splitlines()[2]
 
     theorem = {"theorem 1": "reproduced", "theorem 1, as used": "not reproduced"}
     assert "has not been measured yet" in first()
     assert "holds where the user factors are public, but the paper fits them" in first(**theorem)
-    useful = {one.name: "not reproduced" for one in objective_claims.STATEMENTS if one.name.startswith("useful: ")}
+    useful = {
+        one.name: "not reproduced"
+        for one in objective_claims.STATEMENTS
+        if one.name.startswith("useful: ")
+    }
     assert "Nothing of it, not even without privacy, beats simple means" in first(**useful)
     useful["useful: S1, U public"] = "reproduced"
     assert "are beaten by: S1, U public." in first(**useful)

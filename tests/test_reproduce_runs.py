@@ -1,4 +1,6 @@
-"""The runs behind the figures: trained once, shared, equal to `dpmf fit`, and alive after any kind of end."""
+"""The runs behind the figures: trained once, shared, equal to `dpmf fit`, and alive after any kind
+of end.
+"""
 
 import dataclasses
 import json
@@ -45,7 +47,9 @@ def test_a_curve_is_that_of_fit(tiny, tmp_path):
             chunk_steps=10,
             report=lambda now, seen=seen: seen.append(now.rmse),
         )
-        np.testing.assert_array_equal(curves[run].rmse[[9, 19, 22]], seen)  # fit tells the last of each chunk
+        np.testing.assert_array_equal(
+            curves[run].rmse[[9, 19, 22]], seen
+        )  # fit tells the last of each chunk
 
 
 def test_chunks_do_not_change_a_curve_and_runs_differ(tiny, tmp_path):
@@ -61,7 +65,10 @@ def test_chunks_do_not_change_a_curve_and_runs_differ(tiny, tmp_path):
 def test_runs_of_one_shape_share_one_program(tiny, tmp_path):
     private = small_runs(tiny, series=("0.15", "0.50", "0.90"), rank=4)
     slow = small_runs(tiny, series=("0.50",), seeds=(5,), rank=4, steps=31)
-    slow = [run._replace(config=dataclasses.replace(run.config, learning_rate=1e-3, tau=9.0)) for run in slow]
+    slow = [
+        run._replace(config=dataclasses.replace(run.config, learning_rate=1e-3, tau=9.0))
+        for run in slow
+    ]
     sweep.train_many.clear_cache()
     train_all([*private, *slow], tiny, tmp_path)
     assert sweep.train_many._cache_size() == 1
@@ -81,7 +88,9 @@ def test_what_is_complete_is_not_trained_again(tiny, tmp_path):
 
 
 def test_more_steps_go_on_from_the_last_state_and_fewer_are_a_part(tiny, tmp_path):
-    (short,), (long,) = (small_runs(tiny, series=("0.15",), seeds=(0,), steps=steps) for steps in (23, 31))
+    (short,), (long,) = (
+        small_runs(tiny, series=("0.15",), seeds=(0,), steps=steps) for steps in (23, 31)
+    )
     assert short.name == long.name
     first = train_all([short], tiny, tmp_path, chunk_steps=6)
     told = []
@@ -95,7 +104,12 @@ def test_more_steps_go_on_from_the_last_state_and_fewer_are_a_part(tiny, tmp_pat
 def test_a_figure_that_shares_a_run_does_not_train_it_twice(tiny, tmp_path):
     (one,) = small_runs(tiny, series=("0.15",), seeds=(0,))
     told = []
-    train_all([one, one._replace(series="again"), one._replace(num_steps=11)], tiny, tmp_path, report=told.append)
+    train_all(
+        [one, one._replace(series="again"), one._replace(num_steps=11)],
+        tiny,
+        tmp_path,
+        report=told.append,
+    )
     assert told[-1].done == 23
 
 
@@ -132,7 +146,9 @@ def test_a_rule_ends_a_run_whatever_the_chunks(tiny, tmp_path, monkeypatch):
     (run,) = small_runs(tiny, series=("non-private",), seeds=(0,), steps=5000, rule="small fall")
     ended = {}
     for chunk_steps in (7, 50):
-        ended[chunk_steps] = train_all([run], tiny, tmp_path / str(chunk_steps), chunk_steps=chunk_steps)[run]
+        ended[chunk_steps] = train_all(
+            [run], tiny, tmp_path / str(chunk_steps), chunk_steps=chunk_steps
+        )[run]
     rmse = ended[7].rmse
     assert ended[7].loss == ended[50].loss
     assert 2 < len(rmse) < 5000
@@ -163,7 +179,9 @@ def test_a_rule_that_never_ends_a_run_gives_all_its_steps(tiny, tmp_path, monkey
 def test_patience_is_that_of_fit(seed):
     rmse = np.random.default_rng(seed).normal(size=40).cumsum() * 0.1 - 0.05 * np.arange(40)
     for length in range(41):
-        assert stopping.no_new_minimum(rmse[:length]) == fitting.stopping_step(rmse[:length].tolist(), 5)
+        assert stopping.no_new_minimum(rmse[:length]) == fitting.stopping_step(
+            rmse[:length].tolist(), 5
+        )
     flat = np.array([3.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0])  # an equal value is no new minimum
     assert stopping.no_new_minimum(flat) == 6
     assert stopping.no_new_minimum(flat[:6]) is None
@@ -183,12 +201,16 @@ def test_the_first_small_fall_counts():
 
 def test_held_out_errors_are_those_of_fit(tiny, tmp_path):
     short, long = (
-        run for steps in (9, 14) for run in small_runs(tiny, series=("0.90",), seeds=(2,), steps=steps, part="held-out")
+        run
+        for steps in (9, 14)
+        for run in small_runs(tiny, series=("0.90",), seeds=(2,), steps=steps, part="held-out")
     )
     curves = train_all([long, short], tiny, tmp_path, chunk_steps=6)
     train, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
     for run in (short, long):
-        model = fitting.fit(train, run.mechanism, num_steps=run.num_steps, seed=2, test=test, chunk_steps=5)
+        model = fitting.fit(
+            train, run.mechanism, num_steps=run.num_steps, seed=2, test=test, chunk_steps=5
+        )
         assert curves[run].test_rmse == pytest.approx(model.metrics["rmse_test"], rel=1e-6)
         assert len(curves[run].loss) == run.num_steps
     assert curves[short].test_rmse != curves[long].test_rmse
@@ -200,7 +222,9 @@ def test_held_out_errors_are_those_of_fit(tiny, tmp_path):
 
 def test_a_test_error_that_was_passed_by_is_trained_again(tiny, tmp_path):
     short, long = (
-        run for steps in (9, 14) for run in small_runs(tiny, series=("0.90",), seeds=(2,), steps=steps, part="held-out")
+        run
+        for steps in (9, 14)
+        for run in small_runs(tiny, series=("0.90",), seeds=(2,), steps=steps, part="held-out")
     )
     both = train_all([short, long], tiny, tmp_path / "both")
     train_all([long], tiny, tmp_path / "one")
@@ -225,7 +249,9 @@ def test_ctrl_c_loses_nothing(tiny, tmp_path, after):
     with pytest.raises(KeyboardInterrupt):
         train_all(runs, tiny, tmp_path / "cut", chunk_steps=6, report=interrupt)
     done = []
-    cut = train_all(runs, tiny, tmp_path / "cut", chunk_steps=6, report=lambda now: done.append(now.done))
+    cut = train_all(
+        runs, tiny, tmp_path / "cut", chunk_steps=6, report=lambda now: done.append(now.done)
+    )
     assert losses(cut) == losses(whole)
     assert all(steps > told[-1] for steps in done)  # nothing that was done is done again
     assert {len(list(path.iterdir())) for path in tmp_path.glob("cut/private/*/checkpoints")} == {1}
@@ -257,7 +283,9 @@ print("compiled", sweep.train_many._cache_size())
 
 @pytest.mark.slow
 def test_kill_9_and_one_compilation_on_two_devices(tmp_path):
-    """Killed in the middle of two series and resumed: the same bytes. The private series share one program."""
+    """Killed in the middle of two series and resumed: the same bytes. The private series share one
+    program.
+    """
 
     def start(folder: str, after: int) -> subprocess.CompletedProcess:
         words = [sys.executable, "-c", KILLED, str(tmp_path / folder), str(after)]
@@ -271,7 +299,10 @@ def test_kill_9_and_one_compilation_on_two_devices(tmp_path):
     last = start("cut", 0)
     assert last.returncode == 0, last.stderr
     kept = [
-        {path.parent.name: json.loads(path.read_text())["loss"] for path in (tmp_path / name).rglob("run.json")}
+        {
+            path.parent.name: json.loads(path.read_text())["loss"]
+            for path in (tmp_path / name).rglob("run.json")
+        }
         for name in ("whole", "cut")
     ]
     assert kept[0] == kept[1]
@@ -288,7 +319,9 @@ def test_a_checkpoint_that_is_lost_costs_time_only(tiny, tmp_path, lost):
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train_all(runs, tiny, tmp_path / "cut", chunk_steps=6, checkpoint_seconds=0.0, report=interrupt)
+        train_all(
+            runs, tiny, tmp_path / "cut", chunk_steps=6, checkpoint_seconds=0.0, report=interrupt
+        )
     kept = sorted((tmp_path / "cut" / "private" / runs[0].name / "checkpoints").iterdir())
     assert len(kept) == 2
     for path in kept[-1:] if lost == "the newest" else kept:
@@ -298,10 +331,15 @@ def test_a_checkpoint_that_is_lost_costs_time_only(tiny, tmp_path, lost):
 
 
 def test_a_last_state_that_is_lost_costs_time_only(tiny, tmp_path):
-    (short,), (long,) = (small_runs(tiny, series=("0.15",), seeds=(0,), steps=steps) for steps in (23, 31))
+    (short,), (long,) = (
+        small_runs(tiny, series=("0.15",), seeds=(0,), steps=steps) for steps in (23, 31)
+    )
     train_all([short], tiny, tmp_path)
     checkpoint.clear(tmp_path / "private" / short.name)
-    assert train_all([long], tiny, tmp_path)[long].loss == train_all([long], tiny, tmp_path / "whole")[long].loss
+    assert (
+        train_all([long], tiny, tmp_path)[long].loss
+        == train_all([long], tiny, tmp_path / "whole")[long].loss
+    )
 
 
 def test_a_run_that_diverges_stops_with_its_step_and_stores_nothing(tiny, tmp_path):
@@ -346,6 +384,9 @@ def test_two_sweeps_do_not_work_in_one_folder(tiny, tmp_path):
     """Each would write its own, shorter, curve over the other's."""
     from dpmf_jax.models import storage
 
-    with storage.lock(storage.private_folder(tmp_path)), pytest.raises(UsageError, match="another process is at work"):
+    with (
+        storage.lock(storage.private_folder(tmp_path)),
+        pytest.raises(UsageError, match="another process is at work"),
+    ):
         train_all([], tiny, tmp_path)
     assert train_all([], tiny, tmp_path) == {}

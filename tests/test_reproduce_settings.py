@@ -1,4 +1,5 @@
-"""Figures over ε_i, n and μ: which J, read at which step, under which tolerance; stopping rules; scales.
+"""Figures over ε_i, n and μ: which J, read at which step, under which tolerance; stopping rules;
+scales.
 
 The curves are made up, so that the value at a step tells which step it was; nothing is trained.
 """
@@ -41,14 +42,18 @@ def step_of(value):
 
 
 def only(rows, **fields):
-    (row,) = [row for row in rows if all(getattr(row, name) == value for name, value in fields.items())]
+    (row,) = [
+        row for row in rows if all(getattr(row, name) == value for name, value in fields.items())
+    ]
     return row
 
 
 # --- which J, and where the RMSE is read
 
 
-@pytest.mark.parametrize(("series", "steps"), [("0.15", 791), ("0.20", 1127), ("0.30", 1265), ("0.90", 2489)])
+@pytest.mark.parametrize(
+    ("series", "steps"), [("0.15", 791), ("0.20", 1127), ("0.30", 1265), ("0.90", 2489)]
+)
 def test_figure_4_is_read_at_the_last_of_its_j_steps(ratings, series, steps):
     rows = result("001/fig4", ratings, tagged)["rows"]
     error = only(rows, series=series, axis="rmse")
@@ -61,7 +66,11 @@ def test_figure_4_is_read_at_the_last_of_its_j_steps(ratings, series, steps):
 
 
 def test_figures_1_and_4_end_at_the_same_step(ratings):
-    ends = {row.series: row for row in result("001/fig1", ratings, tagged)["rows"] if row.kind == "line_end"}
+    ends = {
+        row.series: row
+        for row in result("001/fig1", ratings, tagged)["rows"]
+        if row.kind == "line_end"
+    }
     for row in result("001/fig4", ratings, tagged)["rows"]:
         if row.axis == "rmse":
             assert (row.step, row.value) == (ends[row.series].step, ends[row.series].value)
@@ -94,7 +103,9 @@ def test_figure_10_is_priced_at_a_j_that_is_not_whole(ratings):
 
 def test_the_mean_over_seeds_is_compared(ratings):
     shift = {0: 0.004, 1: 0.0, 2: -0.0005}
-    rows = result("001/fig4", ratings, lambda run: tagged(run) + shift[run.seed], series=("0.15",))["rows"]
+    rows = result("001/fig4", ratings, lambda run: tagged(run) + shift[run.seed], series=("0.15",))[
+        "rows"
+    ]
     error = only(rows, axis="rmse")
     assert len(error.values) == 3
     assert error.value == pytest.approx(1 - 790e-5 + 0.0035 / 3)
@@ -103,15 +114,25 @@ def test_the_mean_over_seeds_is_compared(ratings):
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize(
     ("figure", "series", "x", "tolerance"),
-    [("001/fig4", "0.30", 0.3, 0.005), ("001/fig7", "0.50", 60.0, 0.005), ("001/fig7", "non-private", 20.0, 0.01)],
+    [
+        ("001/fig4", "0.30", 0.3, 0.005),
+        ("001/fig7", "0.50", 60.0, 0.005),
+        ("001/fig7", "non-private", 20.0, 0.01),
+    ],
 )
 def test_the_edges_of_the_tolerances(ratings, figure, series, x, tolerance, sign):
-    paper = next(p.y for p in FIGURES[figure].plotted if (p.series, p.axis) == (series, "rmse") and abs(p.x - x) < 0.01)
+    paper = next(
+        p.y
+        for p in FIGURES[figure].plotted
+        if (p.series, p.axis) == (series, "rmse") and abs(p.x - x) < 0.01
+    )
     for off, verdict in ((tolerance, "inside"), (tolerance + 1e-7, "outside")):
         value = paper + sign * off
         rmse = lambda run, value=value: np.full(run.num_steps if run.rule is None else 3, value)  # noqa: E731
         rows = result(figure, ratings, rmse, series=(series,), seeds=(0,))["rows"]
-        marked = [row for row in rows if row.axis == "rmse" and row.x == x and row.kind != "patience"]
+        marked = [
+            row for row in rows if row.axis == "rmse" and row.x == x and row.kind != "patience"
+        ]
         assert [row.result for row in marked] == [verdict]
         assert marked[0].tolerance == tolerance
 
@@ -157,7 +178,9 @@ def test_patience_is_shown_beside_the_paper_s_j(ratings):
     assert error.step == error.num_steps == price.num_steps == np.mean([105, 115, 125])
     assert error.value == pytest.approx(np.mean([1 - 0.095, 1 - 0.105, 1 - 0.115]))
     z = noise_multiplier_from_step(0.2, 0.01)
-    assert price.value == pytest.approx(np.mean([epsilon_closed_form(rho(z, s), 1e-5) for s in (105, 115, 125)]))
+    assert price.value == pytest.approx(
+        np.mean([epsilon_closed_form(rho(z, s), 1e-5) for s in (105, 115, 125)])
+    )
     assert {error.result, price.result} == {"informative"}
     assert "not private" in error.note
     on_the_curve = result("001/fig1", ratings, full, series=("0.20",))["rows"]
@@ -165,8 +188,14 @@ def test_patience_is_shown_beside_the_paper_s_j(ratings):
 
 
 def test_patience_that_ends_some_seeds_says_how_many(ratings):
-    some = lambda run: np.pad(bottomed(run), (0, run.num_steps - 400), mode="edge") if run.seed else tagged(run)  # noqa: E731
-    row = only(result("001/fig4", ratings, some, series=("0.20",))["rows"], kind="patience", axis="rmse")
+    def some(run):
+        if not run.seed:
+            return tagged(run)
+        return np.pad(bottomed(run), (0, run.num_steps - 400), mode="edge")
+
+    row = only(
+        result("001/fig4", ratings, some, series=("0.20",))["rows"], kind="patience", axis="rmse"
+    )
     assert len(row.values) == 2
     assert "1 of 3 seeds went on" in row.note
 
@@ -195,7 +224,9 @@ def test_other_ratings_are_compared_with_nothing(ratings):
 
 def seeds_by_rank(**asked):
     plan = plans.plan(FIGURES["001/fig7"], Request(**asked))
-    return {setting.rank: setting.seeds for setting in plan.settings if not setting.is_likely}, plan.left_out
+    return {
+        setting.rank: setting.seeds for setting in plan.settings if not setting.is_likely
+    }, plan.left_out
 
 
 def test_the_small_scale_leaves_out_what_it_says():
@@ -215,7 +246,9 @@ def test_a_price_needs_no_training():
 
 
 def test_figures_share_their_runs():
-    settings = {name: plans.plan(FIGURES[name], Request()).settings for name in figures.GROUPS["001/all"]}
+    settings = {
+        name: plans.plan(FIGURES[name], Request()).settings for name in figures.GROUPS["001/all"]
+    }
     work = {name: set(plans.work(some)) for name, some in settings.items()}
     assert work["001/fig4"] < work["001/fig1"]
     assert work["001/fig10"] < work["001/fig7"] == work["001/fig13"]
@@ -231,12 +264,19 @@ def test_every_figure_of_the_table_can_be_planned():
     for figure in FIGURES.values():
         assert plans.plan(figure, Request(scale="full")).settings
         assert figure.number == int(figure.name.removeprefix("001/fig"))
-        assert figure.tau == {"ml-1m": 5, "netflix": 5, "anime": 10}[figure.data]  # what the noise is drawn with
-    assert figures.GROUPS["001/all"] == tuple(f"001/fig{number}" for number in (1, 4, 7, 10, 13, 16, 19, 22, 25))
+        assert (
+            figure.tau == {"ml-1m": 5, "netflix": 5, "anime": 10}[figure.data]
+        )  # what the noise is drawn with
+    assert figures.GROUPS["001/all"] == tuple(
+        f"001/fig{number}" for number in (1, 4, 7, 10, 13, 16, 19, 22, 25)
+    )
     for number in (2, 5, 8, 11, 14, 17, 20, 23, 26):
         assert FIGURES[f"001/fig{number}"].data == "netflix"
     for number in (3, 6, 9, 12, 15, 18, 21, 24, 27):
-        assert (FIGURES[f"001/fig{number}"].data, FIGURES[f"001/fig{number}"].fallback) == ("anime", "anime-5000")
+        assert (FIGURES[f"001/fig{number}"].data, FIGURES[f"001/fig{number}"].fallback) == (
+            "anime",
+            "anime-5000",
+        )
 
 
 # --- what is written
@@ -246,7 +286,9 @@ def test_every_figure_of_the_table_can_be_planned():
 def test_pages_tables_and_plots_have_every_row(ratings, name):
     figure = FIGURES[name]
     rmse = tagged if name != "001/fig25" else bottomed
-    some = {"series": figure.series[:2], "seeds": (0,)} | ({"ranks": (4, 20)} if figure.x_name == "n" else {})
+    some = {"series": figure.series[:2], "seeds": (0,)} | (
+        {"ranks": (4, 20)} if figure.x_name == "n" else {}
+    )
     outcome = result(name, ratings, rmse, **some)
     told = report.summary(figure, outcome, command="dpmf reproduce")
     page = report.page(figure, told, plot=None)
@@ -258,9 +300,11 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
         assert setting["headline"] in page
     assert NOTICE.capitalize() in page
     drawn, again = (
-        pictures.curves(figure, outcome["curves"], outcome["rows"], figure.plotted)
-        if "curves" in outcome
-        else pictures.settings(figure, outcome["rows"], figure.plotted)
+        (
+            pictures.curves(figure, outcome["curves"], outcome["rows"], figure.plotted)
+            if "curves" in outcome
+            else pictures.settings(figure, outcome["rows"], figure.plotted)
+        )
         for _ in range(2)
     )
     assert drawn == again
@@ -278,7 +322,10 @@ def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
     assert work.runs == ()
     first = work.result({})
     assert {row.series for row in first["rows"]} == {"0.50", "non-private"}
-    assert all(row.result == "informative" and row.value > 0 and row.num_steps == 50 for row in first["rows"])
+    assert all(
+        row.result == "informative" and row.value > 0 and row.num_steps == 50
+        for row in first["rows"]
+    )
     assert "ms per iteration" in capsys.readouterr().err
     assert work.result({})["rows"] == first["rows"]
     assert capsys.readouterr().err == ""
@@ -286,18 +333,24 @@ def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
 
 
 def test_another_rank_stands_beside_a_plotted_one_and_decides_nothing():
-    """The points at rank 44 fit rank 48: shown with the same J, in no verdict, price or held-out run."""
+    """The points at rank 44 fit rank 48: shown with the same J, in no verdict, price or held-out
+    run.
+    """
     figure = figures.find("001/fig7")
     plan = plans.plan(figure, Request(ranks=(20, 44), beside="all"))
     likely = [setting for setting in plan.settings if setting.is_likely]
-    assert [(setting.x, setting.rank, len(setting.seeds)) for setting in likely] == [(44.0, 48, 1)] * 5
+    assert [(setting.x, setting.rank, len(setting.seeds)) for setting in likely] == [
+        (44.0, 48, 1)
+    ] * 5
     own = {(s.series, s.x): s for s in plan.settings if not s.is_likely}
     assert all(setting.num_steps == own[setting.series, 44.0].num_steps for setting in likely)
     assert {setting.rank for setting in plan.beside} == {20, 44}
     for other in ("001/fig10", "001/fig16", "001/fig8", "001/fig9"):  # no RMSE, or other ratings
         assert not [s for s in plans.plan(figures.find(other), Request()).settings if s.is_likely]
     curve = Curve(tuple(np.linspace(2.0, 0.5, likely[0].num_steps)), (), (), 1.0)
-    (told,) = gaussian_settings._rows(figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7})
+    (told,) = gaussian_settings._rows(
+        figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7}
+    )
     assert (told.result, told.kind, told.tolerance) == ("informative", "another rank", None)
     assert told.value == pytest.approx(math.sqrt(curve.loss[-1]))
     assert "rank 48" in told.note

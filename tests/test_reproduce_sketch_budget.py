@@ -1,4 +1,6 @@
-"""The comparison at one price: what is searched, what is priced, and that every row is of the same ε, δ and unit."""
+"""The comparison at one price: what is searched, what is priced, and that every row is of the same
+ε, δ and unit.
+"""
 
 import math
 
@@ -26,7 +28,10 @@ def compared():
     """Two methods, a small search, one ε."""
     said = []
     with pytest.MonkeyPatch.context() as patch:
-        small = {name: budget.METHODS[name]._replace(searched=searched) for name, searched in SMALL.items()}
+        small = {
+            name: budget.METHODS[name]._replace(searched=searched)
+            for name, searched in SMALL.items()
+        }
         patch.setattr(budget, "METHODS", small)
         return budget.compare(RATINGS, (0, 1), said.append, epsilons=(4.0,)), said
 
@@ -62,19 +67,29 @@ def test_langevin_has_the_step_size_of_its_price_at_temperature_one():
     rate, z = float(params.learning_rates[0]), budget.multiplier(4.0, 0.03)
     assert steps == budget.STEPS
     assert z == pytest.approx(0.03 * math.sqrt(2 / rate), rel=1e-4)
-    moved = rate / float(params.rate) * float(made.noise.sample.args[0])  # standard deviation of a step's noise
+    moved = (
+        rate / float(params.rate) * float(made.noise.sample.args[0])
+    )  # standard deviation of a step's noise
     assert moved == pytest.approx(math.sqrt(2 * rate), rel=1e-4)
 
 
 def test_the_search_takes_one_setting_after_the_other(monkeypatch, data):
-    """The error is a function that is known: |log pace/30| + |rank - 4| + …, least at the grid's corner."""
+    """The error is a function that is known: |log pace/30| + |rank - 4| + …, least at the grid's
+    corner.
+    """
 
     def pretended(made, data, seed):
         assert seed == budget.SEARCH_SEED
-        return {"rmse_test": abs(math.log10(made[0].pace / 30)) + abs(made[0].rank - 2) + made[0].regularization}
+        return {
+            "rmse_test": (
+                abs(math.log10(made[0].pace / 30)) + abs(made[0].rank - 2) + made[0].regularization
+            )
+        }
 
     monkeypatch.setattr(budget, "errors", pretended)
-    monkeypatch.setattr(budget.Method, "made", lambda method, ratings, epsilon, setting: (setting, 1))
+    monkeypatch.setattr(
+        budget.Method, "made", lambda method, ratings, epsilon, setting: (setting, 1)
+    )
     best, error, tried = budget.search(budget.METHODS["joint noise"], 4.0, data)
     assert best == budget.Setting(pace=30.0, regularization=0.1, rank=2)
     assert error == pytest.approx(0.1)
@@ -85,7 +100,13 @@ def test_every_row_has_its_price_and_its_controls(compared):
     told, said = compared
     assert len(said) == 2
     series = {row.series for row in told.rows}
-    assert series == {"sketch, γ = 2", "Langevin, T = 1", budget.GLOBAL, budget.MEANS, budget.PRICED}
+    assert series == {
+        "sketch, γ = 2",
+        "Langevin, T = 1",
+        budget.GLOBAL,
+        budget.MEANS,
+        budget.PRICED,
+    }
     assert len(told.rows) == 2 * len(series)
     settings = {one["series"]: one for one in told.settings}
     assert set(settings) == series
@@ -93,12 +114,18 @@ def test_every_row_has_its_price_and_its_controls(compared):
         assert row.result == "informative"
         assert math.isfinite(row.value)
         free = row.series in (budget.GLOBAL, budget.MEANS)
-        assert (row.kind, row.x, len(row.values)) == (("level", 0.0, 1) if free else ("end", 4.0, 2))
+        assert (row.kind, row.x, len(row.values)) == (
+            ("level", 0.0, 1) if free else ("end", 4.0, 2)
+        )
         headline = settings[row.series]["headline"]
-        assert headline == "not private" if free else "δ = 1e-06" in headline and "presence" in headline
-    assert {name: one["tried"] for name, one in told.searches.items()} == {f"{name}, ε = 4": 3 for name in SMALL} | {
-        "Langevin, T = 1, ε = 4": 2
-    }
+        assert (
+            headline == "not private"
+            if free
+            else "δ = 1e-06" in headline and "presence" in headline
+        )
+    assert {name: one["tried"] for name, one in told.searches.items()} == {
+        f"{name}, ε = 4": 3 for name in SMALL
+    } | {"Langevin, T = 1, ε = 4": 2}
     assert told.searches["Langevin, T = 1, ε = 4"].keys() == {"sampling", "rank", "rmse", "tried"}
 
 
@@ -117,7 +144,11 @@ def test_the_ratings_that_are_compared_are_not_searched_on(monkeypatch):
     assert (data.train.num_users, data.train.num_items) == (60, 25)
     assert len(data.train) + len(data.test) == 600
     own = {(user, item) for user, item in zip(real.user.tolist(), real.item.tolist(), strict=True)}
-    other = [pair in own for part in data[:2] for pair in zip(part.user.tolist(), part.item.tolist(), strict=True)]
+    other = [
+        pair in own
+        for part in data[:2]
+        for pair in zip(part.user.tolist(), part.item.tolist(), strict=True)
+    ]
     assert 0.2 < sum(other) / 600 < 0.8  # other people, who happen to have rated some of the same
 
 
@@ -128,7 +159,9 @@ def test_errors_are_those_of_the_whole_model_held_out_and_trained_on(data):
     assert found != other
     assert set(found) == set(budget.AXES)
     assert found["rmse_test"] < 2.5
-    silent = budget.errors((made[0]._replace(noise=made[0].noise._replace()), 0), data, 0)  # no step: the start
+    silent = budget.errors(
+        (made[0]._replace(noise=made[0].noise._replace()), 0), data, 0
+    )  # no step: the start
     low, high = RATINGS.rating_range
     assert silent["rmse_test"] == pytest.approx(
         math.sqrt(float(((data.test.value - (low + high) / 2) ** 2).mean())), abs=0.3

@@ -18,7 +18,16 @@ from experiments.reproduce.paper002 import (
 from experiments.reproduce.paper002 import (
     table as sketch_table,
 )
-from experiments.reproduce.paper002.table import FIG1, FIGURES, GAINS, LAMBDAS, RANKS, REGULAR, SKETCHED, THRESHOLDS
+from experiments.reproduce.paper002.table import (
+    FIG1,
+    FIGURES,
+    GAINS,
+    LAMBDAS,
+    RANKS,
+    REGULAR,
+    SKETCHED,
+    THRESHOLDS,
+)
 
 DIVERGENCES = ("kl", "kl_same", "kl_top", "kl_same_top")
 THRESHOLD_ROWS = ("002/fig3", "002/fig4")
@@ -39,10 +48,17 @@ def over_lambda(errors=lambda series, x: None, **valid):
 
     def error(series, x):
         hurt = {"regular": 0.05, "hashed, k = 1": 0.04, "sketched, k = 4": 0.01}[series]
-        return errors(series, x) or (0.86 + hurt * (0.1 - x) / 0.1 if x < 0.1 else 0.86 + 0.01 * (x - 0.1))
+        return errors(series, x) or (
+            0.86 + hurt * (0.1 - x) / 0.1 if x < 0.1 else 0.86 + 0.01 * (x - 0.1)
+        )
 
     rows = [
-        row(series, axis, x, valid.get(series, error)(series, x) if axis == "rmse_valid" else error(series, x))
+        row(
+            series,
+            axis,
+            x,
+            valid.get(series, error)(series, x) if axis == "rmse_valid" else error(series, x),
+        )
         for series in FIG1
         for x in LAMBDAS
         for axis in ("rmse", "rmse_valid", "rmse_train")
@@ -51,7 +67,11 @@ def over_lambda(errors=lambda series, x: None, **valid):
 
 
 def best_lambda(value=lambda d, gamma: 0.0001 * d / gamma):
-    rows = [row(f"γ = {gamma:g}", "best_lambda", float(d), value(d, gamma)) for gamma in GAINS for d in RANKS]
+    rows = [
+        row(f"γ = {gamma:g}", "best_lambda", float(d), value(d, gamma))
+        for gamma in GAINS
+        for d in RANKS
+    ]
     return told("002/fig2", rows)
 
 
@@ -71,7 +91,10 @@ def over_thresholds(errors=error, found=divergence, regular=0.05, top=0.98):
     rows = []
     for line in SKETCHED:
         for x in THRESHOLDS:
-            rows += [row(line.words, "rmse", x, errors(line, x)), row(line.words, "rmse_top", x, top * errors(line, x))]
+            rows += [
+                row(line.words, "rmse", x, errors(line, x)),
+                row(line.words, "rmse_top", x, top * errors(line, x)),
+            ]
             rows += [row(line.words, axis, x, found(line, x, axis)) for axis in DIVERGENCES]
     for line in REGULAR:
         rows.append(row(line.words, "rmse", 0.0, 0.86, "level"))
@@ -81,8 +104,16 @@ def over_thresholds(errors=error, found=divergence, regular=0.05, top=0.98):
 
 def at_equal_epsilon(errors=None, priced=1.0, mean=1.1):
     """Everything that can be proved, at ε = 1 and 4."""
-    names = [f"sketch, γ = {gain:g}" for gain in GAINS] + ["dense DP-SGD", "Langevin, T = 1", "joint noise"]
-    errors = dict.fromkeys(names, (1.05, 0.95)) | (errors or {}) | {"priced item means": (priced, priced)}
+    names = [f"sketch, γ = {gain:g}" for gain in GAINS] + [
+        "dense DP-SGD",
+        "Langevin, T = 1",
+        "joint noise",
+    ]
+    errors = (
+        dict.fromkeys(names, (1.05, 0.95))
+        | (errors or {})
+        | {"priced item means": (priced, priced)}
+    )
     rows = [
         row(name, "rmse_test", x, value)
         for name, both in errors.items()
@@ -90,7 +121,9 @@ def at_equal_epsilon(errors=None, priced=1.0, mean=1.1):
     ]
     rows.append(row("global mean", "rmse_test", 0.0, mean, "level"))
     stem = FIGURES["002/budget"].stem_on("ml-100k")
-    return {stem: {"figure": "002/budget", "ratings": {"name": "ml-100k"}, "rows": rows, "settings": []}}
+    return {
+        stem: {"figure": "002/budget", "ratings": {"name": "ml-100k"}, "rows": rows, "settings": []}
+    }
 
 
 def verdicts(found):
@@ -122,7 +155,9 @@ def test_what_the_paper_draws_holds_and_its_privacy_does_not():
 
 def test_without_rows_only_the_mechanism_is_judged():
     found = verdicts({})
-    assert {name for name, verdict in found.items() if verdict != "not testable here"} == {"privacy"}
+    assert {name for name, verdict in found.items() if verdict != "not testable here"} == {
+        "privacy"
+    }
     (claim,) = [one for one in sketch_claims.judge({}) if one.name == "privacy"]
     assert claim.numbers == {"moved": 20.0, "of": 20.0}
     assert "the same table when repeated" in claim.value
@@ -132,7 +167,9 @@ def test_without_rows_only_the_mechanism_is_judged():
     ("same", "moved", "verdict"),
     [(True, 0, "reproduced"), (True, 1, "not reproduced"), (False, 20, "reproduced")],
 )
-def test_privacy_falls_with_one_neighbour_and_a_mechanism_that_repeats_itself(monkeypatch, same, moved, verdict):
+def test_privacy_falls_with_one_neighbour_and_a_mechanism_that_repeats_itself(
+    monkeypatch, same, moved, verdict
+):
     monkeypatch.setattr(sketch_measurements, "_neighbours", lambda: (same, moved))
     assert verdicts({})["privacy"] == verdict
 
@@ -145,7 +182,9 @@ def test_regularisation():
     even = held(over_lambda(lambda series, x: 0.9 if x == 0 else None))
     assert {"self-regularisation", "degradation"}.isdisjoint(even)
 
-    between = held(over_lambda(lambda series, x: 0.865 if x == 0 and series.startswith("hashed") else None))
+    between = held(
+        over_lambda(lambda series, x: 0.865 if x == 0 and series.startswith("hashed") else None)
+    )
     assert {"self-regularisation", "degradation"}.isdisjoint(between)
 
     def worse_everywhere(series, x):  # not hurt at all, and yet the worst
@@ -158,7 +197,14 @@ def test_regularisation():
 
 def test_the_best_lambda_is_that_of_the_validation_error_and_around_a_tenth():
     name = "best λ, figure 1"
-    for best, holds in ((0.0316, True), (0.1, True), (0.316, True), (0.01, False), (1.0, False), (0.0, False)):
+    for best, holds in (
+        (0.0316, True),
+        (0.1, True),
+        (0.316, True),
+        (0.01, False),
+        (1.0, False),
+        (0.0, False),
+    ):
         found = over_lambda(lambda series, x, best=best: 0.86 + 0.001 * abs(x - best))
         assert (name in held(found)) == holds, best
     assert name not in held(over_lambda(regular=lambda series, x: 0.9 + x))
@@ -184,9 +230,15 @@ def test_the_error_over_the_threshold():
     assert every & flat == {"near regular"}
     late = held(over_thresholds(errors=lambda line, x: 0.9 if x < 16 else 0.86))
     assert every & late == {"error over ε", "near regular"}
-    one = held(over_thresholds(errors=lambda line, x: error(line, x) * (1.02 if line.rank == 8 and x > 8 else 1)))
+    one = held(
+        over_thresholds(
+            errors=lambda line, x: error(line, x) * (1.02 if line.rank == 8 and x > 8 else 1)
+        )
+    )
     assert every & one == {"gradually"}
-    slight = held(over_thresholds(errors=lambda line, x: error(line, x) + (0.0005 if x == 16 else 0)))
+    slight = held(
+        over_thresholds(errors=lambda line, x: error(line, x) + (0.0005 if x == 16 else 0))
+    )
     assert every <= slight
 
 
@@ -202,11 +254,19 @@ def test_the_divergence_under_each_filter(axis, words):
 
     every = {
         kind: f"{kind}, {words}"
-        for kind in ("divergence over ε", "divergence below regular's", "compact in γ", "compact in d")
+        for kind in (
+            "divergence over ε",
+            "divergence below regular's",
+            "compact in γ",
+            "compact in d",
+        )
     }
     top = f"top users' divergence, {words}"
     (other,) = {"kl", "kl_same"} - {axis}
-    others = {name.replace(words, FILTERS[("kl", "kl_same").index(other)]) for name in (*every.values(), top)}
+    others = {
+        name.replace(words, FILTERS[("kl", "kl_same").index(other)])
+        for name in (*every.values(), top)
+    }
 
     def left(value):
         found = changed(value)
@@ -216,18 +276,28 @@ def test_the_divergence_under_each_filter(axis, words):
     assert left(lambda line, x: divergence(line, x, axis)) == set(every)
     assert left(lambda line, x: 0.01) == {"divergence below regular's"}
     assert left(lambda line, x: 9 + divergence(line, x, axis)) == set()
-    assert left(lambda line, x: 0.001 * line.rank / line.gain * (1 + 1 / x)) == set(every) - {"divergence over ε"}
-    assert left(lambda line, x: divergence(line, x, axis) * line.gain) == set(every) - {"compact in γ"}
-    assert left(lambda line, x: divergence(line, x, axis) / line.rank) == set(every) - {"compact in d"}
+    assert left(lambda line, x: 0.001 * line.rank / line.gain * (1 + 1 / x)) == set(every) - {
+        "divergence over ε"
+    }
+    assert left(lambda line, x: divergence(line, x, axis) * line.gain) == set(every) - {
+        "compact in γ"
+    }
+    assert left(lambda line, x: divergence(line, x, axis) / line.rank) == set(every) - {
+        "compact in d"
+    }
     few = set(every) - {"compact in d", "divergence over ε"}
-    assert few >= left(lambda line, x: 0.06 if line.rank == 8 and x == 16 else divergence(line, x, axis))
+    assert few >= left(
+        lambda line, x: 0.06 if line.rank == 8 and x == 16 else divergence(line, x, axis)
+    )
     assert top in changed(lambda line, x: 0.35 * divergence(line, x, axis))  # 0.29 of it
     assert top not in changed(lambda line, x: 0.3 * divergence(line, x, axis))  # a third
 
 
 def test_regular_needs_the_higher_divergence_at_most_places():
     name = f"divergence below regular's, {FILTERS[0]}"
-    middle = sorted(divergence(line, x, "kl") for line in SKETCHED for x in THRESHOLDS)[len(SKETCHED) * 5 // 2]
+    middle = sorted(divergence(line, x, "kl") for line in SKETCHED for x in THRESHOLDS)[
+        len(SKETCHED) * 5 // 2
+    ]
     assert name in held(over_thresholds(regular=middle * 1.1))
     assert name not in held(over_thresholds(regular=middle * 0.9))
 
@@ -235,13 +305,18 @@ def test_regular_needs_the_higher_divergence_at_most_places():
 def test_top_users_errors_and_the_size_of_divergences():
     assert "top users' error" in held(over_thresholds(top=0.998))
     assert "top users' error" not in held(over_thresholds(top=0.9995))
-    large = over_thresholds(found=lambda line, x, axis: 0.3 if x == 2 and line.rank == 8 else divergence(line, x, axis))
+    large = over_thresholds(
+        found=lambda line, x, axis: 0.3 if x == 2 and line.rank == 8 else divergence(line, x, axis)
+    )
     assert "divergence below ε" not in held(large)
     assert "divergence below ε" in held(over_thresholds())
 
 
 def test_what_is_proved_is_worth_having_where_it_beats_means_of_the_same_price():
-    worth = {f"sound: {one}" for one in ("a sketch of some γ", "dense DP-SGD", "Langevin dynamics", "joint noise")}
+    worth = {
+        f"sound: {one}"
+        for one in ("a sketch of some γ", "dense DP-SGD", "Langevin dynamics", "joint noise")
+    }
     assert held(at_equal_epsilon()) == worth | {"sound: as dense"}
     assert held(at_equal_epsilon(priced=0.955)) == {"sound: as dense"}
     assert held(at_equal_epsilon(mean=0.955)) == {"sound: as dense"}
@@ -270,7 +345,9 @@ def test_names_are_told_apart():
 def test_the_page_opens_with_its_privacy(monkeypatch):
     def first():
         claims = sketch_claims.judge({})
-        whole = papers.claims_summary(sketch_table.CATALOGUE, claims, {}, command="x", commit="c", device="d")
+        whole = papers.claims_summary(
+            sketch_table.CATALOGUE, claims, {}, command="x", commit="c", device="d"
+        )
         page = sketch_page.page(whole, {})
         assert "status none" in page
         return page.splitlines()[2]

@@ -1,4 +1,6 @@
-"""A round that the server has seen is answered once: a release whose state after it is lost does not go on."""
+"""A round that the server has seen is answered once: a release whose state after it is lost does
+not go on.
+"""
 
 import os
 import signal
@@ -63,21 +65,30 @@ def killed(info, done):
         os.kill(os.getpid(), signal.SIGKILL)
     return found
 fitting._finite_rmse = killed
-dpmf_jax.fit(local_cases.RATINGS, local_cases.gd(num_rounds=8), num_steps=8, seed={seed!r}, chunk_steps=2,
+dpmf_jax.fit(local_cases.RATINGS, local_cases.gd(num_rounds=8), num_steps=8, seed={seed!r},
+    chunk_steps=2,
              checkpoint_seconds=0, out=Path({out!r}))
 """
 
 
 @pytest.mark.parametrize("seed", [None, 0])
-def test_a_killed_local_release_answers_no_round_twice_and_an_experiment_repeats_itself(tmp_path, seed):
+def test_a_killed_local_release_answers_no_round_twice_and_an_experiment_repeats_itself(
+    tmp_path, seed
+):
     out = tmp_path / "run"
     program = KILLED.format(tests=str(Path(__file__).parent), out=str(out), seed=seed)
-    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    assert (
+        subprocess.run([sys.executable, "-c", program], check=False).returncode == -signal.SIGKILL
+    )
     before = contents(out)
     assert "private/checkpoints/step-00000004.safetensors" in before
     if seed is not None:
-        found, whole = (fit(seed=seed, **more).factors for more in ({"out": out, "resume": True}, {}))
-        for part, expected in zip(found, whole, strict=True):  # the other process compiled with other flags
+        found, whole = (
+            fit(seed=seed, **more).factors for more in ({"out": out, "resume": True}, {})
+        )
+        for part, expected in zip(
+            found, whole, strict=True
+        ):  # the other process compiled with other flags
             np.testing.assert_allclose(part, expected, rtol=1e-4)
         return
     with pytest.raises(PrivacyError, match="rounds 5 to 6") as caught:
@@ -146,16 +157,26 @@ def test_what_a_curator_loses_nobody_saw(tmp_path):
     """Its lost steps stay inside: it goes on, and pays for every step once."""
     options = {"num_steps": STEPS, "seed": None, "chunk_steps": 2, "out": tmp_path}
     with pytest.raises(RuntimeError, match="power"):
-        dpmf_jax.fit(RATINGS, gaussian.joint_noise(CONFIG), report=lose_power(4), checkpoint_seconds=1e9, **options)
+        dpmf_jax.fit(
+            RATINGS,
+            gaussian.joint_noise(CONFIG),
+            report=lose_power(4),
+            checkpoint_seconds=1e9,
+            **options,
+        )
     model = dpmf_jax.fit(RATINGS, gaussian.joint_noise(CONFIG), resume=True, **options)
     assert model.guarantee == gaussian.joint_noise(CONFIG).guarantee(STEPS)
 
 
 def test_whole_messages_of_laplace_noise_are_seen_as_well(tmp_path):
-    config = local_laplace.Config(epsilon=1.0, num_rounds=4, num_items=local_cases.ITEMS, rank=2, center=3.0)
+    config = local_laplace.Config(
+        epsilon=1.0, num_rounds=4, num_items=local_cases.ITEMS, rank=2, center=3.0
+    )
     options = {"num_steps": 4, "seed": None, "chunk_steps": 1, "out": tmp_path}
     with pytest.raises(RuntimeError, match="power"):
-        dpmf_jax.fit(local_cases.RATINGS, local_laplace.mechanism(config), report=lose_power(2), **options)
+        dpmf_jax.fit(
+            local_cases.RATINGS, local_laplace.mechanism(config), report=lose_power(2), **options
+        )
     for checkpoint in (tmp_path / "private" / "checkpoints").iterdir():
         checkpoint.unlink()
     with pytest.raises(PrivacyError, match="rounds 1 to 2"):
@@ -171,11 +192,16 @@ def test_no_round_of_a_seen_release_is_answered_and_then_thrown_away_by_patience
 
 @pytest.fixture(scope="module")
 def trials():
-    return {label: make() for label, make in audit_suite.makers(audit_suite.generated(), {}, small=True).items()}
+    return {
+        label: make()
+        for label, make in audit_suite.makers(audit_suite.generated(), {}, small=True).items()
+    }
 
 
 def test_every_mechanism_says_whether_its_rounds_are_seen(trials):
-    """By the words of its trust model: what a curator holds is not seen, what a server or a recommender gets is."""
+    """By the words of its trust model: what a curator holds is not seen, what a server or a
+    recommender gets is.
+    """
     seen = set()
     for label, trial in trials.items():
         told = accounting.compose(*(phase.guarantee(steps) for phase, steps in trial.phases))

@@ -1,4 +1,6 @@
-"""The ring of 32-bit integers: fixed point both ways, sums that wrap, and a discrete Laplace law that is exact."""
+"""The ring of 32-bit integers: fixed point both ways, sums that wrap, and a discrete Laplace law
+that is exact.
+"""
 
 import itertools
 import math
@@ -15,10 +17,14 @@ from hypothesis import example, given
 from dpmf_jax.noise import ring
 
 ALPHA = 1e-4
-FULL_SCALES = (2.0**20, 1234567.89, 2.0**28)  # every element of the ring is within the thresholds' reach
+FULL_SCALES = (
+    2.0**20,
+    1234567.89,
+    2.0**28,
+)  # every element of the ring is within the thresholds' reach
 SMALL_SCALES = (0.25, 1.0, 3.7)
 
-# ------------------------------------------------------------------------------------------------------- fixed point
+# --------------------------------------------------------------------------------------------------
 
 
 @given(st.lists(st.integers(-(2**24), 2**24), min_size=8, max_size=8), st.integers(-30, 10))
@@ -32,16 +38,23 @@ def test_multiples_of_the_step_come_back(multiples, exponent):
 @example([-0.99, 0.99, -1.5, 1.5])
 def test_rounding_is_toward_zero(values):
     encoded = np.asarray(ring.signed(ring.encode(jnp.asarray(values, jnp.float32), 0.25)), np.int64)
-    assert np.array_equal(encoded, np.trunc(np.asarray(values, np.float32).astype(np.float64) / 0.25))
+    assert np.array_equal(
+        encoded, np.trunc(np.asarray(values, np.float32).astype(np.float64) / 0.25)
+    )
 
 
 def test_large_values_are_clipped_and_what_is_no_number_is_nothing():
-    values = jnp.array([2.0**30, 2.0**30 + 64, 1e38, jnp.inf, -(2.0**31), -jnp.inf, jnp.nan, 0.0, -0.0])
+    values = jnp.array(
+        [2.0**30, 2.0**30 + 64, 1e38, jnp.inf, -(2.0**31), -jnp.inf, jnp.nan, 0.0, -0.0]
+    )
     expected = [2**30, 2**30, 2**30, 2**30, -(2**30), -(2**30), 0, 0, 0]
     assert ring.signed(ring.encode(values, 1.0)).tolist() == expected
 
 
-@given(st.lists(st.integers(-(2**30), 2**30), min_size=1, max_size=6), st.randoms(use_true_random=False))
+@given(
+    st.lists(st.integers(-(2**30), 2**30), min_size=1, max_size=6),
+    st.randoms(use_true_random=False),
+)
 def test_sums_wrap_around_in_any_order_and_pads_come_off_exactly(numbers, random):
     elements = [jnp.uint32(number % 2**32) for number in numbers]
     pads = [jnp.uint32(random.randrange(2**32)) for _ in numbers]
@@ -59,14 +72,16 @@ def test_the_edge_of_the_ring():
     assert float(ring.decode(half + half, 0.5)[0]) == -(2.0**30)
 
 
-# -------------------------------------------------------------------------------- the law that the thresholds describe
+# -------------------------------------------------------------------------------- the law that the
 
 
 def exact_bits(scale: float) -> list[mpmath.mpf]:
     """P(1) of [zero, negative, digit 0, …, digit 31], which are whole numbers of 2^(32 words)."""
     table = ring.thresholds(scale)
     words = table.shape[1]
-    numbers = [sum(int(word) << (32 * (words - 1 - w)) for w, word in enumerate(row)) for row in table]
+    numbers = [
+        sum(int(word) << (32 * (words - 1 - w)) for w, word in enumerate(row)) for row in table
+    ]
     return [mpmath.ldexp(mpmath.mpf(number), -32 * words) for number in numbers]
 
 
@@ -75,7 +90,9 @@ def law(scale: float, elements) -> list[mpmath.mpf]:
     zero, negative, *digits = exact_bits(scale)
 
     def geometric(k: int) -> mpmath.mpf:
-        return math.prod((p if k >> i & 1 else 1 - p for i, p in enumerate(digits)), start=mpmath.mpf(1))
+        return math.prod(
+            (p if k >> i & 1 else 1 - p for i, p in enumerate(digits)), start=mpmath.mpf(1)
+        )
 
     out = []
     for x in elements:
@@ -107,7 +124,9 @@ def test_by_enumeration_neighbours_never_differ_by_more_than_one_over_the_scale(
 
 @pytest.mark.parametrize("scale", FULL_SCALES)
 def test_on_the_whole_ring_no_carry_costs_more_than_one_over_the_scale(scale):
-    """P(G = k)/P(G = k + 1) depends on the number of trailing ones of k alone: 32 cases are all there are."""
+    """P(G = k)/P(G = k + 1) depends on the number of trailing ones of k alone: 32 cases are all
+    there are.
+    """
     _zero, negative, *digits = exact_bits(scale)
     assert negative == mpmath.mpf(1) / 2
     bound = mpmath.mpf(1) / mpmath.mpf(scale)
@@ -129,7 +148,9 @@ def test_the_law_is_the_discrete_laplace_and_log_prob_is_its_logarithm(scale):
     probabilities = [float(p) for p in law(scale, some)]
     around = [min(x % 2**32, -x % 2**32) for x in some]
     both_ways = [math.exp(-far / scale) + math.exp(-(2**32 - far) / scale) for far in around]
-    expected = [math.tanh(1 / (2 * scale)) * both / -math.expm1(-(2**32) / scale) for both in both_ways]
+    expected = [
+        math.tanh(1 / (2 * scale)) * both / -math.expm1(-(2**32) / scale) for both in both_ways
+    ]
     np.testing.assert_allclose(probabilities, expected, rtol=1e-9)
     noise = ring.discrete_laplace(scale)
     statistics = jnp.zeros(1, jnp.uint32)
@@ -143,14 +164,19 @@ def test_far_out_both_ways_round_the_ring_count():
     noise, zero = ring.discrete_laplace(scale), jnp.zeros(1, jnp.uint32)
     for x in (2**31, 2**31 - 2**20, 2**30):
         expected = float(mpmath.log(law(scale, [x])[0]))
-        assert float(noise.log_prob(jnp.array([x], jnp.uint32), zero)) == pytest.approx(expected, rel=1e-5)
+        assert float(noise.log_prob(jnp.array([x], jnp.uint32), zero)) == pytest.approx(
+            expected, rel=1e-5
+        )
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.integers(-(2**20), 2**20))
-def test_log_ratio_is_the_difference_and_never_beyond_how_far_the_worlds_are_apart(response, statistic, apart):
+def test_log_ratio_is_the_difference_and_never_beyond_how_far_the_worlds_are_apart(
+    response, statistic, apart
+):
     noise = NOISE
     r, q, other = (
-        jnp.array([number % 2**32], jnp.uint32) for number in (response, statistic, (statistic + apart) % 2**32)
+        jnp.array([number % 2**32], jnp.uint32)
+        for number in (response, statistic, (statistic + apart) % 2**32)
     )
     ratio = float(noise.log_ratio(r, q, other))
     assert abs(ratio) <= abs(apart) / 2.0**20 * (1 + 1e-6)
@@ -167,17 +193,22 @@ def test_scales_that_the_ring_cannot_hold_are_refused(scale):
         ring.discrete_laplace(scale)
 
 
-# ---------------------------------------------------------------------------------------------------------- the draws
+# --------------------------------------------------------------------------------------------------
 
 
 def draws(scale: float, num: int, seed: int) -> np.ndarray:
     noise = ring.discrete_laplace(scale)
-    return np.asarray(ring.signed(jax.jit(noise.sample)(jax.random.key(seed), jnp.zeros(num, jnp.uint32))), np.int64)
+    return np.asarray(
+        ring.signed(jax.jit(noise.sample)(jax.random.key(seed), jnp.zeros(num, jnp.uint32))),
+        np.int64,
+    )
 
 
 @pytest.mark.parametrize("scale", [1.0, 3.7, 2.0**20])
 def test_ks_accepts_the_scale_and_rejects_two_thirds_and_three_halves(scale):
-    """Kolmogorov's bound is conservative for a discrete law, so the false alarm rate is at most ALPHA."""
+    """Kolmogorov's bound is conservative for a discrete law, so the false alarm rate is at most
+    ALPHA.
+    """
     num = 30_000
     drawn = np.sort(draws(scale, num, 1))
     critical = scipy.stats.kstwo(num).isf(ALPHA)
@@ -212,7 +243,10 @@ def test_entries_leaves_and_keys_are_independent_and_noise_is_added():
     noise = ring.discrete_laplace(2.0**20)
     sample = jax.jit(noise.sample)
     first, second = sample(jax.random.key(0), tree), sample(jax.random.key(1), tree)
-    columns = [ring.signed(x).astype(float) for x in (first["a"][:, 0] - 7, first["a"][:, 1] - 7, first["b"])]
+    columns = [
+        ring.signed(x).astype(float)
+        for x in (first["a"][:, 0] - 7, first["a"][:, 1] - 7, first["b"])
+    ]
     columns += [ring.signed(second["b"]).astype(float)]
     correlation = np.corrcoef(np.stack(columns))[np.triu_indices(4, 1)]
     assert np.max(np.abs(correlation)) < 5 / math.sqrt(400)
@@ -220,7 +254,9 @@ def test_entries_leaves_and_keys_are_independent_and_noise_is_added():
 
 
 def test_a_further_word_is_drawn_where_the_first_ones_are_equal(monkeypatch):
-    """Words that can only be 0 or 2^31, and a threshold of (2^31, 2^31): below it are three of four numbers."""
+    """Words that can only be 0 or 2^31, and a threshold of (2^31, 2^31): below it are three of four
+    numbers.
+    """
     real = jax.random.bits
     monkeypatch.setattr(jax.random, "bits", lambda *args: real(*args) & jnp.uint32(1 << 31))
     table = jnp.array([[2**31, 2**31], [2**31, 0]], jnp.uint32)

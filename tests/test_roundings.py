@@ -1,4 +1,6 @@
-"""What is rounded is rounded to the safe side and no further: exact arithmetic holds laws and scales on both sides."""
+"""What is rounded is rounded to the safe side and no further: exact arithmetic holds laws and
+scales on both sides.
+"""
 
 import dataclasses
 import functools
@@ -40,7 +42,7 @@ def above(single) -> Fraction:
     return exact(np.nextafter(np.float32(single), np.float32(np.inf)))
 
 
-# ------------------------------------------------------------------------------------------------- scales of the noise
+# -------------------------------------------------------------------------------------------------
 
 
 def noises(z, rating_range):
@@ -57,7 +59,9 @@ def noises(z, rating_range):
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("rating_range", RANGES)
 def test_sigma_is_the_least_float32_that_pays_for_z(which, rating_range):
-    """σ and Δ as the sampler and the price read them; one float32 less of either would be less than was asked for."""
+    """σ and Δ as the sampler and the price read them; one float32 less of either would be less than
+    was asked for.
+    """
     for z in MULTIPLIERS:
         made, asked = list(noises(z, rating_range))[which]
         spent = made.guarantee(1)
@@ -73,7 +77,8 @@ def test_sigma_is_the_least_float32_that_pays_for_z(which, rating_range):
         # what is priced is what is drawn
         (loss,) = spent.losses
         assert (
-            abs(Fraction(loss.noise_multiplier) - exact(sigma) / exact(bound)) <= exact(sigma) / exact(bound) * DOUBLE
+            abs(Fraction(loss.noise_multiplier) - exact(sigma) / exact(bound))
+            <= exact(sigma) / exact(bound) * DOUBLE
         )
         assert loss.noise_multiplier >= z * (1 - 2.0**-53)
 
@@ -92,14 +97,22 @@ def test_a_clip_in_steps_is_the_largest_float32_below_it():
 
 
 def sampled_config(**settings):
-    asked = {"rating_range": (1.0, 5.0), "rank": 2, "num_steps": 3, "sampling_rate": 0.1, "clip_norm": 0.3}
+    asked = {
+        "rating_range": (1.0, 5.0),
+        "rank": 2,
+        "num_steps": 3,
+        "sampling_rate": 0.1,
+        "clip_norm": 0.3,
+    }
     return sampled.Config(**(asked | {"delta": 1e-6, "unit": "rating value"} | settings))
 
 
 def test_a_sample_is_never_larger_nor_its_noise_less_than_is_priced():
     for z in MULTIPLIERS:
         rate, clip = float(RANDOM.uniform(0.01, 1)), float(RANDOM.uniform(0.1, 3))
-        made = sampled.dpsgd_params(sampled_config(noise_multiplier=z, sampling_rate=rate, clip_norm=clip))
+        made = sampled.dpsgd_params(
+            sampled_config(noise_multiplier=z, sampling_rate=rate, clip_norm=clip)
+        )
         assert below(made.clip_norm) < Fraction(clip) <= exact(made.clip_norm)
         assert exact(made.rate) <= Fraction(rate) < above(made.rate)
         assert rate <= made.highest_rate <= min(1.0, rate * 2**0.2501)
@@ -125,12 +138,16 @@ def test_a_grid_holds_the_clip_from_below_and_the_scale_from_above():
             epsilon=1.0, rating_range=(1.0, 5.0), clip_norm=float(clip), rounding_step=float(step)
         )
         found = federated_config.grid(config, float(7 * clip))
-        assert found.clip_steps <= Fraction(float(clip)) / Fraction(float(step)) < found.clip_steps + 1
+        assert (
+            found.clip_steps <= Fraction(float(clip)) / Fraction(float(step)) < found.clip_steps + 1
+        )
         needed = Fraction(float(7 * clip)) / Fraction(float(step))
-        assert Fraction(math.nextafter(found.scale_steps, 0)) < needed <= Fraction(found.scale_steps)
+        assert (
+            Fraction(math.nextafter(found.scale_steps, 0)) < needed <= Fraction(found.scale_steps)
+        )
 
 
-# ------------------------------------------------------------------------------------------- what is paid in k rounds
+# ------------------------------------------------------------------------------------------- what i
 
 
 def named(number: float) -> Fraction:
@@ -144,7 +161,11 @@ def test_the_losses_of_rounds_are_not_below_the_exact_ones():
         losses, _ = rounds._new_losses(each, 7)
         for count, loss in enumerate(losses.tolist()):
             needed = (7 - 2 * count) * Fraction(each)
-            assert Fraction(math.nextafter(math.nextafter(loss, -math.inf), -math.inf)) < needed <= Fraction(loss)
+            assert (
+                Fraction(math.nextafter(math.nextafter(loss, -math.inf), -math.inf))
+                < needed
+                <= Fraction(loss)
+            )
 
 
 def test_a_price_in_decimals_is_the_least_float_whose_name_is_not_below_it():
@@ -162,7 +183,9 @@ def test_a_report_has_the_largest_float_whose_rounds_are_paid_for(epsilon):
     for times in (3, 6, 7, 10, 49, 100):
         config = local.Config(epsilon=epsilon, num_rounds=times, rank=2)
         each = config.epsilon_report
-        assert Fraction(each) * times <= Fraction(epsilon) < Fraction(math.nextafter(each, 9)) * times
+        assert (
+            Fraction(each) * times <= Fraction(epsilon) < Fraction(math.nextafter(each, 9)) * times
+        )
         matrices = local_laplace.Config(num_items=9, epsilon=epsilon, num_rounds=times, rank=2)
         for made in (local.gd(config), local_laplace.mechanism(matrices)):
             for steps in (1, 2, times):
@@ -171,13 +194,24 @@ def test_a_report_has_the_largest_float_whose_rounds_are_paid_for(epsilon):
                 assert Fraction(math.nextafter(loss.epsilon, 0)) < spent <= Fraction(loss.epsilon)
 
 
-# -------------------------------------------------------------------------------------------------- a one-bit report
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_least_probability_of_a_report_is_the_least_that_is_paid_for():
-    """The smallest whole p with (2^64 - p)/p ≤ e^ε: e^ε is irrational, so p is not that of any other rounding."""
+    """The smallest whole p with (2^64 - p)/p ≤ e^ε: e^ε is irrational, so p is not that of any
+    other rounding.
+    """
     with mpmath.workprec(400):
-        for epsilon in [1e-12, 1e-3, 0.1, 1.0, math.log(3), 5.0, 20.0, *RANDOM.uniform(0, 20, 60).tolist()]:
+        for epsilon in [
+            1e-12,
+            1e-3,
+            0.1,
+            1.0,
+            math.log(3),
+            5.0,
+            20.0,
+            *RANDOM.uniform(0, 20, 60).tolist(),
+        ]:
             least, most = noise.one_bit_low(epsilon), mpmath.exp(mpmath.mpf(epsilon))
             assert mpmath.mpf(2**64 - least) <= most * least
             assert mpmath.mpf(2**64 - (least - 1)) > most * (least - 1)
@@ -185,7 +219,9 @@ def test_the_least_probability_of_a_report_is_the_least_that_is_paid_for():
 
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 3.0, 20.0])
 def test_the_law_of_a_report_keeps_the_ratio_and_uses_it_up(epsilon):
-    """Of what the sampler compares with: over all entries, the largest probability of a bit over the smallest."""
+    """Of what the sampler compares with: over all entries, the largest probability of a bit over
+    the smallest.
+    """
     entries = jnp.asarray([-1.0, 1.0, 0.0, 0.5, -0.999999, math.nan, math.inf, -7.0], jnp.float32)
     law = noise.one_bit_law(epsilon, entries)
     least = noise.one_bit_low(epsilon)
@@ -193,10 +229,14 @@ def test_the_law_of_a_report_keeps_the_ratio_and_uses_it_up(epsilon):
     assert max(law) == 2**64 - least
     with mpmath.workprec(400):
         ratio = mpmath.mpf(max(law)) / min(law)
-        assert mpmath.exp(mpmath.mpf(epsilon)) * (1 - mpmath.mpf(2) / least) < ratio <= mpmath.exp(mpmath.mpf(epsilon))
+        assert (
+            mpmath.exp(mpmath.mpf(epsilon)) * (1 - mpmath.mpf(2) / least)
+            < ratio
+            <= mpmath.exp(mpmath.mpf(epsilon))
+        )
 
 
-# ---------------------------------------------------------------------------------------------- clips, a hair inside
+# ---------------------------------------------------------------------------------------------- cli
 
 
 PARAMS = functools.partial(
@@ -211,18 +251,26 @@ def messages(random, num_items, num_products, count=300):
     """float32[count, num_items·num_products]: entries of one size, or of many."""
     shape = (count, num_items * num_products)
     spread = random.choice([0.0, 0.5, 2.0], (count, 1))
-    return (random.choice([-1.0, 1.0], shape) * 10.0 ** (spread * random.uniform(-1, 1, shape) + 1)).astype(np.float32)
+    return (
+        random.choice([-1.0, 1.0], shape) * 10.0 ** (spread * random.uniform(-1, 1, shape) + 1)
+    ).astype(np.float32)
 
 
 @pytest.mark.parametrize("clip_steps", [2**24 - 1, 2**28, 2**30])
 @pytest.mark.parametrize(("num_items", "num_products"), [(1, 1), (1, 4), (5, 3), (40, 8)])
-def test_a_clipped_message_is_at_most_c_in_whole_steps_and_a_hair_less(clip_steps, num_items, num_products):
-    """With so many steps, rounding toward zero does not hide what floats add: here the hair alone keeps the clip."""
+def test_a_clipped_message_is_at_most_c_in_whole_steps_and_a_hair_less(
+    clip_steps, num_items, num_products
+):
+    """With so many steps, rounding toward zero does not hide what floats add: here the hair alone
+    keeps the clip.
+    """
     params = PARAMS(clip_steps=federated_user._float32_down(clip_steps), step=jnp.float32(2.0**-26))
     rows = messages(np.random.default_rng(clip_steps + num_items), num_items, num_products)
     length = federated_user.l1(jnp.asarray(rows))
     scale = federated_user.whole_message(params, length, num_items, num_products)
-    whole = np.abs(np.asarray(ring.signed(ring.encode(jnp.asarray(rows) * scale[:, None], 1.0)), np.int64)).sum(axis=1)
+    whole = np.abs(
+        np.asarray(ring.signed(ring.encode(jnp.asarray(rows) * scale[:, None], 1.0)), np.int64)
+    ).sum(axis=1)
     hair = (num_items + num_products + 32) * 2.0**-22
     assert np.all(whole <= clip_steps)
     clipped = np.abs(rows.astype(np.float64)).sum(axis=1) >= clip_steps * 2.0**-26
@@ -234,18 +282,24 @@ def test_a_message_within_the_clip_is_left_as_it_is():
     params = PARAMS(clip_steps=jnp.float32(2**20), step=jnp.float32(2.0**-10))
     length = jnp.asarray([0.0, 1.0, 1000.0, 1023.0], jnp.float32)
     assert np.all(np.asarray(federated_user.whole_message(params, length, 3, 2)) == 2.0**10)
-    assert np.asarray(federated_user.whole_message(params, jnp.asarray([1025.0]), 3, 2))[0] < 2.0**10
+    assert (
+        np.asarray(federated_user.whole_message(params, jnp.asarray([1025.0]), 3, 2))[0] < 2.0**10
+    )
 
 
 @pytest.mark.parametrize("num_terms", [1, 2, 8, 64])
 def test_a_clipped_gradient_is_at_most_c_and_a_hair_less(num_terms):
     """In exact squares: at most C·w, and short of it by no more than twice the hair."""
     random = np.random.default_rng(num_terms)
-    rows = (random.normal(size=(400, num_terms)) * 10.0 ** random.uniform(0, 3, (400, 1))).astype(np.float32)
+    rows = (random.normal(size=(400, num_terms)) * 10.0 ** random.uniform(0, 3, (400, 1))).astype(
+        np.float32
+    )
     bound, weight = jnp.float32(0.3), jnp.float32(0.7)
     params = sampled.dpsgd_params(sampled_config(noise_multiplier=1.0))
     ratio = jnp.sqrt(jnp.sum((jnp.asarray(rows) / bound) ** 2, axis=1))
-    scaled = np.asarray(jnp.asarray(rows) * sampled.clip_scale(params, ratio, weight, num_terms)[:, None])
+    scaled = np.asarray(
+        jnp.asarray(rows) * sampled.clip_scale(params, ratio, weight, num_terms)[:, None]
+    )
     hair, most = Fraction(num_terms + 16, 2**23), exact(bound) * exact(weight)
     for row, size in zip(scaled, np.asarray(ratio), strict=True):
         square = sum(exact(entry) ** 2 for entry in row)
@@ -253,16 +307,20 @@ def test_a_clipped_gradient_is_at_most_c_and_a_hair_less(num_terms):
         assert size <= 1 or square >= (most * (1 - 2 * hair)) ** 2
 
 
-# --------------------------------------------------------------------------------------------------- laws in integers
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("scale", [1 / 16, 0.7, 1.0, 3.3, 1000.0, 2.0**20 + 0.5, 2.0**28])
 def test_neighbours_of_the_discrete_laplace_law_are_paid_for_and_the_price_is_used_up(scale):
-    """From the thresholds, exactly: a step costs at most 1/b, whichever digits of the number change."""
+    """From the thresholds, exactly: a step costs at most 1/b, whichever digits of the number
+    change.
+    """
     table = ring.thresholds(scale).astype(object)
     words = table.shape[1]
     with mpmath.workprec(32 * words + 200):
-        numbers = [sum(int(word) << (32 * (words - 1 - w)) for w, word in enumerate(row)) for row in table]
+        numbers = [
+            sum(int(word) << (32 * (words - 1 - w)) for w, word in enumerate(row)) for row in table
+        ]
         chance = [mpmath.mpf(number) / mpmath.mpf(2) ** (32 * words) for number in numbers]
         zero, sign, digits = chance[0], chance[1], chance[2:]
         assert sign == mpmath.mpf(0.5)
@@ -274,7 +332,10 @@ def test_neighbours_of_the_discrete_laplace_law_are_paid_for_and_the_price_is_us
             assert price * (1 - mpmath.mpf(2) ** -39) <= step <= price
         # 2^32 wraps around to 0, and 2^32 - 1 from either side to one from the other
         rest, none = mpmath.fprod(digits[1:]), mpmath.fprod(1 - p for p in digits)
-        nothing, one = zero + (1 - zero) * digits[0] * rest, (1 - zero) / 2 * (none + (1 - digits[0]) * rest)
+        nothing, one = (
+            zero + (1 - zero) * digits[0] * rest,
+            (1 - zero) / 2 * (none + (1 - digits[0]) * rest),
+        )
         at_zero = mpmath.log(nothing / one)
         assert price * (1 - mpmath.mpf(2) ** (-39 if scale < 2**21 else -20)) <= at_zero <= price
 

@@ -1,4 +1,6 @@
-"""Scales, thresholds and prices that are rounded on purpose: never to the unsafe side, and no further than needed."""
+"""Scales, thresholds and prices that are rounded on purpose: never to the unsafe side, and no
+further than needed.
+"""
 
 import math
 from fractions import Fraction
@@ -27,7 +29,7 @@ from dpmf_jax.mechanisms.objective import mechanisms as objective
 RANDOM = np.random.default_rng(1)
 
 
-# ------------------------------------------------------------------------------------------------- scales of the noise
+# -------------------------------------------------------------------------------------------------
 
 
 def test_the_noise_of_the_published_crowd_is_the_least_float32_of_its_lemma():
@@ -39,7 +41,9 @@ def test_the_noise_of_the_published_crowd_is_the_least_float32_of_its_lemma():
 
 
 def test_sums_weighted_for_one_noise_have_no_less_noise_than_was_solved_for():
-    """σ_b = σ/w of Σru, at w ≤ σ_A/σ_b: w is a float32 on the safe side, at most one further than the nearest."""
+    """σ_b = σ/w of Σru, at w ≤ σ_A/σ_b: w is a float32 on the safe side, at most one further than
+    the nearest.
+    """
     for epsilon in np.clip(MULTIPLIERS, 0.1, 20).tolist():
         share = float(RANDOM.uniform(0.1, 0.9))
         config = objective.Config(
@@ -53,7 +57,9 @@ def test_sums_weighted_for_one_noise_have_no_less_noise_than_was_solved_for():
         )
         made = objective.statistics(config).query.args[0]
         bound = float(made.rating_bound)
-        matrix, vector = prices.statistics_scales(epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share)
+        matrix, vector = prices.statistics_scales(
+            epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share
+        )
         asked = Fraction(matrix) / Fraction(vector)
         assert exact(made.vector_weight) <= asked < above(above_float(made.vector_weight))
         assert exact(made.scale) / exact(made.vector_weight) >= Fraction(vector)
@@ -64,7 +70,7 @@ def above_float(single) -> np.float32:
     return np.nextafter(np.float32(single), np.float32(np.inf))
 
 
-# ------------------------------------------------------------------------------------------------------------ lengths
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rank", [1, 4, 16])
@@ -74,16 +80,24 @@ def test_the_length_of_a_message_is_not_below_that_of_any_order_of_its_sum(rank)
     short = 0
     for _ in range(200):
         num = 24
-        items, user = (random.normal(size=shape).astype(np.float32) for shape in ((num, rank), rank))
+        items, user = (
+            random.normal(size=shape).astype(np.float32) for shape in ((num, rank), rank)
+        )
         center = random.uniform(1, 5, num).astype(np.float32)
         values = random.uniform(1, 5, num).astype(np.float32)
         reach = np.float32(np.abs(user).sum() * np.abs(items).max())
         sender = federated_user._Sender(jnp.asarray(user), jnp.asarray(center), jnp.asarray(reach))
         found, _, count = jax.device_get(
-            federated_user._magnitude(sender, jnp.asarray(items), jnp.asarray(values), jnp.ones(num, jnp.float32))
+            federated_user._magnitude(
+                sender, jnp.asarray(items), jnp.asarray(values), jnp.ones(num, jnp.float32)
+            )
         )
         total = sum(
-            abs(exact(v) - exact(c) - sum(exact(a) * exact(b) for a, b in zip(row, user, strict=True)))
+            abs(
+                exact(v)
+                - exact(c)
+                - sum(exact(a) * exact(b) for a, b in zip(row, user, strict=True))
+            )
             for v, c, row in zip(values, center, items, strict=True)
         )
         plain = np.sum(np.abs((values - center) - items @ user), dtype=np.float32)
@@ -96,7 +110,7 @@ def test_the_length_of_a_message_is_not_below_that_of_any_order_of_its_sum(rank)
     assert short > 50  # without the slack, floats are below as often as not
 
 
-# ---------------------------------------------------------------------------------------------------------- sampling
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_rate_is_never_drawn_more_often_than_it_says():
@@ -107,14 +121,16 @@ def test_a_rate_is_never_drawn_more_often_than_it_says():
         assert chance >= Fraction(rate) * (1 - Fraction(1, 2**21)) - Fraction(1, 2**32)
 
 
-# ------------------------------------------------------------------------------------------------------------- prices
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rounds_share_what_is_paid_and_no_float_more():
     for total in [0.1, 1.0, 1e-5, 1 / 3, *RANDOM.uniform(1e-6, 10, 100).tolist()]:
         for count in (1, 3, 6, 7, 10, 49):
             each = rounds.share(total, count)
-            assert named(each) * count <= named(total) < named(math.nextafter(each, math.inf)) * count
+            assert (
+                named(each) * count <= named(total) < named(math.nextafter(each, math.inf)) * count
+            )
 
 
 def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
@@ -129,11 +145,15 @@ def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypat
     """ε/k as a float: the least one that k rounds of ε need, or the next one."""
     asked = []
     own = rounds.epsilon_optimal
-    monkeypatch.setattr(rounds, "epsilon_optimal", lambda *given: asked.append(given) or own(*given))
+    monkeypatch.setattr(
+        rounds, "epsilon_optimal", lambda *given: asked.append(given) or own(*given)
+    )
     for epsilon in [0.1, 0.3, 1.0, 1.6, *RANDOM.uniform(0.1, 5, 30).tolist()]:
         for count in (1, 3, 7, 10):
             asked.clear()
-            found = price.accountants([Pure(epsilon=epsilon, num_rounds=count)], delta=1e-3, unit="user")
+            found = price.accountants(
+                [Pure(epsilon=epsilon, num_rounds=count)], delta=1e-3, unit="user"
+            )
             ((each, times, _),) = asked
             assert (times, found["optimal"] <= found["basic"]) == (count, True)
             low = math.nextafter(math.nextafter(each, 0), 0)
@@ -142,7 +162,9 @@ def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypat
 
 @pytest.mark.parametrize("num_rounds", [2, 5, 10, 33])
 def test_the_largest_round_is_paid_for_and_a_little_more_is_not(num_rounds):
-    for epsilon, exponent in zip(RANDOM.uniform(0.1, 8, 15).tolist(), RANDOM.uniform(-10, -1, 15), strict=True):
+    for epsilon, exponent in zip(
+        RANDOM.uniform(0.1, 8, 15).tolist(), RANDOM.uniform(-10, -1, 15), strict=True
+    ):
         delta = float(10.0**exponent)
         each = rounds.solve_epsilon_round(epsilon, num_rounds, delta)
         assert rounds.epsilon_optimal(each, num_rounds, delta) <= epsilon

@@ -1,4 +1,6 @@
-"""What sampled mechanisms cost: the price is that of the numbers which noise and sampler read, on the safe side."""
+"""What sampled mechanisms cost: the price is that of the numbers which noise and sampler read, on
+the safe side.
+"""
 
 import dataclasses
 import math
@@ -31,14 +33,27 @@ def query(mechanism, state, data, coins):
 
 
 def config(**settings):
-    usual = {"rating_range": (1.0, 5.0), "num_steps": 40, "sampling_rate": 0.2, "noise_multiplier": 1.5, "rank": 3}
-    return sampled.Config(**usual | {"learning_rate": 0.01, "clip_norm": 0.7, "temperature": 2.0} | settings)
+    usual = {
+        "rating_range": (1.0, 5.0),
+        "num_steps": 40,
+        "sampling_rate": 0.2,
+        "noise_multiplier": 1.5,
+        "rank": 3,
+    }
+    return sampled.Config(
+        **usual | {"learning_rate": 0.01, "clip_norm": 0.7, "temperature": 2.0} | settings
+    )
 
 
 def numbers(mechanism):
     """(σ of the sampler, C, q, w_t) as the parts of the mechanism hold them."""
     (scale,), (params,) = mechanism.noise.sample.args, mechanism.query.args
-    return float(scale), float(params.clip_norm), float(params.rate), np.asarray(params.weights, np.float64)
+    return (
+        float(scale),
+        float(params.clip_norm),
+        float(params.rate),
+        np.asarray(params.weights, np.float64),
+    )
 
 
 def priced_by_dp_accounting(losses, delta, unit):
@@ -74,12 +89,18 @@ def test_steps_of_different_noise_are_priced_each():
     assert weights[0] == 1
     assert (np.diff(weights) < 0).all()
     made = mechanism.guarantee(6)
-    expected = priced_by_dp_accounting([(scale / clip_norm / w, rate, 1) for w in weights], made.delta, made.unit)
+    expected = priced_by_dp_accounting(
+        [(scale / clip_norm / w, rate, 1) for w in weights], made.delta, made.unit
+    )
     assert made.epsilon == pytest.approx(expected, rel=5e-4, abs=1e-4)
     assert sum(part.num_steps for part in made.losses) == 6
     first, last = (
         composition.pld(
-            [SubsampledGaussian(noise_multiplier=scale / clip_norm / w, sampling_rate=rate, num_steps=6)],
+            [
+                SubsampledGaussian(
+                    noise_multiplier=scale / clip_norm / w, sampling_rate=rate, num_steps=6
+                )
+            ],
             unit=made.unit,
         )
         for w in (weights[0], weights[-1])
@@ -107,7 +128,14 @@ def test_a_price_grows_with_steps_and_steps_beyond_the_last_cost_what_they_are(n
     more = mechanism.guarantee(20).losses
     scale, clip_norm, _, weights = numbers(mechanism)
     last = scale / clip_norm / weights[-1]
-    assert sum(part.num_steps for part in more if part.noise_multiplier == pytest.approx(last, rel=1e-12)) >= 10
+    assert (
+        sum(
+            part.num_steps
+            for part in more
+            if part.noise_multiplier == pytest.approx(last, rel=1e-12)
+        )
+        >= 10
+    )
 
 
 wide = st.floats(-6, 6).map(lambda power: 10.0**power)
@@ -123,11 +151,15 @@ def test_rounding_to_float32_only_lowers_the_price_of_dpsgd(z, clip_norm, rate):
         assert bound >= clip_norm
         assert rate * (1 - 1e-6) <= chance <= rate
         (phase,) = sampled.phases(mechanism.query.args[0], 3)
-        assert phase == SubsampledGaussian(noise_multiplier=scale / bound, sampling_rate=chance, num_steps=3)
+        assert phase == SubsampledGaussian(
+            noise_multiplier=scale / bound, sampling_rate=chance, num_steps=3
+        )
 
 
 @given(wide, wide, rates, st.floats(-4, 0), st.sampled_from([0.0, 0.5, 9.0]))
-def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noise(temperature, clip, rate, eta, decay):
+def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noise(
+    temperature, clip, rate, eta, decay
+):
     eta, steps = 10.0**eta, 7
     made = config(
         temperature=temperature,
@@ -147,14 +179,22 @@ def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noi
         size = eta / (1 + decay * t / steps)
         moved = float(sampled.descend(params, jnp.int32(t), jnp.float32(0), jnp.float32(1))) * scale
         assert moved == pytest.approx(math.sqrt(2 * size * temperature), rel=1e-5)
-        assert scale / bound / weights[t] == pytest.approx(rate * math.sqrt(2 * temperature / size) / clip, rel=1e-5)
-    priced = sorted(part.noise_multiplier for part in sampled.phases(params, steps) for _ in range(part.num_steps))
+        assert scale / bound / weights[t] == pytest.approx(
+            rate * math.sqrt(2 * temperature / size) / clip, rel=1e-5
+        )
+    priced = sorted(
+        part.noise_multiplier
+        for part in sampled.phases(params, steps)
+        for _ in range(part.num_steps)
+    )
     np.testing.assert_allclose(priced, np.sort(scale / bound / weights), rtol=1e-12)
 
 
 @pytest.mark.parametrize("name", ["sketch", "langevin"])
 def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
-    """All of the ratings, so that the sample is the same in both layouts; and a part of them with more memory."""
+    """All of the ratings, so that the sample is the same in both layouts; and a part of them with
+    more memory.
+    """
     whole = SOUND[name](config(sampling_rate=1.0))
     sums = []
     for kind in ("split", "dense"):
@@ -164,7 +204,9 @@ def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-5), *sums)
     part = SOUND[name](config(sampling_rate=0.2))
     larger = dataclasses.replace(part.query.args[0], highest_rate=0.9)
-    smaller, roomy = (ordered.capacity_for(108, rate) for rate in (part.query.args[0].highest_rate, 0.9))
+    smaller, roomy = (
+        ordered.capacity_for(108, rate) for rate in (part.query.args[0].highest_rate, 0.9)
+    )
     assert smaller < roomy
     again = part._replace(
         query=jax.tree_util.Partial(part.query.func, larger),
@@ -185,7 +227,12 @@ def test_the_memory_is_made_for_the_rate_or_a_little_more(rate):
 @pytest.mark.parametrize("name", list(SOUND))
 def test_the_statement_names_what_is_assumed(name):
     text = " ".join(str(SOUND[name](config()).guarantee(40)).split())
-    for words in ("at most 1e-15 a step", "the sample stays secret", "2^23 values", "PRIVACY STATEMENT"):
+    for words in (
+        "at most 1e-15 a step",
+        "the sample stays secret",
+        "2^23 values",
+        "PRIVACY STATEMENT",
+    ):
         assert words in text
     assert ("hashes" in text) == (name == "sketch")
 
@@ -203,11 +250,15 @@ def test_a_price_follows_what_is_read(name, factor):
     mechanism = langevin.dpsgd(config(num_steps=5))
     params = mechanism.query.args[0]
     (before,) = sampled.phases(params, 5)
-    (after,) = sampled.phases(dataclasses.replace(params, **{name: getattr(params, name) * jnp.float32(factor)}), 5)
+    (after,) = sampled.phases(
+        dataclasses.replace(params, **{name: getattr(params, name) * jnp.float32(factor)}), 5
+    )
     ratio = after.noise_multiplier / before.noise_multiplier
     expected = {"noise_scale": factor, "clip_norm": 1 / factor, "rate": 1.0}[name]
     assert ratio == pytest.approx(expected, rel=1e-6)
-    assert after.sampling_rate / before.sampling_rate == pytest.approx(factor if name == "rate" else 1.0, rel=1e-6)
+    assert after.sampling_rate / before.sampling_rate == pytest.approx(
+        factor if name == "rate" else 1.0, rel=1e-6
+    )
 
 
 @pytest.mark.parametrize("make", [langevin.dpsgd, sketch_dpsgd.mechanism])
@@ -258,4 +309,6 @@ def test_a_schedule_is_followed_and_priced():
     assert steps.learning_rates.tolist() == pytest.approx([0.01, 0.02, 0.01, 0.02])
     losses = langevin.dp(steps).guarantee(4).losses
     assert [part.num_steps for part in losses] == [2, 2]
-    assert losses[0].noise_multiplier / losses[1].noise_multiplier == pytest.approx(math.sqrt(2), rel=1e-6)
+    assert losses[0].noise_multiplier / losses[1].noise_multiplier == pytest.approx(
+        math.sqrt(2), rel=1e-6
+    )

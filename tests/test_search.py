@@ -1,4 +1,6 @@
-"""The search for the worst neighbour: what lies near a bad one is found, and a value inside the range too."""
+"""The search for the worst neighbour: what lies near a bad one is found, and a value inside the
+range too.
+"""
 
 import dataclasses
 
@@ -18,7 +20,9 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 RANGE = (1.0, 5.0)
 USERS, ITEMS = 40, 25
-CONFIG = gaussian.Config(rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25)
+CONFIG = gaussian.Config(
+    rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25
+)
 
 
 def make_ratings() -> Ratings:
@@ -26,7 +30,13 @@ def make_ratings() -> Ratings:
     user, item = np.nonzero(random.random((USERS, ITEMS)) < 0.6)
     value = np.full(len(user), 2.0, np.float32)
     return Ratings.from_columns(
-        user, item, value, rating_range=RANGE, users=np.arange(USERS), items=np.arange(ITEMS), name="tiny"
+        user,
+        item,
+        value,
+        rating_range=RANGE,
+        users=np.arange(USERS),
+        items=np.arange(ITEMS),
+        name="tiny",
     )
 
 
@@ -34,7 +44,9 @@ RATINGS = make_ratings()
 
 
 def heavier(weight, mechanism):
-    """The mechanism whose query also says what `weight` makes of all raw values, on the first entry."""
+    """The mechanism whose query also says what `weight` makes of all raw values, on the first
+    entry.
+    """
 
     def query(state, data, coins):
         statistics, info = mechanism.query(state, data, coins)
@@ -54,7 +66,9 @@ def of_one_user(data):
 def inside(data):
     """Largest at 3, and 0 at both ends and at 2."""
     value = data.stored.value
-    return 50.0 * jnp.where(data.stored.present & (value > 2.5), jnp.exp(-4 * (value - 3.2) ** 2), 0.0)
+    return 50.0 * jnp.where(
+        data.stored.present & (value > 2.5), jnp.exp(-4 * (value - 3.2) ** 2), 0.0
+    )
 
 
 @pytest.fixture(scope="module")
@@ -67,11 +81,15 @@ def audit(made, data, **settings):
 
 
 def test_what_is_near_a_bad_pair_is_tried(data):
-    """A few neighbours hardly meet the worst of one user's ratings; from any of that user's it is found."""
+    """A few neighbours hardly meet the worst of one user's ratings; from any of that user's it is
+    found.
+    """
     made = heavier(of_one_user, gaussian.joint_noise(CONFIG))
     everything = audit(made, data, num_neighbours=9_999, climb=False)
     assert everything.details["replay"]["pair"]["user"] == 7
-    blind, greedy = (audit(made, data, num_neighbours=60, num_rounds=rounds, climb=False) for rounds in (0, 2))
+    blind, greedy = (
+        audit(made, data, num_neighbours=60, num_rounds=rounds, climb=False) for rounds in (0, 2)
+    )
     assert greedy.measured == pytest.approx(everything.measured)
     assert blind.measured < everything.measured
     assert greedy.details["pairs"] > blind.details["pairs"] == 60
@@ -96,7 +114,9 @@ def test_the_search_calls_nothing_sound_violated_and_the_bound_is_reached(data):
 
 @pytest.mark.parametrize("unit", ["rating presence", "user"])
 def test_of_what_has_no_value_none_is_climbed_to(unit, data):
-    made = gaussian.joint_noise(dataclasses.replace(CONFIG, relation="rating presence", residual_clip=1.0))
+    made = gaussian.joint_noise(
+        dataclasses.replace(CONFIG, relation="rating presence", residual_clip=1.0)
+    )
     found = audit(made, data, num_neighbours=8, unit=unit)
     assert found.details["pairs"] <= 16 + sensitivity.CLIMBED  # which are added, not climbed to
     assert found.details["replay"]["pair"]["chosen"] != "climbed to"

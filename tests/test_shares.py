@@ -1,4 +1,6 @@
-"""Shares of noise: what k' of them sum to, what fewer and more of them do, and what H gives away."""
+"""Shares of noise: what k' of them sum to, what fewer and more of them do, and what H gives
+away.
+"""
 
 import math
 from functools import partial
@@ -24,7 +26,9 @@ def drawn_by_one(draw, key, numbers, rest):
 
 
 def summed(draw, numbers, rest, num_shares: int, seed: int = 0):
-    """NUM sums of so many users' draw(key, *numbers, rest); the program is compiled for one user."""
+    """NUM sums of so many users' draw(key, *numbers, rest); the program is compiled for one
+    user.
+    """
     keys = jax.random.split(jax.random.key(seed), num_shares)
     return sum(np.asarray(drawn_by_one(draw, key, numbers, rest), np.float64) for key in keys)
 
@@ -35,7 +39,9 @@ def fits(values, law) -> bool:
 
 @pytest.mark.parametrize("num_shares", GROUPS)
 def test_l2_laplace_shares_sum_to_its_radius_and_direction(num_shares):
-    """Radius Gamma(d, b), direction uniform on the sphere and independent of it: the density ∝ exp(−‖η‖/b)."""
+    """Radius Gamma(d, b), direction uniform on the sphere and independent of it: the density ∝
+    exp(−‖η‖/b).
+    """
     drawn = summed(shares.l2_laplace, (2.5, num_shares), RANK, num_shares)
     radius = np.linalg.norm(drawn, axis=1)
     assert fits(radius, scipy.stats.gamma(RANK, scale=2.5))
@@ -49,7 +55,9 @@ def test_l2_laplace_shares_sum_to_its_radius_and_direction(num_shares):
     assert scipy.stats.spearmanr(radius, np.abs(direction[:, 0])).pvalue > FALSE_ALARM
     # a normal of the same variance is told apart, and so is Lemma 1's
     assert not fits(radius, scipy.stats.chi(RANK, scale=2.5 * math.sqrt(RANK + 1)))
-    assert not fits(np.linalg.norm(np.random.default_rng(0).laplace(0, 2.5, (NUM, RANK)), axis=1), _radius(2.5))
+    assert not fits(
+        np.linalg.norm(np.random.default_rng(0).laplace(0, 2.5, (NUM, RANK)), axis=1), _radius(2.5)
+    )
 
 
 def _radius(scale):
@@ -65,7 +73,7 @@ def test_differences_of_gammas_sum_to_the_laplace(num_shares):
     assert scipy.stats.spearmanr(np.abs(drawn[:, 0]), np.abs(drawn[:, 1])).pvalue > FALSE_ALARM
 
 
-# ------------------------------------------------------------------------------------------------------ integer shares
+# --------------------------------------------------------------------------------------------------
 
 
 @jax.jit
@@ -110,7 +118,9 @@ def test_integer_shares_sum_to_the_discrete_laplace(scale, num_shares):
     assert chi_square(drawn, law(scale)) > FALSE_ALARM
     for wrong in WRONG:
         assert chi_square(drawn, law(scale * wrong)) < FALSE_ALARM
-    assert scipy.stats.binomtest(int(np.sum(drawn > 0)), int(np.sum(drawn != 0))).pvalue > FALSE_ALARM
+    assert (
+        scipy.stats.binomtest(int(np.sum(drawn > 0)), int(np.sum(drawn != 0))).pvalue > FALSE_ALARM
+    )
     np.testing.assert_allclose(polya_difference(scale, 1.0, 5), law(scale)[:6], rtol=1e-9)
 
 
@@ -143,12 +153,14 @@ def test_the_sum_of_shares_is_the_noise_that_the_ring_adds():
     assert scipy.stats.chi2_contingency([table[often] for table in tables]).pvalue > FALSE_ALARM
 
 
-# -------------------------------------------------------------------------------------- fewer honest shares than k'
+# -------------------------------------------------------------------------------------- fewer hones
 
 
 @pytest.mark.parametrize("honest", [6, 11])
 def test_with_fewer_honest_integer_shares_than_counted_the_claim_fails(honest):
-    """k' = 12, b = 3: two neighbours one step apart should differ by 1/b at most. With fewer, zero tells them apart."""
+    """k' = 12, b = 3: two neighbours one step apart should differ by 1/b at most. With fewer, zero
+    tells them apart.
+    """
     law = polya_difference(3.0, honest / 12, 40)
     assert math.log(law[0] / law[1]) > 1.03 / 3
     if honest == 6:
@@ -163,9 +175,12 @@ def test_with_as_many_or_more_it_holds(honest):
     assert np.max(np.abs(np.diff(np.log(law)))) <= (1 + 1e-9) / 3
 
 
-@pytest.mark.parametrize(("honest", "holds"), [(5, False), (9, False), (10, True), (11, True), (30, True)])
+@pytest.mark.parametrize(
+    ("honest", "holds"), [(5, False), (9, False), (10, True), (11, True), (30, True)]
+)
 def test_the_slope_of_the_log_density_of_l2_laplace_shares(honest, holds):
-    """The sum of m of k' shares has density ∝ r^λ·K_λ(r/b), λ = m(d + 1)/2k' − d/2, of slope −K_{λ−1}/K_λ/b.
+    """The sum of m of k' shares has density ∝ r^λ·K_λ(r/b), λ = m(d + 1)/2k' − d/2, of slope
+    −K_{λ−1}/K_λ/b.
 
     1/b for λ = 1/2, everywhere below it for more, everywhere above it for fewer.
     """
@@ -180,7 +195,7 @@ def test_fewer_l2_laplace_shares_are_seen_in_the_radius():
     assert not fits(np.linalg.norm(drawn, axis=1), _radius(1.0))
 
 
-# ------------------------------------------------------------------------------------------------- the published shares
+# -------------------------------------------------------------------------------------------------
 
 
 def given(factor, num_shares: int = 7, seed: int = 0):
@@ -208,10 +223,12 @@ def test_given_h_the_published_sum_is_gaussian_of_the_variance_that_the_recommen
 
 
 def test_given_h_the_likelihood_ratio_exceeds_e_to_the_epsilon():
-    """Lemma 1 at ε = 0.1, Δ = 4, d = 2: b = 2Δ√d/ε. The sum moves by 2Δ along one axis, and H = 0.001 is drawn.
+    """Lemma 1 at ε = 0.1, Δ = 4, d = 2: b = 2Δ√d/ε. The sum moves by 2Δ along one axis, and H =
+    0.001 is drawn.
 
-    A Laplace sum has a log-ratio of at most 2Δ/b = ε/√d, for any output. Given H the sum is N(·, 2b²H), and of 2,000
-    sums that the shares make more than a third have a log-ratio beyond ε, the largest beyond ten times that.
+    A Laplace sum has a log-ratio of at most 2Δ/b = ε/√d, for any output. Given H the sum is N(·,
+    2b²H), and of 2,000 sums that the shares make more than a third have a log-ratio beyond ε, the
+    largest beyond ten times that.
     """
     epsilon, width, rank, h = 0.1, 4.0, 2, 1e-3
     scale = 2 * width * math.sqrt(rank) / epsilon
@@ -226,10 +243,13 @@ def test_given_h_the_likelihood_ratio_exceeds_e_to_the_epsilon():
     assert np.mean(np.abs(log_ratio) > epsilon) > 1 / 3
     assert np.max(np.abs(log_ratio)) > 10 * epsilon
     laplace = scipy.stats.laplace(scale=scale)
-    assert np.max(np.abs(laplace.logpdf(drawn) - laplace.logpdf(drawn + moved))) <= epsilon / math.sqrt(rank) + 1e-9
+    assert (
+        np.max(np.abs(laplace.logpdf(drawn) - laplace.logpdf(drawn + moved)))
+        <= epsilon / math.sqrt(rank) + 1e-9
+    )
 
 
-# --------------------------------------------------------------------------------------------------------- small things
+# --------------------------------------------------------------------------------------------------
 
 
 def makers(scale, num_shares):

@@ -34,7 +34,9 @@ def test_an_error_in_a_part_is_raised():
 
 @pytest.mark.parametrize("size", [3, 5, 16])
 def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
-    """Eight neighbours in pieces of 3, 5 and 16, the last piece padded: no distance changes, and none is added."""
+    """Eight neighbours in pieces of 3, 5 and 16, the last piece padded: no distance changes, and
+    none is added.
+    """
     from audits import neighbours
     from audits.mechanism import sensitivity
     from dpmf_jax.data import synthetic
@@ -44,7 +46,9 @@ def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
 
     ratings = synthetic.generate(num_users=20, num_items=10, num_ratings=80, rank=2)
     data = layout.make(ratings, num_devices=1)
-    made = gaussian.joint_noise(gaussian.Config(rating_range=ratings.rating_range, noise_multiplier=2.0, rank=2))
+    made = gaussian.joint_noise(
+        gaussian.Config(rating_range=ratings.rating_range, noise_multiplier=2.0, rank=2)
+    )
     tried = neighbours.choose(keys.from_seed(0), ratings, data, unit="rating value", num=8)
 
     def distances(stacked, batch):
@@ -52,6 +56,10 @@ def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
         return sensitivity.distances(made, keys.from_seed(1), data, stacked, **options).largest
 
     whole = distances(tried.stacked, 8)
-    pieces = [float(one) for part in neighbours.parts(tried.stacked, size) for one in distances(part, size)]
+    pieces = [
+        float(one)
+        for part in neighbours.parts(tried.stacked, size)
+        for one in distances(part, size)
+    ]
     assert len(pieces) == -(-8 // size) * size
     assert pieces[:8] == pytest.approx([float(one) for one in whole], rel=1e-6)

@@ -1,4 +1,6 @@
-"""The published sketch as a mechanism: plain loops over cells, feature hashing, memory, release, what is promised."""
+"""The published sketch as a mechanism: plain loops over cells, feature hashing, memory, release,
+what is promised.
+"""
 
 import dataclasses
 import shutil
@@ -81,7 +83,12 @@ def oracle(start, settings, num_epochs, *, read=np.mean, size=1, largest=np.inf)
         ({"depth": 4, "decay": 2.0}, sketch.mechanism, {}, {}),
         ({"depth": 3, "gain": 3.0, "threshold": 2.0}, sketch.mechanism, {}, {"largest": 2.0}),
         ({"depth": 3, "query": "median"}, sketch.mechanism, {}, {"read": np.median}),
-        ({"depth": 4, "query": "median"}, sketch.mini_batch, {"size": 32}, {"size": 32, "read": np.median}),
+        (
+            {"depth": 4, "query": "median"},
+            sketch.mini_batch,
+            {"size": 32},
+            {"size": 32, "read": np.median},
+        ),
     ],
 )
 def test_epochs_are_those_of_a_loop_over_cells(settings, factory, options, oracle_options):
@@ -100,11 +107,15 @@ def test_epochs_are_those_of_a_loop_over_cells(settings, factory, options, oracl
 
 
 def test_depth_1_is_feature_hashing():
-    """Karatzoglou et al. (AISTATS 2010): one array of weights, read and written at h(entry) with a sign."""
+    """Karatzoglou et al. (AISTATS 2010): one array of weights, read and written at h(entry) with a
+    sign.
+    """
     made = config(depth=1, gain=2.0)
     mechanism = sketch.mechanism(made, schedule())
     start = begun(mechanism)
-    (user_cells, user_signs), (item_cells, item_signs) = ((a[:, 0], s[:, 0]) for a, s in places(start))
+    (user_cells, user_signs), (item_cells, item_signs) = (
+        (a[:, 0], s[:, 0]) for a, s in places(start)
+    )
     weights = np.array(start.public.table[0], np.float64)
     assert len(weights) < (USERS + ITEMS) * RANK
     overall, user, item = means_oracle(RATINGS)
@@ -125,13 +136,20 @@ def test_the_order_within_batches_of_a_schedule_is_kept_one_after_the_other():
     again = ordered.Schedule(*(np.asarray(part)[batches.used][:, None] for part in batches))
     one, other = (trained(sketch.mechanism(config(), s), 2)[0] for s in (batches, again))
     assert leaves_equal(one.public.table, other.public.table)
-    assert np.abs(one.public.table - trained(sketch.mechanism(config(), singles), 2)[0].public.table).max() > 0
+    assert (
+        np.abs(
+            one.public.table - trained(sketch.mechanism(config(), singles), 2)[0].public.table
+        ).max()
+        > 0
+    )
 
 
 def test_a_threshold_of_zero_moves_nothing_and_an_infinite_one_is_none():
     frozen = sketch.mechanism(config(threshold=0.0), schedule())
     assert leaves_equal(trained(frozen, 2)[0].public.table, begun(frozen).public.table)
-    without, infinite = (trained(sketch.mechanism(config(threshold=t), schedule()), 2)[0] for t in (None, np.inf))
+    without, infinite = (
+        trained(sketch.mechanism(config(threshold=t), schedule()), 2)[0] for t in (None, np.inf)
+    )
     assert leaves_equal(without, infinite)
 
 
@@ -151,12 +169,17 @@ def test_neighbours_and_a_sweep_run_in_the_same_program():
     programs = protocol.train._cache_size()
     removed = layout.remove_rating(data, layout.locate(data, RATINGS.user[5], RATINGS.item[5]))
     skipped = mechanism._replace(
-        query=sketch.mechanism(config(), ordered.schedule(RATINGS, ORDER, size=1, kind="split")).query
+        query=sketch.mechanism(
+            config(), ordered.schedule(RATINGS, ORDER, size=1, kind="split")
+        ).query
     )
     state, _ = trained(mechanism, 2, removed)
     assert leaves_equal(state, trained(skipped, 2, removed)[0])
     assert not leaves_equal(state.public.table, trained(mechanism, 2, data)[0].public.table)
-    trained(sketch.mechanism(config(learning_rate=0.01, threshold=3.0, regularization=0.0), schedule()), 2)
+    trained(
+        sketch.mechanism(config(learning_rate=0.01, threshold=3.0, regularization=0.0), schedule()),
+        2,
+    )
     assert protocol.train._cache_size() == programs
 
 
@@ -164,32 +187,46 @@ def sizes(jaxpr):
     """The sizes of all that a program computes, inside its parts too."""
     for equation in jaxpr.eqns:
         yield from (variable.aval.size for variable in equation.outvars)
-        for inner in jax.tree.leaves(list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")):
+        for inner in jax.tree.leaves(
+            list(equation.params.values()), is_leaf=lambda x: hasattr(x, "eqns")
+        ):
             if hasattr(inner := getattr(inner, "jaxpr", inner), "eqns"):
                 yield from sizes(inner)
 
 
 @pytest.mark.parametrize("factory", [sketch.mechanism, sketch.mini_batch])
 def test_training_makes_the_table_and_nothing_of_the_size_of_all_vectors(factory):
-    """20,000 users and 10,000 items; vectors of rank 64 would be 1.9 million numbers, the table has 0.24 million."""
+    """20,000 users and 10,000 items; vectors of rank 64 would be 1.9 million numbers, the table has
+    0.24 million.
+    """
     users, items, rank, gain = 20_000, 10_000, 64, 8.0
     big = dataclasses.replace(RATINGS, users=np.arange(users), items=np.arange(items))
     data = split_data(big)
     batches = ordered.schedule(big, ORDER, size=1, kind="split")
     mechanism = factory(config(rank=rank, gain=gain), batches)
     state = begun(mechanism, data)
-    found = max(sizes(jax.make_jaxpr(lambda s: protocol.train(mechanism, keys.from_seed(0), s, data, 1))(state).jaxpr))
+    found = max(
+        sizes(
+            jax.make_jaxpr(lambda s: protocol.train(mechanism, keys.from_seed(0), s, data, 1))(
+                state
+            ).jaxpr
+        )
+    )
     assert found == (users + items) * rank / gain
     assert max(leaf.size for leaf in jax.tree.leaves(state)) == found
 
 
 def test_factors_are_queried_and_carry_the_means():
     for query, preprocess in (("mean", True), ("median", False)):
-        state, _ = trained(sketch.mechanism(config(query=query, preprocess=preprocess, center=3.0), schedule()), 2)
+        state, _ = trained(
+            sketch.mechanism(config(query=query, preprocess=preprocess, center=3.0), schedule()), 2
+        )
         found = protocol.factors(state)
         (cells, signs), _ = places(state)
         each = signs * np.asarray(state.public.table)[np.arange(4)[:, None], cells]
-        np.testing.assert_allclose(found.user_factors[:, :RANK], getattr(np, query)(each, axis=1), atol=1e-6)
+        np.testing.assert_allclose(
+            found.user_factors[:, :RANK], getattr(np, query)(each, axis=1), atol=1e-6
+        )
         if preprocess:
             overall, user, item = means_oracle(RATINGS)
             np.testing.assert_allclose(found.user_factors[:, RANK], user, atol=1e-6)
@@ -202,7 +239,12 @@ def test_factors_are_queried_and_carry_the_means():
 
 def test_the_guarantee_says_none_in_plain_words():
     promised = sketch.mechanism(config(threshold=4.0), schedule()).guarantee(7)
-    assert (promised.status, promised.mechanism, promised.steps, promised.sensitivity) == ("none", "sketch", 7, None)
+    assert (promised.status, promised.mechanism, promised.steps, promised.sensitivity) == (
+        "none",
+        "sketch",
+        7,
+        None,
+    )
     said = " ".join(str(promised).split())
     assert "clipping threshold of the log-likelihood (here 4), not a privacy parameter" in said
     assert promised.released == ("sketch", "its hashes", "global, user and item means")
@@ -233,7 +275,9 @@ def test_audits_of_it_behave(order):
 @pytest.mark.parametrize(("query", "preprocess"), [("mean", True), ("median", False)])
 def test_a_released_sketch_predicts_where_the_private_part_is_absent(tmp_path, query, preprocess):
     mechanism = sketch.mechanism(config(query=query, preprocess=preprocess, center=3.0), schedule())
-    fitted = dpmf_jax.fit(RATINGS, mechanism, num_steps=2, seed=0, layout_kind="split", out=tmp_path / "model")
+    fitted = dpmf_jax.fit(
+        RATINGS, mechanism, num_steps=2, seed=0, layout_kind="split", out=tmp_path / "model"
+    )
     whole = load_model(tmp_path / "model")
     assert whole.factors is not None
     shutil.rmtree(tmp_path / "model" / "private")
@@ -251,13 +295,18 @@ def test_a_release_that_does_not_say_its_rank_takes_the_settings(tmp_path):
     mechanism = sketch.mechanism(config(preprocess=False), schedule())
     fitted = dpmf_jax.fit(RATINGS, mechanism, num_steps=1, seed=0, layout_kind="split")
     silent = dataclasses.replace(
-        fitted, release=fitted.release._replace(rank=None, median=None), factors=None, settings={"rank": RANK}
+        fitted,
+        release=fitted.release._replace(rank=None, median=None),
+        factors=None,
+        settings={"rank": RANK},
     )
     np.testing.assert_array_equal(silent.predict([0, 1], [2, 3]), fitted.predict([0, 1], [2, 3]))
     with pytest.raises(DataError, match="does not say the rank"):
         dataclasses.replace(silent, settings={}).predict([0], [0])
     with pytest.raises(DataError, match="this needs the center"):
-        dataclasses.replace(fitted, release=fitted.release._replace(center=None), factors=None).predict([0], [0])
+        dataclasses.replace(
+            fitted, release=fitted.release._replace(center=None), factors=None
+        ).predict([0], [0])
     with pytest.raises(ValueError, match="must hold sketch, hashes and rank"):
         count_sketch.factors(Release(), 1, 1)
 

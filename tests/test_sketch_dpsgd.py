@@ -1,4 +1,6 @@
-"""DP-SGD on a count sketch: clip after the scatter, collisions forced; one step against NumPy; noise on every cell."""
+"""DP-SGD on a count sketch: clip after the scatter, collisions forced; one step against NumPy;
+noise on every cell.
+"""
 
 import dataclasses
 
@@ -36,8 +38,20 @@ TINY = 16.0  # a gain at which the table of SMALL has rows of one cell to a few
 
 
 def config(**settings):
-    usual = {"rating_range": (0.5, 5.0), "num_steps": 5, "sampling_rate": 0.5, "noise_multiplier": 1.5, "rank": 4}
-    more = {"learning_rate": 0.05, "regularization": 0.3, "clip_norm": 0.8, "depth": 3, "initial_scale": 1.0}
+    usual = {
+        "rating_range": (0.5, 5.0),
+        "num_steps": 5,
+        "sampling_rate": 0.5,
+        "noise_multiplier": 1.5,
+        "rank": 4,
+    }
+    more = {
+        "learning_rate": 0.05,
+        "regularization": 0.3,
+        "clip_norm": 0.8,
+        "depth": 3,
+        "initial_scale": 1.0,
+    }
     return sketch_dpsgd.Config(**usual | more | settings)
 
 
@@ -51,33 +65,46 @@ def begun(mechanism, data, seed=3):
 
 
 def scattered(public, user, item, value):
-    """One table per rating, float64[ratings, depth, width]: what it alone makes of an empty one, unclipped."""
+    """One table per rating, float64[ratings, depth, width]: what it alone makes of an empty one,
+    unclipped.
+    """
     depth, width = public.table.shape
     rank, how = public.rank, public.query
     table = np.asarray(public.table, np.float64)
     out = np.zeros((len(user), depth, width))
     every = [
-        [np.asarray(part) for part in count_sketch.cells(public.hashes, family, ids, rank=rank, width=width)]
+        [
+            np.asarray(part)
+            for part in count_sketch.cells(public.hashes, family, ids, rank=rank, width=width)
+        ]
         for family, ids in ((USERS, user), (ITEMS, item))
     ]
     average = {"mean": np.mean, "median": np.median}[how]
     for place, r in enumerate(value):
         cells = [(addresses[place], signs[place]) for addresses, signs in every]
-        p, q = (average([s[row] * table[row, a[row]] for row in range(depth)], axis=0) for a, s in cells)
+        p, q = (
+            average([s[row] * table[row, a[row]] for row in range(depth)], axis=0) for a, s in cells
+        )
         error = r - float(public.center) - p @ q
         for (addresses, signs), change in zip(cells, (error * q, error * p), strict=True):
             for row in range(depth):
                 for component in range(rank):
-                    out[place, row, addresses[row, component]] += signs[row, component] * change[component]
+                    out[place, row, addresses[row, component]] += (
+                        signs[row, component] * change[component]
+                    )
     return out
 
 
 # --- the clip
 
 
-@pytest.mark.parametrize(("gain", "how"), [(0.5, "mean"), (2.0, "median"), (TINY, "mean"), (TINY, "median")])
+@pytest.mark.parametrize(
+    ("gain", "how"), [(0.5, "mean"), (2.0, "median"), (TINY, "mean"), (TINY, "median")]
+)
 def test_each_rating_is_clipped_by_its_norm_in_the_table(gain, how):
-    """Against an oracle that scatters into an empty table; at the largest gain a row has a cell or two."""
+    """Against an oracle that scatters into an empty table; at the largest gain a row has a cell or
+    two.
+    """
     mechanism = sketch_dpsgd.mechanism(config(sampling_rate=1.0, gain=gain, query=how))
     data = layout.make(SMALL, kind="dense", num_devices=1)
     state = begun(mechanism, data)
@@ -88,30 +115,51 @@ def test_each_rating_is_clipped_by_its_norm_in_the_table(gain, how):
     expected = np.sum(each * np.minimum(1, 0.8 / np.maximum(norm, 1e-30)), 0)
     np.testing.assert_allclose(total, expected, atol=1e-3 * np.abs(expected).max())
     assert float(info.clipped_fraction) == pytest.approx((norm > 0.8).mean(), abs=1e-6)
-    if gain == TINY:  # collisions are there, or each norm would be √depth times that of the gradient
-        users, items = (np.asarray(rows, np.float64) for rows in (state.public.user_factors, state.public.item_factors))
+    if (
+        gain == TINY
+    ):  # collisions are there, or each norm would be √depth times that of the gradient
+        users, items = (
+            np.asarray(rows, np.float64)
+            for rows in (state.public.user_factors, state.public.item_factors)
+        )
         p, q = users[SMALL.user], items[SMALL.item]
         alone = np.sqrt(3 * np.sum(p**2 + q**2, 1)) * np.abs(SMALL.value - 2.75 - np.sum(p * q, 1))
         assert np.max(np.abs(norm.ravel() / alone - 1)) > 0.2
 
 
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1, 2, 3, 40]), st.sampled_from([1, 3, 8]), st.booleans())
+@given(
+    st.integers(0, 2**32 - 1),
+    st.sampled_from([1, 2, 3, 40]),
+    st.sampled_from([1, 3, 8]),
+    st.booleans(),
+)
 def test_a_scattered_norm_is_that_of_the_table_and_never_less(seed, width, entries, cancelling):
     rng = np.random.default_rng(seed)
     addresses = rng.integers(0, width, (600, 2, entries)).astype(np.int32)  # more than one block
-    values = (rng.normal(0, 1, addresses.shape) * 10.0 ** rng.uniform(-6, 6, (600, 1, 1))).astype(np.float32)
+    values = (rng.normal(0, 1, addresses.shape) * 10.0 ** rng.uniform(-6, 6, (600, 1, 1))).astype(
+        np.float32
+    )
     if cancelling:
         values[..., 1::2] = -values[..., 0 : entries - 1 : 2]
     table = np.zeros((600, 2, width))
-    np.add.at(table, (np.arange(600)[:, None, None], np.arange(2)[None, :, None], addresses), values.astype(np.float64))
-    norm, size = np.linalg.norm(table, axis=(1, 2)), np.linalg.norm(values.astype(np.float64), axis=(1, 2))
+    np.add.at(
+        table,
+        (np.arange(600)[:, None, None], np.arange(2)[None, :, None], addresses),
+        values.astype(np.float64),
+    )
+    norm, size = (
+        np.linalg.norm(table, axis=(1, 2)),
+        np.linalg.norm(values.astype(np.float64), axis=(1, 2)),
+    )
     found = np.asarray(jax.jit(sketch_dpsgd.scattered_norm)(addresses, values), np.float64)
     assert (found >= norm * (1 - 1e-6)).all()
     assert (found <= norm * (1 + 1e-6) + 1e-5 * size).all()
 
 
 def neighbours(data):
-    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed or changed makes."""
+    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed
+    or changed makes.
+    """
     users, items = data.num_users, data.num_items
     cell = np.arange(users * items)
     value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
@@ -135,12 +183,16 @@ def test_no_rating_added_removed_or_changed_moves_the_table_by_more_than_its_bou
     present = np.asarray(data.stored.present).ravel()
     presence, value = [], []
     run = jax.jit(
-        lambda state, others, k: jax.lax.map(lambda d: mechanism.query(state, d, mechanism.coins(k))[0], others)
+        lambda state, others, k: jax.lax.map(
+            lambda d: mechanism.query(state, d, mechanism.coins(k))[0], others
+        )
     )
     for seed in range(3):
         state, coins = begun(mechanism, data, seed), keys.from_seed(seed)
         one = np.asarray(query(mechanism, state, data, coins)[0], np.float64)
-        distance = np.linalg.norm(np.asarray(run(state, others, coins), np.float64) - one, axis=(1, 2))
+        distance = np.linalg.norm(
+            np.asarray(run(state, others, coins), np.float64) - one, axis=(1, 2)
+        )
         same = present[which[:, 0]] == which[:, 1]
         presence += distance[~same].tolist()
         value += distance[same & (which[:, 1] == 1)].tolist()
@@ -178,22 +230,35 @@ def test_without_noise_and_clip_all_ratings_make_a_plain_step(gain, depth, how, 
     expected = (1 - eta * 0.3) * np.asarray(state.public.table, np.float64) + eta * each.sum(0)
     np.testing.assert_allclose(after.public.table, expected, rtol=2e-5, atol=5e-6)
     users, items = state.public.user_factors, state.public.item_factors
-    error = SMALL.value - 2.75 - np.sum(np.asarray(users)[SMALL.user] * np.asarray(items)[SMALL.item], 1)
+    error = (
+        SMALL.value
+        - 2.75
+        - np.sum(np.asarray(users)[SMALL.user] * np.asarray(items)[SMALL.item], 1)
+    )
     assert float(info.loss[0]) == pytest.approx(np.mean(error**2), rel=1e-5)
     np.testing.assert_array_equal(after.public.hashes.words, state.public.hashes.words)
     assert after.public.center == 2.75
 
 
 def test_it_learns():
-    """Ratings of two kinds of users and items: the error falls well below the ratings' variance, with noise."""
+    """Ratings of two kinds of users and items: the error falls well below the ratings' variance,
+    with noise.
+    """
     signs = np.where(np.random.default_rng(2).random(100) < 0.5, -1, 1)
     pairs = np.argwhere(np.random.default_rng(3).random((60, 40)) < 0.6)
     value = (3 + 2 * signs[pairs[:, 0]] * signs[60 + pairs[:, 1]]).astype(np.float32)
     two = dataclasses.replace(ratings(pairs, (60, 40)), value=value, rating_range=(1.0, 5.0))
     made = config(
-        rating_range=(1.0, 5.0), sampling_rate=0.3, noise_multiplier=0.3, num_steps=80, clip_norm=2.0,
-        learning_rate=0.01, regularization=0.1, initial_scale=0.3, depth=2,
-    )  # fmt: skip
+        rating_range=(1.0, 5.0),
+        sampling_rate=0.3,
+        noise_multiplier=0.3,
+        num_steps=80,
+        clip_norm=2.0,
+        learning_rate=0.01,
+        regularization=0.1,
+        initial_scale=0.3,
+        depth=2,
+    )
     mechanism, data = sketch_dpsgd.mechanism(made), layout.make(two, num_devices=1)
     _, info = protocol.train(mechanism, keys.from_seed(6), begun(mechanism, data), data, 80)
     assert info.loss[0] > 3
@@ -213,7 +278,9 @@ def test_the_noise_is_the_one_that_was_promised_on_every_cell():
     def drawn(mechanism, steps=8):
         for seed in range(steps):
             after, _ = protocol.train(mechanism, keys.from_seed(seed), state, data, 1)
-            yield (np.asarray(after.public.table) - (1 - 0.05 * 0.3) * np.asarray(state.public.table)) / (0.05 / 0.1)
+            yield (
+                np.asarray(after.public.table) - (1 - 0.05 * 0.3) * np.asarray(state.public.table)
+            ) / (0.05 / 0.1)
 
     found = np.stack(list(drawn(mechanism)))
     critical = sampler.critical_distance(found.size, FALSE_ALARM) + 1e-4
@@ -225,13 +292,17 @@ def test_the_noise_is_the_one_that_was_promised_on_every_cell():
 
 
 def test_noise_in_a_queried_coordinate_is_that_of_dense_steps():
-    """z·C of the table at clip √depth·C, read as a mean over depth rows, has standard deviation z·C."""
+    """z·C of the table at clip √depth·C, read as a mean over depth rows, has standard deviation
+    z·C.
+    """
     data = layout.make(EMPTY, kind="dense", num_devices=1)
     made = config(depth=4, clip_norm=2.0, regularization=0.0, initial_scale=1e-9, gain=0.25)
     mechanism = sketch_dpsgd.mechanism(made)
     after, _ = protocol.train(mechanism, keys.from_seed(8), begun(mechanism, data), data, 1)
     read = np.asarray(after.public.user_factors) / (0.05 / 0.5)
-    assert np.std(read) == pytest.approx(1.5, rel=0.12)  # 1,200 coordinates, of which some share cells
+    assert np.std(read) == pytest.approx(
+        1.5, rel=0.12
+    )  # 1,200 coordinates, of which some share cells
 
 
 # --- as any mechanism
@@ -266,7 +337,9 @@ def test_the_audits_find_nothing():
     data = layout.make(SMALL, kind="split", num_devices=1)
     found = []
     for place, audit in enumerate((post_processing.audit, sensitivity.audit)):
-        found += audit(mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5)
+        found += audit(
+            mechanism, SMALL, data, key=keys.from_seed(place), num_steps=3, num_neighbours=5
+        )
     assert {finding.verdict for finding in found} == {"consistent"}, found
 
 
@@ -285,14 +358,18 @@ def test_the_release_is_the_table_from_which_all_vectors_follow(how):
 def test_nothing_of_the_size_of_all_vectors_is_kept_or_made():
     made = config(rank=8, depth=4, gain=64.0, sampling_rate=0.01, initial_scale=0.1)
     mechanism = sketch_dpsgd.mechanism(made)
-    data = layout.make(ratings([(9, 4), (70_000, 3), (5, 7)], (100_000, 10_000)), kind="split", num_devices=1)
+    data = layout.make(
+        ratings([(9, 4), (70_000, 3), (5, 7)], (100_000, 10_000)), kind="split", num_devices=1
+    )
     state = begun(mechanism, data)
     dense = 4 * 110_000 * 8
     assert sum(leaf.nbytes for leaf in jax.tree.leaves(state)) < dense / 60
 
     def step(table):
         public = dataclasses.replace(state.public, table=table)
-        return protocol.step(mechanism, keys.from_seed(0), state._replace(public=public), data)[0].public.table
+        return protocol.step(mechanism, keys.from_seed(0), state._replace(public=public), data)[
+            0
+        ].public.table
 
     needed = jax.jit(step).lower(state.public.table).compile().memory_analysis()
     assert needed.temp_size_in_bytes < dense / 8

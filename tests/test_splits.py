@@ -1,4 +1,6 @@
-"""Splits: a partition of the rows with one catalogue, seeded, recorded; and the slice of paper 001."""
+"""Splits: a partition of the rows with one catalogue, seeded, recorded; and the slice of paper
+001.
+"""
 
 import itertools
 
@@ -20,7 +22,9 @@ def ratings():
 
 
 def triples(ratings):
-    return list(zip(ratings.user.tolist(), ratings.item.tolist(), ratings.value.tolist(), strict=True))
+    return list(
+        zip(ratings.user.tolist(), ratings.item.tolist(), ratings.value.tolist(), strict=True)
+    )
 
 
 @pytest.mark.parametrize("split", SPLITS)
@@ -39,7 +43,9 @@ def test_train_and_test_are_a_partition_with_the_same_catalogue(ratings, split, 
 
 @pytest.mark.parametrize("split", SPLITS)
 def test_a_seed_decides_and_its_high_bits_count(ratings, split):
-    once, again, other = (triples(split(ratings, fraction=0.5, seed=seed)[1]) for seed in (3, 3, 3 + 2**40))
+    once, again, other = (
+        triples(split(ratings, fraction=0.5, seed=seed)[1]) for seed in (3, 3, 3 + 2**40)
+    )
     assert once == again
     assert once != other
 
@@ -57,7 +63,9 @@ def test_the_test_has_the_promised_size(ratings):
 
 def test_each_rating_is_in_one_fold(ratings):
     parts = list(splits.folds(ratings, k=7, seed=0))
-    assert sorted(itertools.chain(*(triples(test) for _, test in parts))) == sorted(triples(ratings))
+    assert sorted(itertools.chain(*(triples(test) for _, test in parts))) == sorted(
+        triples(ratings)
+    )
     assert {len(test) for _, test in parts} == {8, 9}
     for train, test in parts:
         assert sorted(triples(train) + triples(test)) == sorted(triples(ratings))
@@ -81,7 +89,13 @@ def ratings_by(counts, num_items):
     user = np.repeat(np.arange(len(counts)), counts)
     item = np.concatenate([np.arange(count) for count in counts])
     catalogue = np.arange(len(counts)) * 10, np.arange(num_items)
-    return Ratings(user.astype(np.int32), item.astype(np.int32), np.ones(len(user), np.float32), *catalogue, (1.0, 5.0))
+    return Ratings(
+        user.astype(np.int32),
+        item.astype(np.int32),
+        np.ones(len(user), np.float32),
+        *catalogue,
+        (1.0, 5.0),
+    )
 
 
 def test_the_slice_of_paper_001_takes_users_first_and_items_once():
@@ -91,7 +105,9 @@ def test_the_slice_of_paper_001_takes_users_first_and_items_once():
     assert left.num_users == 101
     assert left.num_items == 201  # items 0 to 200 have 101 raters; all later ones 1
     assert left.users[0] == 10
-    assert len(left) == 101 * 201  # the user with 2,499 is now one with 201: applied once, still there
+    assert (
+        len(left) == 101 * 201
+    )  # the user with 2,499 is now one with 201: applied once, still there
     assert np.bincount(left.item).tolist() == [101] * 201
     assert "no guarantee covers" in left.notes[-1]
 

@@ -1,4 +1,6 @@
-"""A run on several devices, or many side by side on several each: every run is what it is alone on one."""
+"""A run on several devices, or many side by side on several each: every run is what it is alone on
+one.
+"""
 
 import subprocess
 import sys
@@ -20,28 +22,33 @@ from dpmf_jax.training import sweep
 def jobs(mechanism, data, steps):
     for number in range(3):
         init_key, key = jax.random.split(keys.from_seed(number))
-        yield sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps - (number == 2))
+        yield sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps - (
+            number == 2))
 
 for words in sys.argv[1:]:
     kind, name = words.split(":")
     mechanism, steps = zoo_sound.SOUND[name](), zoo_sound.steps(name)
     one = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=1)
-    alone = [protocol.train(m, key, state, one, n) for m, key, state, n in jobs(mechanism, one, steps)]
+    alone = [protocol.train(m, key, state, one, n) for m, key, state, n in jobs(mechanism, one,
+        steps)]
     for each in (2, 4, 5):
         data = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=each)
         found = {}
         if each == 5:  # of 12 users the last device has none
             for number, (m, key, state, n) in enumerate(jobs(mechanism, one, steps)):
                 if n == steps:
-                    found[number] = protocol.train(m, *layout.replicate(data, (key, state)), data, n)
+                    found[number] = protocol.train(m, *layout.replicate(data, (key, state)), data,
+                        n)
         else:
             for chunk in sweep.run([*jobs(mechanism, one, steps)], data, chunk_steps=steps):
                 found[chunk.job] = chunk.state, chunk.info
             assert len(found) == (3 if steps > 1 else 2)  # the third takes a step less
         for number in found:
             state, info = alone[number]
-            expected = jax.device_get((state, jax.tree.map(lambda leaf: leaf[: int(state.step)], info)))
-            close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5, err_msg=words)
+            expected = jax.device_get((state, jax.tree.map(lambda leaf: leaf[: int(state.step)],
+                info)))
+            close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5,
+                err_msg=words)
             jax.tree.map(close, expected, found[number])
 print("equal")
 """
@@ -70,10 +77,16 @@ REST = (
 )
 
 
-@pytest.mark.parametrize("words", [EVERY[:3], pytest.param((*EVERY[3:], *REST), marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "words", [EVERY[:3], pytest.param((*EVERY[3:], *REST), marks=pytest.mark.slow)]
+)
 def test_each_run_is_what_it_is_alone_whatever_devices_it_has(words):
     done = subprocess.run(
-        [sys.executable, "-c", BOTH_AXES, *words], capture_output=True, text=True, check=False, timeout=900
+        [sys.executable, "-c", BOTH_AXES, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
     )
     assert done.stdout.strip() == "equal", done.stderr
 
@@ -96,5 +109,9 @@ except UsageError as error:
 
 
 def test_ratings_on_more_devices_than_a_sweep_may_use_are_refused():
-    done = subprocess.run([sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False, timeout=300)
-    assert done.stdout.startswith("refused: the ratings lie on 4 devices, of which a sweep may use 2"), done.stderr
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.startswith(
+        "refused: the ratings lie on 4 devices, of which a sweep may use 2"
+    ), done.stderr

@@ -18,10 +18,17 @@ from accounting.loss import Gaussian, SubsampledGaussian
 from accounting.relation import PRESENCE
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS
 from dpmf_jax import mechanisms
-from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
+from dpmf_jax.mechanisms.federated.guarantee import (
+    iterations_guarantee,
+    published_iterations_guarantee,
+)
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
-from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import (
+    closed_form_guarantee,
+    published_guarantee,
+    statistics_guarantee,
+)
 from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
 from dpmf_jax.models import files as model_file
 from dpmf_jax.models.model import Model
@@ -34,7 +41,8 @@ from experiments.fit import command as fit_command
 
 REPOSITORY = Path(__file__).parents[1]
 REAL: Any = {"status": REAL_NUMBERS}
-# By label of what `dpmf audit --all` puts on trial: the status, and whether the noise is a float32 Gaussian or Laplace.
+# By label of what `dpmf audit --all` puts on trial: the status, and whether the noise is a float32
+# Gaussian or Laplace.
 EXPECTED = {
     "001 as published, τ the range's width": ("claimed", True),
     "001 as published, τ of the plots": ("claimed", True),
@@ -105,8 +113,12 @@ PRICES = {
     "langevin": lambda: langevin_guarantee(SAMPLED, delta=1e-5, clip_norm=1.0),
     "closed form, laplace": lambda: closed_form_guarantee(noise="laplace", scale=80.0, **SHAPE),
     "closed form, l2": lambda: closed_form_guarantee(noise="l2_laplace", scale=80.0, **SHAPE),
-    "closed form, gaussian": lambda: closed_form_guarantee(noise="gaussian", scale=80.0, delta=1e-5, **SHAPE),
-    "statistics": lambda: statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
+    "closed form, gaussian": lambda: closed_form_guarantee(
+        noise="gaussian", scale=80.0, delta=1e-5, **SHAPE
+    ),
+    "statistics": lambda: statistics_guarantee(
+        matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5
+    ),
     "iterations, gaussian": lambda: iterations_guarantee(noise="gaussian", delta=1e-5, **SENT),
     "iterations, l2": lambda: iterations_guarantee(noise="l2_laplace", **SENT),
     "joint noise": lambda: epsilon_phases.guarantee_of(
@@ -139,14 +151,19 @@ def test_published_prices_are_claimed_by_their_paper_and_for_real_numbers():
     )
     others = (
         (published_guarantee(noise="laplace", scale=80.0, **SHAPE), "paper 003"),
-        (published_iterations_guarantee(epsilon=0.1, num_iterations=3, range_width=4.0), "paper 003"),
+        (
+            published_iterations_guarantee(epsilon=0.1, num_iterations=3, range_width=4.0),
+            "paper 003",
+        ),
     )
     for guarantee, paper in ((published, "paper 001"), *others):
         held(guarantee, "claimed", True)
-        assert f"claimed by {paper}, and NOT proved: it does not hold in general" in plain(str(guarantee))
+        assert f"claimed by {paper}, and NOT proved: it does not hold in general" in plain(
+            str(guarantee)
+        )
 
 
-# ------------------------------------------------------------------------------------------------- what follows from it
+# -------------------------------------------------------------------------------------------------
 
 
 def test_epsilon_is_stated_as_for_a_proof_and_the_words_are_not():
@@ -156,7 +173,9 @@ def test_epsilon_is_stated_as_for_a_proof_and_the_words_are_not():
     assert real.at_delta(1e-7).epsilon == proved().at_delta(1e-7).epsilon
     assert real.user_price == proved().user_price
     text = plain(str(real))
-    assert f"Differential privacy for real-number noise: ε = {real.epsilon:.4f} (rounded up)" in text
+    assert (
+        f"Differential privacy for real-number noise: ε = {real.epsilon:.4f} (rounded up)" in text
+    )
     assert "status proved for real-number noise, under the assumptions below" in text
     assert LEAVES_OPEN in text
     assert "proved for real-number noise, ε = " in real.headline
@@ -186,12 +205,19 @@ def test_a_status_and_its_noise_cannot_contradict_each_other():
     assert proved(**REAL, real_number_noise=True).real_number_noise
 
 
-NEW = ("real_number_noise", "claimed_by", "leaves_open", "relation_kind")  # what an older file does not have
+NEW = (
+    "real_number_noise",
+    "claimed_by",
+    "leaves_open",
+    "relation_kind",
+)  # what an older file does not have
 
 
 def old(guarantee: Guarantee, **change: Any) -> Guarantee:
     told = json.loads(json.dumps(guarantee.to_dict()))
-    return Guarantee.from_dict({**{name: value for name, value in told.items() if name not in NEW}, **change})
+    return Guarantee.from_dict(
+        {**{name: value for name, value in told.items() if name not in NEW}, **change}
+    )
 
 
 def test_an_older_file_that_says_proved_is_read_as_proved_for_real_numbers():
@@ -208,7 +234,7 @@ def test_an_older_file_that_says_proved_is_read_as_proved_for_real_numbers():
     held(old(no_guarantee(mechanism="x", num_steps=1, released=())), "none", False)
 
 
-# ------------------------------------------------------------------------------------------------------- who claims it
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_claim_of_ones_own_is_not_the_papers():
@@ -237,17 +263,21 @@ def test_a_report_says_whose_claim_it_is_and_what_it_leaves_open():
         told, _ = trial([], status=status)
         told["guarantee"] |= change
         return json.dumps(
-            audit_view._claim({**told, "verdict": "consistent", "evidence": ""}), default=str, ensure_ascii=False
+            audit_view._claim({**told, "verdict": "consistent", "evidence": ""}),
+            default=str,
+            ensure_ascii=False,
         )
 
     assert "claimed, and NOT proved" in facts("claimed")
-    assert "paper" not in facts("claimed").replace("equation (9) of paper 001", "").replace("of paper 001, from", "")
+    assert "paper" not in facts("claimed").replace("equation (9) of paper 001", "").replace(
+        "of paper 001, from", ""
+    )
     assert "claimed by paper 003, and NOT proved" in facts("claimed", claimed_by="paper 003")
     assert LEAVES_OPEN in facts(REAL_NUMBERS)
     assert LEAVES_OPEN not in facts("proved")
 
 
-# ------------------------------------------------------------------------------------------------------------ one place
+# --------------------------------------------------------------------------------------------------
 
 
 def test_the_sentence_stands_where_people_read():
@@ -277,9 +307,14 @@ def saved(folder: Path, guarantee: Guarantee) -> Path:
 def test_a_saved_model_says_it_in_both_public_files(tmp_path):
     for name, status in (("real", REAL_NUMBERS), ("exact", "proved")):
         folder = saved(tmp_path / name, proved(status=status))
-        assert (LEAVES_OPEN in plain((folder / "PRIVACY.md").read_text(encoding="utf-8"))) == (name == "real")
+        assert (LEAVES_OPEN in plain((folder / "PRIVACY.md").read_text(encoding="utf-8"))) == (
+            name == "real"
+        )
         told = json.loads((folder / "model.json").read_text(encoding="utf-8"))["guarantee"]
-        assert (told["status"], told["leaves_open"]) == (status, LEAVES_OPEN if name == "real" else None)
+        assert (told["status"], told["leaves_open"]) == (
+            status,
+            LEAVES_OPEN if name == "real" else None,
+        )
 
 
 def test_a_model_of_an_older_version_is_read_and_no_longer_called_proved(tmp_path):
@@ -287,7 +322,9 @@ def test_a_model_of_an_older_version_is_read_and_no_longer_called_proved(tmp_pat
     content = model_file.read_signed(folder / "model.json")
     for name in NEW:
         del content["guarantee"][name]
-    content["guarantee"]["relation"] = "one rating is added or removed, by any user, of any item, with any value"
+    content["guarantee"]["relation"] = (
+        "one rating is added or removed, by any user, of any item, with any value"
+    )
     model_file.write_signed(folder / "model.json", content)
     guarantee = model_file.read(folder).guarantee
     assert (guarantee.status, guarantee.relation) == (REAL_NUMBERS, PRESENCE)
@@ -311,7 +348,9 @@ def test_a_ledger_says_how_far_its_total_is_proved():
         assert [one["leaves_open"] for one in told[0]["totals"]] == [
             LEAVES_OPEN if any(guarantee.real_number_noise for guarantee in guarantees) else None
         ]
-        shown = budget_command.render_show({"data_sets": told, "overlaps": [], "covers": [], "ledger": "ledger"})
+        shown = budget_command.render_show(
+            {"data_sets": told, "overlaps": [], "covers": [], "ledger": "ledger"}
+        )
         return next(line for line in shown.splitlines() if "total:" in line)
 
     assert total(proved(), proved(**REAL)).endswith("2 releases, proved for real-number noise")
@@ -333,7 +372,13 @@ def test_the_table_of_a_fit_says_whether_it_is_private(status, told, capsys):
         ("rmse_train", "rmse_test", "ndcg_at_10", "seconds_per_step", "shuffled", "bytes", "ledger")
     )
     words = dict.fromkeys(("mechanism", "data", "utility", "device", "layout", "out"), "x")
-    result = {**nothing, **words, "guarantee": {"status": status, "statement": "s"}, "controls": {}, "notes": []}
+    result = {
+        **nothing,
+        **words,
+        "guarantee": {"status": status, "statement": "s"},
+        "controls": {},
+        "notes": [],
+    }
     Console(width=200).print(fit_command.render({**result, "steps": 1}))
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "│ this model" in line]
     assert [cell.strip() for cell in row.strip("│").split("│")][1] == told

@@ -1,4 +1,6 @@
-"""Sound mechanisms of strangers are not called violated, whatever their words and parts; their bugs are."""
+"""Sound mechanisms of strangers are not called violated, whatever their words and parts; their bugs
+are.
+"""
 
 import dataclasses
 
@@ -40,7 +42,9 @@ def loss_of(made, data=DATA, **options):
 
 
 def dpsgd(**change):
-    return langevin.dpsgd(langevin.Config(**(SAMPLED | {"num_steps": STEPS, "clip_norm": 0.2} | change)))
+    return langevin.dpsgd(
+        langevin.Config(**(SAMPLED | {"num_steps": STEPS, "clip_norm": 0.2} | change))
+    )
 
 
 def _behind(inner, *arguments):
@@ -49,7 +53,10 @@ def _behind(inner, *arguments):
 
 def behind(made):
     """The very same functions, behind other Partials."""
-    wrapped = {name: Partial(_behind, getattr(made, name)) for name in ("init", "coins", "query", "update", "release")}
+    wrapped = {
+        name: Partial(_behind, getattr(made, name))
+        for name in ("init", "coins", "query", "update", "release")
+    }
     return made._replace(**wrapped)
 
 
@@ -69,7 +76,13 @@ def sums(coins, query, *, sigma=6.0, unit="rating presence", sampled=True, **cha
         return accounting.priced(
             **{
                 "mechanism": "sums of items",
-                "losses": (price if sampled else Gaussian(noise_multiplier=multiplier, num_steps=num_steps),),
+                "losses": (
+                    (
+                        price
+                        if sampled
+                        else Gaussian(noise_multiplier=multiplier, num_steps=num_steps)
+                    ),
+                ),
                 "delta": 1e-5,
                 "sensitivity": HIGH,
                 "unit": unit,
@@ -102,7 +115,9 @@ def drawn(coins, shape):
 
 def of_dense(state, data, coins):
     values, present = layout.stored_values(data)
-    total = jnp.sum(jnp.where(present & drawn(coins, present.shape), jnp.clip(values, LOW, HIGH), 0.0), 0)
+    total = jnp.sum(
+        jnp.where(present & drawn(coins, present.shape), jnp.clip(values, LOW, HIGH), 0.0), 0
+    )
     return total, Info(jnp.float32(0), jnp.float32(0))
 
 
@@ -110,7 +125,10 @@ def by_map(state, data, coins):
     """In the layout's own order, whatever it is, and through `map_ratings`."""
     clipped, item = layout.map_ratings(
         data,
-        lambda row, column, values, present: (jnp.clip(values, LOW, HIGH) * present, column.astype(jnp.float32)),
+        lambda row, column, values, present: (
+            jnp.clip(values, LOW, HIGH) * present,
+            column.astype(jnp.float32),
+        ),
         jnp.zeros(data.num_users),
         jnp.arange(data.num_items),
     )
@@ -123,7 +141,9 @@ def open_coins(key):
     return Poisson(key, jnp.float32(RATE))
 
 
-@pytest.mark.parametrize(("query", "kind"), [(of_dense, "dense"), (by_map, "dense"), (by_map, "split")])
+@pytest.mark.parametrize(
+    ("query", "kind"), [(of_dense, "dense"), (by_map, "dense"), (by_map, "split")]
+)
 def test_a_strangers_own_samples_are_held_to_their_price(query, kind):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     made = sums(open_coins, query)
@@ -144,7 +164,10 @@ def test_coins_beside_others_are_found():
     def query(state, data, coins):
         return of_dense(state, data, coins["who"])
 
-    assert loss_of(sums(lambda key: {"who": open_coins(key), "else": None}, query)).verdict == "consistent"
+    assert (
+        loss_of(sums(lambda key: {"who": open_coins(key), "else": None}, query)).verdict
+        == "consistent"
+    )
 
 
 def hidden(state, data, coins):
@@ -157,7 +180,9 @@ def deaf(state, data, coins):
 
 def drawn_anew(state, data, coins):
     """Another rate for one, and everybody's coin is another."""
-    count = jnp.sum(jnp.broadcast_to(coins.rate, layout.stored_values(data)[0].shape) * 100).astype(jnp.int32)
+    count = jnp.sum(jnp.broadcast_to(coins.rate, layout.stored_values(data)[0].shape) * 100).astype(
+        jnp.int32
+    )
     return of_dense(state, data, coins._replace(key=jax.random.fold_in(coins.key, count)))
 
 
@@ -184,7 +209,9 @@ def test_everybody_taken_at_the_price_of_samples_is_no_consistent_claim():
     """The audit of coins calls it violated; the privacy loss may not say that all is well."""
     made = sums(open_coins, everybody)
     assert loss_of(made).verdict == "inconclusive"
-    found = coins.audit(parts.as_pytree(made), RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS)
+    found = coins.audit(
+        parts.as_pytree(made), RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS
+    )
     assert {finding.audit: finding.verdict for finding in found}["coins: rate"] == "violated"
 
 
@@ -196,8 +223,17 @@ def test_no_verdict_hangs_on_the_words_of_an_assumption(assumptions):
     def known(state, data, coins):
         return of_dense(state, data, Poisson(jax.random.key(0), 1.0))
 
-    made = sums(lambda key: None, known, sampled=False, sigma=40.0, assumptions=assumptions, delta=1e-12)
-    found = audits.audit(made, RATINGS, key=keys.from_seed(0), num_steps=STEPS, only=["noise law"], layout_kind="dense")
+    made = sums(
+        lambda key: None, known, sampled=False, sigma=40.0, assumptions=assumptions, delta=1e-12
+    )
+    found = audits.audit(
+        made,
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=STEPS,
+        only=["noise law"],
+        layout_kind="dense",
+    )
     assert {finding.audit: finding.verdict for finding in found}["noise: support"] == "consistent"
 
 
@@ -225,7 +261,15 @@ def small(sensitivity=1.0, sigma=2.0):
 
 
 def test_a_claim_of_small_changes_is_not_held_against_large_ones():
-    only = ["sensitivity", "post-processing", "noise", "density", "privacy loss", "membership", "one run"]
+    only = [
+        "sensitivity",
+        "post-processing",
+        "noise",
+        "density",
+        "privacy loss",
+        "membership",
+        "one run",
+    ]
     options = {"privacy loss": {"num_neighbours": 8, "num_runs": 256, "deltas": (1e-2,)}}
     found = audits.audit(
         small(),
@@ -252,7 +296,9 @@ def test_too_small_a_sensitivity_for_its_own_largest_change_is_seen():
 
 @pytest.mark.parametrize("change", [0.1, 0.7, 1.0, 3.0, 8.0])
 def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
-    """The first ones, those near the worst, those climbed to, and those of the program: in float32, not by an ulp."""
+    """The first ones, those near the worst, those climbed to, and those of the program: in float32,
+    not by an ulp.
+    """
     tried = neighbours.choose(key, RATINGS, DATA, unit="rating value", num=6, change=change)
     measured = lambda stacked: (np.asarray(stacked.value), np.asarray(stacked.value))  # noqa: E731
     tried, _ = search.greedy(measured, RATINGS, DATA, tried, rounds=3)
@@ -265,7 +311,9 @@ def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
     moved = np.abs(np.asarray(tried.stacked.value, np.float64)[:6] - RATINGS.value[tried.index[:6]])
     far = np.maximum(RATINGS.value - LOW, HIGH - RATINGS.value)[tried.index[:6]]
     np.testing.assert_allclose(moved, np.minimum(far, change), rtol=1e-5)
-    for pair in fit_audit.pairs(np.random.default_rng(0), RATINGS, "rating value", 8, change=change):
+    for pair in fit_audit.pairs(
+        np.random.default_rng(0), RATINGS, "rating value", 8, change=change
+    ):
         assert 0 < np.max(np.abs(pair.first.value.astype(np.float64) - pair.second.value)) <= change
 
 
@@ -299,7 +347,8 @@ def _doubled(log_ratio, *arguments):
 def test_a_wrong_density_does_not_make_a_right_price_violated():
     made = joint(noise_multiplier=4.0)
     wrong = made.noise._replace(
-        log_prob=Partial(_doubled, made.noise.log_prob), log_ratio=Partial(_doubled, made.noise.log_ratio)
+        log_prob=Partial(_doubled, made.noise.log_prob),
+        log_ratio=Partial(_doubled, made.noise.log_ratio),
     )
     found = loss_of(made._replace(noise=wrong))
     assert found.verdict == "inconclusive"
@@ -309,10 +358,20 @@ def test_a_wrong_density_does_not_make_a_right_price_violated():
 
 def test_the_privacy_loss_says_the_same_alone_and_after_the_densities():
     made = joint(noise_multiplier=4.0)
-    made = made._replace(noise=made.noise._replace(log_ratio=Partial(_doubled, made.noise.log_ratio)))
+    made = made._replace(
+        noise=made.noise._replace(log_ratio=Partial(_doubled, made.noise.log_ratio))
+    )
     options = {"privacy loss": {"num_neighbours": 2, "num_runs": 64, "deltas": (1e-2,)}}
     alone, among = (
-        audits.audit(made, RATINGS, key=keys.from_seed(0), num_steps=2, only=only, options=options, layout_kind="dense")
+        audits.audit(
+            made,
+            RATINGS,
+            key=keys.from_seed(0),
+            num_steps=2,
+            only=only,
+            options=options,
+            layout_kind="dense",
+        )
         for only in (["privacy loss"], ["density", "privacy loss"])
     )
     assert [finding.audit for finding in alone] == ["privacy loss: δ = 0.01"]
@@ -322,4 +381,6 @@ def test_the_privacy_loss_says_the_same_alone_and_after_the_densities():
 
 
 def test_a_known_guarantee_is_left_as_it_is():
-    assert dataclasses.asdict(behind(dpsgd()).guarantee(STEPS)) == dataclasses.asdict(dpsgd().guarantee(STEPS))
+    assert dataclasses.asdict(behind(dpsgd()).guarantee(STEPS)) == dataclasses.asdict(
+        dpsgd().guarantee(STEPS)
+    )

@@ -1,4 +1,6 @@
-"""Newcomers in a count sketch: the table stays, the store grows, and what is learnt of newcomers shows."""
+"""Newcomers in a count sketch: the table stays, the store grows, and what is learnt of newcomers
+shows.
+"""
 
 import numpy as np
 import pytest
@@ -44,16 +46,22 @@ def test_one_rating_moves_both_stores_by_the_same_rule():
         return count_sketch.query(table, hashes, family, jnp.append(ids, 0), rank=stream.RANK)
 
     stores = stream.Stores(table, *(asked(table, family) for family in (0, 1)))
-    batch = stream.Batch(ids[:1], ids[1:], np.array([0]), np.array([1]), np.array([1.5], np.float32))
+    batch = stream.Batch(
+        ids[:1], ids[1:], np.array([0]), np.array([1]), np.array([1.5], np.float32)
+    )
     learn, squared_errors = stream._programs()
     before = squared_errors(stores, hashes, batch)
     after = learn(stores, hashes, batch, np.array([0], np.int32), 1)
     np.testing.assert_allclose(before[0], before[1], rtol=1e-5)
     for part, family, moved in ((after.users, 0, [0, 2]), (after.items, 1, [1, 2])):
-        np.testing.assert_allclose(asked(after.table, family)[np.array(moved)], part[np.array(moved)], atol=1e-5)
+        np.testing.assert_allclose(
+            asked(after.table, family)[np.array(moved)], part[np.array(moved)], atol=1e-5
+        )
     assert np.all(np.abs(after.users[0] - stores.users[0]) > 0)
     np.testing.assert_array_equal(after.users[1], stores.users[1])
     shared = np.asarray(after.users[2] - stores.users[2])
-    p, q = (np.asarray(part[place] + part[2]) for part, place in ((stores.users, 0), (stores.items, 1)))
+    p, q = (
+        np.asarray(part[place] + part[2]) for part, place in ((stores.users, 0), (stores.items, 1))
+    )
     expected = stream.LEARNING_RATE * ((1.5 - p @ q) * q - stream.REGULARIZATION * p)
     np.testing.assert_allclose(shared, expected, rtol=1e-4)

@@ -1,4 +1,6 @@
-"""Many runs at once: each is what it would be alone, one program serves all, and a run that is done takes no step."""
+"""Many runs at once: each is what it would be alone, one program serves all, and a run that is done
+takes no step.
+"""
 
 import dataclasses
 import subprocess
@@ -16,14 +18,21 @@ from dpmf_jax.protocol import train
 from dpmf_jax.training import sweep
 
 CONFIG = gaussian.Config(
-    rating_range=(1.0, 5.0), noise_multiplier=5.0, rank=3, learning_rate=0.01, regularization=0.1, clip_norm=1.0
+    rating_range=(1.0, 5.0),
+    noise_multiplier=5.0,
+    rank=3,
+    learning_rate=0.01,
+    regularization=0.1,
+    clip_norm=1.0,
 )
 LENGTHS = (5, 23, 11, 8)
 
 
 @pytest.fixture(scope="module")
 def data():
-    return layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3), num_devices=1)
+    return layout.make(
+        synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3), num_devices=1
+    )
 
 
 def job(data, position, num_steps, make=gaussian.mechanism):
@@ -42,7 +51,11 @@ def job(data, position, num_steps, make=gaussian.mechanism):
 
 def finished(jobs, data, **how):
     """(final state, losses) of each job, and the steps that each look took."""
-    states, losses, taken = {}, {index: [] for index in range(len(jobs))}, {index: [] for index in range(len(jobs))}
+    states, losses, taken = (
+        {},
+        {index: [] for index in range(len(jobs))},
+        {index: [] for index in range(len(jobs))},
+    )
     for chunk in sweep.run(jobs, data, **how):
         states[chunk.job] = chunk.state
         losses[chunk.job] += chunk.info.loss.tolist()
@@ -69,7 +82,11 @@ def test_runs_of_any_length_and_setting_share_one_program_and_take_no_step_too_m
 
 
 def test_runs_of_another_structure_get_their_own_program(data):
-    jobs = [job(data, 1, 6), job(data, 2, 6, gaussian.non_private), job(data, 3, 6, gaussian.joint_noise)]
+    jobs = [
+        job(data, 1, 6),
+        job(data, 2, 6, gaussian.non_private),
+        job(data, 3, 6, gaussian.joint_noise),
+    ]
     sweep.train_many.clear_cache()
     states, _, _ = finished(jobs, data, chunk_steps=3)
     assert sweep.train_many._cache_size() == 3
@@ -95,7 +112,8 @@ from tests import test_sweep as t
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.training import sweep
 from dpmf_jax.data import synthetic
-data = layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3), num_devices=1)
+data = layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3),
+    num_devices=1)
 jobs = [t.job(data, position, steps) for position, steps in enumerate(t.LENGTHS[:3])]
 one = t.finished(jobs, data, chunk_steps=4, num_devices=1)
 sweep.train_many.clear_cache()

@@ -41,18 +41,24 @@ def test_the_statistics_are_sums_of_residuals_and_the_levels_their_shrunk_means(
     released = mechanism.release(mechanism.update(state, jax.numpy.asarray(sums), data))
     signal, scale = (4 / 8 * count) ** 2, 4 * 1.5
     weight = signal / (signal + (4 / 4) ** 2 * count + scale**2)
-    np.testing.assert_allclose(released.user_factors[:, 0], weight * expected / np.maximum(count, 1), rtol=1e-5)
+    np.testing.assert_allclose(
+        released.user_factors[:, 0], weight * expected / np.maximum(count, 1), rtol=1e-5
+    )
     assert (np.asarray(released.item_factors) == 1).all()
     assert float(released.center) == 3.0
 
 
 @pytest.mark.parametrize("value", [1.0, 5.0, 1e6])
 def test_one_rating_moves_one_sum_by_the_width_of_the_range_at_most(ratings, value):
-    """A rating beyond the range, which nothing that reads files lets in, is clipped where it enters."""
+    """A rating beyond the range, which nothing that reads files lets in, is clipped where it
+    enters.
+    """
     mechanism, data, state, _ = statistics(ratings)
     low = layout.replace_value(data, layout.locate(data, ratings.user[0], ratings.item[0]), 1.0)
     other = layout.replace_value(data, layout.locate(data, ratings.user[0], ratings.item[0]), value)
-    moved = np.asarray(mechanism.query(state, other, None)[0]) - np.asarray(mechanism.query(state, low, None)[0])
+    moved = np.asarray(mechanism.query(state, other, None)[0]) - np.asarray(
+        mechanism.query(state, low, None)[0]
+    )
     assert np.count_nonzero(moved) == (value > 1.0)
     assert np.linalg.norm(moved) <= 4.0
     assert np.linalg.norm(moved) == pytest.approx(min(value, 5.0) - 1.0)
@@ -94,7 +100,9 @@ def test_more_noise_draws_levels_to_the_centre(ratings):
     assert sizes[-1] < 0.01 * sizes[0]
 
 
-@pytest.mark.parametrize("change", [{"noise_multiplier": 0.0}, {"center": math.nan}, {"delta": 1.0}])
+@pytest.mark.parametrize(
+    "change", [{"noise_multiplier": 0.0}, {"center": math.nan}, {"delta": 1.0}]
+)
 def test_what_has_no_guarantee_is_refused(change):
     with pytest.raises(ValueError, match=next(iter(change))):
         levels.Config(**({"rating_range": RANGE, "noise_multiplier": 1.0, "center": 3.0} | change))

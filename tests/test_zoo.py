@@ -1,4 +1,6 @@
-"""The zoo: every planted bug is called violated by the audit that is named for it, and its sound original is not."""
+"""The zoo: every planted bug is called violated by the audit that is named for it, and its sound
+original is not.
+"""
 
 import jax
 import pytest
@@ -11,7 +13,10 @@ SEED = 0
 
 
 def marked(entries):
-    return [pytest.param(name, marks=pytest.mark.slow if bug.slow else ()) for name, bug in entries.items()]
+    return [
+        pytest.param(name, marks=pytest.mark.slow if bug.slow else ())
+        for name, bug in entries.items()
+    ]
 
 
 @pytest.mark.parametrize("name", marked(zoo.entries()))
@@ -25,15 +30,21 @@ def test_a_planted_bug_is_caught_by_the_audit_named_for_it(name):
 
 
 def of_the_sound():
-    """(mechanism, audit) of all bugs that are planted in a mechanism; quick: the first of each audit."""
+    """(mechanism, audit) of all bugs that are planted in a mechanism; quick: the first of each
+    audit.
+    """
     named = {
-        (bug.mechanism, zoo.named_audit(bug.named)): None for bug in zoo.entries().values() if bug.kind == "mechanism"
+        (bug.mechanism, zoo.named_audit(bug.named)): None
+        for bug in zoo.entries().values()
+        if bug.kind == "mechanism"
     }
     first = {audit: mechanism for mechanism, audit in reversed(named)}
     for mechanism, audit in named:
         slow = first[audit] != mechanism or "privacy_loss" in audit.__module__
         where = audit.__module__.removeprefix("audits.")
-        yield pytest.param(mechanism, audit, id=f"{mechanism}, {where}", marks=pytest.mark.slow if slow else ())
+        yield pytest.param(
+            mechanism, audit, id=f"{mechanism}, {where}", marks=pytest.mark.slow if slow else ()
+        )
 
 
 @pytest.mark.parametrize(("mechanism", "audit"), list(of_the_sound()))
@@ -58,7 +69,9 @@ def test_what_is_said_to_be_unseen_is(name):
 
 
 def test_the_zoo_has_what_it_promises():
-    """27 kinds of bugs and more, noise bugs twice; every family of mechanisms, each among the quick tests."""
+    """27 kinds of bugs and more, noise bugs twice; every family of mechanisms, each among the quick
+    tests.
+    """
     assert len({*zoo.NOISE, *zoo.OTHERS}) == 27
     for asked in (*zoo.NOISE, *zoo.OTHERS):
         planted = [bug for name, bugs in zoo.ALL.items() if name.startswith(asked) for bug in bugs]

@@ -1,4 +1,6 @@
-"""The planted bugs of everything but the noise: small functions of a sound mechanism, or of the program that fits."""
+"""The planted bugs of everything but the noise: small functions of a sound mechanism, or of the
+program that fits.
+"""
 
 import dataclasses
 import json
@@ -49,10 +51,15 @@ def _clip_first_query(params, state, data, coins):
     error = sampled.residuals(drawn, p, q, public.center)
     both = error[:, None] * jnp.concatenate([q, p], 1)
     ratio = jnp.linalg.norm(both / params.clip_norm, axis=1)
-    scale = sampled.clip_scale(params, ratio, sampled.at_step(params, state.step)[0], 2 * rank)[:, None]
+    scale = sampled.clip_scale(params, ratio, sampled.at_step(params, state.step)[0], 2 * rank)[
+        :, None
+    ]
     both = jnp.where(scale > 0, scale * both, 0.0)
     total = jnp.zeros_like(public.table)
-    for family, ids, change in ((USERS, drawn.user, both[:, :rank]), (ITEMS, drawn.item, both[:, rank:])):
+    for family, ids, change in (
+        (USERS, drawn.user, both[:, :rank]),
+        (ITEMS, drawn.item, both[:, rank:]),
+    ):
         total = count_sketch.update(total, public.hashes, family, ids, change)
     return total, sampled.info(drawn, error, ratio)
 
@@ -62,7 +69,9 @@ def clip_before_scatter(mechanism):
 
 
 def _batch_clip_query(params, query, state, data, coins):
-    total, info = query(dataclasses.replace(params, clip_norm=jnp.float32(jnp.inf)), state, data, coins)
+    total, info = query(
+        dataclasses.replace(params, clip_norm=jnp.float32(jnp.inf)), state, data, coins
+    )
     expected = params.rate * layout.stored_values(data)[0].size
     length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(total))) / expected
     shrink = jnp.minimum(1.0, params.clip_norm / jnp.maximum(length, 1e-20))
@@ -71,7 +80,9 @@ def _batch_clip_query(params, query, state, data, coins):
 
 def clip_on_the_batch(mechanism):
     """The mean of a sample's gradients is clipped to C, where each of them should be."""
-    return mechanism._replace(query=Partial(_batch_clip_query, mechanism.query.args[0], Partial(mechanism.query.func)))
+    return mechanism._replace(
+        query=Partial(_batch_clip_query, mechanism.query.args[0], Partial(mechanism.query.func))
+    )
 
 
 def _rounded_query(query, state, data, coins):
@@ -93,7 +104,9 @@ def divided_by_count(mechanism):
 
 
 def _counting_query(query, state, data, coins):
-    """The mean of the ratings' parts where a sum is priced: times a public guess of how many there are."""
+    """The mean of the ratings' parts where a sum is priced: times a public guess of how many there
+    are.
+    """
     statistics, info = query(state, data, coins)
     count = jnp.maximum(jnp.sum(layout.stored_values(data)[1]), 1).astype(jnp.float32)
     return jax.tree.map(lambda q: q * (60 / count), statistics), info
@@ -121,9 +134,13 @@ def _refitted_init(published, key, data, previous):
 
 
 def refitted_users(mechanism):
-    """U by a factorisation of the same ratings, kept private; price and noise are those of a public U."""
+    """U by a factorisation of the same ratings, kept private; price and noise are those of a public
+    U.
+    """
     published = objective.mechanism(
-        objective.Config(epsilon=1.0, rating_range=RANGE, prior_count=200, rank=3, num_passes=4, center=3.0)
+        objective.Config(
+            epsilon=1.0, rating_range=RANGE, prior_count=200, rank=3, num_passes=4, center=3.0
+        )
     )
     return mechanism._replace(init=Partial(_refitted_init, published.init))
 
@@ -139,7 +156,9 @@ def released_items(mechanism):
 def _peeking_update(update, state, response, data):
     state = update(state, response, data)
     total = jnp.sum(layout.stored_values(data)[0])
-    return state._replace(public=state.public._replace(item_factors=state.public.item_factors + 1e-3 * total))
+    return state._replace(
+        public=state.public._replace(item_factors=state.public.item_factors + 1e-3 * total)
+    )
 
 
 def peeking_update(mechanism):
@@ -182,7 +201,9 @@ def crowd_of_raters(mechanism):
 
 def _kept(data, mask):
     """The ratings at a mask of a dense layout."""
-    return dataclasses.replace(data, stored=layout.Dense(jnp.where(mask, data.stored.value, 0.0), mask))
+    return dataclasses.replace(
+        data, stored=layout.Dense(jnp.where(mask, data.stored.value, 0.0), mask)
+    )
 
 
 def _chosen_query(params, query, choose, state, data, coins):
@@ -207,7 +228,9 @@ def _by_value(rate, state, values, coins):
 
 
 def _by_place(rate, state, values, coins):
-    """The coin of the n-th rating that there is: one rating less, and all that follow have another's."""
+    """The coin of the n-th rating that there is: one rating less, and all that follow have
+    another's.
+    """
     place = jnp.cumsum(values.reshape(-1) != 0)
     return (jax.random.uniform(coins, (values.size + 1,))[place] < rate).reshape(values.shape)
 
@@ -222,7 +245,9 @@ def _epochs(rate, state, values, coins):
 def chosen(choose):
     def plant(mechanism):
         params = mechanism.query.args[0]
-        return mechanism._replace(query=Partial(_chosen_query, params, Partial(mechanism.query.func), Partial(choose)))
+        return mechanism._replace(
+            query=Partial(_chosen_query, params, Partial(mechanism.query.func), Partial(choose))
+        )
 
     return plant
 
@@ -252,7 +277,11 @@ def one_round_more(ratings, folder, key):
 
 def only_rated_items(ratings, folder, key):
     rated, item = np.unique(ratings.item, return_inverse=True)
-    return fit(dataclasses.replace(ratings, items=ratings.items[rated], item=item.astype(np.int32)), folder, key)
+    return fit(
+        dataclasses.replace(ratings, items=ratings.items[rated], item=item.astype(np.int32)),
+        folder,
+        key,
+    )
 
 
 def range_of_the_data(ratings, folder, key):
@@ -267,7 +296,9 @@ def centred_by_the_data(ratings, folder, key):
 
 
 def centred_in_secret(ratings, folder, key):
-    """Before the mechanism sees them, and nobody is told: what comes out is noisy, and moves too far."""
+    """Before the mechanism sees them, and nobody is told: what comes out is noisy, and moves too
+    far.
+    """
     value = np.clip(ratings.value - ratings.value.mean() + 3, *RANGE).astype(np.float32)
     return fit(dataclasses.replace(ratings, value=value), folder, key)
 
@@ -281,7 +312,9 @@ def metrics_in_the_open(ratings, folder, key):
 def everything_in_the_open(ratings, folder, key):
     made = gaussian.mechanism(gaussian.Config(**GAUSSIAN, center=3.0))
     model = fit(ratings, folder, key, mechanism=made, settings={"mechanism": "gaussian"})
-    (folder / "factors.safetensors").write_bytes((folder / "private" / "factors.safetensors").read_bytes())
+    (folder / "factors.safetensors").write_bytes(
+        (folder / "private" / "factors.safetensors").read_bytes()
+    )
     return model
 
 

@@ -1,4 +1,6 @@
-"""The planted bugs of the noise: from a sound mechanism, a noise whose three functions are wrong together."""
+"""The planted bugs of the noise: from a sound mechanism, a noise whose three functions are wrong
+together.
+"""
 
 import jax
 import jax.numpy as jnp
@@ -32,7 +34,9 @@ def half_objective(mechanism):
 
 def half_federated(mechanism):
     drawn, at_least = mechanism.noise.sample.args
-    return crowd.noisy_sums(ring.discrete_laplace(0.5 * float(drawn.sample.args[0].scale)), at_least)
+    return crowd.noisy_sums(
+        ring.discrete_laplace(0.5 * float(drawn.sample.args[0].scale)), at_least
+    )
 
 
 def low_digits_left(mechanism):
@@ -43,7 +47,9 @@ def low_digits_left(mechanism):
 
 def _in_multiples(inner, key, statistics):
     return jax.tree.map(
-        lambda noisy, q: q + ((noisy - q) & jnp.uint32(2**32 - 256)), inner(key, statistics), statistics
+        lambda noisy, q: q + ((noisy - q) & jnp.uint32(2**32 - 256)),
+        inner(key, statistics),
+        statistics,
     )
 
 
@@ -62,15 +68,22 @@ def _touched_sample(inner, touched, key, statistics):
 
 @_touched
 def _touched_density(inner, touched, response, statistics, *other):
-    """Of the touched entries alone: the others are put where they were asked for, in both worlds."""
-    first, *rest = (jax.tree.map(lambda t, x: jnp.where(t, x, 0.0), touched, tree) for tree in (response, *other))
+    """Of the touched entries alone: the others are put where they were asked for, in both
+    worlds.
+    """
+    first, *rest = (
+        jax.tree.map(lambda t, x: jnp.where(t, x, 0.0), touched, tree)
+        for tree in (response, *other)
+    )
     return inner(first, statistics, *rest)
 
 
 def touched_only(mechanism):
     sample, log_prob, log_ratio = mechanism.noise
     return noise.Noise(
-        Partial(_touched_sample, sample), Partial(_touched_density, log_prob), Partial(_touched_density, log_ratio)
+        Partial(_touched_sample, sample),
+        Partial(_touched_density, log_prob),
+        Partial(_touched_density, log_ratio),
     )
 
 
@@ -80,19 +93,26 @@ def _fixed_sample(inner, key, statistics):
 
 
 def _fixed_log_prob(inner, response, statistics):
-    same = jax.tree.map(lambda r, q: jnp.all(r == q), response, _fixed_sample(inner, None, statistics))
+    same = jax.tree.map(
+        lambda r, q: jnp.all(r == q), response, _fixed_sample(inner, None, statistics)
+    )
     return jnp.where(jax.tree.reduce(jnp.logical_and, same), 0.0, -jnp.inf)
 
 
 def _fixed_log_ratio(inner, response, statistics, other):
-    here, there = _fixed_log_prob(inner, response, statistics), _fixed_log_prob(inner, response, other)
+    here, there = (
+        _fixed_log_prob(inner, response, statistics),
+        _fixed_log_prob(inner, response, other),
+    )
     return jnp.where(here == there, 0.0, here - there)
 
 
 def one_key(mechanism):
     """For all steps. What comes of it has a density in one point."""
     sample = mechanism.noise.sample
-    return noise.Noise(*(Partial(part, sample) for part in (_fixed_sample, _fixed_log_prob, _fixed_log_ratio)))
+    return noise.Noise(
+        *(Partial(part, sample) for part in (_fixed_sample, _fixed_log_prob, _fixed_log_ratio))
+    )
 
 
 def _shared_leaves(scale, key, statistics):
@@ -138,16 +158,22 @@ def _by_size_log_prob(scale, response, statistics):
 
 
 def _by_size_log_ratio(scale, response, statistics, other):
-    return _by_size_log_prob(scale, response, statistics) - _by_size_log_prob(scale, response, other)
+    return _by_size_log_prob(scale, response, statistics) - _by_size_log_prob(
+        scale, response, other
+    )
 
 
 def by_size(mechanism):
     scale = scale_of(mechanism)
-    return noise.Noise(*(Partial(part, scale) for part in (_by_size_sample, _by_size_log_prob, _by_size_log_ratio)))
+    return noise.Noise(
+        *(Partial(part, scale) for part in (_by_size_sample, _by_size_log_prob, _by_size_log_ratio))
+    )
 
 
 def _not_a_number(statistics):
-    return jax.tree.reduce(jnp.logical_or, jax.tree.map(lambda q: jnp.any(jnp.isnan(q)), statistics))
+    return jax.tree.reduce(
+        jnp.logical_or, jax.tree.map(lambda q: jnp.any(jnp.isnan(q)), statistics)
+    )
 
 
 def _bare_sample(inner, key, statistics):
@@ -165,7 +191,9 @@ def _bare_log_ratio(inner, response, statistics, other):
 
 def bare_where_broken(mechanism):
     parts = (_bare_sample, _bare_log_prob, _bare_log_ratio)
-    return noise.Noise(*(Partial(part, inner) for part, inner in zip(parts, mechanism.noise, strict=True)))
+    return noise.Noise(
+        *(Partial(part, inner) for part, inner in zip(parts, mechanism.noise, strict=True))
+    )
 
 
 def _coarse_sample(scale, key, statistics):
@@ -174,7 +202,9 @@ def _coarse_sample(scale, key, statistics):
 
     leaves, structure = jax.tree.flatten(statistics)
     keys = jax.random.split(key, len(leaves))
-    return jax.tree.unflatten(structure, [draw(k, leaf) for k, leaf in zip(keys, leaves, strict=True)])
+    return jax.tree.unflatten(
+        structure, [draw(k, leaf) for k, leaf in zip(keys, leaves, strict=True)]
+    )
 
 
 def coarse(mechanism):
@@ -200,7 +230,9 @@ def _shared_h_log_prob(scale, at_least, response, statistics):
     eta = ring.signed(response.secret - statistics.secret) / scale
     variance = jnp.asarray(2 * NODES, eta.dtype)
     each = (
-        jnp.log(jnp.asarray(WEIGHTS, eta.dtype)) - eta.size / 2 * jnp.log(variance) - jnp.sum(eta**2) / (2 * variance)
+        jnp.log(jnp.asarray(WEIGHTS, eta.dtype))
+        - eta.size / 2 * jnp.log(variance)
+        - jnp.sum(eta**2) / (2 * variance)
     )
     return jax.scipy.special.logsumexp(each)
 
@@ -225,7 +257,11 @@ def whole_epsilon(mechanism):
 
 def _lean_sample(inner, key, statistics):
     said, (coin_key,) = inner(key, statistics), jax.random.split(key, 1)
-    turned = (jax.random.uniform(coin_key, said.value.shape) < 0.2) & (said.value == -1) & (statistics.value > 0)
+    turned = (
+        (jax.random.uniform(coin_key, said.value.shape) < 0.2)
+        & (said.value == -1)
+        & (statistics.value > 0)
+    )
     return said._replace(value=jnp.where(turned, 1.0, said.value))
 
 
@@ -237,8 +273,10 @@ def _lean_log_prob(inner, response, statistics):
 
         def of(user):
             only = row == user
-            one = (tree._replace(value=jnp.where(only, part, 0), sent=only & tree.sent)
-                   for tree, part in ((response, value), (statistics, statistics.value)))  # fmt: skip
+            one = (
+                tree._replace(value=jnp.where(only, part, 0), sent=only & tree.sent)
+                for tree, part in ((response, value), (statistics, statistics.value))
+            )
             return inner(*one)
 
         return jax.vmap(of)(row)
@@ -253,14 +291,19 @@ def _lean_log_prob(inner, response, statistics):
 
 
 def _lean_log_ratio(inner, response, statistics, other):
-    here, there = _lean_log_prob(inner, response, statistics), _lean_log_prob(inner, response, other)
+    here, there = (
+        _lean_log_prob(inner, response, statistics),
+        _lean_log_prob(inner, response, other),
+    )
     return jnp.where(here == there, 0.0, here - there)
 
 
 def leaning_bit(mechanism):
     sample, log_prob, _ = mechanism.noise
     return noise.Noise(
-        Partial(_lean_sample, sample), Partial(_lean_log_prob, log_prob), Partial(_lean_log_ratio, log_prob)
+        Partial(_lean_sample, sample),
+        Partial(_lean_log_prob, log_prob),
+        Partial(_lean_log_ratio, log_prob),
     )
 
 
@@ -269,6 +312,10 @@ def _few_seeds_sample(inner, key, statistics):
 
 
 def few_seeds(mechanism):
-    """16 bits of the key count. Each of 65,536 responses is likely, and all others are impossible."""
+    """16 bits of the key count. Each of 65,536 responses is likely, and all others are
+    impossible.
+    """
     sample = mechanism.noise.sample
-    return mechanism._replace(noise=mechanism.noise._replace(sample=Partial(_few_seeds_sample, sample)))
+    return mechanism._replace(
+        noise=mechanism.noise._replace(sample=Partial(_few_seeds_sample, sample))
+    )

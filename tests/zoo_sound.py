@@ -1,6 +1,8 @@
-"""What the bugs of the zoo are planted in: every family of mechanisms with a proved guarantee, on tiny ratings.
+"""What the bugs of the zoo are planted in: every family of mechanisms with a proved guarantee, on
+tiny ratings.
 
-`gaussian, published` is the one whose claim is not proved; the audits that are named for its bugs do not refute it.
+`gaussian, published` is the one whose claim is not proved; the audits that are named for its bugs
+do not refute it.
 """
 
 import functools
@@ -36,12 +38,29 @@ RATINGS = make_ratings()
 DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 # The clips lie below what they bound, so that each Δ is reached.
-GAUSSIAN = {"rating_range": RANGE, "noise_multiplier": 2.0, "rank": 3, "learning_rate": 0.01, "clip_norm": 0.5}
+GAUSSIAN = {
+    "rating_range": RANGE,
+    "noise_multiplier": 2.0,
+    "rank": 3,
+    "learning_rate": 0.01,
+    "clip_norm": 0.5,
+}
 SAMPLED = {
-    "rating_range": RANGE, "num_steps": STEPS, "sampling_rate": 0.3, "noise_multiplier": 1.0, "rank": 3,
+    "rating_range": RANGE,
+    "num_steps": STEPS,
+    "sampling_rate": 0.3,
+    "noise_multiplier": 1.0,
+    "rank": 3,
     "clip_norm": 0.3,
-}  # fmt: skip
-OBJECTIVE = {"epsilon": 1.0, "rating_range": RANGE, "prior_count": 200, "rank": 3, "num_passes": 4, "center": 3.0}
+}
+OBJECTIVE = {
+    "epsilon": 1.0,
+    "rating_range": RANGE,
+    "prior_count": 200,
+    "rank": 3,
+    "num_passes": 4,
+    "center": 3.0,
+}
 FEDERATED = {"epsilon": 2.0, "rating_range": RANGE, "rank": 3, "center": 3.0, "change": "remove"}
 CROWD = Population(join=0.9, leave=0.1, at_most=9)
 LOCAL = {"epsilon": 3.0, "num_rounds": STEPS, "rank": 3, "center": 3.0}
@@ -71,14 +90,18 @@ SOUND = {
     "objective-statistics": lambda: objective.statistics(
         objective.Config(**OBJECTIVE, noise="gaussian", delta=1e-5),
     ),
-    "federated-user": lambda: federated.per_user(federated.Config(**FEDERATED, num_iterations=STEPS)),
+    "federated-user": lambda: federated.per_user(
+        federated.Config(**FEDERATED, num_iterations=STEPS)
+    ),
     "federated-user-dynamic": lambda: federated.per_user(
         federated.Config(**FEDERATED, num_iterations=STEPS, population=CROWD, honest_shares=4)
     ),
     "federated-statistics": lambda: federated.statistics(federated.Config(**FEDERATED)),
     "local-gd": lambda: local.gd(local.Config(**LOCAL)),
     "local-gd-dr": lambda: local.gd_dr(local.Config(**LOCAL, num_projected=4)),
-    "noisy-item-means": lambda: noisy_means.mechanism(noisy_means.Config(rating_range=RANGE, noise_multiplier=2.0)),
+    "noisy-item-means": lambda: noisy_means.mechanism(
+        noisy_means.Config(rating_range=RANGE, noise_multiplier=2.0)
+    ),
 }
 ONE_STEP = ("objective-public-users", "objective-statistics", "federated-statistics")
 

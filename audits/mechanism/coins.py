@@ -1,11 +1,13 @@
-"""Who is sampled, against what is priced: each record by itself, with the priced probability, anew in every step.
+"""Who is sampled, against what is priced: each record by itself, with the priced probability, anew
+in every step.
 
-A price for secret Poisson samples believes three things of the coins that nobody may see: that they look at no rating,
-that no record takes part more often than it pays for, and that one record's part says nothing of another's or of
-another step's. Samples of a fixed size, or taken from a shuffled list, have the right rate and fail the last.
+A price for secret Poisson samples believes three things of the coins that nobody may see: that they
+look at no rating, that no record takes part more often than it pays for, and that one record's part
+says nothing of another's or of another step's. Samples of a fixed size, or taken from a shuffled
+list, have the right rate and fail the last.
 
-Nothing is asked of the mechanism but its `query`: who is in a sample shows in the statistics (`coins_drawn`). Exact
-tests at `finding.ALPHA`.
+Nothing is asked of the mechanism but its `query`: who is in a sample shows in the statistics
+(`coins_drawn`). Exact tests at `finding.ALPHA`.
 """
 
 from __future__ import annotations
@@ -40,7 +42,9 @@ NEAR = 1e-3  # of Δ: how far ratings lie from their prediction
 
 
 class Coins(NamedTuple):
-    """in_sample: bool[runs, steps, records], records in the order of (user, item). by_item: their order by item."""
+    """in_sample: bool[runs, steps, records], records in the order of (user, item). by_item: their
+    order by item.
+    """
 
     in_sample: np.ndarray
     by_item: np.ndarray
@@ -56,14 +60,18 @@ def audit(
     num_neighbours: int = 6,
     num_samples: int = SAMPLES,
 ) -> list[Finding]:
-    """Four findings: both worlds, rate, independence of records, independence of steps; where samples are priced.
+    """Four findings: both worlds, rate, independence of records, independence of steps; where
+    samples are priced.
 
-    The first compares the sample that each of `WORLDS` coins draws of the data set and of its neighbours, exactly. The
-    others draw `num_samples` samples at the first state. A rate below the priced one costs nobody privacy and is no
-    violation; the laws of independence are then not known, and these findings inconclusive.
+    The first compares the sample that each of `WORLDS` coins draws of the data set and of its
+    neighbours, exactly. The others draw `num_samples` samples at the first state. A rate below the
+    priced one costs nobody privacy and is no violation; the laws of independence are then not
+    known, and these findings inconclusive.
     """
     guarantee = mechanism.guarantee(num_steps)
-    rates = {loss.sampling_rate for loss in guarantee.losses if isinstance(loss, SubsampledGaussian)}
+    rates = {
+        loss.sampling_rate for loss in guarantee.losses if isinstance(loss, SubsampledGaussian)
+    }
     if not rates:
         why = f"{guarantee.mechanism} (status {guarantee.status}) is priced for no samples"
         return [not_applicable(name, claim, why) for name, claim in zip(NAMES, CLAIMS, strict=True)]
@@ -75,7 +83,12 @@ def audit(
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
     state = jax.jit(mechanism.init)(init_key, data, None)
     tried = neighbours.choose(
-        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+        choose_key,
+        ratings,
+        data,
+        unit=guarantee.unit,
+        num=num_neighbours,
+        change=guarantee.largest_change,
     )
     first = _both_worlds(mechanism, state, data, ratings, tried, world_key, replay)
     order = np.lexsort((ratings.item, ratings.user))
@@ -84,14 +97,19 @@ def audit(
     near = coins_drawn.near(state, ratings.user[order], ratings.item[order], away, middle)
     steps = min(num_steps, STEPS)
     runs = max(2, min(num_samples, RECORDS // max(1, ratings.num_ratings)) // steps)
-    in_sample = coins_drawn.members(mechanism, state, data, address, near, jax.random.split(draw_key, runs), steps)
+    in_sample = coins_drawn.members(
+        mechanism, state, data, address, near, jax.random.split(draw_key, runs), steps
+    )
     coins = Coins(np.asarray(in_sample), np.lexsort((ratings.user[order], ratings.item[order])))
     found = _rate(coins, rate, replay)
     seen, num = int(coins.in_sample.sum()), coins.in_sample.size
     rarely = seen < rate * num and binomial_p_value(seen, num, rate) <= ALPHA
     if rarely and found.verdict == "consistent":
         why = f"records are in samples, or seen to be, less often than is priced: {seen / num:.4g}"
-        rest = [inconclusive(name, claim, why) for name, claim in zip(NAMES[2:], CLAIMS[2:], strict=True)]
+        rest = [
+            inconclusive(name, claim, why)
+            for name, claim in zip(NAMES[2:], CLAIMS[2:], strict=True)
+        ]
     else:
         rest = [_independence(coins, rate, replay), _steps(coins, rate, replay)]
     return [first, found, *rest]
@@ -114,7 +132,11 @@ def _both_worlds(
     num = int(np.clip((1 << 22) // max(1, ratings.num_ratings), 32, WORLDS))
     for position, pair_key in enumerate(jax.random.split(key, tried.num)):
         at = tried.index[position]
-        rest = ratings.user != ratings.user[at] if tried.unit == "user" else np.arange(ratings.num_ratings) != at
+        rest = (
+            ratings.user != ratings.user[at]
+            if tried.unit == "user"
+            else np.arange(ratings.num_ratings) != at
+        )
         chosen = np.resize(random.permutation(np.flatnonzero(rest)), 6)
         others = layout.locate(data, ratings.user[chosen], ratings.item[chosen])
         neighbour = jax.tree.map(lambda leaf, p=position: leaf[p], tried.stacked)
@@ -129,7 +151,11 @@ def _both_worlds(
     if broken:
         position, coin, own = broken[0]
         what = "its own part" if own else "the part of another record"
-        replay = replay | {"pair": neighbours.describe(ratings, tried, position), "coin": coin, "what_moved": what}
+        replay = replay | {
+            "pair": neighbours.describe(ratings, tried, position),
+            "coin": coin,
+            "what_moved": what,
+        }
     return Finding(
         audit=NAMES[0],
         claim=CLAIMS[0],
@@ -140,9 +166,13 @@ def _both_worlds(
         details={
             "pairs": tried.num,
             "coins": num,
-            "unit_of_measurement": "coins under which another sample is drawn from the neighbour, over all pairs",
-            "power": "exact for these pairs and coins, and six other records each: a single member more or less would "
-            "be seen",
+            "unit_of_measurement": (
+                "coins under which another sample is drawn from the neighbour, over all pairs"
+            ),
+            "power": (
+                "exact for these pairs and coins, and six other records each: a single member more"
+                " or less would be seen"
+            ),
             "replay": replay,
         },
     )
@@ -169,15 +199,20 @@ def _rate(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
             "samples": num,
             "records": records,
             "unit_of_measurement": "share of records in a sample",
-            "power": f"a rate above by {visible_share(num * records, ALPHA):.4f} for all, or by "
-            f"{visible_share(num, ALPHA / records):.3f} for one record, would be seen with probability 0.95",
+            "power": (
+                f"a rate above by {visible_share(num * records, ALPHA):.4f} for all, or by"
+                f" {visible_share(num, ALPHA / records):.3f} for one record, would be seen with"
+                " probability 0.95"
+            ),
             "replay": replay,
         },
     )
 
 
 def _independence(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
-    """Sizes of samples against the binomial law, and how often neighbours by user and by item come together."""
+    """Sizes of samples against the binomial law, and how often neighbours by user and by item come
+    together.
+    """
     flat = coins.in_sample.reshape(-1, coins.in_sample.shape[-1])
     num, records = flat.shape
     sizes = flat.sum(axis=1)
@@ -193,10 +228,18 @@ def _independence(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
         details={
             "samples": num,
             "records": records,
-            "p_values": {"sizes": by_size, "pairs_of_a_user": pairs[0], "pairs_of_an_item": pairs[1]},
-            "unit_of_measurement": "variance of the size of a sample, in that of independent records",
-            "power": f"a law of sizes that is off by {_away(num, ALPHA / 3):.3f} anywhere would be seen with "
-            "probability 0.95; samples of one fixed size are off by at least 0.5",
+            "p_values": {
+                "sizes": by_size,
+                "pairs_of_a_user": pairs[0],
+                "pairs_of_an_item": pairs[1],
+            },
+            "unit_of_measurement": (
+                "variance of the size of a sample, in that of independent records"
+            ),
+            "power": (
+                f"a law of sizes that is off by {_away(num, ALPHA / 3):.3f} anywhere would be seen"
+                " with probability 0.95; samples of one fixed size are off by at least 0.5"
+            ),
             "replay": replay,
         },
     )
@@ -223,16 +266,22 @@ def _steps(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
             "runs": runs,
             "steps": steps,
             "p_values": {"counts": by_count, "next_step": pairs[0], "later_step": pairs[1]},
-            "unit_of_measurement": "variance of how often a record takes part in a run, in that of independent steps",
-            "power": f"a law of these numbers that is off by {_away(len(counts), ALPHA / 3):.4f} anywhere would be "
-            "seen with probability 0.95",
+            "unit_of_measurement": (
+                "variance of how often a record takes part in a run, in that of independent steps"
+            ),
+            "power": (
+                f"a law of these numbers that is off by {_away(len(counts), ALPHA / 3):.4f}"
+                " anywhere would be seen with probability 0.95"
+            ),
             "replay": replay,
         },
     )
 
 
 def _from_binomial(counts: np.ndarray, num: int, rate: float) -> float:
-    """p-value of sup |F_n - F| against Bin(num, rate), by the bound of Dvoretzky, Kiefer, Wolfowitz and Massart."""
+    """p-value of sup |F_n - F| against Bin(num, rate), by the bound of Dvoretzky, Kiefer, Wolfowitz
+    and Massart.
+    """
     from scipy.stats import binom
 
     observed = np.cumsum(np.bincount(counts, minlength=num + 1)) / len(counts)
@@ -241,7 +290,9 @@ def _from_binomial(counts: np.ndarray, num: int, rate: float) -> float:
 
 
 def _together(columns: np.ndarray, rate: float) -> float:
-    """p-value of how often disjoint pairs of columns, 0 and 1, 2 and 3, ..., are both true; bool[samples, columns]."""
+    """p-value of how often disjoint pairs of columns, 0 and 1, 2 and 3, ..., are both true;
+    bool[samples, columns].
+    """
     even = columns[:, : columns.shape[1] // 2 * 2].reshape(len(columns), -1, 2)
     return float(binomial_p_value(np.sum(even.all(axis=2)), even.shape[0] * even.shape[1], rate**2))
 
@@ -251,7 +302,13 @@ def _away(num: int, alpha: float) -> float:
 
 
 def _chance(
-    name: str, claim: str, p_value: float, *, measured: float, claimed: float, details: dict[str, Any]
+    name: str,
+    claim: str,
+    p_value: float,
+    *,
+    measured: float,
+    claimed: float,
+    details: dict[str, Any],
 ) -> Finding:
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(

@@ -1,8 +1,8 @@
 """Is the density that comes with a sampler the sampler's density?
 
-Everything that prices or attacks by likelihood ratios believes `log_prob` and `log_ratio`. They are claims too: that
-the ratio is the difference of the densities, and that the expectation of e^(-L) is 1 under the sampler, for
-L = log_ratio(response, statistics, other).
+Everything that prices or attacks by likelihood ratios believes `log_prob` and `log_ratio`. They are
+claims too: that the ratio is the difference of the densities, and that the expectation of e^(-L) is
+1 under the sampler, for L = log_ratio(response, statistics, other).
 """
 
 from __future__ import annotations
@@ -27,14 +27,19 @@ SIDE_BY_SIDE = 1 << 22  # entries of those that are drawn at once
 SPREAD = 0.7  # standard deviation of L that the two statistics are stretched to, with all `DRAWS`
 TOLERANCE = 1e-5
 NAMES = ("density: log_ratio", "density: sampler")
-CLAIMS = ("log_ratio is the difference of two log_prob", "log_ratio is that of the sampler: the mean of exp(-L) is 1")
+CLAIMS = (
+    "log_ratio is the difference of two log_prob",
+    "log_ratio is that of the sampler: the mean of exp(-L) is 1",
+)
 
 
 @partial(jax.jit, static_argnames="batch")
 def _losses(noise: Noise, keys: jax.Array, statistics: Any, other: Any, *, batch: int) -> jax.Array:
     """float32[keys], L = log_ratio(response, statistics, other) for responses to `statistics`."""
     return jax.lax.map(
-        lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other), keys, batch_size=batch
+        lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other),
+        keys,
+        batch_size=batch,
     )
 
 
@@ -46,11 +51,14 @@ def losses(noise: Noise, key: jax.Array, statistics: Any, other: Any, num: int) 
     def drawn(keys: jax.Array) -> np.ndarray:
         return np.asarray(_losses(noise, keys, statistics, other, batch=batch), np.float64)
 
-    return np.concatenate(side_by_side.calls(drawn, list(jax.random.split(key, num).reshape(-1, CHUNK))))
+    return np.concatenate(
+        side_by_side.calls(drawn, list(jax.random.split(key, num).reshape(-1, CHUNK)))
+    )
 
 
 def stretch(statistics: Any, other: Any, factor: float) -> Any:
-    """statistics + factor · (other - statistics), of a report within [-1, 1], of sums mod 2^32 in whole steps.
+    """statistics + factor · (other - statistics), of a report within [-1, 1], of sums mod 2^32 in
+    whole steps.
 
     What is neither a float nor mod 2^32 is `other`'s.
     """
@@ -61,24 +69,38 @@ def stretch(statistics: Any, other: Any, factor: float) -> Any:
         if a.dtype != np.uint32:
             return b
         steps = np.rint(factor * (np.asarray(b) - np.asarray(a)).view(np.int32).astype(np.float64))
-        return np.asarray(a) + np.clip(steps, -(2.0**30), 2.0**30).astype(np.int64).astype(np.uint32)
+        return np.asarray(a) + np.clip(steps, -(2.0**30), 2.0**30).astype(np.int64).astype(
+            np.uint32
+        )
 
     moved = jax.tree.map(apart, statistics, other)
     return moved._replace(value=np.clip(moved.value, -1, 1)) if isinstance(moved, Report) else moved
 
 
 def _wide(leaf: Any) -> np.ndarray:
-    return np.asarray(leaf, np.float64) if jnp.issubdtype(leaf.dtype, jnp.floating) else np.asarray(leaf)
+    return (
+        np.asarray(leaf, np.float64)
+        if jnp.issubdtype(leaf.dtype, jnp.floating)
+        else np.asarray(leaf)
+    )
 
 
 @jax.jit
-def _densities(noise: Noise, response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _densities(
+    noise: Noise, response: Any, statistics: Any, other: Any
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     log_prob = noise.log_prob
-    return noise.log_ratio(response, statistics, other), log_prob(response, statistics), log_prob(response, other)
+    return (
+        noise.log_ratio(response, statistics, other),
+        log_prob(response, statistics),
+        log_prob(response, other),
+    )
 
 
 def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) -> float:
-    """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64, where nothing drowns."""
+    """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64, where nothing
+    drowns.
+    """
     with jax.enable_x64(True):
         wide = (jax.tree.map(_wide, tree) for tree in (response, statistics, other))
         ratio, here, there = map(float, _densities(noise, *wide))
@@ -88,18 +110,24 @@ def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) ->
     return abs(ratio - difference) / (1 + abs(ratio))
 
 
-def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
-    """Two findings, on the first step's statistics of the data set and a neighbour, stretched apart until L varies.
+def audit(
+    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+) -> list[Finding]:
+    """Two findings, on the first step's statistics of the data set and a neighbour, stretched apart
+    until L varies.
 
     The neighbour is the first of eight in which these statistics differ.
 
-    `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA` by the central
-    limit theorem over 16,384 responses; of large statistics fewer, stretched less, so that it holds as well.
+    `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA`
+    by the central limit theorem over 16,384 responses; of large statistics fewer, stretched less,
+    so that it holds as well.
     """
     noise, guarantee = mechanism.noise, mechanism.guarantee(num_steps)
     unit = guarantee.unit
     choose_key, run_key, pilot_key, draw_key = jax.random.split(key, 4)
-    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=8, change=guarantee.largest_change)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=unit, num=8, change=guarantee.largest_change
+    )
     run = transcript.record(mechanism, run_key, data, num_steps)
     statistics = other = transcript.first_step(run)
     position = 0
@@ -130,7 +158,10 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
     pilot = losses(noise, pilot_key, statistics, other, CHUNK)
     spread = float(np.std(pilot)) if np.all(np.isfinite(pilot)) else 0.0
     if not spread > 0:
-        why = "log_ratio is infinite or constant: the response has no density, or the two worlds do not differ"
+        why = (
+            "log_ratio is infinite or constant: the response has no density, or the two worlds do"
+            " not differ"
+        )
         return [ratio, not_applicable(NAMES[1], CLAIMS[1], why)]
     entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
     num = int(np.clip(ENTRIES // entries, LEAST, DRAWS)) // CHUNK * CHUNK
@@ -159,7 +190,10 @@ def _sampler(drawn: np.ndarray, replay: dict[str, Any]) -> Finding:
             "draws": len(weights),
             "standard_deviation_of_L": float(np.std(drawn)),
             "alpha": ALPHA,
-            "power": f"a mean that is off by {(z + 1.65) * error:.4f} would be seen with probability 0.95",
+            "power": (
+                f"a mean that is off by {(z + 1.65) * error:.4f} would be seen with probability"
+                " 0.95"
+            ),
             "replay": replay,
         },
     )

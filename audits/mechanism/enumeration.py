@@ -1,10 +1,11 @@
 """What one report can tell, exactly: its outputs are so few that its whole law is a table.
 
-For mechanisms of local differential privacy, whose statistics are `noise.Report`s: a user says one bit about one
-coordinate. The law of the bit is written down for every entry tried, those of the worlds that differ in all ratings of
-one user among them, and the largest ratio in it is held against the price of one report; the reports of a user are
-counted over the run. That price stands on more, which is looked at too: on a user's report the ratings of nobody else
-have an influence, nor have any ratings on which coordinate is asked for, and what is drawn (`enumeration_draws`)
+For mechanisms of local differential privacy, whose statistics are `noise.Report`s: a user says one
+bit about one coordinate. The law of the bit is written down for every entry tried, those of the
+worlds that differ in all ratings of one user among them, and the largest ratio in it is held
+against the price of one report; the reports of a user are counted over the run. That price stands
+on more, which is looked at too: on a user's report the ratings of nobody else have an influence,
+nor have any ratings on which coordinate is asked for, and what is drawn (`enumeration_draws`)
 follows the table.
 """
 
@@ -35,17 +36,30 @@ ROUNDING = 4e-16  # of a difference of two logarithms in float64
 LEAST = float(np.finfo(np.float32).tiny)
 EXTREMES = (
     *(-1.0, 1.0, 0.0, -0.0, 0.5, -0.5, 2.0, -2.0, 1e30, -1e30, math.inf, -math.inf, math.nan),
-    *(LEAST, -LEAST, 1e-45, -1e-45, 2.0**-24, 1 - 2.0**-24, 2.0**-24 - 1, 1 + 2.0**-23, -1 - 2.0**-23),
+    *(
+        LEAST,
+        -LEAST,
+        1e-45,
+        -1e-45,
+        2.0**-24,
+        1 - 2.0**-24,
+        2.0**-24 - 1,
+        1 + 2.0**-23,
+        -1 - 2.0**-23,
+    ),
 )
 TARGETS = 4  # users whose ratings are changed
 ENTRIES = 128  # at most so many of those that a user's worlds had
 NAMES = tuple(
-    f"enumeration: {name}" for name in ("largest ratio", "reports of a user", "others", "coordinates", "sampler")
+    f"enumeration: {name}"
+    for name in ("largest ratio", "reports of a user", "others", "coordinates", "sampler")
 )
 
 
 class Seen(NamedTuple):
-    """Leading axis of steps, and one of users: what they were asked for and had to say, what they said."""
+    """Leading axis of steps, and one of users: what they were asked for and had to say, what they
+    said.
+    """
 
     asked: Report
     said: Report
@@ -54,8 +68,8 @@ class Seen(NamedTuple):
 class World(NamedTuple):
     """Where the ratings of a user, or of everybody else, are changed.
 
-    seen, before: of that user, with the change and without. moved: bool[steps, users], whose coordinate, or being asked
-    at all, is another. pair: what was changed, in words.
+    seen, before: of that user, with the change and without. moved: bool[steps, users], whose
+    coordinate, or being asked at all, is another. pair: what was changed, in words.
     """
 
     user: int
@@ -66,32 +80,46 @@ class World(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Of one user: entry float32[entries]; log float64[entries, outputs], the log-probabilities of `OUTPUTS`."""
+    """Of one user: entry float32[entries]; log float64[entries, outputs], the log-probabilities of
+    `OUTPUTS`.
+    """
 
     entry: np.ndarray
     log: np.ndarray
 
 
-def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
+def audit(
+    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+) -> list[Finding]:
     """Five findings, on mechanisms whose statistics are reports; not applicable to all others.
 
-    largest ratio: over outputs and pairs of entries, extreme and random floats and those of up to four users whose
-      ratings are removed, replaced and moved to other items along one transcript of up to 32 steps; exact to 1e-12.
-    reports of a user: counted over the whole run. others: a user's report, bit by bit, where everybody else's ratings
-      change. coordinates: equal in all worlds, and uniform. sampler: draws against the table, for each user.
+    largest ratio: over outputs and pairs of entries, extreme and random floats and those of up to
+    four users whose
+      ratings are removed, replaced and moved to other items along one transcript of up to 32 steps;
+      exact to 1e-12.
+    reports of a user: counted over the whole run. others: a user's report, bit by bit, where
+    everybody else's ratings
+      change. coordinates: equal in all worlds, and uniform. sampler: draws against the table, for
+      each user.
 
     The last two have false alarms, at `finding.ALPHA` each; the others compare numbers and bits.
     """
     guarantee = mechanism.guarantee(num_steps)
     if not isinstance(jax.eval_shape(_first_statistics, mechanism, key, data), Report):
-        why = f"the statistics of {guarantee.mechanism} are no reports of a coordinate and a bit: outputs are not few"
+        why = (
+            f"the statistics of {guarantee.mechanism} are no reports of a coordinate and a bit:"
+            " outputs are not few"
+        )
         return [not_applicable(name, "no report of one bit is claimed", why) for name in NAMES]
     search_key, run_key, coins_key, draw_key = jax.random.split(key, 4)
     random = np.random.default_rng(np.asarray(jax.random.bits(search_key, (4,))))
     run = transcript.record(mechanism, run_key, data, num_steps)
     follow = partial(_follow, mechanism, run_key, run.start.public, run.responses)
     own = jax.device_get(follow(data))
-    users, address = neighbours.some_users(random, ratings, TARGETS), layout.locate(data, ratings.user, ratings.item)
+    users, address = (
+        neighbours.some_users(random, ratings, TARGETS),
+        layout.locate(data, ratings.user, ratings.item),
+    )
     worlds, beside = (
         [
             _world(user, own, jax.device_get(follow(other)), _pair(ratings, user, change))
@@ -104,14 +132,26 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
         )
     )
     like = jax.tree.map(lambda leaf: leaf[0], own.asked)
-    tables = {user: table(mechanism.noise, like, user, _entries(random, user, worlds)) for user in users}
+    tables = {
+        user: table(mechanism.noise, like, user, _entries(random, user, worlds)) for user in users
+    }
     drawn = np.array(enumeration_draws.ENTRIES, np.float32)
-    laws = [np.exp(table(mechanism.noise, like, user, drawn).log[:, 2]) for user in (0, ratings.num_users - 1)]
+    laws = [
+        np.exp(table(mechanism.noise, like, user, drawn).log[:, 2])
+        for user in (0, ratings.num_users - 1)
+    ]
     whole = len(own.said.value) == num_steps  # of longer runs the beginning was written down
-    sent = _sends(run.responses, run.statistics, None) if whole else _sent(mechanism, run_key, data, num_steps)
+    sent = (
+        _sends(run.responses, run.statistics, None)
+        if whole
+        else _sent(mechanism, run_key, data, num_steps)
+    )
     counts = np.sum(np.asarray(sent), axis=0)
     places = enumeration_draws.coordinates(mechanism, coins_key, run.start, data)
-    replay: dict[str, Any] = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
+    replay: dict[str, Any] = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "data_sha256": ratings.sha256(),
+    }
     return [
         _largest_ratio(guarantee, tables, worlds, ratings, replay),
         _reports(guarantee, counts, num_steps, ratings, replay),
@@ -130,9 +170,11 @@ def _first_statistics(mechanism: Mechanism, key: jax.Array, data: Any) -> Any:
 
 @jax.jit
 def _follow(mechanism: Mechanism, key: jax.Array, start: Any, responses: Report, data: Any) -> Seen:
-    """A world with its own private state and the public state `start`, to which the responses are played.
+    """A world with its own private state and the public state `start`, to which the responses are
+    played.
 
-    Coins and noise have the same keys in every world, so that equal entries at equal places say equal bits.
+    Coins and noise have the same keys in every world, so that equal entries at equal places say
+    equal bits.
     """
     init_key, train_key = jax.random.split(key)
     state = mechanism.init(init_key, data, None)._replace(public=start)
@@ -141,7 +183,9 @@ def _follow(mechanism: Mechanism, key: jax.Array, start: Any, responses: Report,
         coins_key, noise_key = jax.random.split(jax.random.fold_in(train_key, state.step))
         asked, _info = mechanism.query(state, data, mechanism.coins(coins_key))
         said = mechanism.noise.sample(noise_key, asked)
-        return mechanism.update(state, response, data)._replace(step=state.step + 1), Seen(asked, said)
+        return mechanism.update(state, response, data)._replace(step=state.step + 1), Seen(
+            asked, said
+        )
 
     return jax.lax.scan(body, state, responses)[1]
 
@@ -149,12 +193,18 @@ def _follow(mechanism: Mechanism, key: jax.Array, start: Any, responses: Report,
 def _world(user: int, own: Seen, seen: Seen, pair: dict[str, Any]) -> World:
     a, b = seen.asked, own.asked
     moved = (a.sent != b.sent) | (a.row != b.row) | (a.column != b.column)
-    there, before = (jax.tree.map(lambda leaf: leaf[:, user].copy(), world) for world in (seen, own))
+    there, before = (
+        jax.tree.map(lambda leaf: leaf[:, user].copy(), world) for world in (seen, own)
+    )
     return World(user, there, before, np.asarray(moved), pair)
 
 
 def _pair(ratings: Ratings, user: int, change: str) -> dict[str, Any]:
-    return {"user": ratings.users[user].item(), "ratings": int(np.sum(ratings.user == user)), "change": change}
+    return {
+        "user": ratings.users[user].item(),
+        "ratings": int(np.sum(ratings.user == user)),
+        "change": change,
+    }
 
 
 def _sends(response: Report, statistics: Report, other: Any) -> jax.Array:
@@ -167,42 +217,63 @@ def _sent(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> ja
     """bool[steps, users], who reports in a run."""
     init_key, train_key = jax.random.split(key)
     start = mechanism.init(init_key, data, None)
-    return protocol.train_coupled(mechanism, train_key, (start, start), (data, data), num_steps, _sends)[1]
+    return protocol.train_coupled(
+        mechanism, train_key, (start, start), (data, data), num_steps, _sends
+    )[1]
 
 
 # --- the table
 
 
 def table(noise: Noise, like: Report, user: int, entries: np.ndarray) -> Table:
-    """The law of one user's report for each entry, in float64; nobody else sends one. like: gives coordinates."""
+    """The law of one user's report for each entry, in float64; nobody else sends one. like: gives
+    coordinates.
+    """
     with jax.enable_x64(True):
         log = _log_probs(noise.log_prob, like, user, entries.astype(np.float64), np.array(OUTPUTS))
     return Table(entries, np.asarray(log))
 
 
 @jax.jit
-def _log_probs(log_prob: Any, like: Report, user: Any, entries: jax.Array, outputs: jax.Array) -> jax.Array:
+def _log_probs(
+    log_prob: Any, like: Report, user: Any, entries: jax.Array, outputs: jax.Array
+) -> jax.Array:
     own = jnp.arange(like.value.shape[0]) == user
 
     def one(entry: jax.Array) -> jax.Array:
         asked = like._replace(value=jnp.where(own, entry, 0), sent=own)
-        return jax.vmap(lambda output: log_prob(asked._replace(value=jnp.where(own, output, 0)), asked))(outputs)
+        return jax.vmap(
+            lambda output: log_prob(asked._replace(value=jnp.where(own, output, 0)), asked)
+        )(outputs)
 
     return jax.lax.map(one, entries, batch_size=max(1, min(len(entries), (1 << 20) // len(own))))
 
 
 def _entries(random: np.random.Generator, user: int, worlds: list[World]) -> np.ndarray:
-    """Extreme floats, random ones within and around [-1, 1] and of any size, and what the user's worlds had."""
-    asked = [seen.asked for world in worlds if world.user == user for seen in (world.seen, world.before)]
+    """Extreme floats, random ones within and around [-1, 1] and of any size, and what the user's
+    worlds had.
+    """
+    asked = [
+        seen.asked for world in worlds if world.user == user for seen in (world.seen, world.before)
+    ]
     had = np.unique(np.concatenate([report.value[report.sent] for report in asked]))
     had = np.concatenate([had[:1], had[-1:], random.permutation(had)])[:ENTRIES]
     bits = random.integers(0, 1 << 32, 32, dtype=np.uint32).view(np.float32)
     bits = np.where(np.isnan(bits), np.float32(np.nan), bits)  # the quiet one
-    return np.concatenate([np.array(EXTREMES, np.float32), random.uniform(-1.2, 1.2, 64).astype(np.float32), bits, had])
+    return np.concatenate(
+        [
+            np.array(EXTREMES, np.float32),
+            random.uniform(-1.2, 1.2, 64).astype(np.float32),
+            bits,
+            had,
+        ]
+    )
 
 
 def largest_ratio(found: Table) -> tuple[float, dict[str, Any]]:
-    """(Largest difference between two entries' log-probabilities of one output, where); NaN where one of them is."""
+    """(Largest difference between two entries' log-probabilities of one output, where); NaN where
+    one of them is.
+    """
     low, high = np.argmin(found.log, axis=0), np.argmax(found.log, axis=0)
     least, most = (found.log[at, np.arange(len(OUTPUTS))] for at in (low, high))
     with np.errstate(invalid="ignore"):
@@ -216,17 +287,25 @@ def largest_ratio(found: Table) -> tuple[float, dict[str, Any]]:
 
 
 def _price(guarantee: Guarantee) -> tuple[float, int] | None:
-    """(ε of one report, reports of a user that are paid for); None where the price is not one of equal pure rounds."""
+    """(ε of one report, reports of a user that are paid for); None where the price is not one of
+    equal pure rounds.
+    """
     if len(guarantee.losses) != 1 or not isinstance(only := guarantee.losses[0], Pure):
         return None
     return only.epsilon / only.num_rounds, only.num_rounds
 
 
 def _largest_ratio(
-    guarantee: Guarantee, tables: dict[int, Table], worlds: list[World], ratings: Ratings, replay: dict[str, Any]
+    guarantee: Guarantee,
+    tables: dict[int, Table],
+    worlds: list[World],
+    ratings: Ratings,
+    replay: dict[str, Any],
 ) -> Finding:
     if (priced := _price(guarantee)) is None:
-        return not_applicable(NAMES[0], "no price of a report is claimed", f"{guarantee.mechanism} has no pure price")
+        return not_applicable(
+            NAMES[0], "no price of a report is claimed", f"{guarantee.mechanism} has no pure price"
+        )
     epsilon, _ = priced
     found = {user: largest_ratio(law) for user, law in tables.items()}
     user = max(found, key=lambda user: math.inf if math.isnan(found[user][0]) else found[user][0])
@@ -238,12 +317,17 @@ def _largest_ratio(
     entries, logs = (np.concatenate(parts) for parts in zip(*tables.values(), strict=True))
     probabilities = np.exp(logs)
     sum_error = float(np.max(np.abs(probabilities.sum(axis=1) - 1)))
-    expected = math.tanh(epsilon / 2) * np.clip(np.where(np.isnan(entries), 0.0, entries), -1.0, 1.0)
+    expected = math.tanh(epsilon / 2) * np.clip(
+        np.where(np.isnan(entries), 0.0, entries), -1.0, 1.0
+    )
     limit = epsilon * (1 + TOLERANCE) + ROUNDING
     holds = measured <= limit and sum_error <= TOLERANCE  # not-a-number is no pass
     return Finding(
         audit=NAMES[0],
-        claim=f"whatever a user rated, no report is more than e^ε times as likely as otherwise, ε = {epsilon:.6g}",
+        claim=(
+            "whatever a user rated, no report is more than e^ε times as likely as otherwise, ε ="
+            f" {epsilon:.6g}"
+        ),
         measured=measured,
         claimed=epsilon,
         lower=None if math.isnan(measured) else measured,
@@ -255,26 +339,40 @@ def _largest_ratio(
             "worlds": len(worlds),
             "steps": len(worlds[0].moved),
             "sum_error": sum_error,
-            "expectation_error": float(np.max(np.abs(probabilities @ np.array(OUTPUTS) - expected))),
-            "unit_of_measurement": "log-ratio; sum_error of probabilities from 1, expectation_error of the mean bit "
-            "from tanh(ε/2) times the clipped entry, which costs accuracy and no privacy",
-            "power": f"exact: any of these entries and worlds above ε by more than {TOLERANCE:g} would be seen; other "
-            "floats are not covered",
+            "expectation_error": float(
+                np.max(np.abs(probabilities @ np.array(OUTPUTS) - expected))
+            ),
+            "unit_of_measurement": (
+                "log-ratio; sum_error of probabilities from 1, expectation_error of the mean bit "
+                "from tanh(ε/2) times the clipped entry, which costs accuracy and no privacy"
+            ),
+            "power": (
+                f"exact: any of these entries and worlds above ε by more than {TOLERANCE:g} would"
+                " be seen; other floats are not covered"
+            ),
             "replay": replay | {"pair": pair} | at,
         },
     )
 
 
 def _reports(
-    guarantee: Guarantee, counts: np.ndarray, num_steps: int, ratings: Ratings, replay: dict[str, Any]
+    guarantee: Guarantee,
+    counts: np.ndarray,
+    num_steps: int,
+    ratings: Ratings,
+    replay: dict[str, Any],
 ) -> Finding:
     if (priced := _price(guarantee)) is None:
-        return not_applicable(NAMES[1], "no number of reports is claimed", f"{guarantee.mechanism} has no pure price")
+        return not_applicable(
+            NAMES[1], "no number of reports is claimed", f"{guarantee.mechanism} has no pure price"
+        )
     epsilon, reports = priced
     user, most = int(np.argmax(counts)), int(counts.max())
     return Finding(
         audit=NAMES[1],
-        claim=f"in {num_steps} rounds a user reports at most as often as is paid for: {reports} times",
+        claim=(
+            f"in {num_steps} rounds a user reports at most as often as is paid for: {reports} times"
+        ),
         measured=float(most),
         claimed=float(reports),
         lower=float(most),
@@ -286,14 +384,20 @@ def _reports(
             "epsilon_of_that_many": most * epsilon,
             "epsilon": guarantee.epsilon,
             "unit_of_measurement": "reports of the user who reports most often",
-            "power": "exact for this run, over all its rounds and users: a single report too many would be seen",
+            "power": (
+                "exact for this run, over all its rounds and users: a single report too many would"
+                " be seen"
+            ),
             "replay": replay | {"pair": _pair(ratings, user, "none, this is counted in one world")},
         },
     )
 
 
 def _others(beside: list[World], replay: dict[str, Any]) -> Finding:
-    claim = "what a user reports depends on that user's ratings and on what is public, on no other ratings"
+    claim = (
+        "what a user reports depends on that user's ratings and on what is public, on no other"
+        " ratings"
+    )
     if not beside:
         return not_applicable(NAMES[2], claim, "nobody else has ratings")
     broken = [
@@ -316,20 +420,33 @@ def _others(beside: list[World], replay: dict[str, Any]) -> Finding:
             "worlds": len(beside),
             "steps": len(beside[0].moved),
             "unit_of_measurement": "parts of reports that differ, over all these worlds",
-            "power": "exact for these users, worlds and steps: a single differing bit would be seen",
+            "power": (
+                "exact for these users, worlds and steps: a single differing bit would be seen"
+            ),
             "replay": replay,
         },
     )
 
 
-def _coordinates(worlds: list[World], uniform: enumeration_draws.Uniform, replay: dict[str, Any]) -> Finding:
-    moved = [(world, int(user)) for world in worlds for user in np.flatnonzero(world.moved.any(axis=0))]
+def _coordinates(
+    worlds: list[World], uniform: enumeration_draws.Uniform, replay: dict[str, Any]
+) -> Finding:
+    moved = [
+        (world, int(user)) for world in worlds for user in np.flatnonzero(world.moved.any(axis=0))
+    ]
     if moved:
         world, user = moved[0]
-        replay = replay | {"pair": world.pair, "first_step": int(np.argmax(world.moved[:, user])), "user_index": user}
+        replay = replay | {
+            "pair": world.pair,
+            "first_step": int(np.argmax(world.moved[:, user])),
+            "user_index": user,
+        }
     return Finding(
         audit=NAMES[3],
-        claim="which coordinate a user is asked for is drawn without looking at ratings, uniformly, for each apart",
+        claim=(
+            "which coordinate a user is asked for is drawn without looking at ratings, uniformly,"
+            " for each apart"
+        ),
         measured=float(len(moved)),
         claimed=0.0,
         lower=float(len(moved)),
@@ -338,10 +455,15 @@ def _coordinates(worlds: list[World], uniform: enumeration_draws.Uniform, replay
             **uniform._asdict(),
             "alpha": ALPHA,
             "worlds": len(worlds),
-            "unit_of_measurement": "users whose coordinate moves with ratings, over all these worlds; p_value is that "
-            "of uniform coordinates, ranges being the largest that were drawn",
-            "power": "exact for these worlds and steps; a coordinate (or a cell of those taken together) drawn "
-            f"{uniform.visible:.2f} times as often as it should would be seen with probability 0.95",
+            "unit_of_measurement": (
+                "users whose coordinate moves with ratings, over all these worlds; p_value is that "
+                "of uniform coordinates, ranges being the largest that were drawn"
+            ),
+            "power": (
+                "exact for these worlds and steps; a coordinate (or a cell of those taken"
+                f" together) drawn {uniform.visible:.2f} times as often as it should would be seen"
+                " with probability 0.95"
+            ),
             "replay": replay,
         },
     )

@@ -1,4 +1,5 @@
-"""What is drawn for a report, by chance and not by ratings: the coordinate, and the bit against its enumerated law.
+"""What is drawn for a report, by chance and not by ratings: the coordinate, and the bit against its
+enumerated law.
 
 Exact binomial tests and chi square at `finding.ALPHA`.
 """
@@ -29,8 +30,10 @@ EXPECTED = 50  # coordinates in a cell of the chi square, at least
 
 
 class Uniform(NamedTuple):
-    """p_value: of the three tests together. rows, columns: the ranges drawn. cells: of the finest test. draws: in all.
-    visible: a cell drawn so many times as often as it should is found with probability 0.95."""
+    """p_value: of the three tests together. rows, columns: the ranges drawn. cells: of the finest
+    test. draws: in all.
+    visible: a cell drawn so many times as often as it should is found with probability 0.95.
+    """
 
     p_value: float
     rows: int
@@ -40,15 +43,17 @@ class Uniform(NamedTuple):
     visible: float
 
 
-def coordinates(mechanism: Mechanism, key: jax.Array, state: State, data: Any) -> tuple[np.ndarray, np.ndarray]:
+def coordinates(
+    mechanism: Mechanism, key: jax.Array, state: State, data: Any
+) -> tuple[np.ndarray, np.ndarray]:
     """(row, column), int32[draws, users], that users are asked for in a state. Spends `key`."""
     row, column = _asked(mechanism, key, state, data, -(-DRAWS // data.num_users))
     return np.asarray(row), np.asarray(column)
 
 
 def uniform(row: np.ndarray, column: np.ndarray) -> Uniform:
-    """Are coordinates uniform, and each user's apart? Over (row, column), neighbouring ones taken together, over
-    columns, and over pairs of users with the same row; int32[draws, users].
+    """Are coordinates uniform, and each user's apart? Over (row, column), neighbouring ones taken
+    together, over columns, and over pairs of users with the same row; int32[draws, users].
 
     The range is what was drawn: a last row that is never asked for tells nobody anything.
     """
@@ -64,8 +69,12 @@ def uniform(row: np.ndarray, column: np.ndarray) -> Uniform:
 
 
 @partial(jax.jit, static_argnames="num")
-def _asked(mechanism: Mechanism, key: jax.Array, state: State, data: Any, num: int) -> tuple[jax.Array, jax.Array]:
-    """(row, column) of every user, int32[num, users]; entries are not computed, since nobody asks for them."""
+def _asked(
+    mechanism: Mechanism, key: jax.Array, state: State, data: Any, num: int
+) -> tuple[jax.Array, jax.Array]:
+    """(row, column) of every user, int32[num, users]; entries are not computed, since nobody asks
+    for them.
+    """
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         asked, _info = mechanism.query(state, data, mechanism.coins(key))
@@ -75,13 +84,17 @@ def _asked(mechanism: Mechanism, key: jax.Array, state: State, data: Any, num: i
 
 
 def _chi_square(place: np.ndarray, places: int) -> tuple[float, int]:
-    """(p-value, cells): `place` int[draws] in range(places), which are put into cells that are hit often enough."""
+    """(p-value, cells): `place` int[draws] in range(places), which are put into cells that are hit
+    often enough.
+    """
     from scipy.stats import chisquare
 
     cells = min(places, max(1, len(place) // EXPECTED))
     sizes = np.bincount(np.arange(places) * cells // places, minlength=cells)
     counts = np.bincount(place * cells // places, minlength=cells)
-    return float(chisquare(counts, sizes * (len(place) / places)).pvalue) if cells > 1 else 1.0, cells
+    return (
+        float(chisquare(counts, sizes * (len(place) / places)).pvalue) if cells > 1 else 1.0
+    ), cells
 
 
 def _visible_cell(num: int, cells: int) -> float:
@@ -99,8 +112,10 @@ def _visible_cell(num: int, cells: int) -> float:
 
 
 class Drawn(NamedTuple):
-    """At one entry, over all draws. ones, minus: int32[users]. alike: pairs of users that say the same. misplaced:
-    reports with another coordinate than asked for, or from a user who was to be silent."""
+    """At one entry, over all draws. ones, minus: int32[users]. alike: pairs of users that say the
+    same. misplaced: reports with another coordinate than asked for, or from a user who was to be
+    silent.
+    """
 
     ones: jax.Array
     minus: jax.Array
@@ -126,8 +141,12 @@ def _draw(noise: Noise, key: jax.Array, like: Report, entry: jax.Array, num: int
     def one(key: jax.Array) -> Drawn:
         said, nothing = noise.sample(key, asked), noise.sample(key, silent)
         pairs = said.value[: said.value.shape[0] // 2 * 2].reshape(-1, 2)
-        misplaced = jnp.sum((said.row != like.row) | (said.column != like.column)) + jnp.sum(nothing.value != 0)
-        return Drawn(said.value == 1, said.value == -1, jnp.sum(pairs[:, 0] == pairs[:, 1]), misplaced)
+        misplaced = jnp.sum((said.row != like.row) | (said.column != like.column)) + jnp.sum(
+            nothing.value != 0
+        )
+        return Drawn(
+            said.value == 1, said.value == -1, jnp.sum(pairs[:, 0] == pairs[:, 1]), misplaced
+        )
 
     batch = max(1, min(num, (1 << 16) // len(like.value)))
     drawn = jax.lax.map(one, jax.random.split(key, num), batch_size=batch)
@@ -143,10 +162,12 @@ def sampler(
     ratings: Ratings,
     replay: dict[str, Any],
 ) -> Finding:
-    """Bits of all users at `ENTRIES` against the law; all together, the worst user, and pairs of users.
+    """Bits of all users at `ENTRIES` against the law; all together, the worst user, and pairs of
+    users.
 
     Args:
-      like: of all users, for its coordinates. laws: P(1) at `ENTRIES`, of the first and the last user.
+      like: of all users, for its coordinates. laws: P(1) at `ENTRIES`, of the first and the last
+        user.
     """
     claim = "each user's bit is drawn as the enumerated law says, apart from all others"
     if not np.allclose(*laws, rtol=1e-9, atol=0) or not np.all((laws[0] >= 0) & (laws[0] <= 1)):
@@ -154,18 +175,30 @@ def sampler(
     users = len(like.value)
     num = max(DRAWS_EACH, -(-DRAWS // users))
     misplaced, tests = 0, []
-    for entry, p, draw_key in zip(ENTRIES, laws[0].tolist(), jax.random.split(key, len(ENTRIES)), strict=True):
+    for entry, p, draw_key in zip(
+        ENTRIES, laws[0].tolist(), jax.random.split(key, len(ENTRIES)), strict=True
+    ):
         drawn = jax.device_get(_draw(noise, draw_key, like, np.float32(entry), num))
         ones, minus, pairs = int(drawn.ones.sum()), int(drawn.minus.sum()), num * (users // 2)
         misplaced += int(drawn.misplaced) + users * num - ones - minus
         apart = binomial_p_value(drawn.ones, num, p)
         worst, same = int(np.argmin(apart)), p**2 + (1 - p) ** 2
         who = {"entry": entry, "whose": ratings.users[worst].item()}
-        everybody, pair = {"entry": entry, "whose": "all"}, {"entry": entry, "whose": "pairs that say the same"}
+        everybody, pair = (
+            {"entry": entry, "whose": "all"},
+            {"entry": entry, "whose": "pairs that say the same"},
+        )
         tests += [
             Share(min(1.0, users * float(apart[worst])), float(drawn.ones[worst]) / num, p, who),
-            Share(float(binomial_p_value(ones, users * num, p)), ones / (users * num), p, everybody),
-            Share(float(binomial_p_value(int(drawn.alike), pairs, same)), int(drawn.alike) / max(pairs, 1), same, pair),
+            Share(
+                float(binomial_p_value(ones, users * num, p)), ones / (users * num), p, everybody
+            ),
+            Share(
+                float(binomial_p_value(int(drawn.alike), pairs, same)),
+                int(drawn.alike) / max(pairs, 1),
+                same,
+                pair,
+            ),
         ]
     worst = min(tests, key=lambda test: test.p_value)
     alpha = ALPHA / len(tests)
@@ -182,23 +215,33 @@ def sampler(
             "neither_bit_or_misplaced": misplaced,
             "where": worst.where,
             "unit_of_measurement": "share of ones, or of equal bits, where it fits worst",
-            "power": f"a probability off by {visible_share(users * num, alpha):.4f} for everybody, or by "
-            f"{visible_share(num, alpha / users):.3f} for one user, would be seen with probability 0.95",
+            "power": (
+                f"a probability off by {visible_share(users * num, alpha):.4f} for everybody, or by"
+                f" {visible_share(num, alpha / users):.3f} for one user, would be seen with"
+                " probability 0.95"
+            ),
             "replay": replay,
         },
     )
 
 
 def binomial_p_value(count: Any, num: int, probability: float) -> np.ndarray:
-    """Twice the smaller tail: P(p-value <= alpha) is at most alpha for every num and probability."""
+    """Twice the smaller tail: P(p-value <= alpha) is at most alpha for every num and
+    probability.
+    """
     from scipy.stats import binom
 
-    below, above = binom.cdf(count, num, probability), binom.sf(np.asarray(count) - 1, num, probability)
+    below, above = (
+        binom.cdf(count, num, probability),
+        binom.sf(np.asarray(count) - 1, num, probability),
+    )
     return np.asarray(np.minimum(1.0, 2 * np.minimum(below, above)))
 
 
 def visible_share(num: int, alpha: float) -> float:
-    """A share of `num` draws that is off by so much is found with probability 0.95, about, wherever it lies."""
+    """A share of `num` draws that is off by so much is found with probability 0.95, about, wherever
+    it lies.
+    """
     from scipy.special import ndtri
 
     return min(1.0, float(-ndtri(alpha / 2) - ndtri(0.05)) / (2 * math.sqrt(num)))

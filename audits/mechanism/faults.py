@@ -1,8 +1,10 @@
-"""Is there a way round the noise? Legal extremes and broken numbers are fed to a mechanism, and it is asked twice.
+"""Is there a way round the noise? Legal extremes and broken numbers are fed to a mechanism, and it
+is asked twice.
 
-An entry of a response that comes out the same under all keys has no noise. What is never noisy, on the ratings as they
-are, is public by the mechanism's own claim and the other audits' affair; what is noisy there must be so everywhere: on
-no ratings at all, on the largest and the smallest, on users without any, and beside a number that is none.
+An entry of a response that comes out the same under all keys has no noise. What is never noisy, on
+the ratings as they are, is public by the mechanism's own claim and the other audits' affair; what
+is noisy there must be so everywhere: on no ratings at all, on the largest and the smallest, on
+users without any, and beside a number that is none.
 
 And the same noise must be drawn on one device and on several.
 """
@@ -33,14 +35,21 @@ KEYS = 8
 STEPS = 8  # a crowd may need some until enough are online
 
 
-def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
-    """Two findings: faults and devices. Compares bits in the first, and up to float32 sums in the second.
+def audit(
+    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+) -> list[Finding]:
+    """Two findings: faults and devices. Compares bits in the first, and up to float32 sums in the
+    second.
 
     All are asked in the state in which a run on `ratings` starts.
 
-    Reports of one bit are left to the enumeration, which tries extreme entries and those that are not numbers.
+    Reports of one bit are left to the enumeration, which tries extreme entries and those that are
+    not numbers.
     """
-    return [_faults(mechanism, ratings, data, key, num_steps), _devices(mechanism, ratings, key, num_steps)]
+    return [
+        _faults(mechanism, ratings, data, key, num_steps),
+        _devices(mechanism, ratings, key, num_steps),
+    ]
 
 
 @jax.jit
@@ -69,10 +78,16 @@ def extremes(ratings: Ratings, data: Any) -> dict[str, Any]:
     value[0] = np.nan
     return {
         "no ratings": without(num >= 0),
-        "the ratings of a single user": without(ratings.user != last) if np.any(ratings.user != last) else data,
+        "the ratings of a single user": (
+            without(ratings.user != last) if np.any(ratings.user != last) else data
+        ),
         "a single rating": without(num > 0) if len(num) > 1 else data,
-        "all ratings at the top": layout.replace_value(data, address, jnp.full(len(num), high, jnp.float32)),
-        "all ratings at the bottom": layout.replace_value(data, address, jnp.full(len(num), low, jnp.float32)),
+        "all ratings at the top": layout.replace_value(
+            data, address, jnp.full(len(num), high, jnp.float32)
+        ),
+        "all ratings at the bottom": layout.replace_value(
+            data, address, jnp.full(len(num), low, jnp.float32)
+        ),
         "a rating that is not a number": layout.replace_value(data, address, jnp.asarray(value)),
     }
 
@@ -93,7 +108,9 @@ def _broken(statistics: Any) -> dict[str, Any]:
     return made
 
 
-def _faults(mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, num_steps: int) -> Finding:
+def _faults(
+    mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, num_steps: int
+) -> Finding:
     run_key, coins_key, noise_key = jax.random.split(key, 3)
     run = transcript.record(mechanism, run_key, data, min(num_steps, STEPS))
     if isinstance(run.statistics, Report):
@@ -108,13 +125,20 @@ def _faults(mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, n
         },
         **(_broken(transcript.first_step(run)) if additive else {}),
     }
-    said = {what: jax.tree.leaves(jax.device_get(_said(mechanism, keys, s))) for what, s in asked.items()}
+    said = {
+        what: jax.tree.leaves(jax.device_get(_said(mechanism, keys, s)))
+        for what, s in asked.items()
+    }
     own = said["the ratings as they are"]
     noisy = [np.any(leaf != leaf[:1]) for leaf in own]
     if not any(noisy):
         last = jax.tree.map(lambda leaf: np.asarray(leaf[-1]), run.statistics)
-        if not any(np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(_said(mechanism, keys, last))):
-            return not_applicable(NAMES[0], CLAIMS[0], "no entry of a response has noise, on the ratings as they are")
+        if not any(
+            np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(_said(mechanism, keys, last))
+        ):
+            return not_applicable(
+                NAMES[0], CLAIMS[0], "no entry of a response has noise, on the ratings as they are"
+            )
         return inconclusive(NAMES[0], CLAIMS[0], "nothing is said in the first step")
     bare: dict[str, int] = {}
     entries = sum(leaf[0].size for leaf, has in zip(own, noisy, strict=True) if has)
@@ -127,7 +151,10 @@ def _faults(mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, n
         if count := sum(int(part.sum()) for part in same):
             bare[what] = count
     worst = max(bare, key=lambda what: bare[what], default=None)
-    replay: dict[str, Any] = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
+    replay: dict[str, Any] = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "data_sha256": ratings.sha256(),
+    }
     verdict: Verdict = "violated" if bare else "consistent"
     return Finding(
         audit=NAMES[0],
@@ -141,9 +168,14 @@ def _faults(mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, n
             "without_noise": bare,
             "entries": entries,
             "keys": KEYS,
-            "unit_of_measurement": "entries without noise where there are most; those that are no finite number are "
-            "not counted",
-            "power": f"exact for these data sets: one finite entry that is the same under {KEYS} keys would be seen",
+            "unit_of_measurement": (
+                "entries without noise where there are most; those that are no finite number are "
+                "not counted"
+            ),
+            "power": (
+                f"exact for these data sets: one finite entry that is the same under {KEYS} keys"
+                " would be seen"
+            ),
             "replay": replay | ({"world": worst} if worst else {}),
         },
     )
@@ -161,13 +193,17 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
     num = jax.local_device_count()
     if num < 2:
         return not_applicable(NAMES[1], CLAIMS[1], "there is one device")
-    shapes = jax.eval_shape(partial(transcript.record, num_steps=1), mechanism, key, _laid(ratings, 1))
+    shapes = jax.eval_shape(
+        partial(transcript.record, num_steps=1), mechanism, key, _laid(ratings, 1)
+    )
     if isinstance(shapes.statistics, Report):
         return not_applicable(NAMES[1], CLAIMS[1], "the response is of bits; see the enumeration")
     if jax.tree.structure(shapes.responses) != jax.tree.structure(shapes.statistics):
         return not_applicable(NAMES[1], CLAIMS[1], "the response is not the statistics and noise")
     try:
-        runs = [transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)]
+        runs = [
+            transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)
+        ]
     except UsageError as error:
         return not_applicable(NAMES[1], CLAIMS[1], f"it runs on one device alone: {error.what}")
     noise = [jax.device_get(_noise(run.responses, run.statistics, None)[0]) for run in runs]
@@ -175,7 +211,10 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
     gap = largest = 0.0
     for a, b, s in zip(*map(jax.tree.leaves, (*noise, statistics[0])), strict=True):
         gap = max(gap, float(np.max(np.abs(_wide(a) - _wide(b)), initial=0)))
-        largest = max(largest, float(np.max(np.abs(_wide(a)), initial=0) + np.max(np.abs(_wide(s)), initial=0)))
+        largest = max(
+            largest,
+            float(np.max(np.abs(_wide(a)), initial=0) + np.max(np.abs(_wide(s)), initial=0)),
+        )
     limit = 8 * 2.0**-23 * largest
     verdict: Verdict = "consistent" if gap <= limit else "violated"
     return Finding(
@@ -187,9 +226,14 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
         details={
             "devices": num,
             "limit": limit,
-            "unit_of_measurement": "largest difference of two entries' noise, in the units of the statistics",
+            "unit_of_measurement": (
+                "largest difference of two entries' noise, in the units of the statistics"
+            ),
             "power": "exact for this step: any difference above float32 rounding",
-            "replay": {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()},
+            "replay": {
+                "key": np.asarray(jax.random.key_data(key)).tolist(),
+                "data_sha256": ratings.sha256(),
+            },
         },
     )
 
@@ -199,4 +243,8 @@ def _laid(ratings: Ratings, devices: int) -> Any:
 
 
 def _wide(leaf: np.ndarray) -> np.ndarray:
-    return leaf.view(np.int32).astype(np.float64) if leaf.dtype == np.uint32 else leaf.astype(np.float64)
+    return (
+        leaf.view(np.int32).astype(np.float64)
+        if leaf.dtype == np.uint32
+        else leaf.astype(np.float64)
+    )

@@ -1,9 +1,10 @@
 """Every key that a run spends, written down: none may be spent twice.
 
-A program is followed operation by operation, as it is compiled: wherever random bits are drawn, or the words of a key
-are taken, the key that they come from is kept as data beside the result. So nothing is asked of the mechanism, and
-nothing of it is replaced: what is followed are `protocol.begin` and `protocol.train` themselves, in the chunks in which
-`fitting.fit` calls them. Noise is only as independent as its keys, and a key that comes twice is a difference of two
+A program is followed operation by operation, as it is compiled: wherever random bits are drawn, or
+the words of a key are taken, the key that they come from is kept as data beside the result. So
+nothing is asked of the mechanism, and nothing of it is replaced: what is followed are
+`protocol.begin` and `protocol.train` themselves, in the chunks in which `fitting.fit` calls them.
+Noise is only as independent as its keys, and a key that comes twice is a difference of two
 responses without noise.
 """
 
@@ -28,10 +29,23 @@ CLAIMS = (
     "no key of a run is spent twice: over steps, leaves, phases and chunks",
     "no two runs spend the same key on noise: there are as many seeds as keys",
 )
-SEEDS, NUMBERS = 4096, 1 << 22  # runs whose first keys are compared, and at most so many random numbers
-# Operations that draw from a key, or take its words: hashes and Poisson samples are drawn from these.
+SEEDS, NUMBERS = (
+    4096,
+    1 << 22,
+)  # runs whose first keys are compared, and at most so many random numbers
+# Operations that draw from a key, or take its words: hashes and Poisson samples are drawn from
+# these.
 SPENDS = ("random_bits", "random_gamma", "random_unwrap")
-CALLS = ("jit", "pjit", "closed_call", "core_call", "checkpoint", "remat", "custom_jvp_call", "custom_vjp_call")
+CALLS = (
+    "jit",
+    "pjit",
+    "closed_call",
+    "core_call",
+    "checkpoint",
+    "remat",
+    "custom_jvp_call",
+    "custom_vjp_call",
+)
 
 Run = Callable[[Sequence[Phase], jax.Array, Any, int], np.ndarray]
 
@@ -46,25 +60,32 @@ def audit(
     earlier: Sequence[Phase] = (),
     run: Run | None = None,
 ) -> list[Finding]:
-    """Two findings: on a whole run of `num_steps` steps after the phases `earlier`, and on the first step of many runs.
-    Compares keys of 64 bits, which are equal by chance in one of 10^12 audits.
+    """Two findings: on a whole run of `num_steps` steps after the phases `earlier`, and on the
+    first step of many runs. Compares keys of 64 bits, which are equal by chance in one of 10^12
+    audits.
 
     Args:
-      run: what is on trial, (phases, key, data, steps in a chunk) -> uint32[keys, words]; None is `production`.
+      run: what is on trial, (phases, key, data, steps in a chunk) -> uint32[keys, words]; None is
+        `production`.
     """
     phases = (*earlier, (mechanism, num_steps))
     chunk = min(fitting.default_chunk_steps(ratings.num_ratings), -(-num_steps // 4))
     spent = (run or production)(phases, key, data, chunk)
-    replay: dict[str, Any] = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
+    replay: dict[str, Any] = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "data_sha256": ratings.sha256(),
+    }
     power = (
-        "exact for this run: a single key that is spent again would be seen, its own or another's; inside a loop of "
-        "unknown length the key that enters it is what is kept"
+        "exact for this run: a single key that is spent again would be seen, its own or another's;"
+        " inside a loop of unknown length the key that enters it is what is kept"
     )
     details = {"steps": num_steps, "phases": len(phases), "chunk_steps": chunk, "power": power}
     return [_distinct(0, spent, details, replay), _seeds(mechanism, key, data, num_steps, replay)]
 
 
-def _distinct(which: int, spent: np.ndarray, details: dict[str, Any], replay: dict[str, Any]) -> Finding:
+def _distinct(
+    which: int, spent: np.ndarray, details: dict[str, Any], replay: dict[str, Any]
+) -> Finding:
     different, first, counts = np.unique(spent, axis=0, return_index=True, return_counts=True)
     twice = np.flatnonzero(counts > 1)
     if len(twice):
@@ -89,7 +110,9 @@ def _distinct(which: int, spent: np.ndarray, details: dict[str, Any], replay: di
     )
 
 
-def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, replay: dict[str, Any]) -> Finding:
+def _seeds(
+    mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, replay: dict[str, Any]
+) -> Finding:
     """The keys of one step's noise, in as many runs as are cheap."""
     start_key, draw_key = jax.random.split(key)
     statistics = transcript.first_step(transcript.record(mechanism, start_key, data, num_steps))
@@ -97,7 +120,9 @@ def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, repl
     num = int(np.clip(NUMBERS // max(entries, 1), 64, SEEDS))
 
     def draw(sample: Any, keys: jax.Array, statistics: Any) -> Any:
-        return jax.lax.map(lambda key: sample(key, statistics), keys)  # vmap would keep a key that is fixed only once
+        return jax.lax.map(
+            lambda key: sample(key, statistics), keys
+        )  # vmap would keep a key that is fixed only once
 
     _, spent = recorded(draw)(mechanism.noise.sample, jax.random.split(draw_key, num), statistics)
     if not len(spent):
@@ -107,11 +132,15 @@ def _seeds(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, repl
 
 
 def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -> np.ndarray:
-    """uint32[keys, words]: what `fitting.fit` spends on these phases, by place in its programs. Spends `key`."""
+    """uint32[keys, words]: what `fitting.fit` spends on these phases, by place in its programs.
+    Spends `key`.
+    """
     *earlier, (mechanism, num_steps) = phases
     chunks, rest = divmod(num_steps, chunk)
     begin = recorded(lambda mechanism, key, data: protocol.begin(mechanism, key, data, earlier))
-    train, end = (recorded(lambda *args, n=n: protocol.train(*args, num_steps=n)[0]) for n in (chunk, rest))
+    train, end = (
+        recorded(lambda *args, n=n: protocol.train(*args, num_steps=n)[0]) for n in (chunk, rest)
+    )
 
     @jax.jit
     def followed(mechanism: Mechanism, key: jax.Array, data: Any) -> list[jax.Array]:
@@ -129,10 +158,11 @@ def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -
 
 
 def recorded(fn: Callable[..., Any]) -> Callable[..., tuple[Any, jax.Array]]:
-    """`fn` with a second result: the keys that it spends, uint32[keys, words]. Traced at the first call, then compiled.
+    """`fn` with a second result: the keys that it spends, uint32[keys, words]. Traced at the first
+    call, then compiled.
 
-    By place in the program, those of a `scan` one step after the other at each place. Where drawing depends on what is
-    computed (`while`, `cond`), the keys that enter count as spent.
+    By place in the program, those of a `scan` one step after the other at each place. Where drawing
+    depends on what is computed (`while`, `cond`), the keys that enter count as spent.
     """
     made: list[Any] = []
 
@@ -163,7 +193,10 @@ def _is_key(value: Any) -> bool:
 
 def _inner(eqn: Any) -> list[Any]:
     """The programs inside an operation."""
-    found = [eqn.params.get(name) for name in ("jaxpr", "call_jaxpr", "cond_jaxpr", "body_jaxpr", "fun_jaxpr")]
+    found = [
+        eqn.params.get(name)
+        for name in ("jaxpr", "call_jaxpr", "cond_jaxpr", "body_jaxpr", "fun_jaxpr")
+    ]
     return [part for part in (*found, *eqn.params.get("branches", ())) if part is not None]
 
 
@@ -172,9 +205,13 @@ def _draws(jaxpr: Any) -> bool:
     return any(eqn.primitive.name in SPENDS or any(map(_draws, _inner(eqn))) for eqn in jaxpr.eqns)
 
 
-def _follow(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[list[Any], list[jax.Array]]:
+def _follow(
+    jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]
+) -> tuple[list[Any], list[jax.Array]]:
     """(results, key data of each drawing, [..., words]) of a program."""
-    known: dict[Any, Any] = dict(zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True))
+    known: dict[Any, Any] = dict(
+        zip((*jaxpr.constvars, *jaxpr.invars), (*consts, *args), strict=True)
+    )
     spent: list[jax.Array] = []
 
     def read(atom: Any) -> Any:
@@ -189,7 +226,9 @@ def _follow(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[lis
             results = _plainly(eqn, values)
         elif inner and name in CALLS:
             body = inner[0]
-            results, more = _follow(getattr(body, "jaxpr", body), getattr(body, "consts", ()), values)
+            results, more = _follow(
+                getattr(body, "jaxpr", body), getattr(body, "consts", ()), values
+            )
             spent += more
         elif name == "scan":
             results, more = _follow_scan(eqn.params, values)
@@ -204,13 +243,17 @@ def _follow(jaxpr: Any, consts: Sequence[Any], args: Sequence[Any]) -> tuple[lis
 
 def _plainly(eqn: Any, values: list[Any]) -> list[Any]:
     bound = eqn.primitive.get_bind_params(eqn.params)
-    functions, params = bound if isinstance(bound, tuple) else ((), bound)  # older versions of jax give both
+    functions, params = (
+        bound if isinstance(bound, tuple) else ((), bound)
+    )  # older versions of jax give both
     results = eqn.primitive.bind(*functions, *values, **params)
     return list(results) if eqn.primitive.multiple_results else [results]
 
 
 def _scan_counts(params: Any) -> tuple[int, int]:
-    """How many values are constant, and how many are carried; newer versions of jax tell it by trees."""
+    """How many values are constant, and how many are carried; newer versions of jax tell it by
+    trees.
+    """
     if "ft_in" in params:
         consts, carry, _ = params["ft_in"].unpack()
         return len(consts), len(carry)
@@ -226,8 +269,12 @@ def _follow_scan(params: Any, values: list[Any]) -> tuple[list[Any], list[jax.Ar
     )
 
     def body(carry: list[Any], x: list[Any]) -> tuple[list[Any], Any]:
-        results, spent = _follow(getattr(closed, "jaxpr", closed), closed.consts, [*consts, *carry, *x])
+        results, spent = _follow(
+            getattr(closed, "jaxpr", closed), closed.consts, [*consts, *carry, *x]
+        )
         return results[:num_carry], (results[num_carry:], spent)
 
-    carry, (ys, spent) = jax.lax.scan(body, carry, xs, length=params["length"], reverse=params["reverse"])
+    carry, (ys, spent) = jax.lax.scan(
+        body, carry, xs, length=params["length"], reverse=params["reverse"]
+    )
     return [*carry, *ys], spent

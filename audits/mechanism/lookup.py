@@ -1,16 +1,18 @@
-"""Which of two neighbouring data sets can have made this response? Answered from tables of what each of them can make.
+"""Which of two neighbouring data sets can have made this response? Answered from tables of what
+each of them can make.
 
-Noise of floating-point numbers takes few values: q plus noise is another set of numbers for another q, and a response
-that lies in one set and not in the other gives the data set away, however large the noise. So do statistics off the
-noise's grid, and low digits that no noise reaches. Real-number noise has no such sets, and whole-number noise on whole
-statistics has the same one in both worlds.
+Noise of floating-point numbers takes few values: q plus noise is another set of numbers for another
+q, and a response that lies in one set and not in the other gives the data set away, however large
+the noise. So do statistics off the noise's grid, and low digits that no noise reaches. Real-number
+noise has no such sets, and whole-number noise on whole statistics has the same one in both worlds.
 
-An attacker who knows the public state makes the tables: with the sampler itself, run on each world's statistics. For
-floats a generator that counts in place of drawing (`lookup_tables`) gives the sampler every word in turn: 2^23, since
-`jax.random` makes floats of 23 bits. Where a number takes more than one word, and for whole numbers, the tables hold
-draws. T is what one table holds and the other does not; of whole numbers what it holds e^ε times more often. Then fresh
-responses of both worlds are looked up: a step that costs (ε, δ) has P(T) ≤ e^ε P'(T) + δ. T is fixed before they are
-drawn, so the test is exact whatever the tables are worth.
+An attacker who knows the public state makes the tables: with the sampler itself, run on each
+world's statistics. For floats a generator that counts in place of drawing (`lookup_tables`) gives
+the sampler every word in turn: 2^23, since `jax.random` makes floats of 23 bits. Where a number
+takes more than one word, and for whole numbers, the tables hold draws. T is what one table holds
+and the other does not; of whole numbers what it holds e^ε times more often. Then fresh responses of
+both worlds are looked up: a step that costs (ε, δ) has P(T) ≤ e^ε P'(T) + δ. T is fixed before they
+are drawn, so the test is exact whatever the tables are worth.
 """
 
 from __future__ import annotations
@@ -51,8 +53,11 @@ BATCH = 1 << 20  # numbers drawn at once
 
 
 class Place(NamedTuple):
-    """Where a response is looked at. pair: of the neighbours tried; leaf, entry: of the response, entry in flat order;
-    coins: of either world, keys of those that gave its usual statistics there; size: of the response there, about."""
+    """Where a response is looked at. pair: of the neighbours tried; leaf, entry: of the response,
+    entry in flat order;
+    coins: of either world, keys of those that gave its usual statistics there; size: of the
+      response there, about.
+    """
 
     pair: int
     leaf: int
@@ -62,11 +67,12 @@ class Place(NamedTuple):
 
 
 class Lookup(NamedTuple):
-    """One direction and view of one place: `first` of `num` responses of a world lie in T, `second` of the other's.
+    """One direction and view of one place: `first` of `num` responses of a world lie in T, `second`
+    of the other's.
 
-    known: the share of its own responses that its table holds; right: the share of guesses that are right, both worlds
-    equally likely; several: whether a number takes more than one word of noise; able: whether worlds with nothing in
-    common would have been seen.
+    known: the share of its own responses that its table holds; right: the share of guesses that are
+    right, both worlds equally likely; several: whether a number takes more than one word of noise;
+    able: whether worlds with nothing in common would have been seen.
     """
 
     where: dict[str, Any]
@@ -80,8 +86,8 @@ class Lookup(NamedTuple):
 
 
 SEVERAL = (
-    "a number of the response takes more than one word of noise; such numbers tell nothing one at a time, and a row of "
-    "them is not looked up as one"
+    "a number of the response takes more than one word of noise; such numbers tell nothing one at a"
+    " time, and a row of them is not looked up as one"
 )
 
 
@@ -98,14 +104,18 @@ def audit(
     num_drawn: int = DRAWN,
     both_ends: bool = True,
 ) -> list[Finding]:
-    """One finding, about the first step and the last (the 32nd at most): is one response told by lookup?
+    """One finding, about the first step and the last (the 32nd at most): is one response told by
+    lookup?
 
-    violated: P(T) ≤ e^ε P'(T) + δ, ε and δ those of one step, is refuted at `finding.ALPHA` at one of the places.
-    measured: a lower bound on the ε of one step at this δ, right with 95%. consistent: worlds with no response in
-    common would have been seen. inconclusive: they would not; or floats take more than one word of noise each.
+    violated: P(T) ≤ e^ε P'(T) + δ, ε and δ those of one step, is refuted at `finding.ALPHA` at one
+      of the places.
+    measured: a lower bound on the ε of one step at this δ, right with 95%. consistent: worlds with
+    no response in common would have been seen. inconclusive: they would not; or floats take more
+    than one word of noise each.
 
     Args:
-      num_neighbours: among which pairs are chosen; num_places: entries of a response that are looked up, at each step.
+      num_neighbours: among which pairs are chosen; num_places: entries of a response that are
+        looked up, at each step.
       num_runs: responses of each world that are looked up. num_drawn: numbers of a table of draws.
       both_ends: the first step too, not only the last.
     """
@@ -117,7 +127,12 @@ def audit(
         return [not_applicable(NAME, CLAIM, "there is no noise")]
     choose_key, start_key, *step_keys = jax.random.split(key, 4)
     tried = neighbours.choose(
-        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+        choose_key,
+        ratings,
+        data,
+        unit=guarantee.unit,
+        num=num_neighbours,
+        change=guarantee.largest_change,
     )
     found: list[Lookup] = []
     last = min(num_steps, transcript.STEPS) - 1
@@ -126,13 +141,25 @@ def audit(
         place_key, draw_key = jax.random.split(step_key)
         for place in _places(mechanism, place_key, states, data, tried)[:num_places]:
             own_states = jax.tree.map(lambda leaf, at=place.pair: leaf[at], states)
-            datas = (data, transcript.neighbour_at(data, tried.stacked, place.pair, unit=tried.unit))
+            datas = (
+                data,
+                transcript.neighbour_at(data, tried.stacked, place.pair, unit=tried.unit),
+            )
             worlds = tuple(zip(own_states, datas, strict=True))
             where = {"step": step, "leaf": place.leaf, "entry": place.entry, "position": place.pair}
-            found += _looked_up(mechanism, draw_key, worlds, place, guarantee, where, num_runs, num_drawn)
+            found += _looked_up(
+                mechanism, draw_key, worlds, place, guarantee, where, num_runs, num_drawn
+            )
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist()}
     if not found:
-        return [inconclusive(NAME, CLAIM, "no response differs between the data sets that were tried", replay=replay)]
+        return [
+            inconclusive(
+                NAME,
+                CLAIM,
+                "no response differs between the data sets that were tried",
+                replay=replay,
+            )
+        ]
     return [_judge(found, guarantee, ratings, tried, replay)]
 
 
@@ -145,10 +172,16 @@ def _nothing(response: Any, statistics: Any, other: Any) -> None:
 
 @partial(jax.jit, static_argnames=("unit", "step"))
 def _states(
-    mechanism: Mechanism, key: jax.Array, data: Any, stacked: neighbours.Neighbour, unit: Unit, step: int
+    mechanism: Mechanism,
+    key: jax.Array,
+    data: Any,
+    stacked: neighbours.Neighbour,
+    unit: Unit,
+    step: int,
 ) -> tuple[State, State]:
-    """Of each pair, leading axis of pairs: both worlds' states after `step` steps that the first one's responses
-    drove."""
+    """Of each pair, leading axis of pairs: both worlds' states after `step` steps that the first
+    one's responses drove.
+    """
     init_key, train_key = jax.random.split(key)
 
     def pair(neighbour: neighbours.Neighbour) -> tuple[State, State]:
@@ -172,7 +205,9 @@ def _responses(
     stacked: neighbours.Neighbour,
     unit: Unit,
 ) -> tuple[Any, Any]:
-    """Both worlds' responses with the same coins and noise in both, axes [pairs, coins, noises, ...]."""
+    """Both worlds' responses with the same coins and noise in both, axes [pairs, coins, noises,
+    ...].
+    """
 
     def pair(at: tuple[Any, neighbours.Neighbour]) -> Any:
         both, neighbour = at
@@ -180,8 +215,14 @@ def _responses(
 
         def responses(coins_key: jax.Array) -> Any:
             coins = mechanism.coins(coins_key)
-            asked = [mechanism.query(state, world, coins)[0] for state, world in zip(both, datas, strict=True)]
-            return tuple(jax.lax.map(lambda key, q=q: mechanism.noise.sample(key, q), noise_keys) for q in asked)
+            asked = [
+                mechanism.query(state, world, coins)[0]
+                for state, world in zip(both, datas, strict=True)
+            ]
+            return tuple(
+                jax.lax.map(lambda key, q=q: mechanism.noise.sample(key, q), noise_keys)
+                for q in asked
+            )
 
         return jax.lax.map(responses, coins_keys)
 
@@ -192,11 +233,14 @@ def _has_coins(mechanism: Mechanism) -> bool:
     return bool(jax.tree.leaves(jax.eval_shape(mechanism.coins, jax.random.key(0))))
 
 
-def _places(mechanism: Mechanism, key: jax.Array, states: Any, data: Any, tried: neighbours.Neighbours) -> list[Place]:
-    """Entries of a response that differ between the worlds under the same noise, the most telling first.
+def _places(
+    mechanism: Mechanism, key: jax.Array, states: Any, data: Any, tried: neighbours.Neighbours
+) -> list[Place]:
+    """Entries of a response that differ between the worlds under the same noise, the most telling
+    first.
 
-    These are entries whose value comes up most often over the coins, so that a table knows it; and among them those of
-    the smallest responses, where floating-point numbers lie closest.
+    These are entries whose value comes up most often over the coins, so that a table knows it; and
+    among them those of the smallest responses, where floating-point numbers lie closest.
     """
     coins_keys = jax.random.split(key, COINS if _has_coins(mechanism) else 1)
     noise_keys = jax.random.split(jax.random.fold_in(key, 1), NOISES)
@@ -210,7 +254,9 @@ def _places(mechanism: Mechanism, key: jax.Array, states: Any, data: Any, tried:
             size = np.abs(own[pair][:, :, entries].astype(np.float64)).mean(axis=(0, 1))
             for at in np.argsort(size, kind="stable")[:MOST_ENTRIES]:
                 entry = int(entries[at])
-                usual, counts = zip(*(_usual(world[pair, :, 0, entry]) for world in (own, other)), strict=True)
+                usual, counts = zip(
+                    *(_usual(world[pair, :, 0, entry]) for world in (own, other)), strict=True
+                )
                 coins = coins_keys[usual[0]], coins_keys[usual[1]]
                 place = Place(pair, leaf, entry, coins, float(size[at]))
                 telling = apart[usual[0], entry]
@@ -219,7 +265,9 @@ def _places(mechanism: Mechanism, key: jax.Array, states: Any, data: Any, tried:
 
 
 def _usual(responses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(Of the most frequent values up to `USUAL` places where they stand, how often each comes up)."""
+    """(Of the most frequent values up to `USUAL` places where they stand, how often each comes
+    up).
+    """
     _, first, counts = np.unique(responses, return_index=True, return_counts=True)
     order = np.argsort(-counts, kind="stable")[:USUAL]
     return first[order], counts[order]
@@ -238,13 +286,17 @@ def _fresh(
     sampled: bool,
     batch: int,
 ) -> jax.Array:
-    """What one entry of the response is in a step from the world's state, for each key; fresh coins, if `sampled`."""
+    """What one entry of the response is in a step from the world's state, for each key; fresh
+    coins, if `sampled`.
+    """
     same = None if sampled else _asked(mechanism, world, keys[0])
 
     def one(key: jax.Array) -> jax.Array:
         coins_key, noise_key = jax.random.split(key)
         statistics = _asked(mechanism, world, coins_key) if sampled else same
-        return jax.tree.leaves(mechanism.noise.sample(noise_key, statistics))[leaf].reshape(-1)[entry]
+        return jax.tree.leaves(mechanism.noise.sample(noise_key, statistics))[leaf].reshape(-1)[
+            entry
+        ]
 
     return jax.lax.map(one, keys, batch_size=batch)
 
@@ -266,7 +318,10 @@ def _looked_up(
 ) -> list[Lookup]:
     """Both directions and every view of one place."""
     sampled = _has_coins(mechanism)
-    asked = [[_asked(mechanism, world, key) for key in coins] for world, coins in zip(worlds, place.coins, strict=True)]
+    asked = [
+        [_asked(mechanism, world, key) for key in coins]
+        for world, coins in zip(worlds, place.coins, strict=True)
+    ]
     response = jax.tree.leaves(jax.eval_shape(mechanism.noise.sample, key, asked[0][0]))
     entries = sum(leaf.size for leaf in response)
     at = response[place.leaf]
@@ -281,13 +336,20 @@ def _looked_up(
     ]
 
     same_leaves = len(response) == len(jax.tree.leaves(asked[0][0])) and all(
-        leaf.shape == part.shape for leaf, part in zip(response, jax.tree.leaves(asked[0][0]), strict=True)
+        leaf.shape == part.shape
+        for leaf, part in zip(response, jax.tree.leaves(asked[0][0]), strict=True)
     )
-    by_entry = same_leaves and lookup_tables.WORDS // rows * entries > WORK  # too large to be counted row by row
+    by_entry = (
+        same_leaves and lookup_tables.WORDS // rows * entries > WORK
+    )  # too large to be counted row by row
 
     def numbers(keys: jax.Array, statistics: Any, counted: bool = False) -> np.ndarray:
         sample, flat = mechanism.noise.sample, counted and by_entry
-        return np.asarray(lookup_tables.numbers(sample, keys, statistics, place.leaf, place.entry, batch, entries=flat))
+        return np.asarray(
+            lookup_tables.numbers(
+                sample, keys, statistics, place.leaf, place.entry, batch, entries=flat
+            )
+        )
 
     def drawn(key: jax.Array, num: int) -> jax.Array:
         return jax.random.split(key, -(-num // rows))
@@ -302,10 +364,17 @@ def _looked_up(
     if not whole and (by_entry or lookup_tables.WORDS // rows * entries <= WORK):
         counting = lookup_tables.every_word(at.size if by_entry else rows, entries=by_entry)
         some = numbers(drawn(own_key, TRIED), asked[0][0])
-        one_word = bool(np.mean(lookup_tables.counts([numbers(counting, asked[0][0], True)], some, "value") > 0) > 0.99)
+        one_word = bool(
+            np.mean(lookup_tables.counts([numbers(counting, asked[0][0], True)], some, "value") > 0)
+            > 0.99
+        )
     num = min(DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
-        partial(map, partial(numbers, counting, counted=True), some) if one_word else partial(table, own, some, num)
+        (
+            partial(map, partial(numbers, counting, counted=True), some)
+            if one_word
+            else partial(table, own, some, num)
+        )
         for own, some in zip((own_key, other_key), asked, strict=True)
     ]
     found: list[Lookup] = []
@@ -315,22 +384,34 @@ def _looked_up(
         held = [np.split(lookup_tables.counts(table(), both, view), 2) for table in tables]
         for world in (0, 1):
             counts = [[held[t][w] for t in (world, 1 - world)] for w in (world, 1 - world)]
-            told = where | {"table": "every word" if one_word else "draws", "view": view, "world": world}
+            told = where | {
+                "table": "every word" if one_word else "draws",
+                "view": view,
+                "world": world,
+            }
             factor = math.exp(min(guarantee.epsilon, 700.0)) if whole else None
             found.append(_lookup(counts, guarantee, told, factor, several=not (whole or one_word)))
     return found
 
 
 def _lookup(
-    counts: list[list[np.ndarray]], guarantee: Guarantee, where: dict[str, Any], factor: float | None, *, several: bool
+    counts: list[list[np.ndarray]],
+    guarantee: Guarantee,
+    where: dict[str, Any],
+    factor: float | None,
+    *,
+    several: bool,
 ) -> Lookup:
-    """counts[world][table]: how often each table holds what the world made, that on trial and its table first.
+    """counts[world][table]: how often each table holds what the world made, that on trial and its
+    table first.
 
-    factor: how many times more often one table holds what is in T; None: the other table does not hold it.
+    factor: how many times more often one table holds what is in T; None: the other table does not
+      hold it.
     """
     num = len(counts[0][0])
     first, second = (
-        int(np.sum((own > 0) & (other == 0 if factor is None else own > factor * other))) for own, other in counts
+        int(np.sum((own > 0) & (other == 0 if factor is None else own > factor * other)))
+        for own, other in counts
     )
     known = int(np.sum(counts[0][0] > 0))
     guesses = [
@@ -342,7 +423,9 @@ def _lookup(
 
 
 def _bounds(first: int, second: int, num: int, alpha: float) -> tuple[float, float]:
-    """A lower bound on P(T), an upper one on P'(T) (Clopper and Pearson), both right but with a chance of `alpha`."""
+    """A lower bound on P(T), an upper one on P'(T) (Clopper and Pearson), both right but with a
+    chance of `alpha`.
+    """
     from scipy.stats import beta
 
     low = float(beta.ppf(alpha / 2, first, num - first + 1)) if first else 0.0
@@ -364,18 +447,27 @@ def _refuted(first: int, second: int, num: int, guarantee: Guarantee, alpha: flo
 
 
 def _judge(
-    found: list[Lookup], guarantee: Guarantee, ratings: Ratings, tried: neighbours.Neighbours, replay: dict[str, Any]
+    found: list[Lookup],
+    guarantee: Guarantee,
+    ratings: Ratings,
+    tried: neighbours.Neighbours,
+    replay: dict[str, Any],
 ) -> Finding:
     def bound(one: Lookup) -> float:
         return _epsilon(one.first, one.second, one.num, guarantee.delta, 0.05 / len(found))
 
     worst = max(found, key=lambda one: (bound(one), one.right))
-    broken = any(_refuted(one.first, one.second, one.num, guarantee, ALPHA / len(found)) for one in found)
+    broken = any(
+        _refuted(one.first, one.second, one.num, guarantee, ALPHA / len(found)) for one in found
+    )
     able = any(one.able for one in found)
     known = max(one.known for one in found)
     details = {
         "guessed_right": worst.right,
-        "guesses_allowed": (1 + guarantee.delta * math.exp(-guarantee.epsilon)) / (1 + math.exp(-guarantee.epsilon)),
+        "guesses_allowed": (
+            (1 + guarantee.delta * math.exp(-guarantee.epsilon))
+            / (1 + math.exp(-guarantee.epsilon))
+        ),
         "told_apart": worst.first / worst.num,
         "told_apart_in_the_other_world": worst.second / worst.num,
         "known_to_the_table": worst.known,
@@ -385,9 +477,11 @@ def _judge(
         "alpha": ALPHA,
         "delta": guarantee.delta,
         "unit_of_measurement": "ε of one step, a lower bound that is right with 95%",
-        "power": "worlds with no response in common would be seen with probability 0.95"
-        if able
-        else f"none to count on: the best table knows {known:.1%} of the responses",
+        "power": (
+            "worlds with no response in common would be seen with probability 0.95"
+            if able
+            else f"none to count on: the best table knows {known:.1%} of the responses"
+        ),
         "replay": replay | {"pair": neighbours.describe(ratings, tried, worst.where["position"])},
     }
     if not broken and not able:

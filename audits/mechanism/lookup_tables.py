@@ -1,7 +1,7 @@
 """Tables of what a sampler can make of given statistics, and how often they hold a number.
 
-`COUNTING` is a generator that counts in place of drawing: with its keys a sampler is given every word in turn, so that
-a table of numbers that take one word each is complete.
+`COUNTING` is a generator that counts in place of drawing: with its keys a sampler is given every
+word in turn, so that a table of numbers that take one word each is complete.
 """
 
 from __future__ import annotations
@@ -22,7 +22,9 @@ LOW = f"lowest {LOW_BITS} bits"
 
 
 def _counted_bits(data: jax.Array, bit_width: int, shape: tuple[int, ...]) -> jax.Array:
-    """The same word all over a row: the key's number and the row's, in the bits that floats are made of."""
+    """The same word all over a row: the key's number and the row's, in the bits that floats are
+    made of.
+    """
     rows = jax.lax.broadcasted_iota(jnp.uint32, shape, 0) if shape else jnp.uint32(0)
     return ((data[0] + rows) << 9).astype(f"uint{bit_width}")
 
@@ -46,8 +48,9 @@ def _counted_seed(seed: jax.Array) -> jax.Array:
     return jnp.stack([jnp.asarray(seed, jnp.uint32), jnp.uint32(0)])
 
 
-# A generator that does not draw: a key is a number, and its words count on from there, row by row. Keys made of it
-# count on from another number, so whatever a sampler does with its key, its rows see all words in turn.
+# A generator that does not draw: a key is a number, and its words count on from there, row by row.
+# Keys made of it count on from another number, so whatever a sampler does with its key, its rows
+# see all words in turn.
 COUNTING = define_prng_impl(
     key_shape=(2,),
     seed=_counted_seed,
@@ -71,10 +74,18 @@ COUNTING_ENTRIES = define_prng_impl(
 
 @partial(jax.jit, static_argnames=("leaf", "batch", "entries"))
 def numbers(
-    sample: Any, keys: jax.Array, statistics: Any, leaf: int, entry: jax.Array, batch: int, entries: bool = False
+    sample: Any,
+    keys: jax.Array,
+    statistics: Any,
+    leaf: int,
+    entry: jax.Array,
+    batch: int,
+    entries: bool = False,
 ) -> jax.Array:
-    """What the sampler makes at one entry of the response, of `statistics` in which every row is that entry's row: for
-    each key as many numbers as the leaf has rows. Where `entries`, every entry is that entry, and each is a number."""
+    """What the sampler makes at one entry of the response, of `statistics` in which every row is
+    that entry's row: for each key as many numbers as the leaf has rows. Where `entries`, every
+    entry is that entry, and each is a number.
+    """
     shape = jax.tree.leaves(jax.eval_shape(sample, keys[0], statistics))[leaf].shape
     if entries:
         shape = (math.prod(shape),)
@@ -94,7 +105,9 @@ def numbers(
     statistics = jax.tree.map(filled, statistics)
 
     def one(key: jax.Array) -> jax.Array:
-        return jax.tree.leaves(sample(key, statistics))[leaf].reshape(rows, columns)[:, entry % columns]
+        return jax.tree.leaves(sample(key, statistics))[leaf].reshape(rows, columns)[
+            :, entry % columns
+        ]
 
     return jax.lax.map(one, keys, batch_size=batch).reshape(-1)
 
@@ -117,7 +130,9 @@ def _words(values: np.ndarray, view: str) -> np.ndarray:
 def counts(pieces: Iterable[np.ndarray], asked: np.ndarray, view: str) -> np.ndarray:
     """How often a table, in pieces, holds each of the numbers that are asked for."""
     words = _words(asked, view)
-    wanted = np.zeros(1 << 20, bool)  # by a hash, so that few of the table's words need to be sorted
+    wanted = np.zeros(
+        1 << 20, bool
+    )  # by a hash, so that few of the table's words need to be sorted
     wanted[_hashed(words)] = True
     kept = [some[wanted[_hashed(some)]] for some in (_words(piece, view) for piece in pieces)]
     ordered = np.sort(np.concatenate(kept))

@@ -1,7 +1,8 @@
 """What noise has in common within one response, and what float32 makes of it.
 
-Beside its scale (`sampler`): entries that know of each other, as they do where devices or items share a key or a
-variance; values that come back, as they do on a coarse grid; and how far float32 normals are from real ones.
+Beside its scale (`sampler`): entries that know of each other, as they do where devices or items
+share a key or a variance; values that come back, as they do on a coarse grid; and how far float32
+normals are from real ones.
 """
 
 from __future__ import annotations
@@ -32,13 +33,15 @@ GRID = 2**23
 CLOSER = 1.25  # erf^-1 and the product with σ round a few values together
 
 
-def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int) -> list[Finding]:
-    """Three findings, on additive noise: entries apart (Friedman's chi square of signs and of sizes), repeated values
-    (Poisson) and support. False alarms at `finding.ALPHA` in the first two.
+def audit(
+    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+) -> list[Finding]:
+    """Three findings, on additive noise: entries apart (Friedman's chi square of signs and of
+    sizes), repeated values (Poisson) and support. False alarms at `finding.ALPHA` in the first two.
 
-    `noise: support` holds the largest draw against the law of the largest of so many real normals: noise that is cut
-    off early is `violated`. Beside it stands what float32 normals cannot reach, over all draws of the run, and δ: a
-    statement, on which no verdict hangs.
+    `noise: support` holds the largest draw against the law of the largest of so many real normals:
+    noise that is cut off early is `violated`. Beside it stands what float32 normals cannot reach,
+    over all draws of the run, and δ: a statement, on which no verdict hangs.
     """
     guarantee = mechanism.guarantee(num_steps)
     run_key, draw_key = jax.random.split(key)
@@ -54,10 +57,13 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
         jax.tree.map(np.zeros_like, first),
         jax.tree.map(lambda leaf: np.asarray(leaf[-1]), run.statistics),
     ):
-        # to zeros nothing is said where nobody takes part; then what is said to the last step is looked at
+        # to zeros nothing is said where nobody takes part; then what is said to the last step is
+        # looked at
         drawn = jax.device_get(_draws(mechanism.noise.sample, draw_key, statistics, num))
         noise = np.concatenate([_signed(leaf).reshape(num, -1) for leaf in drawn], axis=1)
-        noise = noise[:, np.any(noise != noise[:1], axis=0)]  # what is never noisy is public, or another audit's affair
+        noise = noise[
+            :, np.any(noise != noise[:1], axis=0)
+        ]  # what is never noisy is public, or another audit's affair
         if noise.shape[1]:
             break
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist()}
@@ -68,9 +74,11 @@ def audit(mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, 
     return [
         _apart(noise, replay),
         _none(NAMES[1], "the noise is of whole numbers") if whole else _repeated(noise, replay),
-        _none(NAMES[2], "no Gaussian noise of one scale is promised")
-        if sigma is None
-        else _support(noise / sigma, guarantee, num_steps * entries, replay),
+        (
+            _none(NAMES[2], "no Gaussian noise of one scale is promised")
+            if sigma is None
+            else _support(noise / sigma, guarantee, num_steps * entries, replay)
+        ),
     ]
 
 
@@ -90,16 +98,22 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> list[jax.A
 
 def _signed(leaf: np.ndarray) -> np.ndarray:
     """float64; whole numbers mod 2^32 as the signed ones."""
-    return leaf.view(np.int32).astype(np.float64) if leaf.dtype == np.uint32 else leaf.astype(np.float64)
+    return (
+        leaf.view(np.int32).astype(np.float64)
+        if leaf.dtype == np.uint32
+        else leaf.astype(np.float64)
+    )
 
 
 # --- entries
 
 
 def friedman(columns: np.ndarray) -> tuple[float, float]:
-    """(Chi square over its mean, its p-value): do columns agree on which of the rows are large? float[rows, columns].
+    """(Chi square over its mean, its p-value): do columns agree on which of the rows are large?
+    float[rows, columns].
 
-    Ranks within each column, added up over a row: of independent columns these sums vary as they must.
+    Ranks within each column, added up over a row: of independent columns these sums vary as they
+    must.
     """
     from scipy.stats import chi2, rankdata
 
@@ -132,9 +146,13 @@ def _apart(noise: np.ndarray, replay: dict[str, Any]) -> Finding:
             "p_value": p_value,
             "alpha": ALPHA,
             "worst": worst,
-            "unit_of_measurement": "variance of a response's mean rank, in that of independent entries",
-            "power": f"a variance of {seen:.2f} times that would be seen with probability 0.95; entries that come in "
-            "equal pairs have 2",
+            "unit_of_measurement": (
+                "variance of a response's mean rank, in that of independent entries"
+            ),
+            "power": (
+                f"a variance of {seen:.2f} times that would be seen with probability 0.95; entries"
+                " that come in equal pairs have 2"
+            ),
             "replay": replay,
         },
     )
@@ -152,7 +170,10 @@ def _repeated(noise: np.ndarray, replay: dict[str, Any]) -> Finding:
     # sizes, not signed values: the noise of a pair may be turned round
     expected = CLOSER * 2 * math.comb(len(values), 2) / GRID
     zeros, zeros_expected = int(np.sum(values == 0)), max(1e-3, 2 * len(values) / GRID)
-    p_value = min(1.0, 2 * float(min(poisson.sf(repeats - 1, expected), poisson.sf(zeros - 1, zeros_expected))))
+    p_value = min(
+        1.0,
+        2 * float(min(poisson.sf(repeats - 1, expected), poisson.sf(zeros - 1, zeros_expected))),
+    )
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(
         audit=NAMES[1],
@@ -166,8 +187,10 @@ def _repeated(noise: np.ndarray, replay: dict[str, Any]) -> Finding:
             "p_value": p_value,
             "alpha": ALPHA,
             "unit_of_measurement": "pairs of equal sizes; claimed is the most that is expected",
-            "power": f"{poisson.isf(ALPHA / 2, expected) + 1.65 * math.sqrt(expected):.0f} such pairs would be seen "
-            "with probability 0.95",
+            "power": (
+                f"{poisson.isf(ALPHA / 2, expected) + 1.65 * math.sqrt(expected):.0f} such pairs"
+                " would be seen with probability 0.95"
+            ),
             "replay": replay,
         },
     )
@@ -177,8 +200,12 @@ def _support(noise: np.ndarray, guarantee: Any, total: int, replay: dict[str, An
     from scipy.special import ndtr, ndtri
 
     largest = float(np.max(np.abs(noise)))
-    p_value = float(np.exp(noise.size * np.log1p(-min(1.0, 2 * float(ndtr(-largest))))))  # all as small as that
-    least, usual = (float(-ndtri(-np.expm1(np.log(chance) / noise.size) / 2)) for chance in (ALPHA, 0.05))
+    p_value = float(
+        np.exp(noise.size * np.log1p(-min(1.0, 2 * float(ndtr(-largest)))))
+    )  # all as small as that
+    least, usual = (
+        float(-ndtri(-np.expm1(np.log(chance) / noise.size) / 2)) for chance in (ALPHA, 0.05)
+    )
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(
         audit=NAMES[2],
@@ -197,12 +224,16 @@ def _support(noise: np.ndarray, guarantee: Any, total: int, replay: dict[str, An
             "distinct_seen": len(np.unique(noise)),
             "numbers_seen": noise.size,
             "exact_zeros": int(np.sum(noise == 0)),
-            "unit_of_measurement": "the largest draw, in standard deviations; claimed is what the largest of so many "
-            f"normals exceeds but with a chance of {ALPHA:g}",
-            "power": f"noise that is cut off below {least:.3g} standard deviations would be seen; so many normals "
-            f"reach {usual:.3g} with probability 0.95. Not tested, and not there in float32 normals: values beyond "
-            f"{SUPPORT} (beyond_float32 is the chance that a run of real ones has any, beside δ), and more than 2^23 "
-            "different ones a draw",
+            "unit_of_measurement": (
+                "the largest draw, in standard deviations; claimed is what the largest of so many "
+                f"normals exceeds but with a chance of {ALPHA:g}"
+            ),
+            "power": (
+                f"noise that is cut off below {least:.3g} standard deviations would be seen; so"
+                f" many normals reach {usual:.3g} with probability 0.95. Not tested, and not there"
+                f" in float32 normals: values beyond {SUPPORT} (beyond_float32 is the chance that a"
+                " run of real ones has any, beside δ), and more than 2^23 different ones a draw"
+            ),
             "replay": replay,
         },
     )

@@ -1,9 +1,10 @@
 """Does anything public look at the ratings behind the noise's back?
 
-The responses of one run are recorded and played to both worlds by the same compiled program; whatever is public must
-come out the same to the last bit: the initial public state, the public state after every step that is replayed (the
-first 32, `transcript.record`), and the release after the last of these. The private states follow their own world's
-ratings throughout, so a leak through them is seen too.
+The responses of one run are recorded and played to both worlds by the same compiled program;
+whatever is public must come out the same to the last bit: the initial public state, the public
+state after every step that is replayed (the first 32, `transcript.record`), and the release after
+the last of these. The private states follow their own world's ratings throughout, so a leak through
+them is seen too.
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ Difference = tuple[str, int | None, float]  # leaf, step, largest difference
 
 
 class World(NamedTuple):
-    """What one world shows: its initial public state, the public states after each response, the release."""
+    """What one world shows: its initial public state, the public states after each response, the
+    release.
+    """
 
     start: Any
     publics: Any
@@ -31,7 +34,9 @@ class World(NamedTuple):
 
 @jax.jit
 def _replay(mechanism: Mechanism, key: jax.Array, start: Any, responses: Any, data: Any) -> World:
-    """Plays the responses to a world that has its own private state, and the public state `start`."""
+    """Plays the responses to a world that has its own private state, and the public state
+    `start`.
+    """
     init_key, _ = jax.random.split(key)
     own = mechanism.init(init_key, data, None)
 
@@ -52,16 +57,22 @@ def audit(
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Three findings: the initial public state, the public part of the first updates, the release after them.
+    """Three findings: the initial public state, the public part of the first updates, the release
+    after them.
 
-    The first 32 steps are recorded, fewer where they would be more than 2^24 numbers, with the key's noise; of later
-    ones nothing is said. The neighbours are those of the guarantee's unit. Compares bits,
-    so no false alarms; `consistent` covers these pairs and steps.
+    The first 32 steps are recorded, fewer where they would be more than 2^24 numbers, with the
+    key's noise; of later ones nothing is said. The neighbours are those of the guarantee's unit.
+    Compares bits, so no false alarms; `consistent` covers these pairs and steps.
     """
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
     tried = neighbours.choose(
-        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+        choose_key,
+        ratings,
+        data,
+        unit=guarantee.unit,
+        num=num_neighbours,
+        change=guarantee.largest_change,
     )
     start, responses, _ = transcript.record(mechanism, run_key, data, num_steps)
     first = _replay(mechanism, run_key, start.public, responses, data)
@@ -71,19 +82,32 @@ def audit(
         other = transcript.neighbour_at(data, tried.stacked, position, unit=tried.unit)
         second = _replay(mechanism, run_key, start.public, responses, other)
         found["init"].append((position, differences(first.start, second.start)))
-        found["post-processing"].append((position, differences(first.publics, second.publics, steps=True)))
+        found["post-processing"].append(
+            (position, differences(first.publics, second.publics, steps=True))
+        )
         found["release"].append((position, differences(first.release, second.release)))
     steps = min(len(leaf) for leaf in jax.tree.leaves(responses))
     replay_key = np.asarray(jax.random.key_data(run_key)).tolist()
     return [
-        _finding(name, _claim(name, steps, num_steps), by_pair, steps, ratings, tried, replay_key, guarantee.status)
+        _finding(
+            name,
+            _claim(name, steps, num_steps),
+            by_pair,
+            steps,
+            ratings,
+            tried,
+            replay_key,
+            guarantee.status,
+        )
         for name, by_pair in found.items()
     ]
 
 
 CLAIMS = {
     "init": "the initial public state does not depend on the ratings",
-    "post-processing": "the public part of {each} depends on the public state and the response alone",
+    "post-processing": (
+        "the public part of {each} depends on the public state and the response alone"
+    ),
     "release": "given the responses of {all}, the release does not depend on the ratings",
 }
 
@@ -92,22 +116,34 @@ def _claim(name: str, steps: int, num_steps: int) -> str:
     """What is tried, in words: the steps that were replayed, of all."""
     some = steps < num_steps
     each = f"each of the first {steps} updates, of {num_steps}," if some else "every update"
-    return CLAIMS[name].format(each=each, all=f"the first {steps} steps, of {num_steps}" if some else "all steps")
+    return CLAIMS[name].format(
+        each=each, all=f"the first {steps} steps, of {num_steps}" if some else "all steps"
+    )
 
 
 def differences(tree: Any, other: Any, *, steps: bool = False) -> list[Difference]:
-    """Leaves that are not the same bits, by path; with `steps`, leaves have a leading axis of steps: the first one."""
+    """Leaves that are not the same bits, by path; with `steps`, leaves have a leading axis of
+    steps: the first one.
+    """
     leaves, structure = jax.tree.flatten_with_path(tree)
     others, other_structure = jax.tree.flatten_with_path(other)
     if structure != other_structure:
         return [("the tree's structure", None, np.inf)]
     found: list[Difference] = []
     for (path, leaf), (_, other_leaf) in zip(leaves, others, strict=True):
-        name, a, b = jax.tree_util.keystr(path) or "the value", np.asarray(leaf), np.asarray(other_leaf)
+        name, a, b = (
+            jax.tree_util.keystr(path) or "the value",
+            np.asarray(leaf),
+            np.asarray(other_leaf),
+        )
         if a.shape != b.shape or a.dtype != b.dtype:
             found.append((f"{name} (shape or type)", None, np.inf))
         elif a.tobytes() != b.tobytes():
-            same = np.array([x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)]) if steps else None
+            same = (
+                np.array([x.tobytes() == y.tobytes() for x, y in zip(a, b, strict=True)])
+                if steps
+                else None
+            )
             gap = np.max(np.abs(a.astype(np.float64) - b.astype(np.float64)))
             found.append((name, None if same is None else int(np.argmin(same)), float(gap)))
     return found

@@ -1,8 +1,9 @@
-"""The privacy loss of a step on a secret Poisson sample: everybody else's coins are known, the record's own is not.
+"""The privacy loss of a step on a secret Poisson sample: everybody else's coins are known, the
+record's own is not.
 
-Against known others, a response is N(in, σ²) with probability q and N(out, σ²) else: the statistics with the record's
-coin set to 1, and to 0. So in both worlds. Of the mechanism, whoever wrote it, no more is asked than that its coins
-hold a `protocol.Poisson` which its query obeys.
+Against known others, a response is N(in, σ²) with probability q and N(out, σ²) else: the statistics
+with the record's coin set to 1, and to 0. So in both worlds. Of the mechanism, whoever wrote it, no
+more is asked than that its coins hold a `protocol.Poisson` which its query obeys.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from dpmf_jax.protocol import Mechanism, Poisson
 TRIED = 16  # coins under which a query is held to its rate
 ROUNDING = 2.0**-20  # of the largest entry
 HOW = (
-    "return a dpmf_jax.protocol.Poisson(key, rate) from coins, and let query take each rating with its rate, "
-    "at 1 surely and at 0 never"
+    "return a dpmf_jax.protocol.Poisson(key, rate) from coins, and let query take each rating with"
+    " its rate, at 1 surely and at 0 never"
 )
 
 
@@ -50,10 +51,13 @@ def rate(mechanism: Mechanism) -> Any:
 
 
 def tilts(mechanism: Mechanism, make: Callable[[float, float], Any]) -> list[Any]:
-    """Laws that put the record into the sample more often than it is, for a pilot to choose from."""
+    """Laws that put the record into the sample more often than it is, for a pilot to choose
+    from.
+    """
     priced = float(rate(mechanism))
     return [
-        make(shift, min(1.0, factor * priced)) for shift, factor in ((1.0, 2.0), (1.0, 4.0), (1.5, 2.0), (1.5, 4.0))
+        make(shift, min(1.0, factor * priced))
+        for shift, factor in ((1.0, 2.0), (1.0, 4.0), (1.5, 2.0), (1.5, 4.0))
     ]
 
 
@@ -63,11 +67,19 @@ def differing(one: Any, other: Any) -> jax.Array:
     return (present != other_present) | (value != other_value)
 
 
-def _asked(mechanism: Mechanism, state: Any, data: Any, coins: Any, record: jax.Array, part: float) -> Any:
-    """The statistics with the record in the sample (part 1) or out of it (0), and all others as their coins say."""
+def _asked(
+    mechanism: Mechanism, state: Any, data: Any, coins: Any, record: jax.Array, part: float
+) -> Any:
+    """The statistics with the record in the sample (part 1) or out of it (0), and all others as
+    their coins say.
+    """
 
     def set_part(found: Any) -> Any:
-        return found._replace(rate=jnp.where(record, part, found.rate)) if _is_poisson(found) else found
+        return (
+            found._replace(rate=jnp.where(record, part, found.rate))
+            if _is_poisson(found)
+            else found
+        )
 
     return mechanism.query(state, data, jax.tree.map(set_part, coins, is_leaf=_is_poisson))[0]
 
@@ -99,14 +111,18 @@ def step(
     response = mechanism.noise.sample(noise_key, around)
 
     def own(response: Any) -> jax.Array:
-        """log of the density with the record's coin mixed, over that with the record out; so in the other world."""
+        """log of the density with the record's coin mixed, over that with the record out; so in the
+        other world.
+        """
         return jnp.logaddexp(jnp.log1p(-q), jnp.log(q) + log_ratio(response, inside, out))
 
     def loss(response: Any) -> jax.Array:
         without, within = (log_ratio(response, there, out) for there in (other_out, other_inside))
         return own(response) - jnp.logaddexp(jnp.log1p(-q) + without, jnp.log(q) + within)
 
-    proposed = jnp.logaddexp(jnp.log1p(-tilted_rate), jnp.log(tilted_rate) + log_ratio(response, centre, out))
+    proposed = jnp.logaddexp(
+        jnp.log1p(-tilted_rate), jnp.log(tilted_rate) + log_ratio(response, centre, out)
+    )
     return response, loss(response), own(response) - proposed, loss(inside)
 
 
@@ -114,21 +130,33 @@ def step(
 
 
 def unknown(
-    mechanism: Mechanism, guarantee: Guarantee, key: jax.Array, states: tuple[Any, Any], worlds: tuple[Any, Any]
+    mechanism: Mechanism,
+    guarantee: Guarantee,
+    key: jax.Array,
+    states: tuple[Any, Any],
+    worlds: tuple[Any, Any],
 ) -> str | None:
-    """Why nobody can say what a secret sample hides here, and what a mechanism returns so that one can; None: one can.
+    """Why nobody can say what a secret sample hides here, and what a mechanism returns so that one
+    can; None: one can.
 
-    Where no sample is priced coins are known. Spends `key`: `TRIED` coins at the first state, in the first world that
-    holds the record.
+    Where no sample is priced coins are known. Spends `key`: `TRIED` coins at the first state, in
+    the first world that holds the record.
     """
     drawn = of(mechanism)
     priced = any(isinstance(loss, SubsampledGaussian) for loss in guarantee.losses)
     if drawn is None:
-        return f"the price is that of secret samples, and the coins do not say who is in one: {HOW}" if priced else None
+        return (
+            f"the price is that of secret samples, and the coins do not say who is in one: {HOW}"
+            if priced
+            else None
+        )
     if guarantee.unit == "user":
         return "one rating's part in a sample can be set, a user's cannot"
     if jnp.ndim(drawn.rate):
-        return f"the rate of the coins is an array of shape {jnp.shape(drawn.rate)}, not one number: {HOW}"
+        return (
+            f"the rate of the coins is an array of shape {jnp.shape(drawn.rate)}, not one number:"
+            f" {HOW}"
+        )
     followed, moved, apart = (np.asarray(part) for part in _obeyed(mechanism, key, states, worlds))
     if not followed.all():
         return f"setting the part of one rating changes the sample otherwise too: {HOW}"
@@ -141,15 +169,24 @@ def unknown(
 def _obeyed(
     mechanism: Mechanism, key: jax.Array, states: tuple[Any, Any], worlds: tuple[Any, Any]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """bool[TRIED] each, by coins: the statistics are those with the record in, or out; these differ; the worlds do."""
+    """bool[TRIED] each, by coins: the statistics are those with the record in, or out; these
+    differ; the worlds do.
+    """
     record = differing(*worlds)
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
         coins = mechanism.coins(key)
-        plain, other = (mechanism.query(state, world, coins)[0] for state, world in zip(states, worlds, strict=True))
+        plain, other = (
+            mechanism.query(state, world, coins)[0]
+            for state, world in zip(states, worlds, strict=True)
+        )
         asked = partial(_asked, mechanism, states[0], worlds[0], coins, record)
         out, inside = asked(0.0), asked(1.0)
-        return _close(plain, out) | _close(plain, inside), ~_close(out, inside), ~_close(plain, other)
+        return (
+            _close(plain, out) | _close(plain, inside),
+            ~_close(out, inside),
+            ~_close(plain, other),
+        )
 
     return jax.lax.map(one, jax.random.split(key, TRIED))
 

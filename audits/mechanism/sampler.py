@@ -1,9 +1,10 @@
 """Is the noise that is drawn the noise that is priced?
 
-The promised scale is σ, read from the guarantee (`noise_scale`); the drawn one is what the sampler adds, on empty
-ratings (zero statistics) and on the real statistics of both worlds. Beside the scale: noise on every entry, the same
-noise in both worlds, and independence over steps and leaves. False alarms: `finding.ALPHA` for each finding, by exact
-tests (Dvoretzky-Kiefer-Wolfowitz-Massart, chi square, Beta).
+The promised scale is σ, read from the guarantee (`noise_scale`); the drawn one is what the sampler
+adds, on empty ratings (zero statistics) and on the real statistics of both worlds. Beside the
+scale: noise on every entry, the same noise in both worlds, and independence over steps and leaves.
+False alarms: `finding.ALPHA` for each finding, by exact tests (Dvoretzky-Kiefer-Wolfowitz-Massart,
+chi square, Beta).
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ SUPPORT = 5.42  # jax.random.normal in float32 ends here
 
 
 class Statistics(NamedTuple):
-    """What is fed to the sampler: zeros (empty ratings), and the first step's statistics of both worlds."""
+    """What is fed to the sampler: zeros (empty ratings), and the first step's statistics of both
+    worlds.
+    """
 
     empty: Any
     first: Any
@@ -43,17 +46,33 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> Any:
 
 
 def audit(
-    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int, num_neighbours: int = 8
+    mechanism: Mechanism,
+    ratings: Ratings,
+    data: Any,
+    *,
+    key: jax.Array,
+    num_steps: int,
+    num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Four findings: scale, every entry, both worlds, independence. For mechanisms that promise Gaussian noise."""
+    """Four findings: scale, every entry, both worlds, independence. For mechanisms that promise
+    Gaussian noise.
+    """
     guarantee = mechanism.guarantee(num_steps)
     sigma = guarantee.noise_scale
     if sigma is None:
-        why = f"{guarantee.mechanism} (status {guarantee.status}) promises no Gaussian noise of one scale"
+        why = (
+            f"{guarantee.mechanism} (status {guarantee.status}) promises no Gaussian noise of one"
+            " scale"
+        )
         return [not_applicable(f"noise: {name}", "no scale is claimed", why) for name in NAMES]
     choose_key, run_key, draw_key, pair_key = jax.random.split(key, 4)
     tried = neighbours.choose(
-        choose_key, ratings, data, unit=guarantee.unit, num=num_neighbours, change=guarantee.largest_change
+        choose_key,
+        ratings,
+        data,
+        unit=guarantee.unit,
+        num=num_neighbours,
+        change=guarantee.largest_change,
     )
     other = transcript.neighbour_at(data, tried.stacked, 0, unit=tried.unit)
     run = transcript.record(mechanism, run_key, data, num_steps)
@@ -66,11 +85,18 @@ def audit(
     entries = sum(leaf.size for leaf in jax.tree.leaves(first))
     num = int(np.clip(-(-DRAWS // entries), 32, max(32, MOST // entries)))
     keys = jax.random.split(draw_key, len(worlds))
-    drawn = [_flat(_draws(mechanism.noise.sample, k, w, num)) for k, w in zip(keys, worlds, strict=True)]
-    replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "pair": neighbours.describe(ratings, tried, 0)}
+    drawn = [
+        _flat(_draws(mechanism.noise.sample, k, w, num)) for k, w in zip(keys, worlds, strict=True)
+    ]
+    replay = {
+        "key": np.asarray(jax.random.key_data(key)).tolist(),
+        "pair": neighbours.describe(ratings, tried, 0),
+    }
     along = [
         (np.asarray(r, np.float64) - np.asarray(q, np.float64)).reshape(len(r), -1)
-        for r, q in zip(jax.tree.leaves(run.responses), jax.tree.leaves(run.statistics), strict=True)
+        for r, q in zip(
+            jax.tree.leaves(run.responses), jax.tree.leaves(run.statistics), strict=True
+        )
     ]
     return [
         _scale(drawn, sigma, guarantee.delta, num_steps * entries, replay),
@@ -86,7 +112,9 @@ NAMES = ("scale", "every entry", "both worlds", "independence")
 def _flat(tree: Any) -> np.ndarray:
     """float64[draws, entries] of a tree of draws."""
     leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(np.float64)
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(
+        np.float64
+    )
 
 
 def kolmogorov_smirnov(values: np.ndarray, sigma: float) -> float:
@@ -104,7 +132,9 @@ def critical_distance(num: int, alpha: float) -> float:
 
 
 def detectable_scales(num: int, alpha: float) -> tuple[float, float]:
-    """Scales (below, above) 1 that the test at `alpha` rejects with probability of at least 0.95, by the same bound."""
+    """Scales (below, above) 1 that the test at `alpha` rejects with probability of at least 0.95,
+    by the same bound.
+    """
     from scipy.optimize import brentq
     from scipy.special import ndtr
 
@@ -120,7 +150,9 @@ def detectable_scales(num: int, alpha: float) -> tuple[float, float]:
     return 1 / above, above  # the distance between scales depends on their ratio alone
 
 
-def _scale(drawn: list[np.ndarray], sigma: float, delta: float, total: int, replay: dict[str, Any]) -> Finding:
+def _scale(
+    drawn: list[np.ndarray], sigma: float, delta: float, total: int, replay: dict[str, Any]
+) -> Finding:
     from scipy.special import ndtr
     from scipy.stats import chi2
 
@@ -147,13 +179,18 @@ def _scale(drawn: list[np.ndarray], sigma: float, delta: float, total: int, repl
             "alpha": ALPHA,
             "draws": n,
             "world": Statistics._fields[worst],
-            "power": f"a scale below {low:.4f}σ or above {high:.4f}σ would be seen with probability 0.95",
+            "power": (
+                f"a scale below {low:.4f}σ or above {high:.4f}σ would be seen with probability 0.95"
+            ),
             "float32": {
                 "distinct_values": 2**23,
                 "support": SUPPORT,
                 "mass_beyond_support_all_draws": min(1.0, float(2 * ndtr(-SUPPORT)) * total),
                 "delta": delta,
-                "note": "float32 normals are not the real ones that the price is for; the guarantee assumes them to be",
+                "note": (
+                    "float32 normals are not the real ones that the price is for; the guarantee"
+                    " assumes them to be"
+                ),
             },
             "replay": replay,
         },
@@ -182,8 +219,10 @@ def _every_entry(drawn: list[np.ndarray], sigma: float, replay: dict[str, Any]) 
             "worst_entry": int(entry),
             "world": Statistics._fields[int(world)],
             "alpha": ALPHA,
-            "power": f"an entry without noise, or with its scale below {math.sqrt(low):.2f}σ or above "
-            f"{math.sqrt(high):.2f}σ over {num} draws",
+            "power": (
+                f"an entry without noise, or with its scale below {math.sqrt(low):.2f}σ or above "
+                f"{math.sqrt(high):.2f}σ over {num} draws"
+            ),
             "unit_of_measurement": "root mean square of the worst entry, in σ",
             "replay": replay,
         },
@@ -191,17 +230,30 @@ def _every_entry(drawn: list[np.ndarray], sigma: float, replay: dict[str, Any]) 
 
 
 def _both_worlds(
-    mechanism: Mechanism, key: jax.Array, worlds: Statistics, sigma: float, num: int, replay: dict[str, Any]
+    mechanism: Mechanism,
+    key: jax.Array,
+    worlds: Statistics,
+    sigma: float,
+    num: int,
+    replay: dict[str, Any],
 ) -> Finding:
     from scipy.stats import ks_2samp
 
     claim = "the same key draws the same noise in both worlds, and on empty ratings"
     drawn = [_flat(_draws(mechanism.noise.sample, key, world, num)) for world in worlds]
-    gap = max(float(np.max(np.abs(drawn[a] - drawn[b]))) for a, b in itertools.combinations(range(3), 2))
-    largest = max(float(np.max(np.abs(leaf))) for world in worlds for leaf in jax.tree.leaves(world))
+    gap = max(
+        float(np.max(np.abs(drawn[a] - drawn[b]))) for a, b in itertools.combinations(range(3), 2)
+    )
+    largest = max(
+        float(np.max(np.abs(leaf))) for world in worlds for leaf in jax.tree.leaves(world)
+    )
     # Adding to a number rounds at that number's size; subtracting it brings the rounding to light.
     limit = 4 * 2.0**-23 * (largest + 6 * sigma)
-    details = {"limit": limit / sigma, "unit_of_measurement": "largest difference, in σ", "replay": replay}
+    details = {
+        "limit": limit / sigma,
+        "unit_of_measurement": "largest difference, in σ",
+        "replay": replay,
+    }
     if gap <= limit:
         power = "exact: any difference above float32 rounding"
         verdict: Any = "consistent"
@@ -224,16 +276,27 @@ def _both_worlds(
 
 
 def _independence(leaves: list[np.ndarray], sigma: float, replay: dict[str, Any]) -> Finding:
-    """Cosines between all pairs of steps and leaves; cos² of independent Gaussians in R^n is Beta(½, (n - 1)/2)."""
+    """Cosines between all pairs of steps and leaves; cos² of independent Gaussians in R^n is
+    Beta(½, (n - 1)/2).
+    """
     from scipy.stats import beta
 
-    claim = "the noise of different steps and of different leaves is independent: no key is used twice"
-    vectors = [(leaf, step, row / sigma) for leaf, rows in enumerate(leaves) for step, row in enumerate(rows)]
+    claim = (
+        "the noise of different steps and of different leaves is independent: no key is used twice"
+    )
+    vectors = [
+        (leaf, step, row / sigma)
+        for leaf, rows in enumerate(leaves)
+        for step, row in enumerate(rows)
+    ]
     if len(vectors) < 2:
         return not_applicable("noise: independence", claim, "a single vector of noise")
     pairs = math.comb(len(vectors), 2)
     worst, measured, at = math.inf, 0.0, (0, 0)
-    by_length = {n: np.stack([v[:n] for _, _, v in vectors if len(v) >= n]) for n in {len(v) for _, _, v in vectors}}
+    by_length = {
+        n: np.stack([v[:n] for _, _, v in vectors if len(v) >= n])
+        for n in {len(v) for _, _, v in vectors}
+    }
     where = {n: [i for i, (_, _, v) in enumerate(vectors) if len(v) >= n] for n in by_length}
     for n, rows in by_length.items():
         norm = np.linalg.norm(rows, axis=1, keepdims=True)

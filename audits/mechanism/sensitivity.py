@@ -1,8 +1,9 @@
 """How far one record moves a step's statistics, exactly: both worlds follow one transcript.
 
-With the responses fixed, the two worlds differ in their data and in what follows from it privately; the L2 distance
-of their statistics is the sensitivity that the noise of that step has to hide. Along one transcript this is a number,
-not an estimate: a single pair above the claimed Δ refutes the claim that Δ bounds every step.
+With the responses fixed, the two worlds differ in their data and in what follows from it privately;
+the L2 distance of their statistics is the sensitivity that the noise of that step has to hide.
+Along one transcript this is a number, not an estimate: a single pair above the claimed Δ refutes
+the claim that Δ bounds every step.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ BATCH_BYTES = 1 << 26  # how much memory the neighbouring data sets that run sid
 
 
 class Distances(NamedTuple):
-    """Per pair (leading axis), over the steps: the largest distance, its step, the root mean square, float32 rounding.
+    """Per pair (leading axis), over the steps: the largest distance, its step, the root mean
+    square, float32 rounding.
 
-    loss: [pairs, 2], mean squared error before the first and after the last step, in the first world.
+    loss: [pairs, 2], mean squared error before the first and after the last step, in the first
+      world.
     """
 
     largest: jax.Array | np.ndarray
@@ -41,7 +44,9 @@ class Distances(NamedTuple):
 
 
 def _observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array]:
-    differing = jax.tree.map(lambda a, b: jnp.sum(jnp.where(a == b, 0.0, jnp.maximum(a * a, b * b))), statistics, other)
+    differing = jax.tree.map(
+        lambda a, b: jnp.sum(jnp.where(a == b, 0.0, jnp.maximum(a * a, b * b))), statistics, other
+    )
     magnitude = jnp.sqrt(jax.tree.reduce(jnp.add, differing))
     return protocol.l2_distance(response, statistics, other), magnitude
 
@@ -58,10 +63,12 @@ def distances(
     batch: int,
     added: jax.Array | bool = False,
 ) -> Distances:
-    """`Distances` of every pair (data, neighbour), all along the transcript that `data` and `key` make.
+    """`Distances` of every pair (data, neighbour), all along the transcript that `data` and `key`
+    make.
 
-    One compiled program; `batch` neighbours side by side. The key makes the initial state and the noise. added: along
-    the transcript that the neighbour makes, which what was removed from it is added to.
+    One compiled program; `batch` neighbours side by side. The key makes the initial state and the
+    noise. added: along the transcript that the neighbour makes, which what was removed from it is
+    added to.
     """
     init_key, train_key = jax.random.split(key)
 
@@ -73,8 +80,12 @@ def distances(
             mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
         )
         step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
-        coins = mechanism.coins(train_key)  # for the curator's eyes only; the run's own are drawn from folded keys
-        loss = jnp.stack([mechanism.query(state, worlds[0], coins)[1].loss for state in (first, last)])
+        coins = mechanism.coins(
+            train_key
+        )  # for the curator's eyes only; the run's own are drawn from folded keys
+        loss = jnp.stack(
+            [mechanism.query(state, worlds[0], coins)[1].loss for state in (first, last)]
+        )
         root_mean_square = jnp.sqrt(jnp.mean(distance**2))
         return Distances(distance[step], step, root_mean_square, ROUNDING * magnitude[step], loss)
 
@@ -105,18 +116,20 @@ def audit(
     climb: bool = True,
     unit: Unit | None = None,
 ) -> list[Finding]:
-    """Two findings: the largest step, which a step's price feels, and the root mean square, which the total feels.
+    """Two findings: the largest step, which a step's price feels, and the root mean square, which
+    the total feels.
 
     Args:
       ratings, data: the same data set on the host and laid out.
       num_neighbours: how many are tried at first; all of them where there are no more.
       num_rounds: as many again near the worst so far, so often (`search.greedy`).
-      climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`), where the unit is
-        a rating's value. Where it is a presence or a user, they are also tried the other way round: added.
+      climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`),
+        where the unit is a rating's value. Where it is a presence or a user, they are also tried
+        the other way round: added.
       unit: whose change; by default the guarantee's.
 
-    violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate. `consistent` says that
-      none of the pairs tried, along this one transcript, exceeds Δ.
+    violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate.
+      `consistent` says that none of the pairs tried, along this one transcript, exceeds Δ.
     """
     names = ("sensitivity: largest step", "sensitivity: root mean square over steps")
     guarantee = mechanism.guarantee(num_steps)
@@ -125,23 +138,44 @@ def audit(
         why = f"{guarantee.mechanism} (status {guarantee.status}) states no sensitivity"
         return [not_applicable(name, "no sensitivity is claimed", why) for name in names]
     claims = (
-        f"one {unit} moves the statistics of every step by at most Δ = {bound:.6g} (L2, same transcript)",
-        f"over {num_steps} steps the root mean square of these distances is at most Δ = {bound:.6g}",
+        (
+            f"one {unit} moves the statistics of every step by at most Δ = {bound:.6g} (L2, same"
+            " transcript)"
+        ),
+        (
+            f"over {num_steps} steps the root mean square of these distances is at most Δ ="
+            f" {bound:.6g}"
+        ),
     )
     choose_key, run_key = jax.random.split(key)
-    tried = neighbours.choose(choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change)
+    tried = neighbours.choose(
+        choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change
+    )
     batch = batch_size(data, tried.num)
 
-    def measure(stacked: neighbours.Neighbour, *, added: bool = False) -> tuple[np.ndarray, Distances]:
+    def measure(
+        stacked: neighbours.Neighbour, *, added: bool = False
+    ) -> tuple[np.ndarray, Distances]:
         way = jnp.asarray(added)  # traced: one program for both
 
         def one(some: neighbours.Neighbour) -> Distances:
             return jax.device_get(
-                distances(mechanism, run_key, data, some, unit=unit, num_steps=num_steps, batch=batch, added=way)
+                distances(
+                    mechanism,
+                    run_key,
+                    data,
+                    some,
+                    unit=unit,
+                    num_steps=num_steps,
+                    batch=batch,
+                    added=way,
+                )
             )
 
         found = side_by_side.calls(one, neighbours.parts(stacked, batch))
-        measured = jax.tree.map(lambda *pieces: np.concatenate(pieces)[: len(stacked.value)], *found)
+        measured = jax.tree.map(
+            lambda *pieces: np.concatenate(pieces)[: len(stacked.value)], *found
+        )
         return _bad(measured.largest), measured
 
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
@@ -156,11 +190,15 @@ def audit(
         "steps": num_steps,
         "rmse_before": float(np.sqrt(found.loss[0, 0])),
         "rmse_after": float(np.sqrt(found.loss[0, 1])),
-        "power": f"exact along this transcript: any of these pairs above Δ by more than {TOLERANCE:g} would be seen; "
-        "other pairs and other transcripts are not covered",
+        "power": (
+            f"exact along this transcript: any of these pairs above Δ by more than {TOLERANCE:g}"
+            " would be seen; other pairs and other transcripts are not covered"
+        ),
     }
     findings = []
-    for name, claim, measured in zip(names, claims, (found.largest, found.root_mean_square), strict=True):
+    for name, claim, measured in zip(
+        names, claims, (found.largest, found.root_mean_square), strict=True
+    ):
         worst = int(np.argmax(_bad(measured)))
         replay = {
             "pair": neighbours.describe(ratings, tried, worst),
@@ -170,7 +208,11 @@ def audit(
         }
         value = float(measured[worst])
         if not np.isfinite(value):
-            findings.append(inconclusive(name, claim, "the descent diverged; lower learning_rate", replay=replay))
+            findings.append(
+                inconclusive(
+                    name, claim, "the descent diverged; lower learning_rate", replay=replay
+                )
+            )
             continue
         limit = bound * (1 + TOLERANCE) + found.rounding[worst]
         details = shared | {"ratio": value / bound, "limit": float(limit), "replay": replay}
@@ -180,7 +222,8 @@ def audit(
                 claim=claim,
                 measured=value,
                 claimed=bound,
-                lower=value,  # of the supremum over all pairs and transcripts, which has no upper end here
+                # of the supremum over all pairs and transcripts, which has no upper end here
+                lower=value,
                 verdict="violated" if value > limit else "consistent",
                 details=details,
             )

@@ -1,10 +1,13 @@
-"""A program that fits, as a black box: what it leaves for others to see, on a data set and on its neighbour.
+"""A program that fits, as a black box: what it leaves for others to see, on a data set and on its
+neighbour.
 
-The same key on both. Outside `private/` a run may show noisy numbers, and nothing else that differs: not how long it
-ran, not a name, a shape, an id, a bound or a mean. Noisy is what another key makes otherwise on the same ratings.
+The same key on both. Outside `private/` a run may show noisy numbers, and nothing else that
+differs: not how long it ran, not a name, a shape, an id, a bound or a mean. Noisy is what another
+key makes otherwise on the same ratings.
 
-Data sets that tempt are made beside random ones: where a single rating holds the largest value, where an item, or a
-user, has but one rating. The program is the caller's; of a mechanism alone it is the project's own.
+Data sets that tempt are made beside random ones: where a single rating holds the largest value,
+where an item, or a user, has but one rating. The program is the caller's; of a mechanism alone it
+is the project's own.
 """
 
 from __future__ import annotations
@@ -40,11 +43,19 @@ Made = Callable[[Ratings], tuple[Sequence[Phase], Mapping[str, Any]]]
 
 CLAIMS = {
     "fit: steps": "as many steps are done as are priced, whatever the ratings",
-    "fit: files": "files, their rights, arrays and shapes outside private/ are those of the release, whatever the "
-    "ratings; what is private is its owner's alone",
-    "fit: public words": "settings, ids, ranges, prices and words outside private/ do not depend on the ratings",
-    "fit: released numbers": "no released number moves with the ratings unless it moves with the noise",
-    "fit: logs": "what is printed says the same words, whatever the ratings; its numbers are the curator's",
+    "fit: files": (
+        "files, their rights, arrays and shapes outside private/ are those of the release, whatever"
+        " the ratings; what is private is its owner's alone"
+    ),
+    "fit: public words": (
+        "settings, ids, ranges, prices and words outside private/ do not depend on the ratings"
+    ),
+    "fit: released numbers": (
+        "no released number moves with the ratings unless it moves with the noise"
+    ),
+    "fit: logs": (
+        "what is printed says the same words, whatever the ratings; its numbers are the curator's"
+    ),
 }
 TEMPTING = ("value", "item", "user")
 NUMBER = re.compile(r"[-+]?(?:\d[\d.,]*(?:e[-+]?\d+)?|nan|inf)", re.IGNORECASE)
@@ -59,9 +70,10 @@ class Pair(NamedTuple):
 
 
 class Run(NamedTuple):
-    """model: what was returned. files: content and mode by name, all that stood in the folder. log: all that its
-    thread printed, numbers masked. taken: steps done, None where the run does not say. priced: steps that the guarantee
-    pays for."""
+    """model: what was returned. files: content and mode by name, all that stood in the folder. log:
+    all that its thread printed, numbers masked. taken: steps done, None where the run does not say.
+    priced: steps that the guarantee pays for.
+    """
 
     model: Model
     files: dict[str, tuple[bytes, int]]
@@ -71,7 +83,11 @@ class Run(NamedTuple):
 
     @property
     def public(self) -> dict[str, bytes]:
-        return {name: content for name, (content, _) in self.files.items() if not name.startswith("private/")}
+        return {
+            name: content
+            for name, (content, _) in self.files.items()
+            if not name.startswith("private/")
+        }
 
 
 def audit(
@@ -87,15 +103,17 @@ def audit(
     num_pairs: int = 1,
     tempting: Collection[str] = TEMPTING,
 ) -> list[Finding]:
-    """What `audit_program` finds of `dpmf_jax.fit` with this mechanism, saved to a folder; seeded, on one device.
+    """What `audit_program` finds of `dpmf_jax.fit` with this mechanism, saved to a folder; seeded,
+    on one device.
 
     Args:
       earlier: phases that run before, as in `fitting.fit`.
-      made: how the phases, and the settings that are written down, are made of ratings; so they are made of each data
-        set anew, and what they take from the ratings is seen. As many phases and steps as are given here are run.
-        None: the phases are those given here, whatever the ratings.
-      covered: (settings, steps that the guarantee prices) -> steps of training that these pay for, where a user takes
-        part in a few of them. None: as many.
+      made: how the phases, and the settings that are written down, are made of ratings; so they are
+        made of each data set anew, and what they take from the ratings is seen. As many phases and
+        steps as are given here are run. None: the phases are those given here, whatever the
+        ratings.
+      covered: (settings, steps that the guarantee prices) -> steps of training that these pay for,
+        where a user takes part in a few of them. None: as many.
     """
     phases = (*earlier, (mechanism, num_steps))
 
@@ -119,7 +137,9 @@ def audit(
             chunk_steps=num_steps,
         )
 
-    return audit_program(program, ratings, key=key, priced=priced, num_pairs=num_pairs, tempting=tempting)
+    return audit_program(
+        program, ratings, key=key, priced=priced, num_pairs=num_pairs, tempting=tempting
+    )
 
 
 def audit_program(
@@ -134,15 +154,16 @@ def audit_program(
     """Five findings: steps, files, public words, released numbers, logs.
 
     Args:
-      program: (ratings, a folder that does not exist yet, key) -> Model, which may write into the folder. It is run on
-        `num_pairs` random pairs and one of each of `tempting` (what stands alone in it; see `pairs`): with one key on
-        both, with another on the first.
+      program: (ratings, a folder that does not exist yet, key) -> Model, which may write into the
+        folder. It is run on `num_pairs` random pairs and one of each of `tempting` (what stands
+        alone in it; see `pairs`): with one key on both, with another on the first.
       priced: of the model that it returns, how many steps of training its guarantee pays for.
 
-    Compares bits, so no false alarms; `consistent` covers these pairs and keys. What a run does with noise that is
-    too small, or with ratings that it changes before a mechanism sees them, is for audits of the mechanism. A program
-    that ends in an error on one data set of a pair tells them apart; where it ends so on `ratings`, all five are
-    `inconclusive`. Where no privacy is claimed, released numbers may move.
+    Compares bits, so no false alarms; `consistent` covers these pairs and keys. What a run does
+    with noise that is too small, or with ratings that it changes before a mechanism sees them, is
+    for audits of the mechanism. A program that ends in an error on one data set of a pair tells
+    them apart; where it ends so on `ratings`, all five are `inconclusive`. Where no privacy is
+    claimed, released numbers may move.
     """
     choose_key, run_key, other_key = jax.random.split(key, 3)
     try:
@@ -158,7 +179,9 @@ def audit_program(
     tried = pairs(random, ratings, guarantee.unit, num_pairs, tempting, guarantee.largest_change)
     broken: dict[str, list[tuple[Pair, str]]] = {name: [] for name in CLAIMS}
     for pair in tried:
-        for name, found in _told_apart(program, pair, run_key, other_key, (own, again), ratings, priced).items():
+        for name, found in _told_apart(
+            program, pair, run_key, other_key, (own, again), ratings, priced
+        ).items():
             broken[name] += [(pair, what) for what in found]
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
     made = {name: _finding(name, found, len(tried), own, replay) for name, found in broken.items()}
@@ -177,7 +200,9 @@ def _told_apart(
     ratings: Ratings,
     priced: Callable[[Model], int],
 ) -> dict[str, list[str]]:
-    """What `compare` finds of one pair. known: the runs on `ratings` with either key, which is not run again."""
+    """What `compare` finds of one pair. known: the runs on `ratings` with either key, which is not
+    run again.
+    """
 
     def end(world: Ratings, spent: jax.Array) -> Run | Exception:
         try:
@@ -185,14 +210,20 @@ def _told_apart(
         except Exception as error:  # likewise
             return error
 
-    own, again = known if pair.first is ratings else (end(pair.first, run_key), end(pair.first, other_key))
+    own, again = (
+        known if pair.first is ratings else (end(pair.first, run_key), end(pair.first, other_key))
+    )
     there = end(pair.second, run_key)
     if isinstance(own, Run) and isinstance(again, Run) and isinstance(there, Run):
         return compare(own, again, there)
     if isinstance(own, Exception) == isinstance(there, Exception):
         return {}
     error = own if isinstance(own, Exception) else there
-    return {"fit: steps": [f"ended in an error on one data set, not on the other ({type(error).__name__})"]}
+    return {
+        "fit: steps": [
+            f"ended in an error on one data set, not on the other ({type(error).__name__})"
+        ]
+    }
 
 
 # --- pairs
@@ -206,13 +237,16 @@ def pairs(
     tempting: Collection[str] = TEMPTING,
     change: float | None = None,
 ) -> list[Pair]:
-    """`num` random neighbours and those that tempt: the only rating of the largest value, of its item, of its user.
+    """`num` random neighbours and those that tempt: the only rating of the largest value, of its
+    item, of its user.
 
-    Fewer where the ratings do not allow for one; the last two not where who rated what is public. change: how far a
-    value may move, as in `neighbours.choose`.
+    Fewer where the ratings do not allow for one; the last two not where who rated what is public.
+    change: how far a value may move, as in `neighbours.choose`.
     """
     indices = np.arange(ratings.num_ratings)
-    found = [_pair(ratings, int(at), unit, "random", change) for at in random.permutation(indices)[:num]]
+    found = [
+        _pair(ratings, int(at), unit, "random", change) for at in random.permutation(indices)[:num]
+    ]
     high = ratings.value == ratings.value.max()
     low = float(np.min(ratings.value))
     if "value" in tempting and not high.all():
@@ -223,12 +257,22 @@ def pairs(
     if unit != "rating value":  # that relation has who rated what public
         for what, column in (("item", ratings.item), ("user", ratings.user)):
             counts = np.bincount(column)[column]
-            at = int(random.choice(np.flatnonzero(counts == counts.min())))  # few others have to go, or none
+            at = int(
+                random.choice(np.flatnonzero(counts == counts.min()))
+            )  # few others have to go, or none
             if what not in tempting:
                 continue
-            kept = ratings if counts[at] == 1 else ratings.take((column != column[at]) | (indices == at))
+            kept = (
+                ratings
+                if counts[at] == 1
+                else ratings.take((column != column[at]) | (indices == at))
+            )
             if kept.num_ratings > 2:
-                place = int(np.flatnonzero((kept.user == ratings.user[at]) & (kept.item == ratings.item[at]))[0])
+                place = int(
+                    np.flatnonzero(
+                        (kept.user == ratings.user[at]) & (kept.item == ratings.item[at])
+                    )[0]
+                )
                 found.append(_pair(kept, place, unit, f"the only rating of its {what}"))
     return found
 
@@ -247,7 +291,9 @@ def _pair(ratings: Ratings, at: int, unit: Unit, why: str, change: float | None 
         value[at] = neighbours.within(ratings, np.array(at), further, change)
         changed = dataclasses.replace(ratings, value=value)
         return Pair(ratings, changed, words | {"change": f"rating set to {value[at]:g}"})
-    gone = ratings.user == ratings.user[at] if unit == "user" else np.arange(ratings.num_ratings) == at
+    gone = (
+        ratings.user == ratings.user[at] if unit == "user" else np.arange(ratings.num_ratings) == at
+    )
     done = "all ratings of the user removed" if unit == "user" else "rating removed"
     return Pair(ratings, ratings.take(~gone), words | {"change": done})
 
@@ -262,7 +308,10 @@ def run(program: Program, ratings: Ratings, key: jax.Array, priced: Callable[[Mo
         with _listening() as said:
             model = program(ratings, folder, key)
         files = {
-            path.relative_to(folder).as_posix(): (path.read_bytes(), stat.S_IMODE(path.stat().st_mode))
+            path.relative_to(folder).as_posix(): (
+                path.read_bytes(),
+                stat.S_IMODE(path.stat().st_mode),
+            )
             for path in sorted(folder.rglob("*"))
             if path.is_file()
         }
@@ -273,7 +322,9 @@ def run(program: Program, ratings: Ratings, key: jax.Array, priced: Callable[[Mo
 
 
 class _Overheard(io.TextIOBase):
-    """Keeps what one thread writes; what others write, such as a progress bar, goes on to where it went before."""
+    """Keeps what one thread writes; what others write, such as a progress bar, goes on to where it
+    went before.
+    """
 
     def __init__(self, said: io.StringIO, usual: Any):
         self._said, self._usual, self._thread = said, usual, threading.get_ident()
@@ -309,7 +360,9 @@ def _listening() -> Generator[io.StringIO]:
 
 
 def compare(own: Run, again: Run, there: Run) -> dict[str, list[str]]:
-    """What is wrong, by finding. own, there: two neighbours with one key; again: the first with another key."""
+    """What is wrong, by finding. own, there: two neighbours with one key; again: the first with
+    another key.
+    """
     return {
         "fit: steps": _steps(own, there),
         "fit: files": [*_files(own), *_shapes(own, there)],
@@ -330,7 +383,9 @@ def _steps(own: Run, there: Run) -> list[str]:
 
 
 def _files(own: Run) -> list[str]:
-    """Of one world: arrays outside private/ that the release does not have, and rights of what is private."""
+    """Of one world: arrays outside private/ that the release does not have, and rights of what is
+    private.
+    """
     found = []
     released = {part.tobytes() for part in map(np.asarray, jax.tree.leaves(own.model.release))}
     for name, content in own.public.items():
@@ -346,16 +401,24 @@ def _files(own: Run) -> list[str]:
 
 
 def _shapes(own: Run, there: Run) -> list[str]:
-    found = [f"{name} is in one folder only" for name in sorted(set(own.public) ^ set(there.public))]
+    found = [
+        f"{name} is in one folder only" for name in sorted(set(own.public) ^ set(there.public))
+    ]
     for name in sorted(set(own.public) & set(there.public)):
         shapes = [
-            {part: (array.shape, str(array.dtype)) for part, array in _arrays(name, world.public[name]).items()}
+            {
+                part: (array.shape, str(array.dtype))
+                for part, array in _arrays(name, world.public[name]).items()
+            }
             for world in (own, there)
         ]
         if shapes[0] != shapes[1]:
             found.append(f"arrays of {name}: {shapes[0]} and {shapes[1]}")
     parts = [
-        {jax.tree_util.keystr(path): leaf.shape for path, leaf in jax.tree.flatten_with_path(world.model.release)[0]}
+        {
+            jax.tree_util.keystr(path): leaf.shape
+            for path, leaf in jax.tree.flatten_with_path(world.model.release)[0]
+        }
         for world in (own, there)
     ]
     if parts[0] != parts[1]:
@@ -364,11 +427,14 @@ def _shapes(own: Run, there: Run) -> list[str]:
 
 
 def _words(own: Run, there: Run) -> list[str]:
-    """Public text and JSON, and the model's own public fields, where hashes of public files are left out."""
+    """Public text and JSON, and the model's own public fields, where hashes of public files are
+    left out.
+    """
     found = [
         f"{name}: {_first_line(*texts)}"
         for name in sorted(set(own.public) & set(there.public))
-        if not _arrays(name, own.public[name]) and len(set(texts := [_text(name, world) for world in (own, there)])) > 1
+        if not _arrays(name, own.public[name])
+        and len(set(texts := [_text(name, world) for world in (own, there)])) > 1
     ]
     for name in ("guarantee", "settings", "rating_range"):
         if getattr(own.model, name) != getattr(there.model, name):
@@ -380,14 +446,18 @@ def _words(own: Run, there: Run) -> list[str]:
 
 
 def _text(name: str, world: Run) -> str:
-    """A public file, as lines; hashes of other public files, and of the file itself, follow from what they hash."""
+    """A public file, as lines; hashes of other public files, and of the file itself, follow from
+    what they hash.
+    """
     text = world.public[name].decode(errors="replace")
     for other, content in world.public.items():
         text = text.replace(hashlib.sha256(content).hexdigest(), f"hash of {other}")
     if name.endswith(".json"):
         with contextlib.suppress(ValueError):
             content = json.loads(text)
-            if isinstance(content, dict) and re.fullmatch(r"[0-9a-f]{64}", str(content.get("sha256"))):
+            if isinstance(content, dict) and re.fullmatch(
+                r"[0-9a-f]{64}", str(content.get("sha256"))
+            ):
                 content["sha256"] = "hash of the rest"
             return json.dumps(content, indent=1, sort_keys=True)
     return text
@@ -400,7 +470,9 @@ def _numbers(own: Run, again: Run, there: Run) -> list[str]:
         return []  # a matter of files and shapes
     found = []
     for (path, a), b, c in zip(
-        jax.tree.flatten_with_path(trees[0])[0], *(jax.tree.leaves(tree) for tree in trees[1:]), strict=True
+        jax.tree.flatten_with_path(trees[0])[0],
+        *(jax.tree.leaves(tree) for tree in trees[1:]),
+        strict=True,
     ):
         if a.shape == b.shape == c.shape and (count := int(np.sum((a == b) & (a != c)))):
             found.append(f"{count} of {a.size} entries of {jax.tree_util.keystr(path)}")
@@ -428,14 +500,19 @@ def _first_line(text: str, other: str) -> str:
     return f"{len(lines)} and {len(others)} lines"
 
 
-def _finding(name: str, broken: list[tuple[Pair, str]], num: int, start: Run, replay: dict[str, Any]) -> Finding:
+def _finding(
+    name: str, broken: list[tuple[Pair, str]], num: int, start: Run, replay: dict[str, Any]
+) -> Finding:
     details: dict[str, Any] = {
         "pairs": num,
         "steps_done": start.taken,
         "steps_priced": start.priced,
         "files": sorted(start.public),
         "unit_of_measurement": "things that differ or should not be there, over all pairs",
-        "power": "exact for these pairs and keys: a single bit of what is public, or one step more, would be seen",
+        "power": (
+            "exact for these pairs and keys: a single bit of what is public, or one step more,"
+            " would be seen"
+        ),
     }
     if broken:
         details["found"] = sorted({what for _, what in broken})[:8]

@@ -1,8 +1,10 @@
-"""Two attacks on what a release predicts of a canary: each makes a score of it, high where the canary was in.
+"""Two attacks on what a release predicts of a canary: each makes a score of it, high where the
+canary was in.
 
-- loss threshold: the smaller the error at the record, the likelier it was in (Yeom et al. 2018), or the other way
-  round where shadows say so;
-- LiRA: the ratio of two Gaussians, of what shadows with and without the record predict (Carlini et al. 2022).
+- loss threshold: the smaller the error at the record, the likelier it was in (Yeom et al. 2018), or
+  the other way round where shadows say so;
+- LiRA: the ratio of two Gaussians, of what shadows with and without the record predict (Carlini et
+  al. 2022).
 """
 
 from __future__ import annotations
@@ -19,14 +21,18 @@ PRIOR = 8.0  # how many runs the spread over all canaries counts for beside a ca
 
 
 class Scores(NamedTuple):
-    """Of one attack: of the shadows, each as if it had not been fitted to, and of the trials; [runs, canaries]."""
+    """Of one attack: of the shadows, each as if it had not been fitted to, and of the trials;
+    [runs, canaries].
+    """
 
     shadows: np.ndarray
     trials: np.ndarray
 
 
 def _statistic(seen: np.ndarray, plan: Plan) -> np.ndarray:
-    """[runs, canaries]: how much better the prediction suits the canary in than out, squared, over its probes."""
+    """[runs, canaries]: how much better the prediction suits the canary in than out, squared, over
+    its probes.
+    """
     fits = -((seen - plan.value_in) ** 2)
     if not plan.presence:
         fits = fits + (seen - plan.value_out) ** 2
@@ -51,26 +57,33 @@ def score(
     """One of `ATTACKS` on some canaries; high scores are guessed "in".
 
     Args:
-      seen: predictions, [runs, probes]. chosen: bool[canaries]; inside: bool[runs, chosen], their coins.
+      seen: predictions, [runs, probes]. chosen: bool[canaries]; inside: bool[runs, chosen], their
+        coins.
       own, attacked: bool[runs], the attacker's shadows and the runs that are attacked.
     """
     statistic = _statistic(seen, plan)[:, chosen]
     if attack == "loss threshold":
         return _turned(Scores(statistic[own], statistic[attacked]), inside[own])
     single = np.arange(plan.num)[chosen] < plan.num_ratings
-    statistic = np.where(single, _mean(seen, plan)[:, chosen], statistic)  # of a single rating, its side counts too
+    statistic = np.where(
+        single, _mean(seen, plan)[:, chosen], statistic
+    )  # of a single rating, its side counts too
     return _turned(likelihood_ratios(statistic[own], inside[own], statistic[attacked]), inside[own])
 
 
 def likelihood_ratios(own: np.ndarray, inside: np.ndarray, attacked: np.ndarray) -> Scores:
-    """log N(x; in) - log N(x; out), per canary: means and spreads of the shadows in which it was in, and out.
+    """log N(x; in) - log N(x; out), per canary: means and spreads of the shadows in which it was
+    in, and out.
 
-    A spread is drawn to the one over all canaries, since a canary has few shadows. A shadow's own score is from the
-    canary's other shadows.
+    A spread is drawn to the one over all canaries, since a canary has few shadows. A shadow's own
+    score is from the canary's other shadows.
     """
     ways = [_leave_one_out(own, inside == way) for way in (True, False)]
     scores = [
-        sum(sign * _log_normal(x, mean, spread) for sign, (mean, spread) in zip((1, -1), way, strict=True))
+        sum(
+            sign * _log_normal(x, mean, spread)
+            for sign, (mean, spread) in zip((1, -1), way, strict=True)
+        )
         for x, way in (
             (own, [(mean, spread) for (mean, spread), _ in ways]),
             (attacked, [whole for _, whole in ways]),
@@ -80,7 +93,9 @@ def likelihood_ratios(own: np.ndarray, inside: np.ndarray, attacked: np.ndarray)
 
 
 def _leave_one_out(x: np.ndarray, taken: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """(mean, spread) of the runs taken: at each run from the others, [runs, canaries]; from all, [canaries]."""
+    """(mean, spread) of the runs taken: at each run from the others, [runs, canaries]; from all,
+    [canaries].
+    """
     count, total = taken.sum(0), np.where(taken, x, 0.0).sum(0)
     center = total / np.maximum(count, 1)
     squares = np.where(taken, (x - center) ** 2, 0.0).sum(0)
@@ -101,6 +116,8 @@ def _log_normal(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> np.ndarr
 
 
 def _turned(scores: Scores, inside: np.ndarray) -> Scores:
-    """High for members, as the shadows have it: a vector fitted to one record may suit it better where it was out."""
+    """High for members, as the shadows have it: a vector fitted to one record may suit it better
+    where it was out.
+    """
     sign = 1.0 if roc.auc(scores.shadows, inside) >= 0.5 else -1.0
     return Scores(sign * scores.shadows, sign * scores.trials)

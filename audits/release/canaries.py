@@ -1,8 +1,9 @@
-"""Which ratings and which users are hidden or shown by coins, and what two attackers know of what surrounds them.
+"""Which ratings and which users are hidden or shown by coins, and what two attackers know of what
+surrounds them.
 
-The choice is the curator's, who knows the ratings: an audit may take the worst case. An outlier is a rating at the
-far end of the range from what means predict, where it carries much of its user and item; an outlying user rates so
-throughout.
+The choice is the curator's, who knows the ratings: an audit may take the worst case. An outlier is
+a rating at the far end of the range from what means predict, where it carries much of its user and
+item; an outlying user rates so throughout.
 """
 
 from __future__ import annotations
@@ -18,14 +19,20 @@ from dpmf_jax.layout import operations as layout
 
 PROBES = 32  # ratings of one user that are predicted
 KNOWN = 64  # ratings that a vector is fitted to, at most
-ATTACKERS = ("insider", "outsider")  # knows all but the coins; knows the record, and how ratings are distributed
+ATTACKERS = (
+    "insider",
+    "outsider",
+)  # knows all but the coins; knows the record, and how ratings are distributed
 
 
 class Plan(NamedTuple):
-    """num: how many canaries, of which the first `num_ratings` are single ratings and the rest users.
+    """num: how many canaries, of which the first `num_ratings` are single ratings and the rest
+    users.
 
-    owner, value_in, value_out: of the probes: the canary's index; the two values. largest: most ratings of a user.
-    presence: whether canaries are there or not, or else have one value or another. index: of a canary's (first) rating.
+    owner, value_in, value_out: of the probes: the canary's index; the two values. largest: most
+      ratings of a user.
+    presence: whether canaries are there or not, or else have one value or another. index: of a
+      canary's (first) rating.
     """
 
     toggles: shadows.Toggles
@@ -52,11 +59,12 @@ def plan(
     num_users: int = 8,
     natural: bool = False,
 ) -> Plan:
-    """Up to so many single ratings and users; side: the one that is released alone, see `shadows.one_sided`.
+    """Up to so many single ratings and users; side: the one that is released alone, see
+    `shadows.one_sided`.
 
     Args:
-      presence: a canary is removed where it is out; else its ratings are low where it is out and higher by `change`
-        (by default the width of the declared range) where it is in.
+      presence: a canary is removed where it is out; else its ratings are low where it is out and
+        higher by `change` (by default the width of the declared range) where it is in.
       natural: single ratings at random as they are, no outliers.
     """
     low, high = ratings.rating_range
@@ -91,7 +99,9 @@ def plan(
     known: tuple[shadows.Known, ...] = ()
     if side is not None:
         single = probe_owner < len(chosen)
-        known = tuple(_known(random, ratings, believed, probed, single, side, who) for who in ATTACKERS)
+        known = tuple(
+            _known(random, ratings, believed, probed, single, side, who) for who in ATTACKERS
+        )
     probes = shadows.Probes(
         jnp.asarray(ratings.user[probed], jnp.int32),
         jnp.asarray(ratings.item[probed], jnp.int32),
@@ -115,7 +125,9 @@ def plan(
 
 
 def _further_end(ratings: Ratings) -> np.ndarray:
-    """float32[n]: the end of the range that is further from what the means of user and item predict."""
+    """float32[n]: the end of the range that is further from what the means of user and item
+    predict.
+    """
     low, high = ratings.rating_range
     return np.where(_expected(ratings) > (low + high) / 2, low, high).astype(np.float32)
 
@@ -125,12 +137,18 @@ def _expected(ratings: Ratings) -> np.ndarray:
     overall = float(np.mean(ratings.value))
     for index, num in ((ratings.user, ratings.num_users), (ratings.item, ratings.num_items)):
         total, count = np.bincount(index, ratings.value, num), np.bincount(index, minlength=num)
-        means.append(((total + 3 * overall) / (count + 3))[index])  # as if three more were at the mean
+        means.append(
+            ((total + 3 * overall) / (count + 3))[index]
+        )  # as if three more were at the mean
     return means[0] + means[1] - overall
 
 
-def _outliers(random: np.random.Generator, ratings: Ratings, far: np.ndarray, free: np.ndarray, num: int) -> np.ndarray:
-    """Of the ratings `free`, those whose far end surprises most for what they carry; first of other users and items."""
+def _outliers(
+    random: np.random.Generator, ratings: Ratings, far: np.ndarray, free: np.ndarray, num: int
+) -> np.ndarray:
+    """Of the ratings `free`, those whose far end surprises most for what they carry; first of other
+    users and items.
+    """
     share = sum(1 / np.bincount(index)[index] for index in (ratings.user, ratings.item))
     weight = np.abs(far - _expected(ratings)) * share
     order = free[np.lexsort((random.permutation(len(free)), -weight[free]))]
@@ -164,8 +182,9 @@ def _known(
 ) -> shadows.Known:
     """What vectors of the side that is not released are fitted to.
 
-    Of an attacked user both know the own ratings, as they would be. Beside it the insider knows all ratings of others;
-    of a single rating's user or item, all but that rating. An outsider knows the attacked record alone.
+    Of an attacked user both know the own ratings, as they would be. Beside it the insider knows all
+    ratings of others; of a single rating's user or item, all but that rating. An outsider knows the
+    attacked record alone.
     """
     by, other = (ratings.item, ratings.user) if side == "user" else (ratings.user, ratings.item)
     order = np.argsort(by, kind="stable")
@@ -181,11 +200,16 @@ def _known(
             row = np.array([at])
         parts.append(random.permutation(row)[:KNOWN])
     most = max(1, max(len(part) for part in parts))
-    padded = [np.concatenate([part, np.zeros(most - len(part), np.int64)]).astype(np.int64) for part in parts]
+    padded = [
+        np.concatenate([part, np.zeros(most - len(part), np.int64)]).astype(np.int64)
+        for part in parts
+    ]
     weight = np.array([np.arange(most) < len(part) for part in parts], np.float32)
     at = np.array(padded)
     return shadows.Known(
-        jnp.asarray(other[at], jnp.int32), jnp.asarray(believed[at] * weight, jnp.float32), jnp.asarray(weight)
+        jnp.asarray(other[at], jnp.int32),
+        jnp.asarray(believed[at] * weight, jnp.float32),
+        jnp.asarray(weight),
     )
 
 
@@ -197,6 +221,10 @@ def describe(ratings: Ratings, plan: Plan, canary: int = 0) -> dict[str, Any]:
         words["item"] = ratings.items[ratings.item[at]].item()
     what = "the rating" if canary < plan.num_ratings else "all ratings of the user"
     if plan.presence:
-        end = f"{plan.value_in[place]:g}" if canary < plan.num_ratings else "the further end of the range"
+        end = (
+            f"{plan.value_in[place]:g}"
+            if canary < plan.num_ratings
+            else "the further end of the range"
+        )
         return words | {"change": f"{what} there, as {end}, or not"}
     return words | {"change": f"{what} {plan.value_in[place]:g} or {plan.value_out[place]:g}"}

@@ -1,13 +1,17 @@
-"""How far errors on trained-on ratings are from errors on held-out ones: paper 002's number, and one that is a bound.
+"""How far errors on trained-on ratings are from errors on held-out ones: paper 002's number, and
+one that is a bound.
 
-Every run tosses a coin for each of many random ratings: in, and trained on, or out, and held out. Paper 002's (19)
-compares all errors of one run as if they were Gaussian (`kl`): a yardstick that bounds nothing.
+Every run tosses a coin for each of many random ratings: in, and trained on, or out, and held out.
+Paper 002's (19) compares all errors of one run as if they were Gaussian (`kl`): a yardstick that
+bounds nothing.
 
-The law of one rating's error, given that it was in, against that given that it was out, is post-processing of the
-release: its divergence is at most that of the releases, and so below the ceiling of a claim that covers presence, for
-one rating added or removed: Σ ρ of Gaussian steps, Σ ε tanh(ε/2) of pure rounds, each round's own, since divergences of
-steps add up. A lower bound that holds: each run gives one error, so trials are independent; errors are put into two
-bins, chosen on other runs, which can only bring laws closer; and exact intervals of both chances bound what is left.
+The law of one rating's error, given that it was in, against that given that it was out, is
+post-processing of the
+release: its divergence is at most that of the releases, and so below the ceiling of a claim that
+covers presence, for one rating added or removed: Σ ρ of Gaussian steps, Σ ε tanh(ε/2) of pure
+rounds, each round's own, since divergences of steps add up. A lower bound that holds: each run
+gives one error, so trials are independent; errors are put into two bins, chosen on other runs,
+which can only bring laws closer; and exact intervals of both chances bound what is left.
 """
 
 from __future__ import annotations
@@ -49,7 +53,9 @@ class Event(NamedTuple):
 
 
 def choose_event(inside: np.ndarray, outside: np.ndarray) -> Event:
-    """Of errors, their size and 19 cuts of each, what tells these apart best and is likelier inside."""
+    """Of errors, their size and 19 cuts of each, what tells these apart best and is likelier
+    inside.
+    """
     best, most = Event(True, 0.0, False), -math.inf
     for size in (True, False):
         pooled = np.concatenate([np.abs(x) if size else x for x in (inside, outside)])
@@ -70,7 +76,8 @@ def binary(p: float, q: float) -> float:
 
 
 def lower_bound(event: Event, inside: np.ndarray, outside: np.ndarray, alpha: float) -> float:
-    """KL(inside ‖ outside) is larger than this but with a chance of α, for independent errors; never below 0.
+    """KL(inside ‖ outside) is larger than this but with a chance of α, for independent errors;
+    never below 0.
 
     event: from other errors. Half of α for either chance (Clopper & Pearson).
     """
@@ -84,7 +91,9 @@ def lower_bound(event: Event, inside: np.ndarray, outside: np.ndarray, alpha: fl
 
 
 def ceiling(losses: Sequence[Loss]) -> float | None:
-    """The largest KL between the releases of two neighbours, in nats; None where none is known of a loss."""
+    """The largest KL between the releases of two neighbours, in nats; None where none is known of a
+    loss.
+    """
     total = 0.0
     for loss in losses:
         match loss:
@@ -99,7 +108,8 @@ def ceiling(losses: Sequence[Loss]) -> float | None:
 
 @functools.lru_cache(maxsize=256)
 def seen(num: int, limit: float, alpha: float, power: float = 0.95, sims: int = 40) -> float:
-    """The smallest KL of two Gaussians apart by a shift whose bound exceeds the limit this often; simulated; else inf.
+    """The smallest KL of two Gaussians apart by a shift whose bound exceeds the limit this often;
+    simulated; else inf.
 
     num: errors, a third of them to choose the event, half of them in.
     """
@@ -109,7 +119,10 @@ def seen(num: int, limit: float, alpha: float, power: float = 0.95, sims: int = 
     def found(shift: float) -> float:
         times = 0
         for _ in range(sims):
-            inside, outside = random.normal(size=pilot + rest), shift + random.normal(size=pilot + rest)
+            inside, outside = (
+                random.normal(size=pilot + rest),
+                shift + random.normal(size=pilot + rest),
+            )
             event = choose_event(inside[:pilot], outside[:pilot])
             times += lower_bound(event, inside[pilot:], outside[pilot:], alpha) > limit
         return times / sims
@@ -133,16 +146,18 @@ def audit(
     num_runs: int | None = None,
     num_canaries: int = NUM_CANARIES,
 ) -> list[Finding]:
-    """Two findings: paper 002's number, which no claim is held against, and the bound against the claim's ceiling.
+    """Two findings: paper 002's number, which no claim is held against, and the bound against the
+    claim's ceiling.
 
-    Errors are those of predictions from the release; where one side alone is released, of a vector fitted to what an
-    insider knows (`shadows`). The start is the same in all runs: it is public.
+    Errors are those of predictions from the release; where one side alone is released, of a vector
+    fitted to what an insider knows (`shadows`). The start is the same in all runs: it is public.
 
     Args:
       num_runs: None: 600, or what about ten seconds can do, at least 48.
       num_canaries: ratings that are in or out, at most a quarter of all.
 
-    violated: the bound at `finding.ALPHA` is above the ceiling. measured: the bound that is right with 95%.
+    violated: the bound at `finding.ALPHA` is above the ceiling. measured: the bound that is right
+      with 95%.
     """
     guarantee = mechanism.guarantee(num_steps)
     if shadows.nothing_released(shadows.released(mechanism, data)):
@@ -201,7 +216,9 @@ def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray)
         enough = min(np.sum(part) for part in parts) >= 2
         sides, users = ([x[part] for part in parts] for x in (errors, owners))
         found[who] = (
-            kl.bootstrap(*sides, seed=0, draws=DRAWS, train_users=users[0], test_users=users[1]) if enough else None
+            kl.bootstrap(*sides, seed=0, draws=DRAWS, train_users=users[0], test_users=users[1])
+            if enough
+            else None
         )
     everyone = found["everyone"]
     return Finding(
@@ -210,7 +227,10 @@ def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray)
         verdict="not applicable",
         measured=None if everyone is None else everyone.value,
         details={
-            "why": "the divergence of a fit may lie above or below the true one, and no ε follows from it",
+            "why": (
+                "the divergence of a fit may lie above or below the true one, and no ε follows"
+                " from it"
+            ),
             "ratings": len(errors),
             "divergence": {
                 who: None if interval is None else [interval.value, interval.lower, interval.upper]
@@ -221,11 +241,16 @@ def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray)
     )
 
 
-def _bound(guarantee: Guarantee, errors: np.ndarray, inside: np.ndarray, replay: dict[str, Any]) -> Finding:
+def _bound(
+    guarantee: Guarantee, errors: np.ndarray, inside: np.ndarray, replay: dict[str, Any]
+) -> Finding:
     """Of independent errors; the first third chooses the event."""
     first = len(errors) // 3
     pilot, rest = ((errors[part], inside[part]) for part in (slice(first), slice(first, None)))
-    claim = "the errors of a rating that was in diverge from those of one that was out by no more than the price allows"
+    claim = (
+        "the errors of a rating that was in diverge from those of one that was out by no more than"
+        " the price allows"
+    )
     if min(np.sum(side) for part in (pilot, rest) for side in (part[1], ~part[1])) < 2:
         return inconclusive(NAMES[1], claim, f"{len(errors)} runs are too few", replay=replay)
     event = choose_event(pilot[0][pilot[1]], pilot[0][~pilot[1]])
@@ -242,14 +267,26 @@ def _bound(guarantee: Guarantee, errors: np.ndarray, inside: np.ndarray, replay:
     if limit is None:
         details["why"] = why
     else:
-        claim = f"the errors of a rating that was in diverge from those of one that was out by at most {limit:.6g} nats"
+        claim = (
+            "the errors of a rating that was in diverge from those of one that was out by at most"
+            f" {limit:.6g} nats"
+        )
         least = seen(len(errors), limit, ALPHA)
-        verdict = "violated" if strict > limit else "consistent" if math.isfinite(least) else "inconclusive"
+        verdict = (
+            "violated"
+            if strict > limit
+            else "consistent"
+            if math.isfinite(least)
+            else "inconclusive"
+        )
         details |= {
             "alpha": ALPHA,
-            "power": f"errors that are Gaussian and {least:.3g} nats apart would be seen with probability 0.95"
-            if math.isfinite(least)
-            else f"none: {len(errors)} runs cannot show more than {limit:.4g} nats",
+            "power": (
+                f"errors that are Gaussian and {least:.3g} nats apart would be seen with"
+                " probability 0.95"
+                if math.isfinite(least)
+                else f"none: {len(errors)} runs cannot show more than {limit:.4g} nats"
+            ),
         }
         if verdict == "inconclusive":
             details["why"] = f"{len(errors)} runs cannot show more than {limit:.4g} nats"

@@ -1,12 +1,15 @@
-"""From guesses about coins to an exact test of (ε, δ), and a lower bound on ε (Steinke, Nasr & Jagielski 2023).
+"""From guesses about coins to an exact test of (ε, δ), and a lower bound on ε (Steinke, Nasr &
+Jagielski 2023).
 
-m canaries toss fair coins, each is in or out; a mechanism runs; an attacker names r of them, each "in" or "out". If
-each canary's coin is hidden by (ε, δ), the v guesses that are right are hardly more than a binomial of r trials at
-e^ε/(e^ε + 1) (their theorem 5.2). The canaries may hamper each other as they like: nothing need be independent but
-their coins. Runs one after the other, with fresh coins, are one mechanism on the canaries of all of them, each of which
-touches its own run alone: so guesses of many runs are counted together, exactly. Guesses see releases, never a coin.
+m canaries toss fair coins, each is in or out; a mechanism runs; an attacker names r of them, each
+"in" or "out". If each canary's coin is hidden by (ε, δ), the v guesses that are right are hardly
+more than a binomial of r trials at e^ε/(e^ε + 1) (their theorem 5.2). The canaries may hamper each
+other as they like: nothing need be independent but their coins. Runs one after the other, with
+fresh coins, are one mechanism on the canaries of all of them, each of which touches its own run
+alone: so guesses of many runs are counted together, exactly. Guesses see releases, never a coin.
 
-With r fixed beforehand this is the test of TPR ≤ e^ε·FPR + δ for guesses "in", and of the mirrored one for "out".
+With r fixed beforehand this is the test of TPR ≤ e^ε·FPR + δ for guesses "in", and of the mirrored
+one for "out".
 """
 
 from __future__ import annotations
@@ -20,7 +23,16 @@ from accounting import price
 from accounting.guarantee import Guarantee
 from audits.finding import ALPHA, Finding
 
-SHARES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of the canaries, guessed "in", and guessed "out"
+SHARES = (
+    0.0,
+    0.01,
+    0.02,
+    0.05,
+    0.1,
+    0.2,
+    0.35,
+    0.5,
+)  # of the canaries, guessed "in", and guessed "out"
 MOST = 50.0  # ε beyond which a float's guess is never wrong
 
 
@@ -36,7 +48,9 @@ def _tail(right: Any, made: Any, rate: Any) -> Any:
     """P(Bin(made, rate) ≥ right); arrays are broadcast."""
     from scipy.special import bdtrc
 
-    return np.where(np.less_equal(right, 0), 1.0, bdtrc(np.maximum(np.subtract(right, 1), 0), made, rate))
+    return np.where(
+        np.less_equal(right, 0), 1.0, bdtrc(np.maximum(np.subtract(right, 1), 0), made, rate)
+    )
 
 
 def _rate(epsilon: Any) -> Any:
@@ -45,15 +59,20 @@ def _rate(epsilon: Any) -> Any:
 
 
 def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """Of the claim (ε, δ): P(so many guesses are right), at most; r must have been fixed before the run.
+    """Of the claim (ε, δ): P(so many guesses are right), at most; r must have been fixed before the
+    run.
 
-    P(Bin(r, q) ≥ v) + 2mδ·max over i of P(v > Bin(r, q) ≥ v - i)/i, with q = e^ε/(e^ε + 1) (theorem 5.2).
+    P(Bin(r, q) ≥ v) + 2mδ·max over i of P(v > Bin(r, q) ≥ v - i)/i, with q = e^ε/(e^ε + 1) (theorem
+    5.2).
 
     Raises: ValueError for more right guesses than were made, or more of these than canaries.
     """
     m, r, v = guesses
     if not 0 <= v <= r <= m:
-        raise ValueError(f"right guesses must be at most those made, and these at most the canaries; got {guesses}")
+        raise ValueError(
+            "right guesses must be at most those made, and these at most the canaries; got"
+            f" {guesses}"
+        )
     tail = float(_tail(v, r, _rate(epsilon)))
     if delta == 0 or v == 0:
         return min(1.0, tail)
@@ -84,12 +103,20 @@ def least_right(num: int, made: int, epsilon: float, delta: float, alpha: float)
     low, high = -1, made  # at high it is refuted
     while high - low > 1:
         middle = (low + high) // 2
-        low, high = (low, middle) if p_value(Guesses(num, made, middle), epsilon, delta) <= alpha else (middle, high)
+        low, high = (
+            (low, middle)
+            if p_value(Guesses(num, made, middle), epsilon, delta) <= alpha
+            else (middle, high)
+        )
     return high
 
 
-def epsilon_seen(num: int, made: int, epsilon: float, delta: float, alpha: float, power: float = 0.95) -> float:
-    """The smallest ε at which guesses, each right as often as it allows, refute the claim with this power; else inf."""
+def epsilon_seen(
+    num: int, made: int, epsilon: float, delta: float, alpha: float, power: float = 0.95
+) -> float:
+    """The smallest ε at which guesses, each right as often as it allows, refute the claim with this
+    power; else inf.
+    """
     from scipy.optimize import brentq
 
     least = least_right(num, made, epsilon, delta, alpha)
@@ -116,16 +143,21 @@ def guess(scores: np.ndarray, inside: np.ndarray, shares: tuple[float, float]) -
 
 
 class Shares(NamedTuple):
-    """(guessed "in", guessed "out"), of all canaries. widest: where ε is bounded best; sharpest: where the claim is
-    least likely."""
+    """(guessed "in", guessed "out"), of all canaries. widest: where ε is bounded best; sharpest:
+    where the claim is least likely.
+    """
 
     widest: tuple[float, float]
     sharpest: tuple[float, float]
 
 
 def choose_shares(scores: np.ndarray, inside: np.ndarray, epsilon: float) -> Shares:
-    """How many to guess, from scores that are not those to be judged; all where these say nothing."""
-    pairs = [(top, bottom) for top in SHARES[::-1] for bottom in SHARES[::-1] if top + bottom > 0]  # all come first
+    """How many to guess, from scores that are not those to be judged; all where these say
+    nothing.
+    """
+    pairs = [
+        (top, bottom) for top in SHARES[::-1] for bottom in SHARES[::-1] if top + bottom > 0
+    ]  # all come first
     guesses = [guess(scores, inside, pair) for pair in pairs]
     made, right = (np.array([getattr(g, name) for g in guesses]) for name in ("made", "right"))
     p_values = np.where(made > 0, _tail(right, np.maximum(made, 1), _rate(epsilon)), 1.0)
@@ -146,10 +178,11 @@ class Tried(NamedTuple):
 
 
 def claim_at(guarantee: Guarantee, num: int) -> tuple[float, float]:
-    """(ε, δ) that the losses of a guarantee cost, at a δ so small that it does not blunt the test of m canaries.
+    """(ε, δ) that the losses of a guarantee cost, at a δ so small that it does not blunt the test
+    of m canaries.
 
-    The theorem lets 2mδ/i be the chance that i guesses are right for nothing. One δ, 1e-9, for up to 2,500 of them,
-    since some prices take seconds. The guarantee's own (ε, δ) where it is pure.
+    The theorem lets 2mδ/i be the chance that i guesses are right for nothing. One δ, 1e-9, for up
+    to 2,500 of them, since some prices take seconds. The guarantee's own (ε, δ) where it is pure.
     """
     if guarantee.delta == 0:
         return guarantee.epsilon, 0.0
@@ -173,22 +206,30 @@ def judge(
 ) -> Finding:
     """The finding of some tests of one claim, among which α is shared.
 
-    weak: why a claim that is not refuted stays open; None where nothing speaks against the attack. measured: a lower
-      bound on ε at δ, right with 95%.
+    weak: why a claim that is not refuted stays open; None where nothing speaks against the attack.
+      measured: a lower bound on ε at δ, right with 95%.
     """
     alpha = ALPHA / len(tests)
     p_values = {what: p_value(test.sharpest, epsilon, delta) for what, test in tests.items()}
     bounds = [epsilon_bound(test.widest, delta, 0.05 / len(tests)) for test in tests.values()]
-    seen = min(epsilon_seen(t.sharpest.canaries, t.sharpest.made, epsilon, delta, alpha) for t in tests.values())
+    seen = min(
+        epsilon_seen(t.sharpest.canaries, t.sharpest.made, epsilon, delta, alpha)
+        for t in tests.values()
+    )
     broken = min(p_values.values()) <= alpha
     details = details | {
         "alpha": ALPHA,
-        "guesses": {what: {kind: g._asdict() for kind, g in test._asdict().items()} for what, test in tests.items()},
+        "guesses": {
+            what: {kind: g._asdict() for kind, g in test._asdict().items()}
+            for what, test in tests.items()
+        },
         "p_values": p_values,
-        "power": f"guesses that are right as often as ε = {seen:.4g} allows would be seen with probability 0.95; how "
-        "far this attack is from the best is not known"
-        if math.isfinite(seen)
-        else "none: were all guesses right, the claim would still stand",
+        "power": (
+            f"guesses that are right as often as ε = {seen:.4g} allows would be seen with"
+            " probability 0.95; how far this attack is from the best is not known"
+            if math.isfinite(seen)
+            else "none: were all guesses right, the claim would still stand"
+        ),
         "replay": replay,
     }
     if not math.isfinite(seen):

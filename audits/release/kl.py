@@ -1,12 +1,14 @@
-"""The divergence (19) of paper 002 between errors on trained-on and on held-out ratings: an attack's yardstick.
+"""The divergence (19) of paper 002 between errors on trained-on and on held-out ratings: an
+attack's yardstick.
 
-It bounds nothing. It compares two Gaussians that are fitted to the errors, and errors are no Gaussians: the divergence
-of the fit may be above or below the true one, and either says what *all* ratings give away on average, not what one
-rating may. A small value is no privacy, and no ε follows from any value.
+It bounds nothing. It compares two Gaussians that are fitted to the errors, and errors are no
+Gaussians: the divergence of the fit may be above or below the true one, and either says what *all*
+ratings give away on average, not what one rating may. A small value is no privacy, and no ε follows
+from any value.
 
-Errors are prediction minus rating, of anything that predicts. As published the test side alone leaves out users and
-items with few ratings, which makes the divergence positive even where nothing was learnt; `paper_rows` has that filter,
-`same_rows` one for both sides.
+Errors are prediction minus rating, of anything that predicts. As published the test side alone
+leaves out users and items with few ratings, which makes the divergence positive even where nothing
+was learnt; `paper_rows` has that filter, `same_rows` one for both sides.
 """
 
 from __future__ import annotations
@@ -34,7 +36,8 @@ class Rows(NamedTuple):
 class Interval:
     """A divergence in nats, and the ends of a percentile interval of its bootstrap at `confidence`.
 
-    The interval is about the errors as a sample of such errors, for this one fitted model; it says nothing of privacy.
+    The interval is about the errors as a sample of such errors, for this one fitted model; it says
+    nothing of privacy.
     """
 
     value: float
@@ -44,10 +47,12 @@ class Interval:
 
 
 def gaussian_kl(train_errors: np.ndarray, test_errors: np.ndarray) -> float:
-    """KL(N(m_tr, s²_tr) ‖ N(m_te, s²_te)) in nats (19), m and s² the mean and the (biased) variance of the errors.
+    """KL(N(m_tr, s²_tr) ‖ N(m_te, s²_te)) in nats (19), m and s² the mean and the (biased) variance
+    of the errors.
 
-    It bounds nothing: no ε, no attack's success (see above). Shifting or scaling both sides alike changes nothing;
-    exchanging them does. ∞ where the test errors are all equal and the training errors are not.
+    It bounds nothing: no ε, no attack's success (see above). Shifting or scaling both sides alike
+    changes nothing; exchanging them does. ∞ where the test errors are all equal and the training
+    errors are not.
 
     Raises: ValueError for fewer than two errors on a side, or errors that are not finite.
     """
@@ -55,7 +60,9 @@ def gaussian_kl(train_errors: np.ndarray, test_errors: np.ndarray) -> float:
     for name, errors in zip(("train_errors", "test_errors"), sides, strict=True):
         if not (len(errors) >= 2 and np.isfinite(errors).all()):
             raise ValueError(f"{name} must be at least two finite numbers; got {len(errors)}")
-    (train_mean, train_variance), (test_mean, test_variance) = ((np.mean(e), np.var(e)) for e in sides)
+    (train_mean, train_variance), (test_mean, test_variance) = (
+        (np.mean(e), np.var(e)) for e in sides
+    )
     return float(_divergence(train_mean, train_variance, test_mean, test_variance))
 
 
@@ -77,14 +84,15 @@ def bootstrap(
     train_users: np.ndarray | None = None,
     test_users: np.ndarray | None = None,
 ) -> Interval:
-    """`gaussian_kl` with a percentile interval: the errors of either side drawn again with replacement, `draws` times.
+    """`gaussian_kl` with a percentile interval: the errors of either side drawn again with
+    replacement, `draws` times.
 
-    With the users of the errors (indices, of both sides or of neither) whole users are drawn, with all of their errors
-    on both sides: a user's errors go together. The divergence is never negative, so where it is 0 in truth the
-    interval lies above: its coverage holds away from 0.
+    With the users of the errors (indices, of both sides or of neither) whole users are drawn, with
+    all of their errors on both sides: a user's errors go together. The divergence is never
+    negative, so where it is 0 in truth the interval lies above: its coverage holds away from 0.
 
-    Raises: as `gaussian_kl`; ValueError for a confidence outside 0 to 1, no draws, users of one side alone or of
-      another length than the errors.
+    Raises: as `gaussian_kl`; ValueError for a confidence outside 0 to 1, no draws, users of one
+      side alone or of another length than the errors.
     """
     value = gaussian_kl(train_errors, test_errors)
     if not 0 < confidence < 1:
@@ -102,22 +110,31 @@ def bootstrap(
     random = np.random.default_rng(seed)
     centre = float(np.mean(sides[1]))  # subtracted, so that squares do not swallow small variances
     if train_users is None:
-        moments = [_draw(random, _sums(e - centre, users), draws) for e, users in zip(sides, owners, strict=True)]
+        moments = [
+            _draw(random, _sums(e - centre, users), draws)
+            for e, users in zip(sides, owners, strict=True)
+        ]
     else:
         num = 1 + max(int(users.max()) for users in owners)
-        per_user = np.concatenate([_sums(e - centre, u, num) for e, u in zip(sides, owners, strict=True)], axis=1)
+        per_user = np.concatenate(
+            [_sums(e - centre, u, num) for e, u in zip(sides, owners, strict=True)], axis=1
+        )
         per_user = per_user[per_user[:, 0] + per_user[:, 3] > 0]
         drawn = _draw(random, per_user, draws)
         moments = [drawn[:, :3], drawn[:, 3:]]
     found = _divergence(*(part for sums in moments for part in _mean_and_variance(sums)))
-    ends = np.quantile(found, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf")  # may be infinite
+    ends = np.quantile(
+        found, [(1 - confidence) / 2, (1 + confidence) / 2], method="inverted_cdf"
+    )  # may be infinite
     return Interval(value=value, lower=float(ends[0]), upper=float(ends[1]), confidence=confidence)
 
 
 def _sums(errors: np.ndarray, owners: np.ndarray, num: int | None = None) -> np.ndarray:
     """[owners, 3]: of each, how many errors, their sum and the sum of their squares."""
     num = len(owners) if num is None else num
-    return np.stack([np.bincount(owners, weights, num) for weights in (None, errors, errors**2)], axis=1)
+    return np.stack(
+        [np.bincount(owners, weights, num) for weights in (None, errors, errors**2)], axis=1
+    )
 
 
 def _draw(random: np.random.Generator, each: np.ndarray, draws: int) -> np.ndarray:
@@ -132,17 +149,23 @@ def _mean_and_variance(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def paper_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
-    """The paper's filter: all training rows, and the test rows whose user and item have enough training ratings."""
+    """The paper's filter: all training rows, and the test rows whose user and item have enough
+    training ratings.
+    """
     return Rows(np.ones(len(train), bool), ~preprocessing.rare(test, train, fewer_than))
 
 
 def same_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
     """One filter for both sides: rows whose user and item have enough training ratings."""
-    return Rows(~preprocessing.rare(train, train, fewer_than), ~preprocessing.rare(test, train, fewer_than))
+    return Rows(
+        ~preprocessing.rare(train, train, fewer_than), ~preprocessing.rare(test, train, fewer_than)
+    )
 
 
 def of_users(train: Ratings, test: Ratings, users: np.ndarray) -> Rows:
-    """The rows of these users (indices), to be joined with a filter's: `Rows(*map(np.logical_and, a, b))`."""
+    """The rows of these users (indices), to be joined with a filter's: `Rows(*map(np.logical_and,
+    a, b))`.
+    """
     return Rows(np.isin(train.user, users), np.isin(test.user, users))
 
 

@@ -1,13 +1,16 @@
-"""Membership inference on the release: was this rating, or this user, in the data, or had it this value or that?
+"""Membership inference on the release: was this rating, or this user, in the data, or had it this
+value or that?
 
-Two attackers see the release and nothing else of the run. The insider knows the mechanism, its public start and all
-ratings but the canaries'; the outsider knows the mechanism, who rated what and how values are distributed, and the
-record that is asked about. Each trains shadows (`shadows`) on what he knows, and attacks the same other runs, by the
-error at the record and by LiRA (`attack_scores`).
+Two attackers see the release and nothing else of the run. The insider knows the mechanism, its
+public start and all ratings but the canaries'; the outsider knows the mechanism, who rated what and
+how values are distributed, and the record that is asked about. Each trains shadows (`shadows`) on
+what he knows, and attacks the same other runs, by the error at the record and by LiRA
+(`attack_scores`).
 
-Which canaries are attacked the curator chooses, for the worst (`canaries`). How many are guessed, and every threshold,
-is chosen on shadows, and the guesses about other runs are judged as those of one run with many canaries (`guesses`),
-which allows for their dependence. A rating value's guarantee covers its value alone: there a canary is low or high.
+Which canaries are attacked the curator chooses, for the worst (`canaries`). How many are guessed,
+and every threshold, is chosen on shadows, and the guesses about other runs are judged as those of
+one run with many canaries (`guesses`), which allows for their dependence. A rating value's
+guarantee covers its value alone: there a canary is low or high.
 """
 
 from __future__ import annotations
@@ -37,7 +40,9 @@ ATTACKED = 2  # the role of a run that is no attacker's shadow
 
 
 class Seen(NamedTuple):
-    """predictions: [runs, attackers, probes]; coins: bool[runs, canaries]; role: the attacker whose shadow it is."""
+    """predictions: [runs, attackers, probes]; coins: bool[runs, canaries]; role: the attacker whose
+    shadow it is.
+    """
 
     predictions: np.ndarray
     coins: np.ndarray
@@ -57,22 +62,29 @@ def audit(
 ) -> list[Finding]:
     """Four findings: of a rating and of a user, by an insider and by an outsider.
 
-    Where the guarantee is that of a rating, a user's claim is its price for all of the user's ratings. Phases that ran
-    before are not run again: what they made public is the start (`protocol.link`).
+    Where the guarantee is that of a rating, a user's claim is its price for all of the user's
+    ratings. Phases that ran before are not run again: what they made public is the start
+    (`protocol.link`).
 
     Args:
-      num_shadows: of the insider, and how many runs are attacked; the outsider has half as many, and the control half
-        of all these runs. None: 64, or what about a minute can do, at least 16.
-      num_targets: ratings that are canaries; a sixth as many users are, since each moves the data of the others.
-      control: without noise, attacked beside; by default `shadows.quiet`. Where no attack on it reaches an AUC of 0.9,
-        a claim that stands is inconclusive.
+      num_shadows: of the insider, and how many runs are attacked; the outsider has half as many,
+        and the control half of all these runs. None: 64, or what about a minute can do, at least
+        16.
+      num_targets: ratings that are canaries; a sixth as many users are, since each moves the data
+        of the others.
+      control: without noise, attacked beside; by default `shadows.quiet`. Where no attack on it
+        reaches an AUC of 0.9, a claim that stands is inconclusive.
 
-    violated: refuted at `finding.ALPHA`, half for each attack. measured: a lower bound on ε, right with 95%.
+    violated: refuted at `finding.ALPHA`, half for each attack. measured: a lower bound on ε, right
+      with 95%.
     """
     guarantee = mechanism.guarantee(num_steps)
     names = {(level, who): f"membership: {level}, {who}" for level in LEVELS for who in ATTACKERS}
     if shadows.nothing_released(shadows.released(mechanism, data)):
-        return [not_applicable(name, "nothing is told", "nothing is released") for name in names.values()]
+        return [
+            not_applicable(name, "nothing is told", "nothing is released")
+            for name in names.values()
+        ]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
     num = num_shadows or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, NUM_SHADOWS))
     plan = canaries.plan(
@@ -85,7 +97,9 @@ def audit(
         num_ratings=num_targets,
         num_users=max(1, num_targets // 6),
     )
-    role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])  # of each run; 0 and 1: an attacker's shadow
+    role = np.repeat(
+        [0, 1, ATTACKED], [num, max(2, num // 2), num]
+    )  # of each run; 0 and 1: an attacker's shadow
     coins = _coins(coin_key, role, plan.num)
     keys, starts = jax.random.split(run_key, len(role)), jax.random.split(start_key, len(role))
     same = jnp.broadcast_to(starts[-1], starts.shape)
@@ -95,7 +109,9 @@ def audit(
     for which, made in (("private", mechanism), ("control", control or shadows.quiet(mechanism))):
         if which == "control" and guarantee.status == "none":
             continue  # nothing is judged that it would stand beside
-        taken = np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0  # what is plain needs half the runs
+        taken = (
+            np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0
+        )  # what is plain needs half the runs
         predictions = shadows.observe(
             made,
             ratings,
@@ -123,12 +139,16 @@ def audit(
 
 
 def _coins(key: jax.Array, role: np.ndarray, num: int) -> np.ndarray:
-    """bool[runs, canaries]: fair and independent in the runs that are attacked; each canary in half of all shadows."""
+    """bool[runs, canaries]: fair and independent in the runs that are attacked; each canary in half
+    of all shadows.
+    """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     coins = random.random((len(role), num)) < 0.5
     for which in (0, 1):
         runs = np.sum(role == which)
-        coins[role == which] = random.permuted(np.arange(runs)[:, None] % 2 == np.zeros(num), axis=0)
+        coins[role == which] = random.permuted(
+            np.arange(runs)[:, None] % 2 == np.zeros(num), axis=0
+        )
     return coins
 
 
@@ -147,7 +167,9 @@ def _finding(
     chosen = chosen if level == "rating" else ~chosen
     what = _question(level, plan)
     if not chosen.any():
-        return not_applicable(name, f"nobody tells {what}", f"there are too few {level}s for a canary")
+        return not_applicable(
+            name, f"nobody tells {what}", f"there are too few {level}s for a canary"
+        )
     num = np.sum(runs["private"].role == ATTACKED) * np.sum(chosen)
     stated, claimed, why = _claimed(level, guarantee, plan, int(num))
     replay = replay | {"pair": canaries.describe(ratings, plan, int(np.argmax(chosen)))}
@@ -156,11 +178,15 @@ def _finding(
     for which, (predictions, coins, role) in runs.items():
         seen = predictions[:, min(ATTACKERS.index(who), predictions.shape[1] - 1)]
         if not np.isfinite(seen).all():
-            return inconclusive(name, f"nobody tells {what}", f"the {which} descent diverged", replay=replay)
+            return inconclusive(
+                name, f"nobody tells {what}", f"the {which} descent diverged", replay=replay
+            )
         own, attacked = role == ATTACKERS.index(who), role == ATTACKED
         inside = coins[:, chosen]
         if any(len(np.unique(inside[part])) < 2 for part in (own, attacked)):
-            return inconclusive(name, f"nobody tells {what}", "too few runs: all coins fell alike", replay=replay)
+            return inconclusive(
+                name, f"nobody tells {what}", "too few runs: all coins fell alike", replay=replay
+            )
         for attack in ATTACKS:
             scores = attack_scores.score(attack, seen, plan, chosen, inside, own, attacked)
             row = _row(scores, inside[own], inside[attacked])
@@ -190,10 +216,14 @@ def _finding(
         )
     weak = None
     if areas["control"] < STRONG:
-        weak = f"without noise the attack's AUC is {areas['control']:.2f}, below {STRONG}: it says nothing of the noise"
+        weak = (
+            f"without noise the attack's AUC is {areas['control']:.2f}, below {STRONG}: it says"
+            " nothing of the noise"
+        )
     return guesses.judge(
         name,
-        f"from the release nobody tells {what} better than (ε, δ) = ({claimed[0]:.6g}, {claimed[1]:g}) allows",
+        f"from the release nobody tells {what} better than (ε, δ) = ({claimed[0]:.6g},"
+        f" {claimed[1]:g}) allows",
         tests,
         epsilon=claimed[0],
         delta=claimed[1],
@@ -207,21 +237,32 @@ def _question(level: str, plan: Plan) -> str:
     if plan.presence:
         return "whether a rating was there" if level == "rating" else "whether a user took part"
     low, high = plan.value_out[0], plan.value_in[0]
-    return f"whether {'a rating was' if level == 'rating' else 'all ratings of a user were'} {low:g} or {high:g}"
+    return (
+        f"whether {'a rating was' if level == 'rating' else 'all ratings of a user were'} {low:g}"
+        f" or {high:g}"
+    )
 
 
 Price = tuple[float, float]  # (ε, δ)
 
 
-def _claimed(level: str, guarantee: Guarantee, plan: Plan, num: int) -> tuple[Price | None, Price | None, str | None]:
-    """(the price as the guarantee states it, at the δ at which `num` guesses are judged; or why there is none)."""
+def _claimed(
+    level: str, guarantee: Guarantee, plan: Plan, num: int
+) -> tuple[Price | None, Price | None, str | None]:
+    """(the price as the guarantee states it, at the δ at which `num` guesses are judged; or why
+    there is none).
+    """
     if guarantee.status == "none":
         return None, None, f"{guarantee.mechanism} (status none) states no price"
     if level == "rating" or guarantee.unit == "user":
         return (guarantee.epsilon, guarantee.delta), guesses.claim_at(guarantee, num), None
     own = user.losses(guarantee.losses, plan.largest)
     if own is None:
-        return None, None, f"the guarantee is that of one {guarantee.unit}, and says nothing of a user"
+        return (
+            None,
+            None,
+            f"the guarantee is that of one {guarantee.unit}, and says nothing of a user",
+        )
     epsilon = guarantee.for_user(plan.largest).epsilon
     for_user = dataclasses.replace(guarantee, losses=own, epsilon=epsilon, accountants={})
     return (epsilon, guarantee.delta), guesses.claim_at(for_user, num), None
@@ -237,4 +278,7 @@ def _row(scores: Scores, own: np.ndarray, attacked: np.ndarray) -> dict[str, Any
             "false_positives": roc.clopper_pearson(found.false_positives, found.others),
             "true_positives": roc.clopper_pearson(found.true_positives, found.members),
         }
-    return roc.summary(scores.trials, attacked) | {"advantage": at.advantage, "thresholds_of_shadows": low}
+    return roc.summary(scores.trials, attacked) | {
+        "advantage": at.advantage,
+        "thresholds_of_shadows": low,
+    }

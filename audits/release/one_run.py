@@ -1,4 +1,6 @@
-"""A lower bound on ε from one run with many canaries, whose release is all that is looked at (see `guesses`)."""
+"""A lower bound on ε from one run with many canaries, whose release is all that is looked at (see
+`guesses`).
+"""
 
 from __future__ import annotations
 
@@ -34,16 +36,19 @@ def audit(
 ) -> list[Finding]:
     """One finding: many canaries in one run, guessed from its release alone.
 
-    What each coin does to each prediction is learnt from other runs, without noise, and how much noise there is from a
-    few with it; then all coins of the one run are estimated together. A canary is a rating that is there or not, or low
-    or high, as the unit of the guarantee has it.
+    What each coin does to each prediction is learnt from other runs, without noise, and how much
+    noise there is from a few with it; then all coins of the one run are estimated together. A
+    canary is a rating that is there or not, or low or high, as the unit of the guarantee has it.
 
     Args:
-      num_canaries: at most; a quarter of the ratings where there are fewer. Each changes the data of the others.
-      num_known: runs without noise whose coins are known; None: what ten seconds can do, at least 32.
+      num_canaries: at most; a quarter of the ratings where there are fewer. Each changes the data
+        of the others.
+      num_known: runs without noise whose coins are known; None: what ten seconds can do, at least
+        32.
       control: without noise; by default `shadows.quiet`.
 
-    violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the guesses.
+    violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the
+      guesses.
     """
     name, guarantee = "one run: many canaries", mechanism.guarantee(num_steps)
     claim = "whose coin fell how is guessed no better than the price allows"
@@ -90,7 +95,9 @@ def audit(
         "step": num_steps,
     }
     if not all(np.isfinite(part).all() for part in found):
-        return [inconclusive(name, claim, "the descent diverged; lower learning_rate", replay=replay)]
+        return [
+            inconclusive(name, claim, "the descent diverged; lower learning_rate", replay=replay)
+        ]
     plain, noisy = found
     effects = _effects(plain, coins[:known])
     inside = coins[-1]
@@ -103,7 +110,8 @@ def audit(
     return [
         guesses.judge(
             name,
-            f"whose coin fell how is guessed no better than (ε, δ) = ({epsilon:.6g}, {delta:g}) allows",
+            f"whose coin fell how is guessed no better than (ε, δ) = ({epsilon:.6g}, {delta:g})"
+            " allows",
             {"control": test},
             epsilon=epsilon,
             delta=delta,
@@ -114,7 +122,9 @@ def audit(
 
 
 class Effects(NamedTuple):
-    """each: of each coin on each prediction, float64[canaries, canaries], above base, where all are out."""
+    """each: of each coin on each prediction, float64[canaries, canaries], above base, where all are
+    out.
+    """
 
     base: np.ndarray
     each: np.ndarray
@@ -129,12 +139,16 @@ def _effects(seen: np.ndarray, coins: np.ndarray) -> Effects:
     if runs >= 2 * num:
         solved = np.linalg.lstsq(np.column_stack([np.ones(runs), coins]), seen, rcond=None)[0]
         return Effects(solved[0], solved[1:])
-    inside, outside = (np.where(way, seen, 0.0).sum(0) / np.maximum(way.sum(0), 1) for way in (coins, ~coins))
+    inside, outside = (
+        np.where(way, seen, 0.0).sum(0) / np.maximum(way.sum(0), 1) for way in (coins, ~coins)
+    )
     return Effects(outside, np.diag(inside - outside))
 
 
 def _decoded(seen: np.ndarray, effects: Effects, noise: np.ndarray) -> np.ndarray:
-    """The best linear estimate of every coin, less a half; noise: [runs, canaries], what the effects leave over."""
+    """The best linear estimate of every coin, less a half; noise: [runs, canaries], what the
+    effects leave over.
+    """
     spread = np.mean(noise**2, axis=0)
     covariance = effects.each.T @ effects.each / 4 + np.diag(spread + 1e-9 * np.max(spread) + 1e-12)
     return effects.each @ np.linalg.solve(covariance, seen - effects.of(np.full(len(seen), 0.5)))

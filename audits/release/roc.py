@@ -1,4 +1,6 @@
-"""How well scores tell members from others: ROC, rates at a threshold, advantage, and what (ε, δ) allows of it."""
+"""How well scores tell members from others: ROC, rates at a threshold, advantage, and what (ε, δ)
+allows of it.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ LOW_RATES = (0.001, 0.01)  # false positive rates at which a true positive rate 
 
 
 class Curve(NamedTuple):
-    """Of every threshold, from none guessed to all: false and true positive rates, float64[k], and the threshold."""
+    """Of every threshold, from none guessed to all: false and true positive rates, float64[k], and
+    the threshold.
+    """
 
     false_positive_rate: np.ndarray
     true_positive_rate: np.ndarray
@@ -52,29 +56,44 @@ def rates(scores: np.ndarray, member: np.ndarray, threshold: float) -> Rates:
     """Of the guess "a member" at scores of at least the threshold. Raises: as `curve`."""
     scores, member = _checked(scores, member)
     said = scores >= threshold
-    return Rates(int(np.sum(said & ~member)), int(np.sum(said & member)), int(np.sum(~member)), int(np.sum(member)))
+    return Rates(
+        int(np.sum(said & ~member)),
+        int(np.sum(said & member)),
+        int(np.sum(~member)),
+        int(np.sum(member)),
+    )
 
 
 def auc(scores: np.ndarray, member: np.ndarray) -> float:
-    """P(a member's score is above another's), ties by half: the area under the curve. Raises: as `curve`."""
+    """P(a member's score is above another's), ties by half: the area under the curve. Raises: as
+    `curve`.
+    """
     from scipy.stats import rankdata
 
     scores, member = _checked(scores, member)
     members, others = int(np.sum(member)), int(np.sum(~member))
-    return float((np.sum(rankdata(scores)[member]) - members * (members + 1) / 2) / (members * others))
+    return float(
+        (np.sum(rankdata(scores)[member]) - members * (members + 1) / 2) / (members * others)
+    )
 
 
-def auc_interval(value: float, members: int, others: int, confidence: float = 0.95) -> tuple[float, float]:
-    """About an AUC, for independent scores: Clopper-Pearson's of a share of min(members, others) trials.
+def auc_interval(
+    value: float, members: int, others: int, confidence: float = 0.95
+) -> tuple[float, float]:
+    """About an AUC, for independent scores: Clopper-Pearson's of a share of min(members, others)
+    trials.
 
-    No AUC varies more than that share does (Birnbaum & Klose 1957). An approximation, and a wide one.
+    No AUC varies more than that share does (Birnbaum & Klose 1957). An approximation, and a wide
+    one.
     """
     trials = min(members, others)
     return _beta_interval(value * trials, trials, confidence)
 
 
 def clopper_pearson(hits: int, trials: int, confidence: float = 0.95) -> tuple[float, float]:
-    """Of a rate, of which `hits` of `trials` independent trials were seen; holds with `confidence` or more."""
+    """Of a rate, of which `hits` of `trials` independent trials were seen; holds with `confidence`
+    or more.
+    """
     return _beta_interval(hits, trials, confidence)
 
 
@@ -100,7 +119,9 @@ def threshold_at(scores: np.ndarray, member: np.ndarray, rate: float) -> float:
 
 
 def advantage_bound(epsilon: float, delta: float) -> float:
-    """(e^ε - 1 + 2δ)/(e^ε + 1): no guess has a larger advantage under (ε, δ) (Kairouz, Oh & Viswanath 2015)."""
+    """(e^ε - 1 + 2δ)/(e^ε + 1): no guess has a larger advantage under (ε, δ) (Kairouz, Oh &
+    Viswanath 2015).
+    """
     return min(1.0, math.tanh(epsilon / 2) + delta * (1 - math.tanh(epsilon / 2)))
 
 
@@ -115,7 +136,11 @@ def summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
     for rate in LOW_RATES:
         hits = float(found.true_positive_rate[found.false_positive_rate <= rate][-1])
         interval = clopper_pearson(round(hits * members), members)
-        at_low[f"{rate:g}"] = {"true_positive_rate": hits, "interval": interval, "resolved": others * rate >= 1}
+        at_low[f"{rate:g}"] = {
+            "true_positive_rate": hits,
+            "interval": interval,
+            "resolved": others * rate >= 1,
+        }
     shown = np.unique(np.linspace(0, len(found.threshold) - 1, 100).astype(int))
     return {
         "auc": area,
@@ -123,14 +148,18 @@ def summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
         "at_false_positive_rate": at_low,
         "members": members,
         "others": others,
-        "curve": [[float(found.false_positive_rate[i]), float(found.true_positive_rate[i])] for i in shown],
+        "curve": [
+            [float(found.false_positive_rate[i]), float(found.true_positive_rate[i])] for i in shown
+        ],
     }
 
 
 def _checked(scores: np.ndarray, member: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     scores, member = np.asarray(scores, np.float64).ravel(), np.asarray(member, bool).ravel()
     if len(scores) != len(member) or not 0 < np.sum(member) < len(member):
-        raise ValueError(f"scores of members and of others are needed; got {np.sum(member)} of {len(scores)}")
+        raise ValueError(
+            f"scores of members and of others are needed; got {np.sum(member)} of {len(scores)}"
+        )
     if np.isnan(scores).any():
         raise ValueError("a score is not a number")
     return scores, member

@@ -1,8 +1,10 @@
-"""Many runs of one mechanism on ratings whose canaries toss coins, and what each run's release predicts of them.
+"""Many runs of one mechanism on ratings whose canaries toss coins, and what each run's release
+predicts of them.
 
-One compiled program over the runs, one after the other: side by side they take no less time on a CPU, and longer to
-compile. In every run each canary is in or out by its own coin, shapes stay, and the public part of the initial state is
-that of the run's `start`, since it is no secret; its private part and all noise are fresh.
+One compiled program over the runs, one after the other: side by side they take no less time on a
+CPU, and longer to compile. In every run each canary is in or out by its own coin, shapes stay, and
+the public part of the initial state is that of the run's `start`, since it is no secret; its
+private part and all noise are fresh.
 """
 
 from __future__ import annotations
@@ -32,7 +34,9 @@ NOWHERE = 2**31 - 1  # an index outside all arrays: what is written there is dro
 
 
 class Toggles(NamedTuple):
-    """The ratings that coins decide: where, whose (the canary's index), and the value with the canary in, and out."""
+    """The ratings that coins decide: where, whose (the canary's index), and the value with the
+    canary in, and out.
+    """
 
     address: layout.Address
     owner: jax.Array
@@ -41,7 +45,9 @@ class Toggles(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What an attacker knows around each probe, [probes, most]: ids on the released side, values; weight 0 is none."""
+    """What an attacker knows around each probe, [probes, most]: ids on the released side, values;
+    weight 0 is none.
+    """
 
     other: jax.Array
     value: jax.Array
@@ -49,7 +55,8 @@ class Known(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """The (user, item) pairs that are predicted, int32[probes]; known, by attacker: None where nothing is fitted.
+    """The (user, item) pairs that are predicted, int32[probes]; known, by attacker: None where
+    nothing is fitted.
 
     middle: of the declared range, the centre where none is released.
     """
@@ -61,8 +68,9 @@ class Probes(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Leading axis of runs. coins: bool[canaries]. stranger: the values of all ratings are dealt out anew: the data of
-    somebody who knows how ratings are distributed and not what they are."""
+    """Leading axis of runs. coins: bool[canaries]. stranger: the values of all ratings are dealt
+    out anew: the data of somebody who knows how ratings are distributed and not what they are.
+    """
 
     key: jax.Array
     start: jax.Array
@@ -79,67 +87,101 @@ class Sketched(NamedTuple):
 
 def released(mechanism: Mechanism, data: Any) -> Release:
     """The shapes of what is released; None where a part is not."""
-    return jax.eval_shape(lambda m, d, k: m.release(m.init(k, d, None)), mechanism, data, jax.random.key(0))
+    return jax.eval_shape(
+        lambda m, d, k: m.release(m.init(k, d, None)), mechanism, data, jax.random.key(0)
+    )
 
 
 def sketched(mechanism: Mechanism, data: Any) -> Sketched | None:
     """How the released sketch is read; None where there is none."""
     if released(mechanism, data).sketch is None:
         return None
-    release = jax.jit(lambda m, d, k: m.release(m.init(k, d, None)))(mechanism, data, jax.random.key(0))
+    release = jax.jit(lambda m, d, k: m.release(m.init(k, d, None)))(
+        mechanism, data, jax.random.key(0)
+    )
     median = release.median is not None and bool(release.median)
     return Sketched(int(release.rank), "median" if median else "mean")
 
 
 def one_sided(release: Release) -> str | None:
-    """The side, "user" or "item", whose factors are released alone; None where both are, or neither."""
+    """The side, "user" or "item", whose factors are released alone; None where both are, or
+    neither.
+    """
     sides = [
-        release.sketch is not None or factors is not None for factors in (release.user_factors, release.item_factors)
+        release.sketch is not None or factors is not None
+        for factors in (release.user_factors, release.item_factors)
     ]
     return ("user" if sides[0] else "item") if sides[0] != sides[1] else None
 
 
 def nothing_released(release: Release) -> bool:
-    return all(part is None for part in (release.user_factors, release.item_factors, release.center, release.sketch))
+    return all(
+        part is None
+        for part in (release.user_factors, release.item_factors, release.center, release.sketch)
+    )
 
 
 def quiet(mechanism: Mechanism) -> Mechanism:
     """The control: the same mechanism without noise.
 
-    Where noise has a scale that dpmf_jax knows of, this is 0: the same program on other numbers, whose densities are
-    still those of the noise. Where bits are reported, it is dpmf_jax's own descent without reports.
+    Where noise has a scale that dpmf_jax knows of, this is 0: the same program on other numbers,
+    whose densities are still those of the noise. Where bits are reported, it is dpmf_jax's own
+    descent without reports.
     """
     params = next(iter(getattr(mechanism.update, "args", ())), None)
     if isinstance(params, local.Params):
-        names = ("epsilon", "learning_rate", "user_learning_rate", "regularization", "center", "clip")
+        names = (
+            "epsilon",
+            "learning_rate",
+            "user_learning_rate",
+            "regularization",
+            "center",
+            "clip",
+        )
         settings: dict[str, Any] = {name: float(getattr(params, name)) for name in names}
-        return local.non_private(local.Config(num_rounds=int(params.num_rounds), rank=params.rank, **settings))
+        return local.non_private(
+            local.Config(num_rounds=int(params.num_rounds), rank=params.rank, **settings)
+        )
     sample = noise.silenced(_without_scale(mechanism.noise.sample))
     known = sample is not mechanism.noise.sample
     return mechanism._replace(
-        init=_without_scale(mechanism.init) if isinstance(params, federated.Params) else mechanism.init,
+        init=(
+            _without_scale(mechanism.init)
+            if isinstance(params, federated.Params)
+            else mechanism.init
+        ),
         noise=mechanism.noise._replace(sample=sample) if known else noise.none(),
         update=_without_scale(mechanism.update),
     )
 
 
 def _without_scale(part: Any) -> Any:
-    """A Partial whose first argument is a dataclass with a noise `scale` (and `spread`), at 0; anything else as is."""
+    """A Partial whose first argument is a dataclass with a noise `scale` (and `spread`), at 0;
+    anything else as is.
+    """
     params, *rest = getattr(part, "args", None) or (None,)
     names = [name for name in ("scale", "spread") if hasattr(params, name)]
     if not dataclasses.is_dataclass(params) or isinstance(params, type) or not names:
         return part
-    still = dataclasses.replace(params, **{name: jnp.zeros_like(jnp.asarray(getattr(params, name))) for name in names})
+    still = dataclasses.replace(
+        params, **{name: jnp.zeros_like(jnp.asarray(getattr(params, name))) for name in names}
+    )
     return Partial(part.func, still, *rest, **part.keywords)
 
 
 def world(data: Any, toggles: Toggles, coins: jax.Array, *, presence: bool) -> Any:
-    """The ratings with the canaries as their coins say; presence: those that are out are removed."""
+    """The ratings with the canaries as their coins say; presence: those that are out are
+    removed.
+    """
     inside = coins[toggles.owner]
-    data = layout.replace_value(data, toggles.address, jnp.where(inside, toggles.value_in, toggles.value_out))
+    data = layout.replace_value(
+        data, toggles.address, jnp.where(inside, toggles.value_in, toggles.value_out)
+    )
     if not presence:
         return data
-    return layout.remove_rating(data, jax.tree.map(lambda at: jnp.where(inside, NOWHERE, at), toggles.address))
+    return layout.remove_rating(
+        data, jax.tree.map(lambda at: jnp.where(inside, NOWHERE, at), toggles.address)
+    )
 
 
 @partial(jax.jit, static_argnames=("presence", "num_steps", "reading"))
@@ -158,8 +200,8 @@ def predictions(
     """Predicted ratings from the last release of each run, float32[runs, attackers, probes].
 
     Args:
-      everyone: of all ratings the addresses and values, and the values in some random order, which a stranger's run
-        deals out from any place on.
+      everyone: of all ratings the addresses and values, and the values in some random order, which
+        a stranger's run deals out from any place on.
     """
     address, values, anew = everyone
 
@@ -167,7 +209,9 @@ def predictions(
         deal_key, init_key, train_key = jax.random.split(run.key, 3)
         turned = jnp.roll(anew, jax.random.randint(deal_key, (), 0, len(values)))
         dealt = jnp.where(run.stranger, turned, values)
-        own = world(layout.replace_value(data, address, dealt), toggles, run.coins, presence=presence)
+        own = world(
+            layout.replace_value(data, address, dealt), toggles, run.coins, presence=presence
+        )
         state = mechanism.init(run.start, own, None)
         if jax.tree.leaves(state.private):
             state = mechanism.init(init_key, own, None)._replace(public=state.public)
@@ -178,29 +222,39 @@ def predictions(
 
 
 def predicted(release: Release, probes: Probes, reading: Sketched | None) -> jax.Array:
-    """float32[attackers, probes]: centre and product of the factors. Where one side alone is released, the other's
-    vector is a ridge regression on what the attacker knows; where no centre is, it may have a constant of its own."""
+    """float32[attackers, probes]: centre and product of the factors. Where one side alone is
+    released, the other's vector is a ridge regression on what the attacker knows; where no centre
+    is, it may have a constant of its own.
+    """
     center = probes.middle if release.center is None else jnp.asarray(release.center)
     base = center[probes.item] if center.ndim else jnp.broadcast_to(center, probes.item.shape)
     side = one_sided(release)
     if side is None:
-        users, items = (_rows(release, *what, reading) for what in ((USERS, probes.user), (ITEMS, probes.item)))
+        users, items = (
+            _rows(release, *what, reading) for what in ((USERS, probes.user), (ITEMS, probes.item))
+        )
         both = base if users is None or items is None else base + jnp.sum(users * items, axis=-1)
         return jnp.broadcast_to(both, (max(len(probes.known), 1), *base.shape))
     family, ids = (USERS, probes.user) if side == "user" else (ITEMS, probes.item)
     own = _rows(release, family, ids, reading)
     assert own is not None
-    return jnp.stack([_fitted(release, family, own, base, known, center, reading) for known in probes.known])
+    return jnp.stack(
+        [_fitted(release, family, own, base, known, center, reading) for known in probes.known]
+    )
 
 
-def _rows(release: Release, family: int, ids: jax.Array, reading: Sketched | None) -> jax.Array | None:
+def _rows(
+    release: Release, family: int, ids: jax.Array, reading: Sketched | None
+) -> jax.Array | None:
     """The released vectors of users or items, float32[..., rank]; None where none are."""
     factors = release.user_factors if family == USERS else release.item_factors
     parts = [] if factors is None else [jnp.asarray(factors)[ids]]
     if reading is not None:
         assert release.sketch is not None
         table, words = jnp.asarray(release.sketch), Hashes(jnp.asarray(release.hashes))
-        parts.insert(0, count_sketch.query(table, words, family, ids, rank=reading.rank, how=reading.how))
+        parts.insert(
+            0, count_sketch.query(table, words, family, ids, rank=reading.rank, how=reading.how)
+        )
     return jnp.concatenate(parts, axis=-1) if parts else None
 
 
@@ -213,13 +267,19 @@ def _fitted(
     center: jax.Array,
     reading: Sketched | None,
 ) -> jax.Array:
-    """float32[probes]: the other side's vector from the known ratings, the ridge being one typical released row."""
+    """float32[probes]: the other side's vector from the known ratings, the ridge being one typical
+    released row.
+    """
     features = _rows(release, family, known.other, reading)
     assert features is not None
     around = center[known.other] if center.ndim and family == ITEMS else base[:, None]
-    typical = jnp.sum(known.weight * jnp.sum(features**2, axis=-1)) / jnp.maximum(jnp.sum(known.weight), 1)
+    typical = jnp.sum(known.weight * jnp.sum(features**2, axis=-1)) / jnp.maximum(
+        jnp.sum(known.weight), 1
+    )
     if release.center is None:  # the constant
-        features, own = (jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], axis=-1) for x in (features, own))
+        features, own = (
+            jnp.concatenate([x, jnp.ones((*x.shape[:-1], 1))], axis=-1) for x in (features, own)
+        )
     weighted = known.weight[..., None] * features
     gram = jnp.einsum("pld,ple->pde", weighted, features, precision="highest")
     target = jnp.einsum("pld,pl->pd", weighted, known.value - around, precision="highest")
@@ -228,7 +288,9 @@ def _fitted(
 
 
 def work(ratings: Ratings, num_steps: int) -> int:
-    """About what a run takes, in ratings that are gone through; a step by itself takes as long as some thousands."""
+    """About what a run takes, in ratings that are gone through; a step by itself takes as long as
+    some thousands.
+    """
     return num_steps * (ratings.num_ratings + 3000)
 
 
@@ -249,10 +311,15 @@ def observe(
 
     Args:
       plan: a `canaries.Plan`.
-      at_once: runs of one call, half by default; as many for two mechanisms of one shape, and they share the program.
+      at_once: runs of one call, half by default; as many for two mechanisms of one shape, and they
+        share the program.
     """
     anew = np.random.default_rng(0).permutation(ratings.value)  # where it is cut is each run's own
-    everyone = (layout.locate(data, ratings.user, ratings.item), jnp.asarray(ratings.value), jnp.asarray(anew))
+    everyone = (
+        layout.locate(data, ratings.user, ratings.item),
+        jnp.asarray(ratings.value),
+        jnp.asarray(anew),
+    )
     runs = Runs(keys, starts, jnp.asarray(coins), jnp.asarray(stranger))
     reading = sketched(mechanism, data)
     num, at_once = len(coins), at_once or -(-len(coins) // 2)
@@ -264,6 +331,8 @@ def observe(
 
     parts = []
     for first in range(0, num, at_once):
-        some = np.minimum(np.arange(first, first + at_once), num - 1)  # the last run again, where the call has room
+        some = np.minimum(
+            np.arange(first, first + at_once), num - 1
+        )  # the last run again, where the call has room
         parts.append(jax.tree.map(operator.itemgetter(some), runs))
     return np.concatenate(side_by_side.calls(observed, parts))[:num]

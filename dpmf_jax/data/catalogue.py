@@ -1,4 +1,6 @@
-"""Published data sets by name: files, layout, declared range, official splits, hashes, and where to get them."""
+"""Published data sets by name: files, layout, declared range, official splits, hashes, and where to
+get them.
+"""
 
 import dataclasses
 from collections.abc import Mapping
@@ -12,11 +14,14 @@ class Dataset:
     """What is known about a published data set.
 
     Attributes:
-      files: candidates under the data folder; the first that exists is read; with `*`, many files together.
+      files: candidates under the data folder; the first that exists is read; with `*`, many files
+        together.
       layout: of its files; None for the Netflix Prize's own.
       not_rated: the value that means "no rating".
-      splits: of each official split, the names of the train and test files, in the folder of the ratings.
-      sha256, triples: of the file that was checked by this project, and of its sorted triples (`Ratings.sha256`).
+      splits: of each official split, the names of the train and test files, in the folder of the
+        ratings.
+      sha256, triples: of the file that was checked by this project, and of its sorted triples
+        (`Ratings.sha256`).
       source: how to get the data.
     """
 
@@ -33,10 +38,15 @@ class Dataset:
 
 
 COLONS = Format(delimiter="::", num_columns=4, integer_ids=True)
-MOVIELENS_CSV = Format(user="userId", item="movieId", rating="rating", header=True, integer_ids=True)
+MOVIELENS_CSV = Format(
+    user="userId", item="movieId", rating="rating", header=True, integer_ids=True
+)
 COMMAS = Format(num_columns=3, integer_ids=True)
 ANIME = Format(user="user_id", item="anime_id", rating="rating", header=True, integer_ids=True)
-GROUPLENS = "from the MovieLens page of GroupLens (University of Minnesota); its README forbids redistribution"
+GROUPLENS = (
+    "from the MovieLens page of GroupLens (University of Minnesota); its README forbids"
+    " redistribution"
+)
 SLICE_OF = "a slice of the project's own, read from a folder that you were given"
 
 DATASETS: Mapping[str, Dataset] = MappingProxyType(
@@ -48,7 +58,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             files=("ml-100k/u.data", "u.data"),
             layout=Format(delimiter="\t", num_columns=4, integer_ids=True),
             source=f"get ml-100k.zip {GROUPLENS}",
-            splits={name: (f"{name}.base", f"{name}.test") for name in ("u1", "u2", "u3", "u4", "u5", "ua", "ub")},
+            splits={
+                name: (f"{name}.base", f"{name}.test")
+                for name in ("u1", "u2", "u3", "u4", "u5", "ua", "ub")
+            },
             sha256="06416e597f82b7342361e41163890c81036900f418ad91315590814211dca490",
             triples="b594a3f5c81cda8823314143253183089e973afb92c66e325f183b815fd3a2b1",
         ),
@@ -59,7 +72,8 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             files=("ml-1m/ratings.dat", "ratings.dat"),
             layout=COLONS,
             source=f"get ml-1m.zip {GROUPLENS}",
-            # no file hash: the copy that was checked differs from the official file in its timestamps
+            # no file hash: the copy that was checked differs from the official file in its
+            # timestamps
             triples="83aeb0d4c60cc7c2174893efce284770056775e6ac3e11f6ab995e326810da20",
         ),
         "ml-10m": Dataset(
@@ -69,7 +83,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             files=("ml-10M100K/ratings.dat", "ml-10m/ratings.dat", "ratings.dat"),
             layout=COLONS,
             source=f"get ml-10m.zip {GROUPLENS}; its script split_ratings.sh makes the splits",
-            splits={name: (f"{name}.train", f"{name}.test") for name in ("r1", "r2", "r3", "r4", "r5", "ra", "rb")},
+            splits={
+                name: (f"{name}.train", f"{name}.test")
+                for name in ("r1", "r2", "r3", "r4", "r5", "ra", "rb")
+            },
         ),
         "ml-20m": Dataset(
             title="MovieLens 20M, half stars",
@@ -105,7 +122,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
                 for folder in ("netflix/", "netflix-prize/", "")
             ),
             layout=None,
-            source="Netflix no longer offers it; copies stand in public archives under the name 'Netflix Prize data'",
+            source=(
+                "Netflix no longer offers it; copies stand in public archives under the name"
+                " 'Netflix Prize data'"
+            ),
         ),
         "netflix-52": Dataset(
             title="Netflix Prize, 52 movies",
@@ -123,7 +143,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             rating_range=(1, 10),
             files=("anime/rating.csv", "rating.csv"),
             layout=ANIME,
-            source="get 'Anime Recommendations Database' of CooperUnion from Kaggle; rating.csv is the file",
+            source=(
+                "get 'Anime Recommendations Database' of CooperUnion from Kaggle; rating.csv is the"
+                " file"
+            ),
             not_rated=-1,
         ),
         "anime-5000": Dataset(
@@ -143,7 +166,10 @@ DATASETS: Mapping[str, Dataset] = MappingProxyType(
             rating_range=(1, 10),
             files=("libimseti/ratings.dat", "ratings.dat"),
             layout=COMMAS,
-            source="get libimseti-complete.zip from the page of Vaclav Petricek on the LibimSeTi dating agency",
+            source=(
+                "get libimseti-complete.zip from the page of Vaclav Petricek on the LibimSeTi"
+                " dating agency"
+            ),
         ),
         "libimseti-9k": Dataset(
             title="LibimSeTi dating ratings among ids under 10,000",

@@ -16,7 +16,15 @@ from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.data.ids import Coded, count_rows
 from dpmf_jax.data.lines import opened
 from dpmf_jax.data.parquet import RANGE_KEY
-from dpmf_jax.data.ratings import Duplicates, OutOfRange, Problem, Ratings, duplicated, not_finite, out_of
+from dpmf_jax.data.ratings import (
+    Duplicates,
+    OutOfRange,
+    Problem,
+    Ratings,
+    duplicated,
+    not_finite,
+    out_of,
+)
 from dpmf_jax.data.sources import Source, data_folder, existing, find
 from dpmf_jax.data.text import Columns
 from dpmf_jax.devices import hosts
@@ -26,13 +34,20 @@ CHUNK = 1 << 20  # ratings that are written at once
 SYNTHETIC = re.compile(r"synthetic(-(\d+)x(\d+)x(\d+))?(-seed(\d+))?")
 
 
-# The overloads leave the options to the implementation, which checks them: a caller sees what `split` decides.
+# The overloads leave the options to the implementation, which checks them: a caller sees what
+# `split` decides.
 @overload
-def load(name_or_path: str | os.PathLike[str], *, split: None = None, **options: Any) -> Ratings: ...  # ty: ignore
+def load(  # ty: ignore[inconsistent-overload-implementation]
+    name_or_path: str | os.PathLike[str], *, split: None = None, **options: Any
+) -> Ratings: ...
 @overload
-def load(name_or_path: str | os.PathLike[str], *, split: str, **options: Any) -> tuple[Ratings, Ratings]: ...  # ty: ignore
+def load(  # ty: ignore[inconsistent-overload-implementation]
+    name_or_path: str | os.PathLike[str], *, split: str, **options: Any
+) -> tuple[Ratings, Ratings]: ...
 @overload
-def load(name_or_path: str | os.PathLike[str], *, split: str | None, **options: Any) -> Ratings | tuple: ...  # ty: ignore
+def load(  # ty: ignore[inconsistent-overload-implementation]
+    name_or_path: str | os.PathLike[str], *, split: str | None, **options: Any
+) -> Ratings | tuple: ...
 def load(
     name_or_path: str | os.PathLike[str],
     *,
@@ -51,29 +66,37 @@ def load(
     items: Any = None,
     shared: bool = False,
 ) -> Ratings | tuple[Ratings, Ratings]:
-    """Checked ratings of a named data set, of generated ones, or of a csv, tsv or parquet file; nothing is downloaded.
+    """Checked ratings of a named data set, of generated ones, or of a csv, tsv or parquet file;
+    nothing is downloaded.
 
     Args:
-      name_or_path: a name in `DATASETS`; "synthetic-USERSxITEMSxRATINGS-seedN", with either part left out or both;
-        a file (text or gzip or parquet); the folder of a named data set or of the Netflix Prize.
-      data_dir: the folder of named data sets, or the folder of this one; None takes the variable DPMF_DATA.
+      name_or_path: a name in `DATASETS`; "synthetic-USERSxITEMSxRATINGS-seedN", with either part
+        left out or both; a file (text or gzip or parquet); the folder of a named data set or of the
+        Netflix Prize.
+      data_dir: the folder of named data sets, or the folder of this one; None takes the variable
+        DPMF_DATA.
       split: an official split ("u1"); then (train, test) with one catalogue is returned.
       rating_range: the declared range; needed for a file, since it is never computed from ratings.
-      user_column, item_column, rating_column: of a file, by name, or by position ("1" is the first; digits are always
-        a position); None finds usual names. delimiter: of a file; None finds it.
-      no_header: the file's first line holds ratings; columns without a position are user, item, rating in this order.
+      user_column, item_column, rating_column: of a file, by name, or by position ("1" is the first;
+        digits are always a position); None finds usual names. delimiter: of a file; None finds it.
+      no_header: the file's first line holds ratings; columns without a position are user, item,
+        rating in this order.
       duplicates, out_of_range, users, items: as in `Ratings.from_columns`.
       slice: "paper001" is `splits.paper001_slice`.
-      shared: of several processes (`hosts`), that all call this: only the ratings of this one's users, over the
-        catalogue of all. Of text no others are kept while reading; other files are read whole first.
+      shared: of several processes (`hosts`), that all call this: only the ratings of this one's
+        users, over the catalogue of all. Of text no others are kept while reading; other files are
+        read whole first.
 
-    Raises: DataError for a missing file (with every place where it looked) and for whatever is wrong inside;
-      UsageError for an unknown name, split or slice, or a file without a rating range.
+    Raises: DataError for a missing file (with every place where it looked) and for whatever is
+      wrong inside; UsageError for an unknown name, split or slice, or a file without a rating
+      range.
     """
     if slice not in (None, "paper001"):
         raise UsageError(f"there is no slice {slice!r}", fix="choose paper001, or none")
     if slice and split:
-        raise UsageError("a slice of an official split is not defined", fix="give --slice or --split, not both")
+        raise UsageError(
+            "a slice of an official split is not defined", fix="give --slice or --split, not both"
+        )
     options = {"duplicates": duplicates, "out_of_range": out_of_range}
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
         if split:
@@ -92,7 +115,10 @@ def load(
     catalogue = {"users": users, "items": items}
     if shared:
         if split or slice:
-            raise UsageError("splits and slices look at all ratings", fix="leave them out, or let one process do it")
+            raise UsageError(
+                "splits and slices look at all ratings",
+                fix="leave them out, or let one process do it",
+            )
         return _share(name_or_path, data_dir, flags, rating_range, options, catalogue)
     source = find(name_or_path, data_dir, flags, rating_range)
     if split is None:
@@ -102,7 +128,9 @@ def load(
 
 
 def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every known data set: name, title, size, rating_range, splits, path (None where it is absent), how to get it."""
+    """Every known data set: name, title, size, rating_range, splits, path (None where it is
+    absent), how to get it.
+    """
     rows = [
         {
             "name": "synthetic",
@@ -116,7 +144,11 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[s
     ]
     folder = data_folder(data_dir)
     for name, dataset in DATASETS.items():
-        found = [] if folder is None else existing(dataset, folder, [file for file in dataset.files if "/" in file])
+        found = (
+            []
+            if folder is None
+            else existing(dataset, folder, [file for file in dataset.files if "/" in file])
+        )
         rows.append(
             {
                 "name": name,
@@ -143,35 +175,65 @@ def check(
     no_header: bool = False,
     limit: int = 1000,
 ) -> dict[str, Any]:
-    """A report on a data set, for its curator: everything that `load` would refuse, and all of it by row.
+    """A report on a data set, for its curator: everything that `load` would refuse, and all of it
+    by row.
 
-    Returns: ok, name, rating_range, files ({path, bytes, sha256, known}); where the file parses, rows, users, items,
-      histogram ({value: rows}), not_rated, duplicates; num_problems, problems (the first `limit`: {where, what}); where
-      there are none, triples_sha256 and triples_known. `known` is None where no hash is known, else the comparison.
+    Returns: ok, name, rating_range, files ({path, bytes, sha256, known}); where the file parses,
+      rows, users, items, histogram ({value: rows}), not_rated, duplicates; num_problems, problems
+      (the first `limit`: {where, what}); where there are none, triples_sha256 and triples_known.
+      `known` is None where no hash is known, else the comparison.
     Raises: DataError for a missing file or one that is no table at all; UsageError as `load`.
     """
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
         ratings = _generate(match)
         user, item = Coded(ratings.user, ratings.users), Coded(ratings.item, ratings.items)
         columns = Columns(user, item, ratings.value, count_rows(ratings.name))
-        source = Source(name=ratings.name, paths=(), layout=None, rating_range=ratings.rating_range, columns=columns)
+        source = Source(
+            name=ratings.name,
+            paths=(),
+            layout=None,
+            rating_range=ratings.rating_range,
+            columns=columns,
+        )
     else:
-        flags = {"user_column": user_column, "item_column": item_column, "rating_column": rating_column}
-        source = find(name_or_path, data_dir, flags | {"delimiter": delimiter, "no_header": no_header}, rating_range)
-    report: dict[str, Any] = {"ok": False, "name": source.name, "files": [], "rating_range": source.rating_range}
+        flags = {
+            "user_column": user_column,
+            "item_column": item_column,
+            "rating_column": rating_column,
+        }
+        source = find(
+            name_or_path,
+            data_dir,
+            flags | {"delimiter": delimiter, "no_header": no_header},
+            rating_range,
+        )
+    report: dict[str, Any] = {
+        "ok": False,
+        "name": source.name,
+        "files": [],
+        "rating_range": source.rating_range,
+    }
     for path in source.paths:
         digest = _file_hash(path)
         known = None if source.sha256 is None else digest == source.sha256
-        report["files"].append({"path": str(path), "bytes": path.stat().st_size, "sha256": digest, "known": known})
+        report["files"].append(
+            {"path": str(path), "bytes": path.stat().st_size, "sha256": digest, "known": known}
+        )
     try:
         columns = source.read()
     except DataError as error:
         faults = (
             []
             if source.layout is None
-            else list(readers.problems(source.paths[0], source.layout, source.rating_range, source.not_rated))
+            else list(
+                readers.problems(
+                    source.paths[0], source.layout, source.rating_range, source.not_rated
+                )
+            )
         )
-        found = [{"where": f"{source.paths[0]}, line {line}", "what": what} for line, what in faults]
+        found = [
+            {"where": f"{source.paths[0]}, line {line}", "what": what} for line, what in faults
+        ]
         found = found or [{"where": error.where, "what": error.what}]
         return report | {"num_problems": len(found), "problems": found[:limit]}
     report |= _counts(columns, source)
@@ -182,14 +244,20 @@ def check(
     repeated = duplicated(user, item, len(columns.item.ids))
     problems = [*not_finite(value), out_of(value, source.rating_range), repeated]
     problems = [problem._replace(rows=rated[problem.rows]) for problem in problems]
-    report |= {"duplicates": len(repeated.rows), "num_problems": sum(len(problem.rows) for problem in problems)}
+    report |= {
+        "duplicates": len(repeated.rows),
+        "num_problems": sum(len(problem.rows) for problem in problems),
+    }
     report["problems"] = _faults_by_row(problems, columns, source, limit)
     if report["num_problems"]:
         return report
     try:
         digest = source.rate(columns).sha256()
     except DataError as error:  # too few users or items, or no rating
-        return report | {"num_problems": 1, "problems": [{"where": error.where, "what": error.what}]}
+        return report | {
+            "num_problems": 1,
+            "problems": [{"where": error.where, "what": error.what}],
+        }
     known = None if source.triples is None else digest == source.triples
     return report | {"ok": True, "triples_sha256": digest, "triples_known": known}
 
@@ -201,14 +269,19 @@ def convert(
     overwrite: bool = False,
     **options: Any,
 ) -> Ratings:
-    """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet with columns user, item, rating.
+    """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet with columns
+    user, item, rating.
 
-    The file appears whole or not at all. A parquet file also declares the rating range, so `load` need not be told.
+    The file appears whole or not at all. A parquet file also declares the rating range, so `load`
+    need not be told.
     Raises: as `load`; UsageError for another ending, a split, or a destination that exists.
     """
     destination = Path(destination)
     if destination.suffix not in (".csv", ".tsv", ".parquet"):
-        raise UsageError(f"{destination.name} ends in {destination.suffix!r}", fix="name it .csv, .tsv or .parquet")
+        raise UsageError(
+            f"{destination.name} ends in {destination.suffix!r}",
+            fix="name it .csv, .tsv or .parquet",
+        )
     if destination.exists() and not overwrite:
         raise UsageError(f"{destination} exists", fix="name a new file")
     if options.get("split"):
@@ -230,7 +303,9 @@ def convert(
             raise
     except OSError as error:
         what = f"the file cannot be written: {error.strerror or error}"
-        raise DataError(what, where=str(destination), fix="name a folder that can be written") from None
+        raise DataError(
+            what, where=str(destination), fix="name a folder that can be written"
+        ) from None
     return ratings
 
 
@@ -242,7 +317,9 @@ def _share(
     options: dict[str, Any],
     catalogue: dict[str, Any],
 ) -> Ratings:
-    """What this process holds; blocks in which one process may fail alone stand in `hosts.together`."""
+    """What this process holds; blocks in which one process may fail alone stand in
+    `hosts.together`.
+    """
     source, columns = None, None
     with hosts.together():
         source = find(name_or_path, data_dir, flags, rating_range)
@@ -275,16 +352,24 @@ def _share(
 def _official(
     source: Source, split: str, options: dict[str, Any], catalogue: dict[str, Any]
 ) -> tuple[Ratings, Ratings]:
-    """(train, test) of an official split over the union of their ids; a rating that is in both is an error."""
+    """(train, test) of an official split over the union of their ids; a rating that is in both is
+    an error.
+    """
     if split not in source.splits or source.layout is None:
-        known = f"choose one of {', '.join(source.splits)}" if source.splits else "it has none: leave out --split"
+        known = (
+            f"choose one of {', '.join(source.splits)}"
+            if source.splits
+            else "it has none: leave out --split"
+        )
         raise UsageError(f"{source.name} has no official split {split!r}", fix=known)
     columns = []
     for file in source.splits[split]:
         path = source.paths[0].parent / file
         if not path.is_file():
             fix = "unpack the whole official archive (and run its split script, if it has one)"
-            raise DataError(f"a file of the split {split} is not there", where=f"looked for {path}", fix=fix)
+            raise DataError(
+                f"a file of the split {split} is not there", where=f"looked for {path}", fix=fix
+            )
         columns.append(readers.read_text(path, source.layout))
     if catalogue["users"] is None:
         catalogue["users"] = np.union1d(columns[0].user.ids, columns[1].user.ids)
@@ -294,10 +379,14 @@ def _official(
         source.rate(part, **options, **catalogue, notes=(f"official split {split}: {side}",))
         for part, side in zip(columns, ("train", "test"), strict=True)
     )
-    both = duplicated(np.append(train.user, test.user), np.append(train.item, test.item), train.num_items)
+    both = duplicated(
+        np.append(train.user, test.user), np.append(train.item, test.item), train.num_items
+    )
     if len(both.rows):
         what = f"{len(both.rows):,} ratings are in both files of the split {split}"
-        raise DataError(what, where=str(source.paths[0].parent), fix="fetch the official files again")
+        raise DataError(
+            what, where=str(source.paths[0].parent), fix="fetch the official files again"
+        )
     return train, test
 
 
@@ -305,13 +394,17 @@ def _generate(match: re.Match[str]) -> Ratings:
     _, users, items, number, _, seed = match.groups()
     if not users:
         return synthetic.generate(seed=int(seed or 0))
-    return synthetic.generate(num_users=int(users), num_items=int(items), num_ratings=int(number), seed=int(seed or 0))
+    return synthetic.generate(
+        num_users=int(users), num_items=int(items), num_ratings=int(number), seed=int(seed or 0)
+    )
 
 
 # --- reports and files
 
 
-def _faults_by_row(found: list[Problem], columns: Columns, source: Source, limit: int) -> list[dict[str, str]]:
+def _faults_by_row(
+    found: list[Problem], columns: Columns, source: Source, limit: int
+) -> list[dict[str, str]]:
     faults: list[dict[str, str]] = []
     for what, rows, _ in found:
         rows = rows[: limit - len(faults)]
@@ -320,13 +413,20 @@ def _faults_by_row(found: list[Problem], columns: Columns, source: Source, limit
             problem.what if len(problem.rows) and np.isfinite(columns.value[row]) else what
             for problem, row in zip(outside, rows, strict=True)
         ]
-        faults += [{"where": where, "what": word} for where, word in zip(columns.where(rows), words, strict=True)]
+        faults += [
+            {"where": where, "what": word}
+            for where, word in zip(columns.where(rows), words, strict=True)
+        ]
     return faults
 
 
 def _counts(columns: Columns, source: Source) -> dict[str, Any]:
     """Sizes and histogram of raw columns."""
-    rated = columns.value if source.not_rated is None else columns.value[columns.value != np.float32(source.not_rated)]
+    rated = (
+        columns.value
+        if source.not_rated is None
+        else columns.value[columns.value != np.float32(source.not_rated)]
+    )
     values, rows = np.unique(rated, return_counts=True)
     return {
         "rows": len(columns.value),
@@ -358,11 +458,19 @@ def _write(ratings: Ratings, file: Any, suffix: str) -> None:
     if suffix == ".parquet":
         writer = pyarrow.parquet.ParquetWriter(file, schema)
     else:
-        options = pyarrow.csv.WriteOptions(delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed")
+        options = pyarrow.csv.WriteOptions(
+            delimiter="\t" if suffix == ".tsv" else ",", quoting_style="needed"
+        )
         writer = pyarrow.csv.CSVWriter(file, schema, write_options=options)
     with writer:
         for start in range(0, len(ratings), CHUNK):
             rows = np.s_[start : start + CHUNK]
-            columns = [ratings.users[ratings.user[rows]], ratings.items[ratings.item[rows]], ratings.value[rows]]
-            arrays = [pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)]
+            columns = [
+                ratings.users[ratings.user[rows]],
+                ratings.items[ratings.item[rows]],
+                ratings.value[rows],
+            ]
+            arrays = [
+                pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)
+            ]
             writer.write_table(pa.table(arrays, schema=schema))

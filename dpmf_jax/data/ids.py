@@ -1,4 +1,6 @@
-"""Raw ids to indices: columns of integers or strings as codes into distinct ids, and the catalogue that they index."""
+"""Raw ids to indices: columns of integers or strings as codes into distinct ids, and the catalogue
+that they index.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -13,7 +15,9 @@ LONGEST_ID = 256  # characters; NumPy keeps every string of an array as wide as 
 
 
 class Coded(NamedTuple):
-    """A column of ids that is already cut into codes: `ids[codes]` is the column. `ids` are distinct, in any order."""
+    """A column of ids that is already cut into codes: `ids[codes]` is the column. `ids` are
+    distinct, in any order.
+    """
 
     codes: np.ndarray  # int32[n]
     ids: np.ndarray  # int64 or str, [distinct]
@@ -25,25 +29,33 @@ def count_rows(name: str) -> Where:
 
 
 def as_coded(column: Any, what: str, name: str, where: Where) -> Coded:
-    """An id column as codes and distinct ids: a lookup table where integer ids are dense, sorting or hashing elsewhere.
+    """An id column as codes and distinct ids: a lookup table where integer ids are dense, sorting
+    or hashing elsewhere.
 
-    Raises DataError for ids that are neither whole numbers below 2^63 nor strings of 1 to 256 printable characters.
+    Raises DataError for ids that are neither whole numbers below 2^63 nor strings of 1 to 256
+    printable characters.
     """
     if isinstance(column, Coded):
         return column
     array = np.asarray(column)
     if array.ndim != 1:
-        raise DataError(f"the {what} column has {array.ndim} dimensions", where=name, fix="give one id a row")
+        raise DataError(
+            f"the {what} column has {array.ndim} dimensions", where=name, fix="give one id a row"
+        )
     fix = "give ids as integers or strings"
     if array.dtype.kind == "f":
         whole = np.isfinite(array) & (array == np.floor(array)) & (np.abs(array) < 2.0**53)
         if not whole.all():
             row = np.flatnonzero(~whole)[:1]
-            raise DataError(f"the {what} id {array[row[0]]} is not a whole number", where=where(row)[0], fix=fix)
+            raise DataError(
+                f"the {what} id {array[row[0]]} is not a whole number", where=where(row)[0], fix=fix
+            )
         array = array.astype(np.int64)
     if array.dtype.kind == "u" and len(array) and array.max() > np.iinfo(np.int64).max:
         row = np.flatnonzero(array > np.iinfo(np.int64).max)[:1]
-        raise DataError(f"the {what} id {array[row[0]]} needs more than 63 bits", where=where(row)[0], fix=fix)
+        raise DataError(
+            f"the {what} id {array[row[0]]} needs more than 63 bits", where=where(row)[0], fix=fix
+        )
     if array.dtype.kind in "iu":
         return _code_integers(array)
     if array.dtype.kind in "OUT":
@@ -51,8 +63,12 @@ def as_coded(column: Any, what: str, name: str, where: Where) -> Coded:
     raise DataError(f"the {what} ids are of type {array.dtype}", where=name, fix=fix)
 
 
-def catalogue(column: Coded, declared: Any, what: str, where: Where) -> tuple[np.ndarray, np.ndarray]:
-    """Indices into the catalogue (int32[n]), and the catalogue: the declared ids as given, or those in use, sorted."""
+def catalogue(
+    column: Coded, declared: Any, what: str, where: Where
+) -> tuple[np.ndarray, np.ndarray]:
+    """Indices into the catalogue (int32[n]), and the catalogue: the declared ids as given, or those
+    in use, sorted.
+    """
     present = np.flatnonzero(np.bincount(column.codes, minlength=len(column.ids)))
     if declared is None:
         present = present[np.argsort(column.ids[present], kind="stable")]
@@ -61,15 +77,27 @@ def catalogue(column: Coded, declared: Any, what: str, where: Where) -> tuple[np
         ids = np.asarray(declared)
         if ids.ndim != 1 or ids.dtype.kind not in "iuUTO" or not len(ids):
             fix = "give integers or strings"
-            raise DataError(f"the declared {what}s are not a list of ids", where=f"the declared {what}s", fix=fix)
+            raise DataError(
+                f"the declared {what}s are not a list of ids",
+                where=f"the declared {what}s",
+                fix=fix,
+            )
         ids = ids.astype(np.int64 if ids.dtype.kind in "iu" else str)
         index = {str(entry): place for place, entry in enumerate(ids.tolist())}
         if len(index) != len(ids):
-            raise DataError(f"the declared {what}s repeat an id", where=f"the declared {what}s", fix="name each once")
-        position = np.array([index.get(str(entry), -1) for entry in column.ids[present].tolist()], np.int32)
+            raise DataError(
+                f"the declared {what}s repeat an id",
+                where=f"the declared {what}s",
+                fix="name each once",
+            )
+        position = np.array(
+            [index.get(str(entry), -1) for entry in column.ids[present].tolist()], np.int32
+        )
         if len(unknown := present[position < 0]):
             rows = np.flatnonzero(np.isin(column.codes, unknown))
-            described = f"the {what} {column.ids[column.codes[rows[0]]]} is not among the declared {what}s"
+            described = (
+                f"the {what} {column.ids[column.codes[rows[0]]]} is not among the declared {what}s"
+            )
             more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
             fix = f"add it to the declared {what}s or remove its ratings"
             raise DataError(described + more, where=where(rows[:1])[0], fix=fix)
@@ -79,28 +107,40 @@ def catalogue(column: Coded, declared: Any, what: str, where: Where) -> tuple[np
 
 
 def decode_dictionary(column: Any, what: str, where: Where) -> Coded:
-    """A chunked Arrow dictionary of strings as codes and distinct ids; blanks around an id are not part of it."""
+    """A chunked Arrow dictionary of strings as codes and distinct ids; blanks around an id are not
+    part of it.
+    """
     column = column.unify_dictionaries()
     if not len(column):
         return Coded(np.zeros(0, np.int32), np.zeros(0, np.int64))
-    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks]).astype(np.int32, copy=False)
+    codes = np.concatenate([chunk.indices.to_numpy() for chunk in column.chunks]).astype(
+        np.int32, copy=False
+    )
     index: dict[str, int] = {}
     entries = next(chunk for chunk in column.chunks if len(chunk)).dictionary.to_pylist()
-    table = np.array([index.setdefault(entry.strip(" "), len(index)) for entry in entries], np.int32)
+    table = np.array(
+        [index.setdefault(entry.strip(" "), len(index)) for entry in entries], np.int32
+    )
     if len(index) < len(entries):
         codes = table[codes]
     return _checked(codes, list(index), what, where)
 
 
 def integers(column: Coded) -> Coded | None:
-    """String ids as int64 if each is written as integers are (7, -7; not 07, +7, 7.0), else None: nothing is lost."""
+    """String ids as int64 if each is written as integers are (7, -7; not 07, +7, 7.0), else None:
+    nothing is lost.
+    """
     if column.ids.dtype.kind != "U":
         return column
     try:
         numbers = column.ids.astype(np.int64)
     except (ValueError, OverflowError):
         return None
-    return column._replace(ids=numbers) if np.array_equal(numbers.astype(column.ids.dtype), column.ids) else None
+    return (
+        column._replace(ids=numbers)
+        if np.array_equal(numbers.astype(column.ids.dtype), column.ids)
+        else None
+    )
 
 
 def _code_integers(array: np.ndarray) -> Coded:
@@ -126,7 +166,10 @@ def _code_objects(array: np.ndarray, what: str, where: Where) -> Coded:
     for row, entry in enumerate(array.tolist()):
         whole = isinstance(entry, int) and not isinstance(entry, bool)
         if not (whole or isinstance(entry, str)):
-            message, fix = f"the {what} id {entry!r} is not a string or an integer", "correct or remove the row"
+            message, fix = (
+                f"the {what} id {entry!r} is not a string or an integer",
+                "correct or remove the row",
+            )
             raise DataError(message, where=where(np.array([row]))[0], fix=fix)
         number &= whole
         codes[row] = index.setdefault(str(entry), len(index))
@@ -140,10 +183,14 @@ def _checked(codes: np.ndarray, ids: list[str], what: str, where: Where) -> Code
             message = f"the {what} id is empty"
         elif len(entry) > LONGEST_ID:
             message = f"the {what} id {entry[:20]!r}... has {len(entry):,} characters"
-        elif not entry.isprintable() and any(ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in entry):
+        elif not entry.isprintable() and any(
+            ord(letter) < 32 or 127 <= ord(letter) < 160 for letter in entry
+        ):
             message = f"the {what} id {entry[:40]!r} has a control character"
         else:
             continue
         if len(rows := np.flatnonzero(codes == code)[:1]):
-            raise DataError(message, where=where(rows)[0], fix="give ids as integers or short printable strings")
+            raise DataError(
+                message, where=where(rows)[0], fix="give ids as integers or short printable strings"
+            )
     return Coded(codes, np.array([entry[:LONGEST_ID] for entry in ids], dtype=str))

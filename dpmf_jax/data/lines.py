@@ -1,4 +1,6 @@
-"""The bytes of a text file: opened, unpacked, in lines for messages, in blocks for the parser; all else is refused."""
+"""The bytes of a text file: opened, unpacked, in lines for messages, in blocks for the parser; all
+else is refused.
+"""
 
 import contextlib
 import gzip
@@ -37,14 +39,19 @@ NOT_TEXT = {
 
 @contextlib.contextmanager
 def opened(path: Path, *, unpack: bool = True) -> Generator[Any, None, None]:
-    """The text file as a binary stream, unpacked if it is gzip; what goes wrong inside the `with` is DataError."""
+    """The text file as a binary stream, unpacked if it is gzip; what goes wrong inside the `with`
+    is DataError.
+    """
     try:
         with open(path, "rb") as file:
             start = file.read(6)
             file.seek(0)
             for magic, kind in NOT_TEXT.items():
                 if unpack and start.startswith(magic):
-                    fix = "give UTF-8 text (plain or gzip), or parquet under a name that ends in .parquet"
+                    fix = (
+                        "give UTF-8 text (plain or gzip), or parquet under a name that ends in"
+                        " .parquet"
+                    )
                     raise DataError(f"the file is {kind}, not UTF-8 text", where=str(path), fix=fix)
             if unpack and start.startswith(b"\x1f\x8b"):
                 with gzip.GzipFile(fileobj=file) as unpacked:
@@ -55,12 +62,17 @@ def opened(path: Path, *, unpack: bool = True) -> Generator[Any, None, None]:
         what, fix = f"the gzip data is damaged or cut short: {error}", "fetch the file again"
         raise DataError(what, where=str(path), fix=fix) from None
     except OSError as error:
-        what, fix = f"the file cannot be read: {error.strerror or error}", "name a file that exists and can be read"
+        what, fix = (
+            f"the file cannot be read: {error.strerror or error}",
+            "name a file that exists and can be read",
+        )
         raise DataError(what, where=str(path), fix=fix) from None
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines (from 1) without line ends, blank ones left out. Slow: for first lines and for messages."""
+    """Numbered lines (from 1) without line ends, blank ones left out. Slow: for first lines and for
+    messages.
+    """
     with opened(path) as file:
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline=None)
         for number in itertools.count(1):
@@ -73,19 +85,26 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def first_line(path: Path) -> tuple[int, str]:
-    """The first line that is not blank, and its number; DataError if the file is empty or is no text."""
+    """The first line that is not blank, and its number; DataError if the file is empty or is no
+    text.
+    """
     number, line = next(lines(path), (0, ""))
     if not line:
         raise DataError("the file is empty", where=str(path), fix="give a file with ratings")
     if "\0" in line:
-        raise DataError("the file has NUL bytes, so it is not text", where=str(path), fix="give UTF-8 text or parquet")
+        raise DataError(
+            "the file has NUL bytes, so it is not text",
+            where=str(path),
+            fix="give UTF-8 text or parquet",
+        )
     return number, line
 
 
 def parsed(file: Any, path: Path, delimiter: str, parse: Callable[[Any], Parsed]) -> Parsed:
     """`parse(stream)` of an opened file's `Blocks`; returns when Arrow has given all of it back.
 
-    Arrow lets go of a stream and of its blocks in threads of its own, some time after it is done, and needs Python for
+    Arrow lets go of a stream and of its blocks in threads of its own, some time after it is done,
+    and needs Python for
     that: a program that ends meanwhile, because the file was wrong, would be aborted.
     """
     import pyarrow as pa
@@ -103,7 +122,8 @@ def parsed(file: Any, path: Path, delimiter: str, parse: Callable[[Any], Parsed]
 
 
 class Blocks:
-    """A stream for the parser: no NUL bytes, and a delimiter of several characters replaced by SEPARATOR.
+    """A stream for the parser: no NUL bytes, and a delimiter of several characters replaced by
+    SEPARATOR.
 
     lent: is given weak references to the stream and to every block that is read.
     """
@@ -118,7 +138,9 @@ class Blocks:
 
     def read(self, size: int) -> np.ndarray:
         block = self._read(size)
-        lent = np.frombuffer(block, np.uint8) if block else np.zeros(0, np.uint8)  # bytes have no weak references
+        lent = (
+            np.frombuffer(block, np.uint8) if block else np.zeros(0, np.uint8)
+        )  # bytes have no weak references
         self.lent.append(weakref.ref(lent))
         return lent
 

@@ -1,4 +1,6 @@
-"""The Netflix Prize layout to columns: a line "movie:", then lines "user,rating,date", many movies in a file or one."""
+"""The Netflix Prize layout to columns: a line "movie:", then lines "user,rating,date", many movies
+in a file or one.
+"""
 
 import itertools
 import re
@@ -37,7 +39,9 @@ def read_netflix(paths: Sequence[Path], keep: Keep | None = None) -> Columns:
                 part = tuple(column[rows] for column in part)
             parts.append(part)
     if not sum(counts):
-        raise DataError("there is no rating", where=str(paths[0]), fix="give the files of the Netflix Prize")
+        raise DataError(
+            "there is no rating", where=str(paths[0]), fix="give the files of the Netflix Prize"
+        )
     ends = np.cumsum(counts)
 
     def where(rows: np.ndarray) -> list[str]:
@@ -53,7 +57,12 @@ def read_netflix(paths: Sequence[Path], keep: Keep | None = None) -> Columns:
     user, movie, value = (np.concatenate(column) for column in zip(*parts, strict=True))
     del parts
     name = "the Netflix files"
-    return Columns(ids.as_coded(user, "user", name, where), ids.as_coded(movie, "item", name, where), value, where)
+    return Columns(
+        ids.as_coded(user, "user", name, where),
+        ids.as_coded(movie, "item", name, where),
+        value,
+        where,
+    )
 
 
 def _parts(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
@@ -66,8 +75,12 @@ def _parts(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     yield _parse(path, movie, rest)[1]
 
 
-def _parse(path: Path, movie: int, data: bytes) -> tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The last movie of some whole lines, and their user, movie and rating columns; `movie` is the one before them."""
+def _parse(
+    path: Path, movie: int, data: bytes
+) -> tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """The last movie of some whole lines, and their user, movie and rating columns; `movie` is the
+    one before them.
+    """
     import pyarrow as pa
     import pyarrow.csv
 
@@ -109,7 +122,9 @@ def _parse(path: Path, movie: int, data: bytes) -> tuple[int, tuple[np.ndarray, 
 
 
 def _of_arrow(text: bytes) -> Any:
-    """The text in Arrow's own memory: its threads would need Python to give bytes back, at a time when that may end."""
+    """The text in Arrow's own memory: its threads would need Python to give bytes back, at a time
+    when that may end.
+    """
     import pyarrow as pa
 
     copy = pa.BufferOutputStream()
@@ -124,7 +139,9 @@ def _explain(path: Path, error: Exception) -> NoReturn:
         headed |= HEADER.fullmatch(line) is not None
         if not headed or not (HEADER.fullmatch(line) or ROW.fullmatch(line)):
             what = (
-                f"{line[:60]!r} is neither a rating nor a movie" if headed else f"{line[:60]!r} comes before any movie"
+                f"{line[:60]!r} is neither a rating nor a movie"
+                if headed
+                else f"{line[:60]!r} comes before any movie"
             )
             raise DataError(what, where=f"{path}, line {number}", fix=fix)
     reason = (str(error).splitlines() or [""])[0][:200]

@@ -17,13 +17,20 @@ BLOCK = 1 << 17  # rows that are in memory at once, where only some are kept
 
 
 def declared_range(path: Path, **columns: str | None) -> tuple[float, float] | None:
-    """The rating range that a file declares, if `datasets.convert` wrote it; nothing but its schema is read.
+    """The rating range that a file declares, if `datasets.convert` wrote it; nothing but its schema
+    is read.
 
-    Raises: DataError for what is no parquet file, or one without the columns that `read_parquet` would be asked for.
+    Raises: DataError for what is no parquet file, or one without the columns that `read_parquet`
+      would be asked for.
     """
     with _opened(path) as file:
         _names(file, path, **columns)
-        words = (file.schema_arrow.metadata or {}).get(RANGE_KEY, b"").decode("utf-8", "replace").split()
+        words = (
+            (file.schema_arrow.metadata or {})
+            .get(RANGE_KEY, b"")
+            .decode("utf-8", "replace")
+            .split()
+        )
     if len(words) != 2 or not all(map(NUMBER.fullmatch, words)):
         return None
     return float(words[0]), float(words[1])
@@ -44,7 +51,8 @@ def _names(
 
 
 def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None) -> Columns:
-    """The three columns of a file: `user_column`, `item_column`, `rating_column`, each by name or by the usual names.
+    """The three columns of a file: `user_column`, `item_column`, `rating_column`, each by name or
+    by the usual names.
 
     With `keep`, the rows of the users that it wants, and a block of the others at a time.
 
@@ -75,27 +83,41 @@ def _some_rows(file: Any, names: tuple[str, str, str], sieve: Sieve, name: str) 
     for block in file.iter_batches(BLOCK, columns=list(names)):
         first = sieve.seen
         user = arrow_column(
-            block.column(names[0]), "user", name, lambda rows, first=first: count_rows(name)(rows + first)
+            block.column(names[0]),
+            "user",
+            name,
+            lambda rows, first=first: count_rows(name)(rows + first),
         )
-        taken = pa.Table.from_batches([block.take(pa.array(sieve.rows(user.ids.tolist(), user.codes)))])
+        taken = pa.Table.from_batches(
+            [block.take(pa.array(sieve.rows(user.ids.tolist(), user.codes)))]
+        )
         for place, column in enumerate(taken.columns):
             if pa.types.is_dictionary(column.type):
-                taken = taken.set_column(place, taken.column_names[place], column.cast(column.type.value_type))
+                taken = taken.set_column(
+                    place, taken.column_names[place], column.cast(column.type.value_type)
+                )
         some.append(taken)
     return pa.concat_tables(some) if some else file.schema_arrow.empty_table().select(list(names))
 
 
 @contextmanager
 def _opened(path: Path) -> Generator[Any, None, None]:
-    """A file, for a block that reads of it. Raises: DataError where it is no parquet, or not to be read."""
+    """A file, for a block that reads of it. Raises: DataError where it is no parquet, or not to be
+    read.
+    """
     import pyarrow as pa
     import pyarrow.parquet
 
     try:
-        with pa.OSFile(str(path)) as file:  # no file of Python's, which Arrow's threads would need to give back
+        with pa.OSFile(
+            str(path)
+        ) as file:  # no file of Python's, which Arrow's threads would need to give back
             yield pyarrow.parquet.ParquetFile(file)
     except OSError as error:
-        what, fix = f"the file cannot be read: {error.strerror or error}", "name a parquet file that is whole"
+        what, fix = (
+            f"the file cannot be read: {error.strerror or error}",
+            "name a parquet file that is whole",
+        )
         raise DataError(what, where=str(path), fix=fix) from None
     except (pa.ArrowException, ValueError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0][:200]

@@ -1,4 +1,6 @@
-"""Ratings on the host: three columns, the raw ids, a declared range; every check happens here, once, vectorised."""
+"""Ratings on the host: three columns, the raw ids, a declared range; every check happens here,
+once, vectorised.
+"""
 
 import dataclasses
 import hashlib
@@ -18,18 +20,21 @@ OutOfRange = Literal["refuse", "drop", "clip"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated what with which value. `Ratings.from_columns` builds and checks; the plain constructor checks nothing.
+    """Who rated what with which value. `Ratings.from_columns` builds and checks; the plain
+    constructor checks nothing.
 
     Attributes:
       user: int32[n], index into `users`.
       item: int32[n], index into `items`.
       value: float32[n], within `rating_range`.
       users, items: the raw ids (1-d int64 or str, distinct): the catalogue, which is public.
-      rating_range: the declared (lowest, highest) possible rating, public; never computed from the ratings.
+      rating_range: the declared (lowest, highest) possible rating, public; never computed from the
+        ratings.
       name: of the data set.
       notes: what was dropped, clipped, merged or split off; for the curator only.
 
-    Guarantee of `from_columns`: each (user, item) occurs once, values are finite and in range, rows keep their order.
+    Guarantee of `from_columns`: each (user, item) occurs once, values are finite and in range, rows
+    keep their order.
     """
 
     user: np.ndarray
@@ -57,11 +62,15 @@ class Ratings:
         return len(self.value)
 
     def __repr__(self) -> str:
-        size = f"{self.num_ratings:,} ratings of {self.num_items:,} items by {self.num_users:,} users"
+        size = (
+            f"{self.num_ratings:,} ratings of {self.num_items:,} items by {self.num_users:,} users"
+        )
         return f"Ratings({self.name}: {size}, range {_span(self.rating_range)})"
 
     def take(self, rows: np.ndarray, note: str | None = None) -> "Ratings":
-        """The ratings at `rows` (a mask or indices) with the same catalogue and range; `note` joins the notes."""
+        """The ratings at `rows` (a mask or indices) with the same catalogue and range; `note` joins
+        the notes.
+        """
         return dataclasses.replace(
             self,
             user=self.user[rows],
@@ -71,21 +80,29 @@ class Ratings:
         )
 
     def sha256(self) -> str:
-        """Hash of the (user id, item id, value) triples; the order of rows and unrated ids do not matter.
+        """Hash of the (user id, item id, value) triples; the order of rows and unrated ids do not
+        matter.
 
-        It is the SHA-256 of the lines `user TAB item TAB value LF` in byte order, with values in their shortest decimal
+        It is the SHA-256 of the lines `user TAB item TAB value LF` in byte order, with values in
+        their shortest decimal
         form: for MovieLens 100K, `cut -f1-3 u.data | LC_ALL=C sort | sha256sum` prints the same.
         """
         user_text, user_rank = _byte_order(self.users)
         item_text, item_rank = _byte_order(self.items)
-        order = np.argsort(user_rank[self.user] * self.num_items + item_rank[self.item], kind="stable")
+        order = np.argsort(
+            user_rank[self.user] * self.num_items + item_rank[self.item], kind="stable"
+        )
         values, value_code = np.unique(self.value, return_inverse=True)
         value_text = np.array([f"{_shortest(value)}\n".encode() for value in values], dtype=object)
         digest = hashlib.sha256()
         for start in range(0, len(order), 1 << 18):
             rows = order[start : start + (1 << 18)]
             digest.update(
-                b"".join(user_text[self.user[rows]] + item_text[self.item[rows]] + value_text[value_code[rows]])
+                b"".join(
+                    user_text[self.user[rows]]
+                    + item_text[self.item[rows]]
+                    + value_text[value_code[rows]]
+                )
             )
         return digest.hexdigest()
 
@@ -107,24 +124,29 @@ class Ratings:
         origin: str = "",
         notes: tuple[str, ...] = (),
     ) -> "Ratings":
-        """Checked ratings from three columns of equal length: O(n) for ids, one sort of n int64 keys for duplicates.
+        """Checked ratings from three columns of equal length: O(n) for ids, one sort of n int64
+        keys for duplicates.
 
         Args:
           user, item: raw ids (integers or strings), or `ids.Coded`.
           value: ratings, anything that casts to float32.
           rating_range: the declared (lowest, highest) possible rating.
-          users, items: the declared catalogue, kept in this order, an id outside it is an error; None takes the ids of
-            all rows (dropped ones too), sorted.
-          duplicates: of a (user, item): refuse; keep the first or the last row; their mean, in the first one's place.
+          users, items: the declared catalogue, kept in this order, an id outside it is an error;
+            None takes the ids of all rows (dropped ones too), sorted.
+          duplicates: of a (user, item): refuse; keep the first or the last row; their mean, in the
+            first one's place.
           out_of_range: refuse; drop the row; clip the value to `rating_range`.
-          not_rated: a value that means "no rating" (anime: -1); such rows are dropped and counted in the notes.
-          where: names rows for an error ("ratings.csv, line 7"); by default "origin, row 6 (the first is row 0)".
+          not_rated: a value that means "no rating" (anime: -1); such rows are dropped and counted
+            in the notes.
+          where: names rows for an error ("ratings.csv, line 7"); by default "origin, row 6 (the
+            first is row 0)".
           origin: names the data for an error, by default as `name`.
           notes: what happened to the columns before.
 
         Raises:
-          DataError: a value that is not a number, infinite or out of range; a duplicate; an id that is empty, unknown
-            or of no usable type; columns of unequal length; no rating; fewer than two users or items.
+          DataError: a value that is not a number, infinite or out of range; a duplicate; an id that
+            is empty, unknown or of no usable type; columns of unequal length; no rating; fewer than
+            two users or items.
           UsageError: a range that is not two finite numbers in order; an unknown option.
         """
         rating_range = check_range(rating_range)
@@ -133,7 +155,10 @@ class Ratings:
         origin = origin or name
         locate = where or count_rows(origin)
         value = as_values(value, origin)
-        user, item = ids.as_coded(user, "user", origin, locate), ids.as_coded(item, "item", origin, locate)
+        user, item = (
+            ids.as_coded(user, "user", origin, locate),
+            ids.as_coded(item, "item", origin, locate),
+        )
         if not len(user.codes) == len(item.codes) == len(value):
             lengths = f"{len(user.codes)}, {len(item.codes)} and {len(value)}"
             fix = "give columns of equal length"
@@ -166,7 +191,9 @@ class Ratings:
                 keep(~np.isin(np.arange(len(value)), outside.rows))
             else:
                 value = np.clip(value, np.float32(rating_range[0]), np.float32(rating_range[1]))
-            notes += (f"{len(outside.rows):,} ratings outside {_span(rating_range)}: {out_of_range}",)
+            notes += (
+                f"{len(outside.rows):,} ratings outside {_span(rating_range)}: {out_of_range}",
+            )
         if not len(value):
             raise _no_rating(origin)
 
@@ -174,10 +201,15 @@ class Ratings:
         if len(repeated.rows):
             if duplicates == "refuse":
                 row = repeated.rows[0]
-                pair = f"user {users[user_index[row]]} rates item {items[item_index[row]]} more than once"
+                pair = (
+                    f"user {users[user_index[row]]} rates item {items[item_index[row]]} more than"
+                    " once"
+                )
                 _refuse([repeated._replace(what=pair)], locate)
             merged = f"{len(repeated.rows):,} duplicate ratings merged: {duplicates}"
-            user_index, item_index, value = _merge(user_index, item_index, value, len(items), duplicates)
+            user_index, item_index, value = _merge(
+                user_index, item_index, value, len(items), duplicates
+            )
             notes += (merged,)
         return cls(user_index, item_index, value, users, items, rating_range, name, notes)
 
@@ -192,17 +224,20 @@ class Ratings:
         rating: str = "rating",
         **options: Any,
     ) -> "Ratings":
-        """Checked ratings from a table: Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
-        older dataframe, or a mapping of arrays. `user`, `item`, `rating` name columns; `options` as in `from_columns`.
+        """Checked ratings from a table: Arrow (anything with `__arrow_c_stream__`: pandas 2.2,
+        polars, duckdb too), an older dataframe, or a mapping of arrays. `user`, `item`, `rating`
+        name columns; `options` as in `from_columns`.
 
-        Raises: as `from_columns`, and DataError for a missing column, a null, or an object that is no table.
+        Raises: as `from_columns`, and DataError for a missing column, a null, or an object that is
+          no table.
         """
         origin = options.get("origin") or options.get("name", "table")
         columns = table_columns(table, (user, item, rating), origin, options.get("where"))
         return cls.from_columns(*columns, rating_range=rating_range, **options)
 
 
-# Each check returns the rows that fail: `from_columns` stops at the first, `datasets.check` lists them all.
+# Each check returns the rows that fail: `from_columns` stops at the first, `datasets.check` lists
+# them all.
 
 
 class Problem(NamedTuple):
@@ -223,9 +258,12 @@ def not_finite(value: np.ndarray) -> list[Problem]:
 
 
 def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
-    """The finite rows beyond the range, whose bounds become float32 as the values did: a bound is inside."""
+    """The finite rows beyond the range, whose bounds become float32 as the values did: a bound is
+    inside.
+    """
     rows = np.flatnonzero(
-        np.isfinite(value) & ((value < np.float32(rating_range[0])) | (value > np.float32(rating_range[1])))
+        np.isfinite(value)
+        & ((value < np.float32(rating_range[0])) | (value > np.float32(rating_range[1])))
     )
     first = f"rating {value[rows[0]]:g}" if len(rows) else "rating"
     fix = "declare the right range (--rating-range LOW HIGH), or allow --out-of-range drop or clip"
@@ -233,7 +271,9 @@ def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
 
 
 def duplicated(user: np.ndarray, item: np.ndarray, num_items: int) -> Problem:
-    """The rows whose (user, item) came before: one sort of int64 keys, and a second only if there are any."""
+    """The rows whose (user, item) came before: one sort of int64 keys, and a second only if there
+    are any.
+    """
     key = user.astype(np.int64)
     key *= num_items
     key += item
@@ -255,14 +295,20 @@ def check_range(rating_range: Any) -> tuple[float, float]:
         low = high = np.nan
     if not (np.isfinite(low) and np.isfinite(high) and low < high):
         fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
-        raise UsageError(f"the rating range {rating_range!r} is not two finite numbers in order", fix=fix)
+        raise UsageError(
+            f"the rating range {rating_range!r} is not two finite numbers in order", fix=fix
+        )
     return low, high
 
 
 def as_values(value: Any, name: str) -> np.ndarray:
     """A rating column as float32[n]; a null becomes not-a-number, for `not_finite` to find."""
     try:
-        array = value.filled(np.nan) if np.ma.isMaskedArray(value) and value.dtype.kind == "f" else np.asarray(value)
+        array = (
+            value.filled(np.nan)
+            if np.ma.isMaskedArray(value) and value.dtype.kind == "f"
+            else np.asarray(value)
+        )
         if array.dtype.kind in "cmM":
             raise TypeError(f"its type is {array.dtype}")
         with np.errstate(over="ignore", invalid="ignore"):
@@ -271,12 +317,18 @@ def as_values(value: Any, name: str) -> np.ndarray:
         fix = "name the column that holds the ratings"
         raise DataError(f"the rating column is not numeric: {error}", where=name, fix=fix) from None
     if array.ndim != 1:
-        raise DataError(f"the rating column has {array.ndim} dimensions", where=name, fix="give one rating a row")
+        raise DataError(
+            f"the rating column has {array.ndim} dimensions",
+            where=name,
+            fix="give one rating a row",
+        )
     return array
 
 
 def _no_rating(origin: str) -> DataError:
-    return DataError("there is no rating", where=origin, fix="give ratings of at least two users and two items")
+    return DataError(
+        "there is no rating", where=origin, fix="give ratings of at least two users and two items"
+    )
 
 
 def _refuse(problems: Iterable[Problem], where: Where) -> None:

@@ -63,9 +63,11 @@ def find(
     flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
 ) -> Source:
-    """The files that a name or a path means; `flags` are the three columns, delimiter and no_header of `datasets.load`.
+    """The files that a name or a path means; `flags` are the three columns, delimiter and no_header
+    of `datasets.load`.
 
-    Raises: DataError for files that are not there, with every place looked at; UsageError for a file without a range.
+    Raises: DataError for files that are not there, with every place looked at; UsageError for a
+      file without a range.
     """
     rating_range = None if rating_range is None else check_range(rating_range)
     path, name = Path(name_or_path), str(name_or_path)
@@ -76,27 +78,44 @@ def find(
     if path.is_dir():
         paths = existing(DATASETS["netflix"], path, DATASETS["netflix"].files)
         if not paths:
-            fix = f"name a file in it, or a folder with files of the Netflix Prize, or one of {', '.join(DATASETS)}"
+            fix = (
+                "name a file in it, or a folder with files of the Netflix Prize, or one of"
+                f" {', '.join(DATASETS)}"
+            )
             raise DataError("the folder is no data set that is known", where=str(path), fix=fix)
-        return Source(name=path.name, paths=tuple(paths), layout=None, rating_range=rating_range or (1.0, 5.0))
+        return Source(
+            name=path.name, paths=tuple(paths), layout=None, rating_range=rating_range or (1.0, 5.0)
+        )
     if not path.exists():
         fix = f"name a file that exists, or one of synthetic, {', '.join(DATASETS)}"
-        raise DataError(f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix)
+        raise DataError(
+            f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix
+        )
     range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
         if flags.get("no_header"):
-            raise UsageError("a parquet file names its columns", where="--no-header", fix="leave out --no-header")
+            raise UsageError(
+                "a parquet file names its columns", where="--no-header", fix="leave out --no-header"
+            )
         columns = {key: value for key, value in flags.items() if key.endswith("_column")}
         declared = parquet.declared_range(path, **columns)
         rating_range = rating_range or declared
         if rating_range is None:
-            raise UsageError("the rating range of a file must be declared", where=str(path), fix=range_fix)
-        return Source(name=path.stem, paths=(path,), layout=None, rating_range=rating_range, parquet=columns)
+            raise UsageError(
+                "the rating range of a file must be declared", where=str(path), fix=range_fix
+            )
+        return Source(
+            name=path.stem, paths=(path,), layout=None, rating_range=rating_range, parquet=columns
+        )
     if rating_range is None:
-        raise UsageError("the rating range of a file must be declared", where=str(path), fix=range_fix)
+        raise UsageError(
+            "the rating range of a file must be declared", where=str(path), fix=range_fix
+        )
     layout = _official_layout(path) if not any(flags.values()) else None
     layout = layout or readers.sniff(path, **flags)
-    return Source(name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range)
+    return Source(
+        name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range
+    )
 
 
 def _named(
@@ -106,9 +125,13 @@ def _named(
     rating_range: tuple[float, float] | None,
 ) -> Source:
     dataset = DATASETS[name]
-    if given := [f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value not in (None, False)]:
+    if given := [
+        f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value not in (None, False)
+    ]:
         raise UsageError(
-            f"{name} has its own layout", where=", ".join(given), fix="leave it out, or name the file itself"
+            f"{name} has its own layout",
+            where=", ".join(given),
+            fix="leave it out, or name the file itself",
         )
     folder = data_folder(data_dir)
     if folder is None:
@@ -117,8 +140,13 @@ def _named(
     paths = existing(dataset, folder, dataset.files)
     if not paths:
         looked = ", ".join(str(folder / file) for file in dataset.files)
-        fix = f"point --data-dir or {ENVIRONMENT} at the folder that holds it; to get the data, {dataset.source}"
-        raise DataError(f"the files of {name} are not there", where=f"looked for {looked} (and .gz)", fix=fix)
+        fix = (
+            f"point --data-dir or {ENVIRONMENT} at the folder that holds it; to get the data,"
+            f" {dataset.source}"
+        )
+        raise DataError(
+            f"the files of {name} are not there", where=f"looked for {looked} (and .gz)", fix=fix
+        )
     return Source(
         name=name,
         paths=tuple(paths),

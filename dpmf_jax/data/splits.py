@@ -11,7 +11,8 @@ from dpmf_jax.errors import DataError, UsageError
 
 
 def random(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: round(fraction · n) ratings drawn at random are the test; 0 leaves the test empty.
+    """Train and test: round(fraction · n) ratings drawn at random are the test; 0 leaves the test
+    empty.
 
     Both sides keep the rows' order, the catalogue and the range; the draw is recorded in the notes.
     Raises: UsageError unless 0 <= fraction < 1.
@@ -23,29 +24,40 @@ def random(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ra
 
 
 def by_pair(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: a rating is in the test where a hash of (seed, user id, item id) says so, about `fraction`.
+    """Train and test: a rating is in the test where a hash of (seed, user id, item id) says so,
+    about `fraction`.
 
-    Whether a rating is held out depends on nothing but its own ids, so a rating more or less moves no other: what the
-    presence of a rating needs, and `random` does not give. Raises: UsageError unless 0 <= fraction < 1.
+    Whether a rating is held out depends on nothing but its own ids, so a rating more or less moves
+    no other: what the presence of a rating needs, and `random` does not give. Raises: UsageError
+    unless 0 <= fraction < 1.
     """
     _count(fraction, len(ratings))
-    user, item = (_id_hashes(ids, f"{side} {seed}") for ids, side in ((ratings.users, "user"), (ratings.items, "item")))
+    user, item = (
+        _id_hashes(ids, f"{side} {seed}")
+        for ids, side in ((ratings.users, "user"), (ratings.items, "item"))
+    )
     mixed = user[ratings.user] ^ item[ratings.item]
     for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # the finaliser of SplitMix64
         mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(multiplier)
     mixed ^= mixed >> np.uint64(31)
     test = mixed < np.uint64(int(fraction * 2**64))
-    return _cut(ratings, test, f"split by a hash of user and item, test fraction {fraction:g}, seed {seed}")
+    return _cut(
+        ratings, test, f"split by a hash of user and item, test fraction {fraction:g}, seed {seed}"
+    )
 
 
 def _id_hashes(ids: np.ndarray, salt: str) -> np.ndarray:
     """uint64[ids]: of the ids as text."""
-    digests = (hashlib.blake2b(f"{salt} {entry}".encode(), digest_size=8).digest() for entry in ids.tolist())
+    digests = (
+        hashlib.blake2b(f"{salt} {entry}".encode(), digest_size=8).digest()
+        for entry in ids.tolist()
+    )
     return np.frombuffer(b"".join(digests), np.uint64)
 
 
 def within_users(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: of each user's m ratings, floor(fraction · m) at random are the test, so that all users train.
+    """Train and test: of each user's m ratings, floor(fraction · m) at random are the test, so that
+    all users train.
 
     Raises: UsageError unless 0 <= fraction < 1.
     """
@@ -67,33 +79,47 @@ def whole_users(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Rating
     held_out = np.zeros(ratings.num_users, bool)
     number = _count(fraction, ratings.num_users)
     held_out[np.random.default_rng(seed).permutation(ratings.num_users)[:number]] = True
-    return _cut(ratings, held_out[ratings.user], f"split by whole users, test fraction {fraction:g}, seed {seed}")
+    return _cut(
+        ratings,
+        held_out[ratings.user],
+        f"split by whole users, test fraction {fraction:g}, seed {seed}",
+    )
 
 
 def folds(ratings: Ratings, *, k: int, seed: int) -> Iterator[tuple[Ratings, Ratings]]:
-    """The (train, test) pairs of a cross-validation: each rating is in exactly one test, sizes differ by at most one.
+    """The (train, test) pairs of a cross-validation: each rating is in exactly one test, sizes
+    differ by at most one.
 
     Raises: UsageError unless 2 <= k <= n.
     """
     if not 2 <= k <= len(ratings):
-        raise UsageError(f"{k} folds of {len(ratings):,} ratings", fix="choose from 2 up to the number of ratings")
+        raise UsageError(
+            f"{k} folds of {len(ratings):,} ratings",
+            fix="choose from 2 up to the number of ratings",
+        )
     fold = np.empty(len(ratings), np.int64)
     fold[np.random.default_rng(seed).permutation(len(ratings))] = np.arange(len(ratings)) % k
-    return (_cut(ratings, fold == index, f"fold {index + 1} of {k}, seed {seed}") for index in range(k))
+    return (
+        _cut(ratings, fold == index, f"fold {index + 1} of {k}, seed {seed}") for index in range(k)
+    )
 
 
 def paper001_slice(ratings: Ratings) -> Ratings:
-    """Paper 001's slice: users with more than 200 and fewer than 2,500 ratings, then items with more than 100, once.
+    """Paper 001's slice: users with more than 200 and fewer than 2,500 ratings, then items with
+    more than 100, once.
 
-    The catalogue shrinks to the users and items that are left: it now depends on who rated what, and no guarantee of
-    this project covers that choice. Raises: DataError if fewer than two users or items are left.
+    The catalogue shrinks to the users and items that are left: it now depends on who rated what,
+    and no guarantee of this project covers that choice. Raises: DataError if fewer than two users
+    or items are left.
     """
     per_user = np.bincount(ratings.user, minlength=ratings.num_users)
     users = (per_user > 200) & (per_user < 2500)
     rows = users[ratings.user]
     items = np.bincount(ratings.item[rows], minlength=ratings.num_items) > 100
     rows &= items[ratings.item]
-    left = ratings.take(rows, "paper 001's slice: chosen by who rated what, which no guarantee covers")
+    left = ratings.take(
+        rows, "paper 001's slice: chosen by who rated what, which no guarantee covers"
+    )
     users = np.bincount(left.user, minlength=ratings.num_users) > 0
     if users.sum() < 2 or items.sum() < 2:
         what = f"paper 001's slice leaves {users.sum()} users and {items.sum()} items"
@@ -114,5 +140,7 @@ def _cut(ratings: Ratings, test: np.ndarray, note: str) -> tuple[Ratings, Rating
 
 def _count(fraction: float, size: int) -> int:
     if not 0 <= fraction < 1:
-        raise UsageError(f"the test fraction is {fraction}", fix="choose from 0 (no test) up to, but not, 1")
+        raise UsageError(
+            f"the test fraction is {fraction}", fix="choose from 0 (no test) up to, but not, 1"
+        )
     return round(fraction * size)

@@ -1,4 +1,6 @@
-"""Generated ratings: long-tailed users and items, planted low rank plus noise, seeded; the default data of the demo."""
+"""Generated ratings: long-tailed users and items, planted low rank plus noise, seeded; the default
+data of the demo.
+"""
 
 import itertools
 
@@ -20,17 +22,22 @@ def generate(
     rating_range: tuple[float, float] = (1.0, 5.0),
     rating_step: float = 1.0,
 ) -> Ratings:
-    """Generated ratings of MovieLens-100K size and difficulty by default, or of any size; ids count from 1.
+    """Generated ratings of MovieLens-100K size and difficulty by default, or of any size; ids count
+    from 1.
 
-    Who rates what: users' activity is log-normal; their items are drawn without replacement, long-tailed. What they say
-    on a scale of 1 to 5: 3.45 + user + item + <factors> + noise, with standard deviations of 0.45, 0.5, 0.5 and 0.85,
-    stretched to `rating_range`, rounded to `rating_step` and clipped; popular items are liked a little better.
-    Rows are in order of user and item. The name and a note say that the ratings are generated ("synthetic").
+    Who rates what: users' activity is log-normal; their items are drawn without replacement,
+    long-tailed. What they say on a scale of 1 to 5: 3.45 + user + item + <factors> + noise, with
+    standard deviations of 0.45, 0.5, 0.5 and 0.85, stretched to `rating_range`, rounded to
+    `rating_step` and clipped; popular items are liked a little better. Rows are in order of user
+    and item. The name and a note say that the ratings are generated ("synthetic").
 
-    Raises: UsageError for fewer than two users or items, more than half of all (user, item) pairs, or a bad range.
+    Raises: UsageError for fewer than two users or items, more than half of all (user, item) pairs,
+      or a bad range.
     """
     _check(num_users, num_items, num_ratings, rank, rating_range, rating_step)
-    structure, pairs, noise = (np.random.default_rng(entropy) for entropy in np.random.SeedSequence(seed).spawn(3))
+    structure, pairs, noise = (
+        np.random.default_rng(entropy) for entropy in np.random.SeedSequence(seed).spawn(3)
+    )
     popularity = _popularity(structure, num_items)
     activity = _activity(structure, num_users, num_items, num_ratings)
     user, item = _who_rates_what(pairs, activity, popularity)
@@ -62,14 +69,20 @@ def generate(
 
 
 def _popularity(rng: np.random.Generator, num_items: int) -> np.ndarray:
-    """Zipf-Mandelbrot: MovieLens-100K's most rated item has 0.6% of all ratings, its median item 0.03%."""
+    """Zipf-Mandelbrot: MovieLens-100K's most rated item has 0.6% of all ratings, its median item
+    0.03%.
+    """
     rank = np.arange(num_items) / num_items
     weight = np.exp(-5.5 * rank) * (0.03 / (0.03 + rank)) ** 0.3
     return rng.permutation(weight / weight.sum())
 
 
-def _activity(rng: np.random.Generator, num_users: int, num_items: int, num_ratings: int) -> np.ndarray:
-    """Ratings per user, long-tailed, summing to num_ratings; at most 45% of the items each, where that suffices."""
+def _activity(
+    rng: np.random.Generator, num_users: int, num_items: int, num_ratings: int
+) -> np.ndarray:
+    """Ratings per user, long-tailed, summing to num_ratings; at most 45% of the items each, where
+    that suffices.
+    """
     most = min(num_items, max(int(0.45 * num_items), -(-3 * num_ratings // (2 * num_users))))
     weight = 0.2 + rng.lognormal(0.0, 0.95, num_users)
     low, high = 0.0, float(num_ratings * num_users)
@@ -105,7 +118,9 @@ def _who_rates_what(
 def _distinct(
     rng: np.random.Generator, activity: np.ndarray, popularity: np.ndarray, cumulative: np.ndarray
 ) -> np.ndarray:
-    """Sorted user · items + item; draws are repeated for users short of items, who still is then is settled exactly."""
+    """Sorted user · items + item; draws are repeated for users short of items, who still is then is
+    settled exactly.
+    """
     num_items = len(popularity)
     drawn = np.zeros(0, np.int64)
     for _ in range(6):
@@ -133,12 +148,20 @@ def _standardised(values: np.ndarray) -> np.ndarray:
 
 def _check(num_users, num_items, num_ratings, rank, rating_range, rating_step) -> None:
     if num_users < 2 or num_items < 2 or rank < 1:
-        raise UsageError(f"{num_users} users, {num_items} items, rank {rank}", fix="at least 2 users, 2 items, rank 1")
+        raise UsageError(
+            f"{num_users} users, {num_items} items, rank {rank}",
+            fix="at least 2 users, 2 items, rank 1",
+        )
     if not 1 <= num_ratings <= num_users * num_items // 2:
         fix = f"choose from 1 up to half of all pairs, {num_users * num_items // 2:,}"
-        raise UsageError(f"{num_ratings:,} generated ratings of {num_users} users and {num_items} items", fix=fix)
-    low, high = rating_range
-    if not (np.isfinite(low) and np.isfinite(high) and low < high and 0 < rating_step <= high - low):
         raise UsageError(
-            f"range {rating_range}, step {rating_step}", fix="low < high, and a step between 0 and their difference"
+            f"{num_ratings:,} generated ratings of {num_users} users and {num_items} items", fix=fix
+        )
+    low, high = rating_range
+    if not (
+        np.isfinite(low) and np.isfinite(high) and low < high and 0 < rating_step <= high - low
+    ):
+        raise UsageError(
+            f"range {rating_range}, step {rating_step}",
+            fix="low < high, and a step between 0 and their difference",
         )

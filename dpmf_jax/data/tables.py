@@ -1,4 +1,6 @@
-"""Tables in memory to columns: Arrow, any dataframe that speaks its interface, and mappings of arrays."""
+"""Tables in memory to columns: Arrow, any dataframe that speaks its interface, and mappings of
+arrays.
+"""
 
 from collections.abc import Mapping
 from typing import Any
@@ -12,7 +14,9 @@ from dpmf_jax.errors import DataError
 def table_columns(
     table: Any, names: tuple[str, str, str], name: str, where: Where | None = None
 ) -> tuple[Any, Any, Any]:
-    """The user, item and rating columns of a table, ready for `Ratings.from_columns`; DataError as `from_table`."""
+    """The user, item and rating columns of a table, ready for `Ratings.from_columns`; DataError as
+    `from_table`.
+    """
     if isinstance(table, Mapping):
         found = list(table)
     else:
@@ -23,7 +27,9 @@ def table_columns(
             many = f"{found.count(column)} columns" if column in found else "no column"
             fix = "name the columns: --user-column, --item-column, --rating-column"
             raise DataError(
-                f"there is {many} {column!r}", where=f"{name}, which has {', '.join(map(repr, found))}", fix=fix
+                f"there is {many} {column!r}",
+                where=f"{name}, which has {', '.join(map(repr, found))}",
+                fix=fix,
             )
     user, item, rating = (table[column] for column in names)
     if isinstance(table, Mapping):
@@ -41,7 +47,9 @@ def table_columns(
 
 
 def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
-    """An Arrow array of integers, strings or a dictionary of strings, chunked or not, as codes and distinct ids."""
+    """An Arrow array of integers, strings or a dictionary of strings, chunked or not, as codes and
+    distinct ids.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -50,18 +58,29 @@ def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
     try:
         if column.null_count:
             row = np.flatnonzero(column.is_null().to_numpy())[:1]
-            raise DataError(f"the {what} id is empty", where=where(row)[0], fix="correct or remove the row")
+            raise DataError(
+                f"the {what} id is empty", where=where(row)[0], fix="correct or remove the row"
+            )
         encoded = pa.types.is_dictionary(column.type)
         kind = column.type.value_type if encoded else column.type
         if pa.types.is_integer(kind) or pa.types.is_floating(kind):
             return as_coded(pc.cast(column, kind).to_numpy(), what, name, where)
-        if not any(test(kind) for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)):
-            raise DataError(f"the {what} ids are of type {kind}", where=name, fix="give ids as integers or strings")
+        if not any(
+            test(kind)
+            for test in (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view)
+        ):
+            raise DataError(
+                f"the {what} ids are of type {kind}",
+                where=name,
+                fix="give ids as integers or strings",
+            )
         if not encoded or not pa.types.is_string(kind):
             column = pc.cast(column, pa.string()).dictionary_encode()
     except pa.ArrowException as error:
         fix = "give ids as integers or strings"
-        raise DataError(f"the {what} ids cannot be read: {_line(error)}", where=name, fix=fix) from None
+        raise DataError(
+            f"the {what} ids cannot be read: {_line(error)}", where=name, fix=fix
+        ) from None
     return decode_dictionary(column, what, where)
 
 
@@ -78,10 +97,13 @@ def _arrow_table(table: Any, name: str) -> Any:
 
             return from_dataframe(table)
         problem = f"{type(table).__name__} is no Arrow table, dataframe or mapping of arrays"
-    # The last is what a foreign table's own export may raise for a column type that it cannot hand over.
+    # The last is what a foreign table's own export may raise for a column type that it cannot hand
+    # over.
     except (pa.ArrowException, TypeError, ValueError, NotImplementedError) as error:
         problem = f"the table cannot be read: {_line(error)}"
-    raise DataError(problem, where=name, fix="give an Arrow table, a dataframe or a mapping of arrays")
+    raise DataError(
+        problem, where=name, fix="give an Arrow table, a dataframe or a mapping of arrays"
+    )
 
 
 def _line(error: Exception) -> str:

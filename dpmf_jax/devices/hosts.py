@@ -1,9 +1,11 @@
-"""Several processes that run one program, on one machine or many: who holds whose ratings, and how they agree.
+"""Several processes that run one program, on one machine or many: who holds whose ratings, and how
+they agree.
 
-Started by `jax.distributed`, whose processes all call the same functions in the same order. Each holds the ratings of
-its own users and nothing of the others' (`owned`); everything else, factors, keys and prices, is the same in all.
-All processes belong to the curator: what they exchange (ids, sums without noise) is not private, and goes over their
-network as it is. With one process everything here is the identity.
+Started by `jax.distributed`, whose processes all call the same functions in the same order. Each
+holds the ratings of its own users and nothing of the others' (`owned`); everything else, factors,
+keys and prices, is the same in all. All processes belong to the curator: what they exchange (ids,
+sums without noise) is not private, and goes over their network as it is. With one process
+everything here is the identity.
 """
 
 from __future__ import annotations
@@ -61,7 +63,9 @@ def gather(message: bytes) -> list[bytes]:
 def total(values: Any) -> Any:
     """The sum of an array or a number over the processes, added in their order, in its own type."""
     array = np.asarray(values)
-    parts = [np.frombuffer(part, array.dtype).reshape(array.shape) for part in gather(array.tobytes())]
+    parts = [
+        np.frombuffer(part, array.dtype).reshape(array.shape) for part in gather(array.tobytes())
+    ]
     return np.sum(parts, axis=0, dtype=array.dtype)
 
 
@@ -71,7 +75,9 @@ def largest(value: int) -> int:
 
 
 def told(find: Callable[[], Any]) -> Any:
-    """What `find` returns in the first process, anything JSON can hold; the others do not call it."""
+    """What `find` returns in the first process, anything JSON can hold; the others do not call
+    it.
+    """
     found: Any = None
     with together():
         found = find() if first() else None
@@ -89,7 +95,8 @@ def from_first(tree: Any) -> Any:
 
 @contextmanager
 def together() -> Generator[None, None, None]:
-    """A block that may fail in one process: then it fails in all of them, with the words of the first that did.
+    """A block that may fail in one process: then it fails in all of them, with the words of the
+    first that did.
 
     Inside the block nothing may be exchanged. Raises: the process's own DpmfError, or `Elsewhere`.
     """
@@ -116,7 +123,9 @@ def together() -> Generator[None, None, None]:
 
 @contextmanager
 def watched(when: str) -> Generator[None, None, None]:
-    """A block in which the processes compute together. Raises: `Lost` where that ends because one of them is gone."""
+    """A block in which the processes compute together. Raises: `Lost` where that ends because one
+    of them is gone.
+    """
     import jax
 
     try:
@@ -125,14 +134,21 @@ def watched(when: str) -> Generator[None, None, None]:
         if count() == 1:
             raise
         reason = (str(error).splitlines() or [""])[0][:200]
-        raise Lost(f"another process of the run is gone, {when}", where=reason, fix=GO_ON) from error
+        raise Lost(
+            f"another process of the run is gone, {when}", where=reason, fix=GO_ON
+        ) from error
 
 
 def owned(ids: Iterable[Any]) -> np.ndarray:
-    """bool[ids]: whether the ratings of these users are held by this process; a hash of the raw id says so."""
+    """bool[ids]: whether the ratings of these users are held by this process; a hash of the raw id
+    says so.
+    """
     import jax
 
-    number = [int.from_bytes(hashlib.blake2b(str(entry).encode(), digest_size=8).digest()) for entry in ids]
+    number = [
+        int.from_bytes(hashlib.blake2b(str(entry).encode(), digest_size=8).digest())
+        for entry in ids
+    ]
     return np.array(number, np.uint64) % np.uint64(count()) == np.uint64(jax.process_index())
 
 

@@ -13,17 +13,23 @@ from dpmf_jax.errors import UsageError
 
 
 def from_seed(seed: int) -> jax.Array:
-    """The key of an experiment. All 64 bits of the seed count (`jax.random.key` drops the upper 32 without x64).
+    """The key of an experiment. All 64 bits of the seed count (`jax.random.key` drops the upper 32
+    without x64).
 
     Raises: UsageError for a seed outside 0 ≤ seed < 2⁶⁴.
     """
     if not 0 <= seed < 2**64:
-        raise UsageError(f"seed {seed} is not an integer from 0 to 2^64 - 1", fix="choose a seed in this range")
-    return jax.random.wrap_key_data(jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32), impl="threefry2x32")
+        raise UsageError(
+            f"seed {seed} is not an integer from 0 to 2^64 - 1", fix="choose a seed in this range"
+        )
+    return jax.random.wrap_key_data(
+        jnp.array([seed >> 32, seed & 0xFFFFFFFF], jnp.uint32), impl="threefry2x32"
+    )
 
 
 def from_operating_system() -> jax.Array:
-    """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store it nowhere.
+    """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store
+    it nowhere.
 
     Several processes share the first one's.
     """

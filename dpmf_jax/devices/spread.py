@@ -1,8 +1,10 @@
-"""One program on several devices: which of its arguments each device holds a share of, and which all hold whole.
+"""One program on several devices: which of its arguments each device holds a share of, and which
+all hold whole.
 
-Ratings are cut along the mesh axis `AXIS`, and with them what there is of their users while a program runs (`layout`);
-everything else is on every device. A program that is mapped over that axis already (`sweep`, whose runs each have
-several devices) is handed its share of the ratings, and runs as it is.
+Ratings are cut along the mesh axis `AXIS`, and with them what there is of their users while a
+program runs (`layout`); everything else is on every device. A program that is mapped over that axis
+already (`sweep`, whose runs each have several devices) is handed its share of the ratings, and runs
+as it is.
 """
 
 from __future__ import annotations
@@ -26,10 +28,11 @@ _ELSEWHERE: ContextVar[tuple[Any, ...]] = ContextVar("devices that are not here"
 
 @contextmanager
 def made_for(devices: Sequence[Any]) -> Generator[None]:
-    """Within it programs are made for these devices, which need not be here: such programs can be compiled, not run.
+    """Within it programs are made for these devices, which need not be here: such programs can be
+    compiled, not run.
 
-    For a look at what a machine would be given. jax takes programs that it knows for those of any backend, so it
-    forgets all of them at both ends.
+    For a look at what a machine would be given. jax takes programs that it knows for those of any
+    backend, so it forgets all of them at both ends.
 
     Args:
       devices: of one kind, such as those of `jax.experimental.topologies.get_topology_desc`.
@@ -55,13 +58,17 @@ def backend() -> str:
 
 
 def block(on_a_cpu: int) -> int:
-    """How much to work on at a time: what a CPU's caches hold; more elsewhere, where each block is kernels to start."""
+    """How much to work on at a time: what a CPU's caches hold; more elsewhere, where each block is
+    kernels to start.
+    """
     return on_a_cpu if backend() == "cpu" else LARGER * on_a_cpu
 
 
 def mesh(num_devices: int) -> jax.sharding.Mesh:
     """The first so many devices, along the axis that ratings are cut along."""
-    return jax.make_mesh((num_devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices()[:num_devices])
+    return jax.make_mesh(
+        (num_devices,), (AXIS,), axis_types=(AxisType.Auto,), devices=devices()[:num_devices]
+    )
 
 
 def inside() -> bool:
@@ -87,9 +94,10 @@ def over(
     Args:
       fn: may use collectives along `AXIS` where there are several devices.
       stored: arrays that are cut over the devices; with `whole` each gets all of them.
-      trees: arrays that are whole on every device; `cut`: positions of those of which each device gets a share, as
-        large as the others': leading axes are filled up with zeros.
-      gives_cut: the result is the devices' shares one after the other; else it is the same on all of them.
+      trees: arrays that are whole on every device; `cut`: positions of those of which each device
+        gets a share, as large as the others': leading axes are filled up with zeros.
+      gives_cut: the result is the devices' shares one after the other; else it is the same on all
+        of them.
     """
     if num_devices == 1:
         return fn(stored, *trees)
@@ -108,16 +116,23 @@ def over(
     )(stored, *trees)
 
 
-def divided(num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int | None = None) -> Any:
+def divided(
+    num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int | None = None
+) -> Any:
     """`fn(tree)`, of whose leading axes each device makes a part. Values are as without it.
 
-    For what costs more to make than to pass on: noise, of which every device would draw all. It is made of floats:
-    other arrays stay where they are, and fewer than `DIVIDED` floats are made by each device.
+    For what costs more to make than to pass on: noise, of which every device would draw all. It is
+    made of floats: other arrays stay where they are, and fewer than `DIVIDED` floats are made by
+    each device.
 
-    rows: arrays of so many rows are cut already, as `over` gave them, and stay so; of the others all devices have the
-      whole result.
+    rows: arrays of so many rows are cut already, as `over` gave them, and stay so; of the others
+      all devices have the whole result.
     """
-    if num_devices == 1 or inside() or sum(leaf.size for leaf in jax.tree.leaves(tree) if _floats(leaf)) < DIVIDED:
+    if (
+        num_devices == 1
+        or inside()
+        or sum(leaf.size for leaf in jax.tree.leaves(tree) if _floats(leaf)) < DIVIDED
+    ):
         return fn(tree)
 
     def whole(leaf: jax.Array) -> jax.Array:
@@ -129,7 +144,8 @@ def divided(num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int 
     def floats(place: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
         return jax.tree.map(lambda leaf: place(leaf) if _floats(leaf) else leaf, tree)
 
-    # Whole before and after: or what the tree was made of, such as the state of a loop, would be cut as well.
+    # Whole before and after: or what the tree was made of, such as the state of a loop, would be
+    # cut as well.
     return floats(whole, floats(cut, fn(floats(cut, floats(whole, tree)))))
 
 
@@ -149,7 +165,9 @@ def _floats(leaf: jax.Array) -> bool:
 
 
 def gathered(num_devices: int, tree: Any) -> Any:
-    """The arrays whole, whose shares are what a program that is mapped over `AXIS` sees; elsewhere they are."""
+    """The arrays whole, whose shares are what a program that is mapped over `AXIS` sees; elsewhere
+    they are.
+    """
     if num_devices == 1 or not inside():
         return tree
     return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree)
@@ -166,7 +184,9 @@ def _filled(num_devices: int, tree: Any) -> Any:
 
 
 def first(each: int | None) -> jax.Array | None:
-    """In a program mapped over `AXIS`: which row a device's share begins with, of shares of so many rows."""
+    """In a program mapped over `AXIS`: which row a device's share begins with, of shares of so many
+    rows.
+    """
     return None if each is None else jax.lax.axis_index(AXIS) * each
 
 

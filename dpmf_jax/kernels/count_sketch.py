@@ -1,17 +1,20 @@
-"""A count sketch of vectors: a table float32[depth, width] that all users and items share (paper 002, 2.3 and 3.2).
+"""A count sketch of vectors: a table float32[depth, width] that all users and items share (paper
+002, 2.3 and 3.2).
 
-Component l of the vector of an id is kept with a sign in one cell of each row (Charikar, Chen and Farach-Colton, ICALP
-2002). Nobody is registered: an id never seen before is queried and updated like any other, and the table and 12·depth
-words are all that is kept. Sketches add up: the sum of two tables is the sketch of what both hold. Depth 1 is
-feature hashing. No guarantee of privacy follows from any of this.
+Component l of the vector of an id is kept with a sign in one cell of each row (Charikar, Chen and
+Farach-Colton, ICALP 2002). Nobody is registered: an id never seen before is queried and updated
+like any other, and the table and 12·depth words are all that is kept. Sketches add up: the sum of
+two tables is the sketch of what both hold. Depth 1 is feature hashing. No guarantee of privacy
+follows from any of this.
 
-Over the draw of the hashes the mean query of a coordinate is unbiased with variance σ²/(width·depth), σ² the sum of
-squares of all *other* coordinates' values; it is the net values that count, so updates of one coordinate add up before
-they are squared (2.3 leaves that open).
+Over the draw of the hashes the mean query of a coordinate is unbiased with variance
+σ²/(width·depth), σ² the sum of squares of all *other* coordinates' values; it is the net values
+that count, so updates of one coordinate add up before they are squared (2.3 leaves that open).
 
-A query right after an update differs by the update, mean or median, if no two of the updated coordinates share a cell
-in any row, and so always for a single coordinate. Otherwise the mean differs by ±1/depth of the other's change more
-for each shared cell, and the median by nothing that can be said in general.
+A query right after an update differs by the update, mean or median, if no two of the updated
+coordinates share a cell in any row, and so always for a single coordinate. Otherwise the mean
+differs by ±1/depth of the other's change more for each shared cell, and the median by nothing that
+can be said in general.
 """
 
 from __future__ import annotations
@@ -39,39 +42,48 @@ MOST_COMPONENTS = 2**15  # of a vector: products with a component's index have r
 
 
 class Hashes(NamedTuple):
-    """words: uint32[2 families, 2 (address, sign), depth, 3] in [0, p), p = 2³¹ - 1: a₁, a₂, b of one function each.
+    """words: uint32[2 families, 2 (address, sign), depth, 3] in [0, p), p = 2³¹ - 1: a₁, a₂, b of
+    one function each.
 
-    h(id, l) = ((a₁ + a₂·l)·(id + 1) + b) mod p for ids in [0, p - 1) and components in [0, p): uniform, and independent
-    for two different (id, l), whose (id + 1, l·(id + 1)) differ (Carter and Wegman 1979; in a sum a₁·id + a₂·l + b two
-    ids that meet in a cell would meet in all components). The address is ⌊h·width/p⌋, the sign the lowest bit of
-    another function's value: each address has probability 1/width and each sign ½, within 1/p. Functions are
-    independent of each other, so addresses are of signs, rows of rows, users of items.
+    h(id, l) = ((a₁ + a₂·l)·(id + 1) + b) mod p for ids in [0, p - 1) and components in [0, p):
+    uniform, and independent for two different (id, l), whose (id + 1, l·(id + 1)) differ (Carter
+    and Wegman 1979; in a sum a₁·id + a₂·l + b two ids that meet in a cell would meet in all
+    components). The address is ⌊h·width/p⌋, the sign the lowest bit of another function's value:
+    each address has probability 1/width and each sign ½, within 1/p. Functions are independent of
+    each other, so addresses are of signs, rows of rows, users of items.
     """
 
     words: jax.Array
 
 
 def hashes(key: jax.Array, depth: int) -> Hashes:
-    """The functions of a sketch with `depth` rows: public, and to be kept with the table. Spends `key`.
+    """The functions of a sketch with `depth` rows: public, and to be kept with the table. Spends
+    `key`.
 
-    words[family, kind, row, place] is the first word of Threefry-2x32 (20 rounds) under the first two words of the
-    key's data at the counter (row, 6·family + 3·kind + place), less its lowest bit; 2³¹ - 1 becomes 0. Whole numbers
+    words[family, kind, row, place] is the first word of Threefry-2x32 (20 rounds) under the first
+    two words of the key's data at the counter (row, 6·family + 3·kind + place), less its lowest
+    bit; 2³¹ - 1 becomes 0. Whole numbers
     only: the same for every machine, flag and version of jax. Each word is uniform within 2⁻³¹.
 
     Raises: ValueError for a depth below 1.
     """
     _at_least_one(depth=depth)
     rows, places = jnp.indices((depth, 12), jnp.uint32).reshape(2, -1)
-    drawn = threefry_2x32(jax.random.key_data(key)[:2], jnp.concatenate([rows, places]))[: depth * 12] >> (32 - BITS)
+    drawn = threefry_2x32(jax.random.key_data(key)[:2], jnp.concatenate([rows, places]))[
+        : depth * 12
+    ] >> (32 - BITS)
     return Hashes(jnp.where(drawn == PRIME, 0, drawn).reshape(depth, 2, 2, 3).transpose(1, 2, 0, 3))
 
 
 def width(num_users: int, num_items: int, rank: int, *, depth: int, gain: float) -> int:
-    """w = ⌈(users + items)·rank/(gain·depth)⌉ (20): the cells of a row at a space gain γ over storing all vectors.
+    """w = ⌈(users + items)·rank/(gain·depth)⌉ (20): the cells of a row at a space gain γ over
+    storing all vectors.
 
-    A gain stands for the shortest decimal that names it. The paper has γ ≥ 1; a smaller one makes a larger table.
+    A gain stands for the shortest decimal that names it. The paper has γ ≥ 1; a smaller one makes a
+    larger table.
 
-    Raises: ValueError for a number below 1 (a gain: that is not positive and finite), a table of 2³¹ cells and more.
+    Raises: ValueError for a number below 1 (a gain: that is not positive and finite), a table of
+      2³¹ cells and more.
     """
     _at_least_one(num_users=num_users, num_items=num_items, rank=rank, depth=depth)
     if not 0 < gain < math.inf:
@@ -82,7 +94,8 @@ def width(num_users: int, num_items: int, rank: int, *, depth: int, gain: float)
 
 
 def gain(num_users: int, num_items: int, rank: int, *, depth: int, width: int) -> float:
-    """γ = (users + items)·rank/(width·depth) (17): how many times smaller the table is than all vectors.
+    """γ = (users + items)·rank/(width·depth) (17): how many times smaller the table is than all
+    vectors.
 
     Raises: ValueError for a number below 1.
     """
@@ -91,19 +104,28 @@ def gain(num_users: int, num_items: int, rank: int, *, depth: int, width: int) -
 
 
 def random_table(key: jax.Array, depth: int, width: int, scale: ArrayLike) -> jax.Array:
-    """float32[depth, width] of independent normals: the mean query of a coordinate has standard deviation `scale`.
+    """float32[depth, width] of independent normals: the mean query of a coordinate has standard
+    deviation `scale`.
 
     The median's is larger from depth 3 on, by a factor 1.09 at depth 4. Spends `key`.
     """
     _at_least_one(depth=depth, width=width)
-    return jnp.asarray(scale, jnp.float32) * depth**0.5 * jax.random.normal(key, (depth, width), jnp.float32)
+    return (
+        jnp.asarray(scale, jnp.float32)
+        * depth**0.5
+        * jax.random.normal(key, (depth, width), jnp.float32)
+    )
 
 
-def cells(hashes: Hashes, family: ArrayLike, ids: ArrayLike, *, rank: int, width: int) -> tuple[jax.Array, jax.Array]:
-    """Where the vectors of ids are kept: (int32[..., depth, rank] addresses within a row, float32 signs, ±1).
+def cells(
+    hashes: Hashes, family: ArrayLike, ids: ArrayLike, *, rank: int, width: int
+) -> tuple[jax.Array, jax.Array]:
+    """Where the vectors of ids are kept: (int32[..., depth, rank] addresses within a row, float32
+    signs, ±1).
 
-    family: USERS or ITEMS. ids: int32 or uint32[...], in [0, 2³¹ - 2); others count as their remainder by 2³¹ - 1 (as
-    uint32), of which 2³¹ - 2 is no id: all of its components share their cells.
+    family: USERS or ITEMS. ids: int32 or uint32[...], in [0, 2³¹ - 2); others count as their
+    remainder by 2³¹ - 1 (as uint32), of which 2³¹ - 2 is no id: all of its components share their
+    cells.
 
     Raises: ValueError for a width outside 1 ≤ width ≤ 2³¹ - 1, or a rank above 2¹⁵.
     """
@@ -114,18 +136,24 @@ def cells(hashes: Hashes, family: ArrayLike, ids: ArrayLike, *, rank: int, width
     return addresses, _sign(_values(words[1], ids, rank, BITS))
 
 
-def packed_cells(hashes: Hashes, users: jax.Array, items: jax.Array, *, rank: int, width: int) -> jax.Array:
-    """`cells` of the users [n] and items [n] of n ratings in one word each: uint32[2 families, depth, rank, n].
+def packed_cells(
+    hashes: Hashes, users: jax.Array, items: jax.Array, *, rank: int, width: int
+) -> jax.Array:
+    """`cells` of the users [n] and items [n] of n ratings in one word each: uint32[2 families,
+    depth, rank, n].
 
-    A word is twice the place in the flat table, plus 1 for the sign -1. Ratings lie on the last axis, side by side:
-    n updates one after the other, which read a column each, share the arithmetic.
+    A word is twice the place in the flat table, plus 1 for the sign -1. Ratings lie on the last
+    axis, side by side: n updates one after the other, which read a column each, share the
+    arithmetic.
 
     Raises: as `cells`; ValueError for a table of 2³¹ cells and more.
     """
     depth = hashes.words.shape[2]
     _check_sizes(rank, depth, width)
     ids = jnp.stack([users, items]).astype(jnp.uint32)[:, None, :]
-    addresses, signs = (_values(hashes.words[:, kind, :, None], ids, rank, BITS, axis=-2) for kind in (0, 1))
+    addresses, signs = (
+        _values(hashes.words[:, kind, :, None], ids, rank, BITS, axis=-2) for kind in (0, 1)
+    )
     places = _address(addresses, width, BITS).astype(jnp.uint32)
     places += (jnp.arange(depth, dtype=jnp.uint32) * jnp.uint32(width))[:, None, None]
     return places << 1 | (signs & 1)
@@ -140,11 +168,13 @@ def query(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> jax.Array:
-    """The vectors of ids, float32[..., rank]: the mean (13), (14) or the median over rows of sign times cell.
+    """The vectors of ids, float32[..., rank]: the mean (13), (14) or the median over rows of sign
+    times cell.
 
     The median of an even number of rows is the mean of the middle two.
 
-    Raises: ValueError for another `how`, a table that does not have the hashes' depth, one of 2³¹ cells and more.
+    Raises: ValueError for another `how`, a table that does not have the hashes' depth, one of 2³¹
+      cells and more.
     """
     places, signs = _cells_of_table(table, hashes, family, ids, rank)
     each = table.reshape(-1).at[places].get(mode="promise_in_bounds") * signs
@@ -165,34 +195,48 @@ def vectors(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> jax.Array:
-    """The vectors of ids 0 to num - 1, float32[num, rank]: `query` in blocks, whose cells take little memory."""
+    """The vectors of ids 0 to num - 1, float32[num, rank]: `query` in blocks, whose cells take
+    little memory.
+    """
     ids = jnp.arange(num, dtype=jnp.int32)
     return jax.lax.map(
-        lambda at: query(table, hashes, family, at, rank=rank, how=how), ids, batch_size=spread.block(BLOCK)
+        lambda at: query(table, hashes, family, at, rank=rank, how=how),
+        ids,
+        batch_size=spread.block(BLOCK),
     )
 
 
 def factors(release: Release, num_users: int, num_items: int) -> Factors:
-    """The bilinear model of a released sketch, on the host: its vectors, and released factors as further columns.
+    """The bilinear model of a released sketch, on the host: its vectors, and released factors as
+    further columns.
 
     Raises: ValueError for a release without sketch, hashes or rank.
     """
     if release.sketch is None or release.hashes is None or release.rank is None:
         raise ValueError("release must hold sketch, hashes and rank")
     parts = []
-    for family, num, more in ((USERS, num_users, release.user_factors), (ITEMS, num_items, release.item_factors)):
+    for family, num, more in (
+        (USERS, num_users, release.user_factors),
+        (ITEMS, num_items, release.item_factors),
+    ):
         how = "median" if release.median is not None and bool(release.median) else "mean"
         words = Hashes(jnp.asarray(release.hashes))
-        found = vectors(jnp.asarray(release.sketch), words, family, num, rank=int(release.rank), how=how)
+        found = vectors(
+            jnp.asarray(release.sketch), words, family, num, rank=int(release.rank), how=how
+        )
         parts.append(np.asarray(found) if more is None else np.concatenate([found, more], axis=1))
     return Factors(*parts, release.center)
 
 
-def update(table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, change: ArrayLike) -> jax.Array:
-    """The table after `change`, float32[..., rank], is added to the vectors of ids (6): linear in table and change.
+def update(
+    table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, change: ArrayLike
+) -> jax.Array:
+    """The table after `change`, float32[..., rank], is added to the vectors of ids (6): linear in
+    table and change.
 
-    An id may occur more than once, and cells may be shared: all changes are added, in the order of ids on a CPU. As
-    float32 addition, so in another order (as on a GPU) within rounding; exact where sums are, as for whole numbers.
+    An id may occur more than once, and cells may be shared: all changes are added, in the order of
+    ids on a CPU. As float32 addition, so in another order (as on a GPU) within rounding; exact
+    where sums are, as for whole numbers.
 
     Raises: ValueError for a table that does not have the hashes' depth, one of 2³¹ cells and more.
     """
@@ -205,20 +249,27 @@ def update(table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, 
 def _cells_of_table(
     table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, rank: int
 ) -> tuple[jax.Array, jax.Array]:
-    """(places in the flat table, which is read faster than one of two axes; signs), both [..., depth, rank]."""
+    """(places in the flat table, which is read faster than one of two axes; signs), both [...,
+    depth, rank].
+    """
     depth, width = table.shape
     if depth != hashes.words.shape[2]:
-        raise ValueError(f"table must have as many rows as there are hashes, {hashes.words.shape[2]}; got {depth}")
+        raise ValueError(
+            f"table must have as many rows as there are hashes, {hashes.words.shape[2]}; got"
+            f" {depth}"
+        )
     _check_sizes(rank, depth, width)
     addresses, signs = cells(hashes, family, ids, rank=rank, width=width)
     return addresses + (jnp.arange(depth, dtype=jnp.int32) * width)[:, None], signs
 
 
 def _median(each: jax.Array) -> jax.Array:
-    """The median over the last axis but one, by a network of exchanges: a sort along an axis is slower on a CPU.
+    """The median over the last axis but one, by a network of exchanges: a sort along an axis is
+    slower on a CPU.
 
-    In a loop because it then reads an array that is there: XLA:CPU fuses slices of a gather with the gather and with
-    the hashes before it, however many barriers are put in between, into one loop several times slower.
+    In a loop because it then reads an array that is there: XLA:CPU fuses slices of a gather with
+    the gather and with the hashes before it, however many barriers are put in between, into one
+    loop several times slower.
     """
     depth = each.shape[-2]
     if depth < 3:
@@ -227,28 +278,42 @@ def _median(each: jax.Array) -> jax.Array:
     def exchange(_: ArrayLike, rows: list[jax.Array]) -> list[jax.Array]:
         rows = list(rows)
         for low in (*range(0, depth - 1, 2), *range(1, depth - 1, 2)):
-            rows[low], rows[low + 1] = jnp.minimum(rows[low], rows[low + 1]), jnp.maximum(rows[low], rows[low + 1])
+            rows[low], rows[low + 1] = (
+                jnp.minimum(rows[low], rows[low + 1]),
+                jnp.maximum(rows[low], rows[low + 1]),
+            )
         return rows
 
-    rows = jax.lax.fori_loop(0, -(-depth // 2), exchange, [each[..., row, :] for row in range(depth)])
+    rows = jax.lax.fori_loop(
+        0, -(-depth // 2), exchange, [each[..., row, :] for row in range(depth)]
+    )
     return (rows[(depth - 1) // 2] + rows[depth // 2]) / 2
 
 
-# Arithmetic modulo the Mersenne prime p = 2^bits - 1 in uint32; `bits` only so that a small prime can be run through.
+# Arithmetic modulo the Mersenne prime p = 2^bits - 1 in uint32; `bits` only so that a small prime
+# can be run through.
 
 
 def _values(words: jax.Array, ids: jax.Array, rank: int, bits: int, axis: int = -1) -> jax.Array:
-    """h(id, l), uint32, with an axis of l put in: words[..., 3] but for their last axis, and ids, are broadcast."""
+    """h(id, l), uint32, with an axis of l put in: words[..., 3] but for their last axis, and ids,
+    are broadcast.
+    """
     ids = _reduced(_reduced((ids & jnp.uint32(2**bits - 1)) + (ids >> bits), bits) + 1, bits)
     start = _reduced(_product(words[..., 0], ids, bits) + words[..., 2], bits)
     step = _product(words[..., 1], ids, bits)
-    start, step = jax.lax.optimization_barrier((start, step))  # or each component repeats both products
+    start, step = jax.lax.optimization_barrier(
+        (start, step)
+    )  # or each component repeats both products
     component = jnp.expand_dims(jnp.arange(rank, dtype=jnp.uint32), tuple(range(axis + 1, 0)))
-    return _reduced(jnp.expand_dims(start, axis) + _multiple(jnp.expand_dims(step, axis), component, bits), bits)
+    return _reduced(
+        jnp.expand_dims(start, axis) + _multiple(jnp.expand_dims(step, axis), component, bits), bits
+    )
 
 
 def _multiple(x: jax.Array, times: jax.Array, bits: int) -> jax.Array:
-    """x·times mod p for x < p and a small number, below `MOST_COMPONENTS`: two products in place of five."""
+    """x·times mod p for x < p and a small number, below `MOST_COMPONENTS`: two products in place of
+    five.
+    """
     low = bits // 2 + 1
     high = (x >> low) * times  # below 2^30: times 2^low is a rotation of its bits
     rest = (x & (2**low - 1)) * times
@@ -257,7 +322,9 @@ def _multiple(x: jax.Array, times: jax.Array, bits: int) -> jax.Array:
 
 
 def _address(values: jax.Array, width: int, bits: int) -> jax.Array:
-    """⌊h·width/p⌋, int32, exactly, for h < p and width ≤ p: h·width = q·2^bits + r = q·p + (q + r), and q + r < 2p."""
+    """⌊h·width/p⌋, int32, exactly, for h < p and width ≤ p: h·width = q·2^bits + r = q·p + (q + r),
+    and q + r < 2p.
+    """
     quotient, rest = _split(values, jnp.uint32(width), bits)
     return (quotient + (quotient + rest >= 2**bits - 1)).astype(jnp.int32)
 
@@ -278,7 +345,9 @@ def _product(x: jax.Array, y: jax.Array, bits: int) -> jax.Array:
 
 
 def _split(x: jax.Array, y: jax.Array, bits: int) -> tuple[jax.Array, jax.Array]:
-    """(⌊x·y/2^bits⌋, x·y mod 2^bits) for x < 2^bits: the upper word of 2^(32 - bits)·x times y, by limbs of 16 bits."""
+    """(⌊x·y/2^bits⌋, x·y mod 2^bits) for x < 2^bits: the upper word of 2^(32 - bits)·x times y, by
+    limbs of 16 bits.
+    """
     lower = x * y & jnp.uint32(2**bits - 1)
     x = x << (32 - bits)
     x_high, x_low, y_high, y_low = x >> 16, x & 0xFFFF, y >> 16, y & 0xFFFF
@@ -291,7 +360,9 @@ def _check_sizes(rank: int, depth: int, width: int) -> None:
     if not 1 <= width <= PRIME:
         raise ValueError(f"width must be from 1 to {PRIME}; got {width}")
     if depth * width > MOST_CELLS:
-        raise ValueError(f"a table must have at most {MOST_CELLS} cells; got {depth} rows of {width}")
+        raise ValueError(
+            f"a table must have at most {MOST_CELLS} cells; got {depth} rows of {width}"
+        )
     if not 0 <= rank <= MOST_COMPONENTS:
         raise ValueError(f"rank must be at most {MOST_COMPONENTS}; got {rank}")
 

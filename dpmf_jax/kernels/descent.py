@@ -1,12 +1,12 @@
-"""The regularised factorisation V ≈ center + Θ Xᵀ and its clipped gradients, shared by the mechanisms that descend
-on it.
+"""The regularised factorisation V ≈ center + Θ Xᵀ and its clipped gradients, shared by the
+mechanisms that descend on it.
 
-    ∇Θ_u = -Σ_i e_ui x_i / max(1, ‖x_i‖/C)        ∇X_i = -Σ_u e_ui θ_u / max(1, ‖θ_u‖/C)        paper 001, eqs. (4),
-    (5), Algorithm 1
+    ∇Θ_u = -Σ_i e_ui x_i / max(1, ‖x_i‖/C)        ∇X_i = -Σ_u e_ui θ_u / max(1, ‖θ_u‖/C)
+    paper 001, eqs. (4), (5), Algorithm 1
 
-with e_ui = v_ui - c_i - ⟨θ_u, x_i⟩ over the observed ratings, Θ the user factors and X the item factors. The λ
-terms are not here: they need no ratings. Along a fixed transcript one rating moves row u of ∇Θ and row i of ∇X,
-each by at most |Δe|·C, and nothing else.
+with e_ui = v_ui - c_i - ⟨θ_u, x_i⟩ over the observed ratings, Θ the user factors and X the item
+factors. The λ terms are not here: they need no ratings. Along a fixed transcript one rating moves
+row u of ∇Θ and row i of ∇X, each by at most |Δe|·C, and nothing else.
 """
 
 from __future__ import annotations
@@ -26,23 +26,35 @@ def unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def bias_rows(key: jax.Array, num_users: int, num_items: int, rank: int) -> tuple[jax.Array, jax.Array]:
-    """(float32[users, rank], float32[items, rank]) from which a descent first finds the biases. Spends `key`.
+def bias_rows(
+    key: jax.Array, num_users: int, num_items: int, rank: int
+) -> tuple[jax.Array, jax.Array]:
+    """(float32[users, rank], float32[items, rank]) from which a descent first finds the biases.
+    Spends `key`.
 
-    Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias; column 1 is the
-    reverse and grows into an item bias. The other columns are random and small. No row is longer than 1.
+    Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias;
+    column 1 is the reverse and grows into an item bias. The other columns are random and small. No
+    row is longer than 1.
     """
     bias = jnp.sqrt(0.5).astype(jnp.float32)
     keys = jax.random.split(key)
 
     def rows(key: jax.Array, num_rows: int, constant: int) -> jax.Array:
-        return (0.1 * unit_rows(key, num_rows, rank)).at[:, :2].set(0.0).at[:, constant : constant + 1].set(bias)
+        return (
+            (0.1 * unit_rows(key, num_rows, rank))
+            .at[:, :2]
+            .set(0.0)
+            .at[:, constant : constant + 1]
+            .set(bias)
+        )
 
     return rows(keys[0], num_users, 1), rows(keys[1], num_items, 0)
 
 
 def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
-    """float32[num_rows, rank]: random unit rows that share their first coordinate, 1/√2. Spends `key`."""
+    """float32[num_rows, rank]: random unit rows that share their first coordinate, 1/√2. Spends
+    `key`.
+    """
     rest = unit_rows(key, num_rows, rank - 1) if rank > 1 else jnp.zeros((num_rows, 0), jnp.float32)
     rows = jnp.concatenate([jnp.ones((num_rows, 1), jnp.float32), rest], axis=1)
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
@@ -53,7 +65,9 @@ def clip_scale(factors: jax.Array, clip_norm: jax.Array) -> jax.Array:
     return jax.lax.rsqrt(jnp.maximum(1.0, jnp.sum(factors**2, axis=1) / clip_norm**2))
 
 
-def _row_gradient(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _row_gradient(
+    row: Any, columns: Any, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """For one row: (-Σ e s x, Σ e²), e clipped in the first sum where a residual clip is given."""
     (factor, row_center, residual_clip), (factors, column_center, scale) = row, columns
     residual = values - (factors @ factor)
@@ -62,7 +76,9 @@ def _row_gradient(row: Any, columns: Any, values: jax.Array, present: jax.Array)
     if column_center is not None:
         residual = residual - column_center
     residual = present * residual
-    bounded = residual if residual_clip is None else jnp.clip(residual, -residual_clip, residual_clip)
+    bounded = (
+        residual if residual_clip is None else jnp.clip(residual, -residual_clip, residual_clip)
+    )
     return -((bounded * scale) @ factors), residual @ residual
 
 
@@ -81,17 +97,28 @@ def user_gradient(
     """∇Θ without its λ term, float32[users, rank], and the Info of the same pass.
 
     Args:
-      users, items: float32[users, rank], float32[items, rank]. center: float32[] or float32[items], in rating units.
-      clip_norm: C. residual_clip: c, or None for residuals as they are (Info's loss is never clipped). data: a
-        Layout.
+      users, items: float32[users, rank], float32[items, rank]. center: float32[] or float32[items],
+        in rating units.
+      clip_norm: C. residual_clip: c, or None for residuals as they are (Info's loss is never
+        clipped). data: a Layout.
     """
     rank, scale = users.shape[1], clip_scale(items, clip_norm)
     wide_users, wide_items = layout.pad_rank(users), layout.pad_rank(items)
-    row_center, column_center = (_per_row(center, users), None) if center.ndim == 0 else (None, center)
-    if column_center is not None and wide_items.shape[1] > rank:  # a factor more is free there, a gather more is not
-        wide_users, wide_items = wide_users.at[:, rank].set(1.0), wide_items.at[:, rank].set(column_center)
+    row_center, column_center = (
+        (_per_row(center, users), None) if center.ndim == 0 else (None, center)
+    )
+    if (
+        column_center is not None and wide_items.shape[1] > rank
+    ):  # a factor more is free there, a gather more is not
+        wide_users, wide_items = (
+            wide_users.at[:, rank].set(1.0),
+            wide_items.at[:, rank].set(column_center),
+        )
         column_center = None
-    rows, columns = (wide_users, row_center, _per_row(residual_clip, users)), (wide_items, column_center, scale)
+    rows, columns = (
+        (wide_users, row_center, _per_row(residual_clip, users)),
+        (wide_items, column_center, scale),
+    )
     gradient, squared = layout.sum_by_user(data, _row_gradient, rows, columns)
     return gradient[:, :rank], Info(jnp.sum(squared) / data.num_ratings, jnp.mean(scale < 1))
 
@@ -111,18 +138,24 @@ def item_gradient(
     return gradient[:, : items.shape[1]]
 
 
-def mean_squared_error(users: jax.Array, items: jax.Array, center: jax.Array, data: Any) -> jax.Array:
+def mean_squared_error(
+    users: jax.Array, items: jax.Array, center: jax.Array, data: Any
+) -> jax.Array:
     """Mean of e² over the ratings, float32[]; unpriced. One pass, as `user_gradient` makes it."""
     return user_gradient(users, items, center, jnp.float32(jnp.inf), None, data)[1].loss
 
 
-def _row_total(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _row_total(
+    row: Any, columns: Any, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     del row, columns
     return values @ present, jnp.sum(present)
 
 
 def item_means(data: Any) -> tuple[jax.Array, jax.Array]:
-    """(float32[items], float32[]): mean rating per item and overall, unpriced; unrated items get the overall mean."""
+    """(float32[items], float32[]): mean rating per item and overall, unpriced; unrated items get
+    the overall mean.
+    """
     total, count = layout.sum_by_item(data, _row_total, (), ())
     overall = jnp.sum(total) / jnp.maximum(jnp.sum(count), 1)
     return jnp.where(count > 0, total / jnp.maximum(count, 1), overall), overall

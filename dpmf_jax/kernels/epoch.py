@@ -1,11 +1,14 @@
-"""One epoch of online factorisation, one rating after the other: over dense factors, or over a count sketch.
+"""One epoch of online factorisation, one rating after the other: over dense factors, or over a
+count sketch.
 
 Paper 002 (2), (3) with the sign that descends: both vectors of a rating move from their old values,
-p ← p + η(e q − λp), q ← q + η(e p − λq), e = r − p·q; a rating with e² above the threshold is skipped.
+p ← p + η(e q − λp), q ← q + η(e p − λq), e = r − p·q; a rating with e² above the threshold is
+skipped.
 
-On a CPU a loop over single ratings is compiled into one function, not interpreted operation by operation, which takes
-more than ten times as long at rank 20 (Zen 5). XLA does so for a call with the attribute `xla_cpu_small_call` if it
-contains no scatter (see `_one_function`). Other backends, and versions that do not know it, give the same result,
+On a CPU a loop over single ratings is compiled into one function, not interpreted operation by
+operation, which takes more than ten times as long at rank 20 (Zen 5). XLA does so for a call with
+the attribute `xla_cpu_small_call` if it contains no scatter (see `_one_function`). Other backends,
+and versions that do not know it, give the same result,
 slowly: batches without conflict (`ordered.schedule` with size > 1) are for them.
 """
 
@@ -26,13 +29,19 @@ from dpmf_jax.kernels import count_sketch
 from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 
-SHORTEST, LANES = 24, 8  # floats: of the shortest loop that becomes vector instructions, and of one of these
-CHUNK = 240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
+SHORTEST, LANES = (
+    24,
+    8,
+)  # floats: of the shortest loop that becomes vector instructions, and of one of these
+CHUNK = (
+    240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
+)
 
 
 class Seen(NamedTuple):
-    """What an epoch sees on its way: Σe² over the ratings, each before its own update; how many were not skipped; how
-    many there are."""
+    """What an epoch sees on its way: Σe² over the ratings, each before its own update; how many
+    were not skipped; how many there are.
+    """
 
     squared: jax.Array
     learnt: jax.Array
@@ -40,7 +49,9 @@ class Seen(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One update: η, λ, and the largest e² that is learnt from: ε by 4.3, 2ε by 3.2 (e²/2 of at most ε), ∞: all."""
+    """One update: η, λ, and the largest e² that is learnt from: ε by 4.3, 2ε by 3.2 (e²/2 of at
+    most ε), ∞: all.
+    """
 
     learning_rate: ArrayLike
     regularization: ArrayLike
@@ -55,11 +66,12 @@ def dense(
     rule: Rule,
     offset: ArrayLike = 0.0,
 ) -> tuple[jax.Array, jax.Array, Seen]:
-    """One epoch: factors float32[users, rank] and [items, rank] after all ratings of the schedule, in its order.
+    """One epoch: factors float32[users, rank] and [items, rank] after all ratings of the schedule,
+    in its order.
 
-    `offset`, subtracted from the values: anything that has the shape of `schedule.user`, or one number. Batches of
-    one rating run as a loop on a CPU; larger ones run all at once: exact where `ordered.schedule` made them, and else
-    mini-batches, whose updates are summed.
+    `offset`, subtracted from the values: anything that has the shape of `schedule.user`, or one
+    number. Batches of one rating run as a loop on a CPU; larger ones run all at once: exact where
+    `ordered.schedule` made them, and else mini-batches, whose updates are summed.
     """
     value, rated = _values(schedule, data, offset)
     if schedule.user.shape[1] > 1:
@@ -88,10 +100,12 @@ def sketched(
     *,
     rank: int,
 ) -> tuple[jax.Array, Seen]:
-    """One epoch over a count sketch, table float32[depth, width], in the order of the schedule (any size; best 1).
+    """One epoch over a count sketch, table float32[depth, width], in the order of the schedule (any
+    size; best 1).
 
-    Vectors are mean queries; the change of both goes into their cells, which may be shared (paper 002, 3.2). Hashes are
-    computed on the way, `CHUNK` ratings at once; nothing of the size of users and items is kept.
+    Vectors are mean queries; the change of both goes into their cells, which may be shared (paper
+    002, 3.2). Hashes are computed on the way, `CHUNK` ratings at once; nothing of the size of users
+    and items is kept.
     """
     depth, width = table.shape
     value, rated = _values(schedule, data, offset)
@@ -107,11 +121,15 @@ def sketched(
         table, buffer = carry
         user, item, value = part
         cells = count_sketch.packed_cells(hashes, user, item, rank=rank, width=width)
-        buffer = jax.lax.dynamic_update_slice(buffer, cells.reshape(2 * depth, rank, CHUNK), (0, 0, 0))
+        buffer = jax.lax.dynamic_update_slice(
+            buffer, cells.reshape(2 * depth, rank, CHUNK), (0, 0, 0)
+        )
         table, *seen = loop(table, buffer, value, numbers)
         return (table, buffer), seen
 
-    buffer = jnp.zeros((2 * depth, rank, CHUNK + 1), jnp.uint32)  # longer than a chunk: written in place, by one thread
+    buffer = jnp.zeros(
+        (2 * depth, rank, CHUNK + 1), jnp.uint32
+    )  # longer than a chunk: written in place, by one thread
     (table, _), seen = jax.lax.scan(chunk, (table.reshape(-1), buffer), chunks)
     return table.reshape(depth, width), Seen(*map(jnp.sum, seen), rated)
 
@@ -127,7 +145,8 @@ def sketched_batches(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> tuple[jax.Array, Seen]:
-    """As `sketched`, but all of a batch from the same table, changes added up, and median queries if asked for.
+    """As `sketched`, but all of a batch from the same table, changes added up, and median queries
+    if asked for.
 
     With batches of one rating it is exact too, and slow.
     """
@@ -145,17 +164,24 @@ def sketched_batches(
         return table, (jnp.sum(_squared(value, error)), jnp.sum(learn, dtype=jnp.uint32))
 
     value, rated = _values(schedule, data, offset)
-    table, seen = jax.lax.scan(batch, table, (jnp.asarray(schedule.user), jnp.asarray(schedule.item), value))
+    table, seen = jax.lax.scan(
+        batch, table, (jnp.asarray(schedule.user), jnp.asarray(schedule.item), value)
+    )
     return table, Seen(*map(jnp.sum, seen), rated)
 
 
-def _values(schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(What is left to predict, NaN where there is no rating, which no threshold admits; how many ratings there are).
+def _values(
+    schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+    """(What is left to predict, NaN where there is no rating, which no threshold admits; how many
+    ratings there are).
 
     All but the offset is the same in every epoch, and XLA moves it out of a loop over them.
     """
     stored, present = layout.stored_values(data)
-    value = jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")  # one gather, not two
+    value = (
+        jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")
+    )  # one gather, not two
     value = jnp.where(schedule.used, value, jnp.nan)
     return value - offset, jnp.sum(value == value, dtype=jnp.uint32)
 
@@ -165,20 +191,26 @@ def _floats(rule: Rule) -> Rule:
 
 
 def _steps(rule: Rule, error: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(shrink, step, learn): both vectors change by step · other - shrink · own; by 0 where nothing is learnt."""
+    """(shrink, step, learn): both vectors change by step · other - shrink · own; by 0 where nothing
+    is learnt.
+    """
     learn = error * error <= rule.threshold
     shrink = _where(learn, rule.learning_rate * rule.regularization)
     return shrink, _where(learn, rule.learning_rate * error), learn
 
 
 def _squared(value: jax.Array, error: jax.Array) -> jax.Array:
-    """e², 0 where there is no rating; not a number where an error is none, so that a divergence is seen."""
+    """e², 0 where there is no rating; not a number where an error is none, so that a divergence is
+    seen.
+    """
     return _where(value == value, error * error)
 
 
 def _where(chosen: jax.Array, value: ArrayLike) -> jax.Array:
     """The value, or 0. `jnp.where` would be a call in a loop that is one function."""
-    return jax.lax.select(chosen, jnp.broadcast_to(value, chosen.shape), jnp.zeros(chosen.shape, jnp.float32))
+    return jax.lax.select(
+        chosen, jnp.broadcast_to(value, chosen.shape), jnp.zeros(chosen.shape, jnp.float32)
+    )
 
 
 def _dense_batches(users, items, schedule, value, rated, rule):
@@ -190,12 +222,16 @@ def _dense_batches(users, items, schedule, value, rated, rule):
         jnp.where(schedule.used, schedule.item + num_users, last),
     )
     table = jnp.concatenate([users, items, jnp.zeros((1, rank), users.dtype)])
-    buffer = jnp.zeros((2 * size + 1, rank), users.dtype)  # as in layout_split: gathered in place, by one thread
+    buffer = jnp.zeros(
+        (2 * size + 1, rank), users.dtype
+    )  # as in layout_split: gathered in place, by one thread
 
     def batch(carry, part):
         table, buffer = carry
         rows, value = part
-        buffer = jax.lax.dynamic_update_slice(buffer, table.at[rows].get(mode="promise_in_bounds"), (0, 0))
+        buffer = jax.lax.dynamic_update_slice(
+            buffer, table.at[rows].get(mode="promise_in_bounds"), (0, 0)
+        )
         both = buffer[:-1]
         error = value - jnp.sum(both[:size] * both[size:], 1)
         shrink, step, learn = _steps(rule, jnp.concatenate([error, error])[:, None])
@@ -209,11 +245,14 @@ def _dense_batches(users, items, schedule, value, rated, rule):
 
 
 def _dense_loop(users, items, places, value, rule, *, rank, width):
-    """Flat tables of rows `width` long, whose end is zeros; `places` uint32[ratings, 2]: where rows begin."""
+    """Flat tables of rows `width` long, whose end is zeros; `places` uint32[ratings, 2]: where rows
+    begin.
+    """
     rule, zero = Rule(*rule), jnp.uint32(0)
 
     def read(table, place, both, at):
-        # A copy in a buffer: or XLA copies whole tables, for fear of writing what is still to be read.
+        # A copy in a buffer: or XLA copies whole tables, for fear of writing what is still to be
+        # read.
         row = _unfolded(jax.lax.dynamic_slice(table, (place,), (width,)), rank, times=5)
         return jax.lax.dynamic_update_slice(both, row[None], (at, zero))
 
@@ -225,8 +264,12 @@ def _dense_loop(users, items, places, value, rule, *, rank, width):
         user, item = jax.lax.dynamic_slice(places, (turn, zero), (1, 2))[0]
         both = read(users, user, both, turn * zero)
         both = read(items, item, both, turn * zero + jnp.uint32(1))
-        # Eight sums of products side by side; those behind them are for a loop long enough to become vectors.
-        parts = [both[0, at : at + SHORTEST] * both[1, at : at + SHORTEST] for at in range(0, width, LANES)]
+        # Eight sums of products side by side; those behind them are for a loop long enough to
+        # become vectors.
+        parts = [
+            both[0, at : at + SHORTEST] * both[1, at : at + SHORTEST]
+            for at in range(0, width, LANES)
+        ]
         sums = jax.lax.dynamic_update_slice(sums, _tree(parts)[None], (turn * zero, zero))
         mine = jax.lax.dynamic_slice(value, (turn,), (1,))[0]
         error = mine - _tree(list(sums[0, :LANES]))
@@ -237,39 +280,58 @@ def _dense_loop(users, items, places, value, rule, *, rank, width):
         added = _squared(mine, error) - rest  # Kahan: a plain float32 sum stands still beyond 2^24
         total = squared + added
         rest = (total - squared) - added
-        return turn + jnp.uint32(1), users, items, both, sums, total, rest, learnt + learn.astype(jnp.uint32)
+        return (
+            turn + jnp.uint32(1),
+            users,
+            items,
+            both,
+            sums,
+            total,
+            rest,
+            learnt + learn.astype(jnp.uint32),
+        )
 
     nothing = jnp.zeros((), users.dtype)
     both = jnp.zeros((2, width + SHORTEST - LANES), users.dtype)
-    sums = jnp.zeros((2, SHORTEST), users.dtype)  # a row more than is used: else they are no buffer to XLA, but scalars
+    sums = jnp.zeros(
+        (2, SHORTEST), users.dtype
+    )  # a row more than is used: else they are no buffer to XLA, but scalars
     start = (zero, users, items, both, sums, nothing, nothing, zero)
     done = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(value.size), body, start)
     return done[1], done[2], done[5], done[7]
 
 
 def _unfolded(row: jax.Array, rank: int, times: int) -> jax.Array:
-    """The row, by way of operations that leave its first `rank` numbers as they are, and the zeros behind them zero.
+    """The row, by way of operations that leave its first `rank` numbers as they are, and the zeros
+    behind them zero.
 
-    LLVM unrolls a loop of few cheap turns into scalars before it looks for vectors, and leaves so. These make a turn
-    dear enough to stay one; once it is vectors they fold away, but in the last, where they differ from place to place.
+    LLVM unrolls a loop of few cheap turns into scalars before it looks for vectors, and leaves so.
+    These make a turn dear enough to stay one; once it is vectors they fold away, but in the last,
+    where they differ from place to place.
     """
     behind = np.arange(row.size) >= rank
     for turn in range(times):
         if turn % 2:
             bits = jnp.asarray(np.where(behind, turn, -1), jnp.int32)
-            row = jax.lax.bitcast_convert_type(jax.lax.bitcast_convert_type(row, jnp.int32) & bits, jnp.float32)
+            row = jax.lax.bitcast_convert_type(
+                jax.lax.bitcast_convert_type(row, jnp.int32) & bits, jnp.float32
+            )
         else:
             row *= jnp.asarray(np.where(behind, -1.0 - turn, 1.0), jnp.float32)
     return row
 
 
 def _sketch_loop(table, cells, value, rule, *, depth, rank):
-    """`cells` uint32[2 · depth, rank, ratings + 1]: twice the place in the flat table, plus 1 for the sign −1."""
+    """`cells` uint32[2 · depth, rank, ratings + 1]: twice the place in the flat table, plus 1 for
+    the sign −1.
+    """
     zero, one, rule = jnp.uint32(0), jnp.uint32(1), Rule(*rule)
 
     def body(carry):
         turn, table, both, squared, learnt = carry
-        mine = jax.lax.dynamic_slice(cells, (zero, zero, turn), (2 * depth, rank, 1)).reshape(2, depth, rank)
+        mine = jax.lax.dynamic_slice(cells, (zero, zero, turn), (2 * depth, rank, 1)).reshape(
+            2, depth, rank
+        )
         read = _sign(mine) * table.at[mine >> 1].get(mode="promise_in_bounds")
         mean = sum(read[:, row] for row in range(1, depth)) + read[:, 0]
         both = jax.lax.dynamic_update_slice(both, mean * (1 / depth), (zero, turn * zero))
@@ -283,17 +345,27 @@ def _sketch_loop(table, cells, value, rule, *, depth, rank):
         def write(carry):
             component, table = carry
             for row in range(2 * depth):
-                cell = jax.lax.dynamic_slice(cells, (jnp.uint32(row), component, turn), (1, 1, 1))[0, 0]
-                change = jax.lax.dynamic_slice(both, (jnp.uint32(row // depth), component + jnp.uint32(rank)), (1, 1))[
-                    0
+                cell = jax.lax.dynamic_slice(cells, (jnp.uint32(row), component, turn), (1, 1, 1))[
+                    0, 0
                 ]
+                change = jax.lax.dynamic_slice(
+                    both, (jnp.uint32(row // depth), component + jnp.uint32(rank)), (1, 1)
+                )[0]
                 place = (cell[0] >> 1,)
                 added = jax.lax.dynamic_slice(table, place, (1,)) + _sign(cell) * change
                 table = jax.lax.dynamic_update_slice(table, added, place)
             return component + one, table
 
-        table = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(rank), write, (zero, table))[1]
-        return turn + one, table, both, squared + _squared(mine_value, error), learnt + learn.astype(jnp.uint32)
+        table = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(rank), write, (zero, table))[
+            1
+        ]
+        return (
+            turn + one,
+            table,
+            both,
+            squared + _squared(mine_value, error),
+            learnt + learn.astype(jnp.uint32),
+        )
 
     start = (zero, table, jnp.zeros((2, 2 * rank), table.dtype), jnp.zeros((), table.dtype), zero)
     done = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(value.shape[0]), body, start)
@@ -314,15 +386,19 @@ def _dot(p: jax.Array, q: jax.Array, rank: int) -> jax.Array:
 def _tree(terms: list[jax.Array]) -> jax.Array:
     """Their sum in pairs, and pairs of pairs: one after the other each would wait for the last."""
     while len(terms) > 1:
-        terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)] + terms[len(terms) & ~1 :]
+        terms = [a + b for a, b in zip(terms[::2], terms[1::2], strict=False)] + terms[
+            len(terms) & ~1 :
+        ]
     return terms[0]
 
 
 def _one_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, compiled on a CPU as one function without calls into XLA's runtime; under `vmap` one after the other.
+    """`fn`, compiled on a CPU as one function without calls into XLA's runtime; under `vmap` one
+    after the other.
 
-    XLA refuses a scatter there, which is why batching must not reach a `dynamic_update_slice`, and aborts where an
-    argument is not used; so arguments are few, and each is used whatever the sizes (an index into one row is not).
+    XLA refuses a scatter there, which is why batching must not reach a `dynamic_update_slice`, and
+    aborts where an argument is not used; so arguments are few, and each is used whatever the sizes
+    (an index into one row is not).
     """
 
     def called(*arguments):

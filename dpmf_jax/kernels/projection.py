@@ -1,7 +1,9 @@
-"""A random matrix Φ, float32[q, items], that nobody stores: every entry is a function of a public key and its place.
+"""A random matrix Φ, float32[q, items], that nobody stores: every entry is a function of a public
+key and its place.
 
-Entries are independent with mean 0 and variance 1/q, so E[ΦᵀΦ] is the identity. A user looks at one row at the rated
-items, the server runs through Φ in blocks; both see the same entries, on any device and in any order.
+Entries are independent with mean 0 and variance 1/q, so E[ΦᵀΦ] is the identity. A user looks at one
+row at the rated items, the server runs through Φ in blocks; both see the same entries, on any
+device and in any order.
 """
 
 from __future__ import annotations
@@ -17,8 +19,8 @@ from dpmf_jax.devices import bits, spread
 Law = Literal["gaussian", "sign"]
 BLOCK_ENTRIES = 1 << 21  # of Φ that are there at a time, about
 LIFT_ENTRIES = 1 << 17  # of one block of a lift, about: 512 KB stay in a core's second-level cache
-# Least largest relative error, by reweighted least squares: ln(1 + x)/x on [√½ - 1, √2 - 1]; the normal quantile over
-# its uniform, by x = √(-ln(1 - uniform²)), on [0, 3.91].
+# Least largest relative error, by reweighted least squares: ln(1 + x)/x on [√½ - 1, √2 - 1]; the
+# normal quantile over its uniform, by x = √(-ln(1 - uniform²)), on [0, 3.91].
 LOG1P = (1.0000054836, -0.4999140501, 0.3324827552, -0.2535917759, 0.2216869146, -0.1466223300)
 QUANTILE = (
     *(1.2533670664, -0.0015594072174, 0.33415177464, 0.0021726221312, -0.023333907127),
@@ -26,22 +28,26 @@ QUANTILE = (
 )
 
 
-def entries(key: bits.Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int) -> jax.Array:
+def entries(
+    key: bits.Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int
+) -> jax.Array:
     """Φ at (rows, columns), int32 arrays that are broadcast against each other; num_rows is q."""
     first, _second = bits.threefry(key, jnp.uint32(rows), jnp.uint32(columns))
     scale = jnp.float32(num_rows) ** -0.5
     if law == "sign":
         return jnp.where(first >> 31, scale, -scale)
-    # the middle of one of 2^23 intervals: never 0 or 1, symmetric, at most 5.4 standard deviations out
+    # the middle of one of 2^23 intervals: never 0 or 1, symmetric, at most 5.4 standard deviations
+    # out
     uniform = ((first >> 9).astype(jnp.int32).astype(jnp.float32) + 0.5) * jnp.float32(2**-22) - 1
     return scale * _normal_quantile(uniform)
 
 
 def _normal_quantile(uniform: jax.Array) -> jax.Array:
-    """The normal quantile at (1 + uniform)/2, for a uniform in (-1, 1): off by at most 5e-5 of itself.
+    """The normal quantile at (1 + uniform)/2, for a uniform in (-1, 1): off by at most 5e-5 of
+    itself.
 
-    uniform times a polynomial in √(-ln(1 - uniform²)), one for all of the range, with a logarithm that is as coarse: a
-    lift is bound by what an entry costs, and this costs half of √2·erf_inv.
+    uniform times a polynomial in √(-ln(1 - uniform²)), one for all of the range, with a logarithm
+    that is as coarse: a lift is bound by what an entry costs, and this costs half of √2·erf_inv.
     """
     pattern = jax.lax.bitcast_convert_type((1 - uniform) * (1 + uniform), jnp.int32)
     exponent = (pattern - 0x3F3504F3) >> 23  # so that the rest lies within √½ and √2
@@ -63,20 +69,24 @@ def apply_transpose(
 ) -> jax.Array:
     """Φᵀ·compressed, float32[items, d], from float32[q, d]: unbiased for V where compressed = ΦV.
 
-    num_devices: items are spread over the first so many of `jax.devices()`, in a program that runs on all of them; the
-      result is on each.
+    num_devices: items are spread over the first so many of `jax.devices()`, in a program that runs
+      on all of them; the result is on each.
     """
     q, d = compressed.shape
     size = max(1, min(-(-num_items // num_devices), spread.block(LIFT_ENTRIES) // q))
     blocks = -(-num_items // (size * num_devices)) * num_devices
     wide = _wide(compressed)
 
-    def of_items(nothing: tuple[()], key: bits.Words, wide: jax.Array, starts: jax.Array) -> jax.Array:
+    def of_items(
+        nothing: tuple[()], key: bits.Words, wide: jax.Array, starts: jax.Array
+    ) -> jax.Array:
         del nothing
 
         def block(start: jax.Array) -> jax.Array:
             items = (start + jnp.arange(size))[:, None]  # the last ones may stand over
-            return jnp.matmul(entries(key, law, jnp.arange(q)[None, :], items, q), wide, precision="highest")
+            return jnp.matmul(
+                entries(key, law, jnp.arange(q)[None, :], items, q), wide, precision="highest"
+            )
 
         lifted = jax.lax.map(block, starts).reshape(-1, wide.shape[1])
         return jax.lax.all_gather(lifted, spread.AXIS, tiled=True) if num_devices > 1 else lifted
@@ -116,12 +126,19 @@ def gram(key: bits.Words, law: Law, num_rows: int, num_items: int) -> jax.Array:
 
 
 def apply_pseudo_inverse(
-    key: bits.Words, law: Law, inverse: Any, compressed: jax.Array, num_items: int, *, num_devices: int = 1
+    key: bits.Words,
+    law: Law,
+    inverse: Any,
+    compressed: jax.Array,
+    num_items: int,
+    *,
+    num_devices: int = 1,
 ) -> jax.Array:
     """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; inverse: `gram_inverse`. Needs q ≤ items.
 
-    A product with the inverse reads q² numbers once, where two triangular solves take four times as long; it is for q
-    well below items, where ΦΦᵀ is near the identity's multiple (condition 4 at a tenth).
+    A product with the inverse reads q² numbers once, where two triangular solves take four times as
+    long; it is for q well below items, where ΦΦᵀ is near the identity's multiple (condition 4 at a
+    tenth).
     """
     solved = jnp.matmul(inverse, _wide(compressed), precision="highest")[:, : compressed.shape[1]]
     return apply_transpose(key, law, solved, num_items, num_devices=num_devices)

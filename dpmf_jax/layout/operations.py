@@ -1,26 +1,30 @@
 """How ratings meet the hardware: operations over the observed pairs, in both orientations.
 
-Mechanisms write a function for *one* row (one user with the items rated, or one item with its raters); this module
-alone knows how rows are stored, blocked and spread over devices.
+Mechanisms write a function for *one* row (one user with the items rated, or one item with its
+raters); this module alone knows how rows are stored, blocked and spread over devices.
 
 Three layouts behind the same operations:
 
-- `split` (`layout_split`): each row is cut into pieces of fixed width, padded; work grows with the number of ratings.
-- `dense`: values `[users, items]` and a mask; work grows with users times items, as matrix products.
-- `stream` (`layout_stream`): split, in files that are read while a program runs, for ratings larger than the device;
-  sums alone, on one device. Only where it is asked for.
+- `split` (`layout_split`): each row is cut into pieces of fixed width, padded; work grows with the
+  number of ratings.
+- `dense`: values `[users, items]` and a mask; work grows with users times items, as matrix
+  products.
+- `stream` (`layout_stream`): split, in files that are read while a program runs, for ratings larger
+  than the device; sums alone, on one device. Only where it is asked for.
 
-`make(kind="auto")` chooses from public sizes and the backend, never from who rated what. Shapes of the split layout do
-depend on how many ratings each row has: they stay with the curator, like the ratings. Everything on the device is
-float32, int32 or bool, products are full float32. All operations can be jitted, scanned, and vmapped over trees and
-over data of equal shape.
+`make(kind="auto")` chooses from public sizes and the backend, never from who rated what. Shapes of
+the split layout do depend on how many ratings each row has: they stay with the curator, like the
+ratings. Everything on the device is float32, int32 or bool, products are full float32. All
+operations can be jitted, scanned, and vmapped over trees and over data of equal shape.
 
-Over several devices each has an equal number of users, in their order: their ratings, and in a program their rows of
-what there is per user. Sums per item are added up over the devices, so results are equal to those of one device up to
-float32 summation. On a CPU that is how further cores are used: each device runs its blocks on one thread. Whether
-blocks are used is decided by the backend when a program is traced. Of several processes (`hosts`) each lays out the
-ratings that it holds, in pieces spread evenly over its own devices, and all run the program together; whose ratings a
-process holds is not a matter of order, so there what is per user is whole on every device, and added up as well.
+Over several devices each has an equal number of users, in their order: their ratings, and in a
+program their rows of what there is per user. Sums per item are added up over the devices, so
+results are equal to those of one device up to float32 summation. On a CPU that is how further cores
+are used: each device runs its blocks on one thread. Whether blocks are used is decided by the
+backend when a program is traced. Of several processes (`hosts`) each lays out the ratings that it
+holds, in pieces spread evenly over its own devices, and all run the program together; whose ratings
+a process holds is not a matter of order, so there what is per user is whole on every device, and
+added up as well.
 """
 
 from __future__ import annotations
@@ -53,7 +57,9 @@ FoldFunction = Callable[[Tree, Tree, Tree, jax.Array, jax.Array], Tree]
 
 
 class Dense(NamedTuple):
-    """value float32[users, items], 0 where absent; present bool[users, items]; users filled up to equal shards."""
+    """value float32[users, items], 0 where absent; present bool[users, items]; users filled up to
+    equal shards.
+    """
 
     value: Any
     present: Any
@@ -67,7 +73,9 @@ class Split(NamedTuple):
 
 
 class Address(NamedTuple):
-    """Where one rating is stored: indices, and (piece, slot) in both orientations of a split layout (0 if dense)."""
+    """Where one rating is stored: indices, and (piece, slot) in both orientations of a split layout
+    (0 if dense).
+    """
 
     user: jax.Array
     item: jax.Array
@@ -84,10 +92,11 @@ class Address(NamedTuple):
 )
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Ratings on the device. `num_ratings` is the number at `make`; neighbours keep it, since it is static.
+    """Ratings on the device. `num_ratings` is the number at `make`; neighbours keep it, since it is
+    static.
 
-    users_each: each device has the ratings of so many users, in their order, and nobody else's; None where it is one
-    device, or any rating may be on any.
+    users_each: each device has the ratings of so many users, in their order, and nobody else's;
+    None where it is one device, or any rating may be on any.
     """
 
     stored: Any  # Split | Dense | Stream
@@ -106,7 +115,9 @@ class Layout:
 def resident(data: Layout) -> Layout:
     """The data. Raises: UsageError for streamed ratings, of which there are sums only."""
     if isinstance(data.stored, layout_stream.Stream):
-        raise UsageError("streamed ratings can be summed per user and per item, nothing else", fix='kind="split"')
+        raise UsageError(
+            "streamed ratings can be summed per user and per item, nothing else", fix='kind="split"'
+        )
     return data
 
 
@@ -119,7 +130,9 @@ def whole(data: Layout) -> Split | Dense:
 
 
 def alone(data: Layout, stored: Split | Dense) -> Layout:
-    """The layout of one device, given all that the devices have stored: the same order, and padding at the end."""
+    """The layout of one device, given all that the devices have stored: the same order, and padding
+    at the end.
+    """
     if isinstance(stored, Dense):
         stored = Dense(*(leaf[: data.num_users] for leaf in stored))
     elif data.users_each is not None:
@@ -131,23 +144,34 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
     """Ratings, laid out on the device.
 
     Args:
-      ratings: checked ratings; every (user, item) at most once. Of several processes: those of its own users.
+      ratings: checked ratings; every (user, item) at most once. Of several processes: those of its
+        own users.
       kind: "split", "dense", "stream", or "auto", which is one of the first two.
-      num_devices: spread over the first so many of `jax.devices()`; None means all where there are enough ratings.
-        Several processes always use all, streamed ratings one.
+      num_devices: spread over the first so many of `jax.devices()`; None means all where there are
+        enough ratings. Several processes always use all, streamed ratings one.
 
     Raises:
-      UsageError: unknown kind, or more devices than there are; of several processes, another kind than split; streamed
-        ratings over several devices. DataError: no room for the files of streamed ratings.
+      UsageError: unknown kind, or more devices than there are; of several processes, another kind
+        than split; streamed ratings over several devices. DataError: no room for the files of
+        streamed ratings.
     """
     if hosts.count() > 1:
         return _make_together(ratings, kind)
     sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
     if kind == "stream":
         if num_devices not in (None, 1):
-            raise UsageError(f"streamed ratings over {num_devices} devices", fix="use one device, or another layout")
+            raise UsageError(
+                f"streamed ratings over {num_devices} devices",
+                fix="use one device, or another layout",
+            )
         stream = layout_stream.Stream(ratings, layout_stream.BLOCK_BYTES)
-        return Layout(stored=stream, num_users=sizes[0], num_items=sizes[1], num_ratings=sizes[2], num_devices=1)
+        return Layout(
+            stored=stream,
+            num_users=sizes[0],
+            num_items=sizes[1],
+            num_ratings=sizes[2],
+            num_devices=1,
+        )
     devices = _num_devices(sizes, num_devices)
     each = -(-sizes[0] // devices) if devices > 1 else None
     if kind == "auto":
@@ -180,10 +204,14 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
 def _make_together(ratings: Ratings, kind: str) -> Layout:
     """Shards of equal size, as many as all processes have devices; each process gives its own."""
     if kind not in ("auto", "split"):
-        raise UsageError(f"several processes cannot share a {kind} layout", fix='use "auto" or "split"')
+        raise UsageError(
+            f"several processes cannot share a {kind} layout", fix='use "auto" or "split"'
+        )
     devices, num_ratings = jax.device_count(), int(hosts.total(ratings.num_ratings))
     shards = jax.local_device_count()
-    stored = Split(*split.make(ratings, num_shards=shards, num_ratings=num_ratings, agreed=hosts.largest))
+    stored = Split(
+        *split.make(ratings, num_shards=shards, num_ratings=num_ratings, agreed=hosts.largest)
+    )
     own = NamedSharding(spread.mesh(devices), spread.CUT)
     stored = jax.tree.map(lambda leaf: jax.make_array_from_process_local_data(own, leaf), stored)
     return Layout(
@@ -198,21 +226,31 @@ def _make_together(ratings: Ratings, kind: str) -> Layout:
 def choose(num_users: int, num_items: int, num_ratings: int, *, backend: str) -> str:
     """The layout that `make(kind="auto")` takes, from public sizes and the backend alone.
 
-    On a CPU a dense cell costs 0.9 of a split rating (17 against 19 ns of one core at rank 20, both orientations; the
-    items' is slow, since it reads across rows), so dense is for data with hardly a gap, or so small that compiling and
-    dispatch are all there is. The figures for accelerators are a guess, nothing was measured there.
+    On a CPU a dense cell costs 0.9 of a split rating (17 against 19 ns of one core at rank 20, both
+    orientations; the items' is slow, since it reads across rows), so dense is for data with hardly
+    a gap, or so small that compiling and dispatch are all there is. The figures for accelerators
+    are a guess, nothing was measured there.
     """
     cells = num_users * num_items
     if backend == "cpu":
         return "dense" if cells <= 1 << 14 or 10 * num_ratings > 9 * cells else "split"
-    return "dense" if cells <= 1 << 22 or (16 * num_ratings > cells and cells <= 1 << 30) else "split"
+    return (
+        "dense" if cells <= 1 << 22 or (16 * num_ratings > cells and cells <= 1 << 30) else "split"
+    )
 
 
 def describe(data: Layout) -> str:
     """One line for people: the kind, the sizes, the memory and the devices."""
     streamed = data.kind == "stream"
-    size = (data.stored.nbytes if streamed else sum(leaf.nbytes for leaf in jax.tree.leaves(data.stored))) / 1e6
-    what = f"{data.kind} layout, {data.num_ratings:,} ratings, {data.num_users:,} users x {data.num_items:,} items"
+    size = (
+        data.stored.nbytes
+        if streamed
+        else sum(leaf.nbytes for leaf in jax.tree.leaves(data.stored))
+    ) / 1e6
+    what = (
+        f"{data.kind} layout, {data.num_ratings:,} ratings, {data.num_users:,} users x"
+        f" {data.num_items:,} items"
+    )
     what += f", {size:.1f} MB{' at a time' if streamed else ''}"
     if isinstance(data.stored, Split):
         slots = data.stored.by_user.value.size + data.stored.by_item.value.size
@@ -224,7 +262,8 @@ def describe(data: Layout) -> str:
 def replicate(data: Layout, tree: Tree) -> Tree:
     """The arrays of a tree on every device of the layout, where the results of a step will be too.
 
-    Without it a sharded program is compiled twice: for its first arguments, and for its own results.
+    Without it a sharded program is compiled twice: for its first arguments, and for its own
+    results.
     """
     if data.num_devices == 1:
         return jax.tree.map(jnp.asarray, tree)
@@ -246,7 +285,8 @@ def _everywhere(leaf: Any, sharding: NamedSharding) -> jax.Array:
 
 
 def pad_rank(factors: jax.Array) -> jax.Array:
-    """Factors [rows, rank] with zero columns up to a multiple of 8 on a CPU, as they are elsewhere; cut sums back.
+    """Factors [rows, rank] with zero columns up to a multiple of 8 on a CPU, as they are elsewhere;
+    cut sums back.
 
     Products of gathered columns run on whole vector registers then: 0.79 of the time at rank 20.
     """
@@ -255,39 +295,46 @@ def pad_rank(factors: jax.Array) -> jax.Array:
 
 
 def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
-    """Per user, the sums that `fn` makes over the user's ratings: every leaf with a leading axis `num_users`.
+    """Per user, the sums that `fn` makes over the user's ratings: every leaf with a leading axis
+    `num_users`.
 
     Args:
       data: the ratings.
-      fn: `fn(row, columns, values, present)` for one user. `row`: `user_tree` without its leading axis; `columns`:
-        `item_tree` at some items, leading axis `width`; `values` float32[width], raw ratings; `present` float32[width],
-        1 for a rating, else 0. Returns a pytree of *sums* over the slots. It sees a user's ratings in parts, and its
-        results are added; slots that are not `present` must contribute 0.
+      fn: `fn(row, columns, values, present)` for one user. `row`: `user_tree` without its leading
+        axis; `columns`: `item_tree` at some items, leading axis `width`; `values` float32[width],
+        raw ratings; `present` float32[width], 1 for a rating, else 0. Returns a pytree of *sums*
+        over the slots. It sees a user's ratings in parts, and its results are added; slots that are
+        not `present` must contribute 0.
       user_tree: arrays with leading axis `num_users`.
       item_tree: arrays with leading axis `num_items`, or `INDEX` for the items' own indices.
 
-    The fastest `fn` measured on a CPU uses matrix products, never multiply and sum (1.7 times as long), with factors
-    padded by `pad_rank`; a clip enters as one scalar per column, folded into the residual:
+    The fastest `fn` measured on a CPU uses matrix products, never multiply and sum (1.7 times as
+    long), with factors padded by `pad_rank`; a clip enters as one scalar per column, folded into
+    the residual:
 
         def gradient(row, columns, values, present):  # -Σ e s x and Σ e²
             residual = present * (values - columns.center - columns.factors @ row)
             return -(residual * columns.scale) @ columns.factors, residual @ residual
 
-        sums, squared = sum_by_user(data, gradient, pad_rank(users), Columns(pad_rank(items), center, scale))
-        sums = sums[:, : users.shape[1]]
+        sums, squared = sum_by_user(data, gradient, pad_rank(users), Columns(pad_rank(items),
+        center, scale)) sums = sums[:, : users.shape[1]]
     """
     return _sum_by(data, fn, user_tree, item_tree, orientation=0)
 
 
 def sum_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> Tree:
-    """As `sum_by_user` with roles exchanged: `fn` is for one item, `columns` are users; leading axis `num_items`."""
+    """As `sum_by_user` with roles exchanged: `fn` is for one item, `columns` are users; leading
+    axis `num_items`.
+    """
     return _sum_by(data, fn, item_tree, user_tree, orientation=1)
 
 
 def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
-    """Per rating, what `fn` makes of it: as in `sum_by_user`, but `fn` returns arrays [width] in place of sums.
+    """Per rating, what `fn` makes of it: as in `sum_by_user`, but `fn` returns arrays [width] in
+    place of sums.
 
-    Returns: float32 arrays in the layout's own order, which is that of `stored_values`; 0 where there is no rating.
+    Returns: float32 arrays in the layout's own order, which is that of `stored_values`; 0 where
+      there is no rating.
 
     Raises: UsageError for streamed ratings, as everything but the two sums.
     """
@@ -297,43 +344,58 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
         if isinstance(stored, Dense):
             out, mask = _dense(stored, fn, user_tree, item_tree, orientation=0), stored.present
         else:
-            out, mask = split.map_pieces(_own(data, stored.by_user), fn, user_tree, item_tree, data.num_items)
+            out, mask = split.map_pieces(
+                _own(data, stored.by_user), fn, user_tree, item_tree, data.num_items
+            )
         return jax.tree.map(lambda leaf: jnp.where(mask, leaf, 0), out)
 
     out = _on_all(data, body, user_tree, item_tree, cut=_users_at(data, 0), gives_cut=True)
     if isinstance(data.stored, Dense):
         return jax.tree.map(lambda leaf: leaf[: data.num_users], out)
-    return out if data.users_each is None else split.as_one(spread.gathered(data.num_devices, data.stored).by_user, out)
+    return (
+        out
+        if data.users_each is None
+        else split.as_one(spread.gathered(data.num_devices, data.stored).by_user, out)
+    )
 
 
-def fold_by_user(data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree) -> Tree:
-    """Per user, `fn` over the user's ratings one after the other, by item index: every leaf as in `carry_tree`.
+def fold_by_user(
+    data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree
+) -> Tree:
+    """Per user, `fn` over the user's ratings one after the other, by item index: every leaf as in
+    `carry_tree`.
 
     Args:
       data: the ratings.
-      fn: `fn(carry, row, column, value, present)` for one rating -> carry. `carry`, `row`: `carry_tree` and `user_tree`
-        without their leading axis; `column`: `item_tree` at the item; `value` float32[], raw; `present` float32[], 1
-        where the result counts (it is also called where there is no rating; the carry stays what it was there).
+      fn: `fn(carry, row, column, value, present)` for one rating -> carry. `carry`, `row`:
+        `carry_tree` and `user_tree` without their leading axis; `column`: `item_tree` at the item;
+        `value` float32[], raw; `present` float32[], 1 where the result counts (it is also called
+        where there is no rating; the carry stays what it was there).
       carry_tree, user_tree: arrays with leading axis `num_users`. item_tree: with `num_items`.
 
-    Rows run side by side, so time goes with the longest row; several devices share the rows. See `layout_fold`.
+    Rows run side by side, so time goes with the longest row; several devices share the rows. See
+    `layout_fold`.
 
     Raises: UsageError over several processes, where a row's ratings may be anywhere.
     """
     return layout_fold.fold(resident(data), fn, carry_tree, user_tree, item_tree, orientation=0)
 
 
-def fold_by_item(data: Layout, fn: FoldFunction, carry_tree: Tree, item_tree: Tree, user_tree: Tree) -> Tree:
+def fold_by_item(
+    data: Layout, fn: FoldFunction, carry_tree: Tree, item_tree: Tree, user_tree: Tree
+) -> Tree:
     """As `fold_by_user` with roles exchanged: per item, over its raters by user index."""
     return layout_fold.fold(resident(data), fn, carry_tree, item_tree, user_tree, orientation=1)
 
 
 def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> jax.Array:
-    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]: normal equations, faster than by `sum_by_item`.
+    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]: normal equations, faster than by
+    `sum_by_item`.
 
     Args:
-      fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not `present`. `columns` are 0
-        there already, so that only what is made of values must be masked.
+      fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not
+        `present`. `columns` are 0 there already, so that only what is made of values must be
+        masked.
     """
     return layout_outer.outer(resident(data), fn, item_tree, user_tree)
 
@@ -348,7 +410,8 @@ def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
 
 
 def locate(data: Layout, user: Any, item: Any) -> Address:
-    """Where ratings are stored (host, data not traced): scalars give one address, arrays a stack of them.
+    """Where ratings are stored (host, data not traced): scalars give one address, arrays a stack of
+    them.
 
     Raises:
       UsageError: a pair that has no rating.
@@ -357,7 +420,12 @@ def locate(data: Layout, user: Any, item: Any) -> Address:
     users, items = np.broadcast_arrays(np.asarray(user, np.int32), np.asarray(item, np.int32))
     if isinstance(data.stored, Dense):
         inside = (users >= 0) & (users < data.num_users) & (items >= 0) & (items < data.num_items)
-        found = inside & np.asarray(data.stored.present)[np.where(inside, users, 0), np.where(inside, items, 0)]
+        found = (
+            inside
+            & np.asarray(data.stored.present)[
+                np.where(inside, users, 0), np.where(inside, items, 0)
+            ]
+        )
         places = (np.zeros_like(users),) * 4
     else:
         by_user, found = split.locate(data.stored.by_user, users, items, data.num_items)
@@ -371,37 +439,58 @@ def locate(data: Layout, user: Any, item: Any) -> Address:
 
 
 def replace_value(data: Layout, address: Address, value: ArrayLike) -> Layout:
-    """The neighbour in which one rating has another raw value: same shapes, same compiled programs."""
+    """The neighbour in which one rating has another raw value: same shapes, same compiled
+    programs.
+    """
     stored = resident(data).stored
     if isinstance(stored, Dense):
-        return replace(data, stored=stored._replace(value=stored.value.at[address.user, address.item].set(value)))
+        return replace(
+            data,
+            stored=stored._replace(value=stored.value.at[address.user, address.item].set(value)),
+        )
     by_user = split.replace_value(stored.by_user, address.user_piece, address.user_slot, value)
     by_item = split.replace_value(stored.by_item, address.item_piece, address.item_slot, value)
     return replace(data, stored=Split(by_user, by_item))
 
 
 def remove_rating(data: Layout, address: Address) -> Layout:
-    """The neighbour without one rating: its slot becomes padding; same shapes, and the same static `num_ratings`."""
+    """The neighbour without one rating: its slot becomes padding; same shapes, and the same static
+    `num_ratings`.
+    """
     stored = resident(data).stored
     if isinstance(stored, Dense):
         at = (address.user, address.item)
-        return replace(data, stored=Dense(stored.value.at[at].set(0.0), stored.present.at[at].set(False)))
-    by_user = split.remove_slot(stored.by_user, address.user_piece, address.user_slot, data.num_items)
-    by_item = split.remove_slot(stored.by_item, address.item_piece, address.item_slot, data.num_users)
+        return replace(
+            data, stored=Dense(stored.value.at[at].set(0.0), stored.present.at[at].set(False))
+        )
+    by_user = split.remove_slot(
+        stored.by_user, address.user_piece, address.user_slot, data.num_items
+    )
+    by_item = split.remove_slot(
+        stored.by_item, address.item_piece, address.item_slot, data.num_users
+    )
     return replace(data, stored=Split(by_user, by_item))
 
 
 def remove_user(data: Layout, user: ArrayLike) -> Layout:
-    """The neighbour without one user's ratings; the user stays in the catalogue, shapes and `num_ratings` stay too."""
+    """The neighbour without one user's ratings; the user stays in the catalogue, shapes and
+    `num_ratings` stay too.
+    """
     stored = resident(data).stored
     if isinstance(stored, Dense):
-        return replace(data, stored=Dense(stored.value.at[user].set(0.0), stored.present.at[user].set(False)))
-    by_user = split.remove_where(stored.by_user, (stored.by_user.row == user)[:, None], data.num_items)
+        return replace(
+            data, stored=Dense(stored.value.at[user].set(0.0), stored.present.at[user].set(False))
+        )
+    by_user = split.remove_where(
+        stored.by_user, (stored.by_user.row == user)[:, None], data.num_items
+    )
     by_item = split.remove_where(stored.by_item, stored.by_item.column == user, data.num_users)
     return replace(data, stored=Split(by_user, by_item))
 
 
-def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int) -> Tree:
+def _sum_by(
+    data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int
+) -> Tree:
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
     if isinstance(data.stored, layout_stream.Stream):
         row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
@@ -417,9 +506,13 @@ def _sum_by(data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *,
             out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, first=first)
         elif by_user:
             rows = data.users_each or num_rows
-            out = split.sum_rows(_own(data, stored.by_user), fn, row_tree, column_tree, rows, num_columns)
+            out = split.sum_rows(
+                _own(data, stored.by_user), fn, row_tree, column_tree, rows, num_columns
+            )
         else:
-            out = split.sum_rows(stored.by_item, fn, row_tree, column_tree, num_rows, num_columns, first=first)
+            out = split.sum_rows(
+                stored.by_item, fn, row_tree, column_tree, num_rows, num_columns, first=first
+            )
         done = data.num_devices == 1 or (by_user and data.users_each is not None)
         return out if done else jax.lax.psum(out, spread.AXIS)
 
@@ -460,7 +553,9 @@ def _dense(
 
 
 def _on_all(data: Layout, body: Callable[..., Tree], *trees: Tree, **how: Any) -> Tree:
-    return spread.over(data.num_devices, body, data.stored, *jax.tree.map(jnp.asarray, trees), **how)
+    return spread.over(
+        data.num_devices, body, data.stored, *jax.tree.map(jnp.asarray, trees), **how
+    )
 
 
 def _num_devices(sizes: tuple[int, int, int], num_devices: int | None) -> int:

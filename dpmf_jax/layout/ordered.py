@@ -1,13 +1,15 @@
 """One rating after the other, exactly, many at a time; and a Poisson sample of the ratings.
 
-An online method reads ratings in a fixed order, and each update sees all updates before it. Two updates that touch
-different rows commute, so a `Schedule` cuts the order into batches without conflict: a rating goes to the first batch
-with room that lies after every batch which touched its user or its item (or, in a sketch, one of its cells). Doing the
-batches one after the other, and all of a batch at once, gives what one rating at a time gives, up to float32 sums.
+An online method reads ratings in a fixed order, and each update sees all updates before it. Two
+updates that touch different rows commute, so a `Schedule` cuts the order into batches without
+conflict: a rating goes to the first batch with room that lies after every batch which touched its
+user or its item (or, in a sketch, one of its cells). Doing the batches one after the other, and all
+of a batch at once, gives what one rating at a time gives, up to float32 sums.
 
-The schedule is made on the host once and used in every epoch. It names slots of a layout, not values: neighbours of a
-data set (a replaced value, a removed rating, a removed user) have the same schedule, and a rating that is gone is
-skipped. Who rated what decides its shape, so like the layout it stays with the curator.
+The schedule is made on the host once and used in every epoch. It names slots of a layout, not
+values: neighbours of a data set (a replaced value, a removed rating, a removed user) have the same
+schedule, and a rating that is gone is skipped. Who rated what decides its shape, so like the layout
+it stays with the curator.
 """
 
 from __future__ import annotations
@@ -39,8 +41,9 @@ CHUNK = 1 << 14  # ratings whose cells are held at once
 class Schedule(NamedTuple):
     """user, item, slot int32[batches, size], used bool[batches, size].
 
-    `slot`: where the layout stores the value (split: in `by_user`, flattened; dense: user · items + item). Padding is
-    not `used`; its user and item are one past the end, so that a scatter drops it, and its slot is 0.
+    `slot`: where the layout stores the value (split: in `by_user`, flattened; dense: user · items +
+    item). Padding is not `used`; its user and item are one past the end, so that a scatter drops
+    it, and its slot is 0.
     """
 
     user: Any
@@ -50,7 +53,9 @@ class Schedule(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """user, item int32, value float32, present bool: each [capacity]; one past the end and 0 where not present."""
+    """user, item int32, value float32, present bool: each [capacity]; one past the end and 0 where
+    not present.
+    """
 
     user: jax.Array
     item: jax.Array
@@ -59,25 +64,38 @@ class Sample(NamedTuple):
 
 
 def schedule(
-    ratings: Ratings, order: np.ndarray, *, size: int = 256, cells: Cells | None = None, kind: str = "auto"
+    ratings: Ratings,
+    order: np.ndarray,
+    *,
+    size: int = 256,
+    cells: Cells | None = None,
+    kind: str = "auto",
 ) -> Schedule:
-    """Conflict-free batches that are equivalent to the ratings one by one, in `order` (host, NumPy).
+    """Conflict-free batches that are equivalent to the ratings one by one, in `order` (host,
+    NumPy).
 
     Args:
       ratings: what `layout.make` was given.
-      order: integers[ratings], a permutation: which rating comes when. Shuffle it: the ratings of one user in a row
-        cannot share a batch, so time goes with the longest such row.
+      order: integers[ratings], a permutation: which rating comes when. Shuffle it: the ratings of
+        one user in a row cannot share a batch, so time goes with the longest such row.
       size: most ratings in a batch; 1 keeps the order as it is.
-      cells: in place of users and items, what a rating touches: `cells(user[n], item[n])` gives integers ≥ 0 [n, any].
+      cells: in place of users and items, what a rating touches: `cells(user[n], item[n])` gives
+        integers ≥ 0 [n, any].
       kind: the layout's kind; "auto" decides as `layout.make` does.
 
     Raises:
-      UsageError: `order` is no permutation, size < 1, an unknown kind, or more slots than an int32 holds.
+      UsageError: `order` is no permutation, size < 1, an unknown kind, or more slots than an int32
+        holds.
     """
     num = ratings.num_ratings
     order = np.asarray(order)
-    if order.shape != (num,) or not np.array_equal(np.bincount(order.clip(0, num), minlength=num), np.ones(num, int)):
-        raise UsageError(f"order is no permutation of {num:,} ratings", fix="each of 0 to ratings - 1 exactly once")
+    if order.shape != (num,) or not np.array_equal(
+        np.bincount(order.clip(0, num), minlength=num), np.ones(num, int)
+    ):
+        raise UsageError(
+            f"order is no permutation of {num:,} ratings",
+            fix="each of 0 to ratings - 1 exactly once",
+        )
     if size < 1:
         raise UsageError(f"batches of {size} ratings", fix="size must be at least 1")
     user, item = ratings.user[order], ratings.item[order]
@@ -99,19 +117,29 @@ def schedule(
     return out
 
 
-def at(data: layout.Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike) -> tuple[jax.Array, jax.Array]:
-    """(value float32, present bool) of ratings of a schedule, as the layout has them now; 0 where not present."""
+def at(
+    data: layout.Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike
+) -> tuple[jax.Array, jax.Array]:
+    """(value float32, present bool) of ratings of a schedule, as the layout has them now; 0 where
+    not present.
+    """
     user, item, slot = (jnp.asarray(part) for part in (user, item, slot))
     values, present = layout.stored_values(data)
-    present = present.reshape(-1).at[slot].get(mode="clip") & (user < data.num_users) & (item < data.num_items)
+    present = (
+        present.reshape(-1).at[slot].get(mode="clip")
+        & (user < data.num_users)
+        & (item < data.num_items)
+    )
     return jnp.where(present, values.reshape(-1).at[slot].get(mode="clip"), 0.0), present
 
 
 def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: layout.Layout) -> Tree:
-    """`carry = fn(carry, user[size], item[size], value[size], present[size])` for each batch, one after the other.
+    """`carry = fn(carry, user[size], item[size], value[size], present[size])` for each batch, one
+    after the other.
 
-    Where a rating is not `present`, `fn` must leave the carry alone; users (items) of one batch are distinct but for
-    padding, which is one past the end. Arrays of the carry are updated in place, given a `.at[...]` of theirs.
+    Where a rating is not `present`, `fn` must leave the carry alone; users (items) of one batch are
+    distinct but for padding, which is one past the end. Arrays of the carry are updated in place,
+    given a `.at[...]` of theirs.
     """
     value, present = at(data, *schedule[:3])
     present &= schedule.used
@@ -123,13 +151,17 @@ def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: layout.Layou
 
 
 def shuffled(data: layout.Layout, key: jax.Array) -> Schedule:
-    """All ratings one by one, batches of one, in an order that the key draws; made on the device, so inside a program.
+    """All ratings one by one, batches of one, in an order that the key draws; made on the device,
+    so inside a program.
 
-    Of a neighbour without a rating: the same order without it, and padding at the end. Spends `key`.
+    Of a neighbour without a rating: the same order without it, and padding at the end. Spends
+    `key`.
     """
     present = layout.stored_values(data)[1].reshape(-1)
     tickets = jax.random.bits(key, present.shape, jnp.uint32) >> 1
-    slot = jnp.argsort(jnp.where(present, tickets, jnp.uint32(2**32 - 1)))[: data.num_ratings].astype(jnp.int32)
+    slot = jnp.argsort(jnp.where(present, tickets, jnp.uint32(2**32 - 1)))[
+        : data.num_ratings
+    ].astype(jnp.int32)
     used = present[slot]
     user, item = places(data, slot)
     user, item = jnp.where(used, user, data.num_users), jnp.where(used, item, data.num_items)
@@ -150,7 +182,9 @@ def capacity_for(num_slots: int, rate: float) -> int:
     import scipy.stats
 
     if num_slots < 0 or not 0 <= rate <= 1:
-        raise UsageError(f"rate {rate} of {num_slots} slots", fix="0 <= rate <= 1 and at least 0 slots")
+        raise UsageError(
+            f"rate {rate} of {num_slots} slots", fix="0 <= rate <= 1 and at least 0 slots"
+        )
     if rate in (0, 1) or num_slots == 0:
         return num_slots if rate == 1 else 0
     law = scipy.stats.binom(num_slots, rate)
@@ -162,23 +196,29 @@ def capacity_for(num_slots: int, rate: float) -> int:
 
 
 def threshold(rate: jax.Array) -> jax.Array:
-    """uint32: how many of 2^32 draws a rate takes, a float32. Inside it by 2⁻²², more than it was rounded up by."""
+    """uint32: how many of 2^32 draws a rate takes, a float32. Inside it by 2⁻²², more than it was
+    rounded up by.
+    """
     return jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
 
 
 def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
     """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
 
-    Whether a rating is in depends on the key and on its slot alone, so it is in or out in all neighbours alike, and at
-    the same place of the sample. The probability is at most `rate`, and less by at most 2⁻²² of it and 2⁻³²; a rate of
-    1 takes all. Members beyond `capacity` are left out: take `capacity_for(num_slots(data), rate)`.
-    On one device each slot may have a rate of its own, in the shape of `layout.stored_values`.
+    Whether a rating is in depends on the key and on its slot alone, so it is in or out in all
+    neighbours alike, and at the same place of the sample. The probability is at most `rate`, and
+    less by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes all. Members beyond `capacity` are left
+    out: take `capacity_for(num_slots(data), rate)`. On one device each slot may have a rate of its
+    own, in the shape of `layout.stored_values`.
 
-    Slots are counted as one device has them: several find their own members, and pass on these alone.
+    Slots are counted as one device has them: several find their own members, and pass on these
+    alone.
     """
     rate = jnp.asarray(rate, jnp.float32)
     if rate.ndim and data.num_devices > 1:
-        raise UsageError("a rate for each slot, over several devices", fix="one rate for all, or one device")
+        raise UsageError(
+            "a rate for each slot, over several devices", fix="one rate for all, or one device"
+        )
     rate = rate.reshape(-1) if rate.ndim else rate
     below = threshold(rate)
     words = jax.random.key_data(key)
@@ -195,20 +235,29 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
         at, found = _where(chosen, capacity)
         there = own.present.at[at].get(mode="clip") & found
         user, item = own.pair(at)
-        value = jnp.where(there, own.value.at[at].get(mode="clip"), 0.0)  # a float throughout: audits differentiate
-        parts = jnp.where(there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0)
+        value = jnp.where(
+            there, own.value.at[at].get(mode="clip"), 0.0
+        )  # a float throughout: audits differentiate
+        parts = jnp.where(
+            there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0
+        )
         if data.num_devices > 1:
             before = _before(jnp.sum(chosen, dtype=jnp.int32))
-            parts, value = jax.lax.psum((_moved(parts, before), _moved(value[None], before)[0]), spread.AXIS)
+            parts, value = jax.lax.psum(
+                (_moved(parts, before), _moved(value[None], before)[0]), spread.AXIS
+            )
         user, item, there = parts
         return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
 
-    return spread.over(data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1)
+    return spread.over(
+        data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1
+    )
 
 
 class _Own(NamedTuple):
-    """A device's slots. value, present: of each; first: the number of its first one; counts: which of them are slots of
-    one device at all, None where all are; pair: (user, item) at some of them."""
+    """A device's slots. value, present: of each; first: the number of its first one; counts: which
+    of them are slots of one device at all, None where all are; pair: (user, item) at some of them.
+    """
 
     value: jax.Array
     present: jax.Array
@@ -221,9 +270,16 @@ def _own(data: layout.Layout, stored: Any) -> _Own:
     alone = data.num_devices == 1
     if isinstance(stored, layout.Dense):
         value, present = (part.reshape(-1) for part in stored)
-        first = jnp.int32(0) if alone else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
+        first = (
+            jnp.int32(0)
+            if alone
+            else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
+        )
         counts = None if alone else first + jnp.arange(value.size) < data.num_users * data.num_items
-        pair = lambda at: ((first + at) // data.num_items, (first + at) % data.num_items)  # noqa: E731
+
+        def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+            return (first + at) // data.num_items, (first + at) % data.num_items
+
         return _Own(value, present, first, counts, pair)
     side = stored.by_user
     pieces, width = side.column.shape
@@ -248,7 +304,9 @@ def _before(count: jax.Array) -> jax.Array:
 
 
 def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
-    """Rows moved so many places on, with zeros before them; what is moved beyond the end is dropped."""
+    """Rows moved so many places on, with zeros before them; what is moved beyond the end is
+    dropped.
+    """
     size = parts.shape[1]
     room = jnp.concatenate([jnp.zeros_like(parts), parts], axis=1)
     return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
@@ -267,7 +325,8 @@ def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
     """(indices of the first `capacity` true entries, whether there are so many).
 
-    Counted by words of 32, each of which is a mark where its own begin; then their places in a word, by halving it.
+    Counted by words of 32, each of which is a mark where its own begin; then their places in a
+    word, by halving it.
     """
     padded = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
     words = jnp.sum(padded << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
@@ -289,7 +348,9 @@ def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _by_rows(user: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(batch, place in it) of each rating: the first batch with room after those of its user and its item."""
+    """(batch, place in it) of each rating: the first batch with room after those of its user and
+    its item.
+    """
     last_user = [-1] * (int(user.max(initial=-1)) + 1)
     last_item = [-1] * (int(item.max(initial=-1)) + 1)
     room = _Room(len(user), size)
@@ -300,7 +361,9 @@ def _by_rows(user: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray,
     return np.array(batch, np.int64), np.array(place, np.int64)
 
 
-def _by_cells(user: np.ndarray, item: np.ndarray, size: int, cells: Cells) -> tuple[np.ndarray, np.ndarray]:
+def _by_cells(
+    user: np.ndarray, item: np.ndarray, size: int, cells: Cells
+) -> tuple[np.ndarray, np.ndarray]:
     """As `_by_rows`, after the batches of all cells."""
     last = np.full(1, -1, np.int64)
     room = _Room(len(user), size)
@@ -356,5 +419,7 @@ def _slots(ratings: Ratings, kind: str) -> np.ndarray:
     else:
         raise UsageError(f"unknown layout {kind!r}", fix='use "auto", "split" or "dense"')
     if slot.max(initial=0) >= 2**31:
-        raise UsageError(f"{slot.max() + 1:,} slots", fix="use the split layout, and at most 2^31 slots")
+        raise UsageError(
+            f"{slot.max() + 1:,} slots", fix="use the split layout, and at most 2^31 slots"
+        )
     return slot.astype(np.int32)

@@ -1,7 +1,9 @@
-"""Per row, the sum of outer products of one feature vector per rating: normal equations, at the speed of a product.
+"""Per row, the sum of outer products of one feature vector per rating: normal equations, at the
+speed of a product.
 
-`layout.sum_by_item` would do, but it makes every piece's matrix before it adds them up: 190 MB at a million ratings and
-50 factors. Here a block of pieces at a time is multiplied and added to the rows' matrices in place.
+`layout.sum_by_item` would do, but it makes every piece's matrix before it adds them up: 190 MB at a
+million ratings and 50 factors. Here a block of pieces at a time is multiplied and added to the
+rows' matrices in place.
 """
 
 from __future__ import annotations
@@ -15,7 +17,9 @@ from dpmf_jax.devices import spread
 from dpmf_jax.layout import split
 
 BLOCK_PIECES = 72  # at most so many are multiplied at a time: their matrices stay in cache
-TILE = 16  # a product is fast where its columns are a multiple of the vector registers', and slow by 2 where not
+# a product is fast where its columns are a multiple of the vector registers', and slow by 2 where
+# not
+TILE = 16
 
 
 def outer(data: Any, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
@@ -26,24 +30,31 @@ def outer(data: Any, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
     def body(stored: Any, item_tree: Any, user_tree: Any) -> jax.Array:
         first = spread.first(data.users_each)
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
-            out = _pieces(stored.by_item, fn, item_tree, user_tree, num_items, data.num_users, first)
+            out = _pieces(
+                stored.by_item, fn, item_tree, user_tree, num_items, data.num_users, first
+            )
         if data.num_devices == 1:
             return out
-        # each device adds up and keeps a share of the rows: half the traffic, and what follows by row is shared, too
+        # each device adds up and keeps a share of the rows: half the traffic, and what follows by
+        # row is shared, too
         out = jnp.pad(out, ((0, -num_items % data.num_devices), (0, 0), (0, 0)))
         return jax.lax.psum_scatter(out, spread.AXIS, tiled=True)
 
     if data.kind == "dense":
         cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, data.stored)]
         return _dense(*(leaf.T for leaf in cells), fn, item_tree, user_tree)
-    return spread.over(data.num_devices, body, data.stored, item_tree, user_tree, cut=cut, gives_cut=True)[:num_items]
+    return spread.over(
+        data.num_devices, body, data.stored, item_tree, user_tree, cut=cut, gives_cut=True
+    )[:num_items]
 
 
 def _dense(value: Any, present: Any, fn: Any, row_tree: Any, column_tree: Any) -> jax.Array:
     def one(at: Any) -> jax.Array:
         row, values, here = at
         present = here.astype(jnp.float32)
-        columns = jax.tree.map(lambda leaf: jnp.where(here.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), column_tree)
+        columns = jax.tree.map(
+            lambda leaf: jnp.where(here.reshape(-1, *[1] * (leaf.ndim - 1)), leaf, 0), column_tree
+        )
         features = fn(row, columns, values, present)
         return jnp.matmul(features.T, features, precision="highest")
 
@@ -51,22 +62,35 @@ def _dense(value: Any, present: Any, fn: Any, row_tree: Any, column_tree: Any) -
 
 
 def _pieces(
-    side: split.Side, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, first: Any
+    side: split.Side,
+    fn: Any,
+    row_tree: Any,
+    column_tree: Any,
+    num_rows: int,
+    num_columns: int,
+    first: Any,
 ) -> jax.Array:
     pieces = side.column.shape[0]
     blocks = split.num_blocks(pieces, spread.block(BLOCK_PIECES))
     table = split.with_zeros(column_tree)
 
     def features(part: split.Side) -> jax.Array:
-        rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
+        rows = jax.tree.map(
+            lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree
+        )
         columns = jax.tree.map(
-            lambda leaf: leaf.at[split.place(part.column, first, table)].get(mode="promise_in_bounds"), table
+            lambda leaf: leaf.at[split.place(part.column, first, table)].get(
+                mode="promise_in_bounds"
+            ),
+            table,
         )
         columns = jax.lax.optimization_barrier(columns)  # or each use repeats the gather
         present = (part.column != num_columns).astype(jnp.float32)
         return jax.lax.optimization_barrier(jax.vmap(fn)(rows, columns, part.value, present))
 
-    def add(sums: tuple[jax.Array, jax.Array], part: split.Side) -> tuple[tuple[jax.Array, jax.Array], None]:
+    def add(
+        sums: tuple[jax.Array, jax.Array], part: split.Side
+    ) -> tuple[tuple[jax.Array, jax.Array], None]:
         z = features(part)
         tail = z[:, :, wide:]
         new = (_product(z, z[:, :, :wide]), _product(tail, tail))
@@ -80,7 +104,10 @@ def _pieces(
     shape = jax.eval_shape(features, jax.tree.map(lambda leaf: leaf[0], parts))
     k, wide = shape.shape[2], shape.shape[2] // TILE * TILE
     # one row more, of the pieces that belong to nobody
-    zeros = jnp.zeros((num_rows + 1, k, wide), shape.dtype), jnp.zeros((num_rows + 1, k - wide, k - wide), shape.dtype)
+    zeros = (
+        jnp.zeros((num_rows + 1, k, wide), shape.dtype),
+        jnp.zeros((num_rows + 1, k - wide, k - wide), shape.dtype),
+    )
     (most, corner), _ = jax.lax.scan(add, zeros, parts)
     side_by_side = jnp.concatenate([jnp.swapaxes(most[:-1, wide:], 1, 2), corner[:-1]], axis=1)
     return jnp.concatenate([most[:-1], side_by_side], axis=2)

@@ -1,10 +1,11 @@
 """One orientation of the split layout: rows cut into pieces of fixed width, padded with a sentinel.
 
-A piece is part of one row: `width` slots, each with a column index and a raw value. Slots without a rating have the
-column `num_columns`, which reads a row of zeros, and the value 0. Pieces are sorted by row, columns within a row too,
-so the layout does not depend on the order of the ratings. Pieces that fill up the last block belong to row `num_rows`,
-which is dropped. Where devices have their own users, all this holds of each device's pieces, which follow those of the
-device before it; row and column are everybody's all the same, and `place` says where a device's own tables have them.
+A piece is part of one row: `width` slots, each with a column index and a raw value. Slots without a
+rating have the column `num_columns`, which reads a row of zeros, and the value 0. Pieces are sorted
+by row, columns within a row too, so the layout does not depend on the order of the ratings. Pieces
+that fill up the last block belong to row `num_rows`, which is dropped. Where devices have their own
+users, all this holds of each device's pieces, which follow those of the device before it; row and
+column are everybody's all the same, and `place` says where a device's own tables have them.
 """
 
 from __future__ import annotations
@@ -27,10 +28,16 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
 LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
-BLOCK_BYTES = 128 << 10  # of gathered columns: half a core's smallest second-level cache, with the table beside it
-SHORT = 24 if platform.machine() in ("x86_64", "AMD64") else 32  # numbers of a row from which `take` helps
+BLOCK_BYTES = (
+    128 << 10
+)  # of gathered columns: half a core's smallest second-level cache, with the table beside it
+SHORT = (
+    24 if platform.machine() in ("x86_64", "AMD64") else 32
+)  # numbers of a row from which `take` helps
 UNROLLED = 320  # instructions of a loop that LLVM does not unroll whole
-LARGE_TABLE = 384 << 10  # bytes from which XLA's CPU backend would run a gather on two threads (512 KB with its result)
+LARGE_TABLE = (
+    384 << 10
+)  # bytes from which XLA's CPU backend would run a gather on two threads (512 KB with its result)
 
 
 class Side(NamedTuple):
@@ -43,11 +50,15 @@ class Side(NamedTuple):
 
 @jax.tree_util.register_static
 class Index:
-    """In a tree of columns, the index of each: it is at hand, where an array of indices would have to be gathered."""
+    """In a tree of columns, the index of each: it is at hand, where an array of indices would have
+    to be gathered.
+    """
 
 
 def with_index(tree: Any, index: Any) -> Any:
-    return jax.tree.map(lambda leaf: index if isinstance(leaf, Index) else leaf, tree, is_leaf=_is_index)
+    return jax.tree.map(
+        lambda leaf: index if isinstance(leaf, Index) else leaf, tree, is_leaf=_is_index
+    )
 
 
 def _is_index(leaf: Any) -> bool:
@@ -68,15 +79,18 @@ def make(
     num_ratings: int | None = None,
     agreed: Callable[[int], int] = lambda pieces: pieces,
 ) -> tuple[Side, Side]:
-    """Both orientations, on the host; each shard has equally many pieces, in numbers that blocks divide.
+    """Both orientations, on the host; each shard has equally many pieces, in numbers that blocks
+    divide.
 
-    users_each: a shard holds the ratings of so many users, in their order, and nobody else's. Without it pieces are
-      spread evenly. num_ratings: of all processes, where there are several. agreed: from the pieces that these ratings
-      need to those that are made room for.
+    users_each: a shard holds the ratings of so many users, in their order, and nobody else's.
+      Without it pieces are spread evenly. num_ratings: of all processes, where there are several.
+      agreed: from the pieces that these ratings need to those that are made room for.
     """
     shape = (ratings.num_users, ratings.num_items)
     num_ratings = ratings.num_ratings if num_ratings is None else num_ratings
-    parts = [scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()]
+    parts = [
+        scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()
+    ]
     if users_each is not None:
         parts = [_users(parts[0], users_each * shard, users_each) for shard in range(num_shards)]
         num_shards = 1  # of each part
@@ -89,14 +103,19 @@ def _users(matrix, first: int, number: int):
     """The ratings of these users alone, in a matrix of the same shape."""
     start, end = matrix.indptr[np.minimum([first, first + number], matrix.shape[0])]
     indptr = np.clip(matrix.indptr, start, end) - start
-    return scipy.sparse.csr_array((matrix.data[start:end], matrix.indices[start:end], indptr), shape=matrix.shape)
+    return scipy.sparse.csr_array(
+        (matrix.data[start:end], matrix.indices[start:end], indptr), shape=matrix.shape
+    )
 
 
 def _join(matrices, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
     """The pieces of each matrix, filled up to equal numbers, one matrix after the other."""
     needed = [-(-np.diff(matrix.indptr) // width) for matrix in matrices]
     total = agreed(max(1, *(int(pieces.sum()) for pieces in needed)))
-    sides = [_cut(matrix, pieces, total, width, num_shards) for matrix, pieces in zip(matrices, needed, strict=True)]
+    sides = [
+        _cut(matrix, pieces, total, width, num_shards)
+        for matrix, pieces in zip(matrices, needed, strict=True)
+    ]
     return sides[0] if len(sides) == 1 else Side(*map(np.concatenate, zip(*sides, strict=True)))
 
 
@@ -110,7 +129,9 @@ def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) ->
     row[: int(pieces.sum())] = np.repeat(np.arange(num_rows, dtype=np.int32), pieces)
     first = np.concatenate([[0], np.cumsum(pieces)[:-1]]).astype(np.int64) * width
     counts = np.diff(matrix.indptr)
-    slot = np.repeat((first - starts).astype(np.int32 if padded * width < 2**31 else np.int64), counts)
+    slot = np.repeat(
+        (first - starts).astype(np.int32 if padded * width < 2**31 else np.int64), counts
+    )
     slot += np.arange(len(slot), dtype=slot.dtype)
     column = np.full(padded * width, num_columns, np.int32)
     column[slot] = matrix.indices
@@ -120,37 +141,50 @@ def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) ->
 
 
 def as_one(side: Side, tree: Any) -> Any:
-    """What there is per piece of several devices, in the order of one device's: by row, that of nobody last."""
+    """What there is per piece of several devices, in the order of one device's: by row, that of
+    nobody last.
+    """
     order = jnp.argsort(side.row, stable=True)
     return jax.tree.map(lambda leaf: leaf[order], tree)
 
 
 def _grain(pieces: int) -> int:
-    """What the number of pieces is made a multiple of, so that blocks of about any size divide it: adds under 1/16."""
+    """What the number of pieces is made a multiple of, so that blocks of about any size divide it:
+    adds under 1/16.
+    """
     return min(128, 4 << max(0, (pieces // 64).bit_length() - 1))
 
 
 def num_blocks(pieces: int, most: int) -> int:
-    """How many blocks of at most so many pieces there are; of at least `LEAST_BLOCK` each, and of equal size."""
+    """How many blocks of at most so many pieces there are; of at least `LEAST_BLOCK` each, and of
+    equal size.
+    """
     if pieces <= most:
         return 1
-    sizes = [size for size in range(LEAST_BLOCK, min(pieces, MOST_BLOCK) + 1) if pieces % size == 0] or [pieces]
+    sizes = [
+        size for size in range(LEAST_BLOCK, min(pieces, MOST_BLOCK) + 1) if pieces % size == 0
+    ] or [pieces]
     return pieces // max([size for size in sizes if size <= most] or sizes[:1])
 
 
 def take(table: jax.Array, index: jax.Array, zeros: jax.Array) -> jax.Array:
     """`table[index]`, of rows at indices that are in bounds.
 
-    LLVM unrolls the copy of a row of fewer than 80 numbers whole, at 4 instructions a number, and so into scalars,
-    which takes up to three times as long as a loop of vectors. Therefore bits pass through instructions that leave them
-    as they are, until there are too many to unroll; a processor does two or three of them at once. A million rows take
-    2.6 in place of 4.3 ms at rank 24, 3.2 in place of 7.1 at 32, 5.8 in place of 18 at 64, and 7.0 at 80, where nothing
-    is added. zeros: int32[4], of the data, so that the compiler does not know what they are.
+    LLVM unrolls the copy of a row of fewer than 80 numbers whole, at 4 instructions a number, and
+    so into scalars, which takes up to three times as long as a loop of vectors. Therefore bits pass
+    through instructions that leave them as they are, until there are too many to unroll; a
+    processor does two or three of them at once. A million rows take 2.6 in place of 4.3 ms at rank
+    24, 3.2 in place of 7.1 at 32, 5.8 in place of 18 at 64, and 7.0 at 80, where nothing is added.
+    zeros: int32[4], of the data, so that the compiler does not know what they are.
     """
     rows = table.at[index].get(mode="promise_in_bounds")
     if not _times(table):
         return rows
-    return _as_they_are(_times(table), rows, tuple(jax.lax.index_in_dim(zeros, at, keepdims=False) for at in range(4)))
+    return _as_they_are(
+        _times(table),
+        rows,
+        tuple(jax.lax.index_in_dim(zeros, at, keepdims=False) for at in range(4)),
+    )
 
 
 def _times(table: jax.Array) -> int:
@@ -181,8 +215,14 @@ def with_zeros(column_tree: Any) -> Any:
 
 
 def place(column: jax.Array, first: ArrayLike | None, table: Any) -> jax.Array:
-    """Where a table `with_zeros`, of the columns from `first` on, has these: they are there, or no column at all."""
-    return column if first is None else jnp.clip(column - first, 0, jax.tree.leaves(table)[0].shape[0] - 1)
+    """Where a table `with_zeros`, of the columns from `first` on, has these: they are there, or no
+    column at all.
+    """
+    return (
+        column
+        if first is None
+        else jnp.clip(column - first, 0, jax.tree.leaves(table)[0].shape[0] - 1)
+    )
 
 
 def sum_rows(
@@ -195,14 +235,18 @@ def sum_rows(
     sums: Any = None,
     first: ArrayLike | None = None,
 ) -> Any:
-    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to `sums`, if there are.
+    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to
+    `sums`, if there are.
 
-    first: what `column_tree` has at 0, where it is a share of the columns, of which alone there are ratings.
+    first: what `column_tree` has at 0, where it is a share of the columns, of which alone there are
+      ratings.
     """
     return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first)
 
 
-def map_pieces(side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int) -> tuple[Any, jax.Array]:
+def map_pieces(
+    side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int
+) -> tuple[Any, jax.Array]:
     """`fn` at every piece, and where there is a rating: [pieces, width]."""
     return _over_blocks(side, fn, row_tree, column_tree, num_columns), side.column != num_columns
 
@@ -219,21 +263,31 @@ def _over_blocks(
 ) -> Any:
     """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
 
-    With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make is never there.
+    With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make
+    is never there.
 
-    On an accelerator columns are gathered again wherever they are used, from tables that its caches hold: written down
-    they would be more than all else (6.0 GB, in place of 0.3, for 20 million ratings at rank 64). What a piece makes is
-    written before it is added up there, or the compiler unrolls a loop over both, at rank 512 for a minute.
+    On an accelerator columns are gathered again wherever they are used, from tables that its caches
+    hold: written down they would be more than all else (6.0 GB, in place of 0.3, for 20 million
+    ratings at rank 64). What a piece makes is written before it is added up there, or the compiler
+    unrolls a loop over both, at rank 512 for a minute.
     """
     pieces, width = side.column.shape
     on_cpu = spread.backend() == "cpu"
     table = with_zeros(column_tree)
-    unknown = jnp.minimum(jax.lax.slice(side.column, (0, 0), (1, 4))[0], 0)  # a column's index is not negative
+    unknown = jnp.minimum(
+        jax.lax.slice(side.column, (0, 0), (1, 4))[0], 0
+    )  # a column's index is not negative
 
     def gather(part: Side) -> tuple[Any, Any]:
-        rows = jax.tree.map(lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree)
-        columns = jax.tree.map(lambda leaf: take(leaf, place(part.column, first, table), unknown), table)
-        return rows, jax.lax.optimization_barrier(columns) if on_cpu else columns  # or each use repeats the gather
+        rows = jax.tree.map(
+            lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree
+        )
+        columns = jax.tree.map(
+            lambda leaf: take(leaf, place(part.column, first, table), unknown), table
+        )
+        return rows, (
+            jax.lax.optimization_barrier(columns) if on_cpu else columns
+        )  # or each use repeats the gather
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
         rows, columns = gathered
@@ -244,11 +298,16 @@ def _over_blocks(
 
     blocks = 1
     if on_cpu:
-        slot_bytes = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in jax.tree.leaves(column_tree))
+        slot_bytes = sum(
+            leaf.size // leaf.shape[0] * leaf.dtype.itemsize
+            for leaf in jax.tree.leaves(column_tree)
+        )
         blocks = num_blocks(pieces, BLOCK_BYTES // max(width * slot_bytes, 1))
 
     def add_up(sums: Any, row: jax.Array, out: Any) -> Any:  # row `num_rows` is dropped
-        return jax.tree.map(lambda sum, leaf: sum.at[row].add(leaf, mode="drop", indices_are_sorted=True), sums, out)
+        return jax.tree.map(
+            lambda sum, leaf: sum.at[row].add(leaf, mode="drop", indices_are_sorted=True), sums, out
+        )
 
     def zeros(part: Side) -> Any:
         out = jax.eval_shape(lambda part: apply(gather(part), part), part)
@@ -258,12 +317,16 @@ def _over_blocks(
         out = apply(gather(side), side)
         if not on_cpu:
             out = jax.lax.optimization_barrier(out)
-        return out if num_rows is None else add_up(zeros(side) if sums is None else sums, side.row, out)
+        return (
+            out
+            if num_rows is None
+            else add_up(zeros(side) if sums is None else sums, side.row, out)
+        )
 
-    # What is gathered from a large table goes into a carried buffer that is one piece longer than the block. XLA
-    # updates that in place, on the thread that runs the block; a plain gather from such a table it would halve between
-    # two threads (its cost model counts the whole table, and what `take` adds), and handing over a few microseconds'
-    # work costs more.
+    # What is gathered from a large table goes into a carried buffer that is one piece longer than
+    # the block. XLA updates that in place, on the thread that runs the block; a plain gather from
+    # such a table it would halve between two threads (its cost model counts the whole table, and
+    # what `take` adds), and handing over a few microseconds' work costs more.
     tables, treedef = jax.tree.flatten((row_tree, table))
     large = [leaf.size * leaf.dtype.itemsize > LARGE_TABLE for leaf in tables]
     for at, leaf in enumerate(jax.tree.leaves(table), start=len(jax.tree.leaves(row_tree))):
@@ -278,9 +341,14 @@ def _over_blocks(
             jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else longer(leaf)
             for big, buffer, leaf in zip(large, buffers, jax.tree.leaves(gather(part)), strict=True)
         ]
-        out = apply(jax.tree.unflatten(treedef, gathered), Side(part.row, longer(part.column), longer(part.value)))
+        out = apply(
+            jax.tree.unflatten(treedef, gathered),
+            Side(part.row, longer(part.column), longer(part.value)),
+        )
         out = jax.tree.map(lambda leaf: leaf[:-1], out)
-        buffers = [new if big else old for big, old, new in zip(large, buffers, gathered, strict=True)]
+        buffers = [
+            new if big else old for big, old, new in zip(large, buffers, gathered, strict=True)
+        ]
         if num_rows is None:
             return (buffers, None), out
         return (buffers, add_up(sums, part.row, out)), None
@@ -294,7 +362,11 @@ def _over_blocks(
     if num_rows is not None and sums is None:
         sums = zeros(jax.tree.map(lambda leaf: leaf[0], parts))
     (_, sums), out = jax.lax.scan(body, (buffers, sums), parts)
-    return jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out) if num_rows is None else sums
+    return (
+        jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out)
+        if num_rows is None
+        else sums
+    )
 
 
 def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
@@ -308,7 +380,10 @@ def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
         return (np.zeros_like(rows), np.zeros_like(rows)), np.zeros(rows.shape, bool)
     at = order[np.minimum(np.searchsorted(keys.ravel(), wanted, sorter=order), keys.size - 1)]
     found = (keys.ravel()[at] == wanted) & (columns >= 0) & (columns < num_columns)
-    return (near[at // column.shape[1]].astype(np.int32), (at % column.shape[1]).astype(np.int32)), found
+    return (
+        near[at // column.shape[1]].astype(np.int32),
+        (at % column.shape[1]).astype(np.int32),
+    ), found
 
 
 def replace_value(side: Side, piece: jax.Array, slot: jax.Array, value: ArrayLike) -> Side:
@@ -316,7 +391,10 @@ def replace_value(side: Side, piece: jax.Array, slot: jax.Array, value: ArrayLik
 
 
 def remove_slot(side: Side, piece: jax.Array, slot: jax.Array, num_columns: int) -> Side:
-    return side._replace(column=side.column.at[piece, slot].set(num_columns), value=side.value.at[piece, slot].set(0.0))
+    return side._replace(
+        column=side.column.at[piece, slot].set(num_columns),
+        value=side.value.at[piece, slot].set(0.0),
+    )
 
 
 def remove_where(side: Side, mask: jax.Array, num_columns: int) -> Side:

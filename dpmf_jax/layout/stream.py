@@ -1,11 +1,13 @@
-"""Ratings that are larger than the device: the split layout in files, of which a program reads a block at a time.
+"""Ratings that are larger than the device: the split layout in files, of which a program reads a
+block at a time.
 
-A block is some megabytes of one orientation's pieces. While the device works on one, a thread of the host reads the
-next. Sums per user and per item are all that streamed ratings allow: enough for the descents of paper 001, for noisy
-means, and for federated and local mechanisms, not for a dynamic population, paper 002's or objective perturbation.
+A block is some megabytes of one orientation's pieces. While the device works on one, a thread of
+the host reads the next. Sums per user and per item are all that streamed ratings allow: enough for
+the descents of paper 001, for noisy means, and for federated and local mechanisms, not for a
+dynamic population, paper 002's or objective perturbation.
 
-The files are as private as the ratings. They have no names: nobody else can open them, and they are gone with the
-process, however that ends.
+The files are as private as the ratings. They have no names: nobody else can open them, and they are
+gone with the process, however that ends.
 """
 
 from __future__ import annotations
@@ -31,7 +33,9 @@ BLOCK_BYTES = 16 << 20  # of columns and values
 
 
 class Blocks:
-    """One orientation in files, cut into `num` blocks of `pieces` pieces; the last one is filled up."""
+    """One orientation in files, cut into `num` blocks of `pieces` pieces; the last one is filled
+    up.
+    """
 
     def __init__(self, side: split.Side, num_rows: int, num_columns: int, block_bytes: int):
         total, self.width = side.column.shape
@@ -53,7 +57,10 @@ class Blocks:
     @property
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
         wide = (self.pieces, self.width)
-        return tuple(jax.ShapeDtypeStruct(s, t) for s, t in zip(((self.pieces,), wide, wide), self._types, strict=True))
+        return tuple(
+            jax.ShapeDtypeStruct(s, t)
+            for s, t in zip(((self.pieces,), wide, wide), self._types, strict=True)
+        )
 
     def fetch(self, index: Any) -> tuple[np.ndarray, ...]:
         """A block, and in the background the one after it."""
@@ -99,14 +106,17 @@ def _fill(file: int, array: np.ndarray, offset: int) -> None:
 
 @jax.tree_util.register_static
 class Stream:
-    """Both orientations. It has no arrays: a jitted program takes it as it is, and reads while it runs."""
+    """Both orientations. It has no arrays: a jitted program takes it as it is, and reads while it
+    runs.
+    """
 
     def __init__(self, ratings: Ratings, block_bytes: int):
         try:
             shape = (ratings.num_users, ratings.num_items)
             sides = split.make(ratings, num_shards=1)
             self.sides = tuple(
-                Blocks(side, *sizes, block_bytes) for side, sizes in zip(sides, (shape, shape[::-1]), strict=True)
+                Blocks(side, *sizes, block_bytes)
+                for side, sizes in zip(sides, (shape, shape[::-1]), strict=True)
             )
         except OSError as error:
             raise DataError(
@@ -122,7 +132,14 @@ class Stream:
 
 
 def sum_rows(
-    stream: Stream, fn: Any, row_tree: Any, column_tree: Any, num_rows: int, num_columns: int, *, orientation: int
+    stream: Stream,
+    fn: Any,
+    row_tree: Any,
+    column_tree: Any,
+    num_rows: int,
+    num_columns: int,
+    *,
+    orientation: int,
 ) -> Any:
     """`layout_split.sum_rows` of blocks that come from files."""
     blocks = stream.sides[orientation]
@@ -135,6 +152,7 @@ def sum_rows(
         return add(split.Side(*side), sums), None
 
     zeros = jax.tree.map(
-        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), jax.eval_shape(add, split.Side(*blocks.shapes))
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(add, split.Side(*blocks.shapes)),
     )
     return jax.lax.scan(one, zeros, jnp.arange(blocks.num))[0]

@@ -1,7 +1,9 @@
-"""The ratings of a few users, as a dense layout of their own: what an iteration of a changing crowd looks at.
+"""The ratings of a few users, as a dense layout of their own: what an iteration of a changing crowd
+looks at.
 
-The users are chosen inside a jitted program, so shapes depend on how many there are, never on who they are or what they
-rated. A split layout is searched, not read through: its pieces are sorted by user.
+The users are chosen inside a jitted program, so shapes depend on how many there are, never on who
+they are or what they rated. A split layout is searched, not read through: its pieces are sorted by
+user.
 """
 
 from __future__ import annotations
@@ -20,8 +22,9 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
     """A dense layout whose user k is `chosen[k]`: on one device, float32 and bool [chosen, items].
 
     Args:
-      chosen: int32[chosen], different indices of users; one that is not of this data, such as `num_users`, gives an
-        empty row. All operations of `layout` work on the result; its `num_ratings` is that of all the data.
+      chosen: int32[chosen], different indices of users; one that is not of this data, such as
+        `num_users`, gives an empty row. All operations of `layout` work on the result; its
+        `num_ratings` is that of all the data.
     """
 
     layout.resident(data)
@@ -50,17 +53,23 @@ def _rows(stored: layout.Dense, chosen: jax.Array, data: layout.Layout) -> layou
     at = jnp.where(chosen < data.num_users, chosen - first, here)
     at = jnp.where(at < 0, here, at)  # a negative index would count from the end
     value = stored.value.at[at].get(mode="fill", fill_value=0)
-    return layout.Dense(value, stored.present.at[at].get(mode="fill", fill_value=False).astype(jnp.float32))
+    return layout.Dense(
+        value, stored.present.at[at].get(mode="fill", fill_value=False).astype(jnp.float32)
+    )
 
 
 def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int) -> layout.Dense:
-    """Of a split layout: the first pieces of all that are chosen, then their second ones, for as long as there are."""
+    """Of a split layout: the first pieces of all that are chosen, then their second ones, for as
+    long as there are.
+    """
     pieces, width = side.column.shape
     first = jnp.searchsorted(side.row, chosen).astype(jnp.int32)
     rows = jnp.broadcast_to(jnp.arange(chosen.shape[0])[:, None], (chosen.shape[0], width))
 
     def there(place: jax.Array) -> jax.Array:
-        return (side.row.at[first + place].get(mode="fill", fill_value=-1) == chosen) & (chosen < num_users)
+        return (side.row.at[first + place].get(mode="fill", fill_value=-1) == chosen) & (
+            chosen < num_users
+        )
 
     def some(carry: tuple[jax.Array, layout.Dense]) -> jax.Array:
         return jnp.any(there(carry[0]))

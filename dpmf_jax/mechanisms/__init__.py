@@ -1,4 +1,6 @@
-"""Mechanisms, by what they add noise to; each family is a package, and declares its mechanisms in its module `spec`."""
+"""Mechanisms, by what they add noise to; each family is a package, and declares its mechanisms in
+its module `spec`.
+"""
 
 from __future__ import annotations
 
@@ -16,5 +18,9 @@ if TYPE_CHECKING:
 def table() -> Mapping[str, Spec]:
     """Every mechanism that a family declares, by name, paper by paper. Imports no jax."""
     families = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.ispkg)
-    specs = [spec for family in families for spec in importlib.import_module(f"{__name__}.{family}.spec").SPECS]
+    specs = [
+        spec
+        for family in families
+        for spec in importlib.import_module(f"{__name__}.{family}.spec").SPECS
+    ]
     return {spec.name: spec for spec in sorted(specs, key=lambda spec: spec.paper)}

@@ -1,4 +1,6 @@
-"""What all mechanisms of a trusted curator share: neighbouring relations and assumptions, in words and numbers."""
+"""What all mechanisms of a trusted curator share: neighbouring relations and assumptions, in words
+and numbers.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,18 @@ ALWAYS = (words.SETTINGS, words.CATALOGUE, words.FLOAT32_NORMALS)
 
 
 def neighbours(unit: Relation, span: float) -> relation.Relation:
-    """Of a mechanism whose relation is written as its unit; span: τ, the largest change that the noise is made for."""
+    """Of a mechanism whose relation is written as its unit; span: τ, the largest change that the
+    noise is made for.
+    """
     return relation.PRESENCE if unit == "rating presence" else relation.value(span)
 
 
 def not_covered(unit: Relation) -> str:
     if unit == "rating presence":
-        return "a changed value at this price: it may move the statistics twice as far, for up to four times ρ"
+        return (
+            "a changed value at this price: it may move the statistics twice as far, for up to four"
+            " times ρ"
+        )
     return "the presence of a rating"
 
 

@@ -1,7 +1,8 @@
-"""How a mechanism is declared: one `Spec` beside it says all that commands, tables and tests need to know of it.
+"""How a mechanism is declared: one `Spec` beside it says all that commands, tables and tests need
+to know of it.
 
-A family of mechanisms is a package here with a module `spec`, whose `SPECS` are found by `dpmf_jax.mechanisms.table`.
-Nothing else lists them.
+A family of mechanisms is a package here with a module `spec`, whose `SPECS` are found by
+`dpmf_jax.mechanisms.table`. Nothing else lists them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,9 @@ SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What every mechanism can be told. None stands for the mechanism's own default, see experiments/DEFAULTS.md."""
+    """What every mechanism can be told. None stands for the mechanism's own default, see
+    experiments/DEFAULTS.md.
+    """
 
     epsilon: float | None = None
     """Total epsilon. The noise is solved for it, on the safe side."""
@@ -47,8 +50,8 @@ class FactorFlags(Flags):
 class Trial(NamedTuple):
     """Settings at which `dpmf audit --all` puts a mechanism on trial.
 
-    The flags may say "middle" (of the declared range), "highest" (the range's highest value, or its width) and
-    "quarter" (of the number of items).
+    The flags may say "middle" (of the declared range), "highest" (the range's highest value, or its
+    width) and "quarter" (of the number of items).
 
     Attributes:
       label: of the trial in reports.
@@ -82,22 +85,27 @@ class Spec:
       name: of `--mechanism`.
       paper: "001" to "004", whose mechanism or claim it is, or whose problem it mends.
       flags: a dataclass of its settings; the string below a field is its help.
-      settings: (name, flags, ratings, public) -> the public settings of a run. Reads the sizes, ids and declared range
-        of the ratings, and no rating. public: float32[users or items, rank], or None. Raises UsageError for flags that
-        contradict each other, PrivacyError for what a guarantee does not allow, ValueError for a number out of range.
+      settings: (name, flags, ratings, public) -> the public settings of a run. Reads the sizes, ids
+        and declared range of the ratings, and no rating. public: float32[users or items, rank], or
+        None. Raises UsageError for flags that contradict each other, PrivacyError for what a
+        guarantee does not allow, ValueError for a number out of range.
       phases: (settings, public) -> ((mechanism, number of steps), ...), made of the settings alone.
-      access: what a step needs of the ratings. "sums": sums over the ratings of a user or of an item, so that devices,
-        processes and streams can share them. "in place": more than sums, so nothing is streamed. "by item": an item's
-        ratings one after the other, in one process. "in order": all ratings in one order, or samples: one
-        process, and one device unless it is told otherwise.
-      unit: whose change the guarantee hides; None where `--relation` chooses, or nothing is promised. A test holds it
-        to the guarantee.
-      unsafe: (what, where, fix) of the refusal, where a release promises nothing and must be asked for twice.
+      access: what a step needs of the ratings. "sums": sums over the ratings of a user or of an
+        item, so that devices, processes and streams can share them. "in place": more than sums, so
+        nothing is streamed. "by item": an item's ratings one after the other, in one process. "in
+        order": all ratings in one order, or samples: one process, and one device unless it is told
+        otherwise.
+      unit: whose change the guarantee hides; None where `--relation` chooses, or nothing is
+        promised. A test holds it to the guarantee.
+      unsafe: (what, where, fix) of the refusal, where a release promises nothing and must be asked
+        for twice.
       public: which side's factors a file may give (`--items`, `--users`).
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
-      second_price: (settings, number of users, δ) -> a price under another trust model, printed beside the guarantee.
-      trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something has one at least.
+      second_price: (settings, number of users, δ) -> a price under another trust model, printed
+        beside the guarantee.
+      trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something
+        has one at least.
       traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
     """
 
@@ -113,11 +121,18 @@ class Spec:
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
-    second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda *told: None
+    second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda *told: (
+        None
+    )
     traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *told: None
 
     def __post_init__(self):
-        foreign = {field.name for field in dataclasses.fields(self.flags)} & {"mechanism", "data", "seed", "out"}
+        foreign = {field.name for field in dataclasses.fields(self.flags)} & {
+            "mechanism",
+            "data",
+            "seed",
+            "out",
+        }
         if foreign:
             raise ValueError(f"{self.name}: {', '.join(sorted(foreign))} belong to the commands")
 
@@ -136,7 +151,9 @@ def check_steps(steps: int, usual: int, flag: str = "--steps") -> int:
 
 
 def config_values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that are fields of a mechanism's Config, a dataclass; the range as a pair."""
+    """Those of the settings that are fields of a mechanism's Config, a dataclass; the range as a
+    pair.
+    """
     names = {field.name for field in dataclasses.fields(config)}
     values = {name: value for name, value in settings.items() if name in names}
     if "rating_range" in values:
@@ -153,7 +170,8 @@ def constant(text: str) -> float:
         return 0.0 if text == "none" else float(text)
     except ValueError:
         raise UsageError(
-            f"--center {text} is not {NOISY_MEANS}, item, global, none or a number", fix="--center 3.5"
+            f"--center {text} is not {NOISY_MEANS}, item, global, none or a number",
+            fix="--center 3.5",
         ) from None
 
 
@@ -164,7 +182,8 @@ def public_center(text: str, mechanism: str) -> float:
     """
     if text in ("item", "global", NOISY_MEANS):
         raise UsageError(
-            f"--center {text} is not for --mechanism {mechanism}: its price is that of a centre which is public",
+            f"--center {text} is not for --mechanism {mechanism}: its price is that of a centre"
+            " which is public",
             fix="--center with a number that is public, such as the middle of the range",
         )
     return constant(text)

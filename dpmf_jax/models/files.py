@@ -1,4 +1,6 @@
-"""model.json, and what stands beside it: written and read without jax, and refused where a byte has changed."""
+"""model.json, and what stands beside it: written and read without jax, and refused where a byte has
+changed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ RELEASE = "release.safetensors"
 
 
 class Saved(NamedTuple):
-    """A model's public part: the content of model.json, its guarantee, and the released arrays by name."""
+    """A model's public part: the content of model.json, its guarantee, and the released arrays by
+    name.
+    """
 
     content: dict[str, Any]
     guarantee: Guarantee
@@ -29,25 +33,32 @@ class Saved(NamedTuple):
 def read(folder: Path) -> Saved:
     """The public part of a model that is as it was saved.
 
-    Raises: DataError where there is no folder, no model in it, an unfinished one, or files that were changed, cut short
-      or are another program's; it names the file.
+    Raises: DataError where there is no folder, no model in it, an unfinished one, or files that
+      were changed, cut short or are another program's; it names the file.
     """
     path = folder / "model.json"
     if not folder.is_dir():
         raise DataError(
-            "there is no such model folder", where=str(folder), fix="give the folder that `dpmf fit` printed"
+            "there is no such model folder",
+            where=str(folder),
+            fix="give the folder that `dpmf fit` printed",
         )
     refuse_lost(folder)
     if not path.exists() and (folder / "private" / "run.json").exists():
         raise DataError(
-            "the fit in this folder is not finished", where=str(folder), fix=f"dpmf fit --resume {folder}, then again"
+            "the fit in this folder is not finished",
+            where=str(folder),
+            fix=f"dpmf fit --resume {folder}, then again",
         )
     content = read_signed(path)
     if content.get("format") != FORMAT:
         raise DataError(
             f"the model has format {content.get('format')}, this program reads {FORMAT}",
             where=str(path),
-            fix="use the version of dpmf-jax that wrote it (under `versions` in model.json), or fit again",
+            fix=(
+                "use the version of dpmf-jax that wrote it (under `versions` in model.json), or fit"
+                " again"
+            ),
         )
     try:
         files = content["files"]
@@ -58,14 +69,23 @@ def read(folder: Path) -> Saved:
 
 
 def refuse_lost(folder: Path) -> None:
-    """Raises: DataError where a model was finished here, so nothing is left to resume, and its model.json is gone."""
+    """Raises: DataError where a model was finished here, so nothing is left to resume, and its
+    model.json is gone.
+    """
     path = folder / "model.json"
-    if path.exists() or not (folder / "PRIVACY.md").exists() or (folder / "private" / "checkpoints").exists():
+    if (
+        path.exists()
+        or not (folder / "PRIVACY.md").exists()
+        or (folder / "private" / "checkpoints").exists()
+    ):
         return
     raise DataError(
         "model.json is missing: the fit in this folder was finished, and the file is lost",
         where=str(path),
-        fix="restore it from a copy; or fit anew into another folder, and count what PRIVACY.md here states as spent",
+        fix=(
+            "restore it from a copy; or fit anew into another folder, and count what PRIVACY.md"
+            " here states as spent"
+        ),
     )
 
 
@@ -83,12 +103,16 @@ def write_signed(path: Path, content: Mapping[str, Any], *, private: bool = Fals
 
 
 def read_signed(path: Path) -> dict[str, Any]:
-    """The inverse of `write_signed`. Raises: DataError where the file is missing, no JSON object, or was changed."""
+    """The inverse of `write_signed`. Raises: DataError where the file is missing, no JSON object,
+    or was changed.
+    """
     content = storage.read_json(path)
     expected = content.pop("sha256", None)
     if expected != _digest(content):
         raise DataError(
-            f"{path.name} was changed after it was saved", where=str(path), fix="restore the file, or fit again"
+            f"{path.name} was changed after it was saved",
+            where=str(path),
+            fix="restore the file, or fit again",
         )
     return content
 

@@ -1,7 +1,7 @@
 """How good a model's predictions and rankings are, and lists of items to recommend.
 
-Everything here reads the exact ratings: unpriced, for the curator's eyes. `DEFINITIONS` says in words what each
-number is. Users are taken in blocks, so nothing of size users × items is ever held.
+Everything here reads the exact ratings: unpriced, for the curator's eyes. `DEFINITIONS` says in
+words what each number is. Users are taken in blocks, so nothing of size users × items is ever held.
 """
 
 from __future__ import annotations
@@ -20,18 +20,29 @@ from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.protocol import Factors
 
 DEFINITIONS = {
-    "rmse": "root mean squared error over the ratings given (of evaluate: those that the model was not fitted with), "
-    "predictions clipped to the declared range if clip",
+    "rmse": (
+        "root mean squared error over the ratings given (of evaluate: those that the model was not"
+        " fitted with), predictions clipped to the declared range if clip"
+    ),
     "mae": "mean absolute error over the same ratings, predictions clipped likewise",
     "rmse_seen, mae_seen": "of evaluate: the same over the ratings that the model was fitted with",
-    "ndcg_at_k": "per user, DCG of the k best-scored unseen items over the best possible DCG at k; gain 1 for a "
-    "relevant item, discount 1/log2(1 + position); mean over users who have a relevant item",
-    "recall_at_k": "per user, relevant items among the k best-scored unseen items, over all of the user's relevant "
-    "items; mean over users who have a relevant item",
-    "candidates": "all items of the catalogue but those that the user rated in training; scores are not clipped; of "
-    "equal scores the lower item index comes first",
-    "relevant": "the user's held-out items, with threshold only those rated at least threshold; items that the user "
-    "also rated in training are not candidates and are left out",
+    "ndcg_at_k": (
+        "per user, DCG of the k best-scored unseen items over the best possible DCG at k; gain 1"
+        " for a relevant item, discount 1/log2(1 + position); mean over users who have a relevant"
+        " item"
+    ),
+    "recall_at_k": (
+        "per user, relevant items among the k best-scored unseen items, over all of the user's"
+        " relevant items; mean over users who have a relevant item"
+    ),
+    "candidates": (
+        "all items of the catalogue but those that the user rated in training; scores are not"
+        " clipped; of equal scores the lower item index comes first"
+    ),
+    "relevant": (
+        "the user's held-out items, with threshold only those rated at least threshold; items that"
+        " the user also rated in training are not candidates and are left out"
+    ),
     "users_evaluated": "users who have a relevant item, over whom the means are taken",
     "users_left_out": "users of the catalogue without one",
 }
@@ -51,14 +62,23 @@ class Ranking(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """items int32[users, k], best first, -1 where a user has fewer than k unseen items; scores float32, NaN there."""
+    """items int32[users, k], best first, -1 where a user has fewer than k unseen items; scores
+    float32, NaN there.
+    """
 
     items: np.ndarray
     scores: np.ndarray
 
 
-def predict(factors: Factors, user: np.ndarray, item: np.ndarray, *, rating_range: tuple[float, float] | None = None):
-    """float32[n]: center[item] + ⟨user_factors[user], item_factors[item]⟩, clipped to `rating_range` if given.
+def predict(
+    factors: Factors,
+    user: np.ndarray,
+    item: np.ndarray,
+    *,
+    rating_range: tuple[float, float] | None = None,
+):
+    """float32[n]: center[item] + ⟨user_factors[user], item_factors[item]⟩, clipped to
+    `rating_range` if given.
 
     Computed on the host in float32, in blocks; indices into the catalogue.
     """
@@ -72,7 +92,8 @@ def predict(factors: Factors, user: np.ndarray, item: np.ndarray, *, rating_rang
 
 
 def rmse(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
-    """Root mean squared error, in rating units; predictions are clipped to the declared range if `clip`.
+    """Root mean squared error, in rating units; predictions are clipped to the declared range if
+    `clip`.
 
     Of several processes (`hosts`), over the ratings of all.
 
@@ -89,13 +110,16 @@ def mae(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
     return float(np.mean(np.abs(_errors(factors, ratings, clip))))
 
 
-def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None) -> Ranking:
+def ranking(
+    factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None
+) -> Ranking:
     """NDCG and recall at k over all unseen items of each user, as `DEFINITIONS` has them.
 
     Of several processes (`hosts`), over the users of all.
 
     Args:
-      train, test: on the same catalogue. threshold: held-out ratings below it are not relevant; None: all are.
+      train, test: on the same catalogue. threshold: held-out ratings below it are not relevant;
+        None: all are.
 
     Raises:
       UsageError: k below 1. DataError: train and test have different catalogues.
@@ -103,7 +127,9 @@ def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, thr
     _check(factors, train, test, k)
     num_items = train.num_items
     relevant = np.ones(len(test), bool) if threshold is None else test.value >= threshold
-    wanted = np.setdiff1d(_pair_keys(test)[relevant], _pair_keys(train))  # user · num_items + item, sorted, distinct
+    wanted = np.setdiff1d(
+        _pair_keys(test)[relevant], _pair_keys(train)
+    )  # user · num_items + item, sorted, distinct
     users, count = np.unique(wanted // num_items, return_counts=True)
     num_users = int(hosts.total(len(users)))
     left_out = train.num_users - num_users
@@ -116,16 +142,20 @@ def ranking(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, thr
         block = users[first : first + len(items)]
         hit = (items >= 0) & _contains(wanted, block[:, None] * num_items + items)
         total = count[first : first + len(items)]
-        ndcg += float(((hit * discount[: items.shape[1]]).sum(1) / ideal[np.minimum(total, k) - 1]).sum())
+        ndcg += float(
+            ((hit * discount[: items.shape[1]]).sum(1) / ideal[np.minimum(total, k) - 1]).sum()
+        )
         recall += float((hit.sum(1) / total).sum())
     ndcg, recall = (float(hosts.total(part)) for part in (ndcg, recall))
     return Ranking(ndcg / num_users, recall / num_users, num_users, left_out)
 
 
 def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
-    """(train, test) of as many users with held-out ratings as `SCORES` allows: all, or a sample, always the same.
+    """(train, test) of as many users with held-out ratings as `SCORES` allows: all, or a sample,
+    always the same.
 
-    A ranking scores every item for every user, so on many of both all users would take longer than the fit.
+    A ranking scores every item for every user, so on many of both all users would take longer than
+    the fit.
     """
     users = np.unique(test.user)
     most = max(1, SCORES // max(1, train.num_items) // hosts.count())
@@ -137,10 +167,12 @@ def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
 
 
 def ranks_alike(factors: Factors) -> bool:
-    """Whether the model has one order of items for all users: what they differ in moves all items alike.
+    """Whether the model has one order of items for all users: what they differ in moves all items
+    alike.
 
-    Scores are a number of the user, one of the item, and an interaction, ⟨u - mean u, v - mean v⟩. Without the last
-    (its root sum of squares is below float32 rounding of the largest score) users differ only in what they have seen.
+    Scores are a number of the user, one of the item, and an interaction, ⟨u - mean u, v - mean v⟩.
+    Without the last (its root sum of squares is below float32 rounding of the largest score) users
+    differ only in what they have seen.
     """
     users, items, center = _on_host(factors)
     users, items = (np.asarray(part, np.float64) for part in (users, items))
@@ -148,12 +180,15 @@ def ranks_alike(factors: Factors) -> bool:
     if users.size and items.size:
         largest += np.max(np.linalg.norm(users, axis=1)) * np.max(np.linalg.norm(items, axis=1))
     squares = [
-        (part - part.mean(0)).T @ (part - part.mean(0)) if part.size else part.T @ part for part in (users, items)
+        (part - part.mean(0)).T @ (part - part.mean(0)) if part.size else part.T @ part
+        for part in (users, items)
     ]
     return bool(math.sqrt(max(0.0, float(np.sum(squares[0] * squares[1])))) <= ALIKE * largest)
 
 
-def ndcg_at_k(factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None) -> float:
+def ndcg_at_k(
+    factors: Factors, train: Ratings, test: Ratings, *, k: int = 10, threshold: float | None = None
+) -> float:
     """The ndcg of `ranking`."""
     return ranking(factors, train, test, k=k, threshold=threshold).ndcg
 
@@ -176,38 +211,55 @@ def evaluate(
 ) -> dict[str, float | int | bool | None]:
     """Every metric of `DEFINITIONS` at once; for the curator's eyes.
 
-    Returns: {rmse_train, mae_train, rmse_test, mae_test, ndcg_at_k, recall_at_k, users_evaluated, users_left_out, k,
-      threshold, clip}; what needs held-out ratings is None where `test` is None or empty, and ndcg and recall
-      where no user has a relevant item.
+    Returns: {rmse_train, mae_train, rmse_test, mae_test, ndcg_at_k, recall_at_k, users_evaluated,
+      users_left_out, k, threshold, clip}; what needs held-out ratings is None where `test` is None
+      or empty, and ndcg and recall where no user has a relevant item.
 
     Raises:
-      UsageError: k below 1, or a part of the model is missing. DataError: no training ratings, other catalogues,
-        or factors that are not finite.
+      UsageError: k below 1, or a part of the model is missing. DataError: no training ratings,
+        other catalogues, or factors that are not finite.
     """
     held_out = test if test is not None and len(test) else None
     _check(factors, train, train if held_out is None else held_out, k)
     result: dict[str, float | int | bool | None] = {
         "rmse_train": rmse(factors, train, clip=clip),
         "mae_train": mae(factors, train, clip=clip),
-        **dict.fromkeys(("rmse_test", "mae_test", "ndcg_at_k", "recall_at_k", "users_evaluated", "users_left_out")),
+        **dict.fromkeys(
+            (
+                "rmse_test",
+                "mae_test",
+                "ndcg_at_k",
+                "recall_at_k",
+                "users_evaluated",
+                "users_left_out",
+            )
+        ),
         "k": k,
         "threshold": threshold,
         "clip": clip,
     }
     if held_out is not None:
         ranked = ranking(factors, train, held_out, k=k, threshold=threshold)
-        result |= {"rmse_test": rmse(factors, held_out, clip=clip), "mae_test": mae(factors, held_out, clip=clip)}
-        result |= {"users_evaluated": ranked.users_evaluated, "users_left_out": ranked.users_left_out}
+        result |= {
+            "rmse_test": rmse(factors, held_out, clip=clip),
+            "mae_test": mae(factors, held_out, clip=clip),
+        }
+        result |= {
+            "users_evaluated": ranked.users_evaluated,
+            "users_left_out": ranked.users_left_out,
+        }
         if ranked.users_evaluated:
             result |= {"ndcg_at_k": ranked.ndcg, "recall_at_k": ranked.recall}
     return result
 
 
 def top_k(factors: Factors, users: np.ndarray, seen: Ratings, k: int) -> Recommended:
-    """The k best-scored items that each user has not rated in `seen`; of equal scores the lower item index first.
+    """The k best-scored items that each user has not rated in `seen`; of equal scores the lower
+    item index first.
 
     Args:
-      users: int[n], user indices, in any order, repeated or not. seen: ratings on the model's catalogue.
+      users: int[n], user indices, in any order, repeated or not. seen: ratings on the model's
+        catalogue.
 
     Returns: items and scores [n, k]; scores as they are, not clipped to the rating range.
 
@@ -229,8 +281,9 @@ def top_k(factors: Factors, users: np.ndarray, seen: Ratings, k: int) -> Recomme
 
 
 def _ranked_blocks(factors: Factors, users: np.ndarray, seen: Ratings, k: int):
-    """Yields (first, items int32[block, ≤ k], scores): positions in `users`, their best unseen items, -1 where
-    there are fewer. All blocks share one compiled program."""
+    """Yields (first, items int32[block, ≤ k], scores): positions in `users`, their best unseen
+    items, -1 where there are fewer. All blocks share one compiled program.
+    """
     user_factors, item_factors, center = _on_host(factors)
     num_items = seen.num_items
     size = int(np.clip(SCORE_BYTES // (4 * num_items), 1, max(1, len(users))))
@@ -238,7 +291,9 @@ def _ranked_blocks(factors: Factors, users: np.ndarray, seen: Ratings, k: int):
     columns = seen.item[order]
     starts = np.searchsorted(seen.user[order], np.arange(seen.num_users + 1))
     counts = np.diff(starts)[users]
-    pairs = max((int(counts[first : first + size].sum()) for first in range(0, len(users), size)), default=0)
+    pairs = max(
+        (int(counts[first : first + size].sum()) for first in range(0, len(users), size)), default=0
+    )
     on_device = jnp.asarray(item_factors), jnp.asarray(center)
     for first in range(0, len(users), size):
         block, count = users[first : first + size], counts[first : first + size]
@@ -283,7 +338,8 @@ def _on_host(factors: Factors) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     missing = [name for name, part in zip(Factors._fields, factors, strict=True) if part is None]
     if missing:
         raise UsageError(
-            f"the model has no {missing[0]}", fix="the private part of the model is needed for predictions"
+            f"the model has no {missing[0]}",
+            fix="the private part of the model is needed for predictions",
         )
     users, items, center = (np.asarray(part, np.float32) for part in factors)
     return users, items, np.broadcast_to(center, items.shape[:1])
@@ -297,10 +353,12 @@ def _check(factors: Factors, first: Ratings, second: Ratings, k: int) -> None:
     for ratings in (first, second):
         if (ratings.num_users, ratings.num_items) != sizes:
             raise DataError(
-                f"the model knows {sizes[0]} users and {sizes[1]} items, the ratings {ratings.num_users} and "
-                f"{ratings.num_items}",
+                f"the model knows {sizes[0]} users and {sizes[1]} items, the ratings"
+                f" {ratings.num_users} and {ratings.num_items}",
                 where=ratings.name,
                 fix="use ratings on the model's catalogue",
             )
     if not all(np.isfinite(part).all() for part in (users, items, center)):
-        raise DataError("the model's factors are not finite", fix="train again with a lower learning rate")
+        raise DataError(
+            "the model's factors are not finite", fix="train again with a lower learning rate"
+        )

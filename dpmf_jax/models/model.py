@@ -1,11 +1,14 @@
-"""A fitted model: what was released, what its guarantee is, and - for the curator only - what was not released.
+"""A fitted model: what was released, what its guarantee is, and - for the curator only - what was
+not released.
 
-On disk it is a folder. Outside `private/` stand only what `Mechanism.release` returned and public constants:
+On disk it is a folder. Outside `private/` stand only what `Mechanism.release` returned and public
+constants:
 
     model.json            settings, versions, catalogue, guarantee, hashes of the released files
     PRIVACY.md            the guarantee's statement
     release.safetensors   the released arrays, if any are
-    private/              mode 0700, files 0600: the curator's factors, who rated what, metrics, every unpriced number
+    private/              mode 0700, files 0600: the curator's factors, who rated what, metrics,
+    every unpriced number
 """
 
 from __future__ import annotations
@@ -35,10 +38,11 @@ _PARTS = Factors._fields
 class Model:
     """Predictions with raw ids in and out.
 
-    release: what the world may see. guarantee: what was promised about it. settings: of the run, public.
+    release: what the world may see. guarantee: what was promised about it. settings: of the run,
+      public.
     users, items: the catalogue (raw ids, public). rating_range: declared, public.
-    factors, seen, metrics: the curator's: all factors, (user, item) indices of the training ratings, unpriced numbers;
-    None where the private part is absent.
+    factors, seen, metrics: the curator's: all factors, (user, item) indices of the training
+    ratings, unpriced numbers; None where the private part is absent.
     path: the folder, or None in memory.
     """
 
@@ -64,7 +68,10 @@ class Model:
             raise DataError(
                 "the release holds a sketch and does not say the rank of its vectors",
                 where=str((self.path or Path("MODEL")) / "model.json"),
-                fix="run it where the curator's private/ folder is, or fit again with a setting `rank`",
+                fix=(
+                    "run it where the curator's private/ folder is, or fit again with a setting"
+                    " `rank`"
+                ),
             )
         from dpmf_jax.kernels import count_sketch
 
@@ -78,14 +85,17 @@ class Model:
             names = ", ".join(name.replace("_", " ") for name in missing)
             folder = self.path or Path("MODEL")
             raise DataError(
-                f"this needs the {names}, which this model does not release; they are in private/factors.safetensors",
+                f"this needs the {names}, which this model does not release; they are in"
+                " private/factors.safetensors",
                 where=str(folder / "private" / "factors.safetensors"),
                 fix="run it where the curator's private/ folder is",
             )
         return known
 
     def _pairs(self, user: np.ndarray, item: np.ndarray) -> Ratings:
-        return Ratings(user, item, np.zeros(len(user), np.float32), self.users, self.items, self.rating_range)
+        return Ratings(
+            user, item, np.zeros(len(user), np.float32), self.users, self.items, self.rating_range
+        )
 
     def _seen(self) -> Ratings:
         if self.seen is None:
@@ -98,12 +108,13 @@ class Model:
         return self._pairs(*self.seen)
 
     def predict(self, users: Any, items: Any, *, clip: bool = True) -> Any:
-        """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the declared range by default.
+        """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the
+        declared range by default.
 
         A single id goes with all of the other side; two single ids give a float.
 
-        Raises: DataError for an id that is not in the catalogue, or where a private part is needed and absent;
-          UsageError for sequences of different lengths.
+        Raises: DataError for an id that is not in the catalogue, or where a private part is needed
+          and absent; UsageError for sequences of different lengths.
         """
         from dpmf_jax.models import metrics
 
@@ -114,20 +125,25 @@ class Model:
         )
         single = np.ndim(users) == 0, np.ndim(items) == 0
         if len(u) != len(i) and not any(single):
-            raise UsageError(f"{len(u)} users for {len(i)} items", fix="give one item for each user")
+            raise UsageError(
+                f"{len(u)} users for {len(i)} items", fix="give one item for each user"
+            )
         u, i = np.broadcast_arrays(u, i)
         predicted = metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
         return float(predicted[0]) if all(single) else predicted
 
     def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> Any:
-        """The k items of highest predicted rating for one user, best first, as (raw item id, predicted rating).
+        """The k items of highest predicted rating for one user, best first, as (raw item id,
+        predicted rating).
 
-        For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and predicted_rating,
-        the users in the order given (`.to_pandas()` makes a DataFrame of it).
+        For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and
+        predicted_rating, the users in the order given (`.to_pandas()` makes a DataFrame of it).
 
-        Items a user rated in training are left out (fewer than k may remain); ties go by the order of the catalogue.
+        Items a user rated in training are left out (fewer than k may remain); ties go by the order
+        of the catalogue.
 
-        Raises: DataError for an unknown user, or where a private part is needed and absent; UsageError for k below 1.
+        Raises: DataError for an unknown user, or where a private part is needed and absent;
+          UsageError for k below 1.
         """
         from dpmf_jax.models import metrics
 
@@ -138,22 +154,31 @@ class Model:
         seen = self._pairs(nothing, nothing) if include_seen else self._seen()
         items, scores = metrics.top_k(self._factors(), rows, seen, k)
         kept = items >= 0
-        of, item, score = rows[np.nonzero(kept)[0]], items[kept], np.clip(scores[kept], *self.rating_range)
+        of, item, score = (
+            rows[np.nonzero(kept)[0]],
+            items[kept],
+            np.clip(scores[kept], *self.rating_range),
+        )
         if np.ndim(user) == 0:
             return [(_plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
         import pyarrow
 
-        return pyarrow.table({"user": self.users[of], "item": self.items[item], "predicted_rating": score})
+        return pyarrow.table(
+            {"user": self.users[of], "item": self.items[item], "predicted_rating": score}
+        )
 
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
-        """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced; `metrics.DEFINITIONS` says what each is.
+        """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced;
+        `metrics.DEFINITIONS` says what each is.
 
-        Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of the others,
-        `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae are of the unseen ones (None
-        where there are none), rmse_seen and mae_seen of the seen ones. Without the private part nobody can tell: seen
-        and unseen are None, rmse and mae are of all of them, and nothing is ranked.
+        Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of
+        the others, `ratings`, the model was fitted with `seen` and not with `unseen`: rmse and mae
+        are of the unseen ones (None where there are none), rmse_seen and mae_seen of the seen ones.
+        Without the private part nobody can tell: seen and unseen are None, rmse and mae are of all
+        of them, and nothing is ranked.
 
-        Raises: DataError where no rating is of the catalogue, or where private factors are needed and absent.
+        Raises: DataError where no rating is of the catalogue, or where private factors are needed
+          and absent.
         """
         from dpmf_jax.models import metrics
 
@@ -192,14 +217,17 @@ class Model:
         }
 
     def save(self, path: Path | str) -> Model:
-        """Write the folder; the private part goes to private/; model.json comes last, so a folder that has it is whole.
+        """Write the folder; the private part goes to private/; model.json comes last, so a folder
+        that has it is whole.
 
         Raises: UsageError where the folder holds a model already.
         """
         path = Path(path)
         if (path / "model.json").exists():
             raise UsageError(
-                "there is a model already, and a save never overwrites", where=str(path), fix="choose another"
+                "there is a model already, and a save never overwrites",
+                where=str(path),
+                fix="choose another",
             )
         with storage.writing(path):
             path.mkdir(parents=True, exist_ok=True)
@@ -216,17 +244,25 @@ class Model:
             "users": _plain_ids(self.users),
             "items": _plain_ids(self.items),
         }
-        storage.write_bytes(path / "PRIVACY.md", f"# Privacy statement\n\n```\n{self.guarantee}\n```\n".encode())
+        storage.write_bytes(
+            path / "PRIVACY.md", f"# Privacy statement\n\n```\n{self.guarantee}\n```\n".encode()
+        )
         model_file.write_signed(path / "model.json", content)
         return dataclasses.replace(self, path=path)
 
     def _save_private(self, private: Path) -> None:
         assert self.factors is not None
         parts = {name: part for name, part in self.factors._asdict().items() if part is not None}
-        files = {"factors.safetensors": storage.write_arrays(private / "factors.safetensors", parts, private=True)}
+        files = {
+            "factors.safetensors": storage.write_arrays(
+                private / "factors.safetensors", parts, private=True
+            )
+        }
         if self.seen is not None:
             seen = dict(zip(("user", "item"), self.seen, strict=True))
-            files["seen.safetensors"] = storage.write_arrays(private / "seen.safetensors", seen, private=True)
+            files["seen.safetensors"] = storage.write_arrays(
+                private / "seen.safetensors", seen, private=True
+            )
         content = {"files": files, "metrics": dict(self.metrics or {})}
         model_file.write_signed(private / "curator.json", content, private=True)
 
@@ -273,7 +309,10 @@ def _with_private(model: Model, private: Path) -> Model:
 
 
 def _versions() -> dict[str, str]:
-    return {name: metadata.version(name) for name in ("dpmf-jax", "jax", "jaxlib", "numpy", "optax", "dp-accounting")}
+    return {
+        name: metadata.version(name)
+        for name in ("dpmf-jax", "jax", "jaxlib", "numpy", "optax", "dp-accounting")
+    }
 
 
 def _plain(value: Any) -> Any:
@@ -285,11 +324,15 @@ def _plain_ids(ids: np.ndarray) -> list[Any]:
 
 
 def positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
-    """Index of each wanted id in the catalogue, -1 where it is not there. Ids compare as the catalogue's type."""
+    """Index of each wanted id in the catalogue, -1 where it is not there. Ids compare as the
+    catalogue's type.
+    """
     wanted = np.asarray(wanted)
     if catalogue.dtype.kind in "iu" and wanted.dtype.kind not in "iu":
         as_text = np.char.strip(wanted.astype(str))
-        numeric = np.array([text.lstrip("+-").isdigit() and len(text) < 19 for text in as_text], bool)
+        numeric = np.array(
+            [text.lstrip("+-").isdigit() and len(text) < 19 for text in as_text], bool
+        )
         converted = np.full(len(as_text), -1, np.int64)
         converted[numeric] = as_text[numeric].astype(np.int64)
         found = positions(catalogue, converted)
@@ -317,7 +360,10 @@ def _lookup(catalogue: np.ndarray, wanted: Ids, name: str) -> np.ndarray:
 
 def _in_catalogue(ratings: Ratings, users: np.ndarray, items: np.ndarray) -> tuple[Ratings, int]:
     """The ratings with this catalogue's indices, and how many had a user or an item outside it."""
-    user, item = positions(users, ratings.users)[ratings.user], positions(items, ratings.items)[ratings.item]
+    user, item = (
+        positions(users, ratings.users)[ratings.user],
+        positions(items, ratings.items)[ratings.item],
+    )
     known = (user >= 0) & (item >= 0)
     kept = dataclasses.replace(
         ratings,

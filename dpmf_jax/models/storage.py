@@ -1,4 +1,6 @@
-"""Files that are whole or absent: atomic writes, and arrays as safetensors that are checked when read. Never pickle."""
+"""Files that are whole or absent: atomic writes, and arrays as safetensors that are checked when
+read. Never pickle.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ PRIVATE_MODE = 0o600
 
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[None]:
-    """A block that writes `path`. Raises: CannotWrite for what the operating system refuses in it."""
+    """A block that writes `path`. Raises: CannotWrite for what the operating system refuses in
+    it.
+    """
     try:
         yield
     except CannotWrite:
@@ -30,7 +34,9 @@ def writing(path: Path) -> Generator[None]:
 
 @contextlib.contextmanager
 def _replacing(path: Path, mode: int) -> Generator[int]:
-    """A descriptor to write to; on success the file takes the place of `path` at once, on failure nothing changes."""
+    """A descriptor to write to; on success the file takes the place of `path` at once, on failure
+    nothing changes.
+    """
     with writing(path), _replaced(path, mode) as descriptor:
         yield descriptor
 
@@ -57,7 +63,9 @@ def _replaced(path: Path, mode: int) -> Generator[int]:
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> str:
-    """Write atomically (temporary file, fsync, rename) and return the SHA-256; a private file has mode 0600."""
+    """Write atomically (temporary file, fsync, rename) and return the SHA-256; a private file has
+    mode 0600.
+    """
     with _replacing(path, PRIVATE_MODE if private else 0o644) as descriptor:
         view = memoryview(content)
         while view:
@@ -80,20 +88,32 @@ def read_json(path: Path) -> dict[str, Any]:
         ) from None
     except (OSError, ValueError) as error:
         raise DataError(
-            f"{path.name} cannot be read: {error}", where=str(path), fix="restore the file, or fit again"
+            f"{path.name} cannot be read: {error}",
+            where=str(path),
+            fix="restore the file, or fit again",
         ) from None
     if not isinstance(content, dict):
-        raise DataError(f"{path.name} is not a JSON object", where=str(path), fix="restore the file, or fit again")
+        raise DataError(
+            f"{path.name} is not a JSON object",
+            where=str(path),
+            fix="restore the file, or fit again",
+        )
     return content
 
 
 def write_arrays(
-    path: Path, arrays: Mapping[str, np.ndarray], *, metadata: Mapping[str, str] | None = None, private: bool = False
+    path: Path,
+    arrays: Mapping[str, np.ndarray],
+    *,
+    metadata: Mapping[str, str] | None = None,
+    private: bool = False,
 ) -> str:
     """Write named arrays as one safetensors file and return its SHA-256."""
     from safetensors.numpy import save
 
-    contiguous = {name: np.asarray(array, order="C") for name, array in arrays.items()}  # a scalar stays a scalar
+    contiguous = {
+        name: np.asarray(array, order="C") for name, array in arrays.items()
+    }  # a scalar stays a scalar
     return write_bytes(path, save(contiguous, metadata=dict(metadata or {})), private=private)
 
 
@@ -103,7 +123,8 @@ def read_arrays(path: Path, *, sha256: str | None = None) -> dict[str, np.ndarra
     Args:
       sha256: what the file must hash to; None skips this check.
 
-    Raises: DataError where the file is missing, truncated, no safetensors file, or not the one that was hashed.
+    Raises: DataError where the file is missing, truncated, no safetensors file, or not the one that
+      was hashed.
     """
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -112,7 +133,9 @@ def read_arrays(path: Path, *, sha256: str | None = None) -> dict[str, np.ndarra
         content = path.read_bytes()
     except OSError as error:
         raise DataError(
-            f"{path.name} cannot be read: {error.strerror}", where=str(path), fix="restore the file, or fit again"
+            f"{path.name} cannot be read: {error.strerror}",
+            where=str(path),
+            fix="restore the file, or fit again",
         ) from None
     if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
         raise DataError(
@@ -138,7 +161,8 @@ def remove_partials(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Generator[None]:
-    """Keeps other processes out of a folder, however this one ends; without file locks on the system, nothing.
+    """Keeps other processes out of a folder, however this one ends; without file locks on the
+    system, nothing.
 
     Raises: UsageError where another process, or this one already, is at work there.
     """
@@ -169,7 +193,11 @@ def private_folder(folder: Path) -> Path:
     """
     nearest = next(above for above in (folder, *folder.absolute().parents) if above.exists())
     if not nearest.is_dir():
-        raise UsageError("this is a file, not a folder", where=str(nearest), fix="give --out the name of a folder")
+        raise UsageError(
+            "this is a file, not a folder",
+            where=str(nearest),
+            fix="give --out the name of a folder",
+        )
     private = folder / "private"
     with writing(private):
         private.mkdir(mode=0o700, parents=True, exist_ok=True)

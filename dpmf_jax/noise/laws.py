@@ -1,4 +1,6 @@
-"""How statistics become a response: samplers beside their densities, so that audits can hold one to the other."""
+"""How statistics become a response: samplers beside their densities, so that audits can hold one to
+the other.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,9 @@ PyTree = Any
 class Noise(NamedTuple):
     """sample: (key, statistics) -> response, a pytree shaped like the statistics.
     log_prob: (response, statistics) -> float32 scalar, the log-density of the response.
-    log_ratio: (response, statistics, other) -> float32 scalar, log_prob(response, statistics) - log_prob(response,
-      other), computed without the cancellation that drowns the difference of two large log-densities in float32.
+    log_ratio: (response, statistics, other) -> float32 scalar, log_prob(response, statistics) -
+      log_prob(response, other), computed without the cancellation that drowns the difference of two
+      large log-densities in float32.
     """
 
     sample: Callable[..., PyTree]
@@ -31,7 +34,10 @@ def _total(tree: PyTree) -> jax.Array:
 def _gaussian_sample(scale: jax.Array, key: jax.Array, statistics: PyTree) -> PyTree:
     leaves, structure = jax.tree.flatten(statistics)
     keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + scale * jax.random.normal(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    noisy = [
+        leaf + scale * jax.random.normal(k, leaf.shape, leaf.dtype)
+        for k, leaf in zip(keys, leaves, strict=True)
+    ]
     return jax.tree.unflatten(structure, noisy)
 
 
@@ -42,7 +48,9 @@ def _gaussian_log_prob(scale: jax.Array, response: PyTree, statistics: PyTree) -
     return _total(jax.tree.map(log_density, response, statistics))
 
 
-def _gaussian_log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
+def _gaussian_log_ratio(
+    scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree
+) -> jax.Array:
     # ⟨q - q′, r - (q + q′)/2⟩ / σ²: exact zeros wherever the two worlds agree.
     def ratio(r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
         return ((q - q_) / scale) * ((r - (q + q_) / 2) / scale)
@@ -51,10 +59,11 @@ def _gaussian_log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, 
 
 
 def gaussian(scale: jax.Array | float) -> Noise:
-    """Independent N(0, scale²) on every entry, every declared row included; scale is σ, in the units of the
-    statistics.
+    """Independent N(0, scale²) on every entry, every declared row included; scale is σ, in the
+    units of the statistics.
 
-    float32 normals: at most 2^23 distinct values a draw, none beyond 5.42σ (jax.random.normal); the guarantee's
+    float32 normals: at most 2^23 distinct values a draw, none beyond 5.42σ (jax.random.normal); the
+    guarantee's
       assumptions name this.
     """
     scale = jnp.asarray(scale, jnp.float32)
@@ -66,16 +75,23 @@ def gaussian(scale: jax.Array | float) -> Noise:
 
 
 def silenced(sample: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """A sampler of `gaussian` or `laplace` at scale 0, alone or inside another: the same program on other numbers.
-    Anything else comes back as it is."""
+    """A sampler of `gaussian` or `laplace` at scale 0, alone or inside another: the same program on
+    other numbers. Anything else comes back as it is.
+    """
     if not isinstance(sample, Partial):
         return sample
     if sample.func in (_gaussian_sample, _laplace_sample):
         return Partial(sample.func, jnp.zeros_like(sample.args[0]), *sample.args[1:])
-    still = {place: silenced(arg.sample) for place, arg in enumerate(sample.args) if isinstance(arg, Noise)}
+    still = {
+        place: silenced(arg.sample)
+        for place, arg in enumerate(sample.args)
+        if isinstance(arg, Noise)
+    }
     if not any(inner is not sample.args[place].sample for place, inner in still.items()):
         return sample
-    args = [arg._replace(sample=still[at]) if at in still else arg for at, arg in enumerate(sample.args)]
+    args = [
+        arg._replace(sample=still[at]) if at in still else arg for at, arg in enumerate(sample.args)
+    ]
     return Partial(sample.func, *args, **sample.keywords)
 
 
@@ -95,8 +111,14 @@ def _none_log_ratio(response: PyTree, statistics: PyTree, other: PyTree) -> jax.
 
 
 def none() -> Noise:
-    """No noise: the response is the statistics, nothing is private, log_ratio is ±∞ as soon as two worlds differ."""
-    return Noise(sample=Partial(_none_sample), log_prob=Partial(_none_log_prob), log_ratio=Partial(_none_log_ratio))
+    """No noise: the response is the statistics, nothing is private, log_ratio is ±∞ as soon as two
+    worlds differ.
+    """
+    return Noise(
+        sample=Partial(_none_sample),
+        log_prob=Partial(_none_log_prob),
+        log_ratio=Partial(_none_log_ratio),
+    )
 
 
 def draws(noise: Noise) -> bool:
@@ -105,10 +127,12 @@ def draws(noise: Noise) -> bool:
 
 
 class Report(NamedTuple):
-    """What one user says of one entry, or is about to say; leading axis of users where there are many.
+    """What one user says of one entry, or is about to say; leading axis of users where there are
+    many.
 
-    row, column: int32, the place of the entry. value: float32 in [-1, 1] before it is randomised; after it the bit as
-    -1 or 1, or 0 where nothing is reported. sent: bool, whether this user reports at all; public.
+    row, column: int32, the place of the entry. value: float32 in [-1, 1] before it is randomised;
+    after it the bit as -1 or 1, or 0 where nothing is reported. sent: bool, whether this user
+    reports at all; public.
     """
 
     row: jax.Array
@@ -118,7 +142,9 @@ class Report(NamedTuple):
 
 
 class OneBit(NamedTuple):
-    """The least probability of either bit, as a whole number of 2^64: upper, lower word uint32; share: as float32."""
+    """The least probability of either bit, as a whole number of 2^64: upper, lower word uint32;
+    share: as float32.
+    """
 
     upper: jax.Array
     lower: jax.Array
@@ -126,11 +152,13 @@ class OneBit(NamedTuple):
 
 
 def one_bit(epsilon: float) -> Noise:
-    """Paper 004's report: an entry in [-1, 1] becomes one bit, P(1 | x) linear in x, between 1/(1 + e^ε) and its rest.
+    """Paper 004's report: an entry in [-1, 1] becomes one bit, P(1 | x) linear in x, between 1/(1 +
+    e^ε) and its rest.
 
-    Guarantee: ε-differential privacy of each report, pure and exact: probabilities are whole numbers of 2^64, drawn by
-      comparing 64 random bits with an integer, and the largest over the smallest is at most e^ε. Entries are clipped
-      to [-1, 1]; one that is not a number counts as 0. A report that is not sent is 0 in every world.
+    Guarantee: ε-differential privacy of each report, pure and exact: probabilities are whole
+      numbers of 2^64, drawn by comparing 64 random bits with an integer, and the largest over the
+      smallest is at most e^ε. Entries are clipped to [-1, 1]; one that is not a number counts as 0.
+      A report that is not sent is 0 in every world.
 
     Raises: ValueError for an ε outside (0, 20], beyond which float32 entries are too coarse.
     """
@@ -150,7 +178,9 @@ def _one_bit_params(epsilon: float) -> OneBit:
 
 
 def one_bit_low(epsilon: float) -> int:
-    """The smallest probability of a report, 1/(1 + e^ε) in whole numbers of 2^64: rounded up, so ε is not exceeded."""
+    """The smallest probability of a report, 1/(1 + e^ε) in whole numbers of 2^64: rounded up, so ε
+    is not exceeded.
+    """
     import decimal
 
     with decimal.localcontext() as exact:
@@ -165,17 +195,20 @@ def one_bit_gain(epsilon: float) -> float:
 
 
 def one_bit_law(epsilon: float, entries: jax.Array) -> list[int]:
-    """P(the bit is 1) of each entry, float32[n], in whole numbers of 2^64: what `one_bit`'s sampler compares with."""
+    """P(the bit is 1) of each entry, float32[n], in whole numbers of 2^64: what `one_bit`'s sampler
+    compares with.
+    """
     upper, lower = _unlikely(_one_bit_params(epsilon), entries)
     unlikely = [int(u) * 2**32 + int(w) for u, w in zip(upper, lower, strict=True)]
     return [p if entry < 0 else 2**64 - p for p, entry in zip(unlikely, entries, strict=True)]
 
 
 def _unlikely(params: OneBit, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of the bit that contradicts the entry's sign: its probability as (upper, lower) word of 2^64, uint32.
+    """Of the bit that contradicts the entry's sign: its probability as (upper, lower) word of 2^64,
+    uint32.
 
-    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond. Always in float32, so that
-    the law is the sampler's own wherever it is asked for.
+    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond. Always
+    in float32, so that the law is the sampler's own wherever it is asked for.
     """
     far = jnp.clip(jnp.nan_to_num(jnp.abs(value.astype(jnp.float32)), nan=0.0), 0.0, 1.0)
     share = jnp.minimum(params.share + (1 - far) * (0.5 - params.share), 0.5) * jnp.float32(2**32)
@@ -194,7 +227,9 @@ def _one_bit_sample(params: OneBit, key: jax.Array, statistics: Report) -> Repor
 
 
 def _one_bit_logs(params: OneBit, response: Report, statistics: Report) -> jax.Array:
-    """The log-probability of every user's report; in float64 under `jax.enable_x64`, whatever the entries are."""
+    """The log-probability of every user's report; in float64 under `jax.enable_x64`, whatever the
+    entries are.
+    """
     upper, lower = _unlikely(params, statistics.value)
     share = upper.astype(float) * 2.0**-32 + lower.astype(float) * 2.0**-64
     contradicts = (response.value < 0) ^ (statistics.value < 0)
@@ -210,7 +245,9 @@ def _one_bit_log_prob(params: OneBit, response: Report, statistics: Report) -> j
     return jnp.sum(_one_bit_logs(params, response, statistics))
 
 
-def _one_bit_log_ratio(params: OneBit, response: Report, statistics: Report, other: Report) -> jax.Array:
+def _one_bit_log_ratio(
+    params: OneBit, response: Report, statistics: Report, other: Report
+) -> jax.Array:
     here, there = (_one_bit_logs(params, response, world) for world in (statistics, other))
     return jnp.sum(jnp.where(here == there, 0.0, here - there))
 
@@ -218,7 +255,10 @@ def _one_bit_log_ratio(params: OneBit, response: Report, statistics: Report, oth
 def _laplace_sample(scale: jax.Array, key: jax.Array, statistics: PyTree) -> PyTree:
     leaves, structure = jax.tree.flatten(statistics)
     keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + scale * jax.random.laplace(k, leaf.shape, leaf.dtype) for k, leaf in zip(keys, leaves, strict=True)]
+    noisy = [
+        leaf + scale * jax.random.laplace(k, leaf.shape, leaf.dtype)
+        for k, leaf in zip(keys, leaves, strict=True)
+    ]
     return jax.tree.unflatten(structure, noisy)
 
 
@@ -229,8 +269,11 @@ def _laplace_log_prob(scale: jax.Array, response: PyTree, statistics: PyTree) ->
     return _total(jax.tree.map(log_density, response, statistics))
 
 
-def _laplace_log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
-    # |r - q′| - |r - q| by where r lies between the two: never beyond ±|q - q′|, also where r is far from both.
+def _laplace_log_ratio(
+    scale: jax.Array, response: PyTree, statistics: PyTree, other: PyTree
+) -> jax.Array:
+    # |r - q′| - |r - q| by where r lies between the two: never beyond ±|q - q′|, also where r is
+    # far from both.
     def ratio(r: jax.Array, q: jax.Array, q_: jax.Array) -> jax.Array:
         low, high = jnp.minimum(q, q_), jnp.maximum(q, q_)
         between = jnp.clip(r, low, high)
@@ -240,10 +283,11 @@ def _laplace_log_ratio(scale: jax.Array, response: PyTree, statistics: PyTree, o
 
 
 def laplace(scale: jax.Array | float) -> Noise:
-    """Independent Laplace noise, density ∝ exp(-|η|/scale), on every entry; scale is b, in units of the statistics.
+    """Independent Laplace noise, density ∝ exp(-|η|/scale), on every entry; scale is b, in units of
+    the statistics.
 
-    float32: at most 2^24 distinct values a draw, none beyond 16b (jax.random.laplace); the guarantee's assumptions
-      name this.
+    float32: at most 2^24 distinct values a draw, none beyond 16b (jax.random.laplace); the
+      guarantee's assumptions name this.
     """
     scale = jnp.asarray(scale, jnp.float32)
     return Noise(

@@ -1,8 +1,10 @@
-"""Fixed point in Z_2^32: real numbers as uint32 whose addition wraps around, and noise that is exact there.
+"""Fixed point in Z_2^32: real numbers as uint32 whose addition wraps around, and noise that is
+exact there.
 
-A sum of pads, contributions and noise shares mod 2^32 is exact, whatever the order, and a uniform pad hides an element
-perfectly; neither is so for floats. What is decoded is the sum, as a signed number, if it lies within ±2^31 steps.
-Wrapping around is post-processing: nothing is ever refused because of what the data are.
+A sum of pads, contributions and noise shares mod 2^32 is exact, whatever the order, and a uniform
+pad hides an element perfectly; neither is so for floats. What is decoded is the sum, as a signed
+number, if it lies within ±2^31 steps. Wrapping around is post-processing: nothing is ever refused
+because of what the data are.
 """
 
 from __future__ import annotations
@@ -21,25 +23,37 @@ from dpmf_jax.noise.laws import Noise
 
 PyTree = Any
 
-LIMIT = 2**30  # steps: the largest magnitude of one encoded number, so that one addition cannot wrap around
+LIMIT = (
+    2**30
+)  # steps: the largest magnitude of one encoded number, so that one addition cannot wrap around
 DIGITS = 32
 MOST_WORDS = 128  # of a threshold; what they cannot hold has probability 2^-4096
 GUARD_BITS = 128  # of a threshold beyond its leading one
-MARGIN = 40  # the law is that of a scale 1 + 2^-40 times as large, which is more than rounding thresholds takes back
+# the law is that of a scale 1 + 2^-40 times as large, which is more than rounding thresholds takes
+# back
+MARGIN = 40
 
 
 def encode(values: jax.Array, step: ArrayLike) -> jax.Array:
-    """uint32, of the same shape: values as whole multiples of `step`, toward zero, negative ones as 2^32 minus theirs.
+    """uint32, of the same shape: values as whole multiples of `step`, toward zero, negative ones as
+    2^32 minus theirs.
 
-    Clipped to ±2^30 steps; not a number is 0. The quotient values / step is float32, so what lies within 2^-24 of a
-    multiple, relatively, may become that multiple; for a step that is a power of two it is exact.
+    Clipped to ±2^30 steps; not a number is 0. The quotient values / step is float32, so what lies
+    within 2^-24 of a multiple, relatively, may become that multiple; for a step that is a power of
+    two it is exact.
     """
-    steps = jnp.trunc(jnp.nan_to_num(values.astype(jnp.float32) / step, nan=0.0, posinf=LIMIT, neginf=-LIMIT))
-    return jax.lax.bitcast_convert_type(jnp.clip(steps, -LIMIT, LIMIT).astype(jnp.int32), jnp.uint32)
+    steps = jnp.trunc(
+        jnp.nan_to_num(values.astype(jnp.float32) / step, nan=0.0, posinf=LIMIT, neginf=-LIMIT)
+    )
+    return jax.lax.bitcast_convert_type(
+        jnp.clip(steps, -LIMIT, LIMIT).astype(jnp.int32), jnp.uint32
+    )
 
 
 def decode(elements: jax.Array, step: ArrayLike) -> jax.Array:
-    """float32, of the same shape: elements as signed numbers from -2^31 to 2^31 - 1, times `step`; exact below 2^24."""
+    """float32, of the same shape: elements as signed numbers from -2^31 to 2^31 - 1, times `step`;
+    exact below 2^24.
+    """
     return signed(elements).astype(jnp.float32) * step
 
 
@@ -49,8 +63,9 @@ def signed(elements: jax.Array) -> jax.Array:
 
 
 class Law(NamedTuple):
-    """scale: b in steps, float32. thresholds: uint32[34, words], most significant word first: each is P(a bit is 1) as
-    a whole number of 2^(32 words). The bits are: is it zero, is it negative, and the 32 binary digits of |η| - 1.
+    """scale: b in steps, float32. thresholds: uint32[34, words], most significant word first: each
+    is P(a bit is 1) as a whole number of 2^(32 words). The bits are: is it zero, is it negative,
+    and the 32 binary digits of |η| - 1.
     """
 
     scale: jax.Array
@@ -58,18 +73,22 @@ class Law(NamedTuple):
 
 
 def discrete_laplace(scale_in_steps: float) -> Noise:
-    """Adds the discrete Laplace law P(η) ∝ exp(-|η|/b) mod 2^32 to every entry of a pytree of uint32; b in steps.
+    """Adds the discrete Laplace law P(η) ∝ exp(-|η|/b) mod 2^32 to every entry of a pytree of
+    uint32; b in steps.
 
-    It is the law of K - K′ for two geometric variables, P(K = k) ∝ exp(-k/b), so that of the sum of Pólya shares.
-    Drawn as a zero with probability tanh(1/2b), else a fair sign and 1 + G, G geometric too: the binary digits of a
-    geometric variable are independent, digit i is 1 with probability 1/(1 + e^(2^i/b)).
+    It is the law of K - K′ for two geometric variables, P(K = k) ∝ exp(-k/b), so that of the sum of
+    Pólya shares. Drawn as a zero with probability tanh(1/2b), else a fair sign and 1 + G, G
+    geometric too: the binary digits of a geometric variable are independent, digit i is 1 with
+    probability 1/(1 + e^(2^i/b)).
 
-    Guarantee: (s/b)-differential privacy of a pytree of which one party moves s steps in all (L1), pure, in integers,
-      no float anywhere: digits come from comparing random words with thresholds worked out in decimals, further words
-      being drawn for as long as they are equal. For b of 2^20 and more that is so for every element of the ring; below,
-      outside a set of probability 2^-4000. It is as good as the random bits: those of jax's generator.
+    Guarantee: (s/b)-differential privacy of a pytree of which one party moves s steps in all (L1),
+      pure, in integers, no float anywhere: digits come from comparing random words with thresholds
+      worked out in decimals, further words being drawn for as long as they are equal. For b of 2^20
+      and more that is so for every element of the ring; below, outside a set of probability
+      2^-4000. It is as good as the random bits: those of jax's generator.
 
-    Raises: ValueError for a scale that is not between 2^-4 and 2^28 steps: beyond, the ring is too small for it.
+    Raises: ValueError for a scale that is not between 2^-4 and 2^28 steps: beyond, the ring is too
+      small for it.
     """
     law = Law(jnp.float32(scale_in_steps), jnp.asarray(thresholds(scale_in_steps)))
     return Noise(
@@ -83,8 +102,9 @@ def discrete_laplace(scale_in_steps: float) -> Noise:
 def thresholds(scale_in_steps: float) -> np.ndarray:
     """uint32[34, words]: see `Law`. Host, in decimals.
 
-    Rounding moves the log-odds of a bit by 2^-120 at most, and those of 34 bits add up to less than one step is made
-    cheaper by: (1/b)·2^-40. So the log-ratio of two neighbouring elements is at most 1/b.
+    Rounding moves the log-odds of a bit by 2^-120 at most, and those of 34 bits add up to less than
+    one step is made cheaper by: (1/b)·2^-40. So the log-ratio of two neighbouring elements is at
+    most 1/b.
     """
     if not 2**-4 <= scale_in_steps <= 2**28:
         raise ValueError(f"scale_in_steps must be between 1/16 and 2^28, got {scale_in_steps!r}")
@@ -100,22 +120,31 @@ def thresholds(scale_in_steps: float) -> np.ndarray:
             exponent = inverse * 2**i
             # below this the digit is never 1, and its exponential needs no decimals
             digits.append(decimal.Decimal(0) if exponent > 23 * words else 1 / (1 + exponent.exp()))
-        numbers = [int((p * whole).to_integral_value()) for p in (zero, decimal.Decimal("0.5"), *digits)]
-    table = [[(number >> (32 * (words - 1 - w))) & 0xFFFFFFFF for w in range(words)] for number in numbers]
+        numbers = [
+            int((p * whole).to_integral_value()) for p in (zero, decimal.Decimal("0.5"), *digits)
+        ]
+    table = [
+        [(number >> (32 * (words - 1 - w))) & 0xFFFFFFFF for w in range(words)]
+        for number in numbers
+    ]
     made = np.array(table, np.uint32)
     made.flags.writeable = False  # it is shared
     return made
 
 
 def _bits(table: jax.Array, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """bool[34, *shape], independent, each True with its threshold's probability: a uniform number is below it."""
+    """bool[34, *shape], independent, each True with its threshold's probability: a uniform number
+    is below it.
+    """
     size = (table.shape[0], *shape)
 
     def undecided(carry: tuple[jax.Array, jax.Array, jax.Array]) -> jax.Array:
         word, _, tied = carry
         return (word < table.shape[1]) & jnp.any(tied)
 
-    def next_word(carry: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array, jax.Array]:
+    def next_word(
+        carry: tuple[jax.Array, jax.Array, jax.Array],
+    ) -> tuple[jax.Array, jax.Array, jax.Array]:
         word, below, tied = carry
         drawn = jax.random.bits(jax.random.fold_in(key, word), size, jnp.uint32)
         threshold = table[:, word].reshape(-1, *(1,) * len(shape))

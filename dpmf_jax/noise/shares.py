@@ -1,20 +1,23 @@
-"""Shares of noise: each user draws one, nobody sees it, and k' of them add up to the noise of one sum (paper 003, 4.2).
+"""Shares of noise: each user draws one, nobody sees it, and k' of them add up to the noise of one
+sum (paper 003, 4.2).
 
-| law                | whose sum of k' shares is                       | what a user must be told           |
+| law                | whose sum of k' shares is                       | what a user must be told
+|
 |--------------------|-------------------------------------------------|------------------------------------|
-| `published`        | Laplace per coordinate, over a random H         | H and k', by the recommender       |
-| `laplace`          | Laplace per coordinate (Lemma 1)                | nothing but the public k'          |
-| `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1)              | nothing but the public k'          |
-| `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32    | nothing but the public k'          |
+| `published`        | Laplace per coordinate, over a random H         | H and k', by the
+recommender       | | `laplace`          | Laplace per coordinate (Lemma 1)                | nothing
+but the public k'          | | `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1) | nothing but
+the public k'          | | `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32    |
+nothing but the public k'          |
 
-`published` goes with `messages.published`: whoever knows H, and the recommender drew it, sees Gaussian noise of a
-variance that it chose, which has no pure ε. The three others share nothing; `discrete_laplace` is what
-`messages.per_user` adds, since its sum stays on the grid of the ring: real shares that are rounded afterwards have a
-law that no proof here covers.
+`published` goes with `messages.published`: whoever knows H, and the recommender drew it, sees
+Gaussian noise of a variance that it chose, which has no pure ε. The three others share nothing;
+`discrete_laplace` is what `messages.per_user` adds, since its sum stays on the grid of the ring:
+real shares that are rounded afterwards have a law that no proof here covers.
 
-k' counts the shares that can be relied on: those of honest users who stay, not of all who take part. With fewer, the
-sum has a sharper peak than promised, and the guarantee of k' fails; more only add independent noise. Real shares are
-float32.
+k' counts the shares that can be relied on: those of honest users who stay, not of all who take
+part. With fewer, the sum has a sharper peak than promised, and the guarantee of k' fails; more only
+add independent noise. Real shares are float32.
 """
 
 from __future__ import annotations
@@ -29,16 +32,21 @@ _DIGITS = 32  # of a number of the ring
 
 
 def published(
-    key: jax.Array, factor: jax.Array, scale: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]
+    key: jax.Array,
+    factor: jax.Array,
+    scale: ArrayLike,
+    num_shares: ArrayLike,
+    shape: tuple[int, ...],
 ) -> jax.Array:
     """Paper 003, equation (12): b·√(2H)·N(0, 1/k), float32 of `shape`. Spends `key`.
 
-    Guarantee: none against who knows H. Over a random H ~ Exponential(1), the same for all k users, the sum is Laplace
-      of scale b in every coordinate (Theorem 2), which is not the law (10) that the paper says it follows.
+    Guarantee: none against who knows H. Over a random H ~ Exponential(1), the same for all k users,
+      the sum is Laplace of scale b in every coordinate (Theorem 2), which is not the law (10) that
+      the paper says it follows.
 
     Args:
-      factor: H, float32, broadcast to `shape`; the recommender's numbers. scale: b = 2Δ√d/ε. num_shares: k, broadcast
-        to `shape`.
+      factor: H, float32, broadcast to `shape`; the recommender's numbers. scale: b = 2Δ√d/ε.
+        num_shares: k, broadcast to `shape`.
 
     Raises: ValueError for a known scale that is not positive, or a known number of shares below 1.
     """
@@ -48,7 +56,8 @@ def published(
 
 
 def l2_laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, rank: int) -> jax.Array:
-    """√(2G)·b·N(0, I_d), G ~ Gamma((d + 1)/(2k')), float32[rank]; k' of them sum to the noise of Theorem 1.
+    """√(2G)·b·N(0, I_d), G ~ Gamma((d + 1)/(2k')), float32[rank]; k' of them sum to the noise of
+    Theorem 1.
 
     Given all G the sum is N(0, 2b²·ΣG), with ΣG ~ Gamma((d + 1)/2): its characteristic function is
     (1 + b²‖t‖²)^(−(d + 1)/2), which is that of density ∝ exp(−‖η‖₂/b). Spends `key`.
@@ -60,11 +69,18 @@ def l2_laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, rank: in
     check(scale, num_shares)
     gamma_key, normal_key = jax.random.split(key)
     gamma = jax.random.gamma(gamma_key, (rank + 1) / (2 * jnp.float32(num_shares)), (), jnp.float32)
-    return jnp.float32(scale) * jnp.sqrt(2 * gamma) * jax.random.normal(normal_key, (rank,), jnp.float32)
+    return (
+        jnp.float32(scale)
+        * jnp.sqrt(2 * gamma)
+        * jax.random.normal(normal_key, (rank,), jnp.float32)
+    )
 
 
-def laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]) -> jax.Array:
-    """b·(Gamma(1/k') − Gamma(1/k')), float32 of `shape`; k' of them sum to Laplace noise of scale b. Spends `key`.
+def laplace(
+    key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]
+) -> jax.Array:
+    """b·(Gamma(1/k') − Gamma(1/k')), float32 of `shape`; k' of them sum to Laplace noise of scale
+    b. Spends `key`.
 
     Args: scale: b; Lemma 1 has 2Δ√d/ε. num_shares: k'.
 
@@ -78,13 +94,15 @@ def laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, shape: tupl
 def discrete_laplace(
     key: jax.Array, scale_in_steps: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]
 ) -> jax.Array:
-    """Pólya(1/k') − Pólya(1/k') in Z_2^32, uint32 of `shape`; k' of them sum to P(z) ∝ exp(−|z|/b). Spends `key`.
+    """Pólya(1/k') − Pólya(1/k') in Z_2^32, uint32 of `shape`; k' of them sum to P(z) ∝ exp(−|z|/b).
+    Spends `key`.
 
-    A Pólya number (negative binomial of shape 1/k', p = exp(−1/b)) is a sum of Poisson many logarithmic-series numbers,
-    the mean being −ln(1 − p)/k'; each of those is 1 plus a geometric number of parameter 1 − (1 − p)^U, U uniform (Kemp
-    1981). The binary digits of a geometric number are independent, so its lowest 32 are drawn one by one: every number
-    of the ring can occur however large b is, where floats would leave gaps, and the wrap-around is exact. Each digit's
-    probability is right to float32, about 1e-7 relative.
+    A Pólya number (negative binomial of shape 1/k', p = exp(−1/b)) is a sum of Poisson many
+    logarithmic-series numbers, the mean being −ln(1 − p)/k'; each of those is 1 plus a geometric
+    number of parameter 1 − (1 − p)^U, U uniform (Kemp 1981). The binary digits of a geometric
+    number are independent, so its lowest 32 are drawn one by one: every number of the ring can
+    occur however large b is, where floats would leave gaps, and the wrap-around is exact. Each
+    digit's probability is right to float32, about 1e-7 relative.
 
     Args: scale_in_steps: b over the step of the grid. num_shares: k'.
 
@@ -99,12 +117,16 @@ def discrete_laplace(
         term = _logarithmic_series(jax.random.fold_in(term_key, index), rate, (2, *shape))
         return total + jnp.where(index < counts, term, jnp.uint32(0))
 
-    plus, minus = jax.lax.fori_loop(0, jnp.max(counts, initial=0), add_term, jnp.zeros((2, *shape), jnp.uint32))
+    plus, minus = jax.lax.fori_loop(
+        0, jnp.max(counts, initial=0), add_term, jnp.zeros((2, *shape), jnp.uint32)
+    )
     return plus - minus
 
 
 def _logarithmic_series(key: jax.Array, rate: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """1 + geometric numbers of parameter q = 1 − exp(−rate·U), mod 2^32; digit i is 1 in 1 of 1 + q^(−2^i) draws."""
+    """1 + geometric numbers of parameter q = 1 − exp(−rate·U), mod 2^32; digit i is 1 in 1 of 1 +
+    q^(−2^i) draws.
+    """
     mix_key, digit_key = jax.random.split(key)
     uniform = jax.random.uniform(mix_key, shape, jnp.float32)
     log_parameter = _log_1m_exp(rate * uniform)
@@ -120,12 +142,16 @@ def _logarithmic_series(key: jax.Array, rate: jax.Array, shape: tuple[int, ...])
 
 
 def _log_1m_exp(x: jax.Array) -> jax.Array:
-    """ln(1 − exp(−x)), x >= 0, to float32 relative wherever it is small and wherever it is large."""
+    """ln(1 − exp(−x)), x >= 0, to float32 relative wherever it is small and wherever it is
+    large.
+    """
     return jnp.where(x < 0.69, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
 
 
 def check(scale: ArrayLike, num_shares: ArrayLike) -> None:
-    """What is known before tracing has to be in range: ValueError for a scale or a number of shares that is not."""
+    """What is known before tracing has to be in range: ValueError for a scale or a number of shares
+    that is not.
+    """
     if not isinstance(scale, Tracer) and not np.all((np.asarray(scale) > 0) & np.isfinite(scale)):
         raise ValueError(f"the scale of noise shares must be positive and finite, got {scale}")
     if not isinstance(num_shares, Tracer) and not np.all(np.asarray(num_shares) >= 1):

@@ -1,4 +1,6 @@
-"""Checkpoints of a run: the training state after a step, under `private/`, whole or absent; the newest two are kept."""
+"""Checkpoints of a run: the training state after a step, under `private/`, whole or absent; the
+newest two are kept.
+"""
 
 from __future__ import annotations
 
@@ -32,14 +34,18 @@ def save(private: Path, state: State) -> Path:
     with storage.writing(folder):
         folder.mkdir(mode=0o700, exist_ok=True)
     path = folder / f"step-{int(state.step):08d}.safetensors"
-    storage.write_arrays(path, {name: np.asarray(leaf) for name, leaf in _named_leaves(state).items()}, private=True)
+    storage.write_arrays(
+        path, {name: np.asarray(leaf) for name, leaf in _named_leaves(state).items()}, private=True
+    )
     for old in _files(private)[:-KEEP]:
         old.unlink()
     return path
 
 
 def latest(private: Path, template: State) -> State | None:
-    """The newest state that is whole and has the template's names, shapes and types; None where there is none."""
+    """The newest state that is whole and has the template's names, shapes and types; None where
+    there is none.
+    """
     expected = _named_leaves(template)
     structure = jax.tree.structure(template)
     for path in reversed(_files(private)):

@@ -1,7 +1,9 @@
-"""What every private fit is compared with. None of it is private, except `noisy_item_means`, which says its price.
+"""What every private fit is compared with. None of it is private, except `noisy_item_means`, which
+says its price.
 
-Each control is a `Factors`: center[i] + ⟨user_factors[u], item_factors[i]⟩, so whatever takes a model takes a control.
-Predictions leave the declared rating range here and there; `metrics` clips them by default.
+Each control is a `Factors`: center[i] + ⟨user_factors[u], item_factors[i]⟩, so whatever takes a
+model takes a control. Predictions leave the declared rating range here and there; `metrics` clips
+them by default.
 """
 
 from __future__ import annotations
@@ -30,9 +32,9 @@ from dpmf_jax.protocol import Factors
 class NoisyItemMeans(NamedTuple):
     """Item means with their price.
 
-    factors: predictions; rho: ρ of zero-concentrated differential privacy for one `unit`, which is "rating value" or
-    "rating presence"; sensitivity: L2, of the released sums (and counts); noise_scale: σ = sensitivity/√(2ρ).
-    A user with m ratings pays m·ρ: each lies in another item.
+    factors: predictions; rho: ρ of zero-concentrated differential privacy for one `unit`, which is
+    "rating value" or "rating presence"; sensitivity: L2, of the released sums (and counts);
+    noise_scale: σ = sensitivity/√(2ρ). A user with m ratings pays m·ρ: each lies in another item.
     """
 
     factors: Factors
@@ -61,11 +63,14 @@ def item_means(train: Ratings) -> Factors:
     count = hosts.total(np.bincount(train.item, minlength=train.num_items))
     weights = train.value.astype(np.float64)
     total = hosts.total(np.bincount(train.item, weights=weights, minlength=train.num_items))
-    return _constant(train, jnp.asarray(np.where(count > 0, total / np.maximum(count, 1), overall), jnp.float32))
+    return _constant(
+        train, jnp.asarray(np.where(count > 0, total / np.maximum(count, 1), overall), jnp.float32)
+    )
 
 
 def popularity(train: Ratings) -> Factors:
-    """Scores each item by the number of its training ratings: one order of items for all users, and no predictions.
+    """Scores each item by the number of its training ratings: one order of items for all users, and
+    no predictions.
 
     Not private, but free where who rated what is public: it reads no value of a rating.
 
@@ -73,33 +78,45 @@ def popularity(train: Ratings) -> Factors:
       DataError: no ratings.
     """
     _mean(train)
-    return _constant(train, jnp.asarray(hosts.total(np.bincount(train.item, minlength=train.num_items)), jnp.float32))
+    return _constant(
+        train,
+        jnp.asarray(hosts.total(np.bincount(train.item, minlength=train.num_items)), jnp.float32),
+    )
 
 
 def biased_mf(
-    train: Ratings, *, rank: int = 10, num_epochs: int = 20, seed: int = 0, layout_kind: str = "auto"
+    train: Ratings,
+    *,
+    rank: int = 10,
+    num_epochs: int = 20,
+    seed: int = 0,
+    layout_kind: str = "auto",
 ) -> Factors:
-    """Biased matrix factorisation, r ≈ μ + b_u + b_i + ⟨p_u, q_i⟩: the non-private model to beat. Not private.
+    """Biased matrix factorisation, r ≈ μ + b_u + b_i + ⟨p_u, q_i⟩: the non-private model to beat.
+    Not private.
 
-    Alternating least squares in which each side sees the other's posterior covariance as well as its mean
-    (variational Bayes: Lim & Teh 2007; here p_u and b_u are one Gaussian block, as are q_i and b_i), so the strength
-    of the ridge need not be guessed: prior variances (one per column of p and q, one per bias) and the noise variance
-    are re-estimated in every epoch. What is returned are the posterior means: one model, no ensemble.
+    Alternating least squares in which each side sees the other's posterior covariance as well as
+    its mean (variational Bayes: Lim & Teh 2007; here p_u and b_u are one Gaussian block, as are q_i
+    and b_i), so the strength of the ridge need not be guessed: prior variances (one per column of p
+    and q, one per bias) and the noise variance are re-estimated in every epoch. What is returned
+    are the posterior means: one model, no ensemble.
 
-    Defaults: chosen among ranks 8 to 16 and 10 to 30 epochs, on a fifth held out of u1.base of MovieLens 100K (two
-    draws), on a fifth held out of the training part of fold 0 of MovieLens 1M, and on generated ratings; from 20
-    epochs on they differ by at most 0.0022 on each of these. Confirmed on the test parts: official u1-u5, RMSE
-    0.9168, 0.9078, 0.9028, 0.9041, 0.9066, mean 0.908; MovieLens 1M, 5 random folds, mean 0.844. In a
-    cross-validation the other folds' test ratings are part of the training ratings that defaults were chosen on: only
-    u1 (0.9168) and fold 0 (0.8464) are free of that.
+    Defaults: chosen among ranks 8 to 16 and 10 to 30 epochs, on a fifth held out of u1.base of
+    MovieLens 100K (two draws), on a fifth held out of the training part of fold 0 of MovieLens 1M,
+    and on generated ratings; from 20 epochs on they differ by at most 0.0022 on each of these.
+    Confirmed on the test parts: official u1-u5, RMSE 0.9168, 0.9078, 0.9028, 0.9041, 0.9066, mean
+    0.908; MovieLens 1M, 5 random folds, mean 0.844. In a cross-validation the other folds' test
+    ratings are part of the training ratings that defaults were chosen on: only u1 (0.9168) and fold
+    0 (0.8464) are free of that.
 
     Args:
       train: ratings. rank: columns of p and q. num_epochs: passes over users and items.
-      seed: of the first q; another one moved the held-out RMSE by up to 0.004 (100K) and 0.001 (1M).
+      seed: of the first q; another one moved the held-out RMSE by up to 0.004 (100K) and 0.001
+        (1M).
       layout_kind: see `layout.make`.
 
-    Returns: Factors of rank + 1 columns: user_factors (p_u, b_u), item_factors (q_i, 1), center μ + b_i. A user or an
-      item without ratings gets zeros.
+    Returns: Factors of rank + 1 columns: user_factors (p_u, b_u), item_factors (q_i, 1), center μ +
+      b_i. A user or an item without ratings gets zeros.
 
     Raises:
       DataError: no ratings. UsageError: rank or num_epochs below 1.
@@ -108,7 +125,10 @@ def biased_mf(
         raise UsageError(f"rank and num_epochs must be at least 1; got {rank} and {num_epochs}")
     mean = _mean(train)
     num_ratings = int(hosts.total(len(train)))
-    deviation = math.sqrt(hosts.total(np.sum((train.value.astype(np.float64) - mean) ** 2)) / num_ratings) or 1.0
+    deviation = (
+        math.sqrt(hosts.total(np.sum((train.value.astype(np.float64) - mean) ** 2)) / num_ratings)
+        or 1.0
+    )
     standard = ((train.value.astype(np.float64) - mean) / deviation).astype(np.float32)
     data = layout.make(dataclasses.replace(train, value=standard), kind=layout_kind)
     # Drawn on the host: compiling jax.random.normal takes longer than fitting MovieLens 100K.
@@ -128,8 +148,9 @@ def biased_mf(
 
 
 class _Side(NamedTuple):
-    """Posterior of (factors, bias) of every row: mean [rows, rank + 1], covariance [rows, rank + 1, rank + 1], and the
-    prior precision [rank + 1] that rows share."""
+    """Posterior of (factors, bias) of every row: mean [rows, rank + 1], covariance [rows, rank + 1,
+    rank + 1], and the prior precision [rank + 1] that rows share.
+    """
 
     mean: jax.Array
     covariance: jax.Array
@@ -138,7 +159,8 @@ class _Side(NamedTuple):
 
 @jax.jit
 def _alternate(data: layout.Layout, start, squares, num_epochs) -> tuple[jax.Array, jax.Array]:
-    """Posterior means (factors, bias) of users and items, [rows, rank + 1], on standardised ratings.
+    """Posterior means (factors, bias) of users and items, [rows, rank + 1], on standardised
+    ratings.
 
     start: float32[items, rank], the first q. squares: the sum of the squared ratings.
     """
@@ -152,7 +174,8 @@ def _alternate(data: layout.Layout, start, squares, num_epochs) -> tuple[jax.Arr
         users, items, variance = carry
         users, _ = _update(partial(layout.sum_by_user, data), users, items, variance)
         items, error = _update(partial(layout.sum_by_item, data), items, users, variance)
-        # 1e-3: a floor that keeps the ridge well-conditioned in float32 where the ratings are fitted without error.
+        # 1e-3: a floor that keeps the ridge well-conditioned in float32 where the ratings are
+        # fitted without error.
         return users, items, jnp.maximum((squares + error) / data.num_ratings, 1e-3)
 
     first = (
@@ -164,15 +187,20 @@ def _alternate(data: layout.Layout, start, squares, num_epochs) -> tuple[jax.Arr
     return users.mean, items.mean
 
 
-def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.Array) -> tuple[_Side, jax.Array]:
-    """The posterior of one side given the other's, and E[Σ(r̂² - 2·r̂·r)] over the ratings after it.
+def _update(
+    sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.Array
+) -> tuple[_Side, jax.Array]:
+    """The posterior of one side given the other's, and E[Σ(r̂² - 2·r̂·r)] over the ratings after
+    it.
 
-    With a = (factors', 1, bias') of the other side, a rating is a·(factors, bias, 1) plus noise: least squares in
-    (factors, bias) with regressors (factors', 1) and the target r - bias'.
+    With a = (factors', 1, bias') of the other side, a rating is a·(factors, bias, 1) plus noise:
+    least squares in (factors, bias) with regressors (factors', 1) and the target r - bias'.
     """
     width = own.mean.shape[1]
     mean = jnp.insert(other.mean, width - 1, 1.0, axis=1)
-    covariance = jnp.insert(jnp.insert(other.covariance, width - 1, 0.0, axis=1), width - 1, 0.0, axis=2)
+    covariance = jnp.insert(
+        jnp.insert(other.covariance, width - 1, 0.0, axis=1), width - 1, 0.0, axis=2
+    )
     upper, unfold = _triangle(width + 1)
     second = (mean[:, :, None] * mean[:, None, :] + covariance)[:, upper[0], upper[1]]
     folded, right = sum_by(_normal_equations, (), (second, mean))
@@ -185,7 +213,9 @@ def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.
 
     rated = gram[:, width - 1, width - 1] > 0
     second_own = own_mean**2 + jnp.diagonal(covariance, axis1=1, axis2=2)
-    spread = jnp.sum(jnp.where(rated[:, None], second_own, 0), axis=0) / jnp.maximum(jnp.sum(rated), 1)
+    spread = jnp.sum(jnp.where(rated[:, None], second_own, 0), axis=0) / jnp.maximum(
+        jnp.sum(rated), 1
+    )
     z = jnp.pad(own_mean, ((0, 0), (0, 1)), constant_values=1.0)
     z_second = z[:, :, None] * z[:, None, :] + jnp.pad(covariance, ((0, 0), (0, 1), (0, 1)))
     error = jnp.sum(gram * z_second) - 2 * jnp.sum(right * z)
@@ -193,10 +223,12 @@ def _update(sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.
 
 
 def _inverse(matrices: jax.Array) -> jax.Array:
-    """Inverses of symmetric positive definite matrices, float32[n, width, width], by sweeping one pivot at a time.
+    """Inverses of symmetric positive definite matrices, float32[n, width, width], by sweeping one
+    pivot at a time.
 
-    No LAPACK: jaxlib's batched factorisations wait for a free thread of the pool that runs them, so in a program spread
-    over as many CPU devices as that pool has threads they wait for ever (jaxlib 0.10.2, two devices on two cores).
+    No LAPACK: jaxlib's batched factorisations wait for a free thread of the pool that runs them, so
+    in a program spread over as many CPU devices as that pool has threads they wait for ever (jaxlib
+    0.10.2, two devices on two cores).
     """
 
     def sweep(k: jax.Array, swept: jax.Array) -> jax.Array:
@@ -218,7 +250,9 @@ def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Ar
 
 
 def _triangle(size: int):
-    """(indices of the upper triangle, [size, size] positions in it): symmetric matrices at half the memory traffic."""
+    """(indices of the upper triangle, [size, size] positions in it): symmetric matrices at half the
+    memory traffic.
+    """
     upper = np.triu_indices(size)
     unfold = np.zeros((size, size), np.int32)
     unfold[upper] = np.arange(len(upper[0]))
@@ -234,16 +268,19 @@ def noisy_item_means(
     delta: float | None = None,
     relation: Literal["rating value", "rating presence"] = "rating value",
 ) -> NoisyItemMeans:
-    """Item means from sums with Gaussian noise: a private control, ρ-zCDP for one rating. Spends `key`.
+    """Item means from sums with Gaussian noise: a private control, ρ-zCDP for one rating. Spends
+    `key`.
 
-    The one step of `dpmf_jax.noisy_means`: Δ is 2h for "rating value" and √2·h for "rating presence", h half the width
-    of the declared range. A changed value costs 2ρ under "rating presence".
+    The one step of `dpmf_jax.noisy_means`: Δ is 2h for "rating value" and √2·h for "rating
+    presence", h half the width of the declared range. A changed value costs 2ρ under "rating
+    presence".
 
     Args:
       rho: the price; or else epsilon and delta, from which the largest exact ρ is solved.
 
     Raises:
-      UsageError: not exactly one of rho and (epsilon, delta), or not positive and finite. ValueError: another relation.
+      UsageError: not exactly one of rho and (epsilon, delta), or not positive and finite.
+        ValueError: another relation.
       PrivacyError: a rating outside the declared range, which would be clipped.
     """
     if rho is None and epsilon is not None and delta is not None:
@@ -254,14 +291,20 @@ def noisy_item_means(
         raise UsageError(f"rho must be positive and finite; got {rho}")
     low, high = train.rating_range
     if not bool(np.all((train.value >= low) & (train.value <= high))):
-        raise PrivacyError(f"a rating lies outside the declared range {low:g} to {high:g}", fix="clip the ratings")
-    config = noisy_means.Config(rating_range=(low, high), noise_multiplier=math.sqrt(0.5 / rho), relation=relation)
+        raise PrivacyError(
+            f"a rating lies outside the declared range {low:g} to {high:g}", fix="clip the ratings"
+        )
+    config = noisy_means.Config(
+        rating_range=(low, high), noise_multiplier=math.sqrt(0.5 / rho), relation=relation
+    )
     made = noisy_means.mechanism(config)
     init_key, train_key = jax.random.split(key)
     data = layout.make(train)
     state, _info = protocol.train(made, train_key, protocol.begin(made, init_key, data), data, 1)
     scale = config.sensitivity * config.noise_multiplier
-    return NoisyItemMeans(_constant(train, state.public.center), float(rho), relation, config.sensitivity, scale)
+    return NoisyItemMeans(
+        _constant(train, state.public.center), float(rho), relation, config.sensitivity, scale
+    )
 
 
 _CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
@@ -272,7 +315,10 @@ _CONTROLS: dict[str, Callable[[Ratings], Factors]] = {
 }
 NAMES = tuple(_CONTROLS)
 K = 10  # of the NDCG beside a fit
-NO_ERRORS, NO_ORDER = ("popularity",), ("global_mean",)  # whose scores are no ratings; which scores all items alike
+NO_ERRORS, NO_ORDER = (
+    ("popularity",),
+    ("global_mean",),
+)  # whose scores are no ratings; which scores all items alike
 
 
 def controls(
@@ -287,11 +333,12 @@ def controls(
     Predictions are clipped to the declared range for the RMSE, not for the ranking.
 
     Args:
-      test: held-out ratings on the same catalogue; None, or empty, makes rmse_test and ndcg_at_10 None.
+      test: held-out ratings on the same catalogue; None, or empty, makes rmse_test and ndcg_at_10
+        None.
       names: of `NAMES`; `biased_mf` at its defaults. layout_kind: of its ratings.
 
-    Returns: name -> {"rmse_train": float, or None of `popularity`, "rmse_test": float or None, "ndcg_at_10": float, or
-      None of `global_mean`, which has no order of items, "private": False}.
+    Returns: name -> {"rmse_train": float, or None of `popularity`, "rmse_test": float or None,
+      "ndcg_at_10": float, or None of `global_mean`, which has no order of items, "private": False}.
 
     Raises:
       DataError: no training ratings. UsageError: an unknown name.
@@ -303,11 +350,15 @@ def controls(
     ranked = None if held_out is None else metrics.to_rank(train, held_out)
     result: dict[str, dict[str, float | bool | None]] = {}
     for name in names:
-        made = partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else _CONTROLS[name]
+        made = (
+            partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else _CONTROLS[name]
+        )
         factors, errors = made(train), name not in NO_ERRORS
         result[name] = {
             "rmse_train": metrics.rmse(factors, train) if errors else None,
-            "rmse_test": metrics.rmse(factors, held_out) if errors and held_out is not None else None,
+            "rmse_test": (
+                metrics.rmse(factors, held_out) if errors and held_out is not None else None
+            ),
             "ndcg_at_10": None if ranked is None or name in NO_ORDER else ndcg(factors, *ranked),
             "private": False,
         }
@@ -315,8 +366,9 @@ def controls(
 
 
 def ndcg(factors: Factors, train: Ratings, test: Ratings) -> float | None:
-    """NDCG@10 over unseen items, as a fit prints it of its model and of the controls, on the ratings of
-    `metrics.to_rank`. None where no user has a relevant item, or scores are not finite."""
+    """NDCG@10 over unseen items, as a fit prints it of its model and of the controls, on the
+    ratings of `metrics.to_rank`. None where no user has a relevant item, or scores are not finite.
+    """
     if not all(np.isfinite(np.asarray(part)).all() for part in factors):
         return None
     found = metrics.ndcg_at_k(factors, train, test, k=K)
@@ -326,7 +378,9 @@ def ndcg(factors: Factors, train: Ratings, test: Ratings) -> float | None:
 def _mean(train: Ratings) -> float:
     num_ratings = int(hosts.total(len(train)))
     if not num_ratings:
-        raise DataError("no training ratings", where=train.name, fix="a control needs at least one rating")
+        raise DataError(
+            "no training ratings", where=train.name, fix="a control needs at least one rating"
+        )
     return float(hosts.total(np.sum(train.value.astype(np.float64)))) / num_ratings
 
 

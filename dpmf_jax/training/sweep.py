@@ -1,9 +1,10 @@
 """Many runs of one shape at once: a configuration axis over devices, one compiled program.
 
-Mechanisms whose Configs differ in real numbers only (ε_i, learning rate, λ, clip, seed) are pytrees of equal structure.
-`train_many` stacks them; on a CPU each device follows its own configurations one after the other (`lax.map`), with a
-trip count of its own, so nothing is communicated and a run that is done costs nothing. The ratings are on every device;
-or, where they are laid out over several, each run has so many devices: configurations and users are two axes of a mesh.
+Mechanisms whose Configs differ in real numbers only (ε_i, learning rate, λ, clip, seed) are pytrees
+of equal structure. `train_many` stacks them; on a CPU each device follows its own configurations
+one after the other (`lax.map`), with a trip count of its own, so nothing is communicated and a run
+that is done costs nothing. The ratings are on every device; or, where they are laid out over
+several, each run has so many devices: configurations and users are two axes of a mesh.
 """
 
 from __future__ import annotations
@@ -25,7 +26,9 @@ AXIS = "configuration"
 
 
 class Job(NamedTuple):
-    """One run: its mechanism, the key of its steps, where it stands, and the number of steps it is to reach."""
+    """One run: its mechanism, the key of its steps, where it stands, and the number of steps it is
+    to reach.
+    """
 
     mechanism: Mechanism
     key: jax.Array
@@ -34,7 +37,9 @@ class Job(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one run did since the last look: its position in `jobs`, its state, and Info, one entry a step done."""
+    """What one run did since the last look: its position in `jobs`, its state, and Info, one entry
+    a step done.
+    """
 
     job: int
     state: State
@@ -52,11 +57,14 @@ def train_many(
     num_steps: int,
     num_devices: int,
 ) -> tuple[State, Info]:
-    """`protocol.train` for stacked runs: up to `num_steps` steps of each, but none from step `limits[i]` on.
+    """`protocol.train` for stacked runs: up to `num_steps` steps of each, but none from step
+    `limits[i]` on.
 
     Args:
-      mechanisms, keys, states, limits: leading axis = number of runs, a multiple of the devices over those of the data.
-      data: ratings in a layout, of one device or of as many as each run is to have; a divisor of `num_devices`.
+      mechanisms, keys, states, limits: leading axis = number of runs, a multiple of the devices
+        over those of the data.
+      data: ratings in a layout, of one device or of as many as each run is to have; a divisor of
+        `num_devices`.
 
     Returns: stacked (State, Info); Info has axes (runs, num_steps), 0 for steps not taken.
     """
@@ -85,7 +93,9 @@ def _mesh(num_devices: int, data: Any) -> jax.sharding.Mesh:
     """Runs side by side along one axis, the devices of each along the other."""
     shape = (num_devices // data.num_devices, data.num_devices)
     devices = spread.devices()[:num_devices]
-    return jax.make_mesh(shape, (AXIS, spread.AXIS), axis_types=(AxisType.Auto,) * 2, devices=devices)
+    return jax.make_mesh(
+        shape, (AXIS, spread.AXIS), axis_types=(AxisType.Auto,) * 2, devices=devices
+    )
 
 
 def _cut(data: Any) -> PartitionSpec:
@@ -100,17 +110,20 @@ def run(
     num_devices: int | None = None,
     finished: Container[int] = frozenset(),
 ) -> Iterator[Chunk]:
-    """All jobs to their ends, longest first; as one device is done with a run, the next waiting one takes its place.
+    """All jobs to their ends, longest first; as one device is done with a run, the next waiting one
+    takes its place.
 
-    Jobs of equal structure and shapes share one compiled program; others wait for their own. A run's steps do not
-    depend on the other runs, on chunking or on the number of devices.
+    Jobs of equal structure and shapes share one compiled program; others wait for their own. A
+    run's steps do not depend on the other runs, on chunking or on the number of devices.
 
     Args:
       data: ratings in a layout, of one device or of as many as each run is to have.
-      chunk_steps: steps between two looks of the host; a job that ends within a chunk takes none beyond its end.
-      num_devices: over the first so many of `jax.devices()`, or a few less where runs cannot share them evenly; None is
-        all of them.
-      finished: positions of jobs that end early; the caller may add one when it has seen enough of its chunks.
+      chunk_steps: steps between two looks of the host; a job that ends within a chunk takes none
+        beyond its end.
+      num_devices: over the first so many of `jax.devices()`, or a few less where runs cannot share
+        them evenly; None is all of them.
+      finished: positions of jobs that end early; the caller may add one when it has seen enough of
+        its chunks.
 
     Yields: a `Chunk` for each run and look. States and Info are NumPy arrays.
 
@@ -130,12 +143,22 @@ def run(
         data = jax.device_put(data, NamedSharding(_mesh(devices, data), _cut(data)))
     for queue in queues.values():
         yield from _run_equal(
-            jobs, sorted(queue, key=lambda index: -_left(jobs[index])), data, chunk_steps, devices, finished
+            jobs,
+            sorted(queue, key=lambda index: -_left(jobs[index])),
+            data,
+            chunk_steps,
+            devices,
+            finished,
         )
 
 
 def _run_equal(
-    jobs: Sequence[Job], waiting: list[int], data: Any, chunk_steps: int, devices: int, finished: Container[int]
+    jobs: Sequence[Job],
+    waiting: list[int],
+    data: Any,
+    chunk_steps: int,
+    devices: int,
+    finished: Container[int],
 ) -> Iterator[Chunk]:
     states = {index: jobs[index].state for index in waiting}
     waiting = [index for index in waiting if _left(jobs[index]) > 0]
@@ -144,8 +167,12 @@ def _run_equal(
     while waiting or active:
         while waiting and len(active) < places:
             active.append(waiting.pop(0))
-        slots = (active * places)[:places]  # a device without a run of its own repeats one for no step
-        limits = [jobs[index].num_steps if slot < len(active) else 0 for slot, index in enumerate(slots)]
+        slots = (active * places)[
+            :places
+        ]  # a device without a run of its own repeats one for no step
+        limits = [
+            jobs[index].num_steps if slot < len(active) else 0 for slot, index in enumerate(slots)
+        ]
         before = [int(states[index].step) for index in slots]
         after, info = jax.device_get(
             train_many(
@@ -161,13 +188,19 @@ def _run_equal(
         for slot, index in enumerate(list(active)):
             states[index] = jax.tree.map(lambda leaf, slot=slot: leaf[slot], after)
             done = int(states[index].step) - before[slot]
-            yield Chunk(index, states[index], jax.tree.map(lambda leaf, n=done, slot=slot: leaf[slot, :n], info))
+            yield Chunk(
+                index,
+                states[index],
+                jax.tree.map(lambda leaf, n=done, slot=slot: leaf[slot, :n], info),
+            )
             if index in finished or int(states[index].step) >= jobs[index].num_steps:
                 active.remove(index)
 
 
 def _stacked(trees: Sequence[Any]) -> Any:
-    return jax.tree.map(lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees)
+    return jax.tree.map(
+        lambda *leaves: jnp.asarray(np.stack([np.asarray(leaf) for leaf in leaves])), *trees
+    )
 
 
 def _left(job: Job) -> int:
@@ -176,5 +209,7 @@ def _left(job: Job) -> int:
 
 def _shape(job: Job) -> Any:
     leaves, structure = jax.tree.flatten((job.mechanism, job.state))
-    known = (leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves)  # nothing leaves the device
+    known = (
+        leaf if hasattr(leaf, "dtype") else np.asarray(leaf) for leaf in leaves
+    )  # nothing leaves the device
     return structure, tuple((leaf.shape, leaf.dtype) for leaf in known)

@@ -1,4 +1,6 @@
-"""`dpmf audit`: try to break the claim of a mechanism, of a saved model, or of every mechanism there is."""
+"""`dpmf audit`: try to break the claim of a mechanism, of a saved model, or of every mechanism
+there is.
+"""
 
 from __future__ import annotations
 
@@ -30,56 +32,89 @@ from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console, devices
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit.flags import DEFAULT, MechanismFlag, PublicFiles, RatingsFlags, public_file, with_flags_of
+from experiments.fit.flags import (
+    DEFAULT,
+    MechanismFlag,
+    PublicFiles,
+    RatingsFlags,
+    public_file,
+    with_flags_of,
+)
 
 USUAL_DELTA = 1e-5
-_OTHER_FOLDERS = ("--out", "--data-dir", "--ratings", "--replay")  # flags whose value is no model to audit
-SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where no data are named
+_OTHER_FOLDERS = (
+    "--out",
+    "--data-dir",
+    "--ratings",
+    "--replay",
+)  # flags whose value is no model to audit
+SMALL = (
+    60,
+    40,
+    700,
+    3,
+)  # users, items, ratings and rank of what is generated where no data are named
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(RatingsFlags, MechanismFlag):
-    """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it false."""
+    """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it
+    false.
+    """
 
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
-    """A data set that `dpmf data list` knows, a file of ratings, or the folder of a saved model. By default small
-    generated ratings."""
+    """A data set that `dpmf data list` knows, a file of ratings, or the folder of a saved model. By
+    default small generated ratings.
+    """
     ratings: str | None = None
     """For a saved model: the ratings to audit it on."""
     all: bool = False
-    """Every mechanism: the published claims at their papers' settings and each sound variant, on DATA; by default on
-    ml-100k where it is found, with --quick on generated ratings."""
+    """Every mechanism: the published claims at their papers' settings and each sound variant, on
+    DATA; by default on ml-100k where it is found, with --quick on generated ratings.
+    """
     quick: bool = False
-    """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same rate of false
-    alarms."""
+    """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same
+    rate of false alarms.
+    """
     out: Path | None = None
-    """Folder for findings.json, report.md and report.html: in its private/, since they are measured on the ratings and
-    not priced; with --public in the folder itself."""
+    """Folder for findings.json, report.md and report.html: in its private/, since they are measured
+    on the ratings and not priced; with --public in the folder itself.
+    """
     public: bool = False
     """Leave out all that was measured on the ratings: what may be shown to others."""
     replay: str | None = None
-    """A findings.json, or the folder that --out named, or either with #n: run again what was violated in it, or the
-    n-th finding."""
+    """A findings.json, or the folder that --out named, or either with #n: run again what was
+    violated in it, or the n-th finding.
+    """
     only: tuple[str, ...] = ()
     """Families of audits to run, such as sensitivity; all by default."""
     neighbours: int | None = None
-    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with --all 16,
-    with --quick 16 and 1."""
+    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with
+    --all 16, with --quick 16 and 1.
+    """
     runs: int | None = None
-    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with --all 96."""
+    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with
+    --all 96.
+    """
     seed: int = 0
     """Of the audit's own randomness; the same seed gives the same findings."""
     layout: Literal["auto", "split", "dense"] = "auto"
     """How ratings are laid out on the device."""
     devices: int | None = None
-    """Compare the noise of one device with that of so many, such as 2 cores of a CPU; all else runs on one."""
+    """Compare the noise of one device with that of so many, such as 2 cores of a CPU; all else runs
+    on one.
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
     @classmethod
     def earlier(cls, words: Sequence[str]) -> Path | None:
         """See `MechanismFlag.earlier`: the saved model to audit."""
-        named = (word for before, word in itertools.pairwise(["", *words]) if before not in _OTHER_FOLDERS)
+        named = (
+            word
+            for before, word in itertools.pairwise(["", *words])
+            if before not in _OTHER_FOLDERS
+        )
         return next((Path(word) for word in named if (Path(word) / "model.json").is_file()), None)
 
 
@@ -107,13 +142,16 @@ def run(command: Command) -> None:
         whose = f"the claim of {false[0]} does" if len(false) == 1 else f"{len(false)} claims do"
         raise AuditViolated(
             f"{whose} not hold: {len(broken)} of {len(result['findings'])} findings",
-            where="; ".join(dict.fromkeys(one["audit"] for one in broken) if len(false) == 1 else false),
+            where="; ".join(
+                dict.fromkeys(one["audit"] for one in broken) if len(false) == 1 else false
+            ),
             fix=audit_replay.FIX,
         )
 
 
 def audit(command: Command) -> dict[str, Any]:
-    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's JSON interface.
+    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's
+    JSON interface.
 
     Of one mechanism, what is said of it stands at the top as well.
     """
@@ -129,7 +167,12 @@ def audit(command: Command) -> dict[str, Any]:
     parts = len(makers) * (len(families) + full)
     with console.progress("audit", parts) as report, audit_trial.compiling(sizes):
         told = audit_trial.run_all(
-            list(makers.values()), families, seed=command.seed, sizes=sizes, useful=full, report=report
+            list(makers.values()),
+            families,
+            seed=command.seed,
+            sizes=sizes,
+            useful=full,
+            report=report,
         )
         report(parts, now="done")
     self_test: Sequence[Mapping[str, Any]] = ()
@@ -158,10 +201,15 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
         if value is not None and value < 1:
             raise UsageError(f"--{name} must be at least 1; got {value}", fix=f"--{name} {usual}")
     if unknown := [name for name in command.only if name not in audits.FAMILIES]:
-        raise UsageError(f"there are no audits named {unknown[0]!r}", fix=f"choose among {', '.join(audits.FAMILIES)}")
+        raise UsageError(
+            f"there are no audits named {unknown[0]!r}",
+            fix=f"choose among {', '.join(audits.FAMILIES)}",
+        )
     asked = getattr(command, "delta", USUAL_DELTA)
     if not 0 <= asked < 1:
-        raise UsageError(f"--delta must be at least 0 and below 1; got {asked:g}", fix="--delta 1e-5")
+        raise UsageError(
+            f"--delta must be at least 0 and below 1; got {asked:g}", fix="--delta 1e-5"
+        )
     delta = asked if 0 < asked != USUAL_DELTA else None
     sizes = Sizes(
         neighbours=command.neighbours,
@@ -175,13 +223,21 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
 
 def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]:
     """For JSON, with what --quick stands for."""
-    cut = {name: audits.QUICK[name] for name in families if name in audits.QUICK} if sizes.quick else {}
-    return console.plain({"audits": ", ".join(families), **dataclasses.asdict(sizes), "cut_by_quick": cut})
+    cut = (
+        {name: audits.QUICK[name] for name in families if name in audits.QUICK}
+        if sizes.quick
+        else {}
+    )
+    return console.plain(
+        {"audits": ", ".join(families), **dataclasses.asdict(sizes), "cut_by_quick": cut}
+    )
 
 
 def _document(result: Mapping[str, Any]) -> dict[str, Any]:
     """Without what stands at the top for one mechanism."""
-    return {name: value for name, value in result.items() if name in audit_report.PUBLIC["document"]}
+    return {
+        name: value for name, value in result.items() if name in audit_report.PUBLIC["document"]
+    }
 
 
 def _words(command: Command) -> str:
@@ -200,7 +256,7 @@ def _words(command: Command) -> str:
     return shlex.join(words)
 
 
-# ---- what is on trial -----------------------------------------------------------------------------------------------
+# ---- what is on trial ----------------------------------------------------------------------------
 
 
 def trials(command: Command) -> dict[str, Callable[[], Trial]]:
@@ -212,14 +268,23 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
         devices.use(command.devices)
     if command.all:
         return _all(command)
-    folder = Path(command.target) if command.target and (Path(command.target) / "model.json").is_file() else None
+    folder = (
+        Path(command.target)
+        if command.target and (Path(command.target) / "model.json").is_file()
+        else None
+    )
     if folder is None and command.ratings is not None:
-        raise UsageError("--ratings goes with a saved model", fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA")
+        raise UsageError(
+            "--ratings goes with a saved model",
+            fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA",
+        )
     made: Callable[[Any], Any]
     if folder is None:
         ratings = read(command, command.target)
         flags, file = fit_mechanisms.chosen(command), public_file(command)
-        made = functools.partial(fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file)
+        made = functools.partial(
+            fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file
+        )
         phases, settings = made(ratings)
     else:
         phases, settings = saved(folder, command)
@@ -237,10 +302,16 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
 
 
 def _all(command: Command) -> dict[str, Callable[[], Trial]]:
-    if command.ratings is not None or (command.target and (Path(command.target) / "model.json").is_file()):
-        raise UsageError("--all audits mechanisms, not a saved model", fix="leave out --all, or the model")
+    if command.ratings is not None or (
+        command.target and (Path(command.target) / "model.json").is_file()
+    ):
+        raise UsageError(
+            "--all audits mechanisms, not a saved model", fix="leave out --all, or the model"
+        )
     if flag := _first_given(command):
-        raise UsageError(f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
+        raise UsageError(
+            f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}"
+        )
     data = command.target
     if data is None and not (command.quick and command.data_dir is None):
         from dpmf_jax.data import datasets
@@ -249,7 +320,9 @@ def _all(command: Command) -> dict[str, Callable[[], Trial]]:
         data = audit_suite.DATA if here[audit_suite.DATA] is not None else None
         if data is None and command.data_dir is not None:
             raise DataError(
-                f"{audit_suite.DATA} is not there", where=str(command.data_dir), fix="name another --data-dir, or none"
+                f"{audit_suite.DATA} is not there",
+                where=str(command.data_dir),
+                fix="name another --data-dir, or none",
             )
     source = {"command": audit_replay.kept(dataclasses.replace(command, target=data))}
     ratings = audit_suite.generated() if data is None else read(command, data)
@@ -263,12 +336,17 @@ def _replay(command: Command) -> dict[str, Any]:
     """
     assert command.replay is not None
     told, wanted = audit_replay.read(command.replay)
-    given = [field.name for field in dataclasses.fields(command) if getattr(command, field.name) != field.default]
+    given = [
+        field.name
+        for field in dataclasses.fields(command)
+        if getattr(command, field.name) != field.default
+    ]
     given += ["mechanism"] if command.mechanism != DEFAULT else []
     if other := [name for name in given if name not in ("replay", "json", "data_dir")]:
         flag = "DATA" if other[0] == "target" else f"--{other[0].replace('_', '-')}"
         raise UsageError(
-            f"--replay takes its settings from the file; {flag} would be another audit", fix=f"leave out {flag}"
+            f"--replay takes its settings from the file; {flag} would be another audit",
+            fix=f"leave out {flag}",
         )
     rows = audit_replay.again(told, wanted, lambda trial: _made_again(command, trial))
     violated = sum(row["verdict_now"] == "violated" for row in rows)
@@ -276,7 +354,9 @@ def _replay(command: Command) -> dict[str, Any]:
 
 
 def _first_given(command: Command, mechanism: str = DEFAULT) -> str | None:
-    """The first flag that makes another claim; --delta is no such flag: it asks for another point of the same curve."""
+    """The first flag that makes another claim; --delta is no such flag: it asks for another point
+    of the same curve.
+    """
     if command.mechanism not in (DEFAULT, mechanism):
         return "--mechanism"
     own = (*dataclasses.fields(table()[command.mechanism].flags), *dataclasses.fields(PublicFiles))
@@ -328,7 +408,8 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     """(phases, settings) of a saved model, made anew from its public settings.
 
     Raises:
-      UsageError: a flag that would change the claim of the model, or settings that are not those of a known mechanism.
+      UsageError: a flag that would change the claim of the model, or settings that are not those of
+        a known mechanism.
     """
     import accounting
     from dpmf_jax.models import model
@@ -336,17 +417,29 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     loaded = model.load(folder)
     settings = dict(loaded.settings)
     if flag := _first_given(command, str(settings.get("mechanism"))):
-        raise UsageError(f"a saved model has its own settings; {flag} would be another claim", fix=f"leave out {flag}")
+        raise UsageError(
+            f"a saved model has its own settings; {flag} would be another claim",
+            fix=f"leave out {flag}",
+        )
     public = loaded.release.item_factors if settings.get("items") else None
     public = loaded.release.user_factors if settings.get("users") else public
     try:
-        steps = table()[settings["mechanism"]].num_steps(settings, loaded.guarantee.steps)  # patience may have ended it
+        steps = table()[settings["mechanism"]].num_steps(
+            settings, loaded.guarantee.steps
+        )  # patience may have ended it
         phases = fit_mechanisms.phases(settings | {"steps": steps}, public)
     except KeyError:
         where = str(folder / "model.json")
-        raise UsageError("the model does not say how it was made", where=where, fix="fit it anew") from None
-    if accounting.compose(*(phase.guarantee(num) for phase, num in phases)).epsilon != loaded.guarantee.epsilon:
         raise UsageError(
-            "the model's guarantee is not that of its settings", where=str(folder / "model.json"), fix="fit it anew"
+            "the model does not say how it was made", where=where, fix="fit it anew"
+        ) from None
+    if (
+        accounting.compose(*(phase.guarantee(num) for phase, num in phases)).epsilon
+        != loaded.guarantee.epsilon
+    ):
+        raise UsageError(
+            "the model's guarantee is not that of its settings",
+            where=str(folder / "model.json"),
+            fix="fit it anew",
         )
     return phases, settings

@@ -1,4 +1,6 @@
-"""What `dpmf audit` prints on a terminal: the findings of one mechanism, the verdicts of all, what a replay saw."""
+"""What `dpmf audit` prints on a terminal: the findings of one mechanism, the verdicts of all, what
+a replay saw.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,12 @@ from typing import Any
 
 from experiments.audit.phrases import number
 
-COLOUR = {"consistent": "green", "violated": "bold red", "inconclusive": "yellow", "not applicable": "dim"}
+COLOUR = {
+    "consistent": "green",
+    "violated": "bold red",
+    "inconclusive": "yellow",
+    "not applicable": "dim",
+}
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -18,7 +25,10 @@ def render(result: Mapping[str, Any]) -> Any:
     lines += [
         "",
         "consistent: this audit failed to break the claim on these ratings; it does not prove it.",
-        *(f"note: {note}" for note in dict.fromkeys(n for t in result["trials"] for n in t.get("notes", ()))),
+        *(
+            f"note: {note}"
+            for note in dict.fromkeys(n for t in result["trials"] for n in t.get("notes", ()))
+        ),
         *(f"written: {path}" for path in result["written"]),
     ]
     return Group(table, Text("\n".join(lines)))
@@ -64,7 +74,13 @@ def _all(result: Mapping[str, Any]) -> tuple[Any, list[str]]:
     from rich.text import Text
 
     table = Table(title=result["title"], caption=_caption(result))
-    for heading in ("claim", "ratings", "status", "verdict", "what broke it, or the least that would have been seen"):
+    for heading in (
+        "claim",
+        "ratings",
+        "status",
+        "verdict",
+        "what broke it, or the least that would have been seen",
+    ):
         table.add_column(heading, no_wrap=heading == "verdict")
     for trial in result["trials"]:
         names = (trial["label"], trial["data"], trial["guarantee"]["status"])
@@ -83,7 +99,9 @@ def _evidence(finding: Mapping[str, Any]) -> str:
     replay = finding["details"].get("replay", {})
     pair = ", ".join(f"{name} {value}" for name, value in replay.get("pair", {}).items())
     at = "".join(
-        f", {name.replace('_', ' ')} {replay[name]}" for name in ("step", "first_step", "leaf") if name in replay
+        f", {name.replace('_', ' ')} {replay[name]}"
+        for name in ("step", "first_step", "leaf")
+        if name in replay
     )
     times = finding["details"].get("ratio")  # a number, or "inf" as JSON has it
     ratio = "" if times is None else f", {float(times):.4f} times the claim"

@@ -1,11 +1,24 @@
-"""The sections of an audit's report as markdown; whatever a data set or a mechanism is called stays text."""
+"""The sections of an audit's report as markdown; whatever a data set or a mechanism is called stays
+text.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.audit.view import Badge, Card, Code, Items, Link, Picture, Section, Table, Text, Verdict
+from experiments.audit.view import (
+    Badge,
+    Card,
+    Code,
+    Items,
+    Link,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Verdict,
+)
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|!"})
 
@@ -39,7 +52,9 @@ def _block(block: Any) -> list[str]:
         case Card(name, verdict, claim, numbers, remarks):
             told = "; ".join(f"{label} {value}" for label, value in numbers)
             lines = [f"- **{escaped(name)}**: **{escaped(verdict)}**. {escaped(claim)}."]
-            return lines + [f"  - {escaped(remark)}" for remark in ([told] if told else []) + list(remarks)]
+            return lines + [
+                f"  - {escaped(remark)}" for remark in ([told] if told else []) + list(remarks)
+            ]
         case Picture(_, picture_title, alt):
             return [f"*{escaped(picture_title)}.* {escaped(alt)}"]
     raise TypeError(f"{type(block).__name__} is no block of a report")

@@ -11,7 +11,9 @@ TEMPLATE = "audit.html.j2"
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
-    """The page. Needs jinja2 (extra `report`); whatever is undefined in the template is an error."""
+    """The page. Needs jinja2 (extra `report`); whatever is undefined in the template is an
+    error.
+    """
     import jinja2
 
     environment = jinja2.Environment(

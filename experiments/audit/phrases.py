@@ -11,4 +11,6 @@ def prefix(finding: Mapping[str, Any]) -> str:
 
 def number(value: Any) -> str:
     """A measured number in five digits; "-" where there is none."""
-    return "-" if value is None else f"{value:.5g}" if isinstance(value, int | float) else str(value)
+    return (
+        "-" if value is None else f"{value:.5g}" if isinstance(value, int | float) else str(value)
+    )

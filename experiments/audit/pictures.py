@@ -1,4 +1,6 @@
-"""The two pictures of an audit's report as lines and marks in an svg: numbers alone, no text that anybody chose."""
+"""The two pictures of an audit's report as lines and marks in an svg: numbers alone, no text that
+anybody chose.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class Line(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """Everything the template needs: the frame, ticks, lines, marks (x, y), axis names, and what each kind means."""
+    """Everything the template needs: the frame, ticks, lines, marks (x, y), axis names, and what
+    each kind means.
+    """
 
     frame: tuple[float, float, float, float]  # left, top, right, bottom
     x_ticks: Sequence[Tick]
@@ -75,17 +79,27 @@ def _roc(picture: Any) -> Drawing:
         # from both worlds: TPR <= e^ε FPR + δ, and 1 - FPR <= e^ε (1 - TPR) + δ
         bound = [min(slope * fpr + delta, 1 - (1 - fpr - delta) / slope, 1.0) for fpr in grid]
         lines.append(
-            Line("claimed", _points([(x(fpr), y(max(tpr, LEAST))) for fpr, tpr in zip(grid, bound, strict=True)]))
+            Line(
+                "claimed",
+                _points(
+                    [(x(fpr), y(max(tpr, LEAST))) for fpr, tpr in zip(grid, bound, strict=True)]
+                ),
+            )
         )
         key.append(("claimed", "most that the claim allows"))
     meanings = {"control": "the same without noise", "measured": "measured"}
-    kinds = {name: "control" if name.startswith("control") else "measured" for name in picture.series}
+    kinds = {
+        name: "control" if name.startswith("control") else "measured" for name in picture.series
+    }
     for name, points in sorted(picture.series.items(), key=lambda entry: kinds[entry[0]]):
         at = [(x(max(fpr, LEAST)), y(max(tpr, LEAST))) for fpr, tpr in sorted(points)]
         lines.append(Line(kinds[name], _points(at)))
     key += [(kind, meanings[kind]) for kind in sorted(set(kinds.values()))]
     powers = range(-4, 1)
-    ticks = [Tick(x(10.0**power), _power(power)) for power in powers], [Tick(y(10.0**p), _power(p)) for p in powers]
+    ticks = (
+        [Tick(x(10.0**power), _power(power)) for power in powers],
+        [Tick(y(10.0**p), _power(p)) for p in powers],
+    )
     return Drawing(_FRAME, *ticks, lines, [], "false alarms (FPR)", "members found (TPR)", key)
 
 
@@ -99,8 +113,12 @@ def _linear(low: float, high: float) -> Scale:
 def _log(low: float, high: float, *, across: bool = False) -> Scale:
     width = math.log10(high / low)
     if across:
-        return lambda value: round(LEFT + math.log10(value / low) / width * (WIDTH - LEFT - RIGHT), 1)
-    return lambda value: round(HEIGHT - BOTTOM - math.log10(value / low) / width * (HEIGHT - TOP - BOTTOM), 1)
+        return lambda value: round(
+            LEFT + math.log10(value / low) / width * (WIDTH - LEFT - RIGHT), 1
+        )
+    return lambda value: round(
+        HEIGHT - BOTTOM - math.log10(value / low) / width * (HEIGHT - TOP - BOTTOM), 1
+    )
 
 
 def _nice(value: float) -> float:

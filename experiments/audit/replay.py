@@ -1,4 +1,6 @@
-"""`dpmf audit --replay`: runs the audits of earlier findings again, and says whether they find the same."""
+"""`dpmf audit --replay`: runs the audits of earlier findings again, and says whether they find the
+same.
+"""
 
 from __future__ import annotations
 
@@ -16,16 +18,20 @@ from experiments.cli import console
 from experiments.cli import settings as settings_files
 from experiments.fit.flags import DEFAULT, with_flags_of
 
-FIX = "use a mechanism whose status is proved, not only for real-number noise; or report a bug if it is one"
+FIX = (
+    "use a mechanism whose status is proved, not only for real-number noise; or report a bug if it"
+    " is one"
+)
 
 
 def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(the document, the findings to run again): of FILE#n the n-th, else all that are violated.
 
-    named: a findings.json, or the folder that `--out` named, or what `--json` printed. FOLDER/findings.json is the one
-      in FOLDER/private where there is no other.
+    named: a findings.json, or the folder that `--out` named, or what `--json` printed.
+      FOLDER/findings.json is the one in FOLDER/private where there is no other.
 
-    Raises: DataError for a file that is none; UsageError for a number that is not there, or nothing to run again.
+    Raises: DataError for a file that is none; UsageError for a number that is not there, or nothing
+      to run again.
     """
     name, mark, wanted = named.rpartition("#")
     if not mark or Path(named).exists():
@@ -52,7 +58,9 @@ def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     violated = [one for one in found if one["verdict"] == "violated"]
     if not violated:
         raise UsageError(
-            "no finding is violated", where=str(path), fix=f"name one of the {len(found)}: --replay {path}#1"
+            "no finding is violated",
+            where=str(path),
+            fix=f"name one of the {len(found)}: --replay {path}#1",
         )
     return told, violated
 
@@ -72,7 +80,9 @@ def _document(path: Path) -> dict[str, Any]:
     ):
         raise DataError("these are not the findings of an audit", where=str(path), fix=fix)
     if told["schema"] != 1:
-        raise DataError(f"findings of an unknown kind, {told['schema']!r}", where=str(path), fix="audit anew")
+        raise DataError(
+            f"findings of an unknown kind, {told['schema']!r}", where=str(path), fix="audit anew"
+        )
     beside, inside = path.parent / "records.json", path.parent / "private" / "records.json"
     records = beside if beside.is_file() else inside
     if records.is_file():
@@ -90,14 +100,21 @@ def restored(command: type, source: Mapping[str, Any]) -> Any:
     try:
         kind = with_flags_of(command, source["command"].get("mechanism", DEFAULT))
         kinds = typing.get_type_hints(kind, include_extras=True)
-        values = {name: settings_files.convert(value, kinds[name]) for name, value in source["command"].items()}
+        values = {
+            name: settings_files.convert(value, kinds[name])
+            for name, value in source["command"].items()
+        }
     except (KeyError, TypeError, UsageError) as error:
-        raise DataError(f"the findings do not say what was audited: {error}", fix="audit anew") from None
+        raise DataError(
+            f"the findings do not say what was audited: {error}", fix="audit anew"
+        ) from None
     return kind(**values)
 
 
 def kept(command: Any) -> dict[str, Any]:
-    """What `restored` needs of a command: its fields that are not at their defaults, but for where output goes."""
+    """What `restored` needs of a command: its fields that are not at their defaults, but for where
+    output goes.
+    """
     fields = {field.name: field.default for field in dataclasses.fields(command)}
     fields["mechanism"] = DEFAULT
     return {
@@ -112,7 +129,8 @@ def again(
     wanted: Sequence[Mapping[str, Any]],
     made: Callable[[Mapping[str, Any]], Trial],
 ) -> list[dict[str, Any]]:
-    """What became of each finding; its family of audits runs once for each trial, with the key of the document.
+    """What became of each finding; its family of audits runs once for each trial, with the key of
+    the document.
 
     made: from a trial of the document to the trial itself.
     """
@@ -126,16 +144,24 @@ def again(
         trial = trials[place]
         if (place, family) not in found:
             console.say(f"again: {trial.label}: {family}")
-            sizes = Sizes(**{field.name: told["sizes"][field.name] for field in dataclasses.fields(Sizes)})
+            sizes = Sizes(
+                **{field.name: told["sizes"][field.name] for field in dataclasses.fields(Sizes)}
+            )
             with audit_trial.compiling(sizes):
-                found[place, family] = audit_trial.findings(trial, family, seed=told["seed"], sizes=sizes)
+                found[place, family] = audit_trial.findings(
+                    trial, family, seed=told["seed"], sizes=sizes
+                )
         rows.append(_compared(was, console.plain(found[place, family])))
     return rows
 
 
 def _compared(was: Mapping[str, Any], now: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One finding: seen again or not, and whether the measured number is the same to the last bit."""
-    same = (one for one in now if (one["mechanism"], one["audit"]) == (was["mechanism"], was["audit"]))
+    """One finding: seen again or not, and whether the measured number is the same to the last
+    bit.
+    """
+    same = (
+        one for one in now if (one["mechanism"], one["audit"]) == (was["mechanism"], was["audit"])
+    )
     found = next(same, {"verdict": None, "measured": None})
     return {
         **{name: was[name] for name in ("number", "mechanism", "audit", "verdict", "measured")},
@@ -147,7 +173,9 @@ def _compared(was: Mapping[str, Any], now: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def end(result: Mapping[str, Any]) -> None:
-    """Raises: OutsideTolerance where a finding is not seen again; else AuditViolated where one is violated again."""
+    """Raises: OutsideTolerance where a finding is not seen again; else AuditViolated where one is
+    violated again.
+    """
     rows = result["replayed"]
 
     def named(chosen: Sequence[Mapping[str, Any]]) -> str:

@@ -1,8 +1,10 @@
-"""An audit as one document: what may be shown and what may not, in one place; its headline; and its files.
+"""An audit as one document: what may be shown and what may not, in one place; its headline; and its
+files.
 
-Three kinds of field. Public: follows from the claim, the settings and the catalogue's name, or is a verdict. Private:
-measured on the ratings, and not priced. Records: names a person or a rating, or identifies the data. What is in no list
-here is private, so that a new audit shows nothing before somebody says that it may.
+Three kinds of field. Public: follows from the claim, the settings and the catalogue's name, or is a
+verdict. Private: measured on the ratings, and not priced. Records: names a person or a rating, or
+identifies the data. What is in no list here is private, so that a new audit shows nothing before
+somebody says that it may.
 """
 
 from __future__ import annotations
@@ -20,25 +22,71 @@ SCHEMA = 1
 
 PUBLIC = {
     "document": (
-        *("schema", "title", "public", "seed", "quick", "sizes", "trials", "findings", "violated", "false_alarms"),
+        *(
+            "schema",
+            "title",
+            "public",
+            "seed",
+            "quick",
+            "sizes",
+            "trials",
+            "findings",
+            "violated",
+            "false_alarms",
+        ),
         *("self_test", "provenance"),
     ),
     "trial": (
-        *("label", "why", "mechanism", "data", "steps", "phases", "settings", "guarantee", "curve", "verdict"),
+        *(
+            "label",
+            "why",
+            "mechanism",
+            "data",
+            "steps",
+            "phases",
+            "settings",
+            "guarantee",
+            "curve",
+            "verdict",
+        ),
         *("evidence", "findings"),
     ),
-    "finding": ("number", "trial", "mechanism", "family", "audit", "claim", "verdict", "claimed", "confidence"),
+    "finding": (
+        "number",
+        "trial",
+        "mechanism",
+        "family",
+        "audit",
+        "claim",
+        "verdict",
+        "claimed",
+        "confidence",
+    ),
     "details": ("steps", "alpha", "status_of_the_guarantee", "unit_of_measurement", "phase"),
     "self_test": ("bug", "audit", "caught", "sound"),
 }
-# Families whose power follows from their design, with no number that was measured on the ratings in it.
+# Families whose power follows from their design, with no number that was measured on the ratings in
+# it.
 PUBLIC_POWER = frozenset({"sensitivity", "post-processing", "enumeration", "fit"})
-# Families whose claims follow from the guarantee alone; others may price the ratings of the very user who is attacked.
+# Families whose claims follow from the guarantee alone; others may price the ratings of the very
+# user who is attacked.
 PUBLIC_CLAIM = PUBLIC_POWER | frozenset(
     {"noise", "noise law", "keys", "faults", "coins", "density", "privacy loss", "one run"}
 )
 RECORDS = (
-    *("pair", "user", "item", "users", "items", "rating", "ratings", "record", "records", "target", "targets"),
+    *(
+        "pair",
+        "user",
+        "item",
+        "users",
+        "items",
+        "rating",
+        "ratings",
+        "record",
+        "records",
+        "target",
+        "targets",
+    ),
     *("canary", "canaries", "data_sha256"),
 )
 
@@ -54,7 +102,9 @@ def document(
     sizes: Mapping[str, Any],
     self_test: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The whole document, for JSON. trials: what is said of each, and its findings; they are numbered here, from 1."""
+    """The whole document, for JSON. trials: what is said of each, and its findings; they are
+    numbered here, from 1.
+    """
     from audits.finding import ALPHA
 
     told, findings = [], []
@@ -62,7 +112,9 @@ def document(
         first = len(findings) + 1
         findings += [{"number": first + i, "trial": place, **one} for i, one in enumerate(found)]
         verdict, evidence = headline(trial["guarantee"], found)
-        told.append({**trial, "verdict": verdict, "evidence": evidence, "findings": [first, len(findings)]})
+        told.append(
+            {**trial, "verdict": verdict, "evidence": evidence, "findings": [first, len(findings)]}
+        )
     by_chance = sum(one["confidence"] < 1 or "alpha" in one["details"] for one in findings)
     what = told[0]["label"] if len(told) == 1 else f"{len(told)} mechanisms"
     return {
@@ -75,20 +127,31 @@ def document(
         "trials": told,
         "findings": findings,
         "violated": sum(one["verdict"] == "violated" for one in findings),
-        "false_alarms": {"of_a_finding": ALPHA, "findings_that_rest_on_chance": by_chance, "of_all": ALPHA * by_chance},
+        "false_alarms": {
+            "of_a_finding": ALPHA,
+            "findings_that_rest_on_chance": by_chance,
+            "of_all": ALPHA * by_chance,
+        },
         "self_test": [dict(row) for row in self_test],
         "provenance": provenance(),
     }
 
 
-def headline(guarantee: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> tuple[str, str]:
-    """(verdict on the claim as a whole, what broke it or else the smallest violation that would have been seen)."""
+def headline(
+    guarantee: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
+) -> tuple[str, str]:
+    """(verdict on the claim as a whole, what broke it or else the smallest violation that would
+    have been seen).
+    """
     of = {name: [one for one in findings if one["verdict"] == name] for name in VERDICTS}
     open_ones = f"; {len(of['inconclusive'])} inconclusive" if of["inconclusive"] else ""
     if of["violated"]:
         return "violated", "; ".join(_broken(one) for one in of["violated"])
     if guarantee["status"] == "none":
-        return "not applicable", "no claim of privacy is made, so there is none to break" + open_ones
+        return (
+            "not applicable",
+            "no claim of privacy is made, so there is none to break" + open_ones,
+        )
     if not of["consistent"]:
         return "inconclusive", "no audit could say anything" + open_ones
     return "consistent", _seen(of["consistent"]) + open_ones
@@ -126,11 +189,13 @@ def provenance() -> dict[str, Any]:
     return {"versions": versions, "commit": where.commit(), "device": where.device()}
 
 
-# ---- what may be shown ----------------------------------------------------------------------------------------------
+# ---- what may be shown ---------------------------------------------------------------------------
 
 
 def public(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without its private fields: what may be shown to anybody who may know the claim and its verdict."""
+    """The document without its private fields: what may be shown to anybody who may know the claim
+    and its verdict.
+    """
     kept = _only(whole, PUBLIC["document"]) | {"public": True}
     kept["trials"] = [_public_trial(trial, whole["findings"]) for trial in whole["trials"]]
     kept["findings"] = [_public_finding(one) for one in whole["findings"]]
@@ -138,7 +203,9 @@ def public(whole: Mapping[str, Any]) -> dict[str, Any]:
     return kept
 
 
-def _public_trial(trial: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _public_trial(
+    trial: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
+) -> dict[str, Any]:
     first, last = trial["findings"]
     shown = [_public_finding(one) for one in findings[first - 1 : last]]
     kept = _only(trial, PUBLIC["trial"])
@@ -153,7 +220,11 @@ def _public_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     names = list(PUBLIC["details"])
     names += ["power"] if finding.get("family") in PUBLIC_POWER else []
     names += ["why"] if finding["verdict"] == "not applicable" else []  # the claim itself says so
-    claim = {} if finding.get("family") in PUBLIC_CLAIM else {"claim": "in the curator's report", "claimed": None}
+    claim = (
+        {}
+        if finding.get("family") in PUBLIC_CLAIM
+        else {"claim": "in the curator's report", "claimed": None}
+    )
     return _only(finding, PUBLIC["finding"]) | claim | {"details": _only(finding["details"], names)}
 
 
@@ -162,16 +233,24 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def parted(whole: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the document without what names records, that apart: by the number of a finding, and the data by trial)."""
+    """(the document without what names records, that apart: by the number of a finding, and the
+    data by trial).
+    """
     findings, records = [], {}
     for one in whole["findings"]:
         rest, taken = _without_records(one["details"])
         findings.append({**one, "details": rest})
         if taken:
             records[str(one["number"])] = taken
-    trials = [{name: value for name, value in trial.items() if name not in RECORDS} for trial in whole["trials"]]
+    trials = [
+        {name: value for name, value in trial.items() if name not in RECORDS}
+        for trial in whole["trials"]
+    ]
     hashes = {trial["label"]: trial.get("data_sha256") for trial in whole["trials"]}
-    return {**whole, "trials": trials, "findings": findings}, {"data_sha256": hashes, "findings": records}
+    return {**whole, "trials": trials, "findings": findings}, {
+        "data_sha256": hashes,
+        "findings": records,
+    }
 
 
 def _without_records(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -189,7 +268,7 @@ def _without_records(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
     return rest, taken
 
 
-# ---- its files ------------------------------------------------------------------------------------------------------
+# ---- its files -----------------------------------------------------------------------------------
 
 
 def check_folder(out: Path) -> None:
@@ -198,16 +277,23 @@ def check_folder(out: Path) -> None:
 
     nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
     if not nearest.is_dir():
-        raise UsageError("this is a file, not a folder", where=str(nearest), fix="give --out the name of a folder")
+        raise UsageError(
+            "this is a file, not a folder",
+            where=str(nearest),
+            fix="give --out the name of a folder",
+        )
     if not os.access(nearest, os.W_OK):
-        raise UsageError("nothing can be written here", where=str(nearest), fix="give --out another folder")
+        raise UsageError(
+            "nothing can be written here", where=str(nearest), fix="give --out another folder"
+        )
 
 
 def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
     """findings.json, report.md and report.html, each whole or not there; their paths.
 
-    A public document lies in `out`, for anybody to read. Any other was measured on ratings and is not priced: it lies
-    in `out`/private, open to its owner alone, with what names records apart in records.json.
+    A public document lies in `out`, for anybody to read. Any other was measured on ratings and is
+    not priced: it lies in `out`/private, open to its owner alone, with what names records apart in
+    records.json.
     """
     from dpmf_jax.models import storage
     from experiments.audit import markdown as audit_markdown
@@ -238,7 +324,9 @@ def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
 
 
 def _remove_unpriced(out: Path) -> None:
-    """Takes away a report that was not public and lay outside private/, as older versions wrote them."""
+    """Takes away a report that was not public and lay outside private/, as older versions wrote
+    them.
+    """
     import json
 
     try:

@@ -1,6 +1,8 @@
-"""Are the audits awake? Two bugs planted in a sound mechanism, on generated ratings, in seconds; tests plant many more.
+"""Are the audits awake? Two bugs planted in a sound mechanism, on generated ratings, in seconds;
+tests plant many more.
 
-Each must be called violated by the audit named for it, and the same mechanism without it must not be.
+Each must be called violated by the audit named for it, and the same mechanism without it must not
+be.
 """
 
 from __future__ import annotations
@@ -13,7 +15,9 @@ SIZE = (30, 20, 200, 2)  # users, items, ratings, rank
 
 
 class Bug(NamedTuple):
-    """plant: from the sound mechanism to the one with the bug. audit: the finding that must see it; family: its own."""
+    """plant: from the sound mechanism to the one with the bug. audit: the finding that must see it;
+    family: its own.
+    """
 
     name: str
     audit: str
@@ -31,7 +35,9 @@ def _half_sample(sample: Any, key: Any, statistics: Any) -> Any:
 def _half_the_noise(mechanism: Any) -> Any:
     from jax.tree_util import Partial
 
-    return mechanism._replace(noise=mechanism.noise._replace(sample=Partial(_half_sample, mechanism.noise.sample)))
+    return mechanism._replace(
+        noise=mechanism.noise._replace(sample=Partial(_half_sample, mechanism.noise.sample))
+    )
 
 
 def _larger_query(query: Any, state: Any, data: Any, coins: Any) -> Any:
@@ -49,12 +55,19 @@ def _larger_statistics(mechanism: Any) -> Any:
 
 BUGS = (
     Bug("noise of half the priced scale", "noise: scale", "noise", _half_the_noise),
-    Bug("statistics four times as large as priced", "sensitivity: largest step", "sensitivity", _larger_statistics),
+    Bug(
+        "statistics four times as large as priced",
+        "sensitivity: largest step",
+        "sensitivity",
+        _larger_statistics,
+    ),
 )
 
 
 def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any]]:
-    """A row for each bug: whether it was caught, what was measured, and what the sound mechanism was called."""
+    """A row for each bug: whether it was caught, what was measured, and what the sound mechanism
+    was called.
+    """
     import audits
     from dpmf_jax.data import synthetic
     from dpmf_jax.devices import keys
@@ -62,13 +75,19 @@ def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any
 
     users, items, num, rank = SIZE
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)
-    config = gaussian.Config(rating_range=ratings.rating_range, noise_multiplier=2.0, rank=rank, residual_clip=1.0)
+    config = gaussian.Config(
+        rating_range=ratings.rating_range, noise_multiplier=2.0, rank=rank, residual_clip=1.0
+    )
     sound = gaussian.joint_noise(config)
     rows = []
     for bug in BUGS:
         report(f"self-test: {bug.name}")
-        (planted, clean) = (
-            next(one for one in _found(audits, made, ratings, keys, bug.family) if one.audit == bug.audit)
+        planted, clean = (
+            next(
+                one
+                for one in _found(audits, made, ratings, keys, bug.family)
+                if one.audit == bug.audit
+            )
             for made in (bug.plant(sound), sound)
         )
         rows.append(
@@ -86,5 +105,11 @@ def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any
 
 def _found(audits: Any, mechanism: Any, ratings: Any, keys: Any, family: str) -> list[Any]:
     return audits.audit(
-        mechanism, ratings, key=keys.from_seed(SEED), num_steps=STEPS, only=(family,), quick=True, layout_kind="dense"
+        mechanism,
+        ratings,
+        key=keys.from_seed(SEED),
+        num_steps=STEPS,
+        only=(family,),
+        quick=True,
+        layout_kind="dense",
     )

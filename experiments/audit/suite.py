@@ -1,4 +1,6 @@
-"""What `dpmf audit --all` puts on trial: the published claims at their papers' settings, and each sound variant."""
+"""What `dpmf audit --all` puts on trial: the published claims at their papers' settings, and each
+sound variant.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ from experiments.audit.trial import Trial
 from experiments.fit import mechanisms as fit_mechanisms
 
 DATA = "ml-100k"  # of the published claims, where it is found
-# Less of everything on real ratings than one mechanism alone gets: all of this is to take 20 minutes on two cores.
+# Less of everything on real ratings than one mechanism alone gets: all of this is to take 20
+# minutes on two cores.
 LESS = {
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 3},
@@ -19,8 +22,8 @@ LESS = {
     "membership": {"num_shadows": 24},
     "fit": {"tempting": ("value", "item")},
 }
-# Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails; of all entries where
-# no data are named, so that they share programs.
+# Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails;
+# of all entries where no data are named, so that they share programs.
 GENERATED = (40, 30, 600, 5)
 
 
@@ -39,7 +42,9 @@ ENTRIES = tuple(Entry(spec.name, trial) for spec in table().values() for trial i
 
 
 def phases_of(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, settings) of the entry on these ratings; what depends on the range or the catalogue is filled in."""
+    """(phases, settings) of the entry on these ratings; what depends on the range or the catalogue
+    is filled in.
+    """
     low, high = ratings.rating_range
     words = {
         "middle": f"{(low + high) / 2:g}",
@@ -47,8 +52,13 @@ def phases_of(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ..
         "quarter": max(1, ratings.num_items // 4),
     }
     values = {**entry.trial.flags, **(entry.trial.small if small else entry.trial.real)}
-    values = {name: words.get(value, value) if isinstance(value, str) else value for name, value in values.items()}
-    return fit_mechanisms.phases_and_settings(entry.mechanism, fit_mechanisms.flags(entry.mechanism, **values), ratings)
+    values = {
+        name: words.get(value, value) if isinstance(value, str) else value
+        for name, value in values.items()
+    }
+    return fit_mechanisms.phases_and_settings(
+        entry.mechanism, fit_mechanisms.flags(entry.mechanism, **values), ratings
+    )
 
 
 def generated() -> Any:
@@ -59,7 +69,9 @@ def generated() -> Any:
     return synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)
 
 
-def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str, Callable[[], Trial]]:
+def makers(
+    ratings: Any, source: Mapping[str, Any], *, small: bool
+) -> dict[str, Callable[[], Trial]]:
     """By label, what makes each trial when its turn comes.
 
     Args:
@@ -72,9 +84,15 @@ def makers(ratings: Any, source: Mapping[str, Any], *, small: bool) -> dict[str,
         own = generated() if entry.trial.own else ratings
 
         phases, settings = phases_of(entry, own, small=small)
-        cut = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in entry.trial.small.items())
+        cut = ", ".join(
+            f"{name.replace('_', ' ')} {value}" for name, value in entry.trial.small.items()
+        )
         why = f"cut short: {cut}" if small and cut else entry.trial.why
-        short, less = ({}, {}) if small or entry.trial.own else (entry.trial.short, {**LESS, **entry.trial.less})
+        short, less = (
+            ({}, {})
+            if small or entry.trial.own
+            else (entry.trial.short, {**LESS, **entry.trial.less})
+        )
         for steps in sorted(set(short.values())):
             held = ", ".join(family for family in short if short[family] == steps)
             why += f"; {held} over the first {steps} steps"

@@ -1,4 +1,6 @@
-"""One mechanism on trial: every family of audits in turn, timed, and what a run of it is good for."""
+"""One mechanism on trial: every family of audits in turn, timed, and what a run of it is good
+for.
+"""
 
 from __future__ import annotations
 
@@ -16,13 +18,17 @@ from typing import Any, NamedTuple
 from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 
-CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))  # values of δ that a claim is drawn at
+CURVE = tuple(
+    10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)
+)  # values of δ that a claim is drawn at
 
 
-# Trials that run side by side, at most, and one more than cores, since each waits at times; those of a list that begin
-# together stand so far apart.
+# Trials that run side by side, at most, and one more than cores, since each waits at times; those
+# of a list that begin together stand so far apart.
 AT_ONCE, STRIDE = 5, 3
-MAPPINGS = 24_000  # of memory; Linux lets a process have 65,530, and every compiled program takes dozens
+MAPPINGS = (
+    24_000  # of memory; Linux lets a process have 65,530, and every compiled program takes dozens
+)
 
 
 class Trial(NamedTuple):
@@ -32,8 +38,8 @@ class Trial(NamedTuple):
       phases: as `fit_mechanisms.phases_and_settings` gives them.
       source: the command that makes all of this again, with the label of this trial in it.
       why: the settings in words.
-      short: steps, by family of audits, to which a trial is held where all of them would take too long; the claim is
-        then that of as many.
+      short: steps, by family of audits, to which a trial is held where all of them would take too
+        long; the claim is then that of as many.
       options: arguments, by family, of its audit.
       made: ratings -> (phases, settings), by the same flags.
     """
@@ -51,7 +57,9 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is tried; None is the audits' own choice. runs: of those that draw many; quick: fewer of everything."""
+    """How much is tried; None is the audits' own choice. runs: of those that draw many; quick:
+    fewer of everything.
+    """
 
     neighbours: int | None = None
     runs: int | None = None
@@ -62,7 +70,9 @@ class Sizes:
 
 @contextlib.contextmanager
 def compiling(sizes: Sizes) -> Generator[None]:
-    """Where `quick`, programs are compiled with few optimisations: nearly all of the time of small ones goes there."""
+    """Where `quick`, programs are compiled with few optimisations: nearly all of the time of small
+    ones goes there.
+    """
     import jax
 
     before = jax.config.read("jax_disable_most_optimizations")
@@ -81,7 +91,10 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)
     covered = table()[trial.settings["mechanism"]].num_steps
-    options = {**trial.options, "fit": {"made": trial.made, "covered": covered, **trial.options.get("fit", {})}}
+    options = {
+        **trial.options,
+        "fit": {"made": trial.made, "covered": covered, **trial.options.get("fit", {})},
+    }
     found = audits.audit(
         mechanism,
         trial.ratings,
@@ -96,12 +109,17 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
         layout_kind=sizes.layout,
         options=options,
     )
-    return [{"mechanism": names[one.details.get("phase", -1)], "family": family, **one.to_dict()} for one in found]
+    return [
+        {"mechanism": names[one.details.get("phase", -1)], "family": family, **one.to_dict()}
+        for one in found
+    ]
 
 
 def phase_names(trial: Trial) -> list[str]:
     """Of the phases, in their order; the last one's is the mechanism's as the command names it."""
-    return [phase.guarantee(1).mechanism for phase, _ in trial.phases[:-1]] + [trial.settings["mechanism"]]
+    return [phase.guarantee(1).mechanism for phase, _ in trial.phases[:-1]] + [
+        trial.settings["mechanism"]
+    ]
 
 
 def run(
@@ -164,7 +182,8 @@ def run_all(
     useful: bool,
     report: Callable[..., None],
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What `run` says of each trial, in their order; several at a time, since most of the time goes into compiling.
+    """What `run` says of each trial, in their order; several at a time, since most of the time goes
+    into compiling.
 
     report: called with how many parts are done and what was begun, by name.
     """
@@ -179,7 +198,9 @@ def run_all(
         trial = makers[place]()
         told = run(trial, families, seed=seed, sizes=sizes, useful=useful, report=begun)
         if len(makers) > 1:
-            spent = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items())
+            spent = ", ".join(
+                f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items()
+            )
             console.say(f"{trial.label}: {len(told[1])} findings; {spent}")
             _forget_programs()
         return told
@@ -200,7 +221,9 @@ def run_all(
 
 
 def _forget_programs() -> None:
-    """Lets go of compiled programs before the system has no room for another one, which would end the process."""
+    """Lets go of compiled programs before the system has no room for another one, which would end
+    the process.
+    """
     import gc
 
     import jax
@@ -219,12 +242,18 @@ def _mappings() -> int:
 
 
 def curve(guarantee: Any) -> list[list[float]]:
-    """The claim as points (ε, δ): exact for Gaussian steps, else an upper bound; empty where nothing is claimed."""
+    """The claim as points (ε, δ): exact for Gaussian steps, else an upper bound; empty where
+    nothing is claimed.
+    """
     from accounting import composition, gaussian
     from accounting.loss import Approximate
 
     losses = guarantee.losses
-    if guarantee.status == "none" or not losses or any(isinstance(loss, Approximate) for loss in losses):
+    if (
+        guarantee.status == "none"
+        or not losses
+        or any(isinstance(loss, Approximate) for loss in losses)
+    ):
         return []
     if guarantee.rho is not None:
         points = [(gaussian.epsilon_exact(guarantee.rho, delta), delta) for delta in CURVE]
@@ -235,12 +264,18 @@ def curve(guarantee: Any) -> list[list[float]]:
 
 
 def utility(trial: Trial, seed: int) -> dict[str, Any]:
-    """The training RMSE of one run, beside the global mean and the item means; unpriced, for the curator."""
+    """The training RMSE of one run, beside the global mean and the item means; unpriced, for the
+    curator.
+    """
     from dpmf_jax.training import controls
     from dpmf_jax.training import fit as fitting
 
     mechanism, steps = trial.phases[-1]
-    told: dict[str, Any] = {"rmse": None, "why": None, "controls": controls.controls(trial.ratings, None, names=SIMPLE)}
+    told: dict[str, Any] = {
+        "rmse": None,
+        "why": None,
+        "controls": controls.controls(trial.ratings, None, names=SIMPLE),
+    }
     try:
         model = fitting.fit(
             trial.ratings,

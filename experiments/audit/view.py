@@ -1,4 +1,6 @@
-"""The document of an audit as sections of plain blocks, in the order of the report: what both formats print."""
+"""The document of an audit as sections of plain blocks, in the order of the report: what both
+formats print.
+"""
 
 from __future__ import annotations
 
@@ -58,8 +60,10 @@ class Card(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """kind: "curve", points (ε, δ) of the claim and of measured bounds; "roc", points (FPR, TPR) by name, those
-    without noise under names that begin with "control", with (ε, δ) of the claim, or None."""
+    """kind: "curve", points (ε, δ) of the claim and of measured bounds; "roc", points (FPR, TPR) by
+    name, those without noise under names that begin with "control", with (ε, δ) of the claim, or
+    None.
+    """
 
     kind: str
     title: str
@@ -93,7 +97,9 @@ MEANS = {
 
 
 def sections(told: Mapping[str, Any], out: str | None) -> list[Section]:
-    """All sections of a document, public or not; `out` is the folder that the way to replay names."""
+    """All sections of a document, public or not; `out` is the folder that the way to replay
+    names.
+    """
     trials, several = told["trials"], len(told["trials"]) > 1
     found = [_all(told)] if several else []
     for place, trial in enumerate(trials):
@@ -101,12 +107,17 @@ def sections(told: Mapping[str, Any], out: str | None) -> list[Section]:
         findings = told["findings"][first - 1 : last]
         level, anchor = (3, f"trial-{place + 1}-") if several else (2, "")
         if several:
-            blocks: list[Any] = [Text(f"{trial['mechanism']} on {trial['data']}, {_steps(trial['steps'])}.")]
+            blocks: list[Any] = [
+                Text(f"{trial['mechanism']} on {trial['data']}, {_steps(trial['steps'])}.")
+            ]
             blocks += [Text(f"Settings: {trial['why']}.")] if trial.get("why") else []
             found.append(Section(trial["label"], 2, f"trial-{place + 1}", blocks))
         parts = [*_claim(trial), *_evidence(trial, findings, told["public"]), *_utility(trial)]
         found += [Section(title, level, anchor + _slug(title), blocks) for title, blocks in parts]
-    ending = [("Self-test of the audits", _self_test(told)), ("Where this comes from", _provenance(told))]
+    ending = [
+        ("Self-test of the audits", _self_test(told)),
+        ("Where this comes from", _provenance(told)),
+    ]
     ending.append(("How to replay", _replay(told, out)))
     return found + [Section(title, 2, _slug(title), blocks) for title, blocks in ending if blocks]
 
@@ -123,15 +134,23 @@ def _all(told: Mapping[str, Any]) -> Section:
         )
         for place, trial in enumerate(told["trials"])
     ]
-    head = ("claim", "ratings", "status", "price", "verdict", "what broke it, or the least that would have been seen")
+    head = (
+        "claim",
+        "ratings",
+        "status",
+        "price",
+        "verdict",
+        "what broke it, or the least that would have been seen",
+    )
     return Section("Verdicts", 2, "verdicts", [Table(head, rows), _legend(told)])
 
 
 def _legend(told: Mapping[str, Any]) -> Items:
     rate = told["false_alarms"]
     alarms = (
-        f"false alarms: at most {rate['of_a_finding']:g} for a finding that rests on chance, of which there are "
-        f"{rate['findings_that_rest_on_chance']}: {rate['of_all']:.2g} for all together; the others are exact"
+        f"false alarms: at most {rate['of_a_finding']:g} for a finding that rests on chance, of"
+        f" which there are {rate['findings_that_rest_on_chance']}: {rate['of_all']:.2g} for all"
+        " together; the others are exact"
     )
     return Items([*(f"{verdict}: {meaning}" for verdict, meaning in MEANS.items()), alarms])
 
@@ -139,7 +158,9 @@ def _legend(told: Mapping[str, Any]) -> Items:
 def _price(guarantee: Mapping[str, Any]) -> str:
     if guarantee["status"] == "none":
         return "none"
-    return f"ε = {number(guarantee['epsilon'])}, δ = {guarantee['delta']:g}, one {guarantee['unit']}"
+    return (
+        f"ε = {number(guarantee['epsilon'])}, δ = {guarantee['delta']:g}, one {guarantee['unit']}"
+    )
 
 
 def _claim(trial: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
@@ -159,11 +180,16 @@ def _claim(trial: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
     ]
     parts: list[tuple[str, list[Any]]] = [
         ("The claim", [Text(_sentence(guarantee["headline"])), Table(("", ""), facts)]),
-        ("The verdict", [Badge(trial["verdict"], trial["evidence"]), Text(_sentence(MEANS[trial["verdict"]]))]),
+        (
+            "The verdict",
+            [Badge(trial["verdict"], trial["evidence"]), Text(_sentence(MEANS[trial["verdict"]]))],
+        ),
         ("Who sees what", [Table(("who", "what"), _trust(guarantee))]),
     ]
     if claimed:
-        parts.append((f"Price at δ = {guarantee['delta']:g}, by every accountant", [_accountants(guarantee)]))
+        parts.append(
+            (f"Price at δ = {guarantee['delta']:g}, by every accountant", [_accountants(guarantee)])
+        )
     if claimed and guarantee["rho"] is not None and guarantee["delta"] > 0:
         parts.append(("Closed form", _closed_form(guarantee)))
     return parts
@@ -184,9 +210,14 @@ def _accountants(guarantee: Mapping[str, Any]) -> Table:
     from accounting.digits import printed
     from accounting.statement import KINDS
 
-    rows = [(name, printed(float(value)), KINDS.get(name, "")) for name, value in guarantee["accountants"].items()]
+    rows = [
+        (name, printed(float(value)), KINDS.get(name, ""))
+        for name, value in guarantee["accountants"].items()
+    ]
     stated = printed(float(guarantee["epsilon"]))
-    return Table(("accountant", "ε", "what it is"), [*rows, ("stated", stated, "what the claim is held to")])
+    return Table(
+        ("accountant", "ε", "what it is"), [*rows, ("stated", stated, "what the claim is held to")]
+    )
 
 
 def _closed_form(guarantee: Mapping[str, Any]) -> list[Any]:
@@ -199,7 +230,10 @@ def _closed_form(guarantee: Mapping[str, Any]) -> list[Any]:
     epsilon = gaussian.epsilon_closed_form(rho, delta)
     order = 1 + math.sqrt(math.log(1 / delta) / rho)
     return [
-        Text("Equation (9) of paper 001, from the optimal Rényi order (10), with ρ the whole price of Gaussian steps:"),
+        Text(
+            "Equation (9) of paper 001, from the optimal Rényi order (10), with ρ the whole price"
+            " of Gaussian steps:"
+        ),
         Code(
             f"ρ = J / (2 z²){made} = {number(rho)}\nε = ρ + 2 √(ρ ln(1/δ)) = {printed(epsilon)}\n"
             f"α = 1 + √(ln(1/δ) / ρ) = {number(order)}"
@@ -213,13 +247,16 @@ def _evidence(
     parts: dict[str, list[Any]] = {title: [] for title in GROUPS}
     for one in findings:
         family = prefix(one)
-        title = next((title for title, names in GROUPS.items() if family in names), family or "Other")
+        title = next(
+            (title for title, names in GROUPS.items() if family in names), family or "Other"
+        )
         parts.setdefault(title, []).append(_card(one, trial["mechanism"], public))
         parts[title] += _attacks(one, trial["guarantee"])
     bounds = [
         [one["measured"], float(one["audit"].rpartition("= ")[2])]
         for one in findings
-        if one["audit"].startswith("privacy loss: δ = ") and isinstance(one.get("measured"), int | float)
+        if one["audit"].startswith("privacy loss: δ = ")
+        and isinstance(one.get("measured"), int | float)
     ]
     if trial["curve"] and parts["Privacy loss"]:
         parts["Privacy loss"].insert(0, _curve(trial, bounds, public))
@@ -231,7 +268,8 @@ def _card(one: Mapping[str, Any], mechanism: str, public: bool) -> Card:
     numbers += [] if one["claimed"] is None else [("claimed", number(one["claimed"]))]
     if not public and (one["lower"], one["upper"]) != (None, None):
         low, high = (
-            number(one[side]) if one[side] is not None else mark for side, mark in (("lower", "-∞"), ("upper", "∞"))
+            number(one[side]) if one[side] is not None else mark
+            for side, mark in (("lower", "-∞"), ("upper", "∞"))
         )
         sure = "exact" if one["confidence"] == 1 else f"confidence {one['confidence']:g}"
         numbers.append(("interval", f"[{low}, {high}], {sure}"))
@@ -250,7 +288,11 @@ def _card(one: Mapping[str, Any], mechanism: str, public: bool) -> Card:
 
 def _where(details: Mapping[str, Any]) -> str:
     replay = details.get("replay") or {}
-    told = [f"{name.replace('_', ' ')} {replay[name]}" for name in ("step", "first_step", "leaf") if name in replay]
+    told = [
+        f"{name.replace('_', ' ')} {replay[name]}"
+        for name in ("step", "first_step", "leaf")
+        if name in replay
+    ]
     return f"Seen at {', '.join(told)}. " if told else ""
 
 
@@ -258,14 +300,21 @@ def _curve(trial: Mapping[str, Any], bounds: Sequence[Sequence[float]], public: 
     series = {"claimed": trial["curve"]}
     if bounds and not public:
         series["measured"] = bounds
-    reach = ", ".join(f"ε = {number(epsilon)} at δ = {delta:.2g}" for epsilon, delta in trial["curve"][::4])
-    seen = ", ".join(f"at least {number(epsilon)} at δ = {delta:g}" for epsilon, delta in series.get("measured", ()))
+    reach = ", ".join(
+        f"ε = {number(epsilon)} at δ = {delta:.2g}" for epsilon, delta in trial["curve"][::4]
+    )
+    seen = ", ".join(
+        f"at least {number(epsilon)} at δ = {delta:g}"
+        for epsilon, delta in series.get("measured", ())
+    )
     alt = f"The claim as a curve δ(ε): {reach}." + (f" Measured: {seen}." if seen else "")
     return Picture("curve", "Claimed curve δ(ε), and measured lower bounds on ε", alt, series)
 
 
 def _attacks(one: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[Any]:
-    """How well each attack does, on the mechanism and on the same without noise, and the ROC of all of them."""
+    """How well each attack does, on the mechanism and on the same without noise, and the ROC of all
+    of them.
+    """
     rows = one["details"].get("attacks", ())
     curves = {f"{row['mechanism']}: {row['attack']}": row["curve"] for row in rows}
     if (roc := one["details"].get("roc")) is not None:
@@ -273,13 +322,28 @@ def _attacks(one: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[Any]:
     if not curves:
         return []
     finite = guarantee["status"] != "none" and isinstance(guarantee["epsilon"], int | float)
-    claim = (float(guarantee["epsilon"]), float(guarantee["delta"])) if finite and one["claimed"] is not None else None
-    own = [point for name, points in curves.items() if not name.startswith("control") for point in points]
+    claim = (
+        (float(guarantee["epsilon"]), float(guarantee["delta"]))
+        if finite and one["claimed"] is not None
+        else None
+    )
+    own = [
+        point
+        for name, points in curves.items()
+        if not name.startswith("control")
+        for point in points
+    ]
     best = max(own, key=lambda point: point[1] - point[0], default=(0.0, 0.0))
-    alt = f"Share of members found against false alarms; best: {number(best[1])} at {number(best[0])}."
+    alt = (
+        f"Share of members found against false alarms; best: {number(best[1])} at"
+        f" {number(best[0])}."
+    )
     drawn = Picture("roc", f"ROC of {one['audit']}, log axes", alt, curves, claim)
     names = ("attack", "mechanism", "auc", "advantage", "advantage_bound")
-    cells = [[row[name] if name in names[:2] else number(row.get(name)) for name in names] for row in rows]
+    cells = [
+        [row[name] if name in names[:2] else number(row.get(name)) for name in names]
+        for row in rows
+    ]
     return [Table([name.replace("_", " ") for name in names], cells), drawn] if rows else [drawn]
 
 
@@ -287,8 +351,16 @@ def _utility(trial: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
     told = trial.get("utility")
     if not told:
         return []
-    rows = [("this mechanism, one run", number(told["rmse"]) if told["rmse"] is not None else f"none: {told['why']}")]
-    rows += [(name.replace("_", " "), number(values["rmse_train"])) for name, values in told["controls"].items()]
+    rows = [
+        (
+            "this mechanism, one run",
+            number(told["rmse"]) if told["rmse"] is not None else f"none: {told['why']}",
+        )
+    ]
+    rows += [
+        (name.replace("_", " "), number(values["rmse_train"]))
+        for name, values in told["controls"].items()
+    ]
     note = "RMSE on the training ratings; the controls are not private. Unpriced, for the curator."
     return [("Utility beside its controls", [Table(("", "RMSE"), rows), Text(note)])]
 
@@ -301,7 +373,10 @@ def _self_test(told: Mapping[str, Any]) -> list[Any]:
         for row in told["self_test"]
     ]
     return [
-        Text("Bugs planted now, in a sound mechanism on generated ratings; the last column is the same audit without."),
+        Text(
+            "Bugs planted now, in a sound mechanism on generated ratings; the last column is the"
+            " same audit without."
+        ),
         Table(("planted bug", "audit", "bug", "sound mechanism"), rows),
     ]
 
@@ -313,7 +388,10 @@ def _provenance(told: Mapping[str, Any]) -> list[Any]:
         ("commit", where["commit"]),
         ("device", where["device"]),
         ("seed of the audit", str(told["seed"])),
-        ("sizes", ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in sizes.items())),
+        (
+            "sizes",
+            ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in sizes.items()),
+        ),
     ]
     blocks: list[Any] = [Table(("", ""), rows)]
     notes = dict.fromkeys(note for trial in told["trials"] for note in trial.get("notes", ()))
@@ -324,7 +402,10 @@ def _provenance(told: Mapping[str, Any]) -> list[Any]:
 
 def _said(value: Any) -> str:
     if isinstance(value, Mapping):
-        inner = [f"{name}: {', '.join(f'{what} {num}' for what, num in cut.items())}" for name, cut in value.items()]
+        inner = [
+            f"{name}: {', '.join(f'{what} {num}' for what, num in cut.items())}"
+            for name, cut in value.items()
+        ]
         return "; ".join(inner) or "nothing"
     if isinstance(value, bool):
         return "yes" if value else "no"
@@ -333,10 +414,18 @@ def _said(value: Any) -> str:
 
 def _replay(told: Mapping[str, Any], out: str | None) -> list[Any]:
     if told["public"]:
-        return [Text("This is the public report: it names no records, so it cannot be replayed. The curator's can.")]
+        return [
+            Text(
+                "This is the public report: it names no records, so it cannot be replayed. The"
+                " curator's can."
+            )
+        ]
     file = shlex.quote(f"{out}/findings.json" if out else "findings.json")
     return [
-        Text("The first runs every violated finding again, the second any one by its number, on the same ratings:"),
+        Text(
+            "The first runs every violated finding again, the second any one by its number, on the"
+            " same ratings:"
+        ),
         Code(f"dpmf audit --replay {file}\ndpmf audit --replay {file}#1"),
         Text("Exact audits give the same number to the last bit on the same machine and versions."),
     ]
@@ -347,4 +436,6 @@ def _steps(num: int) -> str:
 
 
 def _slug(title: str) -> str:
-    return "-".join("".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split())
+    return "-".join(
+        "".join(c if c.isalnum() and c.isascii() else " " for c in title.lower()).split()
+    )

@@ -1,13 +1,16 @@
-"""The audits on trial: how near the lower bound on ε comes to the exact one, false alarms on what is true, power.
+"""The audits on trial: how near the lower bound on ε comes to the exact one, false alarms on what
+is true, power.
 
-- tightness: on pairs of data sets whose exact ε(δ) is known, the bound of `audits.mechanism.privacy_loss` over it,
-  and seconds with compilation. Of a Gaussian pair the exact ε follows from its μ; of the L2-Laplace law from a
-  quadrature over the radius and the angle of η; of a pure price the largest loss is held against ε, of one-bit
-  reports by enumeration. Where samples are secret, the price of the steps stands in for the exact ε, which it is
-  not below.
-- calibration: each audit that rests on chance, many times over on what is true, each time with other randomness. How
-  often its p-value is at most 0.05, and how often it said `violated`, which may happen once in 1 / `finding.ALPHA`.
-- power: noise of 0.95 of the priced scale, in the sampler and in its density; how often 3,000 transcripts showed it.
+- tightness: on pairs of data sets whose exact ε(δ) is known, the bound of
+  `audits.mechanism.privacy_loss` over it, and seconds with compilation. Of a Gaussian pair the
+  exact ε follows from its μ; of the L2-Laplace law from a quadrature over the radius and the angle
+  of η; of a pure price the largest loss is held against ε, of one-bit reports by enumeration. Where
+  samples are secret, the price of the steps stands in for the exact ε, which it is not below.
+- calibration: each audit that rests on chance, many times over on what is true, each time with
+  other randomness. How often its p-value is at most 0.05, and how often it said `violated`, which
+  may happen once in 1 / `finding.ALPHA`.
+- power: noise of 0.95 of the priced scale, in the sampler and in its density; how often 3,000
+  transcripts showed it.
 """
 
 from __future__ import annotations
@@ -45,21 +48,27 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
     """The three tables.
 
     Args:
-      trials: of each audit that costs little; a tenth of it of those that cost much, and of the power.
+      trials: of each audit that costs little; a tenth of it of those that cost much, and of the
+        power.
       big: also a data set of MovieLens-100K's size, and 300 steps.
 
-    Returns: a JSON-able object; `rows` is a list of {case, delta, exact, bound, share, goal, seconds, runs, verdict},
-      `calibration` of {audit, trials, rejected_at_5%, allowed, violated}, `power` of {audit, trials, seen, ...}.
+    Returns: a JSON-able object; `rows` is a list of {case, delta, exact, bound, share, goal,
+      seconds, runs, verdict}, `calibration` of {audit, trials, rejected_at_5%, allowed, violated},
+      `power` of {audit, trials, seen, ...}.
 
     Raises: UsageError for fewer than ten trials.
     """
     if trials < 10:
-        raise UsageError(f"--trials must be at least 10; got {trials}", fix="dpmf bench audit --trials 2000")
+        raise UsageError(
+            f"--trials must be at least 10; got {trials}", fix="dpmf bench audit --trials 2000"
+        )
     others = measure.watch()
     rows = [row for case in cases(big=big) for row in tightness(case)]
     result = {
         "benchmark": "audit",
-        "data": "ratings of 30 users and 20 items" + (f", and {of_size_100k().name}" if big else ""),
+        "data": (
+            "ratings of 30 users and 20 items" + (f", and {of_size_100k().name}" if big else "")
+        ),
         "rows": [*rows, enumeration_row()],
         "calibration": [*calibration(trials)],
         "power": [*power(max(trials // 10, 10))],
@@ -76,7 +85,13 @@ def small() -> Ratings:
     user, item = np.nonzero(random.random((30, 20)) < 0.5)
     value = random.integers(1, 6, len(user)).astype(np.float32)
     return Ratings.from_columns(
-        user, item, value, rating_range=RANGE, users=np.arange(30), items=np.arange(20), name="30 x 20"
+        user,
+        item,
+        value,
+        rating_range=RANGE,
+        users=np.arange(30),
+        items=np.arange(20),
+        name="30 x 20",
     )
 
 
@@ -93,7 +108,9 @@ def of_size_100k() -> Ratings:
 
 
 def joint(num_steps: int, rank: int = 3, clip_norm: float = 0.25) -> Any:
-    """Joint noise at μ = 1 for all steps, with C below the norms of all factors, so that Δ is reached."""
+    """Joint noise at μ = 1 for all steps, with C below the norms of all factors, so that Δ is
+    reached.
+    """
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     # as long a way in all, however many steps: factors stay long, and finite
@@ -112,7 +129,9 @@ def objective_s1(**law: Any) -> Any:
     """S1 with public U, in closed form."""
     from dpmf_jax.mechanisms.objective import mechanisms as objective
 
-    config = objective.Config(rating_range=RANGE, epsilon=2.0, rank=3, regularization=0.1, prior_count=20, **law)
+    config = objective.Config(
+        rating_range=RANGE, epsilon=2.0, rank=3, regularization=0.1, prior_count=20, **law
+    )
     return objective.public_users(config)
 
 
@@ -136,13 +155,34 @@ def cases(*, big: bool) -> list[Case]:
     found = [
         Case("joint noise, 20 steps", joint_noise, lambda: joint(20), 20, small, _of_mu),
         Case("objective S1, L2-Laplace", s1, objective_s1, 1, small, _of_l2_laplace),
-        Case("objective S1, Gaussian", s1, lambda: objective_s1(noise="gaussian", delta=1e-5), 1, small, _of_shift),
-        Case("secret samples, presence", sampled, lambda: on_samples("rating presence"), 20, small, _of_price),
+        Case(
+            "objective S1, Gaussian",
+            s1,
+            lambda: objective_s1(noise="gaussian", delta=1e-5),
+            1,
+            small,
+            _of_shift,
+        ),
+        Case(
+            "secret samples, presence",
+            sampled,
+            lambda: on_samples("rating presence"),
+            20,
+            small,
+            _of_price,
+        ),
     ]
     if big:
         found += [
             Case("joint noise, 300 steps", joint_noise, lambda: joint(300), 300, small, _of_mu),
-            Case("joint noise, ml-100k", GOAL["ml-100k"], lambda: joint(50, 20), 50, of_size_100k, _of_mu),
+            Case(
+                "joint noise, ml-100k",
+                GOAL["ml-100k"],
+                lambda: joint(50, 20),
+                50,
+                of_size_100k,
+                _of_mu,
+            ),
         ]
     return found
 
@@ -220,7 +260,8 @@ def _shift(finding: Any, made: Any, ratings: Ratings, data: Any) -> tuple[float,
 
 
 def l2_laplace_epsilon(distance: float, dimension: int, delta: float) -> float:
-    """ε(δ) of η ∝ exp(-‖η‖) in `dimension` dimensions against itself `distance` away; 0 where δ(0) is below δ.
+    """ε(δ) of η ∝ exp(-‖η‖) in `dimension` dimensions against itself `distance` away; 0 where δ(0)
+    is below δ.
 
     Gauss-Legendre over the quantile of the radius, Gamma(d), and over the angle.
     """
@@ -251,7 +292,9 @@ def enumeration_row() -> dict[str, Any]:
     ratings = small()
     made = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=3, center=3.0))
     start = time.perf_counter()
-    findings = enumeration.audit(made, ratings, layout.make(ratings, num_devices=1), key=keys.from_seed(0), num_steps=4)
+    findings = enumeration.audit(
+        made, ratings, layout.make(ratings, num_devices=1), key=keys.from_seed(0), num_steps=4
+    )
     [finding] = [f for f in findings if f.audit == enumeration.NAMES[0]]
     assert finding.measured is not None
     assert finding.claimed is not None
@@ -278,7 +321,10 @@ def calibration(trials: int) -> Iterator[dict[str, Any]]:
     yield _counted("noise: independence", [_null_independence(seed) for seed in range(trials)])
     yield _counted("density: sampler", [_null_density(seed) for seed in range(trials)])
     for delta in DELTAS:
-        yield _counted(f"privacy loss: δ = {delta:g}, Gaussian losses", [_null_loss(s, delta) for s in range(trials)])
+        yield _counted(
+            f"privacy loss: δ = {delta:g}, Gaussian losses",
+            [_null_loss(s, delta) for s in range(trials)],
+        )
     yield _counted("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
 
 
@@ -315,7 +361,10 @@ def _null_independence(seed: int) -> Trial:
     random = np.random.default_rng(seed)
     leaves = [random.normal(size=(5, 30)), random.normal(size=(5, 12))]
     finding = sampler._independence(leaves, 1.0, {})
-    return Trial(min(1.0, 2 * finding.details["pairs"] * finding.details["p_value"]), finding.verdict == "violated")
+    return Trial(
+        min(1.0, 2 * finding.details["pairs"] * finding.details["p_value"]),
+        finding.verdict == "violated",
+    )
 
 
 def _null_density(seed: int) -> Trial:
@@ -348,8 +397,12 @@ def _null_loss(seed: int, delta: float) -> Trial:
     at = np.log(shift / (shift - 1)) if shift > 1 else np.inf
     largest = 1.0
     if shift > 1:
-        largest = float(-np.expm1(-at) * np.exp(-(shift - 1) * (epsilon + at) + shift * (shift - 1) * mu**2 / 2))
-    scored = loss_bound.scores(loss_bound.Losses(loss, log_weight), random.random(num), 1.05 * largest)
+        largest = float(
+            -np.expm1(-at) * np.exp(-(shift - 1) * (epsilon + at) + shift * (shift - 1) * mu**2 / 2)
+        )
+    scored = loss_bound.scores(
+        loss_bound.Losses(loss, log_weight), random.random(num), 1.05 * largest
+    )
     p = loss_bound.p_value(scored, epsilon, delta, 1.05 * largest)
     return Trial(p, p <= ALPHA)
 
@@ -390,7 +443,9 @@ def power(trials: int, share: float = 0.95, num_runs: int = 3_000) -> Iterator[d
     less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
     for delta in DELTAS:
         start = time.perf_counter()
-        seen = [finding.verdict == "violated" for finding in _audited(less, trials, num_runs, delta)]
+        seen = [
+            finding.verdict == "violated" for finding in _audited(less, trials, num_runs, delta)
+        ]
         yield {
             "audit": f"privacy loss: δ = {delta:g}",
             "planted": f"σ × {share:g} in sample and log_prob",

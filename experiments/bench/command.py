@@ -1,4 +1,6 @@
-"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits, reading, growth."""
+"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits,
+reading, growth.
+"""
 
 from __future__ import annotations
 
@@ -14,30 +16,40 @@ from experiments.cli import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or reading a file.
+    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or
+    reading a file.
 
-    And how near the audits come to what is true, and how the cost of a step grows."""
+    And how near the audits come to what is true, and how the cost of a step grows.
+    """
 
     what: Annotated[
-        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"] | None,
+        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"]
+        | None,
         tyro.conf.Positional,
     ] = None
-    """step: both gradients and updates at a data set's size, on generated ratings. local: a round of paper 004's local
-    DP against NumPy loops over users, with the peak memory of each. objective: paper 003's closed form against NumPy,
-    and its iterations with users who come and go. online: an epoch of paper 002, one rating after the other, over
-    factors and over a count sketch, against numba and Surprise. sweep: many configurations at once against separate
-    runs. audit: how near the audits come to what is true.
-    read: a generated, shuffled csv, with checks and layout. scale: a step over the number of ratings, users, ranks,
-    configurations and devices, with fitted exponents. all: every one of them in a process of its own, for most of an
-    hour, and the table beside the goals."""
+    """step: both gradients and updates at a data set's size, on generated ratings. local: a round
+    of paper 004's local DP against NumPy loops over users, with the peak memory of each. objective:
+    paper 003's closed form against NumPy, and its iterations with users who come and go. online: an
+    epoch of paper 002, one rating after the other, over factors and over a count sketch, against
+    numba and Surprise. sweep: many configurations at once against separate runs. audit: how near
+    the audits come to what is true.
+    read: a generated, shuffled csv, with checks and layout. scale: a step over the number of
+    ratings, users, ranks, configurations and devices, with fitted exponents. all: every one of them
+    in a process of its own, for most of an hour, and the table beside the goals.
+    """
     gpu: bool = False
-    """In place of the others: everything that only an accelerator can say, in under eight minutes."""
+    """In place of the others: everything that only an accelerator can say, in under eight minutes.
+    """
     compile_only: bool = False
-    """With --gpu, and without one: compile what it would be given, and say what that reads, writes and holds."""
+    """With --gpu, and without one: compile what it would be given, and say what that reads, writes
+    and holds.
+    """
     rank: int | None = None
     """All but read: number of factors; 20 by default, of local 15, of objective 50."""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
-    """All but read: the data set whose size the generated ratings have; ml-1m by default, of local ml-20m."""
+    """All but read: the data set whose size the generated ratings have; ml-1m by default, of local
+    ml-20m.
+    """
     repeats: int = 9
     """All but audit: interleaved rounds; the median counts."""
     projection: int = 2_700
@@ -53,7 +65,8 @@ class Command:
     num_ratings: int = 20_000_000
     """read: rows of the file; scale: the most ratings."""
     out: Path = Path("bench")
-    """all: folder of the results, beside which the page is written; what is there already is kept."""
+    """all: folder of the results, beside which the page is written; what is there already is kept.
+    """
     again: bool = False
     """all: run also what is there already."""
     json: bool = False
@@ -62,10 +75,19 @@ class Command:
 
 def run(command: Command) -> int:
     if (command.what is None) != command.gpu:
-        console.refuse("name one benchmark, or --gpu", fix="dpmf bench step; dpmf bench --help explains the others")
+        console.refuse(
+            "name one benchmark, or --gpu",
+            fix="dpmf bench step; dpmf bench --help explains the others",
+        )
     if command.compile_only and not command.gpu:
-        console.refuse("--compile-only is for a GPU that is not here", fix="dpmf bench --gpu --compile-only")
-    rank = {"local": 15, "objective": 50}.get(command.what, 20) if command.rank is None else command.rank
+        console.refuse(
+            "--compile-only is for a GPU that is not here", fix="dpmf bench --gpu --compile-only"
+        )
+    rank = (
+        {"local": 15, "objective": 50}.get(command.what, 20)
+        if command.rank is None
+        else command.rank
+    )
     size = command.size or ("ml-20m" if command.what == "local" else "ml-1m")
     if command.compile_only:
         from experiments.bench import compiled
@@ -82,7 +104,9 @@ def run(command: Command) -> int:
     elif command.what == "local":
         from experiments.bench import local
 
-        result = local.run(size, rank, command.projection, command.repeats, num_devices=command.devices)
+        result = local.run(
+            size, rank, command.projection, command.repeats, num_devices=command.devices
+        )
     elif command.what == "objective":
         from experiments.bench import objective
 
@@ -95,7 +119,12 @@ def run(command: Command) -> int:
         from experiments.bench import sweep
 
         result = sweep.run(
-            command.configurations, rank, size, command.repeats, steps=command.steps, num_devices=command.devices
+            command.configurations,
+            rank,
+            size,
+            command.repeats,
+            steps=command.steps,
+            num_devices=command.devices,
         )
     elif command.what == "audit":
         from experiments.bench import audit
@@ -129,9 +158,22 @@ def render(result: Mapping[str, Any]) -> Any:
         for name in names:
             drawn.add_column(
                 name,
-                justify="left"
-                if name in ("variant", "part", "contender", "case", "audit", "of", "bound_by", "label", "refused")
-                else "right",
+                justify=(
+                    "left"
+                    if name
+                    in (
+                        "variant",
+                        "part",
+                        "contender",
+                        "case",
+                        "audit",
+                        "of",
+                        "bound_by",
+                        "label",
+                        "refused",
+                    )
+                    else "right"
+                ),
             )
         for row in rows:
             drawn.add_row(*(_cell(row[name]) for name in names))
@@ -143,7 +185,11 @@ def render(result: Mapping[str, Any]) -> Any:
     if memory := result.get("memory"):
         tables.append(table(f"memory, {result['memory_data']}", memory))
     tables += [table(name, rows) for name in measure.TABLES[3:] if (rows := result.get(name))]
-    rest = (f"{name}: {value}" for name, value in result.items() if name not in (*measure.TABLES, "benchmark"))
+    rest = (
+        f"{name}: {value}"
+        for name, value in result.items()
+        if name not in (*measure.TABLES, "benchmark")
+    )
     return Group(*tables, *rest)
 
 

@@ -1,13 +1,16 @@
 """What an accelerator that is not here would be given: `dpmf bench --gpu --compile-only`.
 
-Programs are compiled for one or several H200 by jax's CUDA plugin, which needs no GPU for that, and read: nothing is
-run, so nothing here is a time of a step.
+Programs are compiled for one or several H200 by jax's CUDA plugin, which needs no GPU for that, and
+read: nothing is run, so nothing here is a time of a step.
 
-- `rows`: what `dpmf bench --gpu` would run, the private step of paper 001 at each size and rank in each layout that
-  fits: kernels that a step starts, what they read and write, memory, and how long that takes at the least.
+- `rows`: what `dpmf bench --gpu` would run, the private step of paper 001 at each size and rank in
+  each layout that fits: kernels that a step starts, what they read and write, memory, and how long
+  that takes at the least.
 - `ordered`: the same with sums in one order (XLA_FLAGS=--xla_gpu_deterministic_ops=true).
-- `plan`: a billion ratings on one card and on eight (docs/billion.md), of which there are shapes alone.
-- `large`: mechanisms of `dpmf audit --all` at MovieLens-20M size, but for those that take one rating after the other.
+- `plan`: a billion ratings on one card and on eight (docs/billion.md), of which there are shapes
+  alone.
+- `large`: mechanisms of `dpmf audit --all` at MovieLens-20M size, but for those that take one
+  rating after the other.
 - `mechanisms`: all of them, small, on one device and on eight, with what a step exchanges.
 """
 
@@ -23,7 +26,8 @@ from dpmf_jax.errors import DpmfError, PrivacyError
 from experiments.bench import gpu, hlo, measure, roofline, step
 from experiments.cli import console, devices, provenance
 
-# An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of compute capability 9.0.
+# An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of
+# compute capability 9.0.
 NAME, BANDWIDTH, FLOAT32 = "NVIDIA H200", 4.8e12, 67e12  # bytes, operations a second
 TARGET = f"""
 platform_name: "CUDA"
@@ -69,7 +73,8 @@ def run(
     """What the programs are, see the module; a JSON-able object.
 
     Args:
-      sizes, ranks: as in `gpu.run`. large: size of `large`, or none of it. labels: of the mechanisms; all by default.
+      sizes, ranks: as in `gpu.run`. large: size of `large`, or none of it. labels: of the
+        mechanisms; all by default.
 
     Raises: PrivacyError (a missing precondition) without jax's CUDA plugin.
     """
@@ -83,8 +88,11 @@ def run(
     return {
         "benchmark": "gpu-compiled",
         "command": "dpmf bench --gpu --compile-only",
-        "data": f"generated; compiled for {NAME}, which is not there: nothing was run, moved and floor ms are counts "
-        f"over the data sheet's {BANDWIDTH / 1e12} TB/s and {FLOAT32 / 1e12:.0f} TFlop/s",
+        "data": (
+            f"generated; compiled for {NAME}, which is not there: nothing was run, moved and floor"
+            f" ms are counts over the data sheet's {BANDWIDTH / 1e12} TB/s and {FLOAT32 / 1e12:.0f}"
+            " TFlop/s"
+        ),
         "consecutive_steps": gpu.STEPS,
         "rows": rows,
         "ordered": ordered,
@@ -108,8 +116,12 @@ def _targets() -> Sequence[Any]:
     from jax.experimental import topologies
 
     try:
-        found = topologies.get_topology_desc(platform="cuda", target_config=TARGET, topology=f"1x1x{MANY}")
-    except RuntimeError as error:  # NotImplementedError too, which is what jax says without the plugin
+        found = topologies.get_topology_desc(
+            platform="cuda", target_config=TARGET, topology=f"1x1x{MANY}"
+        )
+    except (
+        RuntimeError
+    ) as error:  # NotImplementedError too, which is what jax says without the plugin
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise PrivacyError(
             "programs for a GPU cannot be compiled here",
@@ -120,15 +132,23 @@ def _targets() -> Sequence[Any]:
 
 
 def _row(
-    size: str, rank: int, kind: str, targets: Sequence[Any], options: Mapping[str, Any] | None = None
+    size: str,
+    rank: int,
+    kind: str,
+    targets: Sequence[Any],
+    options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     from dpmf_jax.layout import operations as layout
 
     mechanism, key, state, data = gpu.problem(size, rank, kind)
     program = _compile(mechanism, key, state, data, gpu.STEPS, targets[:1], options)
     users, items, num_ratings = step.SIZES[size]
-    counted = roofline.step(users, items, num_ratings if kind == "split" else users * items, rank, program.held)
-    least = roofline.floor(kind, counted, {"gemm_gflop_s": FLOAT32 / 1e9, "copy_gb_s": BANDWIDTH / 1e9}, math.inf)
+    counted = roofline.step(
+        users, items, num_ratings if kind == "split" else users * items, rank, program.held
+    )
+    least = roofline.floor(
+        kind, counted, {"gemm_gflop_s": FLOAT32 / 1e9, "copy_gb_s": BANDWIDTH / 1e9}, math.inf
+    )
     return {
         "size": size,
         "rank": rank,
@@ -161,12 +181,19 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
     def side(width: int) -> Any:
         grain = 128 * len(targets)
         pieces = math.ceil(SLOTS * num_ratings / width / grain) * grain
-        shapes = (((pieces,), jnp.int32), ((pieces, width), jnp.int32), ((pieces, width), jnp.float32))
-        return split.Side(*(jax.ShapeDtypeStruct(shape, kind, sharding=cut) for shape, kind in shapes))
+        shapes = (
+            ((pieces,), jnp.int32),
+            ((pieces, width), jnp.int32),
+            ((pieces, width), jnp.float32),
+        )
+        return split.Side(
+            *(jax.ShapeDtypeStruct(shape, kind, sharding=cut) for shape, kind in shapes)
+        )
 
     data = layout.Layout(
         stored=layout.Split(
-            side(split.width(users, num_ratings)), side(split.width(items * len(targets), num_ratings))
+            side(split.width(users, num_ratings)),
+            side(split.width(items * len(targets), num_ratings)),
         ),
         num_users=users,
         num_items=items,
@@ -192,12 +219,19 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
 
 
 def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for several devices."""
+    """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for
+    several devices.
+    """
     from dpmf_jax.layout import operations as layout
     from experiments.audit import suite as audit_suite
 
     for trial in _trials(audit_suite.generated(), labels, small=True):
-        for kind, count in (("split", 1), ("split", len(targets)), ("dense", 1), ("dense", len(targets))):
+        for kind, count in (
+            ("split", 1),
+            ("split", len(targets)),
+            ("dense", 1),
+            ("dense", len(targets)),
+        ):
             told: dict[str, Any] = {"label": trial.label, "layout": kind, "devices": count}
             data = layout.make(trial.ratings, kind=kind, num_devices=count)
             try:
@@ -205,10 +239,16 @@ def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterato
             except DpmfError as error:
                 yield told | {"kernels": None, "exchanged_kb": None, "refused": error.what}
                 continue
-            yield told | {"kernels": program.kernels, "exchanged_kb": program.exchanged / 2**10, "refused": None}
+            yield told | {
+                "kernels": program.kernels,
+                "exchanged_kb": program.exchanged / 2**10,
+                "refused": None,
+            }
 
 
-def _large(size: str, targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
+def _large(
+    size: str, targets: Sequence[Any], labels: Sequence[str] | None
+) -> Iterator[dict[str, Any]]:
     """{label, kernels, moved_mb, temporary_mb, compile_ms} on one device, in the split layout."""
     from dpmf_jax.data import synthetic
     from dpmf_jax.layout import operations as layout
@@ -251,9 +291,11 @@ def _begun(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
 
 
 class Program(NamedTuple):
-    """kernels: that a step starts, None where it depends on the data. moved: bytes that they read and write, each array
-    once a kernel; exchanged: that a device hands to its collectives; loops of unknown length are taken to run once.
-    held, arguments, temporary: bytes on a device, of the ratings, of all that is given, and of what is made meanwhile.
+    """kernels: that a step starts, None where it depends on the data. moved: bytes that they read
+    and write, each array once a kernel; exchanged: that a device hands to its collectives; loops of
+    unknown length are taken to run once.
+    held, arguments, temporary: bytes on a device, of the ratings, of all that is given, and of what
+      is made meanwhile.
     """
 
     kernels: int | None
@@ -303,7 +345,9 @@ def _compile(
 
 
 def _elsewhere(tree: Any, count: int) -> Any:
-    """Shapes in place of arrays, cut over devices that are not here as they are over those that are."""
+    """Shapes in place of arrays, cut over devices that are not here as they are over those that
+    are.
+    """
     import jax
 
     from dpmf_jax.devices import spread

@@ -1,11 +1,13 @@
-"""Everything that only an accelerator can say, in one call of under eight minutes: `dpmf bench --gpu`.
+"""Everything that only an accelerator can say, in one call of under eight minutes: `dpmf bench
+--gpu`.
 
-- `rows`: the private step of paper 001 (noise and Info through the protocol) at each size and rank in each layout that
-  fits, its floor, whether `layout.choose` would have taken the fastest, and whether the same key gives the same bits
-  again. Sums over unordered additions (scatters) may not: XLA_FLAGS=--xla_gpu_deterministic_ops=true orders them, at a
-  price; call this again with it to see the price.
-- `products`: full float32 against TF32, time and error, and whether a step changes where jax's default is TF32. It must
-  not: every product of ours says its precision.
+- `rows`: the private step of paper 001 (noise and Info through the protocol) at each size and rank
+  in each layout that fits, its floor, whether `layout.choose` would have taken the fastest, and
+  whether the same key gives the same bits again. Sums over unordered additions (scatters) may not:
+  XLA_FLAGS=--xla_gpu_deterministic_ops=true orders them, at a price; call this again with it to see
+  the price.
+- `products`: full float32 against TF32, time and error, and whether a step changes where jax's
+  default is TF32. It must not: every product of ours says its precision.
 - `sweep`: sixteen configurations at once (`lax.map`, `vmap`) against separate runs.
 - `curves`: all MovieLens-1M curves of paper 001, trained from the ratings, where they are there.
 
@@ -48,11 +50,13 @@ def run(
     """Times on one device; see the module for the parts of the result, a JSON-able object.
 
     Args:
-      repeats: interleaved rounds, whose median counts. sizes: of `step.SIZES`. side: of the products' matrices.
+      repeats: interleaved rounds, whose median counts. sizes: of `step.SIZES`. side: of the
+        products' matrices.
       any_backend: also without an accelerator, to try the program out.
       limit: seconds, after which nothing new is begun.
 
-    Raises: PrivacyError (a missing precondition) where there is no accelerator; UsageError for no repeats.
+    Raises: PrivacyError (a missing precondition) where there is no accelerator; UsageError for no
+      repeats.
     """
     import jax
 
@@ -61,7 +65,9 @@ def run(
     devices.use(1)
     if jax.default_backend() == "cpu" and not any_backend:
         raise PrivacyError(
-            "there is no accelerator", where="jax sees CPUs only", fix="make cuda on a machine that has one"
+            "there is no accelerator",
+            where="jax sees CPUs only",
+            fix="make cuda on a machine that has one",
         )
     start = time.perf_counter()
     others = measure.watch()
@@ -77,10 +83,16 @@ def run(
 
     rows = []
     for size, rank, kind in cases(sizes, ranks):
-        row = in_time(f"{kind}, rank {rank}, {size}", partial(_row, size, rank, kind, repeats, machine))
+        row = in_time(
+            f"{kind}, rank {rank}, {size}", partial(_row, size, rank, kind, repeats, machine)
+        )
         rows += [row] if row else []
     for row in rows:
-        same = [other["ms"] for other in rows if (other["size"], other["rank"]) == (row["size"], row["rank"])]
+        same = [
+            other["ms"]
+            for other in rows
+            if (other["size"], other["rank"]) == (row["size"], row["rank"])
+        ]
         row["fastest"] = row["ms"] == min(same)
     products = in_time("products", lambda: _products(side, repeats))
     swept = in_time("sweep", lambda: _sweep(sizes[0], repeats))
@@ -113,8 +125,14 @@ def _flags() -> str:
 
 def cases(sizes: Sequence[str], ranks: Mapping[str, Sequence[int]]) -> list[tuple[str, int, str]]:
     """(size, rank, layout) of each row: every layout that fits."""
-    every = [(size, rank, kind) for size in sizes for rank in ranks[size] for kind in ("split", "dense")]
-    return [(size, rank, kind) for size, rank, kind in every if kind == "split" or num_cells(size) <= MOST_CELLS]
+    every = [
+        (size, rank, kind) for size in sizes for rank in ranks[size] for kind in ("split", "dense")
+    ]
+    return [
+        (size, rank, kind)
+        for size, rank, kind in every
+        if kind == "split" or num_cells(size) <= MOST_CELLS
+    ]
 
 
 def num_cells(size: str) -> int:
@@ -139,14 +157,18 @@ def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
 
     users, items, num_ratings = step.SIZES[size]
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
-    config = gaussian.Config(rating_range=ratings.rating_range, rank=rank, noise_multiplier=20.0, center="item")
+    config = gaussian.Config(
+        rating_range=ratings.rating_range, rank=rank, noise_multiplier=20.0, center="item"
+    )
     data = layout.make(ratings, kind=kind, num_devices=1)
     mechanism = gaussian.mechanism(config)
     init_key, key = jax.random.split(jax.random.key(0))
     return mechanism, key, protocol.begin(mechanism, init_key, data), data
 
 
-def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float]) -> dict[str, Any]:
+def _row(
+    size: str, rank: int, kind: str, repeats: int, machine: dict[str, float]
+) -> dict[str, Any]:
     import jax
 
     from dpmf_jax import protocol
@@ -162,7 +184,9 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
     found = _summary(once, repeats, STEPS)
     users, items, num_ratings = step.SIZES[size]
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
-    counted = roofline.step(users, items, num_ratings if kind == "split" else num_cells(size), rank, stored)
+    counted = roofline.step(
+        users, items, num_ratings if kind == "split" else num_cells(size), rank, stored
+    )
     floor = roofline.floor(kind, counted, machine, found["ms"])
     memory = jax.devices()[0].memory_stats() or {}
     return {
@@ -176,19 +200,25 @@ def _row(size: str, rank: int, kind: str, repeats: int, machine: dict[str, float
         "chosen": layout.choose(users, items, num_ratings, backend=jax.default_backend()) == kind,
         "same_bits": all(map(np.array_equal, *map(jax.tree.leaves, (first, again)))),
         "layout_mb": stored / 2**20,
-        "most_mb_so_far": memory["peak_bytes_in_use"] / 2**20 if "peak_bytes_in_use" in memory else None,
+        "most_mb_so_far": (
+            memory["peak_bytes_in_use"] / 2**20 if "peak_bytes_in_use" in memory else None
+        ),
         "compile_ms": compile_ms,
     }
 
 
 def _products(side: int, repeats: int) -> list[dict[str, Any]]:
-    """Of each precision {precision, gflop_s, error, step_changes}: error is the largest, of the largest entry."""
+    """Of each precision {precision, gflop_s, error, step_changes}: error is the largest, of the
+    largest entry.
+    """
     import jax
     import jax.numpy as jnp
 
     from dpmf_jax import protocol
 
-    one, other = (np.random.default_rng(k).standard_normal((side, side), np.float32) for k in (0, 1))
+    one, other = (
+        np.random.default_rng(k).standard_normal((side, side), np.float32) for k in (0, 1)
+    )
     exact = (one[:64].astype(np.float64) @ other).astype(np.float64)
     a, b = jnp.asarray(one), jnp.asarray(other)
     mechanism, key, state, data = problem("ml-100k", 20, "dense")
@@ -197,14 +227,18 @@ def _products(side: int, repeats: int) -> list[dict[str, Any]]:
         with jax.default_matmul_precision(name):
             product = jax.jit(lambda a, b: a @ b)
             found = np.asarray(product(a, b))[:64]
-            ms = _summary(partial(lambda product: jax.block_until_ready(product(a, b)), product), repeats, 1)["ms"]
+            ms = _summary(
+                partial(lambda product: jax.block_until_ready(product(a, b)), product), repeats, 1
+            )["ms"]
             steps.append(jax.device_get(protocol.train(mechanism, key, state, data, num_steps=3)))
         rows.append(
             {
                 "precision": name,
                 "gflop_s": 2 * side**3 / ms / 1e6,
                 "error": float(np.abs(found - exact).max() / np.abs(exact).max()),
-                "step_changes": not all(map(np.array_equal, *map(jax.tree.leaves, (steps[0], steps[-1])))),
+                "step_changes": not all(
+                    map(np.array_equal, *map(jax.tree.leaves, (steps[0], steps[-1])))
+                ),
             }
         )
     return rows
@@ -222,7 +256,9 @@ def _curves() -> list[dict[str, Any]]:
     from experiments.reproduce.paper001 import figures
 
     with tempfile.TemporaryDirectory() as folder:
-        command = reproduce_command.Command(figures=FIGURES, beside="none", out=Path(folder), devices=1)
+        command = reproduce_command.Command(
+            figures=FIGURES, beside="none", out=Path(folder), devices=1
+        )
         start = time.perf_counter()
         try:
             told = reproduce_command.reproduce(figures.expand(FIGURES), command)

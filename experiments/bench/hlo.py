@@ -1,4 +1,6 @@
-"""A compiled program as XLA prints it: the kernels of a step, what they read and write, what devices exchange."""
+"""A compiled program as XLA prints it: the kernels of a step, what they read and write, what
+devices exchange.
+"""
 
 from __future__ import annotations
 
@@ -7,15 +9,28 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-FREE = {"parameter", "constant", "tuple", "get-tuple-element", "bitcast", "after-all", "partition-id", "replica-id"}
+FREE = {
+    "parameter",
+    "constant",
+    "tuple",
+    "get-tuple-element",
+    "bitcast",
+    "after-all",
+    "partition-id",
+    "replica-id",
+}
 COLLECTIVES = ("all-reduce", "all-gather", "reduce-scatter", "all-to-all", "collective-permute")
-_INSTRUCTION = re.compile(r"(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>.*?) (?P<op>[a-z][\w-]*)\((?P<operands>.*)")
+_INSTRUCTION = re.compile(
+    r"(?:ROOT )?%(?P<name>[\w.-]+) = (?P<shape>.*?) (?P<op>[a-z][\w-]*)\((?P<operands>.*)"
+)
 _ARRAY = re.compile(r"\b(pred|bf16|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 class Kernel(NamedTuple):
-    """An instruction that a device is handed. times: in a step, None where that depends on the data; bytes: of its
-    operands and results; exchanged: of the operands, where it goes between devices."""
+    """An instruction that a device is handed. times: in a step, None where that depends on the
+    data; bytes: of its operands and results; exchanged: of the operands, where it goes between
+    devices.
+    """
 
     name: str
     times: int | None
@@ -26,7 +41,8 @@ class Kernel(NamedTuple):
 def kernels(text: str, num_steps: int) -> Iterator[Kernel]:
     """Of one step of a program of so many, as XLA prints it.
 
-    A program of more than one step is a loop, of which this is the body; of one step it is all there is.
+    A program of more than one step is a loop, of which this is the body; of one step it is all
+    there is.
     """
     computations, entry = _computations(text)
     body = entry
@@ -63,20 +79,28 @@ def _walk(computations: Mapping[str, list[str]], name: str, times: int | None) -
         if op == "while":
             trips = _trips(line)
             for inner in _called(line, "body"):
-                yield from _walk(computations, inner, None if trips is None or times is None else times * trips)
+                yield from _walk(
+                    computations, inner, None if trips is None or times is None else times * trips
+                )
         elif op in ("call", "conditional", "async-start"):
-            for inner in _called(line, "to_apply", "calls", "branch_computations", "true_computation"):
+            for inner in _called(
+                line, "to_apply", "calls", "branch_computations", "true_computation"
+            ):
                 yield from _walk(computations, inner, times)
         else:
             operands = re.findall(r"%([\w.-]+)", found["operands"].split("), ")[0])
             read = sum(sizes.get(operand, 0) for operand in operands)
-            yield Kernel(found["name"], times, read + size, read if op.startswith(COLLECTIVES) else 0)
+            yield Kernel(
+                found["name"], times, read + size, read if op.startswith(COLLECTIVES) else 0
+            )
 
 
 def _called(line: str, *fields: str) -> list[str]:
     named = "|".join(fields)
     lists = re.findall(rf"(?:{named})=(?:\{{([^}}]*)\}}|(%[\w.-]+))", line)
-    return [name.strip().lstrip("%") for several, one in lists for name in (several or one).split(",")]
+    return [
+        name.strip().lstrip("%") for several, one in lists for name in (several or one).split(",")
+    ]
 
 
 def _trips(line: str) -> int | None:

@@ -1,30 +1,37 @@
 """A round of paper 004's local DP against NumPy loops over users, interleaved in one process.
 
-A round: every user draws a place, works out the own entry there and randomises it into one bit; the server adds the
-bits up, lifts the sum and moves V; every user moves the own row of U. Fresh coins and bits in each round, and in one
-variant a fresh Φ. Ours is `protocol.train` over `STEPS` consecutive rounds in one compiled program, which also makes
-the loss of all ratings. The loops do per user what a careful person would: rows by `take`, products by BLAS, coins,
-bits and the sum at the server for all users at once; Φ is stored. "two passes" goes through the users once for the
-entries and once for U, as both algorithms are printed; "one pass" does both at once, which algorithm 2 allows. They
-are timed over random users and scaled up per user; all that is not per user is timed whole.
+A round: every user draws a place, works out the own entry there and randomises it into one bit; the
+server adds the bits up, lifts the sum and moves V; every user moves the own row of U. Fresh coins
+and bits in each round, and in one variant a fresh Φ. Ours is `protocol.train` over `STEPS`
+consecutive rounds in one compiled program, which also makes the loss of all ratings. The loops do
+per user what a careful person would: rows by `take`, products by BLAS, coins, bits and the sum at
+the server for all users at once; Φ is stored. "two passes" goes through the users once for the
+entries and once for U, as both algorithms are printed; "one pass" does both at once, which
+algorithm 2 allows. They are timed over random users and scaled up per user; all that is not per
+user is timed whole.
 
-What a round must cost, counted for 20 million ratings, q = 2,700, d = 15 and two cores of 8 lanes (Zen 4):
+What a round must cost, counted for 20 million ratings, q = 2,700, d = 15 and two cores of 8 lanes
+(Zen 4):
 
-- the ratings: 8 bytes each with 9% padding, 175 MB from memory, 9 ms; and for each a row of 64 bytes of V is copied out
-  of a table in cache and read twice: 5.3 GB at 32 bytes a cycle, 23 ms. Products: 1.3 GFlop in the shadow of that. Sums
-  of 0.7 million pieces are added to 138,493 rows in cache, block by block.
-- Φ at the ratings: 22 million entries of about 115 instructions (Threefry 75, the normal quantile 40), 15 ms.
+- the ratings: 8 bytes each with 9% padding, 175 MB from memory, 9 ms; and for each a row of 64
+  bytes of V is copied out of a table in cache and read twice: 5.3 GB at 32 bytes a cycle, 23 ms.
+  Products: 1.3 GFlop in the shadow of that. Sums of 0.7 million pieces are added to 138,493 rows in
+  cache, block by block.
+- Φ at the ratings: 22 million entries of about 115 instructions (Threefry 75, the normal quantile
+  40), 15 ms.
 - the lift: 72 million such entries, 48 ms, and 2.3 GFlop on them, 12 ms. (ΦΦᵀ)⁻¹: 29 MB, 3 ms.
 - the rest: 0.3 million coins and bits, U and V, the sum of both devices' users: 10 ms.
 
-So the floor is about 120 ms on two cores, 75 without Φ, whose two passes over the ratings differ and cannot be one.
-That of a run (`floors`) counts bytes and products alone.
+So the floor is about 120 ms on two cores, 75 without Φ, whose two passes over the ratings differ
+and cannot be one. That of a run (`floors`) counts bytes and products alone.
 
-What was tried and does not pay, in CPU time: Φ in pairs of entries by both words of one Threefry call, 1.1 to 4.5 times
-a lift (XLA makes the words once per output, or stops vectorising); Estrin's scheme for the polynomials, 0.96 of a lift;
-sums over the width of a piece in halves or as a product with three columns, 1.2 to 2.9 times a pass. What would pay: 13
-rounds of Threefry, 0.84 of a lift, but another Φ for each seed; vector registers of 512 bits, 0.67 of a lift on Zen 4,
-by `XLA_FLAGS=--xla_cpu_prefer_vector_width=512`. A Φ that is stored would be 289 MB a device, in each checkpoint too.
+What was tried and does not pay, in CPU time: Φ in pairs of entries by both words of one Threefry
+call, 1.1 to 4.5 times a lift (XLA makes the words once per output, or stops vectorising); Estrin's
+scheme for the polynomials, 0.96 of a lift; sums over the width of a piece in halves or as a product
+with three columns, 1.2 to 2.9 times a pass. What would pay: 13 rounds of Threefry, 0.84 of a lift,
+but another Φ for each seed; vector registers of 512 bits, 0.67 of a lift on Zen 4, by
+`XLA_FLAGS=--xla_cpu_prefer_vector_width=512`. A Φ that is stored would be 289 MB a device, in each
+checkpoint too.
 """
 
 from __future__ import annotations
@@ -60,8 +67,18 @@ WHAT = {
     "fresh": "algorithm 2 with another Gaussian Φ in every round, lifted by its transpose",
     "unprojected": "algorithm 1: no Φ",
 }
-LOOPS = {"published": ("one pass", "two passes"), "fresh": ("one pass", "two passes"), "unprojected": ("two passes",)}
-SETTINGS = {"epsilon": 1.6, "num_rounds": 20, "learning_rate": 0.01, "regularization": 1e-8, "center": 3.0}
+LOOPS = {
+    "published": ("one pass", "two passes"),
+    "fresh": ("one pass", "two passes"),
+    "unprojected": ("two passes",),
+}
+SETTINGS = {
+    "epsilon": 1.6,
+    "num_rounds": 20,
+    "learning_rate": 0.01,
+    "regularization": 1e-8,
+    "center": 3.0,
+}
 COLUMNS = ("user", "item", "value")
 
 
@@ -73,7 +90,8 @@ def run(
     *,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
-    """Times rounds at a data set's size on generated ratings, and measures each contender's peak in its own process.
+    """Times rounds at a data set's size on generated ratings, and measures each contender's peak in
+    its own process.
 
     Args:
       size: one of `step.SIZES`.
@@ -81,32 +99,40 @@ def run(
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       num_devices: of ours; None takes one device per core, or every accelerator.
 
-    Returns: a JSON-able object; `rows` is a list of {variant, contender, ms, ratio, peak_mb, ratings_mb, once_ms,
-      compile_ms, fastest_ms, cpu_ms}, of one round: ratio is to the two passes of NumPy of the same variant; peak_mb is
-      that of a process that reads the ratings as three columns, lays them out and does rounds, Python and jax included,
-      and ratings_mb what the ratings are of that, in columns and laid out; once_ms is what is made before the first
-      round (with a fixed Φ: (ΦΦᵀ)⁻¹). `variants` says what they are. `peak_after` has the peaks of "published" after
-      each stage. `whole_loop_ms` is a round of all users in the loop's own process, to hold the scaled-up ms to.
-      `largest_difference` is that of ours from the loops (`_differences`). `floors` has `roofline.floor` of ours in
-      each variant. `others` as in `step.run`.
+    Returns: a JSON-able object; `rows` is a list of {variant, contender, ms, ratio, peak_mb,
+      ratings_mb, once_ms, compile_ms, fastest_ms, cpu_ms}, of one round: ratio is to the two passes
+      of NumPy of the same variant; peak_mb is that of a process that reads the ratings as three
+      columns, lays them out and does rounds, Python and jax included, and ratings_mb what the
+      ratings are of that, in columns and laid out; once_ms is what is made before the first round
+      (with a fixed Φ: (ΦΦᵀ)⁻¹). `variants` says what they are. `peak_after` has the peaks of
+      "published" after each stage. `whole_loop_ms` is a round of all users in the loop's own
+      process, to hold the scaled-up ms to. `largest_difference` is that of ours from the loops
+      (`_differences`). `floors` has `roofline.floor` of ours in each variant. `others` as in
+      `step.run`.
 
-    Raises: UsageError for an unknown size, a rank or number of repeats below 1, or more rows of Φ than items.
-      FloatingPointError where the contenders do not compute the same.
+    Raises: UsageError for an unknown size, a rank or number of repeats below 1, or more rows of Φ
+      than items. FloatingPointError where the contenders do not compute the same.
     """
     if size not in SIZES:
         raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
     if min(rank, repeats) < 1:
-        raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
+        raise UsageError(
+            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
+        )
     num_users, num_items, num_ratings = SIZES[size]
     if not 1 <= num_projected <= num_items:
         raise UsageError(
-            f"{num_projected} rows of Φ for {num_items:,} items", where="--projection", fix=f"at most {num_items:,}"
+            f"{num_projected} rows of Φ for {num_items:,} items",
+            where="--projection",
+            fix=f"at most {num_items:,}",
         )
     count = devices.use(num_devices)
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
     peaks = _peaks(ratings, rank, num_projected, count)
     contenders, differences = _contenders(ratings, rank, num_projected, count)
-    times, others = measure.interleaved({(made.variant, made.name): made.round for made in contenders}, repeats)
+    times, others = measure.interleaved(
+        {(made.variant, made.name): made.round for made in contenders}, repeats
+    )
     found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
     machine = roofline.machine()
     return {
@@ -124,7 +150,10 @@ def run(
                 "variant": made.variant,
                 "contender": made.name,
                 **found[made.variant, made.name],
-                "ratio": found[made.variant, made.name]["ms"] / found[made.variant, "NumPy, two passes"]["ms"],
+                "ratio": (
+                    found[made.variant, made.name]["ms"]
+                    / found[made.variant, "NumPy, two passes"]["ms"]
+                ),
                 "peak_mb": peaks[made.variant, made.kind]["after"]["rounds"],
                 "ratings_mb": peaks[made.variant, made.kind]["ratings_mb"],
                 "once_ms": made.once_ms,
@@ -136,7 +165,13 @@ def run(
         "floors": [
             roofline.floor(
                 f"{variant}, jax",
-                one_round(num_users, num_items, num_ratings, rank, 0 if variant == "unprojected" else num_projected),
+                one_round(
+                    num_users,
+                    num_items,
+                    num_ratings,
+                    rank,
+                    0 if variant == "unprojected" else num_projected,
+                ),
                 machine,
                 found[variant, "jax"]["ms"],
             )
@@ -150,12 +185,14 @@ def run(
     }
 
 
-def one_round(num_users: int, num_items: int, num_ratings: int, rank: int, num_projected: int) -> dict[str, float]:
+def one_round(
+    num_users: int, num_items: int, num_ratings: int, rank: int, num_projected: int
+) -> dict[str, float]:
     """{flops, bytes} of a round; num_projected is 0 without Φ.
 
-    flops: residual and step of U, 4d a rating; with Φ its entry times the residual, 2 more, the lift, 2qmd, and
-    (ΦΦᵀ)⁻¹, 2q²d. bytes: 8 a rating, in the one orientation that a round needs; U and V read and written. Gathered rows
-    and the drawing of Φ, coins and bits are not counted.
+    flops: residual and step of U, 4d a rating; with Φ its entry times the residual, 2 more, the
+    lift, 2qmd, and (ΦΦᵀ)⁻¹, 2q²d. bytes: 8 a rating, in the one orientation that a round needs; U
+    and V read and written. Gathered rows and the drawing of Φ, coins and bits are not counted.
     """
     each = 4 * rank + (2 if num_projected else 0)
     lift = 2 * num_projected * rank * (num_items + num_projected)
@@ -169,7 +206,8 @@ def one_round(num_users: int, num_items: int, num_ratings: int, rank: int, num_p
 
 
 class Loop(NamedTuple):
-    """What the loops of one variant hold. starts: int[users + 1], where a user's ratings begin; they are in order.
+    """What the loops of one variant hold. starts: int[users + 1], where a user's ratings begin;
+    they are in order.
 
     phi float32[q, items]; factor: of ΦΦᵀ, for scipy. None without Φ, or where the transpose lifts.
     """
@@ -184,9 +222,15 @@ class Loop(NamedTuple):
 
 
 def user_entries(
-    loop: Loop, who: np.ndarray, row: np.ndarray, column: np.ndarray, moved: np.ndarray | None = None
+    loop: Loop,
+    who: np.ndarray,
+    row: np.ndarray,
+    column: np.ndarray,
+    moved: np.ndarray | None = None,
 ) -> np.ndarray:
-    """float32[len(who)]: the entries that these users are asked for, not clipped. With `moved` U's rows are stepped."""
+    """float32[len(who)]: the entries that these users are asked for, not clipped. With `moved` U's
+    rows are stepped.
+    """
     value, item, center = loop.ratings.value, loop.ratings.item, np.float32(SETTINGS["center"])
     out = np.zeros(len(who), np.float32)
     for k, u in enumerate(who):
@@ -220,7 +264,9 @@ def user_steps(loop: Loop, who: np.ndarray, moved: np.ndarray) -> None:
 
 def _user_step(own: np.ndarray, residual: np.ndarray, factors: np.ndarray) -> np.ndarray:
     gradient = (-2 / max(len(residual), 1)) * (residual @ factors)
-    return own - np.float32(SETTINGS["learning_rate"]) * (gradient + 2 * SETTINGS["regularization"] * own)
+    return own - np.float32(SETTINGS["learning_rate"]) * (
+        gradient + 2 * SETTINGS["regularization"] * own
+    )
 
 
 def server_step(loop: Loop, row: np.ndarray, column: np.ndarray, bits: np.ndarray) -> np.ndarray:
@@ -236,7 +282,9 @@ def server_step(loop: Loop, row: np.ndarray, column: np.ndarray, bits: np.ndarra
         mean = scipy.linalg.cho_solve(loop.factor, mean)
     if loop.phi is not None:
         mean = loop.phi.T @ mean
-    return loop.items - np.float32(SETTINGS["learning_rate"]) * (mean + 2 * SETTINGS["regularization"] * loop.items)
+    return loop.items - np.float32(SETTINGS["learning_rate"]) * (
+        mean + 2 * SETTINGS["regularization"] * loop.items
+    )
 
 
 def _factor(phi: np.ndarray) -> tuple[np.ndarray, bool]:
@@ -278,7 +326,9 @@ def numpy_round(loop: Loop, who: np.ndarray, rng: np.random.Generator, *, one_pa
 def _mechanism(variant: str, rank: int, num_projected: int) -> Any:
     from dpmf_jax.mechanisms.local import gd as local
 
-    settings: dict[str, Any] = {"rank": rank, "num_projected": num_projected} | SETTINGS | VARIANTS[variant]
+    settings: dict[str, Any] = (
+        {"rank": rank, "num_projected": num_projected} | SETTINGS | VARIANTS[variant]
+    )
     config = local.Config(**settings)
     return local.gd(config) if config.num_projected is None else local.gd_dr(config)
 
@@ -290,7 +340,9 @@ def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
     from dpmf_jax.layout import operations as layout
 
     init_key, train_key = jax.random.split(jax.random.key(0))
-    compiled = jax.jit(lambda key, data: mechanism.init(key, data, None)).lower(init_key, data).compile()
+    compiled = (
+        jax.jit(lambda key, data: mechanism.init(key, data, None)).lower(init_key, data).compile()
+    )
     start = time.perf_counter()
     state = jax.block_until_ready(compiled(init_key, data))
     once = time.perf_counter() - start
@@ -304,12 +356,18 @@ def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> 
 
     from dpmf_jax.kernels import projection
 
-    users, items = (np.array(part) for part in (state.private.user_factors, state.public.item_factors))
+    users, items = (
+        np.array(part) for part in (state.private.user_factors, state.public.item_factors)
+    )
     starts = np.searchsorted(ratings.user, np.arange(ratings.num_users + 1))
     phi = factor = None
     if (words := state.public.words) is not None:
         # of the first round, which adds 0 to the words also where they are fresh
-        rows = jax.jit(lambda row: projection.entries(words, "gaussian", row, jnp.arange(len(items)), num_projected))
+        rows = jax.jit(
+            lambda row: projection.entries(
+                words, "gaussian", row, jnp.arange(len(items)), num_projected
+            )
+        )
         phi = np.stack([np.asarray(rows(row)) for row in range(num_projected)])
         factor = _factor(phi) if variant == "published" else None
     return Loop(ratings, starts, users, items, phi, factor, variant == "fresh")
@@ -351,20 +409,31 @@ def _contenders(
         ours, compile_ms = _rounds(mechanism, key, state, data)
         contenders.append(Contender(variant, "jax", "jax", ours, once, compile_ms))
         contenders += [
-            Contender(variant, f"NumPy, {way}", "numpy", _loop_measure(loop, who, way, rng), loop_once, None)
+            Contender(
+                variant,
+                f"NumPy, {way}",
+                "numpy",
+                _loop_measure(loop, who, way, rng),
+                loop_once,
+                None,
+            )
             for way in LOOPS[variant]
         ]
     return contenders, largest
 
 
-def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[], measure.Spent], float]:
+def _rounds(
+    mechanism: Any, key: Any, state: Any, data: Any
+) -> tuple[Callable[[], measure.Spent], float]:
     """(`STEPS` more rounds, milliseconds of compilation)."""
     import jax
 
     from dpmf_jax import protocol
 
     start = time.perf_counter()
-    train = jax.jit(lambda key, state, data: protocol.train(mechanism, key, state, data, num_steps=STEPS))
+    train = jax.jit(
+        lambda key, state, data: protocol.train(mechanism, key, state, data, num_steps=STEPS)
+    )
     compiled = train.lower(key, state, data).compile()
     compile_ms = 1e3 * (time.perf_counter() - start)
 
@@ -376,7 +445,9 @@ def _rounds(mechanism: Any, key: Any, state: Any, data: Any) -> tuple[Callable[[
     return partial(measure.timed, rounds, STEPS), compile_ms
 
 
-def _loop_measure(loop: Loop, who: np.ndarray, way: str, rng: np.random.Generator) -> Callable[[], measure.Spent]:
+def _loop_measure(
+    loop: Loop, who: np.ndarray, way: str, rng: np.random.Generator
+) -> Callable[[], measure.Spent]:
     def seconds_of_all() -> measure.Spent:
         start, start_cpu = time.perf_counter(), time.process_time()
         seconds = numpy_round(loop, who, rng, one_pass=way == "one pass")
@@ -387,9 +458,11 @@ def _loop_measure(loop: Loop, who: np.ndarray, way: str, rng: np.random.Generato
     return seconds_of_all
 
 
-def _differences(mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray) -> dict[str, float]:
-    """Largest difference of our first round from the loop's: of these users' entries (in [-1, 1] after the clip), and
-    of V and these users' rows of U, each relative to its largest step.
+def _differences(
+    mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray
+) -> dict[str, float]:
+    """Largest difference of our first round from the loop's: of these users' entries (in [-1, 1]
+    after the clip), and of V and these users' rows of U, each relative to its largest step.
 
     Raises: FloatingPointError above 1e-3, where the two do not compute the same.
     """
@@ -413,17 +486,23 @@ def _differences(mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, wh
     differences = {
         "entries": float(np.abs(entries - asked.value[who]).max()),
         "item_factors": float(np.abs(lifted - items).max() / np.abs(lifted - loop.items).max()),
-        "user_factors": float(np.abs(moved - users)[who].max() / np.abs(moved - loop.users)[who].max()),
+        "user_factors": float(
+            np.abs(moved - users)[who].max() / np.abs(moved - loop.users)[who].max()
+        ),
     }
     if not max(differences.values()) < 1e-3:
-        raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same round")
+        raise FloatingPointError(
+            f"the contenders differ by {differences}: they do not compute the same round"
+        )
     return differences
 
 
 # --- peaks, each in a process of its own
 
 
-def _peaks(ratings: Ratings, rank: int, num_projected: int, num_devices: int) -> dict[tuple[str, str], dict[str, Any]]:
+def _peaks(
+    ratings: Ratings, rank: int, num_projected: int, num_devices: int
+) -> dict[tuple[str, str], dict[str, Any]]:
     """By (variant, kind): what `_measure` says in a fresh process."""
     with tempfile.TemporaryDirectory() as folder:
         for name in COLUMNS:
@@ -437,13 +516,23 @@ def _peaks(ratings: Ratings, rank: int, num_projected: int, num_devices: int) ->
 
 
 def _fresh_process(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
-    command = [sys.executable, "-m", "experiments.bench.local", folder, variant, kind, *map(str, sizes)]
+    command = [
+        sys.executable,
+        "-m",
+        "experiments.bench.local",
+        folder,
+        variant,
+        kind,
+        *map(str, sizes),
+    ]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
     return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
-    """One contender in this process: {after, ratings_mb, round_ms}; after: peak MB so far when a stage is done."""
+    """One contender in this process: {after, ratings_mb, round_ms}; after: peak MB so far when a
+    stage is done.
+    """
     num_users, num_items, rank, num_projected, count = sizes
     user, item, value = columns = [np.load(Path(folder) / f"{name}.npy") for name in COLUMNS]
     ratings = Ratings(user, item, value, np.arange(num_users), np.arange(num_items), (1.0, 5.0))
@@ -451,7 +540,9 @@ def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str
     held = sum(column.nbytes for column in columns)
     if kind == "numpy":
         rng = np.random.default_rng(0)
-        users, items = (rng.standard_normal((rows, rank), np.float32) / rank for rows in (num_users, num_items))
+        users, items = (
+            rng.standard_normal((rows, rank), np.float32) / rank for rows in (num_users, num_items)
+        )
         starts = np.searchsorted(ratings.user, np.arange(num_users + 1))
         phi = factor = None
         if variant != "unprojected":
@@ -484,4 +575,8 @@ def _peak_mb() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(_measure(sys.argv[1], sys.argv[2], sys.argv[3], [int(size) for size in sys.argv[4:]])))
+    print(
+        json.dumps(
+            _measure(sys.argv[1], sys.argv[2], sys.argv[3], [int(size) for size in sys.argv[4:]])
+        )
+    )

@@ -1,4 +1,6 @@
-"""What all benchmarks do alike: contenders in turns, the spread of their times, and a word on the machine."""
+"""What all benchmarks do alike: contenders in turns, the spread of their times, and a word on the
+machine.
+"""
 
 from __future__ import annotations
 
@@ -18,10 +20,22 @@ import numpy as np
 from experiments.cli import devices
 
 Who = TypeVar("Who", bound=Hashable)
-# Of a result, in the order in which they are shown: lists of rows, the first three under titles of their own.
+# Of a result, in the order in which they are shown: lists of rows, the first three under titles of
+# their own.
 TABLES = (
     *("rows", "iterations", "memory"),
-    *("calibration", "power", "products", "sweep", "curves", "floors", "ordered", "plan", "large", "mechanisms"),
+    *(
+        "calibration",
+        "power",
+        "products",
+        "sweep",
+        "curves",
+        "floors",
+        "ordered",
+        "plan",
+        "large",
+        "mechanisms",
+    ),
 )
 PAUSE = 0.01  # seconds between contenders: thread pools of the one before stop spinning
 
@@ -42,10 +56,12 @@ def timed(call: Callable[[], Any], units: int = 1) -> Spent:
 
 @contextmanager
 def one_core() -> Generator[None, None, None]:
-    """Also as a decorator: for contenders of one thread each, which then have the same core (the first; Linux only).
+    """Also as a decorator: for contenders of one thread each, which then have the same core (the
+    first; Linux only).
 
-    A core whose other half is somebody else's may run at half its speed for seconds, beside one that does not. Programs
-    of XLA move between cores wherever a part of them is shared out, the others hardly ever.
+    A core whose other half is somebody else's may run at half its speed for seconds, beside one
+    that does not. Programs of XLA move between cores wherever a part of them is shared out, the
+    others hardly ever.
     """
     if not hasattr(os, "sched_setaffinity"):
         yield
@@ -61,7 +77,9 @@ def one_core() -> Generator[None, None, None]:
 def interleaved(
     contenders: Mapping[Who, Callable[[], Spent]], repeats: int
 ) -> tuple[dict[Who, list[Spent]], float | None]:
-    """Every contender once in each round, each round from another one on; and what other processes took meanwhile."""
+    """Every contender once in each round, each round from another one on; and what other processes
+    took meanwhile.
+    """
     names = list(contenders)
     spent: dict[Who, list[Spent]] = {name: [] for name in names}
     others = watch()
@@ -100,15 +118,24 @@ def watch() -> Callable[[], float | None]:
 
 
 def _busy() -> tuple[float, float] | None:
-    """(seconds of all cores spent on others, seconds of all cores) since the machine started; Linux only."""
+    """(seconds of all cores spent on others, seconds of all cores) since the machine started; Linux
+    only.
+    """
     try:
-        ticks = [int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]]
+        ticks = [
+            int(part) for part in Path("/proc/stat").read_text().split("\n", 1)[0].split()[1:9]
+        ]
     except (OSError, ValueError):
         return None
-    user, nice, system, idle, waiting, *interrupts = (tick / os.sysconf("SC_CLK_TCK") for tick in ticks)
+    user, nice, system, idle, waiting, *interrupts = (
+        tick / os.sysconf("SC_CLK_TCK") for tick in ticks
+    )
     own = os.times()  # those of processes that it waited for are its own
     busy = user + nice + system + sum(interrupts)
-    return busy - own.user - own.system - own.children_user - own.children_system, busy + idle + waiting
+    return (
+        busy - own.user - own.system - own.children_user - own.children_system,
+        busy + idle + waiting,
+    )
 
 
 def memory(field: str) -> int:
@@ -121,8 +148,9 @@ def memory(field: str) -> int:
 
 
 def growth(call: Callable[[], Any]) -> int:
-    """Bytes by which a call raises the peak of the process over what it holds; too few where the peak so far cannot be
-    forgotten."""
+    """Bytes by which a call raises the peak of the process over what it holds; too few where the
+    peak so far cannot be forgotten.
+    """
     before = memory("VmRSS")
     try:
         Path("/proc/self/clear_refs").write_text("5")
@@ -133,7 +161,9 @@ def growth(call: Callable[[], Any]) -> int:
 
 
 def compiling(call: Callable[[], Any]) -> float:
-    """Seconds of a call in which jax traced, lowered or compiled, in any thread; 0 where its programs were there."""
+    """Seconds of a call in which jax traced, lowered or compiled, in any thread; 0 where its
+    programs were there.
+    """
     told = _told()
     told.clear()
     call()
@@ -170,14 +200,22 @@ def machine(num_devices: int) -> dict[str, Any]:
 
 
 def processor() -> str | None:
-    """The model, and where a cloud hides it the family that tells its generation; None where nothing is told."""
+    """The model, and where a cloud hides it the family that tells its generation; None where
+    nothing is told.
+    """
     try:
         lines = Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines()
     except OSError:
         return platform.processor() or None
-    told = {name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    told = {
+        name.strip(): value.strip() for name, _, value in (line.partition(":") for line in lines)
+    }
     named = told.get("model name")
-    return f"{named}, family {told.get('cpu family', '?')}, model {told.get('model', '?')}" if named else None
+    return (
+        f"{named}, family {told.get('cpu family', '?')}, model {told.get('model', '?')}"
+        if named
+        else None
+    )
 
 
 def versions(*more: str) -> dict[str, str]:

@@ -1,20 +1,23 @@
-"""Paper 003 against NumPy and LAPACK: the perturbed objective in closed form (S1), and an iteration of S3.
+"""Paper 003 against NumPy and LAPACK: the perturbed objective in closed form (S1), and an iteration
+of S3.
 
-S1, for d factors, n ratings and m items: per item A = Σuuᵀ and b = Σ(r - center)u over its raters (assemble); a noise
-vector η; v = (A + Mμ I)⁻¹(b - η/2) (solve). Ours is the query and the sampler of `objective.public_users`, one compiled
-program over all devices; the query also makes the loss of all ratings. NumPy does per item what a careful person would:
-the rows of U by `take`, A by a product of a matrix with its own transpose (half of it, which NumPy notices), and
-`np.linalg.solve` of all systems at once. "threads" is the same with the items shared out among as many threads as there
-are cores. S3 is `protocol.train` over consecutive iterations in one compiled program.
+S1, for d factors, n ratings and m items: per item A = Σuuᵀ and b = Σ(r - center)u over its raters
+(assemble); a noise vector η; v = (A + Mμ I)⁻¹(b - η/2) (solve). Ours is the query and the sampler
+of `objective.public_users`, one compiled program over all devices; the query also makes the loss of
+all ratings. NumPy does per item what a careful person would: the rows of U by `take`, A by a
+product of a matrix with its own transpose (half of it, which NumPy notices), and `np.linalg.solve`
+of all systems at once. "threads" is the same with the items shared out among as many threads as
+there are cores. S3 is `protocol.train` over consecutive iterations in one compiled program.
 
 What S1 must cost, counted for 1,000,209 ratings, 3,706 items and d = 50:
 
-- flops: 2nd² for whole matrices A, 5.0 GFlop; 2.5 where half is enough; 2md³/3 = 0.3 for the solutions by LU, half of
-  that by Cholesky.
-- bytes: a row of 200 bytes of U for every rating, copied out of cache and read again by the product, 0.4 GB; A written
-  once and read once, 74 MB; 9 MB of ratings.
+- flops: 2nd² for whole matrices A, 5.0 GFlop; 2.5 where half is enough; 2md³/3 = 0.3 for the
+  solutions by LU, half of that by Cholesky.
+- bytes: a row of 200 bytes of U for every rating, copied out of cache and read again by the
+  product, 0.4 GB; A written once and read once, 74 MB; 9 MB of ratings.
 
-The floor of a run (`floors`) counts half of A and Cholesky, at the speed of one large product on all cores.
+The floor of a run (`floors`) counts half of A and Cholesky, at the speed of one large product on
+all cores.
 """
 
 from __future__ import annotations
@@ -58,7 +61,8 @@ def run(
     num_devices: int | None = None,
     iterations_size: tuple[int, int, int] = ITERATIONS_SIZE,
 ) -> dict[str, Any]:
-    """Times the closed form at a data set's size and iterations of S3 at netflix-52's, on generated ratings.
+    """Times the closed form at a data set's size and iterations of S3 at netflix-52's, on generated
+    ratings.
 
     Args:
       size: one of `step.SIZES`. rank: d, of both.
@@ -66,21 +70,24 @@ def run(
       num_devices: of ours; None takes one device per core, or every accelerator.
       iterations_size: users, items and ratings of S3.
 
-    Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
-      peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is to NumPy in the same part and
-      round, the median over the rounds, cpu_ms the median CPU time of all threads. peak_mb is that of a process of its
-      own that reads the ratings as three columns, lays them out and does the whole, Python and jax included.
-      `floors` has `roofline.floor` of each part of ours. `iterations` is a list of {variant, ms,
-      spread_ms, compile_ms, iterations, whole_run_s}. `largest_difference` is that of our A, b and v, relative to
-      NumPy's largest. `others` as in `step.run`.
+    Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms,
+      compile_ms, peak_mb}: ms is the median, spread_ms half the distance of the quartiles, ratio is
+      to NumPy in the same part and round, the median over the rounds, cpu_ms the median CPU time of
+      all threads. peak_mb is that of a process of its own that reads the ratings as three columns,
+      lays them out and does the whole, Python and jax included. `floors` has `roofline.floor` of
+      each part of ours. `iterations` is a list of {variant, ms, spread_ms, compile_ms, iterations,
+      whole_run_s}. `largest_difference` is that of our A, b and v, relative to NumPy's largest.
+      `others` as in `step.run`.
 
-    Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
-      do not compute the same.
+    Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError
+      where the contenders do not compute the same.
     """
     if size not in SIZES:
         raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
     if min(rank, repeats) < 1:
-        raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
+        raise UsageError(
+            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
+        )
     num_users, num_items, num_ratings = SIZES[size]
     count = devices.use(num_devices)
     ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
@@ -123,22 +130,30 @@ def run(
 def closed_form(num_items: int, num_ratings: int, rank: int) -> dict[str, dict[str, float]]:
     """{flops, bytes} of the whole and of both parts.
 
-    flops: half of A, nd², and b, 2nd; Cholesky, md³/3, and two triangular solutions, 2md². bytes: 8 a rating; A and b
-    written by one part and read by the other, v written. Rows of U, which are to come out of a cache, are not counted.
+    flops: half of A, nd², and b, 2nd; Cholesky, md³/3, and two triangular solutions, 2md². bytes: 8
+    a rating; A and b written by one part and read by the other, v written. Rows of U, which are to
+    come out of a cache, are not counted.
     """
     systems = 4.0 * num_items * (rank**2 + rank)
     assemble = {
         "flops": float(num_ratings * (rank**2 + 2 * rank)),
         "bytes": 8.0 * num_ratings + systems,
     }
-    solve = {"flops": num_items * (rank**3 / 3 + 2 * rank**2), "bytes": systems + 4.0 * num_items * rank}
+    solve = {
+        "flops": num_items * (rank**3 / 3 + 2 * rank**2),
+        "bytes": systems + 4.0 * num_items * rank,
+    }
     whole = {name: assemble[name] + solve[name] for name in assemble}
     return {"whole": whole, "assemble": assemble, "solve": solve}
 
 
 def _ratio(spent: list[measure.Spent], reference: list[measure.Spent]) -> float:
-    """Median over the rounds of one wall time over another of the same round: bursts of others' work slow both."""
-    return statistics.median(one.wall / other.wall for one, other in zip(spent, reference, strict=True))
+    """Median over the rounds of one wall time over another of the same round: bursts of others'
+    work slow both.
+    """
+    return statistics.median(
+        one.wall / other.wall for one, other in zip(spent, reference, strict=True)
+    )
 
 
 # --- NumPy
@@ -158,7 +173,9 @@ def by_item(ratings: Ratings) -> ByItem:
     return ByItem(ratings.user[order], ratings.value[order] - np.float32(CENTER), starts)
 
 
-def assemble(rated: ByItem, users: np.ndarray, pool: ThreadPoolExecutor | None = None) -> tuple[np.ndarray, np.ndarray]:
+def assemble(
+    rated: ByItem, users: np.ndarray, pool: ThreadPoolExecutor | None = None
+) -> tuple[np.ndarray, np.ndarray]:
     """(A float32[items, d, d], b float32[items, d]), item by item."""
     num_items, rank = len(rated.starts) - 1, users.shape[1]
     matrix = np.empty((num_items, rank, rank), np.float32)
@@ -198,11 +215,16 @@ def solve(
     return factors
 
 
-def _shared_out(some: Callable[[np.ndarray], None], num_items: int, pool: ThreadPoolExecutor | None) -> None:
+def _shared_out(
+    some: Callable[[np.ndarray], None], num_items: int, pool: ThreadPoolExecutor | None
+) -> None:
     if pool is None:
         some(np.arange(num_items))
         return
-    for done in [pool.submit(some, part) for part in np.array_split(np.arange(num_items), 4 * devices.cores())]:
+    for done in [
+        pool.submit(some, part)
+        for part in np.array_split(np.arange(num_items), 4 * devices.cores())
+    ]:
         done.result()
 
 
@@ -225,7 +247,9 @@ def _contenders(
     matrix, vector = assemble(rated, users)
     made = dict(ours)
     for name, threads in (("NumPy", None), ("NumPy, threads", pool)):
-        made["whole", name] = Contender(lambda t=threads: solve(*assemble(rated, users, t), scale, rng, t))
+        made["whole", name] = Contender(
+            lambda t=threads: solve(*assemble(rated, users, t), scale, rng, t)
+        )
         made["assemble", name] = Contender(lambda t=threads: assemble(rated, users, t))
         made["solve", name] = Contender(lambda t=threads: solve(matrix, vector, scale, rng, t))
     differences = _differences(made, rated, users)
@@ -253,11 +277,15 @@ def _mechanism(users: np.ndarray, rating_range: tuple[float, float]) -> tuple[An
         center=CENTER,
     )
     width = rating_range[1] - rating_range[0]
-    scale = price.value_change_scale(noise="l2_laplace", epsilon=EPSILON, range_width=width, rank=users.shape[1])
+    scale = price.value_change_scale(
+        noise="l2_laplace", epsilon=EPSILON, range_width=width, rank=users.shape[1]
+    )
     return objective.public_users(config, users), scale
 
 
-def _ours(ratings: Ratings, users: np.ndarray, num_devices: int) -> tuple[dict[tuple[str, str], Contender], float]:
+def _ours(
+    ratings: Ratings, users: np.ndarray, num_devices: int
+) -> tuple[dict[tuple[str, str], Contender], float]:
     """Query, sampler, and both in one program; each compiled beforehand."""
     import jax
 
@@ -278,7 +306,9 @@ def _ours(ratings: Ratings, users: np.ndarray, num_devices: int) -> tuple[dict[t
     def compiled(program: Any, *given: Any) -> Contender:
         start = time.perf_counter()
         ready = jax.jit(program).lower(*given).compile()
-        return Contender(lambda: jax.block_until_ready(ready(*given)), 1e3 * (time.perf_counter() - start))
+        return Contender(
+            lambda: jax.block_until_ready(ready(*given)), 1e3 * (time.perf_counter() - start)
+        )
 
     made = {
         ("whole", "jax"): compiled(whole, noise_key, state, data),
@@ -288,14 +318,17 @@ def _ours(ratings: Ratings, users: np.ndarray, num_devices: int) -> tuple[dict[t
     return made | {("solve", "jax"): compiled(mechanism.noise.sample, noise_key, asked)}, scale
 
 
-def _differences(made: dict[tuple[str, str], Contender], rated: ByItem, users: np.ndarray) -> dict[str, float]:
-    """Largest difference of our A and b from NumPy's, and of v without noise, each relative to NumPy's largest.
+def _differences(
+    made: dict[tuple[str, str], Contender], rated: ByItem, users: np.ndarray
+) -> dict[str, float]:
+    """Largest difference of our A and b from NumPy's, and of v without noise, each relative to
+    NumPy's largest.
 
     Raises: FloatingPointError above 1e-3, where the two do not compute the same.
     """
     from dpmf_jax.mechanisms.objective import perturbed
 
-    (asked, _info) = made["assemble", "jax"].call()
+    asked, _info = made["assemble", "jax"].call()
     matrix, vector = assemble(rated, users)
     silent = perturbed.minimiser("l2_laplace", 0.0, RIDGE)
     pairs = {
@@ -306,9 +339,13 @@ def _differences(made: dict[tuple[str, str], Contender], rated: ByItem, users: n
             solve(matrix, vector, 0.0, np.random.default_rng(0)),
         ),
     }
-    differences = {name: float(np.abs(a - b).max() / np.abs(b).max()) for name, (a, b) in pairs.items()}
+    differences = {
+        name: float(np.abs(a - b).max() / np.abs(b).max()) for name, (a, b) in pairs.items()
+    }
     if not max(differences.values()) < 1e-3:
-        raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same")
+        raise FloatingPointError(
+            f"the contenders differ by {differences}: they do not compute the same"
+        )
     return differences
 
 
@@ -321,7 +358,9 @@ def _call(sample: Any, asked: Any) -> Any:
 # --- iterations of S2 and S3
 
 
-def _iterations(size: tuple[int, int, int], rank: int, repeats: int, num_devices: int) -> list[dict[str, Any]]:
+def _iterations(
+    size: tuple[int, int, int], rank: int, repeats: int, num_devices: int
+) -> list[dict[str, Any]]:
     import jax
 
     from dpmf_jax import protocol
@@ -377,7 +416,14 @@ def _peaks(ratings: Ratings, rank: int, num_devices: int) -> dict[str, float]:
         sizes = [ratings.num_users, ratings.num_items, rank, num_devices]
         peaks = {}
         for name in ("jax", "NumPy"):
-            command = [sys.executable, "-m", "experiments.bench.objective", folder, name, *map(str, sizes)]
+            command = [
+                sys.executable,
+                "-m",
+                "experiments.bench.objective",
+                folder,
+                name,
+                *map(str, sizes),
+            ]
             done = subprocess.run(command, check=True, capture_output=True, text=True)
             peaks[name] = json.loads(done.stdout.splitlines()[-1])
         return peaks

@@ -1,22 +1,28 @@
-"""An epoch of paper 002's online factorisation, one rating after the other, against plain loops in one process.
+"""An epoch of paper 002's online factorisation, one rating after the other, against plain loops in
+one process.
 
-All do the same: p ← p + η(e q - λp), q ← q + η(e p - λq), e = r - p·q, in one shuffled order, over dense factors or a
-count sketch; values are centred beforehand by the paper's global, user and item means, which ours does on the way.
-Ours is `protocol.train` over `EPOCHS` consecutive epochs in one compiled program, which also makes the loss. "numba"
-is the loop as one writes it; "numba, hashes at once" hashes an id once and steps from one component to the next, where
-the plain one works each hash out as it is defined. Surprise's SVD without biases has the same rule in float64; it goes
-through the ratings user by user, which is easier on the cache, and so does not end where the others do.
+All do the same: p ← p + η(e q - λp), q ← q + η(e p - λq), e = r - p·q, in one shuffled order, over
+dense factors or a count sketch; values are centred beforehand by the paper's global, user and item
+means, which ours does on the way. Ours is `protocol.train` over `EPOCHS` consecutive epochs in one
+compiled program, which also makes the loss. "numba" is the loop as one writes it; "numba, hashes at
+once" hashes an id once and steps from one component to the next, where the plain one works each
+hash out as it is defined. Surprise's SVD without biases has the same rule in float64; it goes
+through the ratings user by user, which is easier on the cache, and so does not end where the others
+do.
 
 All of it runs on one core, since no other contender has a second thread.
 
 What an epoch must cost, counted for n ratings and d factors, one core:
 
-- dense: 8d flops a rating, 0.16 GFlop at n = 1,000,209 and d = 20; two rows of 4d bytes read and written, from the
-  second-level cache (0.78 MB in all), 0.3 GB. The numba loop is bound by neither but by latency: a rating waits for
-  its row, a product, a sum over d, and cannot start before the last one of its user or item is done.
-- ours adds copies of both rows, 24 floats in place of 20, two means a rating and, once for all epochs of a program, a
-  gather of the values into their order, from a table of 4.5 MB. In the machine code: 158 instructions a rating.
-- sketch: 4·k·d hashes of a rating (2 families, address and sign), k = 4: 320, and as many cells read and written.
+- dense: 8d flops a rating, 0.16 GFlop at n = 1,000,209 and d = 20; two rows of 4d bytes read and
+  written, from the second-level cache (0.78 MB in all), 0.3 GB. The numba loop is bound by neither
+  but by latency: a rating waits for its row, a product, a sum over d, and cannot start before the
+  last one of its user or item is done.
+- ours adds copies of both rows, 24 floats in place of 20, two means a rating and, once for all
+  epochs of a program, a gather of the values into their order, from a table of 4.5 MB. In the
+  machine code: 158 instructions a rating.
+- sketch: 4·k·d hashes of a rating (2 families, address and sign), k = 4: 320, and as many cells
+  read and written.
 """
 
 from __future__ import annotations
@@ -47,7 +53,10 @@ LEARNING_RATE, REGULARIZATION = 0.02, 0.02
 DEPTH, MEMORY_GAIN = 4, 4.0
 MEMORY_SIZE = (1_000_000, 20_000, 5_000_000)  # users, items, ratings
 REFERENCE, SURPRISE = "numba", "Surprise SVD"
-GOALS = {"jax dense": f"at most 3 x {REFERENCE}, 0.5 x {SURPRISE}", "jax sketch": f"at most 0.8 x {REFERENCE}"}
+GOALS = {
+    "jax dense": f"at most 3 x {REFERENCE}, 0.5 x {SURPRISE}",
+    "jax sketch": f"at most 0.8 x {REFERENCE}",
+}
 
 
 @measure.one_core()
@@ -59,41 +68,52 @@ def run(
     gain: float = 1.0,
     memory_size: tuple[int, int, int] = MEMORY_SIZE,
 ) -> dict[str, Any]:
-    """Times epochs at a data set's size on generated ratings; peers that are not installed are left out and named.
+    """Times epochs at a data set's size on generated ratings; peers that are not installed are left
+    out and named.
 
     Args:
       size: one of `step.SIZES`. rank: d. gain: γ of the sketch that is timed; its depth is 4.
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       memory_size: users, items and ratings of the comparison of memory.
 
-    Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms, compile_ms,
-      peak_mb}: ms is the median of an epoch, spread_ms half the distance of the quartiles, ratio is to the plain numba
-      loop of the same part and round, the median over the rounds (None without numba), cpu_ms the median CPU time, all
-      threads; peak_mb what a contender holds, ratings included, and the growth of the process in its first call.
-      `memory` is a list of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by how
-      much an epoch raises the peak over what the ratings, the start and the compiled epoch take, and the peak
-      meanwhile. `floors` has `roofline.floor` of ours, as if no rating waited for another. `largest_difference` is that
-      from numba after the epochs, relative to the largest entry. `others` as in `step.run`.
+    Returns: a JSON-able object; `rows` is a list of {part, contender, ms, ratio, spread_ms, cpu_ms,
+      compile_ms, peak_mb}: ms is the median of an epoch, spread_ms half the distance of the
+      quartiles, ratio is to the plain numba loop of the same part and round, the median over the
+      rounds (None without numba), cpu_ms the median CPU time, all threads; peak_mb what a contender
+      holds, ratings included, and the growth of the process in its first call. `memory` is a list
+      of {contender, parameters_mb, growth_mb, peak_mb} of processes of their own: parameters, by
+      how much an epoch raises the peak over what the ratings, the start and the compiled epoch
+      take, and the peak meanwhile. `floors` has `roofline.floor` of ours, as if no rating waited
+      for another. `largest_difference` is that from numba after the epochs, relative to the largest
+      entry. `others` as in `step.run`.
 
-    Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError where the contenders
-      do not compute the same.
+    Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError
+      where the contenders do not compute the same.
     """
     if size not in SIZES:
         raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
     if min(rank, repeats) < 1:
-        raise UsageError("rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}")
+        raise UsageError(
+            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
+        )
     num_users, num_items, num_ratings = SIZES[size]
     count = devices.use(1)
     memory = [_fresh_process(storage, memory_size, rank) for storage in MECHANISMS]
     problem = make_problem(num_users, num_items, num_ratings, rank, gain)
     made, growth, differences = _contenders(problem)
-    calls = {who: functools.partial(measure.timed, contender.call, EPOCHS) for who, contender in made.items()}
+    calls = {
+        who: functools.partial(measure.timed, contender.call, EPOCHS)
+        for who, contender in made.items()
+    }
     times, others = measure.interleaved(calls, repeats)
     found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
     machine = roofline.machine()
     return {
         "benchmark": "online",
-        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, one shuffled order, one core",
+        "data": (
+            f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, one shuffled"
+            " order, one core"
+        ),
         "rank": rank,
         "depth": DEPTH,
         "gain": gain,
@@ -105,7 +125,11 @@ def run(
                 "part": part,
                 "contender": name,
                 **found[part, name],
-                "ratio": objective._ratio(spent, times[part, REFERENCE]) if (part, REFERENCE) in times else None,
+                "ratio": (
+                    objective._ratio(spent, times[part, REFERENCE])
+                    if (part, REFERENCE) in times
+                    else None
+                ),
                 "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": (made[part, name].held + growth[part, name]) / 2**20,
@@ -113,7 +137,12 @@ def run(
             for (part, name), spent in times.items()
         ],
         "floors": [
-            roofline.floor(f"jax {part}", epoch(num_ratings, rank, depth), machine, found[part, f"jax {part}"]["ms"])
+            roofline.floor(
+                f"jax {part}",
+                epoch(num_ratings, rank, depth),
+                machine,
+                found[part, f"jax {part}"]["ms"],
+            )
             for part, depth in (("dense", 0), ("sketch", DEPTH))
         ],
         "memory": memory,
@@ -130,8 +159,9 @@ def run(
 def epoch(num_ratings: int, rank: int, depth: int) -> dict[str, float]:
     """{flops, bytes}; depth: rows of the sketch, 0 without one.
 
-    flops: 8d a rating, and 4d more for each row: both vectors are read and written as sums over rows. bytes: 12 of each
-    rating, once. Parameters, which are to come out of a cache, are not counted, nor hashes.
+    flops: 8d a rating, and 4d more for each row: both vectors are read and written as sums over
+    rows. bytes: 12 of each rating, once. Parameters, which are to come out of a cache, are not
+    counted, nor hashes.
     """
     return {"flops": (8.0 + 4.0 * depth) * rank * num_ratings, "bytes": 12.0 * num_ratings}
 
@@ -140,8 +170,9 @@ def epoch(num_ratings: int, rank: int, depth: int) -> dict[str, float]:
 
 
 class Problem(NamedTuple):
-    """states: of our two mechanisms before the first epoch. user, item, left: the ratings in the order of an epoch,
-    values without the means. order: int[ratings]."""
+    """states: of our two mechanisms before the first epoch. user, item, left: the ratings in the
+    order of an epoch, values without the means. order: int[ratings].
+    """
 
     ratings: Ratings
     data: Any
@@ -153,7 +184,9 @@ class Problem(NamedTuple):
     left: np.ndarray
 
 
-def make_problem(num_users: int, num_items: int, num_ratings: int, rank: int, gain: float) -> Problem:
+def make_problem(
+    num_users: int, num_items: int, num_ratings: int, rank: int, gain: float
+) -> Problem:
     import jax
 
     from dpmf_jax import protocol
@@ -166,7 +199,10 @@ def make_problem(num_users: int, num_items: int, num_ratings: int, rank: int, ga
     order = np.random.default_rng(0).permutation(len(ratings))
     schedule = ordered.schedule(ratings, order, size=1)
     mechanisms = {storage: make(rank, gain, schedule) for storage, make in MECHANISMS.items()}
-    states = {storage: protocol.begin(made, jax.random.key(0), data) for storage, made in mechanisms.items()}
+    states = {
+        storage: protocol.begin(made, jax.random.key(0), data)
+        for storage, made in mechanisms.items()
+    }
     user, item = ratings.user[order], ratings.item[order]
     means = jax.jit(preprocessing.means)(data).at(jax.numpy.asarray(user), jax.numpy.asarray(item))
     left = ratings.value[order] - np.asarray(means)
@@ -199,7 +235,9 @@ MECHANISMS = {"dense": _dense, "sketch": _sketch}
 
 
 class Contender(NamedTuple):
-    """call: () -> parameters after `EPOCHS` epochs from the start. held: bytes of ratings and parameters."""
+    """call: () -> parameters after `EPOCHS` epochs from the start. held: bytes of ratings and
+    parameters.
+    """
 
     call: Callable[[], tuple[np.ndarray, ...]]
     held: int
@@ -233,14 +271,18 @@ def _compiled(mechanism: Any, state: Any, data: Any, num_epochs: int) -> Callabl
     del leaves
 
     def call(state: Any) -> Any:
-        return jax.block_until_ready(ready(jax.tree.leaves((mechanism, jax.random.key(0), state, data))))
+        return jax.block_until_ready(
+            ready(jax.tree.leaves((mechanism, jax.random.key(0), state, data)))
+        )
 
     return call
 
 
 def _parameters(storage: str, state: Any) -> tuple[np.ndarray, ...]:
     public = state.public
-    return tuple(map(np.asarray, (public.users, public.items) if storage == "dense" else (public.table,)))
+    return tuple(
+        map(np.asarray, (public.users, public.items) if storage == "dense" else (public.table,))
+    )
 
 
 @functools.cache
@@ -249,7 +291,9 @@ def _kernels() -> dict[str, Callable[..., None]]:
     import numba
 
     def compiled(loop: Callable[..., None]) -> Any:
-        return numba.njit(fastmath=True)(inspect.unwrap(loop))  # without a wrapper that checks types in tests
+        return numba.njit(fastmath=True)(
+            inspect.unwrap(loop)
+        )  # without a wrapper that checks types in tests
 
     @compiled
     def dense(users, items, user, item, left, rate, decay):
@@ -283,7 +327,10 @@ def _kernels() -> dict[str, Callable[..., None]]:
         def loop(table, words, user, item, left, rate, decay, rank):
             depth, width = table.shape
             values = np.empty((2, rank), np.uint64)
-            places, signs = np.empty((2, depth, rank), np.int64), np.empty((2, depth, rank), np.float32)
+            places, signs = (
+                np.empty((2, depth, rank), np.int64),
+                np.empty((2, depth, rank), np.float32),
+            )
             both = np.empty((2, rank), np.float32)
             for t in range(len(user)):
                 for family in range(2):
@@ -295,7 +342,9 @@ def _kernels() -> dict[str, Callable[..., None]]:
                         hashed(words[family, 1, k], number, rank, values[1])
                         for f in range(rank):
                             place = np.int64(values[0, f] * np.uint64(width) // PRIME)
-                            sign = np.float32(1) - np.float32(2) * np.float32(values[1, f] & np.uint64(1))
+                            sign = np.float32(1) - np.float32(2) * np.float32(
+                                values[1, f] & np.uint64(1)
+                            )
                             places[family, k, f], signs[family, k, f] = place, sign
                             both[family, f] += sign * table[k, place]
                     for f in range(rank):
@@ -346,14 +395,18 @@ def _surprise(storage: str, problem: Problem) -> Contender:
     ratings, value = problem.ratings, np.empty(len(problem.order), np.float32)
     value[problem.order] = problem.left
     raters: dict[int, list[tuple[int, float]]] = {user: [] for user in range(ratings.num_users)}
-    for user, item, left in zip(ratings.user.tolist(), ratings.item.tolist(), value.tolist(), strict=True):
+    for user, item, left in zip(
+        ratings.user.tolist(), ratings.item.tolist(), value.tolist(), strict=True
+    ):
         raters[user].append((item, left))
     sizes = ratings.num_users, ratings.num_items, len(ratings)
     trainset = Trainset(raters, {}, *sizes, ratings.rating_range, {}, {})
     rank = problem.states["dense"].public.users.shape[1]
     rates: dict[str, Any] = {"lr_all": LEARNING_RATE, "reg_all": REGULARIZATION}
     model = SVD(n_factors=rank, n_epochs=EPOCHS, biased=False, random_state=0, **rates)
-    held = sum(sys.getsizeof(part) for part in raters.values()) + len(ratings) * (sys.getsizeof((0, 0.0)) + 24)
+    held = sum(sys.getsizeof(part) for part in raters.values()) + len(ratings) * (
+        sys.getsizeof((0, 0.0)) + 24
+    )
 
     def call() -> tuple[np.ndarray, ...]:
         model.fit(trainset)
@@ -368,7 +421,9 @@ CONTENDERS: dict[tuple[str, str], Callable[[Problem], Contender]] = {
     ("dense", SURPRISE): functools.partial(_surprise, "dense"),
     ("sketch", "jax sketch"): functools.partial(_jax, "sketch"),
     ("sketch", REFERENCE): functools.partial(_numba, "sketch"),
-    ("sketch", "numba, hashes at once"): functools.partial(_numba, "sketch", kernel="sketch, hashes at once"),
+    ("sketch", "numba, hashes at once"): functools.partial(
+        _numba, "sketch", kernel="sketch, hashes at once"
+    ),
 }
 NEEDS = {REFERENCE: "numba", SURPRISE: "surprise", "numba, hashes at once": "numba"}
 
@@ -383,7 +438,9 @@ def _installed(package: str | None) -> bool:
 def _contenders(
     problem: Problem,
 ) -> tuple[dict[tuple[str, str], Contender], dict[tuple[str, str], int], dict[str, float]]:
-    """(all that are installed, warm; bytes by which the first call raised the peak; largest differences)."""
+    """(all that are installed, warm; bytes by which the first call raised the peak; largest
+    differences).
+    """
     made, growth, first = {}, {}, {}
     for who, maker in CONTENDERS.items():
         if _installed(NEEDS.get(who[1])):
@@ -393,7 +450,8 @@ def _contenders(
 
 
 def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[str, float]:
-    """By contender: the largest difference from the plain loop of its part, relative to the loop's largest entry.
+    """By contender: the largest difference from the plain loop of its part, relative to the loop's
+    largest entry.
 
     Raises: FloatingPointError above 1e-3, where two do not compute the same.
     """
@@ -401,10 +459,14 @@ def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[s
     for (part, name), mine in first.items():
         loops = first.get((part, REFERENCE), ())
         if name not in (REFERENCE, SURPRISE) and loops:
-            apart = [np.abs(a - b).max() / np.abs(b).max() for a, b in zip(mine, loops, strict=True)]
+            apart = [
+                np.abs(a - b).max() / np.abs(b).max() for a, b in zip(mine, loops, strict=True)
+            ]
             differences[f"{part}, {name}"] = float(max(apart))
     if not max(differences.values(), default=0.0) < 1e-3:
-        raise FloatingPointError(f"the contenders differ by {differences}: they do not compute the same")
+        raise FloatingPointError(
+            f"the contenders differ by {differences}: they do not compute the same"
+        )
     return differences
 
 
@@ -417,8 +479,12 @@ def _fresh_process(storage: str, size: tuple[int, int, int], rank: int) -> dict[
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def _measure(storage: str, num_users: int, num_items: int, num_ratings: int, rank: int) -> dict[str, Any]:
-    """An epoch in this process, compiled, from ratings that are laid out and an order that is made."""
+def _measure(
+    storage: str, num_users: int, num_items: int, num_ratings: int, rank: int
+) -> dict[str, Any]:
+    """An epoch in this process, compiled, from ratings that are laid out and an order that is
+    made.
+    """
     import jax
 
     from dpmf_jax import protocol

@@ -1,4 +1,6 @@
-"""What else a user could pick for the step: numba, torch, scipy. Each peer is optional and skipped by name."""
+"""What else a user could pick for the step: numba, torch, scipy. Each peer is optional and skipped
+by name.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ def installed(problem: Problem) -> dict[str, bool]:
     """Which peers can take part; dense torch is left out where its matrix is too large."""
     torch, numba = (importlib.util.find_spec(name) is not None for name in ("torch", "numba"))
     cells = problem.ratings.num_users * problem.ratings.num_items
-    return {"numba": numba, REFERENCE: torch, "scipy": True, "dense torch": torch and cells <= DENSE_CELLS}
+    return {
+        "numba": numba,
+        REFERENCE: torch,
+        "scipy": True,
+        "dense torch": torch and cells <= DENSE_CELLS,
+    }
 
 
 def makers(problem: Problem) -> list[Callable[[Problem, int], Contender]]:
@@ -52,7 +59,9 @@ def _held(matrix) -> int:
 
 
 def _host_scale(factors):
-    return (1 / np.maximum(1, np.linalg.norm(factors, axis=1, keepdims=True) / CLIP_NORM)).astype(np.float32)
+    return (1 / np.maximum(1, np.linalg.norm(factors, axis=1, keepdims=True) / CLIP_NORM)).astype(
+        np.float32
+    )
 
 
 def _host_descend(factors, gradient):
@@ -113,7 +122,9 @@ def _numba(problem: Problem, num_devices: int) -> Contender:
 
 
 def _torch_csr(problem: Problem, num_devices: int) -> Contender:
-    """Residuals by sampled_addmm, gradients by sparse times dense (MKL); the transpose is a second CSR."""
+    """Residuals by sampled_addmm, gradients by sparse times dense (MKL); the transpose is a second
+    CSR.
+    """
     import torch
 
     del num_devices
@@ -122,7 +133,9 @@ def _torch_csr(problem: Problem, num_devices: int) -> Contender:
     by_user = _centred(problem)
     by_item = by_user.T.tocsr()
     sides = [
-        torch.sparse_csr_tensor(*(torch.from_numpy(part) for part in (m.indptr, m.indices, m.data)), size=m.shape)
+        torch.sparse_csr_tensor(
+            *(torch.from_numpy(part) for part in (m.indptr, m.indices, m.data)), size=m.shape
+        )
         for m in (by_user, by_item)
     ]
     users, items = torch.from_numpy(problem.users), torch.from_numpy(problem.items)
@@ -152,7 +165,9 @@ def _scipy(problem: Problem, num_devices: int) -> Contender:
     def step():
         nonlocal users, items
         residual = matrix.data - np.einsum("nk,nk->n", users[row], items[matrix.indices])
-        residuals = scipy.sparse.csr_array((residual, matrix.indices, matrix.indptr), shape=matrix.shape)
+        residuals = scipy.sparse.csr_array(
+            (residual, matrix.indices, matrix.indptr), shape=matrix.shape
+        )
         of_users = -(residuals @ (_host_scale(items) * items))
         of_items = -(residuals.T @ (_host_scale(users) * users))
         users, items = _host_descend(users, of_users), _host_descend(items, of_items)

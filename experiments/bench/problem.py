@@ -15,7 +15,9 @@ REFERENCE = "torch CSR"
 
 
 class Contender(NamedTuple):
-    """steps: () -> (users, items) after `STEPS` more steps; held: bytes of the ratings; compile_ms: before them."""
+    """steps: () -> (users, items) after `STEPS` more steps; held: bytes of the ratings; compile_ms:
+    before them.
+    """
 
     name: str
     steps: Callable[[], tuple[Any, Any]]

@@ -1,4 +1,6 @@
-"""How fast a shuffled ratings.csv becomes checked ratings and a layout, and at which peak of memory."""
+"""How fast a shuffled ratings.csv becomes checked ratings and a layout, and at which peak of
+memory.
+"""
 
 import json
 import subprocess
@@ -27,15 +29,17 @@ def run(
     seed: int = 0,
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Times `datasets.load` on a generated, shuffled file of MovieLens-20M's size and layout, each in a fresh process.
+    """Times `datasets.load` on a generated, shuffled file of MovieLens-20M's size and layout, each
+    in a fresh process.
 
     Args:
       repeats: interleaved rounds, of one process for each contender; the file is in the page cache.
 
-    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, cpu_ms, peak_mb}:
-      times as of `measure.summary`, from after the imports of NumPy and jax on; ratio is to the time in which pyarrow
-      parses the three columns without a check; peak_mb is the largest peak of resident memory of the whole process.
-      Writing the file is not timed; the file (about 25 bytes a rating) is deleted afterwards.
+    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio,
+      cpu_ms, peak_mb}: times as of `measure.summary`, from after the imports of NumPy and jax on;
+      ratio is to the time in which pyarrow parses the three columns without a check; peak_mb is the
+      largest peak of resident memory of the whole process. Writing the file is not timed; the file
+      (about 25 bytes a rating) is deleted afterwards.
 
     Raises: UsageError for numbers below 1.
     """
@@ -51,7 +55,9 @@ def run(
             results[stage].append(_fresh_process(path, stage))
             return measure.Spent(results[stage][-1]["ms"] / 1e3, results[stage][-1]["cpu_ms"] / 1e3)
 
-        times, others = measure.interleaved({stage: partial(fresh, stage) for stage in STAGES}, repeats)
+        times, others = measure.interleaved(
+            {stage: partial(fresh, stage) for stage in STAGES}, repeats
+        )
     found = {stage: measure.summary([one.wall for one in spent]) for stage, spent in times.items()}
     rows = [
         {
@@ -65,7 +71,10 @@ def run(
     ]
     return {
         "benchmark": "read",
-        "data": f"generated, shuffled ratings.csv, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "data": (
+            f"generated, shuffled ratings.csv, {num_ratings:,} ratings, {num_users:,} x"
+            f" {num_items:,}"
+        ),
         "file_mb": size / 2**20,
         "repeats": repeats,
         "goal": {"ms": 20_000, "peak_mb": 3_000, "contender": STAGES[1]},
@@ -93,7 +102,12 @@ def write(path: Path, num_ratings: int, *, num_users: int, num_items: int, seed:
     )
     rng = np.random.default_rng(seed)
     order = rng.permutation(num_ratings)
-    types = [("userId", pa.int64()), ("movieId", pa.int64()), ("rating", pa.float32()), ("timestamp", pa.int64())]
+    types = [
+        ("userId", pa.int64()),
+        ("movieId", pa.int64()),
+        ("rating", pa.float32()),
+        ("timestamp", pa.int64()),
+    ]
     schema = pa.schema(types)
     options = pyarrow.csv.WriteOptions(quoting_header="none")
     with pyarrow.csv.CSVWriter(str(path), schema, write_options=options) as writer:
@@ -116,7 +130,9 @@ def _fresh_process(path: Path, stage: str) -> dict[str, Any]:
 
 
 def _measure(path: Path, stage: str) -> dict[str, Any]:
-    """One stage in this process: wall time, peak resident memory, and what the layout says of itself."""
+    """One stage in this process: wall time, peak resident memory, and what the layout says of
+    itself.
+    """
     import resource
 
     layout = None
@@ -128,7 +144,9 @@ def _measure(path: Path, stage: str) -> dict[str, Any]:
         start, start_cpu = time.perf_counter(), time.process_time()
         pyarrow.csv.read_csv(
             str(path),
-            convert_options=pyarrow.csv.ConvertOptions(include_columns=list(types), column_types=types),
+            convert_options=pyarrow.csv.ConvertOptions(
+                include_columns=list(types), column_types=types
+            ),
         )
     else:
         import jax

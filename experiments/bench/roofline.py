@@ -1,4 +1,6 @@
-"""Floors: what a program must compute and move, counted, over what the machine did in the same run, measured."""
+"""Floors: what a program must compute and move, counted, over what the machine did in the same run,
+measured.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,9 @@ REPEATS = 5
 
 
 def machine() -> dict[str, float]:
-    """{gemm_gflop_s, copy_gb_s}: the best of a few float32 products and of a few passes over memory, on one device with
-    all its threads; a pass reads and writes."""
+    """{gemm_gflop_s, copy_gb_s}: the best of a few float32 products and of a few passes over
+    memory, on one device with all its threads; a pass reads and writes.
+    """
     import jax
     import jax.numpy as jnp
 
@@ -22,7 +25,9 @@ def machine() -> dict[str, float]:
     with jax.default_matmul_precision("float32"):
         product = _best(jax.jit(lambda a: a @ a / SIDE), square)
     size = long.nbytes
-    copy = _best(jax.jit(lambda a: -a, donate_argnums=0), long)  # in place: new memory would cost page faults
+    copy = _best(
+        jax.jit(lambda a: -a, donate_argnums=0), long
+    )  # in place: new memory would cost page faults
     return {"gemm_gflop_s": 2 * SIDE**3 / product / 1e9, "copy_gb_s": 2 * size / copy / 1e9}
 
 
@@ -38,21 +43,31 @@ def _best(function: Callable[[Any], Any], argument: Any) -> float:
     return min(spent)
 
 
-def step(num_users: int, num_items: int, num_ratings: int, rank: int, stored_bytes: int) -> dict[str, float]:
+def step(
+    num_users: int, num_items: int, num_ratings: int, rank: int, stored_bytes: int
+) -> dict[str, float]:
     """{flops, bytes} of both gradients and updates without noise.
 
-    flops: two products of 2k a rating in each orientation. bytes: the stored ratings once, both orientations, and the
-    factors read and written; gathered rows, which are to come out of a cache, are not counted.
+    flops: two products of 2k a rating in each orientation. bytes: the stored ratings once, both
+    orientations, and the factors read and written; gathered rows, which are to come out of a cache,
+    are not counted.
     """
     factors = 4 * rank * (num_users + num_items)
     return {"flops": 8.0 * rank * num_ratings, "bytes": float(stored_bytes + 2 * factors)}
 
 
-def floor(of: str, counted: dict[str, float], measured: dict[str, float], ms: float) -> dict[str, Any]:
-    """{of, floor_ms, fraction, bound_by}, the counted work and the machine's speeds: the larger of both floors, and its
-    share of what `of` took."""
+def floor(
+    of: str, counted: dict[str, float], measured: dict[str, float], ms: float
+) -> dict[str, Any]:
+    """{of, floor_ms, fraction, bound_by}, the counted work and the machine's speeds: the larger of
+    both floors, and its share of what `of` took.
+    """
     compute = counted["flops"] / measured["gemm_gflop_s"] / 1e6
     memory = counted["bytes"] / measured["copy_gb_s"] / 1e6
     least = max(compute, memory)
     bound_by = "arithmetic" if compute >= memory else "memory"
-    return {"of": of, "floor_ms": least, "fraction": least / ms, "bound_by": bound_by} | counted | measured
+    return (
+        {"of": of, "floor_ms": least, "fraction": least / ms, "bound_by": bound_by}
+        | counted
+        | measured
+    )

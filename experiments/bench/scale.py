@@ -1,13 +1,14 @@
-"""How the cost of a step grows: with ratings, users, rank, configurations and devices; each curve's exponent is
-fitted.
+"""How the cost of a step grows: with ratings, users, rank, configurations and devices; each curve's
+exponent is fitted.
 
-A step is joint noise (the default mechanism of `dpmf fit`) through the protocol, with noise and Info, timed over
-consecutive steps in one program. Along a curve everything else stays what it is at MovieLens-1M size; with the number
-of ratings users and items grow as well, in MovieLens-20M's proportions but for 724 items at least: a cost in
-proportion has the exponent 1.
+A step is joint noise (the default mechanism of `dpmf fit`) through the protocol, with noise and
+Info, timed over consecutive steps in one program. Along a curve everything else stays what it is at
+MovieLens-1M size; with the number of ratings users and items grow as well, in MovieLens-20M's
+proportions but for 724 items at least: a cost in proportion has the exponent 1.
 
-Devices: on a CPU they are virtual, one thread each, so beyond the number of cores they show that results and noise stay
-the same, not that time falls. Strong: the same ratings over more devices. Weak: as many ratings for each device.
+Devices: on a CPU they are virtual, one thread each, so beyond the number of cores they show that
+results and noise stay the same, not that time falls. Strong: the same ratings over more devices.
+Weak: as many ratings for each device.
 """
 
 from __future__ import annotations
@@ -33,8 +34,9 @@ SAME = 1e-6  # of the largest entry: how far factors on several devices may be f
 
 
 class Point(NamedTuple):
-    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the device; counted:
-    flops and bytes of a step."""
+    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the
+    device; counted: flops and bytes of a step.
+    """
 
     value: int
     once: Callable[[], Any]
@@ -45,20 +47,27 @@ class Point(NamedTuple):
 
 
 def run(
-    rank: int = 20, repeats: int = 7, most_ratings: int = RATINGS[-1], *, num_devices: int | None = None
+    rank: int = 20,
+    repeats: int = 7,
+    most_ratings: int = RATINGS[-1],
+    *,
+    num_devices: int | None = None,
 ) -> dict[str, Any]:
     """Times every curve on generated ratings.
 
     Args:
-      repeats: rounds over the points of a curve, whose median counts. most_ratings: larger points are left out.
+      repeats: rounds over the points of a curve, whose median counts. most_ratings: larger points
+        are left out.
 
-    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread_ms, ratio, fraction, layout_mb,
-      compile_ms, difference}: ms of one step of one configuration, ratio to the curve's first point, fraction what its
-      floor is of ms (`roofline.step`, at the machine's speeds before the curve), difference (of devices) of the factors
-      from those on one device. `exponents` is {curve: {all, last}}: slope of log ms over log value, over all points and
-      between the last two.
+    Returns: a JSON-able object; `rows` is a list of {curve, value, ms, spread_ms, ratio, fraction,
+      layout_mb, compile_ms, difference}: ms of one step of one configuration, ratio to the curve's
+      first point, fraction what its floor is of ms (`roofline.step`, at the machine's speeds before
+      the curve), difference (of devices) of the factors from those on one device. `exponents` is
+      {curve: {all, last}}: slope of log ms over log value, over all points and between the last
+      two.
 
-    Raises: UsageError for numbers below 1. FloatingPointError where several devices do not compute what one does.
+    Raises: UsageError for numbers below 1. FloatingPointError where several devices do not compute
+      what one does.
     """
     if min(rank, repeats, most_ratings) < 1:
         raise UsageError("rank, repeats and ratings must be at least 1", fix="dpmf bench scale")
@@ -74,7 +83,9 @@ def run(
         "rank": rank,
         "repeats": repeats,
         "rows": rows,
-        "exponents": {curve: exponents(rows, curve) for curve in dict.fromkeys(row["curve"] for row in rows)},
+        "exponents": {
+            curve: exponents(rows, curve) for curve in dict.fromkeys(row["curve"] for row in rows)
+        },
         "others": others(),
         **measure.machine(count),
     }
@@ -82,10 +93,15 @@ def run(
 
 def exponents(rows: Sequence[dict[str, Any]], curve: str) -> dict[str, float | None]:
     """Slopes of log ms over log value: over all points of a curve, and between its last two."""
-    value, ms = (np.log([row[name] for row in rows if row["curve"] == curve]) for name in ("value", "ms"))
+    value, ms = (
+        np.log([row[name] for row in rows if row["curve"] == curve]) for name in ("value", "ms")
+    )
     if len(value) < 2:
         return {"all": None, "last": None}
-    return {"all": float(np.polyfit(value, ms, 1)[0]), "last": float((ms[-1] - ms[-2]) / (value[-1] - value[-2]))}
+    return {
+        "all": float(np.polyfit(value, ms, 1)[0]),
+        "last": float((ms[-1] - ms[-2]) / (value[-1] - value[-2])),
+    }
 
 
 def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Callable[[], Any]]]:
@@ -95,20 +111,34 @@ def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Calla
     num = min(num, most)
 
     def sized(ratings: int) -> tuple[int, int, int]:
-        return max(20, big_users * ratings // big), max(LEAST_ITEMS, big_items * ratings // big), ratings
+        return (
+            max(20, big_users * ratings // big),
+            max(LEAST_ITEMS, big_items * ratings // big),
+            ratings,
+        )
 
     counts = [k for k in DEVICES if k <= count]
     weak = min(WEAK_RATINGS, most)
     return {
         "ratings": [lambda n=n: _point(n, sized(n), rank, used) for n in RATINGS if n <= most],
-        "ratings, streamed": [lambda n=n: _point(n, sized(n), rank, 1, "stream") for n in RATINGS if n <= most],
+        "ratings, streamed": [
+            lambda n=n: _point(n, sized(n), rank, 1, "stream") for n in RATINGS if n <= most
+        ],
         "users": [
-            lambda n=n: _point(n, (n, items, num), rank, used) for n in USERS if n <= num and 2 * num <= n * items
+            lambda n=n: _point(n, (n, items, num), rank, used)
+            for n in USERS
+            if n <= num and 2 * num <= n * items
         ],
         "rank": [lambda k=k: _point(k, (users, items, num), k, used) for k in RANKS],
-        "configurations": [lambda k=k: _sweep(k, rank, min(num, 100_000), used) for k in CONFIGURATIONS],
-        "devices, the same ratings": [lambda k=k: _point(k, (users, items, num), rank, k) for k in counts],
-        "devices, as many ratings each": [lambda k=k: _point(k, sized(k * weak), rank, k) for k in counts],
+        "configurations": [
+            lambda k=k: _sweep(k, rank, min(num, 100_000), used) for k in CONFIGURATIONS
+        ],
+        "devices, the same ratings": [
+            lambda k=k: _point(k, (users, items, num), rank, k) for k in counts
+        ],
+        "devices, as many ratings each": [
+            lambda k=k: _point(k, sized(k * weak), rank, k) for k in counts
+        ],
     }
 
 
@@ -116,7 +146,10 @@ def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[di
     machine = roofline.machine()
     made = [make() for make in makers]
     points = [point for point, _ in made]
-    calls = {place: functools.partial(measure.timed, point.once, point.steps) for place, point in enumerate(points)}
+    calls = {
+        place: functools.partial(measure.timed, point.once, point.steps)
+        for place, point in enumerate(points)
+    }
     times, _others = measure.interleaved(calls, repeats)
     found = [measure.summary([one.wall for one in times[place]]) for place in calls]
     same = curve == "devices, the same ratings"
@@ -139,9 +172,13 @@ def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[di
 
 def _difference(one: Any, other: Any) -> float:
     """Largest, of the largest entry. Raises: FloatingPointError beyond `SAME`."""
-    found = max(float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(one, other, strict=True))
+    found = max(
+        float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(one, other, strict=True)
+    )
     if not found <= SAME:
-        raise FloatingPointError(f"several devices differ by {found:.2g} from one: they do not compute the same step")
+        raise FloatingPointError(
+            f"several devices differ by {found:.2g} from one: they do not compute the same step"
+        )
     return found
 
 
@@ -149,7 +186,11 @@ def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     config = gaussian.Config(
-        rating_range=(1.0, 5.0), rank=rank, noise_multiplier=noise_multiplier, learning_rate=1e-3, center=3.0
+        rating_range=(1.0, 5.0),
+        rank=rank,
+        noise_multiplier=noise_multiplier,
+        learning_rate=1e-3,
+        center=3.0,
     )
     return gaussian.joint_noise(config)
 
@@ -182,12 +223,18 @@ def _point(
 
     compile_ms = 1e3 * measure.compiling(once)
     factors = [np.asarray(part) for part in protocol.factors(once()[0])[:2]]
-    held = data.stored.nbytes if kind == "stream" else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    held = (
+        data.stored.nbytes
+        if kind == "stream"
+        else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    )
     counted = roofline.step(users, items, num_ratings, rank, held)
     return Point(value, once, steps, held / 2**20, compile_ms, counted), factors
 
 
-def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[Point, list[np.ndarray]]:
+def _sweep(
+    number: int, rank: int, num_ratings: int, num_devices: int
+) -> tuple[Point, list[np.ndarray]]:
     import jax
 
     from dpmf_jax import protocol
@@ -199,7 +246,10 @@ def _sweep(number: int, rank: int, num_ratings: int, num_devices: int) -> tuple[
     data = layout.make(ratings, kind="split", num_devices=1)
     jobs, steps = [], 20
     for place in range(number):
-        mechanism, (init_key, key) = _mechanism(rank, 20.0 + place), jax.random.split(jax.random.key(place))
+        mechanism, (init_key, key) = (
+            _mechanism(rank, 20.0 + place),
+            jax.random.split(jax.random.key(place)),
+        )
         jobs.append(sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps))
 
     def once() -> None:

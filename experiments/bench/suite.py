@@ -1,7 +1,8 @@
-"""All benchmarks one after the other, each in a process of its own, and what came out beside the goals.
+"""All benchmarks one after the other, each in a process of its own, and what came out beside the
+goals.
 
-Every result is a JSON file, kept as soon as it is there; `tables` and `pictures` need nothing but these files, so a
-page is always what some run printed, with the machine's name.
+Every result is a JSON file, kept as soon as it is there; `tables` and `pictures` need nothing but
+these files, so a page is always what some run printed, with the machine's name.
 """
 
 from __future__ import annotations
@@ -34,13 +35,16 @@ PARTS: dict[str, list[str]] = {
     "objective": ["objective"],
     "audit": ["audit"],
 }
-# Of a machine with a GPU, and of one with jax's CUDA plugin (--compile-only): put beside the others by hand.
+# Of a machine with a GPU, and of one with jax's CUDA plugin (--compile-only): put beside the others
+# by hand.
 GPU, COMPILED = "gpu", "gpu-compiled"
 BUSY = 0.1  # share of the machine that others took, above which ratios mean little
 
 
 class Goal(NamedTuple):
-    """found: from the results to the figure, or None where it was not measured. at_least: else at most."""
+    """found: from the results to the figure, or None where it was not measured. at_least: else at
+    most.
+    """
 
     what: str
     part: str
@@ -50,18 +54,24 @@ class Goal(NamedTuple):
     why: str = ""
 
 
-def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambda message: None) -> dict[str, Any]:
-    """Runs what is not in `folder` yet (all of it if `again`), and writes pictures there and a page beside the folder.
+def run(
+    folder: Path, *, again: bool = False, say: Callable[[str], None] = lambda message: None
+) -> dict[str, Any]:
+    """Runs what is not in `folder` yet (all of it if `again`), and writes pictures there and a page
+    beside the folder.
 
-    Returns: {rows: the goals' table, parts: {name: seconds}, ...}. A part that fails is named under `failed`; the
-      others are run all the same.
+    Returns: {rows: the goals' table, parts: {name: seconds}, ...}. A part that fails is named under
+      `failed`; the others are run all the same.
 
     Raises: DataError where the folder cannot be written, or holds a file of ours that is no result.
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        what, fix = f"the folder cannot be made: {error.strerror or error}", "give --out the name of a folder"
+        what, fix = (
+            f"the folder cannot be made: {error.strerror or error}",
+            "give --out the name of a folder",
+        )
         raise DataError(what, where=str(folder), fix=fix) from None
     seconds: dict[str, float] = {}
     failed: dict[str, str] = {}
@@ -91,7 +101,13 @@ def run(folder: Path, *, again: bool = False, say: Callable[[str], None] = lambd
     place.write_text(page(results, rows, folder.name))
     for name, drawing in pictures(results):
         (folder / name).write_text(drawing)
-    return {"benchmark": "all", "rows": rows, "seconds": seconds, "failed": failed, "out": str(place)}
+    return {
+        "benchmark": "all",
+        "rows": rows,
+        "seconds": seconds,
+        "failed": failed,
+        "out": str(place),
+    }
 
 
 def load(folder: Path) -> dict[str, Result]:
@@ -105,7 +121,9 @@ def load(folder: Path) -> dict[str, Result]:
             found[name] = json.loads(place.read_text())
             found[name]["rows"]
         except (ValueError, KeyError, TypeError):
-            raise DataError("the file is no result of a benchmark", where=str(place), fix="remove it") from None
+            raise DataError(
+                "the file is no result of a benchmark", where=str(place), fix="remove it"
+            ) from None
     return found
 
 
@@ -114,7 +132,11 @@ def load(folder: Path) -> dict[str, Result]:
 
 def _row(result: Result, field: str = "ratio", **wanted: str) -> float | None:
     """A field of the only row with these entries."""
-    rows = [row for row in result["rows"] if all(row.get(name) == value for name, value in wanted.items())]
+    rows = [
+        row
+        for row in result["rows"]
+        if all(row.get(name) == value for name, value in wanted.items())
+    ]
     return rows[0][field] if len(rows) == 1 else None
 
 
@@ -129,41 +151,64 @@ def _over(contender: str, other: str) -> Callable[[Result], float | None]:
 
 
 def _in_part(part: str, contender: str, other: str) -> Callable[[Result], float | None]:
-    """Of two contenders' medians within a part; rows have the median of the rounds' ratios beside it."""
+    """Of two contenders' medians within a part; rows have the median of the rounds' ratios beside
+    it.
+    """
 
     def found(result: Result) -> float | None:
-        ours, theirs = (_row(result, "ms", part=part, contender=name) for name in (contender, other))
+        ours, theirs = (
+            _row(result, "ms", part=part, contender=name) for name in (contender, other)
+        )
         return None if ours is None or theirs is None else ours / theirs
 
     return found
 
 
 def _least_share(result: Result) -> float:
-    """Of the bounds of the tightness table over their goals; 1.000, of what is exact, is meant to three digits."""
-    return min((round(row["share"], 3) if row["goal"] == 1 else row["share"]) / row["goal"] for row in result["rows"])
+    """Of the bounds of the tightness table over their goals; 1.000, of what is exact, is meant to
+    three digits.
+    """
+    return min(
+        (round(row["share"], 3) if row["goal"] == 1 else row["share"]) / row["goal"]
+        for row in result["rows"]
+    )
 
 
 def _fastest(size: str, rank: int) -> Callable[[Result], float | None]:
     """Of the layouts, in milliseconds a step."""
 
     def found(result: Result) -> float | None:
-        return min((r["ms"] for r in result["rows"] if (r["size"], r["rank"]) == (size, rank)), default=None)
+        return min(
+            (r["ms"] for r in result["rows"] if (r["size"], r["rank"]) == (size, rank)),
+            default=None,
+        )
 
     return found
 
 
 GATHER = (
-    "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply out of registers"
+    "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply"
+    " out of registers"
 )
 INSTRUCTIONS = "158 instructions a rating in one thread, counted in experiments/bench/RESULTS.md"
 GOALS = (
     Goal("step, rank 20, 1M: to torch CSR", "step-20", 1.1, _over("jax", "torch CSR"), why=GATHER),
     Goal("step, rank 20, 1M: to scipy", "step-20", 0.25, _over("jax", "scipy")),
     Goal("step, rank 20, 1M: to dense torch", "step-20", 0.2, _over("jax", "dense torch")),
-    Goal("step, rank 20, 1M: to numba (stretch)", "step-20", 1.0, _over("jax", "numba"), why=GATHER),
+    Goal(
+        "step, rank 20, 1M: to numba (stretch)", "step-20", 1.0, _over("jax", "numba"), why=GATHER
+    ),
     Goal("step, rank 64, 1M: to torch CSR", "step-64", 1.5, _over("jax", "torch CSR"), why=GATHER),
-    Goal("step, rank 320, 1M: to torch CSR", "step-320", 1.5, _over("jax", "torch CSR"), why=GATHER),
-    Goal("step, rank 20, 20M: to torch CSR", "step-ml-20m", 1.0, _over("jax", "torch CSR"), why=GATHER),
+    Goal(
+        "step, rank 320, 1M: to torch CSR", "step-320", 1.5, _over("jax", "torch CSR"), why=GATHER
+    ),
+    Goal(
+        "step, rank 20, 20M: to torch CSR",
+        "step-ml-20m",
+        1.0,
+        _over("jax", "torch CSR"),
+        why=GATHER,
+    ),
     Goal("step, 20M: peak MB", "step-ml-20m", 500, lambda r: _row(r, "peak_mb", contender="jax")),
     Goal(
         "noise, share of the private step",
@@ -172,22 +217,35 @@ GOALS = (
         lambda r: r["noise_share"],
         why="9.6 ns a normal; each device draws its part, and passes it on",
     ),
-    Goal("step: compilation, ms", "step-20", 1_000, lambda r: _row(r, "compile_ms", contender="jax")),
+    Goal(
+        "step: compilation, ms", "step-20", 1_000, lambda r: _row(r, "compile_ms", contender="jax")
+    ),
     Goal(
         "private step: compilation, ms",
         "step-20",
         1_000,
         lambda r: _row(r, "compile_ms", contender="jax private step"),
-        why="what the silent step is spared: four runs of threefry for keys and draw, 39 of 105 fused kernels",
+        why=(
+            "what the silent step is spared: four runs of threefry for keys and draw, 39 of 105"
+            " fused kernels"
+        ),
     ),
     Goal(
         "sweep of 16: to separate runs",
         "sweep",
         0.55,
         lambda r: _row(r, contender="sweep"),
-        why=f"what two busy cores allow is the row {sweep.AT_ONCE!r}; a look of the host takes 5 ms more",
+        why=(
+            f"what two busy cores allow is the row {sweep.AT_ONCE!r}; a look of the host takes 5 ms"
+            " more"
+        ),
     ),
-    Goal("sweep of 16: programs compiled", "sweep", 1, lambda r: _row(r, "programs", contender="sweep")),
+    Goal(
+        "sweep of 16: programs compiled",
+        "sweep",
+        1,
+        lambda r: _row(r, "programs", contender="sweep"),
+    ),
     Goal(
         "exact sequential SGD: to numba",
         "online",
@@ -203,7 +261,9 @@ GOALS = (
         at_least=True,
         why=INSTRUCTIONS,
     ),
-    Goal("exact count-sketch SGD: to numba", "online", 0.8, _in_part("sketch", "jax sketch", "numba")),
+    Goal(
+        "exact count-sketch SGD: to numba", "online", 0.8, _in_part("sketch", "jax sketch", "numba")
+    ),
     Goal(
         "local DP round, 20M: to a NumPy loop over users",
         "local",
@@ -217,13 +277,22 @@ GOALS = (
         20_000,
         lambda r: _row(r, "ms", contender=r["goal"]["contender"]),
     ),
-    Goal("tightness of the audits: least share of its goal", "audit", 1.0, _least_share, at_least=True),
+    Goal(
+        "tightness of the audits: least share of its goal",
+        "audit",
+        1.0,
+        _least_share,
+        at_least=True,
+    ),
     Goal(
         "tightness of the audits: longest, s",
         "audit",
         60.0,
         lambda r: max(row["seconds"] for row in r["rows"]),
-        why="the case of MovieLens-100K's size; it holds both neighbours' worlds through 50 steps over 200 times",
+        why=(
+            "the case of MovieLens-100K's size; it holds both neighbours' worlds through 50 steps"
+            " over 200 times"
+        ),
     ),
     Goal("H200, 1M, rank 20, private step: ms", GPU, 0.06, _fastest("ml-1m", 20)),
     Goal("H200, 1M, rank 512, private step: ms", GPU, 0.6, _fastest("ml-1m", 512)),
@@ -237,11 +306,15 @@ GOALS = (
 
 
 def goals(results: Mapping[str, Result]) -> Iterator[dict[str, Any]]:
-    """{what, goal, found, met, why}: met is None where it was not measured; why, where it was missed."""
+    """{what, goal, found, met, why}: met is None where it was not measured; why, where it was
+    missed.
+    """
     for goal in GOALS:
         result = results.get(goal.part)
         found = None if result is None else goal.found(result)
-        met = None if found is None else (found >= goal.goal if goal.at_least else found <= goal.goal)
+        met = (
+            None if found is None else (found >= goal.goal if goal.at_least else found <= goal.goal)
+        )
         yield {
             "what": goal.what,
             "goal": goal.goal,
@@ -256,17 +329,28 @@ def goals(results: Mapping[str, Result]) -> Iterator[dict[str, Any]]:
 
 def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str) -> str:
     """Markdown, of nothing but the results; folder: where they are, as seen from the page."""
-    lines = ["# How fast", "", f"Written by `dpmf bench all`, of the results in `{folder}/` and nothing else.", ""]
+    lines = [
+        "# How fast",
+        "",
+        f"Written by `dpmf bench all`, of the results in `{folder}/` and nothing else.",
+        "",
+    ]
     machines = {name: _machine(result) for name, result in results.items()}
     if len(set(machines.values())) == 1:
         lines += [f"Machine: {next(iter(machines.values()))}.", ""]
     busy = [name for name, result in results.items() if (result.get("others") or 0) > BUSY]
     if busy:
-        lines += [f"Other processes took more than {BUSY:.0%} of the machine during: {', '.join(busy)}.", ""]
+        lines += [
+            f"Other processes took more than {BUSY:.0%} of the machine during: {', '.join(busy)}.",
+            "",
+        ]
     lines += ["## Beside the goals", "", "| | goal | found | met | |", "|---|---|---|---|---|"]
     for row in rows:
         met = {None: "-", True: "yes", False: "**no**"}[row["met"]]
-        lines.append(f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'], 4)} | {met} | {row['why']} |")
+        lines.append(
+            f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'], 4)} | {met} |"
+            f" {row['why']} |"
+        )
     for name, result in results.items():
         lines += [
             "",
@@ -282,7 +366,9 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
                 lines += [*_table(result[field]), ""]
         if slopes := result.get("exponents"):
             lines += ["| exponent of | over all points | between the last two |", "|---|---|---|"]
-            lines += [f"| {c} | {_number(e['all'])} | {_number(e['last'])} |" for c, e in slopes.items()]
+            lines += [
+                f"| {c} | {_number(e['all'])} | {_number(e['last'])} |" for c, e in slopes.items()
+            ]
             lines += ["", f"![growth]({folder}/scale.svg)"]
         if (others := result.get("others")) is not None:
             lines += ["", f"Other processes took {others:.1%} of the machine."]
@@ -295,14 +381,22 @@ def _of(result: Result) -> str:
 
 
 def _machine(result: Result) -> str:
-    versions = ", ".join(f"{name} {version}" for name, version in result.get("versions", {}).items())
+    versions = ", ".join(
+        f"{name} {version}" for name, version in result.get("versions", {}).items()
+    )
     cores = f"{result['cores']} cores" if "cores" in result else None
-    return "; ".join(filter(None, (cores, result.get("processor"), result.get("device"), versions))) or "unknown"
+    return (
+        "; ".join(filter(None, (cores, result.get("processor"), result.get("device"), versions)))
+        or "unknown"
+    )
 
 
 def _table(rows: list[Mapping[str, Any]]) -> list[str]:
     names = [name for name in rows[0] if any(row.get(name) is not None for row in rows)]
-    head = [f"| {' | '.join(name.replace('_', ' ') for name in names)} |", "|---" * len(names) + "|"]
+    head = [
+        f"| {' | '.join(name.replace('_', ' ') for name in names)} |",
+        "|---" * len(names) + "|",
+    ]
     return head + [f"| {' | '.join(_number(row.get(name)) for name in names)} |" for row in rows]
 
 

@@ -1,12 +1,13 @@
 """Sixteen configurations at once against sixteen separate runs, interleaved in one process.
 
-Every contender takes the same steps of paper 001's mechanism, with noise and Info, in each configuration; they differ
-in the noise, the learning rate, λ and the seed. What can be won: separate runs on one device leave the other cores
-idle, so the floor is 1/(number of devices), or more where cores that are all busy are slower: separate runs on all
-devices at once, each on one, share no work and wait for nobody, so they say what the machine allows in the same
-minutes. Separate runs that spread their users over all devices use them too, but pay for summing the items' gradients
-in every step. A look of the host at a run costs some 5 ms of its device, whatever the number of steps; the commands
-look every 50.
+Every contender takes the same steps of paper 001's mechanism, with noise and Info, in each
+configuration; they differ in the noise, the learning rate, λ and the seed. What can be won:
+separate runs on one device leave the other cores idle, so the floor is 1/(number of devices), or
+more where cores that are all busy are slower: separate runs on all devices at once, each on one,
+share no work and wait for nobody, so they say what the machine allows in the same minutes. Separate
+runs that spread their users over all devices use them too, but pay for summing the items' gradients
+in every step. A look of the host at a run costs some 5 ms of its device, whatever the number of
+steps; the commands look every 50.
 """
 
 from __future__ import annotations
@@ -35,20 +36,24 @@ def run(
     steps: int = STEPS,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
-    """Times a sweep at a data set's size on generated ratings; steps: that each configuration takes.
+    """Times a sweep at a data set's size on generated ratings; steps: that each configuration
+    takes.
 
-    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio, programs,
-      compile_ms, peak_mb}: the first three of one step of one configuration, as of `measure.summary`; ratio is to
-      separate runs on one device, programs how many were compiled, compile_ms how long that took, and all else that
-      the first call compiled, peak_mb the stored ratings and what the second call needed beside them. `floors` has
-      `roofline.floor` of the sweep, which is that of a step on all devices.
+    Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio,
+      programs, compile_ms, peak_mb}: the first three of one step of one configuration, as of
+      `measure.summary`; ratio is to separate runs on one device, programs how many were compiled,
+      compile_ms how long that took, and all else that the first call compiled, peak_mb the stored
+      ratings and what the second call needed beside them. `floors` has `roofline.floor` of the
+      sweep, which is that of a step on all devices.
 
     Raises: UsageError for an unknown size, or numbers below 1.
     """
     if size not in SIZES:
         raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
     if min(num_configurations, rank, repeats, steps) < 1:
-        raise UsageError("configurations, rank, repeats and steps must be at least 1", fix="dpmf bench sweep")
+        raise UsageError(
+            "configurations, rank, repeats and steps must be at least 1", fix="dpmf bench sweep"
+        )
     count = devices.use(num_devices)
     contenders = _contenders(num_configurations, rank, size, count, steps)
     first = {}
@@ -90,8 +95,9 @@ def run(
 
 
 class Contender(NamedTuple):
-    """once: () -> all steps of all configurations; compiled: () -> how many programs of its kind there are; held: bytes
-    of the ratings."""
+    """once: () -> all steps of all configurations; compiled: () -> how many programs of its kind
+    there are; held: bytes of the ratings.
+    """
 
     once: Callable[[], Any]
     compiled: Callable[[], int]
@@ -141,7 +147,10 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
             jax.block_until_ready(protocol.train(mechanism, key, state, data, num_steps=steps))
 
     places = jax.devices()[:count]
-    each = [jax.device_put((alone, runs[position::count]), place) for position, place in enumerate(places)]
+    each = [
+        jax.device_put((alone, runs[position::count]), place)
+        for position, place in enumerate(places)
+    ]
 
     def at_once():
         with ThreadPoolExecutor(count) as threads:
@@ -153,7 +162,9 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
         for _ in sweep.run(jobs, data, chunk_steps=steps, num_devices=devices_used):
             pass
 
-    stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *mechanisms)
+    stacked = jax.tree.map(
+        lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *mechanisms
+    )
     stacked_states = jax.tree.map(lambda *leaves: jnp.stack(leaves), *states)
 
     @jax.jit
@@ -162,16 +173,22 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
             mechanisms, keys, states
         )
 
-    spread_runs = [(mechanism, key, layout.replicate(spread, state)) for mechanism, key, state in runs]
+    spread_runs = [
+        (mechanism, key, layout.replicate(spread, state)) for mechanism, key, state in runs
+    ]
     trained, swept = _compiled(protocol.train), _compiled(sweep.train_many)
     one, cut = (sum(leaf.nbytes for leaf in jax.tree.leaves(data)) for data in (alone, spread))
     return {
         SEPARATE: Contender(lambda: separate(alone, runs), trained, one),
         AT_ONCE: Contender(at_once, trained, count * one),
-        f"separate runs, users over {count} devices": Contender(lambda: separate(spread, spread_runs), trained, cut),
+        f"separate runs, users over {count} devices": Contender(
+            lambda: separate(spread, spread_runs), trained, cut
+        ),
         "sweep": Contender(lambda: all_jobs(alone, count), swept, one),
         "sweep, one device": Contender(lambda: all_jobs(alone, 1), swept, one),
         "vmap, one device": Contender(
-            lambda: jax.block_until_ready(batched(stacked, train_keys, stacked_states, alone)), _compiled(batched), one
+            lambda: jax.block_until_ready(batched(stacked, train_keys, stacked_states, alone)),
+            _compiled(batched),
+            one,
         ),
     }

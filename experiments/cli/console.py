@@ -1,10 +1,12 @@
-"""What the command says, and to whom: results on stdout, everything else on stderr, and one exit code per kind of end.
+"""What the command says, and to whom: results on stdout, everything else on stderr, and one exit
+code per kind of end.
 
-Exit codes: 0 done, 1 a bug or a broken machine, 2 usage, 3 data, 4 privacy or environment precondition, 5 audit
-violated, 6 reproduction outside tolerance, 130 interrupted.
+Exit codes: 0 done, 1 a bug or a broken machine, 2 usage, 3 data, 4 privacy or environment
+precondition, 5 audit violated, 6 reproduction outside tolerance, 130 interrupted.
 
-``--json`` prints one object and nothing else on stdout. JSON has no infinities: they are the strings "inf" and "-inf",
-not-a-number is "nan", and ``float`` reads all three back; null means that there is no such number.
+``--json`` prints one object and nothing else on stdout. JSON has no infinities: they are the
+strings "inf" and "-inf", not-a-number is "nan", and ``float`` reads all three back; null means that
+there is no such number.
 """
 
 import dataclasses
@@ -40,11 +42,15 @@ EXTRA_OF = {
 }
 
 
-abrupt: bool = False  # whether a failure must end the process at once, without waiting for anything at exit
+abrupt: bool = (
+    False  # whether a failure must end the process at once, without waiting for anything at exit
+)
 
 
 def own_stdout() -> None:
-    """Only what Python prints reaches stdout from now on: libraries below it print there too (Gloo, on connecting)."""
+    """Only what Python prints reaches stdout from now on: libraries below it print there too (Gloo,
+    on connecting).
+    """
     sys.stdout.flush()
     ours, encoding, errors = os.dup(sys.stdout.fileno()), sys.stdout.encoding, sys.stdout.errors
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -60,11 +66,13 @@ def unmute() -> None:
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
 
-# ---- results ------------------------------------------------------------------------------------------------------
+# ---- results -------------------------------------------------------------------------------------
 
 
 def plain(value: Any) -> Any:
-    """``value`` with only dicts, lists, strings, finite numbers, booleans and None in it: what JSON can hold."""
+    """``value`` with only dicts, lists, strings, finite numbers, booleans and None in it: what JSON
+    can hold.
+    """
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, float):
@@ -74,7 +82,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         return {str(name): plain(part) for name, part in value.items()}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)}
+        return {
+            field.name: plain(getattr(value, field.name)) for field in dataclasses.fields(value)
+        }
     if hasattr(value, "_asdict"):
         return plain(value._asdict())
     if isinstance(value, list | tuple):
@@ -88,7 +98,9 @@ def plain(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no place in a result: {value!r}")
 
 
-def emit(result: Mapping[str, Any], *, json: bool, render: Callable[[Mapping[str, Any]], Any]) -> None:
+def emit(
+    result: Mapping[str, Any], *, json: bool, render: Callable[[Mapping[str, Any]], Any]
+) -> None:
     """Prints a result on stdout: one JSON object if ``json``, else whatever ``render`` makes of it.
 
     Args:
@@ -106,10 +118,12 @@ def emit(result: Mapping[str, Any], *, json: bool, render: Callable[[Mapping[str
     else:
         from rich.console import Console
 
-        Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 120).print(shown)
+        Console(file=sys.stdout, highlight=False, width=None if sys.stdout.isatty() else 120).print(
+            shown
+        )
 
 
-# ---- progress and messages ----------------------------------------------------------------------------------------
+# ---- progress and messages -----------------------------------------------------------------------
 
 
 def say(message: str) -> None:
@@ -118,8 +132,11 @@ def say(message: str) -> None:
 
 
 @contextmanager
-def progress(label: str, total: int, *, every: float = 5.0) -> Generator[Callable[..., None], None, None]:
-    """A progress bar on stderr; where stderr is no terminal, a plain line at most every ``every`` seconds.
+def progress(
+    label: str, total: int, *, every: float = 5.0
+) -> Generator[Callable[..., None], None, None]:
+    """A progress bar on stderr; where stderr is no terminal, a plain line at most every ``every``
+    seconds.
 
     Args:
       label: what is being done.
@@ -127,7 +144,8 @@ def progress(label: str, total: int, *, every: float = 5.0) -> Generator[Callabl
       every: seconds between plain lines; the last step always gets one.
 
     Yields:
-      ``report(done, **values)``: how much is done, and numbers to show beside it, such as ``rmse=0.93, epsilon=1.2``.
+      ``report(done, **values)``: how much is done, and numbers to show beside it, such as
+      ``rmse=0.93, epsilon=1.2``.
     """
     if sys.stderr.isatty():
         yield from _bar(label, total)
@@ -146,7 +164,13 @@ def progress(label: str, total: int, *, every: float = 5.0) -> Generator[Callabl
 
 def _bar(label: str, total: int) -> Generator[Callable[..., None], None, None]:
     from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
 
     columns = (
         TextColumn("{task.description}"),
@@ -162,11 +186,12 @@ def _bar(label: str, total: int) -> Generator[Callable[..., None], None, None]:
 
 def _beside(values: Mapping[str, Any]) -> str:
     return "  ".join(
-        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}" for name, value in values.items()
+        f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
+        for name, value in values.items()
     )
 
 
-# ---- ends ---------------------------------------------------------------------------------------------------------
+# ---- ends ----------------------------------------------------------------------------------------
 
 
 class Interrupted(KeyboardInterrupt):
@@ -179,7 +204,9 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
-    """Turns a ValueError inside the block into a `UsageError`: for settings that a Config's own guards refuse."""
+    """Turns a ValueError inside the block into a `UsageError`: for settings that a Config's own
+    guards refuse.
+    """
     try:
         yield
     except ValueError as error:
@@ -219,18 +246,28 @@ def end(error: BaseException, *, debug: bool) -> int:
             print_error(error.what, where=error.where, fix=error.fix)
             return error.exit_code
         case ModuleNotFoundError(name=str(name)) if (package := name.partition(".")[0]) in EXTRA_OF:
-            print_error(f"{package} is not installed", fix=f"pip install 'dpmf-jax[{EXTRA_OF[package]}]'")
+            print_error(
+                f"{package} is not installed", fix=f"pip install 'dpmf-jax[{EXTRA_OF[package]}]'"
+            )
             return PRECONDITION
         case FloatingPointError():  # a run that diverged; what follows the semicolon is the remedy
             what, _, fix = str(error).partition("; ")
             print_error(what, fix=fix)
-        case OSError(errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG, strerror=str(reason), filename=filename):
-            print_error(reason, where=str(filename or ""), fix="free some space or write elsewhere, then run it again")
+        case OSError(
+            errno=errno.ENOSPC | errno.EDQUOT | errno.EFBIG, strerror=str(reason), filename=filename
+        ):
+            print_error(
+                reason,
+                where=str(filename or ""),
+                fix="free some space or write elsewhere, then run it again",
+            )
             return PRECONDITION
         case OSError(strerror=str(reason), filename=filename):
             print_error(reason, where=str(filename or ""), fix=_DEBUG)
         case MemoryError():
-            print_error("out of memory", fix="use fewer ratings, a smaller rank, or a larger machine")
+            print_error(
+                "out of memory", fix="use fewer ratings, a smaller rank, or a larger machine"
+            )
         case _:
             print_error(f"{type(error).__name__}: {error}".rstrip(": "), fix=_DEBUG)
     return 1

@@ -1,4 +1,6 @@
-"""``dpmf data list | check | convert``: which ratings there are, what is wrong with them, another format for them."""
+"""``dpmf data list | check | convert``: which ratings there are, what is wrong with them, another
+format for them.
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,9 +18,11 @@ SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """Print the data sets that are known: their size, their declared range, and where they are or how to get them.
+    """Print the data sets that are known: their size, their declared range, and where they are or
+    how to get them.
 
-    Nothing is ever downloaded."""
+    Nothing is ever downloaded.
+    """
 
     data_dir: Path | None = None
     """Folder of the data sets; without it, the environment variable DPMF_DATA."""
@@ -28,10 +32,12 @@ class List:
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Read a data set and report rows, users, items, histogram, duplicates, hashes, and every problem by row.
+    """Read a data set and report rows, users, items, histogram, duplicates, hashes, and every
+    problem by row.
 
-    The report is for the curator: its numbers are computed from the ratings, with nothing that protects them. Exits
-    with 3 if there is a problem."""
+    The report is for the curator: its numbers are computed from the ratings, with nothing that
+    protects them. Exits with 3 if there is a problem.
+    """
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""
@@ -48,9 +54,13 @@ class Check:
     delimiter: str | None = None
     """What stands between the columns of a file; without it, it is found."""
     no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
+    positions say.
+    """
     limit: int = 1000
-    """List at most so many problems (all are counted); without --json, the first 20 of them are shown."""
+    """List at most so many problems (all are counted); without --json, the first 20 of them are
+    shown.
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -76,13 +86,17 @@ class Convert:
     delimiter: str | None = None
     """What stands between the columns of a file; without it, it is found."""
     no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
+    positions say.
+    """
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
     """What to do where a user rates an item twice."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
     """What to do with a rating outside the declared range."""
     slice: Literal["paper001"] | None = None
-    """Keep a paper's slice: users with more than 200 and fewer than 2,500 ratings, then items with more than 100."""
+    """Keep a paper's slice: users with more than 200 and fewer than 2,500 ratings, then items with
+    more than 100.
+    """
     overwrite: bool = False
     """Replace the file if it exists."""
     json: bool = False
@@ -167,39 +181,62 @@ def _convert(command: Convert) -> None:
 
 def render_list(result: Mapping[str, Any]) -> str:
     """One paragraph a data set; what is there comes first."""
-    rows = sorted(result["datasets"], key=lambda row: row["path"] is None and row["name"] != "synthetic")
+    rows = sorted(
+        result["datasets"], key=lambda row: row["path"] is None and row["name"] != "synthetic"
+    )
     width = max(len(row["name"]) for row in rows) + 2
     lines = []
     for row in rows:
         low, high = row["rating_range"]
-        lines.append(f"{row['name']:<{width}}{row['title']}: {row['size']}, rated {low:g} to {high:g}")
+        lines.append(
+            f"{row['name']:<{width}}{row['title']}: {row['size']}, rated {low:g} to {high:g}"
+        )
         if row["splits"]:
             lines.append(f"{'':<{width}}official splits: {', '.join(row['splits'])}")
         lines.append(f"{'':<{width}}{'at ' + row['path'] if row['path'] else row['how_to_get']}")
-    return "\n".join([*lines, "", "The folder of data sets: --data-dir, or the environment variable DPMF_DATA."])
+    return "\n".join(
+        [*lines, "", "The folder of data sets: --data-dir, or the environment variable DPMF_DATA."]
+    )
 
 
 def render_check(report: Mapping[str, Any]) -> str:
     """The report as lines; a hash is said to be known, unknown, or not the known one."""
-    lines = [f"{report['name']} (for the curator: computed from the ratings, nothing protects it; do not show it)"]
+    lines = [
+        f"{report['name']} (for the curator: computed from the ratings, nothing protects it; do not"
+        " show it)"
+    ]
     for file in report["files"]:
-        lines += [f"  file       {file['path']}, {file['bytes']:,} bytes", _hash_line(file["sha256"], file["known"])]
+        lines += [
+            f"  file       {file['path']}, {file['bytes']:,} bytes",
+            _hash_line(file["sha256"], file["known"]),
+        ]
     if "rows" in report:
-        lines.append(f"  rows       {report['rows']:,}: {report['users']:,} users, {report['items']:,} items")
+        lines.append(
+            f"  rows       {report['rows']:,}: {report['users']:,} users, {report['items']:,} items"
+        )
         if report["not_rated"]:
             lines.append(f"  not rated  {report['not_rated']:,} rows, dropped")
         lines.append(f"  duplicates {report['duplicates']:,}")
         lines += [f"  {value:>9}  {rows:,}" for value, rows in report["histogram"].items()]
     if report.get("triples_sha256"):
-        lines += ["  sorted (user, item, value) triples", _hash_line(report["triples_sha256"], report["triples_known"])]
+        lines += [
+            "  sorted (user, item, value) triples",
+            _hash_line(report["triples_sha256"], report["triples_known"]),
+        ]
     lines += [f"  {problem['where']}: {problem['what']}" for problem in report["problems"][:SHOWN]]
     if report["num_problems"] > min(SHOWN, len(report["problems"])):
-        lines.append(f"  ... {report['num_problems']:,} problems in all; --json and --limit list more")
+        lines.append(
+            f"  ... {report['num_problems']:,} problems in all; --json and --limit list more"
+        )
     return "\n".join([*lines, "ok" if report["ok"] else "NOT OK"])
 
 
 def _hash_line(digest: str, known: bool | None) -> str:
-    verdict = {True: "the known one", False: "NOT the known one", None: "no other to compare it with"}[known]
+    verdict = {
+        True: "the known one",
+        False: "NOT the known one",
+        None: "no other to compare it with",
+    }[known]
     return f"  sha256     {digest} ({verdict})"
 
 
@@ -208,5 +245,8 @@ def render_convert(result: Mapping[str, Any]) -> str:
     sizes = f"{result['ratings']:,} ratings, {result['users']:,} users, {result['items']:,} items"
     low, high = result["rating_range"]
     first = f"{result['out']}: {sizes}, rated {low:g} to {high:g}"
-    last = "  for the curator: these are the ratings themselves, nothing protects them; do not show the file"
+    last = (
+        "  for the curator: these are the ratings themselves, nothing protects them; do not show"
+        " the file"
+    )
     return "\n".join([first, *(f"  {note}" for note in result["notes"]), last])

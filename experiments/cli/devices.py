@@ -1,7 +1,8 @@
-"""How many devices a program uses, and which processes it is one of; called before jax computes anything.
+"""How many devices a program uses, and which processes it is one of; called before jax computes
+anything.
 
-XLA runs a blocked scan on little more than one thread of a CPU, so further cores are reached by telling jax to show
-each of them as a device. Accelerators are shown as they are.
+XLA runs a blocked scan on little more than one thread of a CPU, so further cores are reached by
+telling jax to show each of them as a device. Accelerators are shown as they are.
 """
 
 import dataclasses
@@ -18,7 +19,8 @@ from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
 from experiments.cli import console
 
-# Item gradients are summed across the devices: at some number that sum costs more than a core gives.
+# Item gradients are summed across the devices: at some number that sum costs more than a core
+# gives.
 MOST_CPU_DEVICES = 16
 GRACE = 30  # seconds by which our own words come before jax's
 LAST_WORDS = """
@@ -35,11 +37,14 @@ class ProcessFlags:
     """Whether the command is one of several processes that work on one thing."""
 
     distributed: bool = False
-    """Train with several processes, on one machine or many: start the same command in each, with another --process-id.
-    Each reads and holds the ratings of its own users; the first one prints and writes. What they exchange is not
-    encrypted."""
+    """Train with several processes, on one machine or many: start the same command in each, with
+    another --process-id. Each reads and holds the ratings of its own users; the first one prints
+    and writes. What they exchange is not encrypted.
+    """
     coordinator: str | None = None
-    """HOST:PORT at which the first process waits for the others; not needed where a cluster's manager tells it."""
+    """HOST:PORT at which the first process waits for the others; not needed where a cluster's
+    manager tells it.
+    """
     processes: int | None = None
     """How many there are; likewise."""
     process_id: int | None = None
@@ -60,14 +65,20 @@ def join(flags: ProcessFlags, said: str) -> None:
     Args:
       said: everything else that the command was told, which must be the same in all processes.
 
-    Raises: UsageError for flags that contradict each other, here or between processes; hosts.Lost where the others do
-      not come.
+    Raises: UsageError for flags that contradict each other, here or between processes; hosts.Lost
+      where the others do not come.
     """
-    named = {"--coordinator": flags.coordinator, "--processes": flags.processes, "--process-id": flags.process_id}
+    named = {
+        "--coordinator": flags.coordinator,
+        "--processes": flags.processes,
+        "--process-id": flags.process_id,
+    }
     given = [flag for flag, value in named.items() if value is not None]
     if not flags.distributed:
         if given:
-            raise UsageError(f"{given[0]} means nothing without --distributed", fix="add --distributed")
+            raise UsageError(
+                f"{given[0]} means nothing without --distributed", fix="add --distributed"
+            )
         return
     if flags.lost_after < 1:
         raise UsageError(f"--lost-after {flags.lost_after}", fix="give a second or more")
@@ -75,7 +86,9 @@ def join(flags: ProcessFlags, said: str) -> None:
         return
     if given and len(given) < 3:
         left = ", ".join(flag for flag, value in named.items() if value is None)
-        raise UsageError(f"--distributed with {', '.join(given)} needs {left} too", fix="give all three, or none")
+        raise UsageError(
+            f"--distributed with {', '.join(given)} needs {left} too", fix="give all three, or none"
+        )
     if flags.processes is not None and not 0 <= (flags.process_id or 0) < flags.processes:
         raise UsageError(
             f"--process-id {flags.process_id} of {flags.processes} processes",
@@ -93,7 +106,11 @@ def join(flags: ProcessFlags, said: str) -> None:
     waiting.start()
     known = inspect.signature(jax.distributed.initialize).parameters
     # jax 0.8 has no such argument
-    at_the_end: Any = {"shutdown_timeout_seconds": flags.lost_after} if "shutdown_timeout_seconds" in known else {}
+    at_the_end: Any = (
+        {"shutdown_timeout_seconds": flags.lost_after}
+        if "shutdown_timeout_seconds" in known
+        else {}
+    )
     try:
         jax.distributed.initialize(
             flags.coordinator,
@@ -117,14 +134,21 @@ def join(flags: ProcessFlags, said: str) -> None:
         console.mute()
     with hosts.watched("at the start"):
         if len(set(hosts.gather(said.encode()))) > 1:
-            raise UsageError("the processes were started with different flags", fix="give all of them the same")
+            raise UsageError(
+                "the processes were started with different flags", fix="give all of them the same"
+            )
 
 
 def _check_address(coordinator: str, *, listens: bool) -> None:
-    """Raises: UsageError for what is no HOST:PORT, or a port that the first process cannot listen at."""
+    """Raises: UsageError for what is no HOST:PORT, or a port that the first process cannot listen
+    at.
+    """
     host, _, port = coordinator.rpartition(":")
     if not host or not port.isdecimal() or not 0 < int(port) < 2**16:
-        raise UsageError(f"--coordinator {coordinator!r} is no HOST:PORT", fix="such as --coordinator 127.0.0.1:9876")
+        raise UsageError(
+            f"--coordinator {coordinator!r} is no HOST:PORT",
+            fix="such as --coordinator 127.0.0.1:9876",
+        )
     if not listens:
         return
     try:
@@ -156,20 +180,25 @@ def _leave(flags: ProcessFlags) -> None:
 
 
 def leave_last_words(flags: ProcessFlags) -> None:
-    """Another process that hangs without dying makes jax abort this one, after a stack trace: then these words follow.
+    """Another process that hangs without dying makes jax abort this one, after a stack trace: then
+    these words follow.
 
-    Python's fault handler, which needs no interpreter that still runs, writes to a shell that waits for it. The shell
-    says what it was given, or, of a fault of another kind, what the handler wrote; at any other end it reads nothing.
-    jax 0.8 leaves without aborting (exit code 1), with its own words alone.
+    Python's fault handler, which needs no interpreter that still runs, writes to a shell that waits
+    for it. The shell says what it was given, or, of a fault of another kind, what the handler
+    wrote; at any other end it reads nothing. jax 0.8 leaves without aborting (exit code 1), with
+    its own words alone.
     """
     if os.name != "posix":
         return
     words = console.error_text(
-        f"jax has ended this process: another one of the run gave no sign of life (--lost-after {flags.lost_after})",
+        "jax has ended this process: another one of the run gave no sign of life (--lost-after"
+        f" {flags.lost_after})",
         where="unless the lines above name another reason",
         fix=hosts.GO_ON,
     )
-    shell = subprocess.Popen(["/bin/sh", "-c", LAST_WORDS, words], stdin=subprocess.PIPE, start_new_session=True)
+    shell = subprocess.Popen(
+        ["/bin/sh", "-c", LAST_WORDS, words], stdin=subprocess.PIPE, start_new_session=True
+    )
     assert shell.stdin is not None
     faulthandler.enable(shell.stdin)
 
@@ -178,12 +207,13 @@ def use(num_devices: int | None = None) -> int:
     """Makes the devices and returns how many a layout should be sharded over.
 
     Args:
-      num_devices: the command's ``--devices``; None takes every accelerator or, without one, one device per core, at
-        most `MOST_CPU_DEVICES`.
+      num_devices: the command's ``--devices``; None takes every accelerator or, without one, one
+        device per core, at most `MOST_CPU_DEVICES`.
 
     Raises:
       UsageError: fewer than one, or more accelerators than there are.
-      PrivacyError: an environment precondition: jax has already started, with fewer CPU devices than asked for.
+      PrivacyError: an environment precondition: jax has already started, with fewer CPU devices
+        than asked for.
     """
     if num_devices is not None and num_devices < 1:
         raise UsageError(f"{num_devices} devices", where="--devices", fix="give 1 or more")
@@ -202,7 +232,10 @@ def use(num_devices: int | None = None) -> int:
             raise PrivacyError(
                 f"{num_devices} devices asked for, jax has already started with {here}",
                 where="--devices",
-                fix="call experiments.cli.devices.use before anything else uses jax, and unset XLA_FLAGS",
+                fix=(
+                    "call experiments.cli.devices.use before anything else uses jax, and unset"
+                    " XLA_FLAGS"
+                ),
             )
         raise UsageError(
             f"{num_devices} devices asked for, this machine has {here} ({kind})",

@@ -1,4 +1,6 @@
-"""``dpmf doctor``: what an installation is made of, where it looks for data, whether it computes what it should."""
+"""``dpmf doctor``: what an installation is made of, where it looks for data, whether it computes
+what it should.
+"""
 
 import os
 import platform
@@ -67,7 +69,9 @@ def describe(data_dir: Path | None, num_devices: int) -> dict[str, Any]:
         "platform": platform.platform(),
         "executable": sys.executable,
         "versions": {name: installed(name) for name in CORE},
-        "extras": {extra: {name: installed(name) for name in names} for extra, names in EXTRAS.items()},
+        "extras": {
+            extra: {name: installed(name) for name in names} for extra, names in EXTRAS.items()
+        },
         "backend": jax.default_backend(),
         "devices": [device.device_kind for device in jax.devices()],
         "devices_used": num_devices,
@@ -99,8 +103,14 @@ def data(data_dir: Path | None) -> dict[str, Any]:
     folder = data_dir or (Path(named).expanduser() if named else None)
     if folder is None:
         return {"folder": None, "named_by": None, "found": []}
-    found = sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else None
-    return {"folder": str(folder), "named_by": "--data-dir" if data_dir else "DPMF_DATA", "found": found}
+    found = (
+        sorted(path.name for path in folder.iterdir() if path.is_dir()) if folder.is_dir() else None
+    )
+    return {
+        "folder": str(folder),
+        "named_by": "--data-dir" if data_dir else "DPMF_DATA",
+        "found": found,
+    }
 
 
 def render(result: Mapping[str, Any]) -> str:
@@ -113,7 +123,10 @@ def render(result: Mapping[str, Any]) -> str:
         ("devices", f"{used} of {len(there)} used: {there[0]} ({result['backend']})"),
         ("cores", f"{result['cores']}, {result['memory_gib']} GiB of memory"),
         ("data", _data_line(result["data"])),
-        *((f"extra {extra}", _extra_line(extra, names)) for extra, names in result["extras"].items()),
+        *(
+            (f"extra {extra}", _extra_line(extra, names))
+            for extra, names in result["extras"].items()
+        ),
     ]
     lines = [f"{name:<15}{text}" for name, text in rows]
     lines += ["", "self-test"]
@@ -123,9 +136,11 @@ def render(result: Mapping[str, Any]) -> str:
     ]
     lines += [
         "",
-        "all is well"
-        if result["passed"]
-        else "something is broken: make the environment again (make clean, make demo)",
+        (
+            "all is well"
+            if result["passed"]
+            else "something is broken: make the environment again (make clean, make demo)"
+        ),
     ]
     return "\n".join(lines)
 

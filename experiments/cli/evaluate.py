@@ -1,4 +1,6 @@
-"""`dpmf evaluate`: errors and ranking of a saved model on ratings it was not fitted with. Unpriced, for the curator."""
+"""`dpmf evaluate`: errors and ranking of a saved model on ratings it was not fitted with. Unpriced,
+for the curator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from experiments.cli import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """RMSE, MAE, NDCG@k and recall@k over all unseen items; for the curator's eyes, the numbers are not priced."""
+    """RMSE, MAE, NDCG@k and recall@k over all unseen items; for the curator's eyes, the numbers are
+    not priced.
+    """
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Folder that `dpmf fit` wrote."""
@@ -33,7 +37,9 @@ class Command:
     data_dir: Path | None = None
     """Where the data sets are; else the environment's DPMF_DATA."""
     user_column: str | None = None
-    """Column of the user ids in your own file, by name or position (1 is the first; digits are always a position)."""
+    """Column of the user ids in your own file, by name or position (1 is the first; digits are
+    always a position).
+    """
     item_column: str | None = None
     """Column of the item ids, by name or position."""
     rating_column: str | None = None
@@ -41,7 +47,9 @@ class Command:
     delimiter: str | None = None
     """Between the columns of a text file."""
     no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
+    positions say.
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -84,14 +92,17 @@ def _warning(measured: Mapping[str, Any]) -> str | None:
     seen, unseen = measured["seen"], measured["unseen"]
     if seen is None:
         return (
-            "warning: without private/seen.safetensors nobody can tell which ratings the model was fitted with: "
-            "rmse and mae are of all of them, and nothing is ranked"
+            "warning: without private/seen.safetensors nobody can tell which ratings the model was"
+            " fitted with: rmse and mae are of all of them, and nothing is ranked"
         )
     if not seen:
         return None
     if not unseen:
         return f"warning: the model was fitted with all {seen:,} ratings: nothing here is unseen"
-    return f"warning: the model was fitted with {seen:,} of these ratings; rmse and mae are of the other {unseen:,}"
+    return (
+        f"warning: the model was fitted with {seen:,} of these ratings; rmse and mae are of the"
+        f" other {unseen:,}"
+    )
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -104,7 +115,9 @@ def render(result: Mapping[str, Any]) -> Any:
     again = ("rmse_seen", "mae_seen") if result["seen"] else ()
     for name in ("rmse", "mae", *again, "ndcg_at_k", "recall_at_k"):
         value = result[name]
-        table.add_row(name.replace("_k", f"_{result['k']}"), "-" if value is None else f"{value:.4f}")
+        table.add_row(
+            name.replace("_k", f"_{result['k']}"), "-" if value is None else f"{value:.4f}"
+        )
     counts = ("unseen", "seen") if result["seen"] else ()
     for name in ("ratings", *counts, "users_evaluated", "users_left_out", "unknown"):
         table.add_row(name.replace("_", " "), "-" if result[name] is None else f"{result[name]:,}")

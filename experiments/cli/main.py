@@ -1,10 +1,12 @@
 """The ``dpmf`` command: a table of programs, each imported only when it is asked for.
 
-A program is a module with a frozen dataclass, whose fields are its flags, and a function that runs it::
+A program is a module with a frozen dataclass, whose fields are its flags, and a function that runs
+it::
 
     @dataclass(frozen=True, kw_only=True)
     class Command:
-        \"\"\"Fit a private model of a ratings matrix.\"\"\"          # the first lines of `dpmf fit --help`
+        \"\"\"Fit a private model of a ratings matrix.\"\"\"          # the first lines of `dpmf fit
+        --help`
 
         data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
         \"\"\"A data set that `dpmf data list` knows, or a file.\"\"\"   # each field's help
@@ -15,10 +17,12 @@ A program is a module with a frozen dataclass, whose fields are its flags, and a
 
     def run(command: Command) -> int | None:                  # the exit code; None is 0
         result = {...}
-        console.emit(result, json=command.json, render=render)  # progress: console.progress; messages: console.say
+        console.emit(result, json=command.json, render=render)  # progress: console.progress;
+        messages: console.say
 
-It raises a `DpmfError` with what, where and fix for what a person can mend, and imports jax inside ``run`` only.
-``--config FILE.toml`` (see `experiments.cli.settings`) and ``--debug`` come with every program.
+It raises a `DpmfError` with what, where and fix for what a person can mend, and imports jax inside
+``run`` only. ``--config FILE.toml`` (see `experiments.cli.settings`) and ``--debug`` come with
+every program.
 """
 
 import difflib
@@ -41,30 +45,66 @@ from experiments.cli import console, settings
 # Name: (what it does, module:dataclass). `run` stands in the same module.
 COMMANDS: dict[str, tuple[str, str]] = {
     "fit": ("fit a model, price it, save it", "experiments.fit.command:Command"),
-    "epsilon gaussian": ("Gaussian steps on all of the data", "experiments.epsilon.gaussian:Command"),
-    "epsilon sampled": ("Gaussian steps on secret Poisson samples", "experiments.epsilon.sampled:Sampled"),
-    "epsilon langevin": ("Langevin dynamics on secret Poisson samples", "experiments.epsilon.langevin:Langevin"),
-    "epsilon local": ("one-bit reports of each user, shuffled or not", "experiments.epsilon.local:Local"),
-    "epsilon plan": ("what one-bit reports can be expected to give", "experiments.epsilon.plan:Command"),
-    "epsilon objective": ("objective perturbation: the noise of one fit", "experiments.epsilon.objective:Objective"),
-    "epsilon federated": ("noisy federated iterations, claimed and sound", "experiments.epsilon.federated:Federated"),
+    "epsilon gaussian": (
+        "Gaussian steps on all of the data",
+        "experiments.epsilon.gaussian:Command",
+    ),
+    "epsilon sampled": (
+        "Gaussian steps on secret Poisson samples",
+        "experiments.epsilon.sampled:Sampled",
+    ),
+    "epsilon langevin": (
+        "Langevin dynamics on secret Poisson samples",
+        "experiments.epsilon.langevin:Langevin",
+    ),
+    "epsilon local": (
+        "one-bit reports of each user, shuffled or not",
+        "experiments.epsilon.local:Local",
+    ),
+    "epsilon plan": (
+        "what one-bit reports can be expected to give",
+        "experiments.epsilon.plan:Command",
+    ),
+    "epsilon objective": (
+        "objective perturbation: the noise of one fit",
+        "experiments.epsilon.objective:Objective",
+    ),
+    "epsilon federated": (
+        "noisy federated iterations, claimed and sound",
+        "experiments.epsilon.federated:Federated",
+    ),
     "epsilon pure": ("rounds of pure differential privacy", "experiments.epsilon.pure:Pure"),
     "epsilon model": ("a saved model, by every accountant", "experiments.epsilon.model:Command"),
-    "epsilon verify": ("the closed form against every other way to compute it", "experiments.epsilon.verify:Command"),
-    "budget show": ("what was released about each data set, added up", "experiments.cli.budget:Show"),
+    "epsilon verify": (
+        "the closed form against every other way to compute it",
+        "experiments.epsilon.verify:Command",
+    ),
+    "budget show": (
+        "what was released about each data set, added up",
+        "experiments.cli.budget:Show",
+    ),
     "budget add": ("enter a release in the ledger", "experiments.cli.budget:Add"),
     "audit": ("try to break a claim", "experiments.audit.command:Command"),
-    "reproduce": ("a figure of a paper, its points and ours", "experiments.reproduce.command:Command"),
+    "reproduce": (
+        "a figure of a paper, its points and ours",
+        "experiments.reproduce.command:Command",
+    ),
     "recommend": ("the best unseen items for a user", "experiments.cli.recommend:Command"),
     "predict": ("ratings for pairs of user and item", "experiments.cli.predict:Command"),
-    "evaluate": ("errors and ranking of a saved model on ratings", "experiments.cli.evaluate:Command"),
+    "evaluate": (
+        "errors and ranking of a saved model on ratings",
+        "experiments.cli.evaluate:Command",
+    ),
     "bench": ("time a step or the reading of a file", "experiments.bench.command:Command"),
     "data list": ("the data sets that are known, and where they are", "experiments.cli.data:List"),
     "data check": ("read a data set and report every problem", "experiments.cli.data:Check"),
     "data convert": ("write a data set as csv, tsv or parquet", "experiments.cli.data:Convert"),
     "doctor": ("versions, devices, data, and a self-test", "experiments.cli.doctor:Command"),
     "demo": ("the whole job on generated ratings, in a minute", "experiments.fit.demo:Command"),
-    "demo stream": ("newcomers in a count sketch that does not grow", "experiments.cli.stream:Command"),
+    "demo stream": (
+        "newcomers in a count sketch that does not grow",
+        "experiments.cli.stream:Command",
+    ),
 }
 
 # A group's name: what its commands do.
@@ -76,20 +116,28 @@ GROUPS: dict[str, str] = {
 }
 
 COMMON_FLAGS = """\
-Also: --config FILE.toml reads these flags from a file (explicit flags win); --debug shows the traceback of an error."""
+Also: --config FILE.toml reads these flags from a file (explicit flags win);
+--debug shows the traceback of an error."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; see `experiments.cli.console` for the codes."""
+    """Runs the command line and returns the exit code; see `experiments.cli.console` for the
+    codes.
+    """
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_flag(words, "--debug")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # an ε on a terminal without one must not end a run
+            stream.reconfigure(
+                errors="backslashreplace"
+            )  # an ε on a terminal without one must not end a run
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-    except (Exception, KeyboardInterrupt) as error:  # the last line of defence: everything ends in one shape
+    except (
+        Exception,
+        KeyboardInterrupt,
+    ) as error:  # the last line of defence: everything ends in one shape
         return console.end(error, debug=debug)
     return code
 
@@ -114,18 +162,23 @@ def _dispatch(words: list[str]) -> int:
 
 def usage() -> str:
     rows = {name: what for name, (what, _) in COMMANDS.items() if " " not in name}
-    rows |= {group: f"{GROUPS.get(group, '')}: {', '.join(members)}" for group, members in _groups().items()}
+    rows |= {
+        group: f"{GROUPS.get(group, '')}: {', '.join(members)}"
+        for group, members in _groups().items()
+    }
     first = [name.partition(" ")[0] for name in COMMANDS]
     width = max(map(len, rows)) + 2
     lines = [_row(name, rows[name], width) for name in dict.fromkeys(first)]
     return f"""\
 usage: dpmf COMMAND [flags]
 
-Private factorisation of a ratings matrix: published mechanisms, their prices, and audits of their claims.
+Private factorisation of a ratings matrix:
+published mechanisms, their prices, and audits of their claims.
 
 {chr(10).join(lines)}
 
-dpmf COMMAND --help lists a command's flags; dpmf --version prints the version; --debug shows tracebacks.
+dpmf COMMAND --help lists a command's flags; dpmf --version prints the version;
+--debug shows tracebacks.
 Start with: dpmf demo"""
 
 
@@ -134,7 +187,9 @@ def group_usage(group: str) -> str:
     names = [f"{group} {member}" for member in _groups()[group]]
     width = max(map(len, names)) + 2
     lines = [_row(f"dpmf {name}", COMMANDS[name][0], width + 5) for name in names]
-    return f"usage: dpmf {group} COMMAND [flags]\n\n{GROUPS.get(group, '')}:\n\n{chr(10).join(lines)}"
+    return (
+        f"usage: dpmf {group} COMMAND [flags]\n\n{GROUPS.get(group, '')}:\n\n{chr(10).join(lines)}"
+    )
 
 
 def _groups() -> dict[str, list[str]]:
@@ -179,12 +234,14 @@ def _in_group(group: str, words: list[str]) -> NoReturn:
     members = _groups()[group]
     if words[0].startswith("-"):
         raise UsageError(
-            f"`dpmf {group}` is a group of commands: flags come after one of them, {', '.join(members)}",
+            f"`dpmf {group}` is a group of commands: flags come after one of them,"
+            f" {', '.join(members)}",
             fix=shlex.join(["dpmf", group, members[0], *_renamed(group, words)]),
         )
     nearest = difflib.get_close_matches(words[0], members, n=1) or members
     raise UsageError(
-        f"there is no command `dpmf {group} {words[0]}`", fix=" or ".join(f"dpmf {group} {name}" for name in nearest)
+        f"there is no command `dpmf {group} {words[0]}`",
+        fix=" or ".join(f"dpmf {group} {name}" for name in nearest),
     )
 
 
@@ -192,7 +249,10 @@ def _renamed(group: str, words: list[str]) -> list[str]:
     """The flags of `dpmf epsilon` as it was, before it was a group, under their present names."""
     if group != "epsilon":
         return words
-    new = [word.replace("--price", "--accountant", 1) if word.startswith("--price") else word for word in words]
+    new = [
+        word.replace("--price", "--accountant", 1) if word.startswith("--price") else word
+        for word in words
+    ]
     target = any(word.partition("=")[0] == "--epsilon" for word in words)
     return [*new, "--solve", "noise-multiplier"] if target and "--solve" not in words else new
 
@@ -211,10 +271,12 @@ def _program(name: str) -> tuple[Any, type]:
 
 
 def parse(name: str, command: type, words: Sequence[str]) -> Any:
-    """The command line of one program as its dataclass; flags win over ``--config``, which wins over the defaults.
+    """The command line of one program as its dataclass; flags win over ``--config``, which wins
+    over the defaults.
 
     Raises:
-      UsageError: an unknown flag, a value of the wrong type, a missing argument, a bad settings file.
+      UsageError: an unknown flag, a value of the wrong type, a missing argument, a bad settings
+        file.
       SystemExit: with code 0, after ``--help``.
     """
     import tyro
@@ -243,7 +305,9 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
 
 
 def _usage_error(said: str, name: str) -> UsageError:
-    """The parser's framed message as what, where and fix: sections stand between horizontal or empty lines."""
+    """The parser's framed message as what, where and fix: sections stand between horizontal or
+    empty lines.
+    """
     sections = [[]]
     for line in said.splitlines()[1:]:  # the first line is the frame's title
         text = line.strip("│|╭╮╰╯+ ")
@@ -254,11 +318,15 @@ def _usage_error(said: str, name: str) -> UsageError:
     told = [_sorted_choices(" ".join(" ".join(section).split())) for section in sections if section]
     hint = next((part for part in told if part.startswith("Perhaps you meant")), "")
     fix = f"{hint}; dpmf {name} --help" if hint else f"dpmf {name} --help"
-    return UsageError(told[0] if told else "the command line cannot be read", where=f"dpmf {name}", fix=fix)
+    return UsageError(
+        told[0] if told else "the command line cannot be read", where=f"dpmf {name}", fix=fix
+    )
 
 
 def _sorted_choices(said: str) -> str:
-    """The parser keeps choices in a set, which has no order, and None among them where there is no need to choose."""
+    """The parser keeps choices in a set, which has no order, and None among them where there is no
+    need to choose.
+    """
 
     def in_order(found: re.Match[str]) -> str:
         return ", ".join(sorted(set(found[0].split(", ")) - {"'None'"}))
@@ -289,7 +357,8 @@ def _take_value(words: list[str], flag: str) -> str | None:
 
 
 def entry() -> NoReturn:
-    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation, may crash at exit.
+    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation,
+    may crash at exit.
 
     So does one of several processes that failed: at exit it would wait for the others.
     """

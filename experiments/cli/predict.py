@@ -32,13 +32,16 @@ def run(command: Command) -> None:
 
     if len(command.user) != len(command.item):
         raise UsageError(
-            f"{len(command.user)} users and {len(command.item)} items", fix="give one --item for each --user"
+            f"{len(command.user)} users and {len(command.item)} items",
+            fix="give one --item for each --user",
         )
     model = load_model(command.model)
     predicted = model.predict(command.user, command.item)
     rows = zip(command.user, command.item, predicted.tolist(), strict=True)
     result = {
-        "predicted": [{"user": user, "item": item, "rating": rating} for user, item, rating in rows],
+        "predicted": [
+            {"user": user, "item": item, "rating": rating} for user, item, rating in rows
+        ],
         "rating_range": list(model.rating_range),
         "guarantee": model.guarantee.headline,
         "note": "these may use private factors, which the guarantee does not cover",

@@ -21,7 +21,9 @@ class Command:
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Folder that `dpmf fit` wrote."""
-    user: tyro.conf.UseAppendAction[Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="ID [ID ...]")]]
+    user: tyro.conf.UseAppendAction[
+        Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="ID [ID ...]")]
+    ]
     """Raw ids of users; may be given several times."""
     top: int = 10
     """How many items of each user."""
@@ -46,18 +48,25 @@ def run(command: Command) -> None:
     if len(users) == 1:
         result = {"user": users[0], "recommended": rows, **result}
     else:
-        rows = [{"user": user, **row} for user, row in zip(table["user"].to_pylist(), rows, strict=True)]
+        rows = [
+            {"user": user, **row} for user, row in zip(table["user"].to_pylist(), rows, strict=True)
+        ]
         result = {"users": users, "recommended": rows, **result, "note": NOTE_OF_SEVERAL}
     console.emit(result, json=command.json, render=as_csv if command.format == "csv" else as_table)
 
 
-NOTE = "a list for this user alone: it may use private factors and ratings, which the guarantee does not cover"
+NOTE = (
+    "a list for this user alone: it may use private factors and ratings, which the guarantee does"
+    " not cover"
+)
 NOTE_OF_SEVERAL = NOTE.replace("a list for this user alone", "each list is for its user alone")
 
 
 def as_csv(result: Mapping[str, Any]) -> str:
     text = io.StringIO()
-    names = ("item", "predicted_rating") if "user" in result else ("user", "item", "predicted_rating")
+    names = (
+        ("item", "predicted_rating") if "user" in result else ("user", "item", "predicted_rating")
+    )
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(result["recommended"])
@@ -69,7 +78,9 @@ def as_table(result: Mapping[str, Any]) -> Any:
     from rich.table import Table
 
     single = "user" in result
-    table = Table(title=f"for user {result['user']}" if single else f"for {len(result['users'])} users")
+    table = Table(
+        title=f"for user {result['user']}" if single else f"for {len(result['users'])} users"
+    )
     for name in ("item",) if single else ("user", "item"):
         table.add_column(name)
     table.add_column("predicted rating", justify="right")

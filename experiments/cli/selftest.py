@@ -1,4 +1,6 @@
-"""Six small questions to an installation, each answered against NumPy, a formula, or a second run."""
+"""Six small questions to an installation, each answered against NumPy, a formula, or a second
+run.
+"""
 
 import math
 from collections.abc import Callable
@@ -50,7 +52,9 @@ def _ratings() -> "Ratings":
     generator = np.random.default_rng(0)
     pairs = generator.permutation(96)[:60]
     values = generator.integers(1, 6, 60)
-    return Ratings.from_columns(pairs // 8, pairs % 8, values, rating_range=(1.0, 5.0), name="self-test")
+    return Ratings.from_columns(
+        pairs // 8, pairs % 8, values, rating_range=(1.0, 5.0), name="self-test"
+    )
 
 
 def compiled() -> str:
@@ -77,7 +81,12 @@ def layouts() -> str:
         return (present * (values - columns @ user)) @ columns
 
     said = [
-        _agree(kind, layout.sum_by_user(layout.make(ratings, kind=kind), row, users, items), expected, 1e-4)
+        _agree(
+            kind,
+            layout.sum_by_user(layout.make(ratings, kind=kind), row, users, items),
+            expected,
+            1e-4,
+        )
         for kind in ("split", "dense")
     ]
     return ", ".join(said)
@@ -88,10 +97,14 @@ def randomness() -> str:
 
     from dpmf_jax.devices import keys
 
-    low, high = (np.asarray(jax.random.key_data(keys.from_seed(seed))) for seed in (1, 1 + (1 << 32)))
+    low, high = (
+        np.asarray(jax.random.key_data(keys.from_seed(seed))) for seed in (1, 1 + (1 << 32))
+    )
     if np.array_equal(low, high):
         raise Failed("two seeds that differ above bit 32 give one key")
-    first, second = (np.asarray(jax.random.normal(keys.from_operating_system(), (20_000,))) for _ in range(2))
+    first, second = (
+        np.asarray(jax.random.normal(keys.from_operating_system(), (20_000,))) for _ in range(2)
+    )
     if np.array_equal(first, second):
         raise Failed("two keys of the operating system are the same")
     deviation = float(np.std(np.concatenate([first, second])))
@@ -99,7 +112,9 @@ def randomness() -> str:
 
 
 def price() -> str:
-    """ε at ρ = 1/2 against the trade-off of two normals one apart: δ = Φ(½ − ε) − e^ε Φ(−½ − ε) at μ = 1."""
+    """ε at ρ = 1/2 against the trade-off of two normals one apart: δ = Φ(½ − ε) − e^ε Φ(−½ − ε) at
+    μ = 1.
+    """
     from accounting import gaussian
 
     epsilon, delta = gaussian.epsilon_exact(0.5, 1e-5), 1e-5
@@ -118,7 +133,9 @@ def training() -> str:
     import dpmf_jax
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
-    mechanism = gaussian.joint_noise(gaussian.Config(rating_range=(1.0, 5.0), noise_multiplier=10.0, rank=3))
+    mechanism = gaussian.joint_noise(
+        gaussian.Config(rating_range=(1.0, 5.0), noise_multiplier=10.0, rank=3)
+    )
 
     def users(seed: int, chunk_steps: int) -> np.ndarray:
         model = dpmf_jax.fit(_ratings(), mechanism, num_steps=4, seed=seed, chunk_steps=chunk_steps)

@@ -19,14 +19,17 @@ from dpmf_jax.errors import UsageError
 
 
 def load(path: Path, command: Any) -> dict[str, Any]:
-    """The settings in a TOML file, under the names of the fields of ``command``, each of the field's type.
+    """The settings in a TOML file, under the names of the fields of ``command``, each of the
+    field's type.
 
     Args:
       path: the file.
-      command: a dataclass, the class itself; ``rating_range`` is written ``rating-range`` or ``rating_range``.
+      command: a dataclass, the class itself; ``rating_range`` is written ``rating-range`` or
+        ``rating_range``.
 
     Raises:
-      UsageError: no such file, no TOML, a name that is no field (with the nearest that is), a value of another type.
+      UsageError: no such file, no TOML, a name that is no field (with the nearest that is), a value
+        of another type.
     """
     found = read(path)
     kinds = typing.get_type_hints(command, include_extras=True)
@@ -37,16 +40,22 @@ def load(path: Path, command: Any) -> dict[str, Any]:
         if name not in names:
             nearest = difflib.get_close_matches(name, names, n=1, cutoff=0.0)[0]
             raise UsageError(
-                f"unknown setting `{written}`", where=str(path), fix=f"did you mean `{nearest.replace('_', '-')}`?"
+                f"unknown setting `{written}`",
+                where=str(path),
+                fix=f"did you mean `{nearest.replace('_', '-')}`?",
             )
         if name in settings:
             raise UsageError(
-                f"the setting `{written}` is there twice", where=str(path), fix="keep one of the two spellings"
+                f"the setting `{written}` is there twice",
+                where=str(path),
+                fix="keep one of the two spellings",
             )
         try:
             settings[name] = convert(value, kinds[name])
         except TypeError as error:
-            raise UsageError(f"`{written}` {error}", where=str(path), fix=f"not {value!r}") from error
+            raise UsageError(
+                f"`{written}` {error}", where=str(path), fix=f"not {value!r}"
+            ) from error
     return settings
 
 
@@ -65,13 +74,16 @@ def read(path: Path) -> dict[str, Any]:
         ) from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"the settings file is not TOML: {error}", where=str(path), fix="write lines such as: steps = 100"
+            f"the settings file is not TOML: {error}",
+            where=str(path),
+            fix="write lines such as: steps = 100",
         ) from error
     return found
 
 
 def with_defaults(command: Any, settings: dict[str, Any], missing: Any) -> Any:
-    """An instance for a parser to take defaults from: ``settings``, else the field's default, else ``missing``.
+    """An instance for a parser to take defaults from: ``settings``, else the field's default, else
+    ``missing``.
 
     ``__post_init__`` does not run: a parser's defaults need not make sense together yet.
     """

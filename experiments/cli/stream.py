@@ -1,9 +1,11 @@
-"""`dpmf demo stream`: users and items never seen before come in waves, to be read from a table that does not grow.
+"""`dpmf demo stream`: users and items never seen before come in waves, to be read from a table that
+does not grow.
 
-An example of paper 002's count sketch, on generated ratings, without privacy. Ids are any 31-bit numbers: a newcomer's
-vector is queried and updated like any other, and nobody is registered. Beside it, a store that appends a row for each.
-Ratings come one by one, p ← p + η(e q - λp) and likewise q. Not the paper's: the vector of id 0, which learns from
-every rating, is added to all, so that a newcomer starts from what is common.
+An example of paper 002's count sketch, on generated ratings, without privacy. Ids are any 31-bit
+numbers: a newcomer's vector is queried and updated like any other, and nobody is registered. Beside
+it, a store that appends a row for each. Ratings come one by one, p ← p + η(e q - λp) and likewise
+q. Not the paper's: the vector of id 0, which learns from every rating, is added to all, so that a
+newcomer starts from what is common.
 """
 
 from __future__ import annotations
@@ -17,14 +19,20 @@ from experiments.cli import console
 
 RANK, DEPTH = 4, 4
 LEARNING_RATE, REGULARIZATION, SCALE, CENTER = 0.03, 0.1, 0.1, 3.5  # searched on generated ratings
-WAVES, FIRST_SHARE, PASSES = 5, 1 / 3, 10  # the first wave, this share of all, is gone through so often
+WAVES, FIRST_SHARE, PASSES = (
+    5,
+    1 / 3,
+    10,
+)  # the first wave, this share of all, is gone through so often
 AFTER = (0, 3, 10, 20)  # ratings of each newcomer that are learnt from
 TESTED = 10  # the last ratings of each user, which are not
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Let users and items join a count sketch of a fixed size, wave by wave, and see how soon they are predicted."""
+    """Let users and items join a count sketch of a fixed size, wave by wave, and see how soon they
+    are predicted.
+    """
 
     users: int = 3_000
     """Of all waves, generated; each has 40 ratings in the mean."""
@@ -41,7 +49,9 @@ def run(command: Command) -> None:
 
 
 class Batch(NamedTuple):
-    """Ratings in the order in which they come: ids, rows of the store that has one for each, values without centre."""
+    """Ratings in the order in which they come: ids, rows of the store that has one for each, values
+    without centre.
+    """
 
     user: Any
     item: Any
@@ -51,7 +61,9 @@ class Batch(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """table float32[depth, width]; users, items float32[rows + 1, rank], of which newcomers get the next ones."""
+    """table float32[depth, width]; users, items float32[rows + 1, rank], of which newcomers get the
+    next ones.
+    """
 
     table: Any
     users: Any
@@ -59,8 +71,9 @@ class Stores(NamedTuple):
 
 
 def stream(command: Command) -> dict[str, Any]:
-    """`rows`: of each wave, how many there are, the cells of both stores, and by k the newcomers' RMSE. `centre_alone`:
-    the RMSE of no model."""
+    """`rows`: of each wave, how many there are, the cells of both stores, and by k the newcomers'
+    RMSE. `centre_alone`: the RMSE of no model.
+    """
     import jax
     import numpy as np
 
@@ -68,29 +81,46 @@ def stream(command: Command) -> dict[str, Any]:
     from dpmf_jax.devices import keys
     from dpmf_jax.kernels import count_sketch
 
-    ratings = synthetic.generate(num_users=command.users, num_items=command.items, num_ratings=40 * command.users)
+    ratings = synthetic.generate(
+        num_users=command.users, num_items=command.items, num_ratings=40 * command.users
+    )
     rng = np.random.default_rng(command.seed)
     order = rng.permutation(len(ratings))
     user, item = ratings.user[order], ratings.item[order]
     sizes = command.users, command.items
-    come = [np.where(rng.random(num) < FIRST_SHARE, 0, rng.integers(1, WAVES, num)) for num in sizes]
-    ids = [rng.choice(np.arange(1, 2**31 - 2, 2**9), len(waves), replace=False).astype(np.int32) for waves in come]
+    come = [
+        np.where(rng.random(num) < FIRST_SHARE, 0, rng.integers(1, WAVES, num)) for num in sizes
+    ]
+    ids = [
+        rng.choice(np.arange(1, 2**31 - 2, 2**9), len(waves), replace=False).astype(np.int32)
+        for waves in come
+    ]
     every = Batch(ids[0][user], ids[1][item], user, item, ratings.value[order] - np.float32(CENTER))
-    nth, left = _nth(user), _nth(user[::-1])[::-1]  # of its user's ratings, from the first and from the last
+    nth, left = (
+        _nth(user),
+        _nth(user[::-1])[::-1],
+    )  # of its user's ratings, from the first and from the last
     wave, tested = np.maximum(come[0][user], come[1][item]), left < TESTED
 
     hash_key, table_key, *row_keys = jax.random.split(keys.from_seed(command.seed), 4)
     first = [int(np.sum(waves == 0)) for waves in come]
-    width = count_sketch.width(*first, RANK, depth=DEPTH, gain=1.0)  # what the first wave's vectors take, and no more
+    width = count_sketch.width(
+        *first, RANK, depth=DEPTH, gain=1.0
+    )  # what the first wave's vectors take, and no more
     hashes = count_sketch.hashes(hash_key, DEPTH)
     table = count_sketch.random_table(table_key, DEPTH, width, SCALE)
-    starts = (jax.random.normal(key, (len(waves) + 1, RANK)) for key, waves in zip(row_keys, come, strict=True))
+    starts = (
+        jax.random.normal(key, (len(waves) + 1, RANK))
+        for key, waves in zip(row_keys, come, strict=True)
+    )
     stores = Stores(table, *(SCALE * start for start in starts))
     learn_from, squared_errors = _programs()
 
     def learn(chosen: Any) -> None:
         nonlocal stores
-        places = np.argsort(~chosen, kind="stable").astype(np.int32)  # of one length: one program learns all
+        places = np.argsort(~chosen, kind="stable").astype(
+            np.int32
+        )  # of one length: one program learns all
         stores = learn_from(stores, hashes, every, places, int(chosen.sum()))
 
     for _ in range(PASSES):
@@ -101,14 +131,25 @@ def stream(command: Command) -> dict[str, Any]:
         errors, seen = {}, 0
         for k in AFTER:
             learn(here & new & (nth >= seen) & (nth < k))
-            seen, squared = k, np.asarray(squared_errors(stores, hashes, every))[:, new & tested & (wave == now)]
-            errors |= dict(zip((f"sketch_{k}", f"stored_{k}"), np.sqrt(squared.mean(1)).tolist(), strict=True))
+            seen, squared = (
+                k,
+                np.asarray(squared_errors(stores, hashes, every))[:, new & tested & (wave == now)],
+            )
+            errors |= dict(
+                zip((f"sketch_{k}", f"stored_{k}"), np.sqrt(squared.mean(1)).tolist(), strict=True)
+            )
         learn(here & ~(new & (nth < seen)))
         users, items = (int(np.sum(waves <= now)) for waves in come)
         cells = {"table_cells": int(stores.table.size), "stored_cells": (users + items) * RANK}
         rows.append({"wave": now, "users": users, "items": items, **cells, **errors})
     alone = float(np.sqrt(np.mean(every.value[tested & (come[0][user] > 0)] ** 2)))
-    return {"example": "stream", "data": ratings.name, "private": False, "rows": rows, "centre_alone": alone}
+    return {
+        "example": "stream",
+        "data": ratings.name,
+        "private": False,
+        "rows": rows,
+        "centre_alone": alone,
+    }
 
 
 def _nth(user: Any) -> Any:
@@ -123,7 +164,9 @@ def _nth(user: Any) -> Any:
 
 @functools.cache
 def _programs() -> tuple[Any, Any]:
-    """(stores after `count` ratings, squared errors of the sketch and of the store at all ratings)."""
+    """(stores after `count` ratings, squared errors of the sketch and of the store at all
+    ratings).
+    """
     import jax
     import jax.numpy as jnp
 
@@ -135,7 +178,10 @@ def _programs() -> tuple[Any, Any]:
                 stores.table, hashes, family, 0, rank=RANK
             )
 
-        rows = stores.users[at.user_row] + stores.users[-1], stores.items[at.item_row] + stores.items[-1]
+        rows = (
+            stores.users[at.user_row] + stores.users[-1],
+            stores.items[at.item_row] + stores.items[-1],
+        )
         return (own(USERS, at.user), own(ITEMS, at.item)), rows
 
     def changes(p: Any, q: Any, value: Any) -> tuple[Any, ...]:
@@ -149,7 +195,13 @@ def _programs() -> tuple[Any, Any]:
             sketched, rows = (changes(*pair, at.value) for pair in read(stores, hashes, at))
             table = stores.table
             for family, number, change in zip((USERS, ITEMS), at[:2], sketched, strict=True):
-                table = update(table, hashes, family, jnp.stack([number, 0 * number]), jnp.stack([change, change]))
+                table = update(
+                    table,
+                    hashes,
+                    family,
+                    jnp.stack([number, 0 * number]),
+                    jnp.stack([change, change]),
+                )
             users, items = (
                 part.at[jnp.stack([row, -1])].add(change)
                 for part, row, change in zip(stores[1:], at[2:4], rows, strict=True)
@@ -160,7 +212,9 @@ def _programs() -> tuple[Any, Any]:
 
     @jax.jit
     def squared_errors(stores: Stores, hashes: Any, every: Batch) -> Any:
-        return jnp.stack([(every.value - jnp.sum(p * q, 1)) ** 2 for p, q in read(stores, hashes, every)])
+        return jnp.stack(
+            [(every.value - jnp.sum(p * q, 1)) ** 2 for p, q in read(stores, hashes, every)]
+        )
 
     return learn, squared_errors
 
@@ -170,9 +224,22 @@ def render(result: Mapping[str, Any]) -> Any:
     from rich.table import Table
 
     drawn = Table(title="newcomers' RMSE after k ratings each: count sketch | rows appended")
-    for name in ("wave", "users", "items", "table cells", "stored cells", *(f"k = {k}" for k in AFTER)):
+    for name in (
+        "wave",
+        "users",
+        "items",
+        "table cells",
+        "stored cells",
+        *(f"k = {k}" for k in AFTER),
+    ):
         drawn.add_column(name, justify="right")
     for row in result["rows"]:
-        sizes = (f"{row[name]:,}" for name in ("wave", "users", "items", "table_cells", "stored_cells"))
-        drawn.add_row(*sizes, *(f"{row[f'sketch_{k}']:.3f} | {row[f'stored_{k}']:.3f}" for k in AFTER))
-    return Group(drawn, f"The centre alone: {result['centre_alone']:.3f}. Generated ratings; not private.")
+        sizes = (
+            f"{row[name]:,}" for name in ("wave", "users", "items", "table_cells", "stored_cells")
+        )
+        drawn.add_row(
+            *sizes, *(f"{row[f'sketch_{k}']:.3f} | {row[f'stored_{k}']:.3f}" for k in AFTER)
+        )
+    return Group(
+        drawn, f"The centre alone: {result['centre_alone']:.3f}. Generated ratings; not private."
+    )

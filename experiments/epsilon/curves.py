@@ -1,4 +1,5 @@
-"""Curves of a price: ε against the number of steps and δ against ε, as svg, and their numbers as csv.
+"""Curves of a price: ε against the number of steps and δ against ε, as svg, and their numbers as
+csv.
 
 Every point is priced by the accountants themselves. The same numbers give the same bytes.
 """
@@ -23,7 +24,13 @@ if TYPE_CHECKING:
     from accounting.loss import Loss, Unit
 
 DELTAS = [float(f"1e-{power}") for power in range(1, 13)]
-SHARES = (0.9, 0.75, 0.5, 0.25, 0.1)  # of the total variation, where the ε of pure rounds falls to 0
+SHARES = (
+    0.9,
+    0.75,
+    0.5,
+    0.25,
+    0.1,
+)  # of the total variation, where the ε of pure rounds falls to 0
 SHUFFLED = "shuffled"  # prices that no loss has by itself: see `others`
 
 
@@ -42,15 +49,18 @@ def draw(
 ) -> list[str]:
     """Writes epsilon-steps.svg, .csv and delta-epsilon.svg, .csv; returns their paths.
 
-    ε goes from 1 to twice the steps of the release, at its δ; δ runs over powers of ten, at its steps. Pure rounds have
-    their optimal composition at every δ, which for a single one is δ = (e^ε₀ − e^ε)/(1 + e^ε₀), and their sum at 0.
+    ε goes from 1 to twice the steps of the release, at its δ; δ runs over powers of ten, at its
+    steps. Pure rounds have their optimal composition at every δ, which for a single one is δ =
+    (e^ε₀ − e^ε)/(1 + e^ε₀), and their sum at 0.
 
     Args:
       folder: made if it is not there; files of these names are replaced.
       losses: what so many steps spend.
-      guarantee: of the release itself: its δ, steps, unit, status and relation, and the paper's number if it has one.
+      guarantee: of the release itself: its δ, steps, unit, status and relation, and the paper's
+        number if it has one.
       title: whose price it is.
-      accountants: those that are drawn, in this order; one that does not price such losses is left out.
+      accountants: those that are drawn, in this order; one that does not price such losses is left
+        out.
       noun, letter: what is counted, and the field's letter for it.
       points: at how many numbers of steps; each prices every accountant.
       most: steps that the curve does not go beyond.
@@ -116,7 +126,8 @@ def draw(
 
 
 def first_steps(losses: Sequence[Loss]) -> Callable[[int], list[Loss]]:
-    """Of a release that takes its phases in this order, what its first k steps spend; past its end, more of the last.
+    """Of a release that takes its phases in this order, what its first k steps spend; past its end,
+    more of the last.
 
     Pure rounds are cut at ε/k of each, rounded up.
     """
@@ -140,7 +151,11 @@ def _resized(phase: Loss, count: int) -> Loss:
 
     if not isinstance(phase, loss.Pure):
         return dataclasses.replace(phase, num_steps=count)
-    each = math.nextafter(phase.epsilon / phase.num_rounds, math.inf) if phase.num_rounds > 1 else phase.epsilon
+    each = (
+        math.nextafter(phase.epsilon / phase.num_rounds, math.inf)
+        if phase.num_rounds > 1
+        else phase.epsilon
+    )
     return loss.Pure(epsilon=pure.epsilon_basic(each, count), num_rounds=count)
 
 
@@ -154,7 +169,9 @@ def _priced(
     paper = {name: value for name, value in guarantee.accountants.items() if name == "paper"}
     if all(isinstance(phase, loss.SubsampledGaussian) for phase in losses):
         compose = {"rdp": composition.rdp, "pld": composition.pld}
-        composed = {name: compose[name](losses, unit=unit) for name in accountants if name in compose}
+        composed = {
+            name: compose[name](losses, unit=unit) for name in accountants if name in compose
+        }
         return lambda delta: {name: one.epsilon(delta) for name, one in composed.items()}
     if set(accountants) <= {"paper", "basic"}:  # of pure losses, whose sum holds at every δ
         return lambda delta: {**paper, **price.accountants(losses, 0.0, unit=unit)}
@@ -171,7 +188,9 @@ def _deltas(losses: Sequence[Loss], delta: float, accountants: Sequence[str]) ->
     """Powers of ten, the release's own, and for pure rounds some next to the δ at which ε is 0."""
     from accounting import loss, pure
 
-    reserved = sum(phase.delta * phase.num_steps for phase in losses if isinstance(phase, loss.Approximate))
+    reserved = sum(
+        phase.delta * phase.num_steps for phase in losses if isinstance(phase, loss.Approximate)
+    )
     deltas = {delta, *(at for at in DELTAS if at > reserved)}
     if len(losses) == 1 and isinstance(only := losses[0], loss.Pure) and "optimal" in accountants:
         variation = pure.delta_optimal(only.epsilon / only.num_rounds, only.num_rounds, 0.0)
@@ -212,26 +231,40 @@ def _plot(
     mark: float,
     swapped: bool = False,
 ) -> str:
-    """One line an accountant. swapped: the priced ε goes along x, and what it is priced at along y."""
+    """One line an accountant. swapped: the priced ε goes along x, and what it is priced at
+    along y.
+    """
     import matplotlib
     from matplotlib.figure import Figure
 
     title = "\n".join(textwrap.fill(line, 110) for line in title.splitlines())
-    with matplotlib.rc_context({"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 8}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": name, "svg.fonttype": "none", "font.size": 9, "axes.titlesize": 8}
+    ):
         canvas = Figure(figsize=(7, 4.5), layout="constrained")
         axes = canvas.add_subplot()
         for accountant in _names(rows):
             points = [(at, prices[accountant]) for at, prices in rows if accountant in prices]
-            points = [pair for pair in points if all(0 < value < math.inf for value in pair)]  # axes are logarithmic
+            points = [
+                pair for pair in points if all(0 < value < math.inf for value in pair)
+            ]  # axes are logarithmic
             points = [(value, at) for at, value in points] if swapped else points
             if points:
                 dashes = "--" if accountant == "exact" else "-"  # pld lies below it
                 axes.plot(
-                    *zip(*points, strict=True), marker=".", linewidth=1.2, linestyle=dashes, label=_label(accountant)
+                    *zip(*points, strict=True),
+                    marker=".",
+                    linewidth=1.2,
+                    linestyle=dashes,
+                    label=_label(accountant),
                 )
         if mark > 0:
-            (axes.axhline if swapped else axes.axvline)(mark, color="0.6", linewidth=0.8, linestyle=":")
-        axes.set(xlabel=x, ylabel=y, title=title, xscale="log", yscale="log")  # accountants differ by orders
+            (axes.axhline if swapped else axes.axvline)(
+                mark, color="0.6", linewidth=0.8, linestyle=":"
+            )
+        axes.set(
+            xlabel=x, ylabel=y, title=title, xscale="log", yscale="log"
+        )  # accountants differ by orders
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
         drawn = io.StringIO()

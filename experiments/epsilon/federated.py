@@ -1,4 +1,6 @@
-"""`dpmf epsilon federated`: what T noisy iterations of paper 003 cost, as claimed and as proved per user."""
+"""`dpmf epsilon federated`: what T noisy iterations of paper 003 cost, as claimed and as proved per
+user.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
-from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee, published_iterations_guarantee
+from dpmf_jax.mechanisms.federated.guarantee import (
+    iterations_guarantee,
+    published_iterations_guarantee,
+)
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -25,32 +30,46 @@ PROGRAM = "dpmf epsilon federated"
 class Federated:
     """The price of T noisy iterations of paper 003's federated protocol.
 
-    With --epsilon alone: as published, the paper's number and T times as much, claimed and not proved.
-    With --clip-norm: every user clips a whole message; proved, per user, by --scale or solved for an --epsilon.
+    With --epsilon alone: as published, the paper's number and T times as much, claimed and not
+    proved. With --clip-norm: every user clips a whole message; proved, per user, by --scale or
+    solved for an --epsilon.
     """
 
     iterations: int | None = None
     """T, fixed up front."""
     epsilon: float | None = None
-    """As published: of the noise in each iteration. With --clip-norm: a target of the whole to solve the scale for."""
+    """As published: of the noise in each iteration. With --clip-norm: a target of the whole to
+    solve the scale for.
+    """
     range_width: float | None = None
-    """As published: width of the declared range of ratings, 4 by default (1 to 5 stars); the price is the same."""
+    """As published: width of the declared range of ratings, 4 by default (1 to 5 stars); the price
+    is the same.
+    """
     clip_norm: float | None = None
     """C, the bound on a user's whole message in one iteration."""
     noise: Literal["laplace", "l2-laplace", "gaussian"] | None = None
-    """With --clip-norm: its law, gaussian by default; it decides in which norm a message is clipped."""
+    """With --clip-norm: its law, gaussian by default; it decides in which norm a message is
+    clipped.
+    """
     scale: float | None = None
     """With --clip-norm: b or sigma of the sum over users, in every iteration."""
     change: Literal["replace", "remove"] | None = None
     """With --clip-norm: a user's data are all replaced (the default), or removed."""
     honest_shares: int | None = None
-    """With --clip-norm: how many users, whoever drops out or colludes, surely add their share of the noise."""
+    """With --clip-norm: how many users, whoever drops out or colludes, surely add their share of
+    the noise.
+    """
     delta: float | None = None
-    """With --clip-norm: 1e-5 for Gaussian noise; for pure noise that of the optimal composition, none by default."""
+    """With --clip-norm: 1e-5 for Gaussian noise; for pure noise that of the optimal composition,
+    none by default.
+    """
     solve: Literal["epsilon", "scale", "iterations", "delta"] | None = None
-    """With --clip-norm: what is unknown; without it the scale where --epsilon is given, epsilon otherwise."""
+    """With --clip-norm: what is unknown; without it the scale where --epsilon is given, epsilon
+    otherwise.
+    """
     curves: Path | None = None
-    """Folder for epsilon-steps (of iterations) and delta-epsilon, as svg and csv (extra `report`)."""
+    """Folder for epsilon-steps (of iterations) and delta-epsilon, as svg and csv (extra `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -60,7 +79,9 @@ def run(command: Federated) -> None:
     with epsilon_flags.pricing(PROGRAM):
         result, guarantee = _priced(command)
         if command.curves is not None:
-            result["curves"] = scale_of.curves(command.curves, result, guarantee, noun="iteration", letter="T")
+            result["curves"] = scale_of.curves(
+                command.curves, result, guarantee, noun="iteration", letter="T"
+            )
     console.emit(result, json=command.json, render=lambda shown: scale_of.render(shown, guarantee))
 
 
@@ -70,22 +91,39 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
         unused = ("scale", "honest_shares", "delta", "noise", "change")
         why = "without --clip-norm, as published"
         unused = (*unused, *(("solve",) if command.solve not in (None, "epsilon") else ()))
-        epsilon_flags.require(command, PROGRAM, needed=("epsilon", "iterations"), unused=unused, why=why)
+        epsilon_flags.require(
+            command, PROGRAM, needed=("epsilon", "iterations"), unused=unused, why=why
+        )
         assert command.epsilon is not None
         assert command.iterations is not None
         guarantee = published_iterations_guarantee(
-            epsilon=command.epsilon, num_iterations=command.iterations, range_width=command.range_width or 4.0
+            epsilon=command.epsilon,
+            num_iterations=command.iterations,
+            range_width=command.range_width or 4.0,
         )
         title = f"{report.counted(command.iterations, 'iteration')} as published"
         told = scale_of.told(command, guarantee, title, None, "epsilon")
-        told |= {"target": None, "epsilon_iteration": command.epsilon, "iterations": command.iterations}
-        note = "the paper states ε once, for the whole run; each iteration is a release of its own, and they add up"
+        told |= {
+            "target": None,
+            "epsilon_iteration": command.epsilon,
+            "iterations": command.iterations,
+        }
+        note = (
+            "the paper states ε once, for the whole run; each iteration is a release of its own,"
+            " and they add up"
+        )
         return {**told, "user": None, "curves": None, "notes": [note]}, guarantee
     why = "with --clip-norm, per user"
-    epsilon_flags.require(command, PROGRAM, needed=("honest_shares",), unused=("range_width",), why=why)
+    epsilon_flags.require(
+        command, PROGRAM, needed=("honest_shares",), unused=("range_width",), why=why
+    )
     solve = epsilon_flags.unknown(command, PROGRAM, noise=(("scale",),), others=("iterations",))
     noise, change = scale_of.law(command.noise or "gaussian"), command.change or "replace"
-    delta = command.delta if noise != "gaussian" or command.delta is not None else epsilon_flags.USUAL_DELTA
+    delta = (
+        command.delta
+        if noise != "gaussian" or command.delta is not None
+        else epsilon_flags.USUAL_DELTA
+    )
     shape: dict[str, Any] = {"clip_norm": command.clip_norm, "change": change}
     scale, iterations, cut = command.scale, command.iterations, []
     if solve == "scale":
@@ -101,9 +139,13 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
         noise=noise, scale=scale, honest_shares=command.honest_shares, delta=delta or 0.0, **shape
     )
     if solve == "delta":
-        guarantee = guarantee.at_delta(scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM))
+        guarantee = guarantee.at_delta(
+            scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM)
+        )
     law = noise.replace("_", "-")
-    title = f"{report.counted(iterations, 'iteration')}, {law} noise, b or σ = {report.at_least(scale)}"
+    title = (
+        f"{report.counted(iterations, 'iteration')}, {law} noise, b or σ = {report.at_least(scale)}"
+    )
     told = scale_of.told(command, guarantee, title, scale, solve)
     told |= {"iterations": iterations, "clip_norm": command.clip_norm, "change": change}
     return {
@@ -115,8 +157,12 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
     }, guarantee
 
 
-def _iterations_scale(command: Federated, noise: Any, delta: float | None, shape: Mapping[str, Any]) -> float:
-    """The smallest scale whose stated price, by the optimal composition where pure noise has a δ, is at most ε."""
+def _iterations_scale(
+    command: Federated, noise: Any, delta: float | None, shape: Mapping[str, Any]
+) -> float:
+    """The smallest scale whose stated price, by the optimal composition where pure noise has a δ,
+    is at most ε.
+    """
     from accounting import objective, pure
 
     assert command.epsilon is not None
@@ -124,16 +170,27 @@ def _iterations_scale(command: Federated, noise: Any, delta: float | None, shape
     if noise == "gaussian" or not delta:
         of_solver = delta if noise == "gaussian" else None
         epsilon, count = command.epsilon, command.iterations
-        return objective.iterations_scale(noise=noise, epsilon=epsilon, delta=of_solver, num_iterations=count, **shape)
+        return objective.iterations_scale(
+            noise=noise, epsilon=epsilon, delta=of_solver, num_iterations=count, **shape
+        )
     each = pure.solve_epsilon_round(command.epsilon, command.iterations, delta)
     scale = objective.iterations_scale(noise=noise, epsilon=each, num_iterations=1, **shape)
-    return scale * (1 + 1e-12)  # ε of all iterations is a product, rounded up, and shared again where it is priced
+    return scale * (
+        1 + 1e-12
+    )  # ε of all iterations is a product, rounded up, and shared again where it is priced
 
 
 def _affordable(
-    command: Federated, noise: Any, scale: float, delta: float | None, shape: Mapping[str, Any], program: str
+    command: Federated,
+    noise: Any,
+    scale: float,
+    delta: float | None,
+    shape: Mapping[str, Any],
+    program: str,
 ) -> tuple[int, list[str]]:
-    """The largest number of iterations that costs at most ε, and a note where --iterations takes no more."""
+    """The largest number of iterations that costs at most ε, and a note where --iterations takes no
+    more.
+    """
     from accounting import gaussian, loss, objective, pure
 
     assert command.epsilon is not None
@@ -145,7 +202,9 @@ def _affordable(
         assert isinstance(one, loss.Pure)
         each = one.epsilon if not delta else one.epsilon * (1 + 1e-12)
         count = pure.solve_num_rounds(command.epsilon, each, delta or 0.0)
-        more = objective.iterations_per_user(noise=noise, scale=scale, num_iterations=count + 1, **shape)
+        more = objective.iterations_per_user(
+            noise=noise, scale=scale, num_iterations=count + 1, **shape
+        )
         if not delta and isinstance(more, loss.Pure) and more.epsilon <= command.epsilon:
             count += 1  # ε of one was rounded up, and the product is not that of rounded ones
     if not count >= 1:

@@ -1,4 +1,6 @@
-"""What the `dpmf epsilon` commands ask of a command line: numbers in range, and all but one of them given."""
+"""What the `dpmf epsilon` commands ask of a command line: numbers in range, and all but one of them
+given.
+"""
 
 from __future__ import annotations
 
@@ -24,12 +26,14 @@ def flag(name: str) -> str:
 def check_flags(command: Any, *, pure: bool = False) -> None:
     """Refuses numbers that no quantity of these commands can have, by the name of the field.
 
-    Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other one is positive and
-    finite. So NaN, infinities, 0 and negative numbers end here, and never as a price of 0.
+    Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other
+    one is positive and finite. So NaN, infinities, 0 and negative numbers end here, and never as a
+    price of 0.
 
     Args:
       command: the dataclass.
-      pure: whether --delta may be 0, at which pure differential privacy has a price and Gaussian noise has none.
+      pure: whether --delta may be 0, at which pure differential privacy has a price and Gaussian
+        noise has none.
 
     Raises:
       UsageError: names the flag, what it must be, and what was given.
@@ -39,9 +43,15 @@ def check_flags(command: Any, *, pure: bool = False) -> None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
         if isinstance(value, int):
-            allowed, right = f"a whole number from 1 to {LARGEST_COUNT:.0e}", 1 <= value <= LARGEST_COUNT
+            allowed, right = (
+                f"a whole number from 1 to {LARGEST_COUNT:.0e}",
+                1 <= value <= LARGEST_COUNT,
+            )
         elif pure and field.name == "delta":
-            allowed, right = "at least 0 and below 1", 0 <= value < 1 and math.copysign(1, value) == 1
+            allowed, right = (
+                "at least 0 and below 1",
+                0 <= value < 1 and math.copysign(1, value) == 1,
+            )
         elif field.name.startswith("delta"):
             allowed, right = "between 0 and 1, both excluded", 0 < value < 1
         elif field.name.endswith("rate") and "learning" not in field.name:
@@ -52,18 +62,24 @@ def check_flags(command: Any, *, pure: bool = False) -> None:
             allowed, right = "positive and finite", 0 < value < math.inf
         if not right:
             raise UsageError(
-                f"{flag(field.name)} must be {allowed}, got {value}", fix=f"give a number that is {allowed}"
+                f"{flag(field.name)} must be {allowed}, got {value}",
+                fix=f"give a number that is {allowed}",
             )
 
 
 @contextmanager
 def pricing(program: str) -> Generator[None, None, None]:
-    """Around everything that prices: what an accountant refuses, or cannot hold in a float, is a usage error.
+    """Around everything that prices: what an accountant refuses, or cannot hold in a float, is a
+    usage error.
 
-    NumPy's warnings of overflows on the way are not shown: what comes out is checked, and is never NaN.
+    NumPy's warnings of overflows on the way are not shown: what comes out is checked, and is never
+    NaN.
     """
     try:
-        with warnings.catch_warnings(), console.usage_errors(where=program, fix=f"{program} --help"):
+        with (
+            warnings.catch_warnings(),
+            console.usage_errors(where=program, fix=f"{program} --help"),
+        ):
             warnings.simplefilter("ignore", RuntimeWarning)
             yield
     except ArithmeticError as error:
@@ -82,7 +98,8 @@ def check_known(
     program: str,
     optional: Sequence[str] = ("delta",),
 ) -> None:
-    """Refuses a command line that does not leave exactly one quantity unknown, naming what is missing and superfluous.
+    """Refuses a command line that does not leave exactly one quantity unknown, naming what is
+    missing and superfluous.
 
     Args:
       command: the dataclass; a field that was not given is None.
@@ -99,7 +116,8 @@ def check_known(
         given = [flag(field) for field in fields if getattr(command, field) is not None]
         if solve in fields:
             superfluous += [
-                f"{word} (solved for{'' if word == flag(solve) else ', as ' + flag(solve)})" for word in given
+                f"{word} (solved for{'' if word == flag(solve) else ', as ' + flag(solve)})"
+                for word in given
             ]
         elif not given and name not in optional:
             missing.append(" or ".join(map(flag, fields)))
@@ -107,8 +125,14 @@ def check_known(
             superfluous.append(f"{' or '.join(given)} (they say the same)")
     if not missing and not superfluous:
         return
-    told = [f"{word} {', '.join(names)}" for word, names in (("missing", missing), ("too many", superfluous)) if names]
-    wanted = [" or ".join(map(flag, fields)) for fields in quantities.values() if solve not in fields]
+    told = [
+        f"{word} {', '.join(names)}"
+        for word, names in (("missing", missing), ("too many", superfluous))
+        if names
+    ]
+    wanted = [
+        " or ".join(map(flag, fields)) for fields in quantities.values() if solve not in fields
+    ]
     unknowns = [field.replace("_", "-") for fields in quantities.values() for field in fields]
     unknowns = [name for name in unknowns if name in solvable(command)]
     raise UsageError(
@@ -129,7 +153,9 @@ def solvable(command: Any) -> list[str]:
     return words
 
 
-def require(command: Any, program: str, *, needed: Sequence[str], unused: Sequence[str], why: str) -> None:
+def require(
+    command: Any, program: str, *, needed: Sequence[str], unused: Sequence[str], why: str
+) -> None:
     """Refuses a command line, naming every flag that is missing or means nothing here."""
     missing = [flag(name) for name in needed if getattr(command, name) is None]
     idle = [flag(name) for name in unused if getattr(command, name) is not None]
@@ -147,11 +173,18 @@ def one_way(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
     if len(given) != 1 or touched != given:
         words = " or ".join(" with ".join(map(flag, way)) for way in ways)
         state = "missing" if not touched else "incomplete" if not given else "they say the same"
-        raise UsageError(f"exactly one way to write the noise is needed ({state})", where=program, fix=f"give {words}")
+        raise UsageError(
+            f"exactly one way to write the noise is needed ({state})",
+            where=program,
+            fix=f"give {words}",
+        )
 
 
-def unknown(command: Any, program: str, *, noise: Sequence[Sequence[str]], others: Sequence[str] = ()) -> str:
-    """What is unknown: as --solve says, or what is not given of scale and ε. Refuses what does not fit.
+def unknown(
+    command: Any, program: str, *, noise: Sequence[Sequence[str]], others: Sequence[str] = ()
+) -> str:
+    """What is unknown: as --solve says, or what is not given of scale and ε. Refuses what does not
+    fit.
 
     Args:
       noise: ways to write the noise, each by flags that go together.
@@ -164,12 +197,20 @@ def unknown(command: Any, program: str, *, noise: Sequence[Sequence[str]], other
         solve = command.solve
         if solve == "scale":
             require(
-                command, program, needed=("epsilon",), unused=[f for way in noise for f in way], why="for the scale"
+                command,
+                program,
+                needed=("epsilon",),
+                unused=[f for way in noise for f in way],
+                why="for the scale",
             )
         else:
             one_way(command, program, noise)
             given = ("epsilon",)
-            needed, unused = ((), given) if solve == "epsilon" else (given, ("delta",) if solve == "delta" else ())
+            needed, unused = (
+                ((), given)
+                if solve == "epsilon"
+                else (given, ("delta",) if solve == "delta" else ())
+            )
             require(command, program, needed=needed, unused=unused, why=f"to solve for {solve}")
     needed = [name for name in others if name != solve]
     unused = [name for name in others if name == solve]
@@ -178,7 +219,11 @@ def unknown(command: Any, program: str, *, noise: Sequence[Sequence[str]], other
 
 
 def capped(count: int, what: str, most: int = LARGEST_COUNT) -> tuple[int, list[str]]:
-    """A solved number of steps that is not above what its flag takes, and a note where it is cut."""
+    """A solved number of steps that is not above what its flag takes, and a note where it is
+    cut.
+    """
     if count <= most:
         return count, []
-    return most, [f"more {what} than {most:,} are affordable, the most that --{what} takes; these cost less"]
+    return most, [
+        f"more {what} than {most:,} are affordable, the most that --{what} takes; these cost less"
+    ]

@@ -1,4 +1,6 @@
-"""`dpmf epsilon gaussian`: what Gaussian steps on all of the data cost, by every accountant; no data, no training."""
+"""`dpmf epsilon gaussian`: what Gaussian steps on all of the data cost, by every accountant; no
+data, no training.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ if TYPE_CHECKING:
     from accounting.loss import Gaussian
 
 PROGRAM = "dpmf epsilon gaussian"
-ROOM = 1 + 1e-12  # z written as ε_i or as σ and read back may lose its last digits, and must not cost more then
+ROOM = (
+    1 + 1e-12
+)  # z written as ε_i or as σ and read back may lose its last digits, and must not cost more then
 # What must be known, all but one, and the flags that write it.
 QUANTITIES = {
     "noise": ("epsilon_step", "noise_multiplier", "sigma"),
@@ -34,14 +38,17 @@ REPLACED = ("epsilon_step", "noise_multiplier", "sigma", "sensitivity", "steps")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """The price of J Gaussian steps on all of the data, or (--solve) any one number that a price leaves open.
+    """The price of J Gaussian steps on all of the data, or (--solve) any one number that a price
+    leaves open.
 
-    The noise of a step is written in one of three ways: --epsilon-step with --delta-step as paper 001 does,
-    --noise-multiplier, or --sigma with --sensitivity. Steps of several noises are --phases. Every answer errs on the
-    safe side: it costs no more than asked.
+    The noise of a step is written in one of three ways: --epsilon-step with --delta-step as paper
+    001 does, --noise-multiplier, or --sigma with --sensitivity. Steps of several noises are
+    --phases. Every answer errs on the safe side: it costs no more than asked.
     """
 
-    solve: Literal["epsilon", "delta", "steps", "epsilon-step", "noise-multiplier", "sigma", "sensitivity"] = "epsilon"
+    solve: Literal[
+        "epsilon", "delta", "steps", "epsilon-step", "noise-multiplier", "sigma", "sensitivity"
+    ] = "epsilon"
     """What is unknown; all the rest is given. sensitivity: the largest that --sigma covers."""
     steps: int | None = None
     """J, fixed up front."""
@@ -56,21 +63,29 @@ class Command:
     sensitivity: float | None = None
     """How far a neighbour moves a step's statistics, in L2, for the relation; 1 by default."""
     phases: tuple[str, ...] | None = None
-    """Steps of several noises, each NOISE_MULTIPLIERxSTEPS, such as 20x1 8x300, in place of a noise and --steps."""
+    """Steps of several noises, each NOISE_MULTIPLIERxSTEPS, such as 20x1 8x300, in place of a noise
+    and --steps.
+    """
     epsilon: float | None = None
     """The target of the whole, where something else is solved for."""
     delta: float | None = None
     """Delta of the whole; 1e-5 unless it is solved for."""
     accountant: Literal["exact", "pld", "rdp", "closed_form"] | None = None
-    """The one that --epsilon is stated in; by default closed_form where a claim is made, exact where it is proved."""
+    """The one that --epsilon is stated in; by default closed_form where a claim is made, exact
+    where it is proved.
+    """
     mechanism: Literal["gaussian", "gaussian-joint-noise", "gaussian-public-items"] = "gaussian"
-    """Whose steps they are: it decides status, relation and what a user pays. `gaussian` is paper 001 as published."""
+    """Whose steps they are: it decides status, relation and what a user pays. `gaussian` is paper
+    001 as published.
+    """
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
     """What neighbouring data sets differ in, for which the sensitivity holds."""
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
     curves: Path | None = None
-    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (needs the extra `report`)."""
+    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (needs the
+    extra `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -82,7 +97,10 @@ def run(command: Command) -> None:
     if command.mechanism == "gaussian" and command.relation == "rating-presence":
         raise PrivacyError(
             "mechanism gaussian has no finite sensitivity for a rating's presence",
-            where="a rating added or removed moves the gradient by its residual, which as published is unbounded",
+            where=(
+                "a rating added or removed moves the gradient by its residual, which as published"
+                " is unbounded"
+            ),
             fix="--mechanism gaussian-joint-noise or gaussian-public-items, which clip it",
         )
     with epsilon_flags.pricing(PROGRAM):
@@ -101,23 +119,32 @@ def _check_given(command: Command, solve: str) -> None:
             why = "to solve for the sensitivity that a noise covers"
             epsilon_flags.require(command, PROGRAM, needed=("sigma",), unused=unused, why=why)
         epsilon_flags.check_known(
-            command, QUANTITIES | {"sensitivity": ("sensitivity",)}, solve=solve, program=PROGRAM, optional=OPTIONAL
+            command,
+            QUANTITIES | {"sensitivity": ("sensitivity",)},
+            solve=solve,
+            program=PROGRAM,
+            optional=OPTIONAL,
         )
         return
     if solve not in ("epsilon", "delta"):
         raise UsageError(
-            f"--solve {command.solve} means nothing with --phases, which say the noise and the steps",
+            f"--solve {command.solve} means nothing with --phases, which say the noise and the"
+            " steps",
             where=PROGRAM,
             fix="--solve epsilon or --solve delta, or one noise and --steps in place of --phases",
         )
-    epsilon_flags.require(command, PROGRAM, needed=(), unused=REPLACED, why="with --phases, which say noise and steps")
+    epsilon_flags.require(
+        command, PROGRAM, needed=(), unused=REPLACED, why="with --phases, which say noise and steps"
+    )
     epsilon_flags.check_known(command, QUANTITIES_OF_PHASES, solve=solve, program=PROGRAM)
 
 
 def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     from accounting import gaussian, price
 
-    accountant = command.accountant or ("closed_form" if command.mechanism == "gaussian" else "exact")
+    accountant = command.accountant or (
+        "closed_form" if command.mechanism == "gaussian" else "exact"
+    )
     cut: list[str] = []
     try:
         if command.phases is not None:
@@ -132,7 +159,9 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
             delta = _delta(command, solve, losses, accountant)
     except ValueError as error:
         if accountant == "pld" and "takes too long" in str(error):
-            raise UsageError(f"--accountant pld: {error}", where=PROGRAM, fix="--accountant exact") from error
+            raise UsageError(
+                f"--accountant pld: {error}", where=PROGRAM, fix="--accountant exact"
+            ) from error
         raise
     guarantee = epsilon_phases.guarantee_of(
         command.mechanism, losses, relation=command.relation, sensitivity=sensitivity, delta=delta
@@ -142,8 +171,8 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     assert rho is not None
     if accountant not in prices:
         raise ValueError(
-            f"--accountant {accountant}: ρ = {report.at_least(rho, 6)} is above {gaussian.PLD_LIMIT:g}, where it takes "
-            "too long; --accountant exact knows every ρ"
+            f"--accountant {accountant}: ρ = {report.at_least(rho, 6)} is above"
+            f" {gaussian.PLD_LIMIT:g}, where it takes too long; --accountant exact knows every ρ"
         )
     report.check_answer(prices[accountant], command.epsilon, solve)
     result = {
@@ -155,14 +184,19 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "delta": delta,
         "steps": guarantee.steps,
         **_noise(command, losses, sensitivity),
-        "phases": [{"noise_multiplier": phase.noise_multiplier, "steps": phase.num_steps} for phase in losses],
+        "phases": [
+            {"noise_multiplier": phase.noise_multiplier, "steps": phase.num_steps}
+            for phase in losses
+        ],
         "rho": rho,
         "alpha_star": gaussian.optimal_order(rho, delta),
         "pld": None,
         **prices,
         "kinds": report.kinds(list(prices)),
         **report.of_guarantee(guarantee),
-        "user": guarantee.for_user(command.user_ratings)._asdict() if command.user_ratings else None,
+        "user": (
+            guarantee.for_user(command.user_ratings)._asdict() if command.user_ratings else None
+        ),
         "curves": None,
     }
     as_steps = "epsilon_step" in (solve, *_given(command))
@@ -170,8 +204,12 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     return result, guarantee
 
 
-def _noise(command: Command, losses: Sequence[Gaussian], sensitivity: float | None) -> dict[str, Any]:
-    """The noise of a step in all its spellings; with phases there is no one noise, but for their multipliers."""
+def _noise(
+    command: Command, losses: Sequence[Gaussian], sensitivity: float | None
+) -> dict[str, Any]:
+    """The noise of a step in all its spellings; with phases there is no one noise, but for their
+    multipliers.
+    """
     from accounting import gaussian
 
     if sensitivity is None:
@@ -209,8 +247,14 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
         assert command.steps is not None
         target, steps = command.epsilon, command.steps
         if solve == "epsilon_step":
-            step = gaussian.solve_epsilon_step(target, delta, steps, command.delta_step, price=accountant)
-            return gaussian.noise_multiplier_from_step(step, command.delta_step) * ROOM, steps, sensitivity
+            step = gaussian.solve_epsilon_step(
+                target, delta, steps, command.delta_step, price=accountant
+            )
+            return (
+                gaussian.noise_multiplier_from_step(step, command.delta_step) * ROOM,
+                steps,
+                sensitivity,
+            )
         z = gaussian.solve_noise_multiplier(target, delta, steps, price=accountant)
         if solve != "sensitivity":
             return z * (ROOM if solve == "sigma" else 1.0), steps, sensitivity
@@ -223,8 +267,8 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
         steps = gaussian.solve_num_steps(command.epsilon, delta, z, price=accountant)
         if not steps >= 1:
             raise UsageError(
-                f"not one step at z = {z:.6g} costs as little as ε = {report.exactly(command.epsilon)} "
-                f"at δ = {report.shown(delta)}",
+                f"not one step at z = {z:.6g} costs as little as ε ="
+                f" {report.exactly(command.epsilon)} at δ = {report.shown(delta)}",
                 where=PROGRAM,
                 fix="more noise, or a larger --epsilon or --delta",
             )
@@ -240,7 +284,9 @@ def _delta(command: Command, solve: str, losses: Sequence[Gaussian], accountant:
     if solve != "delta":
         return epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
     assert command.epsilon is not None
-    delta = gaussian.solve_delta(command.epsilon, *epsilon_phases.together(losses), price=accountant)
+    delta = gaussian.solve_delta(
+        command.epsilon, *epsilon_phases.together(losses), price=accountant
+    )
     if not (delta := report.shown_delta(delta)) < 1:
         raise UsageError(
             f"no δ below 1 holds at ε = {report.exactly(command.epsilon)} by {accountant}",
@@ -274,26 +320,26 @@ def _notes(result: Mapping[str, Any], *, as_steps: bool) -> list[str]:
         notes.append("pld is left out: above ρ = 1e4 it takes too long")
     if as_steps and result["epsilon_step"] >= 1:
         notes.append(
-            f"ε_i = {result['epsilon_step']:.6g} is 1 or more, where Theorem 1 of paper 001 says nothing about a step; "
-            "the noise is priced by ρ, which holds"
+            f"ε_i = {result['epsilon_step']:.6g} is 1 or more, where Theorem 1 of paper 001 says"
+            " nothing about a step; the noise is priced by ρ, which holds"
         )
     if as_steps and (spent := result["steps"] * result["delta_step"]) >= 1:
         notes.append(
-            f"{report.counted(result['steps'], 'step')} at δ_i = {report.shown(result['delta_step'])} "
-            f"add up to δ = {spent:g}, which is 1 or more: "
-            "(ε_i, δ_i) per step says nothing about the whole by basic composition; it only writes the noise, "
-            "and `basic` composes other pairs of the same noise"
+            f"{report.counted(result['steps'], 'step')} at δ_i ="
+            f" {report.shown(result['delta_step'])} add up to δ = {spent:g}, which is 1 or more:"
+            " (ε_i, δ_i) per step says nothing about the whole by basic composition; it only"
+            " writes the noise, and `basic` composes other pairs of the same noise"
         )
     stated = "closed_form" if result["status"] == "claimed" else "exact"
     if result["target"] is not None and result["accountant"] != stated:
         notes.append(
-            f"the target is stated in {result['accountant']}, the statement's ε in {stated}, as that of every result "
-            f"with status {result['status']}"
+            f"the target is stated in {result['accountant']}, the statement's ε in {stated}, as"
+            f" that of every result with status {result['status']}"
         )
     return notes
 
 
-# ---- what is printed ----------------------------------------------------------------------------------------------
+# ---- what is printed -----------------------------------------------------------------------------
 
 
 def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> list[str]:
@@ -311,7 +357,10 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
 def _noise_words(result: Mapping[str, Any], digits: int = 8) -> str:
     if (z := result["noise_multiplier"]) is not None:
         return f"z = {report.at_least(z, digits)}"
-    phases = [f"{report.exactly(phase['noise_multiplier'])}x{phase['steps']}" for phase in result["phases"]]
+    phases = [
+        f"{report.exactly(phase['noise_multiplier'])}x{phase['steps']}"
+        for phase in result["phases"]
+    ]
     shown = phases if len(phases) <= 6 else [*phases[:5], f"and {len(phases) - 5} more"]
     return f"phases z x J = {', '.join(shown)}"
 
@@ -327,9 +376,15 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     lines = report.solved_line(result, _answers(result))
     noise = f"ρ = {report.at_least(result['rho'], 6)}, α* = {result['alpha_star']:.6g}"
     if result["sigma"] is not None:
-        noise += f", σ = {report.at_least(result['sigma'])} at Δ = {report.exactly(result['sensitivity'])}"
+        noise += (
+            f", σ = {report.at_least(result['sigma'])} at Δ ="
+            f" {report.exactly(result['sensitivity'])}"
+        )
     if result["epsilon_step"] is not None:
-        noise += f", ε_i = {report.at_most(result['epsilon_step'])} at δ_i = {report.exactly(result['delta_step'])}"
+        noise += (
+            f", ε_i = {report.at_most(result['epsilon_step'])} at δ_i ="
+            f" {report.exactly(result['delta_step'])}"
+        )
     lines += [noise, *report.user_lines(result), *report.written_lines(result)]
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))
 

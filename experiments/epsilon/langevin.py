@@ -1,4 +1,6 @@
-"""`dpmf epsilon langevin`: Langevin dynamics on secret Poisson samples of the ratings, priced step by step."""
+"""`dpmf epsilon langevin`: Langevin dynamics on secret Poisson samples of the ratings, priced step
+by step.
+"""
 
 from __future__ import annotations
 
@@ -36,17 +38,28 @@ CHEAPER = {"temperature": 1, "learning_rate": -1, "clip_norm": -1}  # 1: ε fall
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Langevin:
-    """The price of J steps of Langevin dynamics on secret Poisson samples, or (--solve) one unknown.
+    """The price of J steps of Langevin dynamics on secret Poisson samples, or (--solve) one
+    unknown.
 
-    Temperature, learning rate and clip fix the noise of a step: z = q·sqrt(2T / learning rate) / C. Convergence is not
+    Temperature, learning rate and clip fix the noise of a step: z = q·sqrt(2T / learning rate) / C.
+    Convergence is not
     used: the price is that of the steps that are taken.
     """
 
     solve: Literal[
-        "epsilon", "delta", "steps", "temperature", "learning-rate", "decay", "clip-norm", "sampling-rate"
+        "epsilon",
+        "delta",
+        "steps",
+        "temperature",
+        "learning-rate",
+        "decay",
+        "clip-norm",
+        "sampling-rate",
     ] = "epsilon"
-    """What is unknown; all the rest is given. sampling-rate: the smallest going down from 1, for the noise grows with q
-    and the price may rise or fall in it; decay: the smallest, 0 if that will do."""
+    """What is unknown; all the rest is given. sampling-rate: the smallest going down from 1, for
+    the noise grows with q and the price may rise or fall in it; decay: the smallest, 0 if that will
+    do.
+    """
     sampling_rate: float | None = None
     """q, the public probability with which each record takes part in a step."""
     steps: int | None = None
@@ -68,9 +81,13 @@ class Langevin:
     unit: Literal["rating-presence", "rating-value", "user"] = "rating-presence"
     """What neighbouring data sets differ in; `user`: all ratings of a user are one record."""
     user_ratings: int | None = None
-    """Also the price of all ratings of a user who has so many, each sampled by itself (unit rating-presence)."""
+    """Also the price of all ratings of a user who has so many, each sampled by itself (unit
+    rating-presence).
+    """
     curves: Path | None = None
-    """Folder for epsilon-steps (of runs with so many steps) and delta-epsilon, as svg and csv (extra `report`)."""
+    """Folder for epsilon-steps (of runs with so many steps) and delta-epsilon, as svg and csv
+    (extra `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -78,7 +95,9 @@ class Langevin:
 def run(command: Langevin) -> None:
     epsilon_flags.check_flags(command)
     solve = command.solve.replace("-", "_")
-    epsilon_flags.check_known(command, QUANTITIES, solve=solve, program=PROGRAM, optional=("delta", "decay"))
+    epsilon_flags.check_known(
+        command, QUANTITIES, solve=solve, program=PROGRAM, optional=("delta", "decay")
+    )
     sampling.check_sizes(command, PROGRAM, most=MAX_STEPS)
     with sampling.pricing(PROGRAM, "--temperature"):
         result, guarantee = _priced(command, solve)
@@ -102,7 +121,9 @@ def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
     phases = _phases(command)
     delta, command, notes = sampling.solved_delta(command, solve, phases)
     assert command.clip_norm is not None
-    guarantee = langevin_guarantee(phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit(command.unit))
+    guarantee = langevin_guarantee(
+        phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit(command.unit)
+    )
     multipliers = [phase.noise_multiplier for phase in phases]
     assert command.temperature is not None
     assert command.sampling_rate is not None
@@ -114,14 +135,18 @@ def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "largest_noise_multiplier": max(multipliers),
         "phases": len(phases),
         "sampling_rate": command.sampling_rate,
-        "title": f"T = {report.at_least(command.temperature)}, z from {report.at_least(min(multipliers), 6)}, "
-        f"q = {report.at_least(command.sampling_rate)}",
+        "title": (
+            f"T = {report.at_least(command.temperature)}, z from"
+            f" {report.at_least(min(multipliers), 6)}, q = {report.at_least(command.sampling_rate)}"
+        ),
     }
     return result, guarantee
 
 
 def _given(command: Langevin) -> dict[str, Any]:
-    """What decides the noise, by the names of `accounting.subsampled`; None for what is solved for."""
+    """What decides the noise, by the names of `accounting.subsampled`; None for what is solved
+    for.
+    """
     names = ("sampling_rate", "learning_rate", "decay", "clip_norm", "temperature")
     return {name: getattr(command, name) for name in names}
 
@@ -131,13 +156,18 @@ def _phases(command: Langevin) -> tuple[SubsampledGaussian, ...]:
     from accounting import subsampled
 
     known = _given(command)
-    rates = subsampled.decaying_rates(known.pop("learning_rate"), known.pop("decay"), command.steps or 0)
+    rates = subsampled.decaying_rates(
+        known.pop("learning_rate"), known.pop("decay"), command.steps or 0
+    )
     return subsampled.langevin_phases(**known, learning_rates=rates)
 
 
 def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> list[str]:
     """Every number of steps is a run of its own, with the same decay over all of it."""
-    known = {name: result[name] for name in ("sampling_rate", "learning_rate", "decay", "clip_norm", "temperature")}
+    known = {
+        name: result[name]
+        for name in ("sampling_rate", "learning_rate", "decay", "clip_norm", "temperature")
+    }
     run_of = Langevin(**known)
     return sampling.curves(
         folder,
@@ -148,7 +178,7 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
     )
 
 
-# ---- one unknown --------------------------------------------------------------------------------------------------
+# ---- one unknown ---------------------------------------------------------------------------------
 
 
 def _gap(command: Langevin) -> float:
@@ -157,16 +187,24 @@ def _gap(command: Langevin) -> float:
 
     assert command.epsilon is not None
     compose = composition.pld if command.accountant == "pld" else composition.rdp
-    price = compose(_phases(command), unit=report.unit(command.unit)).epsilon(sampling.delta_of(command))
+    price = compose(_phases(command), unit=report.unit(command.unit)).epsilon(
+        sampling.delta_of(command)
+    )
     return max(-30.0, min(30.0, math.log(price / command.epsilon))) if price > 0 else -30.0
 
 
 def _solved_upwards(command: Langevin, solve: str) -> float:
-    """The rate or the decay of `accounting.subsampled`, rounded up as it is shown, and still at most ε."""
+    """The rate or the decay of `accounting.subsampled`, rounded up as it is shown, and still at
+    most ε.
+    """
     from accounting import subsampled
 
     assert command.epsilon is not None
-    solver: Any = subsampled.solve_langevin_rate if solve == "sampling_rate" else subsampled.solve_langevin_decay
+    solver: Any = (
+        subsampled.solve_langevin_rate
+        if solve == "sampling_rate"
+        else subsampled.solve_langevin_decay
+    )
     known = {name: value for name, value in _given(command).items() if name != solve}
     answer = solver(
         command.epsilon,
@@ -185,7 +223,9 @@ def _solved_upwards(command: Langevin, solve: str) -> float:
 
 
 def _solved_noise(command: Langevin, solve: str) -> float:
-    """The T, η or C (to 1e-6 relative) whose steps just about cost ε: each sets z alone, as the root of T/(η·C²)."""
+    """The T, η or C (to 1e-6 relative) whose steps just about cost ε: each sets z alone, as the
+    root of T/(η·C²).
+    """
     from scipy.optimize import brentq
 
     side = CHEAPER[solve]
@@ -197,7 +237,12 @@ def _solved_noise(command: Langevin, solve: str) -> float:
     # from where the first step has z = 1, by factors of 4 to both sides of the target
     assert command.sampling_rate is not None
     logs = {name: math.log(getattr(command, name) or 1.0) for name in CHEAPER}
-    ahead = math.log(2) + 2 * math.log(command.sampling_rate) + logs["temperature"] - logs["learning_rate"]
+    ahead = (
+        math.log(2)
+        + 2 * math.log(command.sampling_rate)
+        + logs["temperature"]
+        - logs["learning_rate"]
+    )
     ahead -= 2 * logs["clip_norm"]  # ln z² with 1 for the unknown
     dear = cheap = -side * ahead / (2 if solve == "clip_norm" else 1)
     for _ in range(20):
@@ -209,8 +254,9 @@ def _solved_noise(command: Langevin, solve: str) -> float:
             break
     else:
         raise ValueError(
-            f"no {solve.replace('_', '-')} was found at which {report.counted(command.steps or 0, 'step')} cost "
-            f"ε = {report.exactly(command.epsilon or math.nan)}"
+            f"no {solve.replace('_', '-')} was found at which"
+            f" {report.counted(command.steps or 0, 'step')} cost ε ="
+            f" {report.exactly(command.epsilon or math.nan)}"
         )
     root, nudge = float(brentq(gap, dear, cheap, xtol=1e-6)), 1e-6
     while gap(root) > 0:
@@ -230,10 +276,17 @@ def _solved_steps(command: Langevin) -> tuple[int, list[str]]:
         raise UsageError(
             f"not one step costs as little as ε = {report.exactly(command.epsilon or math.nan)}",
             where=PROGRAM,
-            fix="a higher --temperature, a smaller --learning-rate or --clip-norm, or a larger --epsilon or --delta",
+            fix=(
+                "a higher --temperature, a smaller --learning-rate or --clip-norm, or a larger"
+                " --epsilon or --delta"
+            ),
         )
     found = calibration.last_affordable(gap, _likely_steps(command), MAX_STEPS, apart=MAX_STEPS)
-    return epsilon_flags.capped(MAX_STEPS + 1, "steps", MAX_STEPS) if found == MAX_STEPS else (found, [])
+    return (
+        epsilon_flags.capped(MAX_STEPS + 1, "steps", MAX_STEPS)
+        if found == MAX_STEPS
+        else (found, [])
+    )
 
 
 def _likely_steps(command: Langevin) -> int:
@@ -242,8 +295,12 @@ def _likely_steps(command: Langevin) -> int:
 
     known = _given(command)
     assert command.epsilon is not None
-    slower = math.log1p(known["decay"]) / known["decay"] if known["decay"] > 0 else 1.0  # mean of the learning rates
-    mean = dataclasses.replace(command, decay=0.0, learning_rate=known["learning_rate"] * slower, steps=1)
+    slower = (
+        math.log1p(known["decay"]) / known["decay"] if known["decay"] > 0 else 1.0
+    )  # mean of the learning rates
+    mean = dataclasses.replace(
+        command, decay=0.0, learning_rate=known["learning_rate"] * slower, steps=1
+    )
     affordable = gaussian.solve_rho(command.epsilon, sampling.delta_of(command))
     each = composition.step_rho(_phases(mean)[0], unit=report.unit(command.unit))
     return min(MAX_STEPS, max(2, round(affordable / max(each, affordable / MAX_STEPS))))

@@ -1,4 +1,6 @@
-"""`dpmf epsilon local`: one-bit reports of each user, against the server itself and behind a trusted shuffler."""
+"""`dpmf epsilon local`: one-bit reports of each user, against the server itself and behind a
+trusted shuffler.
+"""
 
 from __future__ import annotations
 
@@ -30,9 +32,11 @@ QUANTITIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Local:
-    """The price of paper 004's one-bit reports: per user, against the server itself; with --reports, shuffled as well.
+    """The price of paper 004's one-bit reports: per user, against the server itself; with
+    --reports, shuffled as well.
 
-    The shuffled number holds behind a trusted shuffler only. It stands beside the local one, never in its place.
+    The shuffled number holds behind a trusted shuffler only. It stands beside the local one, never
+    in its place.
     """
 
     epsilon: float | None = None
@@ -40,18 +44,26 @@ class Local:
     rounds: int | None = None
     """k."""
     schedule: Literal["rounds", "partition"] = "rounds"
-    """rounds: everybody reports in each, at epsilon/k; partition: k groups of users, each reports once, at epsilon."""
+    """rounds: everybody reports in each, at epsilon/k; partition: k groups of users, each reports
+    once, at epsilon.
+    """
     reports: int | None = None
     """Honest users in all; the price after a trusted shuffler is added."""
     delta: float | None = None
-    """Of the shuffled price, and of the optimal composition of a user's reports; 1e-5 with --reports."""
+    """Of the shuffled price, and of the optimal composition of a user's reports; 1e-5 with
+    --reports.
+    """
     solve: Literal["epsilon", "reports", "rounds", "delta"] | None = None
-    """What brings the shuffled price to --shuffled-epsilon: the largest epsilon; the least number of reports; the least
-    number of rounds that share epsilon, or with partition the largest number of groups; the least delta."""
+    """What brings the shuffled price to --shuffled-epsilon: the largest epsilon; the least number
+    of reports; the least number of rounds that share epsilon, or with partition the largest number
+    of groups; the least delta.
+    """
     shuffled_epsilon: float | None = None
     """The target behind the trusted shuffler, where something is solved for."""
     curves: Path | None = None
-    """Folder for epsilon-steps (of reports of one user, each as here) and delta-epsilon, as svg and csv (`report`)."""
+    """Folder for epsilon-steps (of reports of one user, each as here) and delta-epsilon, as svg and
+    csv (`report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -61,9 +73,15 @@ def run(command: Local) -> None:
     optional = ("delta",) if command.solve else ("delta", "reports")
     solve = command.solve or "shuffled_epsilon"
     epsilon_flags.check_known(command, QUANTITIES, solve=solve, program=PROGRAM, optional=optional)
-    if command.reports is not None and command.rounds is not None and command.reports < (groups := _groups(command)):
+    if (
+        command.reports is not None
+        and command.rounds is not None
+        and command.reports < (groups := _groups(command))
+    ):
         raise UsageError(
-            f"{command.reports} users cannot be split into {groups} groups", where=PROGRAM, fix="fewer --rounds"
+            f"{command.reports} users cannot be split into {groups} groups",
+            where=PROGRAM,
+            fix="fewer --rounds",
         )
     if command.delta == 0 and (command.reports is not None or command.solve):
         raise UsageError(
@@ -76,7 +94,9 @@ def run(command: Local) -> None:
             command = dataclasses.replace(command, **{command.solve: _solved(command)})
         result, guarantees = _priced(command)
         if result["shuffled"] and command.solve:
-            report.check_answer(result["shuffled"]["epsilon"], command.shuffled_epsilon, command.solve)
+            report.check_answer(
+                result["shuffled"]["epsilon"], command.shuffled_epsilon, command.solve
+            )
         if command.curves is not None:
             result["curves"] = _curves(command.curves, result, guarantees[0])
     console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantees))
@@ -94,7 +114,9 @@ def _times(command: Local) -> int:
 
 
 def _solved(command: Local) -> float | int:
-    """ε of a user (to 1e-6 relative), users, rounds or δ, at which the shuffled price is at most the target."""
+    """ε of a user (to 1e-6 relative), users, rounds or δ, at which the shuffled price is at most
+    the target.
+    """
     from accounting import shuffle
 
     target = command.shuffled_epsilon
@@ -104,7 +126,10 @@ def _solved(command: Local) -> float | int:
         assert command.reports is not None
         groups, times = _groups(command), _times(command)
         delta = shuffle.solve_shuffled_delta(
-            target, epsilon_local=command.epsilon, num_rounds=times, num_reports=command.reports // groups
+            target,
+            epsilon_local=command.epsilon,
+            num_rounds=times,
+            num_reports=command.reports // groups,
         )
         if not delta > 0:
             raise UsageError(
@@ -125,10 +150,13 @@ def _solved(command: Local) -> float | int:
         needed = _least_reports(target, command.epsilon, 1, delta)
         if not (rounds := command.reports // needed) >= 1:
             raise UsageError(
-                f"{command.reports} reports in one shuffle cost more than ε = {report.exactly(target)}, "
-                f"which takes {needed}",
+                f"{command.reports} reports in one shuffle cost more than ε ="
+                f" {report.exactly(target)}, which takes {needed}",
                 where=PROGRAM,
-                fix=f"--reports {needed} for one round, a smaller --epsilon, or a larger --shuffled-epsilon",
+                fix=(
+                    f"--reports {needed} for one round, a smaller --epsilon, or a larger"
+                    " --shuffled-epsilon"
+                ),
             )
         return rounds
     times, groups = _times(command), _groups(command)
@@ -154,7 +182,9 @@ def _solved(command: Local) -> float | int:
 
 
 def _least_reports(target: float, epsilon: float, times: int, delta: float) -> int:
-    """The least number of reports in each shuffle at which `times` rounds cost at most the target."""
+    """The least number of reports in each shuffle at which `times` rounds cost at most the
+    target.
+    """
     from accounting import shuffle
 
     def affordable(count: int) -> bool:
@@ -163,7 +193,9 @@ def _least_reports(target: float, epsilon: float, times: int, delta: float) -> i
     few, enough = 0, 1
     while not affordable(enough):
         if enough > MOST_SHUFFLED:
-            raise ValueError(f"not even {MOST_SHUFFLED:.0e} reports bring ε down to {report.exactly(target)}")
+            raise ValueError(
+                f"not even {MOST_SHUFFLED:.0e} reports bring ε down to {report.exactly(target)}"
+            )
         few, enough = enough, 2 * enough
     while enough - few > 1:
         middle = (few + enough) // 2
@@ -177,17 +209,33 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
     assert command.epsilon is not None
     assert command.rounds is not None
     times = _times(command)
-    delta = epsilon_flags.USUAL_DELTA if command.reports and command.delta is None else command.delta or None
+    delta = (
+        epsilon_flags.USUAL_DELTA
+        if command.reports and command.delta is None
+        else command.delta or None
+    )
     left_out = []
     if delta is not None and times > pure.ROUNDS_LIMIT:
         if command.reports is not None:
-            raise ValueError(f"--rounds must be at most {pure.ROUNDS_LIMIT:,} with --reports, got {times:,}")
+            raise ValueError(
+                f"--rounds must be at most {pure.ROUNDS_LIMIT:,} with --reports, got {times:,}"
+            )
         delta = None
-        left_out.append(f"optimal is left out: above {pure.ROUNDS_LIMIT:,} rounds its sum takes too long")
+        left_out.append(
+            f"optimal is left out: above {pure.ROUNDS_LIMIT:,} rounds its sum takes too long"
+        )
     guarantee = local_guarantee(command.epsilon, times)
     guarantees = [guarantee]
-    optimal = None if delta is None else local_guarantee(command.epsilon, times, delta=delta).accountants["optimal"]
-    notes = left_out if delta is None or optimal is None else report.price_notes({"optimal": optimal}, delta)
+    optimal = (
+        None
+        if delta is None
+        else local_guarantee(command.epsilon, times, delta=delta).accountants["optimal"]
+    )
+    notes = (
+        left_out
+        if delta is None or optimal is None
+        else report.price_notes({"optimal": optimal}, delta)
+    )
     if command.schedule == "rounds":
         printed = pure.epsilon_basic(command.epsilon / command.rounds, command.rounds + 1)
         notes.append(
@@ -203,7 +251,9 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
         closed_form = None
         try:
             each = math.nextafter(command.epsilon / times, math.inf)
-            closed_form = pure.epsilon_basic(shuffle.epsilon_closed_form(each, count, delta / times), times)
+            closed_form = pure.epsilon_basic(
+                shuffle.epsilon_closed_form(each, count, delta / times), times
+            )
         except ValueError as refused:
             notes.append(f"shuffled, the closed form says nothing: {refused}")
         shuffled = {
@@ -254,7 +304,10 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
         folder,
         losses,
         guarantee.at_delta(delta or 0.0),
-        title=f"one-bit reports of each user, each at ε = {report.at_least(result['epsilon_round'], 6)}",
+        title=(
+            "one-bit reports of each user, each at ε ="
+            f" {report.at_least(result['epsilon_round'], 6)}"
+        ),
         accountants=("basic",) if summed else ("basic", "optimal"),
         noun="report",
         letter="k",
@@ -282,13 +335,17 @@ def _render(result: Mapping[str, Any], guarantees: list[Guarantee]) -> Any:
         lines.append(f"solved: {answer}, for ε = {report.exactly(target)} behind the shuffler")
     if result["optimal"] is not None:
         optimal = report.decimals(result["optimal"])
-        lines.append(f"local, by optimal composition at δ = {report.shown(result['optimal_delta'])}: ε = {optimal}")
+        lines.append(
+            f"local, by optimal composition at δ = {report.shown(result['optimal_delta'])}: ε ="
+            f" {optimal}"
+        )
     if shuffled := result["shuffled"]:
         closed = shuffled["closed_form"]
         lines.append(
-            f"central, behind a trusted shuffler, {shuffled['reports']} honest reports in each shuffle, "
-            f"δ = {report.shown(shuffled['delta'])}:\n  ε = {report.decimals(shuffled['epsilon'])} (numerical), "
-            f"closed form {'says nothing' if closed is None else report.decimals(closed)}"
+            f"central, behind a trusted shuffler, {shuffled['reports']} honest reports in each"
+            f" shuffle, δ = {report.shown(shuffled['delta'])}:\n  ε ="
+            f" {report.decimals(shuffled['epsilon'])} (numerical), closed form"
+            f" {'says nothing' if closed is None else report.decimals(closed)}"
         )
     lines += report.written_lines(result)
     return report.page(drawn, lines, result["notes"], *map(str, guarantees))

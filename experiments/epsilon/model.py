@@ -1,4 +1,6 @@
-"""`dpmf epsilon model`: what a saved model promised, priced again from what it spent; no data, and no jax."""
+"""`dpmf epsilon model`: what a saved model promised, priced again from what it spent; no data, and
+no jax.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +25,11 @@ PROGRAM = "dpmf epsilon model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """The price of a saved model by every accountant, computed again from the noise it says it had, and its statement.
+    """The price of a saved model by every accountant, computed again from the noise it says it had,
+    and its statement.
 
-    At another --delta too. It reads model.json, checks that files are the ones that were saved, and nothing private.
+    At another --delta too. It reads model.json, checks that files are the ones that were saved, and
+    nothing private.
     """
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -35,7 +39,9 @@ class Command:
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
     curves: Path | None = None
-    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (extra `report`)."""
+    """Folder for epsilon-steps (phases in their order) and delta-epsilon, as svg and csv (extra
+    `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -46,9 +52,14 @@ def run(command: Command) -> None:
 
     epsilon_flags.check_flags(command, pure=True)
     saved = model_file.read(command.model).guarantee
-    if command.delta == 0 and saved.status != "none" and not all(isinstance(one, loss.Pure) for one in saved.losses):
+    if (
+        command.delta == 0
+        and saved.status != "none"
+        and not all(isinstance(one, loss.Pure) for one in saved.losses)
+    ):
         raise UsageError(
-            "--delta must be between 0 and 1, both excluded: the noise of this model has no finite ε at δ = 0",
+            "--delta must be between 0 and 1, both excluded: the noise of this model has no finite"
+            " ε at δ = 0",
             where=str(command.model),
             fix=f"--delta {report.shown(saved.delta)}, with which it was saved",
         )
@@ -73,7 +84,8 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
         told = saved.accountants.get(name) if delta == saved.delta else None
         if told is not None and not math.isclose(told, value, rel_tol=1e-6):
             notes.append(
-                f"{name} was {told:.6g} when the model was saved, {value:.6g} now: another version of a library?"
+                f"{name} was {told:.6g} when the model was saved, {value:.6g} now: another version"
+                " of a library?"
             )
     notes += report.price_notes(prices, delta)
     own = {name: value for name, value in guarantee.accountants.items() if name == "paper"}
@@ -112,7 +124,9 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
 
     if guarantee.status == "none":
         raise UsageError(
-            "--curves: without a guarantee there is no price to draw", where=result["model"], fix="leave out --curves"
+            "--curves: without a guarantee there is no price to draw",
+            where=result["model"],
+            fix="leave out --curves",
         )
     return epsilon_curves.draw(
         folder,
@@ -128,8 +142,13 @@ def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     lines = [*report.user_lines(result), *report.written_lines(result)]
     if result["delta"] != result["saved_delta"]:
         lines.append(
-            f"saved with ε = {report.decimals(result['saved_epsilon'], 4)} at δ = {report.shown(result['saved_delta'])}"
+            f"saved with ε = {report.decimals(result['saved_epsilon'], 4)} at δ ="
+            f" {report.shown(result['saved_delta'])}"
         )
     title = f"{result['model']}: {guarantee.mechanism}, {report.counted(guarantee.steps, 'step')}"
-    drawn = report.table(title, result["accountants"], result["delta"]) if result["accountants"] else title
+    drawn = (
+        report.table(title, result["accountants"], result["delta"])
+        if result["accountants"]
+        else title
+    )
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

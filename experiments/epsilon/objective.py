@@ -1,4 +1,6 @@
-"""`dpmf epsilon objective`: what the noise of paper 003's perturbed objective costs, as published and sound."""
+"""`dpmf epsilon objective`: what the noise of paper 003's perturbed objective costs, as published
+and sound.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, published_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import (
+    closed_form_guarantee,
+    published_guarantee,
+    statistics_guarantee,
+)
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
 from experiments.epsilon import report
@@ -22,10 +28,12 @@ PROGRAM = "dpmf epsilon objective"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The price of paper 003's perturbed objective by --scale, or the smallest scale for an --epsilon.
+    """The price of paper 003's perturbed objective by --scale, or the smallest scale for an
+    --epsilon.
 
-    objective is as published (user factors fitted on the same ratings: claimed), objective-public-users its sound
-    variant, both for a rating's value; objective-statistics has noise on both sums, for a rating's presence.
+    objective is as published (user factors fitted on the same ratings: claimed),
+    objective-public-users its sound variant, both for a rating's value; objective-statistics has
+    noise on both sums, for a rating's presence.
     """
 
     mechanism: Literal["objective", "objective-public-users", "objective-statistics"] = "objective"
@@ -33,7 +41,9 @@ class Objective:
     unit: Literal["rating-value", "rating-presence"] | None = None
     """What neighbouring data sets differ in; the mechanism's own by default."""
     noise: Literal["laplace", "l2-laplace", "gaussian"] | None = None
-    """laplace: in every coordinate; l2-laplace: by its L2 norm (the default); gaussian: always for the statistics."""
+    """laplace: in every coordinate; l2-laplace: by its L2 norm (the default); gaussian: always for
+    the statistics.
+    """
     scale: float | None = None
     """b of the Laplace noises, sigma of the Gaussian, of the noise on twice the sum of u·r."""
     epsilon: float | None = None
@@ -51,11 +61,15 @@ class Objective:
     delta: float | None = None
     """For Gaussian noise, 1e-5 by default; pure noise needs none."""
     solve: Literal["epsilon", "scale", "delta"] | None = None
-    """What is unknown; without it the scale where --epsilon is given, epsilon otherwise. delta: Gaussian noise only."""
+    """What is unknown; without it the scale where --epsilon is given, epsilon otherwise. delta:
+    Gaussian noise only.
+    """
     user_ratings: int | None = None
     """Also the price of all ratings of a user who has so many."""
     curves: Path | None = None
-    """Folder for epsilon-steps (of releases, this being one) and delta-epsilon, as svg and csv (extra `report`)."""
+    """Folder for epsilon-steps (of releases, this being one) and delta-epsilon, as svg and csv
+    (extra `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -65,7 +79,9 @@ def run(command: Objective) -> None:
     with epsilon_flags.pricing(PROGRAM):
         result, guarantee = _priced(command)
         if command.curves is not None:
-            result["curves"] = scale_of.curves(command.curves, result, guarantee, noun="release", letter="k")
+            result["curves"] = scale_of.curves(
+                command.curves, result, guarantee, noun="release", letter="k"
+            )
     console.emit(result, json=command.json, render=lambda shown: scale_of.render(shown, guarantee))
 
 
@@ -76,7 +92,10 @@ def _priced(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         if not statistics:
             raise PrivacyError(
                 f"mechanism {command.mechanism} has no finite ε for a rating's presence",
-                where="a rating added or removed moves the noise by its residual, which grows with the item factors",
+                where=(
+                    "a rating added or removed moves the noise by its residual, which grows with"
+                    " the item factors"
+                ),
                 fix="--mechanism objective-statistics, which has noise on both sums",
             )
         raise PrivacyError(
@@ -99,41 +118,60 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
 
     unused = ("matrix_scale", "vector_scale", "rating_bound")
     epsilon_flags.require(
-        command, PROGRAM, needed=("range_width", "rank"), unused=unused, why=f"mechanism {command.mechanism}"
+        command,
+        PROGRAM,
+        needed=("range_width", "rank"),
+        unused=unused,
+        why=f"mechanism {command.mechanism}",
     )
     solve = epsilon_flags.unknown(command, PROGRAM, noise=(("scale",),))
     noise = scale_of.law(command.noise or "l2-laplace")
     delta = _delta(command, noise)
     if solve == "delta" and delta is None:
-        raise UsageError("pure noise costs the same at every δ", where=PROGRAM, fix="--solve epsilon, or scale")
+        raise UsageError(
+            "pure noise costs the same at every δ", where=PROGRAM, fix="--solve epsilon, or scale"
+        )
     assert command.range_width is not None
     assert command.rank is not None
     shape: dict[str, Any] = {"range_width": command.range_width, "rank": command.rank}
     scale = command.scale
     if solve == "scale":
         assert command.epsilon is not None
-        scale = objective.value_change_scale(noise=noise, epsilon=command.epsilon, delta=delta, **shape)
+        scale = objective.value_change_scale(
+            noise=noise, epsilon=command.epsilon, delta=delta, **shape
+        )
     assert scale is not None
     if command.mechanism == "objective":
         guarantee = published_guarantee(noise=noise, scale=scale, **shape)
     else:
         guarantee = closed_form_guarantee(noise=noise, scale=scale, delta=delta or 0.0, **shape)
     if solve == "delta":
-        guarantee = guarantee.at_delta(scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM))
+        guarantee = guarantee.at_delta(
+            scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM)
+        )
     title = f"{noise.replace('_', '-')} noise, b or σ = {report.at_least(scale)}"
     told = scale_of.told(command, guarantee, title, scale, solve)
     squared = objective.squared_noise(noise, scale=scale, rank=command.rank)
-    return {**told, "noise": noise.replace("_", "-"), **shape, "squared_noise_per_item": squared}, guarantee
+    return {
+        **told,
+        "noise": noise.replace("_", "-"),
+        **shape,
+        "squared_noise_per_item": squared,
+    }, guarantee
 
 
 def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     from accounting import objective
 
     why = "mechanism objective-statistics"
-    epsilon_flags.require(command, PROGRAM, needed=("rating_bound",), unused=("scale", "range_width", "rank"), why=why)
+    epsilon_flags.require(
+        command, PROGRAM, needed=("rating_bound",), unused=("scale", "range_width", "rank"), why=why
+    )
     solve = epsilon_flags.unknown(command, PROGRAM, noise=(("matrix_scale", "vector_scale"),))
     if command.noise not in (None, "gaussian"):
-        raise UsageError(f"{why} has Gaussian noise, not {command.noise}", where=PROGRAM, fix="--noise gaussian")
+        raise UsageError(
+            f"{why} has Gaussian noise, not {command.noise}", where=PROGRAM, fix="--noise gaussian"
+        )
     delta = _delta(command, "gaussian")
     assert delta is not None
     assert command.rating_bound is not None
@@ -149,8 +187,12 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         matrix_scale=matrix, vector_scale=vector, rating_bound=command.rating_bound, delta=delta
     )
     if solve == "delta":
-        guarantee = guarantee.at_delta(scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM))
-    title = f"gaussian noise, σ = {report.at_least(matrix)} on Σuuᵀ, {report.at_least(vector)} on Σur"
+        guarantee = guarantee.at_delta(
+            scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM)
+        )
+    title = (
+        f"gaussian noise, σ = {report.at_least(matrix)} on Σuuᵀ, {report.at_least(vector)} on Σur"
+    )
     told = scale_of.told(command, guarantee, title, None, solve)
     scales = {"matrix_scale": matrix, "vector_scale": vector, "rating_bound": command.rating_bound}
     return {**told, "noise": "gaussian", **scales}, guarantee

@@ -1,4 +1,6 @@
-"""Gaussian steps of `dpmf epsilon gaussian` as phases of a noise and a number of steps, and the guarantee they have."""
+"""Gaussian steps of `dpmf epsilon gaussian` as phases of a noise and a number of steps, and the
+guarantee they have.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def read(words: Sequence[str], program: str) -> list[tuple[float, int]]:
 
 
 def together(losses: Sequence[Gaussian]) -> tuple[float, int]:
-    """(z, J) that cost what the phases cost: their own where there is one, else one step of all their ρ."""
+    """(z, J) that cost what the phases cost: their own where there is one, else one step of all
+    their ρ.
+    """
     from accounting import loss, price
 
     phases = loss.merged(losses)
@@ -62,17 +66,31 @@ def together(losses: Sequence[Gaussian]) -> tuple[float, int]:
 
 
 _VALUE = stated(
-    "two data sets with the same rated pairs, one rating's value differs, by no more than the sensitivity covers"
+    "two data sets with the same rated pairs, one rating's value differs, by no more than the"
+    " sensitivity covers"
 )
-_CURATOR = "trusted curator: one party holds the ratings, runs the training and reveals nothing but the release"
-_GIVEN = "nothing was run: noise, sensitivity and number of steps are as given, and nothing here checks them"
+_CURATOR = (
+    "trusted curator: one party holds the ratings, runs the training and reveals nothing but the"
+    " release"
+)
+_GIVEN = (
+    "nothing was run: noise, sensitivity and number of steps are as given, and nothing here checks"
+    " them"
+)
 _UP_FRONT = "the number of steps and all settings are chosen without looking at the ratings"
-_FIXED_ITEMS = "the item factors are the same in both worlds at every step; they are not, since they follow raw ratings"
+_FIXED_ITEMS = (
+    "the item factors are the same in both worlds at every step; they are not, since they follow"
+    " raw ratings"
+)
 # Released, (a, b) of a user's (a·m² + b·m)·ρ, status.
 _MECHANISMS: dict[str, tuple[tuple[str, ...], tuple[float, float], Status]] = {
     "gaussian": (("user factors",), (1.0, 0.0), "claimed"),
     "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), REAL_NUMBERS),
-    "gaussian-public-items": (("user factors", "item factors, which were public"), (1.0, 0.0), REAL_NUMBERS),
+    "gaussian-public-items": (
+        ("user factors", "item factors, which were public"),
+        (1.0, 0.0),
+        REAL_NUMBERS,
+    ),
 }
 
 
@@ -81,11 +99,18 @@ def losses_of(mechanism: str, phases: Sequence[tuple[float, int]]) -> tuple[Gaus
     from accounting import loss
 
     user_rho = _MECHANISMS[mechanism][1]
-    return tuple(loss.Gaussian(noise_multiplier=z, num_steps=steps, user_rho=user_rho) for z, steps in phases)
+    return tuple(
+        loss.Gaussian(noise_multiplier=z, num_steps=steps, user_rho=user_rho) for z, steps in phases
+    )
 
 
 def guarantee_of(
-    mechanism: str, losses: Sequence[Gaussian], *, relation: str, sensitivity: float | None, delta: float
+    mechanism: str,
+    losses: Sequence[Gaussian],
+    *,
+    relation: str,
+    sensitivity: float | None,
+    delta: float,
 ) -> Guarantee:
     """The guarantee of steps that nobody ran: those of a mechanism, with the noise that was given.
 
@@ -98,9 +123,15 @@ def guarantee_of(
     released, _, status = _MECHANISMS[mechanism]
     presence = relation == "rating-presence"
     mask = (
-        "the declared catalogue covers every user and item there could be" if presence else "who rated what is public"
+        "the declared catalogue covers every user and item there could be"
+        if presence
+        else "who rated what is public"
     )
-    other = "a changed value at this price: it may cost up to four times ρ" if presence else "the presence of a rating"
+    other = (
+        "a changed value at this price: it may cost up to four times ρ"
+        if presence
+        else "the presence of a rating"
+    )
     return priced(
         mechanism=mechanism,
         losses=losses,

@@ -1,4 +1,6 @@
-"""`dpmf epsilon plan`: rounds, schedule and projection of local DP for so many users, and what to expect of them."""
+"""`dpmf epsilon plan`: rounds, schedule and projection of local DP for so many users, and what to
+expect of them.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +22,13 @@ PROGRAM = "dpmf epsilon plan"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """What one-bit reports (paper 004) can be expected to give, from public sizes: no data, no training, no report.
+    """What one-bit reports (paper 004) can be expected to give, from public sizes: no data, no
+    training, no report.
 
-    Of every kind, by schedule and projection, the plan with the least expected error. Sizes and assumptions are public
-    constants: guesses, or numbers of another data set, never computed from the ratings that are to be protected.
+    Of every kind, by schedule and projection, the plan with the least expected error. Sizes and
+    assumptions are public
+    constants: guesses, or numbers of another data set, never computed from the ratings that are to
+      be protected.
     """
 
     epsilon: float
@@ -96,13 +101,17 @@ def _assumptions(command: Command) -> Assumptions:
 
     usual = local_plan.Assumptions()
     given = {
-        "ratings_per_user": command.ratings_per_user or min(usual.ratings_per_user, command.items / 4),
+        "ratings_per_user": (
+            command.ratings_per_user or min(usual.ratings_per_user, command.items / 4)
+        ),
         "deviation": command.deviation,
         "gain": command.gain,
         "popularity": command.popularity,
         "largest_rate": command.largest_learning_rate,
     }
-    return dataclasses.replace(usual, **{name: value for name, value in given.items() if value is not None})
+    return dataclasses.replace(
+        usual, **{name: value for name, value in given.items() if value is not None}
+    )
 
 
 def _mechanism(plan: Plan) -> str:
@@ -136,13 +145,20 @@ def _row(plan: Plan) -> dict[str, Any]:
 def _notes(best: Plan) -> list[str]:
     assumed = best.assumptions
     return [
-        f"assumed: {assumed.ratings_per_user:g} ratings of a user, of a standard deviation of {assumed.deviation:g}, "
-        f"of which factors could take off {100 * assumed.gain:g}%; {assumed.popularity:g} times as many raters of a "
-        "rating's item as of the mean item",
-        "noise: root mean square of what randomness leaves in an entry of V; an RMSE is a model's, not a promise: "
-        "in trials that converged it was from 12% too low to 14% too high",
-        f"{'theorem' if best.config.num_projected is None else 'corollary'} 2's bound on the largest error of V in the "
-        f"best plan, without its constant: {best.rate_bound:.3g}",
+        (
+            f"assumed: {assumed.ratings_per_user:g} ratings of a user, of a standard deviation of"
+            f" {assumed.deviation:g}, of which factors could take off {100 * assumed.gain:g}%;"
+            f" {assumed.popularity:g} times as many raters of a rating's item as of the mean item"
+        ),
+        (
+            "noise: root mean square of what randomness leaves in an entry of V; an RMSE is a"
+            " model's, not a promise: in trials that converged it was from 12% too low to 14% too"
+            " high"
+        ),
+        (
+            f"{'theorem' if best.config.num_projected is None else 'corollary'} 2's bound on the"
+            f" largest error of V in the best plan, without its constant: {best.rate_bound:.3g}"
+        ),
     ]
 
 
@@ -152,7 +168,10 @@ def _render(result: Mapping[str, Any], found: tuple[Plan, ...]) -> Any:
 
     from dpmf_jax.mechanisms.local import plan as local_plan
 
-    title = f"local: the best plan of every kind at ε = {report.exactly(result['epsilon'])} per user, best first"
+    title = (
+        f"local: the best plan of every kind at ε = {report.exactly(result['epsilon'])} per user,"
+        " best first"
+    )
     drawn = Table(title=Text(title), title_justify="left")
     for name in ("schedule", "Φ"):
         drawn.add_column(name)

@@ -33,10 +33,12 @@ _RELATIONS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pure:
-    """The price of k rounds that are pure differentially private, each at --epsilon-round, or (--solve) one unknown.
+    """The price of k rounds that are pure differentially private, each at --epsilon-round, or
+    (--solve) one unknown.
 
-    Laplace noise, randomised response, one-bit reports. By basic composition the rounds cost k times as much, at
-    delta 0; by the optimal one (Kairouz, Oh and Viswanath 2015) less, at a delta above 0.
+    Laplace noise, randomised response, one-bit reports. By basic composition the rounds cost k
+    times as much, at delta 0; by the optimal one (Kairouz, Oh and Viswanath 2015) less, at a delta
+    above 0.
     """
 
     solve: Literal["epsilon", "epsilon-round", "rounds", "delta"] = "epsilon"
@@ -48,13 +50,17 @@ class Pure:
     epsilon: float | None = None
     """The target of the whole, where something else is solved for."""
     delta: float | None = None
-    """Delta of the optimal composition; 1e-5 unless it is solved for. At 0 the basic one is all there is."""
+    """Delta of the optimal composition; 1e-5 unless it is solved for. At 0 the basic one is all
+    there is.
+    """
     accountant: Literal["optimal", "basic"] = "optimal"
     """The one that --epsilon is stated in."""
     unit: Literal["rating-value", "rating-presence", "user"] = "rating-value"
     """Whose change each round hides."""
     curves: Path | None = None
-    """Folder for epsilon-steps (of rounds) and delta-epsilon (optimal composition), as svg and csv (extra `report`)."""
+    """Folder for epsilon-steps (of rounds) and delta-epsilon (optimal composition), as svg and csv
+    (extra `report`).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -72,11 +78,17 @@ def run(command: Pure) -> None:
 
 
 def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
-    """(ε of a round, k, δ), one of them solved for; δ is 0 where basic composition is all there is."""
+    """(ε of a round, k, δ), one of them solved for; δ is 0 where basic composition is all there
+    is.
+    """
     from accounting import pure
 
     limit = pure.ROUNDS_LIMIT
-    if solve in ("epsilon_round", "delta") and command.accountant == "optimal" and (command.rounds or 0) > limit:
+    if (
+        solve in ("epsilon_round", "delta")
+        and command.accountant == "optimal"
+        and (command.rounds or 0) > limit
+    ):
         raise UsageError(
             f"--accountant optimal takes at most {limit:,} rounds, got {command.rounds:,}",
             where=PROGRAM,
@@ -95,15 +107,16 @@ def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
         assert target is not None
         if priced_at and pure.solve_num_rounds(target, each) >= limit:
             raise UsageError(
-                f"more than {limit:,} rounds at ε = {report.at_most(each)} are affordable, where the optimal "
-                "composition takes too long",
+                f"more than {limit:,} rounds at ε = {report.at_most(each)} are affordable, where"
+                " the optimal composition takes too long",
                 where=PROGRAM,
                 fix="--accountant basic",
             )
         rounds = pure.solve_num_rounds(target, each, priced_at)
         if not rounds >= 1:
             raise UsageError(
-                f"not one round at ε = {report.at_most(each)} costs as little as ε = {report.exactly(target)}",
+                f"not one round at ε = {report.at_most(each)} costs as little as ε ="
+                f" {report.exactly(target)}",
                 where=PROGRAM,
                 fix="a smaller --epsilon-round, or a larger --epsilon",
             )
@@ -130,7 +143,9 @@ def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
     return each, rounds, delta
 
 
-def _priced(command: Pure, solve: str, each: float, rounds: int, delta: float) -> tuple[dict[str, Any], Guarantee]:
+def _priced(
+    command: Pure, solve: str, each: float, rounds: int, delta: float
+) -> tuple[dict[str, Any], Guarantee]:
     from accounting import loss, priced, pure
 
     rounds, notes = epsilon_flags.capped(rounds, "rounds")
@@ -138,7 +153,9 @@ def _priced(command: Pure, solve: str, each: float, rounds: int, delta: float) -
     prices = {"basic": basic}
     if rounds > pure.ROUNDS_LIMIT:
         delta = 0.0
-        notes.append(f"optimal is left out: above {pure.ROUNDS_LIMIT:,} rounds its sum takes too long")
+        notes.append(
+            f"optimal is left out: above {pure.ROUNDS_LIMIT:,} rounds its sum takes too long"
+        )
     if delta > 0:
         prices["optimal"] = min(basic, pure.epsilon_optimal(each, rounds, delta))
     accountant = command.accountant if command.accountant in prices else "basic"
@@ -149,11 +166,15 @@ def _priced(command: Pure, solve: str, each: float, rounds: int, delta: float) -
         unit=report.unit(command.unit),
         relation=_RELATIONS[command.unit],
         released=("every round's answer",),
-        trust_model="that of the rounds: whoever draws the noise, or answers at random, sees the ratings",
+        trust_model=(
+            "that of the rounds: whoever draws the noise, or answers at random, sees the ratings"
+        ),
         status="proved",
         assumptions=(
-            f"each round is pure differentially private at ε = {report.exactly(each)} for this relation, "
-            "whatever came before",
+            (
+                f"each round is pure differentially private at ε = {report.exactly(each)} for this"
+                " relation, whatever came before"
+            ),
             "the number of rounds is fixed beforehand",
             "nothing was run: the numbers are as given, and nothing here checks them",
         ),
@@ -203,7 +224,8 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
 def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     rounds = report.counted(result["rounds"], "round")
     drawn = report.table(
-        f"{rounds} of pure differential privacy, each at ε = {report.at_least(result['epsilon_round'])}",
+        f"{rounds} of pure differential privacy, each at ε ="
+        f" {report.at_least(result['epsilon_round'])}",
         {name: result[name] for name in ("basic", "optimal") if result[name] is not None},
         result["delta"],
     )

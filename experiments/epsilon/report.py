@@ -1,4 +1,6 @@
-"""What the `dpmf epsilon` commands print: numbers on their safe side, the table, notes, and the statement."""
+"""What the `dpmf epsilon` commands print: numbers on their safe side, the table, notes, and the
+statement.
+"""
 
 from __future__ import annotations
 
@@ -12,18 +14,22 @@ from experiments.epsilon.flags import flag
 if TYPE_CHECKING:
     from accounting.guarantee import Guarantee
 
-# ---- numbers as they are shown: on the safe side --------------------------------------------------------------------
+# ---- numbers as they are shown: on the safe side -------------------------------------------------
 
 
 def at_least(value: float, digits: int = 8) -> str:
-    """The number with so many significant digits, rounded up: for what is safe when larger, such as noise."""
+    """The number with so many significant digits, rounded up: for what is safe when larger, such as
+    noise.
+    """
     from accounting.digits import printed_up
 
     return printed_up(value, digits)
 
 
 def at_most(value: float, digits: int = 8) -> str:
-    """The number with so many significant digits, rounded down: for what is safe when smaller, such as ε of a step."""
+    """The number with so many significant digits, rounded down: for what is safe when smaller, such
+    as ε of a step.
+    """
     from accounting.digits import printed_down
 
     return printed_down(value, digits)
@@ -43,7 +49,9 @@ def decimals(epsilon: float, digits: int = 6) -> str:
 
 
 def shown_delta(delta: float) -> float:
-    """A solved δ rounded up to the 6 digits that statements show of it, so that what is shown is what is priced."""
+    """A solved δ rounded up to the 6 digits that statements show of it, so that what is shown is
+    what is priced.
+    """
     return float(at_least(delta, 6))
 
 
@@ -55,13 +63,15 @@ def shown(delta: float) -> str:
 
 
 def exactly(value: float) -> str:
-    """A number that was given, in all its digits: a target that is shown is the one that is kept."""
+    """A number that was given, in all its digits: a target that is shown is the one that is
+    kept.
+    """
     from accounting.digits import printed_whole
 
     return printed_whole(value)
 
 
-# ---- the result ---------------------------------------------------------------------------------------------------
+# ---- the result ----------------------------------------------------------------------------------
 
 
 def kinds(names: Sequence[str]) -> dict[str, str]:
@@ -106,27 +116,37 @@ def table(title: str, prices: Mapping[str, float], delta: float) -> Any:
 
 
 def check_answer(price: float, target: float | None, solve: str) -> None:
-    """Refuses an answer that costs more than was asked, as one may where a price jumps: no safe one was found."""
+    """Refuses an answer that costs more than was asked, as one may where a price jumps: no safe one
+    was found.
+    """
     if solve != "epsilon" and target is not None and not price <= target:
-        raise ValueError(f"no {solve.replace('_', '-')} was found that surely costs at most ε = {exactly(target)}")
+        raise ValueError(
+            f"no {solve.replace('_', '-')} was found that surely costs at most ε ="
+            f" {exactly(target)}"
+        )
 
 
 def price_notes(prices: Mapping[str, float], delta: float) -> list[str]:
-    """What an ε of 0 means, where an accountant finds one, and what an infinite one of pld beside a finite one."""
+    """What an ε of 0 means, where an accountant finds one, and what an infinite one of pld beside a
+    finite one.
+    """
     free = [name for name, value in prices.items() if value == 0]
     finite = [name for name, value in prices.items() if value < math.inf]
     notes = []
     if prices.get("pld") == math.inf and finite:
         notes.append(
-            f"pld = inf is that accountant's floor and no price: at δ = {shown(delta)} its Fourier transforms leave an "
-            f"error as large as δ (9e-16 for each step); {' and '.join(finite)} is below"
+            f"pld = inf is that accountant's floor and no price: at δ = {shown(delta)} its Fourier"
+            " transforms leave an error as large as δ (9e-16 for each step);"
+            f" {' and '.join(finite)} is below"
         )
     if not free:
         return notes
     return [
         *notes,
-        f"ε = 0 by {', '.join(free)} is not free: δ = {shown(delta)} alone covers all that tells two neighbours apart, "
-        "and with a probability of δ anything may be learnt",
+        (
+            f"ε = 0 by {', '.join(free)} is not free: δ = {shown(delta)} alone covers all that"
+            " tells two neighbours apart, and with a probability of δ anything may be learnt"
+        ),
     ]
 
 
@@ -139,7 +159,10 @@ def solved_line(result: Mapping[str, Any], answers: Mapping[str, str]) -> list[s
     """
     if (solved := result["solved"]) == "epsilon":
         return []
-    return [f"solved: {flag(solved)} {answers[solved]}, for ε = {exactly(result['target'])} by {result['accountant']}"]
+    return [
+        f"solved: {flag(solved)} {answers[solved]}, for ε = {exactly(result['target'])} by"
+        f" {result['accountant']}"
+    ]
 
 
 def user_lines(result: Mapping[str, Any]) -> list[str]:
@@ -148,7 +171,8 @@ def user_lines(result: Mapping[str, Any]) -> list[str]:
         return []
     rho = "" if user["rho"] is None else f"ρ = {at_least(user['rho'], 6)}, "
     return [
-        f"a user with {user['num_ratings']} ratings pays ε = {decimals(user['epsilon'], 4)} ({rho}{user['status']})"
+        f"a user with {user['num_ratings']} ratings pays ε = {decimals(user['epsilon'], 4)}"
+        f" ({rho}{user['status']})"
     ]
 
 

@@ -29,10 +29,11 @@ QUANTITIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """The price of J Gaussian steps, each on a fresh, secret Poisson sample, or (--solve) any one unknown.
+    """The price of J Gaussian steps, each on a fresh, secret Poisson sample, or (--solve) any one
+    unknown.
 
-    A record's part is clipped to C where it enters the sum and the noise is z·C. Batches of a fixed size, and batches
-    cut from a shuffled order, are other mechanisms, and are not priced here.
+    A record's part is clipped to C where it enters the sum and the noise is z·C. Batches of a fixed
+    size, and batches cut from a shuffled order, are other mechanisms, and are not priced here.
     """
 
     solve: Literal["epsilon", "delta", "steps", "noise-multiplier", "sampling-rate"] = "epsilon"
@@ -48,15 +49,21 @@ class Sampled:
     delta: float | None = None
     """Delta of the whole; 1e-5 unless it is solved for."""
     accountant: Literal["pld", "rdp"] = "pld"
-    """The one that --epsilon is stated in; above 10,000,000 steps rdp, which is the only price there."""
+    """The one that --epsilon is stated in; above 10,000,000 steps rdp, which is the only price
+    there.
+    """
     unit: Literal["rating-presence", "rating-value", "user"] = "rating-presence"
     """What neighbouring data sets differ in; `user`: all ratings of a user are one record."""
     clip_norm: float = 1.0
     """C; it sets the scale of sigma and not the price."""
     user_ratings: int | None = None
-    """Also the price of all ratings of a user who has so many, each sampled by itself (unit rating-presence)."""
+    """Also the price of all ratings of a user who has so many, each sampled by itself (unit
+    rating-presence).
+    """
     curves: Path | None = None
-    """Folder for epsilon-steps and delta-epsilon, each as svg and csv (needs the extra `report`; half a minute)."""
+    """Folder for epsilon-steps and delta-epsilon, each as svg and csv (needs the extra `report`;
+    half a minute).
+    """
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -69,9 +76,13 @@ def run(command: Sampled) -> None:
     sampling.check_sizes(command, PROGRAM, most=_most(command), fix=fix)
     if command.user_ratings is not None and (command.steps or 0) > MAX_STEPS:
         raise UsageError(
-            f"--user-ratings: a mixture of Gaussians is priced up to {MAX_STEPS:,} steps, got {command.steps:,}",
+            f"--user-ratings: a mixture of Gaussians is priced up to {MAX_STEPS:,} steps, got"
+            f" {command.steps:,}",
             where=PROGRAM,
-            fix="--unit user, where all ratings of a user are one record, or leave out --user-ratings",
+            fix=(
+                "--unit user, where all ratings of a user are one record, or leave out"
+                " --user-ratings"
+            ),
         )
     with sampling.pricing(PROGRAM, "--noise-multiplier"):
         result, guarantee = _priced(command, solve)
@@ -83,7 +94,11 @@ def run(command: Sampled) -> None:
 
 def _most(command: Sampled) -> int:
     """The number of steps up to which the accountant that was asked for takes less than minutes."""
-    return epsilon_flags.LARGEST_COUNT if command.accountant == "rdp" and command.unit != "rating-value" else MAX_STEPS
+    return (
+        epsilon_flags.LARGEST_COUNT
+        if command.accountant == "rdp" and command.unit != "rating-value"
+        else MAX_STEPS
+    )
 
 
 def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
@@ -102,7 +117,9 @@ def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
     unit = report.unit(command.unit)
     guarantee = sampled_guarantee((phase,), delta=delta, clip_norm=command.clip_norm, unit=unit)
     if "pld" not in guarantee.accountants:
-        notes.append(f"pld is left out: above {MAX_STEPS:,} steps it takes minutes; rdp is linear in them")
+        notes.append(
+            f"pld is left out: above {MAX_STEPS:,} steps it takes minutes; rdp is linear in them"
+        )
     z, q = phase.noise_multiplier, phase.sampling_rate
     result = sampling.told(command, solve, guarantee, [*cut, *notes]) | {
         "noise_multiplier": z,
@@ -135,7 +152,9 @@ def _known(command: Sampled, solve: str) -> dict[str, Any]:
     delta = sampling.delta_of(command)
     unit = report.unit(command.unit)
     try:
-        answer = solvers[unknown](command.epsilon, delta, unit=unit, accountant=command.accountant, **given)
+        answer = solvers[unknown](
+            command.epsilon, delta, unit=unit, accountant=command.accountant, **given
+        )
     except ValueError as error:
         if "steps or more are affordable" not in str(error):
             raise
@@ -149,4 +168,6 @@ def _curves(folder: Path, result: dict[str, Any], guarantee: Guarantee) -> list[
     from experiments.epsilon import curves as epsilon_curves
 
     most = MAX_STEPS if "pld" in guarantee.accountants else epsilon_flags.LARGEST_COUNT
-    return sampling.curves(folder, epsilon_curves.first_steps(guarantee.losses), guarantee, result["title"], most)
+    return sampling.curves(
+        folder, epsilon_curves.first_steps(guarantee.losses), guarantee, result["title"], most
+    )

@@ -1,4 +1,6 @@
-"""What `dpmf epsilon sampled` and `langevin` share: steps on secret Poisson samples, δ, curves, the page."""
+"""What `dpmf epsilon sampled` and `langevin` share: steps on secret Poisson samples, δ, curves, the
+page.
+"""
 
 from __future__ import annotations
 
@@ -27,9 +29,13 @@ def pricing(program: str, noise: str) -> Generator[None, None, None]:
             yield
         except ArithmeticError as error:
             raise UsageError(
-                f"{noise}: with so little noise, or so much, the price is beyond what floats hold ({error})",
+                f"{noise}: with so little noise, or so much, the price is beyond what floats hold"
+                f" ({error})",
                 where=program,
-                fix=f"a {noise} at which a record is neither plainly seen nor lost, such as one with z near 1",
+                fix=(
+                    f"a {noise} at which a record is neither plainly seen nor lost, such as one"
+                    " with z near 1"
+                ),
             ) from error
 
 
@@ -37,20 +43,23 @@ def check_sizes(command: Any, program: str, *, most: int, fix: str = "") -> None
     """Refuses, before anything is priced, what would take minutes, or has no price per user."""
     if command.steps is not None and not command.steps <= most:
         raise UsageError(
-            f"--steps must be at most {most:,} here, got {command.steps:,}", where=program, fix=f"--steps {most}{fix}"
+            f"--steps must be at most {most:,} here, got {command.steps:,}",
+            where=program,
+            fix=f"--steps {most}{fix}",
         )
     if (asked := command.user_ratings) is None:
         return
     if command.unit == "user":
         raise UsageError(
-            "--user-ratings means nothing for the unit user: all ratings of a user are one record, and ε is the user's "
-            "price already",
+            "--user-ratings means nothing for the unit user: all ratings of a user are one record,"
+            " and ε is the user's price already",
             where=program,
             fix="leave out --user-ratings",
         )
     if command.unit == "rating-value":
         raise UsageError(
-            "--user-ratings: no price per user is known for ratings that change value under sampling",
+            "--user-ratings: no price per user is known for ratings that change value under"
+            " sampling",
             where=program,
             fix="--unit rating-presence, which prices ratings that are there or not",
         )
@@ -58,7 +67,10 @@ def check_sizes(command: Any, program: str, *, most: int, fix: str = "") -> None
         raise UsageError(
             f"--user-ratings must be at most {MAX_RATINGS:,} under sampling, got {asked:,}",
             where=program,
-            fix=f"--user-ratings {MAX_RATINGS}, or --unit user, where all ratings of a user are one record",
+            fix=(
+                f"--user-ratings {MAX_RATINGS}, or --unit user, where all ratings of a user are one"
+                " record"
+            ),
         )
 
 
@@ -67,10 +79,14 @@ def delta_of(command: Any) -> float:
     return epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
 
 
-def solved_delta(command: Any, solve: str, phases: Sequence[SubsampledGaussian]) -> tuple[float, Any, list[str]]:
-    """δ, and where it is solved for the command with the accountant that says it, and why where that is another one.
+def solved_delta(
+    command: Any, solve: str, phases: Sequence[SubsampledGaussian]
+) -> tuple[float, Any, list[str]]:
+    """δ, and where it is solved for the command with the accountant that says it, and why where
+    that is another one.
 
-    The distribution knows no δ below 9e-16 for each step; there Rényi's is asked too, and the smaller one holds.
+    The distribution knows no δ below 9e-16 for each step; there Rényi's is asked too, and the
+    smaller one holds.
     """
     if solve != "delta":
         return delta_of(command), command, []
@@ -80,9 +96,16 @@ def solved_delta(command: Any, solve: str, phases: Sequence[SubsampledGaussian])
     delta = _least_delta(command, "pld", phases)
     if not delta <= 2 * floor:
         return delta, command, []
-    told = f"δ is at the floor of pld, {report.shown(floor)} for so many steps, and not at what these cost"
+    told = (
+        f"δ is at the floor of pld, {report.shown(floor)} for so many steps, and not at what these"
+        " cost"
+    )
     if command.unit == "rating-value":
-        return delta, command, [f"{told}; rdp, which is better there, does not price a changed value"]
+        return (
+            delta,
+            command,
+            [f"{told}; rdp, which is better there, does not price a changed value"],
+        )
     try:
         by_rdp = _least_delta(command, "rdp", phases)
     except ValueError:  # its δ is below every float, or 1
@@ -92,7 +115,10 @@ def solved_delta(command: Any, solve: str, phases: Sequence[SubsampledGaussian])
     return (
         by_rdp,
         dataclasses.replace(command, accountant="rdp"),
-        [f"pld says δ = {report.shown(delta)}, its floor for so many steps; rdp says less, and is taken"],
+        [
+            f"pld says δ = {report.shown(delta)}, its floor for so many steps; rdp says less, and"
+            " is taken"
+        ],
     )
 
 
@@ -106,17 +132,25 @@ def _least_delta(command: Any, accountant: str, phases: Sequence[SubsampledGauss
         delta = report.shown_delta(least * (1 + room))
         if 0 < delta < 1 and composed.epsilon(delta) <= command.epsilon:
             return delta
-    raise ValueError(f"no δ below 1 was found at ε = {report.exactly(command.epsilon)} by {accountant}")
+    raise ValueError(
+        f"no δ below 1 was found at ε = {report.exactly(command.epsilon)} by {accountant}"
+    )
 
 
 def told(command: Any, solve: str, guarantee: Guarantee, notes: Sequence[str]) -> dict[str, Any]:
     """The part of the result that both have."""
     prices = dict(guarantee.accountants)
     if command.accountant not in prices:
-        raise ValueError(f"--accountant {command.accountant} does not price the unit {guarantee.unit}; pld does")
+        raise ValueError(
+            f"--accountant {command.accountant} does not price the unit {guarantee.unit}; pld does"
+        )
     report.check_answer(prices[command.accountant], command.epsilon, solve)
     user = guarantee.for_user(command.user_ratings)._asdict() if command.user_ratings else None
-    left_out = [] if "rdp" in prices else ["rdp is left out: it does not price a changed value under sampling"]
+    left_out = (
+        []
+        if "rdp" in prices
+        else ["rdp is left out: it does not price a changed value under sampling"]
+    )
     return {
         "mechanism": guarantee.mechanism,
         "solved": solve,
@@ -138,14 +172,20 @@ def told(command: Any, solve: str, guarantee: Guarantee, notes: Sequence[str]) -
 
 
 def curves(
-    folder: Path, losses: Callable[[int], Sequence[Loss]], guarantee: Guarantee, title: str, most: int
+    folder: Path,
+    losses: Callable[[int], Sequence[Loss]],
+    guarantee: Guarantee,
+    title: str,
+    most: int,
 ) -> list[str]:
     """Seven numbers of steps, each a distribution of its own: a minute."""
     from experiments.epsilon import curves as epsilon_curves
 
     names = tuple(guarantee.accountants)
     title = f"{guarantee.mechanism}, {title}"
-    return epsilon_curves.draw(folder, losses, guarantee, title=title, accountants=names, points=7, most=most)
+    return epsilon_curves.draw(
+        folder, losses, guarantee, title=title, accountants=names, points=7, most=most
+    )
 
 
 def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
@@ -170,6 +210,12 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
         if name in result
     }
     if result["mechanism"] == "langevin":
-        answers["sampling_rate"] = report.at_least(result["sampling_rate"])  # there the noise grows with the rate
-    lines = [*report.solved_line(result, answers), *report.user_lines(result), *report.written_lines(result)]
+        answers["sampling_rate"] = report.at_least(
+            result["sampling_rate"]
+        )  # there the noise grows with the rate
+    lines = [
+        *report.solved_line(result, answers),
+        *report.user_lines(result),
+        *report.written_lines(result),
+    ]
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

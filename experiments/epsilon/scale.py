@@ -1,4 +1,6 @@
-"""What `dpmf epsilon objective` and `federated` share: a price by the scale of paper 003's noise, and its page."""
+"""What `dpmf epsilon objective` and `federated` share: a price by the scale of paper 003's noise,
+and its page.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,16 @@ def law(name: str) -> Any:
 
 
 def least_delta(guarantee: Guarantee, epsilon: float, program: str) -> float:
-    """δ at which the loss costs just ε: of Gaussian steps by the exact trade-off, of pure rounds by the optimal one."""
+    """δ at which the loss costs just ε: of Gaussian steps by the exact trade-off, of pure rounds by
+    the optimal one.
+    """
     from accounting import gaussian, loss, pure
 
     (spent,) = guarantee.losses
     if isinstance(spent, loss.Gaussian):
-        delta = gaussian.solve_delta(epsilon, spent.noise_multiplier, spent.num_steps, price="exact")
+        delta = gaussian.solve_delta(
+            epsilon, spent.noise_multiplier, spent.num_steps, price="exact"
+        )
     else:
         assert isinstance(spent, loss.Pure)
         if spent.epsilon <= epsilon:
@@ -42,7 +48,9 @@ def least_delta(guarantee: Guarantee, epsilon: float, program: str) -> float:
     return delta
 
 
-def told(command: Any, guarantee: Guarantee, title: str, scale: float | None, solve: str) -> dict[str, Any]:
+def told(
+    command: Any, guarantee: Guarantee, title: str, scale: float | None, solve: str
+) -> dict[str, Any]:
     price = min(value for name, value in guarantee.accountants.items() if name != "paper")
     if solve != "epsilon":
         report.check_answer(price, command.epsilon, solve)
@@ -61,14 +69,20 @@ def told(command: Any, guarantee: Guarantee, title: str, scale: float | None, so
     }
 
 
-def curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee, *, noun: str, letter: str) -> list[str]:
+def curves(
+    folder: Path, result: Mapping[str, Any], guarantee: Guarantee, *, noun: str, letter: str
+) -> list[str]:
     """ε of so many iterations or releases, each with this noise, and δ against ε."""
     from accounting import loss, pure
     from experiments.epsilon import curves as epsilon_curves
 
     limited = all(isinstance(one, loss.Pure) for one in guarantee.losses)
     summed = limited and guarantee.steps > pure.ROUNDS_LIMIT
-    names = ("paper", "basic", *(() if summed else ("optimal", "closed_form", "rdp", "pld", "exact")))
+    names = (
+        "paper",
+        "basic",
+        *(() if summed else ("optimal", "closed_form", "rdp", "pld", "exact")),
+    )
     return epsilon_curves.draw(
         folder,
         epsilon_curves.first_steps(guarantee.losses),
@@ -82,7 +96,9 @@ def curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee, *, nou
 
 
 def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
-    drawn = report.table(f"{result['mechanism']}: {result['title']}", guarantee.accountants, result["delta"])
+    drawn = report.table(
+        f"{result['mechanism']}: {result['title']}", guarantee.accountants, result["delta"]
+    )
     lines = []
     if (solved := result["solved"]) != "epsilon":
         answers = {
@@ -96,6 +112,8 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
         }
         lines.append(f"solved: {answers[solved]}, for ε = {report.exactly(result['target'])}")
     if "squared_noise_per_item" in result:
-        lines.append(f"E‖η‖² of one item's noise: {report.at_least(result['squared_noise_per_item'], 6)}")
+        lines.append(
+            f"E‖η‖² of one item's noise: {report.at_least(result['squared_noise_per_item'], 6)}"
+        )
     lines += [*report.user_lines(result), *report.written_lines(result)]
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

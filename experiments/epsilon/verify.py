@@ -1,4 +1,6 @@
-"""`dpmf epsilon verify`: the closed form, and the exact price, against every other way to compute them; a report."""
+"""`dpmf epsilon verify`: the closed form, and the exact price, against every other way to compute
+them; a report.
+"""
 
 from __future__ import annotations
 
@@ -23,11 +25,12 @@ LISTED = 50  # violations on the page; all of them are in the json
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Verify the closed form of paper 001 on 10,000 settings; a report; exit code 6 on any disagreement.
+    """Verify the closed form of paper 001 on 10,000 settings; a report; exit code 6 on any
+    disagreement.
 
-    It is held against a numerical minimum over real orders, dp-accounting's own Rényi divergences, its privacy loss
-    distribution, the Gaussian trade-off in 40 digits, and the forty settings whose prices are written down. A minute or
-    two; no data, no training.
+    It is held against a numerical minimum over real orders, dp-accounting's own Rényi divergences,
+    its privacy loss distribution, the Gaussian trade-off in 40 digits, and the forty settings whose
+    prices are written down. A minute or two; no data, no training.
     """
 
     num_settings: int = ENOUGH
@@ -49,16 +52,22 @@ def run(command: Command) -> None:
         raise OutsideTolerance(
             f"{told['num_violations']} disagreements: {names}",
             where=f"the first: {_sentence(first)}; all of them in {told['files']['json']}",
-            fix="see whether dp-accounting, SciPy or mpmath changed (dpmf doctor), then which side of it is wrong",
+            fix=(
+                "see whether dp-accounting, SciPy or mpmath changed (dpmf doctor), then which side"
+                " of it is wrong"
+            ),
         )
 
 
 def verified(command: Command) -> dict[str, Any]:
-    """Everything but the printing: verifies, writes the report; the result's keys are the command's JSON interface."""
+    """Everything but the printing: verifies, writes the report; the result's keys are the command's
+    JSON interface.
+    """
     started = time.perf_counter()
     if not command.num_settings >= (least := len(epsilon_table.TABLE)):
         raise UsageError(
-            f"--num-settings must be at least {least}, those whose prices are written down, got {command.num_settings}",
+            f"--num-settings must be at least {least}, those whose prices are written down, got"
+            f" {command.num_settings}",
             where="dpmf epsilon verify",
             fix=f"--num-settings {least} for a look, {ENOUGH} for the verification",
         )
@@ -71,14 +80,20 @@ def verified(command: Command) -> dict[str, Any]:
             num_settings=command.num_settings, seed=command.seed, num_pld=num_pld, progress=report
         )
     told = summary(result, seconds=round(time.perf_counter() - started, 1))
-    return told | {"files": {name: str(path) for name, path in write(told, result, command.out).items()}}
+    return told | {
+        "files": {name: str(path) for name, path in write(told, result, command.out).items()}
+    }
 
 
 def summary(result: Verification, *, seconds: float) -> dict[str, Any]:
-    """What was found, as plain names and values; violations with their settings, the largest first within a check."""
+    """What was found, as plain names and values; violations with their settings, the largest first
+    within a check.
+    """
     from importlib.metadata import version
 
-    by_check = sorted(result.violations, key=lambda v: (v.check, -v.found if v.found == v.found else -math.inf))
+    by_check = sorted(
+        result.violations, key=lambda v: (v.check, -v.found if v.found == v.found else -math.inf)
+    )
     told: dict[str, Any] = {
         "verified": not result.violations,
         "num_settings": len(result.rows),
@@ -97,32 +112,38 @@ def summary(result: Verification, *, seconds: float) -> dict[str, Any]:
 
 
 def _violation(violation: Violation) -> dict[str, Any]:
-    return {**violation.setting._asdict(), **{k: v for k, v in violation._asdict().items() if k != "setting"}}
+    return {
+        **violation.setting._asdict(),
+        **{k: v for k, v in violation._asdict().items() if k != "setting"},
+    }
 
 
 def _line(told: Mapping[str, Any]) -> str:
     worst = {check["name"]: check["worst"] for check in told["checks"]}
     verdict = "verified" if told["verified"] else "NOT VERIFIED"
     return (
-        f"{verdict}: {told['num_settings']} settings ({told['num_pld']} with PLD), "
-        f"{told['num_violations']} violations, {told['seconds']:g} s; worst: minimum {worst['minimum']:.1e}, "
-        f"mironov {worst['mironov']:.1e}, oracle {worst['oracle']:.1e}"
+        f"{verdict}: {told['num_settings']} settings ({told['num_pld']} with PLD),"
+        f" {told['num_violations']} violations, {told['seconds']:g} s; worst: minimum"
+        f" {worst['minimum']:.1e}, mironov {worst['mironov']:.1e}, oracle {worst['oracle']:.1e}"
     )
 
 
 def _sentence(violation: Mapping[str, Any]) -> str:
     return (
-        f"{violation['check']}: {violation['left']!r} against {violation['right']!r} at epsilon_step "
-        f"{violation['epsilon_step']!r}, delta_step {violation['delta_step']!r}, steps {violation['num_steps']}, "
-        f"delta {violation['delta']!r} ({violation['found']:.3g}, allowed {violation['allowed']:.3g})"
+        f"{violation['check']}: {violation['left']!r} against {violation['right']!r} at"
+        f" epsilon_step {violation['epsilon_step']!r}, delta_step {violation['delta_step']!r},"
+        f" steps {violation['num_steps']}, delta {violation['delta']!r} ({violation['found']:.3g},"
+        f" allowed {violation['allowed']:.3g})"
     )
 
 
-# ----------------------------------------------------------------------------------------------------------- the report
+# --------------------------------------------------------------------------------------------------
 
 
 def write(told: Mapping[str, Any], result: Verification, out: Path) -> dict[str, Path]:
-    """Writes the report's files in `out`, each whole or not at all, and returns their paths by suffix."""
+    """Writes the report's files in `out`, each whole or not at all, and returns their paths by
+    suffix.
+    """
     from dpmf_jax.models import storage
 
     out.mkdir(parents=True, exist_ok=True)
@@ -134,18 +155,25 @@ def write(told: Mapping[str, Any], result: Verification, out: Path) -> dict[str,
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
-        console.say("matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'")
+        console.say(
+            "matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'"
+        )
         paths.pop("svg").unlink(missing_ok=True)  # an older run's would be taken for this one's
     storage.write_bytes(paths["md"], page(told, plotted="svg" in paths).encode())
     return paths
 
 
 def table(rows: tuple[Row, ...]) -> str:
-    """One setting a line, every digit; the columns are the fields of `accounting.verification.Row`."""
+    """One setting a line, every digit; the columns are the fields of
+    `accounting.verification.Row`.
+    """
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     for index, row in enumerate(rows):
-        cells = {**row.setting._asdict(), **{k: v for k, v in row._asdict().items() if k != "setting"}}
+        cells = {
+            **row.setting._asdict(),
+            **{k: v for k, v in row._asdict().items() if k != "setting"},
+        }
         cells |= {"theorem_1_applies": int(row.theorem_1_applies), "failed": "; ".join(row.failed)}
         if index == 0:
             writer.writerow(cells)
@@ -154,39 +182,54 @@ def table(rows: tuple[Row, ...]) -> str:
 
 
 def page(told: Mapping[str, Any], *, plotted: bool) -> str:
-    """One page: the verdict, every check and its worst setting, what is marked, and the violations."""
+    """One page: the verdict, every check and its worst setting, what is marked, and the
+    violations.
+    """
     lines = [
-        "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001, verified"
-        if told["verified"]
-        else "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001: NOT verified",
+        (
+            "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001, verified"
+            if told["verified"]
+            else "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001: NOT verified"
+        ),
         "",
         f"{told['summary']}.",
         "",
-        f"{told['num_settings']} settings: the {told['num_table']} whose prices are written down, and a log-uniform "
-        f"grid (seed {told['seed']}) over ε_i in [1e-3, 10], δ in [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2] "
-        "with ρ = J ε_i²/(4 ln(1.25/δ)) in [1e-6, 1e3]; up to ρ = 10 for those with PLD, several δ_r from one PLD.",
+        (
+            f"{told['num_settings']} settings: the {told['num_table']} whose prices are written"
+            f" down, and a log-uniform grid (seed {told['seed']}) over ε_i in [1e-3, 10], δ in"
+            " [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2] with ρ = J ε_i²/(4 ln(1.25/δ)) in"
+            " [1e-6, 1e3]; up to ρ = 10 for those with PLD, several δ_r from one PLD."
+        ),
         "",
-        f"In {told['num_outside_theorem_1']} of them ε_i >= 1, where Theorem 1 of the paper says nothing of a single "
-        "step; the formula is one of ρ and holds all the same. They are marked in the plot and in the csv "
-        "(theorem_1_applies = 0).",
+        (
+            f"In {told['num_outside_theorem_1']} of them ε_i >= 1, where Theorem 1 of the paper"
+            " says nothing of a single step; the formula is one of ρ and holds all the same. They"
+            " are marked in the plot and in the csv (theorem_1_applies = 0)."
+        ),
         "",
     ]
     if told["num_settings"] < ENOUGH:
         lines += [f"**A look only: the verification takes {ENOUGH:,} settings.**", ""]
     if plotted:
         lines += [f"![closed form over exact ε against ρ]({STEM}.svg)", ""]
-    lines += ["| name | check | settings | largest found | allowed | violations |", "|---|---|---:|---:|---:|---:|"]
     lines += [
-        f"| {check['name']} | {check['statement']} | {check['count']} | {check['worst']:.3g} | {check['allowed']:.3g} "
-        f"| {check['violations']} |"
+        "| name | check | settings | largest found | allowed | violations |",
+        "|---|---|---:|---:|---:|---:|",
+    ]
+    lines += [
+        f"| {check['name']} | {check['statement']} | {check['count']} | {check['worst']:.3g} |"
+        f" {check['allowed']:.3g} | {check['violations']} |"
         for check in told["checks"]
     ]
     lines += [
         "",
-        "Found is left minus right where a check is an inequality, so that a negative number is room to spare. The "
-        f"oracle's difference is relative to ε, but to 0.1·√ρ in the {told['num_at_floor']} settings whose ε is below "
-        "that: as ε falls to 0 at the total variation, a relative error loses its meaning. An ε of 0 is right where "
-        "δ_r is at least the total variation.",
+        (
+            "Found is left minus right where a check is an inequality, so that a negative number"
+            " is room to spare. The oracle's difference is relative to ε, but to 0.1·√ρ in the"
+            f" {told['num_at_floor']} settings whose ε is below that: as ε falls to 0 at the total"
+            " variation, a relative error loses its meaning. An ε of 0 is right where δ_r is at"
+            " least the total variation."
+        ),
         "",
     ]
     if told["violations"]:
@@ -204,19 +247,25 @@ def _words(told: Mapping[str, Any]) -> str:
 
 
 def plot(rows: tuple[Row, ...]) -> str:
-    """Closed form over exact against ρ, as svg, settings with ε_i >= 1 marked. The same rows, the same text.
+    """Closed form over exact against ρ, as svg, settings with ε_i >= 1 marked. The same rows, the
+    same text.
 
     Raises: ModuleNotFoundError without matplotlib.
     """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
-    shown = [row for row in rows if row.exact > 0.1 * math.sqrt(row.rho)]  # towards ε = 0 the ratio has no bound
+    shown = [
+        row for row in rows if row.exact > 0.1 * math.sqrt(row.rho)
+    ]  # towards ε = 0 the ratio has no bound
     with matplotlib.rc_context({"svg.hashsalt": STEM, "svg.fonttype": "none", "font.size": 9}):
         canvas = Canvas(figsize=(8, 5), layout="constrained")
         axes = canvas.add_subplot()
         points = None
-        for applies, marker, label in ((True, ".", "ε_i < 1"), (False, "+", "ε_i >= 1: outside Theorem 1")):
+        for applies, marker, label in (
+            (True, ".", "ε_i < 1"),
+            (False, "+", "ε_i >= 1: outside Theorem 1"),
+        ):
             part = [row for row in shown if row.theorem_1_applies == applies]
             points = axes.scatter(
                 [row.rho for row in part],
@@ -244,11 +293,21 @@ def _render(told: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    rows = Table(title=f"{told['num_settings']} settings, {told['num_outside_theorem_1']} of them with ε_i >= 1")
+    rows = Table(
+        title=(
+            f"{told['num_settings']} settings, {told['num_outside_theorem_1']} of them with ε_i"
+            " >= 1"
+        )
+    )
     for heading in ("name", "check", "settings", "largest found", "allowed", "violations"):
         rows.add_column(heading, justify="left" if heading in ("name", "check") else "right")
     for check in told["checks"]:
-        numbers = (str(check["count"]), f"{check['worst']:.3g}", f"{check['allowed']:.3g}", str(check["violations"]))
+        numbers = (
+            str(check["count"]),
+            f"{check['worst']:.3g}",
+            f"{check['allowed']:.3g}",
+            str(check["violations"]),
+        )
         rows.add_row(check["name"], check["statement"], *numbers)
     lines = [told["summary"], *(f"wrote {path}" for path in told["files"].values())]
     return Group(rows, "\n".join(lines))

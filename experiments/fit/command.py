@@ -31,25 +31,34 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     split_seed: int = 0
     """Of the random split."""
     seed: int | None = None
-    """Makes an experiment that can be repeated, not to be released. Without it the operating system gives the key."""
+    """Makes an experiment that can be repeated, not to be released. Without it the operating system
+    gives the key.
+    """
     patience: int | None = None
     """Stop after so many steps without a new minimum of the training RMSE. Not private."""
     controls: Literal["all", "simple", "none"] = "all"
-    """Baselines beside the model: all (with a biased factorisation), simple (means and popularity), none."""
+    """Baselines beside the model: all (with a biased factorisation), simple (means and popularity),
+    none.
+    """
     out: Path | None = None
     """Folder of the model; by default a new one under runs/. Never overwritten."""
     population: str | None = None
-    """Name of those whose ratings these are; without it the data set's name. In the ledger all releases of a population
-    add up, whatever their data: give the same name to data of the same people. See dpmf budget show --help."""
+    """Name of those whose ratings these are; without it the data set's name. In the ledger all
+    releases of a population add up, whatever their data: give the same name to data of the same
+    people. See dpmf budget show --help.
+    """
     resume: Path | None = None
     """Folder of an interrupted run to go on with; needs no other flag."""
     catalogue_users: Path | None = None
-    """Every user there could be, one id a line; without it the users who rate. Needed where the relation covers who
-    rated what."""
+    """Every user there could be, one id a line; without it the users who rate. Needed where the
+    relation covers who rated what.
+    """
     catalogue_items: Path | None = None
     """Every item there could be, likewise."""
     layout: Literal["auto", "split", "dense", "stream"] = "auto"
-    """How ratings are laid out on the device; stream: in blocks from files, for ratings larger than the device."""
+    """How ratings are laid out on the device; stream: in blocks from files, for ratings larger than
+    the device.
+    """
     devices: int | None = None
     """Number of devices; all by default (a CPU counts one per core), one for paper 002."""
     accept_no_guarantee: bool = False
@@ -71,11 +80,14 @@ def run(command: Command) -> None:
     from dpmf_jax.devices import hosts
 
     try:
-        devices.join(command, json.dumps(console.plain(dataclasses.asdict(command) | {"process_id": None})))
+        devices.join(
+            command, json.dumps(console.plain(dataclasses.asdict(command) | {"process_id": None}))
+        )
         command = _resumed(command) if command.resume else command
         if command.data is None:
             raise UsageError(
-                "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
+                "no data set is named",
+                fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER",
             )
         result = fit(command)
     except hosts.Lost:
@@ -93,15 +105,17 @@ def _diverged(result: Mapping[str, Any]) -> DpmfError:
     low, high = result["settings"]["rating_range"]
     spent = "" if result["guarantee"]["seeded"] else "the model is kept, since its ε is spent; "
     return fitting.Diverged(
-        f"the training diverged: its RMSE is {result['rmse_train']:.4g} on training ratings, where any constant from "
-        f"{low:g} to {high:g} errs by at most {high - low:g}",
+        f"the training diverged: its RMSE is {result['rmse_train']:.4g} on training ratings, where"
+        f" any constant from {low:g} to {high:g} errs by at most {high - low:g}",
         where=result["out"],
         fix=f"{spent}lower --learning-rate, or add less noise (a larger ε, fewer steps)",
     )
 
 
 def fit(command: Command) -> dict[str, Any]:
-    """Everything that `dpmf fit` does but the printing; the keys of the result are the command's JSON interface."""
+    """Everything that `dpmf fit` does but the printing; the keys of the result are the command's
+    JSON interface.
+    """
     from dpmf_jax.devices import hosts
     from dpmf_jax.training import fit as fitting
     from dpmf_jax.training.controls import NAMES
@@ -116,11 +130,17 @@ def fit(command: Command) -> dict[str, Any]:
     train, test = read(command)
     with hosts.together():
         flags = fit_mechanisms.chosen(command)
-        phases, settings = fit_mechanisms.phases_and_settings(command.mechanism, flags, train, public_file(command))
+        phases, settings = fit_mechanisms.phases_and_settings(
+            command.mechanism, flags, train, public_file(command)
+        )
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
-    controls = {"all": NAMES, "simple": tuple(name for name in NAMES if name != "biased_mf"), "none": ()}
+    controls = {
+        "all": NAMES,
+        "simple": tuple(name for name in NAMES if name != "biased_mf"),
+        "none": (),
+    }
     with console.progress(f"fit {train.name}", steps) as report:
         try:
             model = fitting.fit(
@@ -156,8 +176,13 @@ def fit(command: Command) -> dict[str, Any]:
         "definitions": DEFINITIONS,
         "presence_is_public": presence_is_public(guarantee),
         "utility": utility(model.metrics, presence_is_public=presence_is_public(guarantee)),
-        "guarantee": guarantee.to_dict()
-        | {"statement": guarantee.statement, "accountants": dict(guarantee.accountants)},
+        "guarantee": (
+            guarantee.to_dict()
+            | {
+                "statement": guarantee.statement,
+                "accountants": dict(guarantee.accountants),
+            }
+        ),
         "shuffled": spec.second_price(settings, train.num_users, getattr(flags, "delta", 0.0)),
         "bytes": spec.traffic(settings, train.num_users, train.num_items),
         "settings": settings,
@@ -178,7 +203,10 @@ def _of_several(train: Any) -> list[str]:
 
     if hosts.count() == 1:
         return []
-    held = f"{train.num_ratings:,} training ratings are held by this process, of whose ratings the notes are"
+    held = (
+        f"{train.num_ratings:,} training ratings are held by this process, of whose ratings the"
+        " notes are"
+    )
     return [held, f"{hosts.count()} processes exchanged sums without noise, unencrypted"]
 
 
@@ -187,7 +215,9 @@ def check_population(command: Command) -> None:
     if command.population is not None:
         from accounting.ledger import check_name
 
-        with console.usage_errors(where="--population", fix="give a name, such as --population shop"):
+        with console.usage_errors(
+            where="--population", fix="give a name, such as --population shop"
+        ):
             check_name("population", command.population)
 
 
@@ -197,7 +227,8 @@ def check_shared(command: Command) -> None:
         return
     if table()[command.mechanism].access in ("in order", "by item"):
         raise UsageError(
-            f"--mechanism {command.mechanism} goes through ratings one after the other, in one process",
+            f"--mechanism {command.mechanism} goes through ratings one after the other, in one"
+            " process",
             fix="leave out --distributed",
         )
     if command.slice:
@@ -206,7 +237,9 @@ def check_shared(command: Command) -> None:
             fix="dpmf data convert first, with --slice, and give the file",
         )
     if command.layout in ("dense", "stream"):
-        raise UsageError(f"several processes cannot share a {command.layout} layout", fix="leave out --layout")
+        raise UsageError(
+            f"several processes cannot share a {command.layout} layout", fix="leave out --layout"
+        )
 
 
 def check_streamed(command: Command) -> None:
@@ -220,7 +253,9 @@ def check_streamed(command: Command) -> None:
 
 
 def check_accepted(command: Command) -> None:
-    """Raises: PrivacyError for a release without a guarantee that was not asked for; UsageError for a needless flag."""
+    """Raises: PrivacyError for a release without a guarantee that was not asked for; UsageError for
+    a needless flag.
+    """
     unsafe, accepted = table()[command.mechanism].unsafe, command.accept_no_guarantee
     if accepted and not unsafe:
         raise UsageError(
@@ -235,8 +270,9 @@ def check_accepted(command: Command) -> None:
 def enter(out: Path, model: Any, data: str) -> str | None:
     """Enters the release in the ledger of `dpmf budget`, and says where that is.
 
-    None where there is nothing to enter: an experiment, no release, generated ratings. A ledger that cannot be written
-    is no reason to lose a model: that is said, with the command that enters it later.
+    None where there is nothing to enter: an experiment, no release, generated ratings. A ledger
+    that cannot be written is no reason to lose a model: that is said, with the command that enters
+    it later.
     """
     from dpmf_jax.data import datasets
 
@@ -246,10 +282,16 @@ def enter(out: Path, model: Any, data: str) -> str | None:
     try:
         from experiments.cli import budget as budget_command
 
-        with contextlib.suppress(budget_command.Entered):  # before, by the run that this one resumed
+        with contextlib.suppress(
+            budget_command.Entered
+        ):  # before, by the run that this one resumed
             budget_command.record(out)
     except (DpmfError, ImportError) as error:
-        what = error.what if isinstance(error, DpmfError) else f"this system has no file locks ({error})"
+        what = (
+            error.what
+            if isinstance(error, DpmfError)
+            else f"this system has no file locks ({error})"
+        )
         where = error.where if isinstance(error, DpmfError) else ""
         console.print_error(f"the model is saved, its release is in no ledger: {what}", where=where)
         console.say(f"later: dpmf budget add {shlex.quote(str(out))}")
@@ -258,14 +300,28 @@ def enter(out: Path, model: Any, data: str) -> str | None:
 
 
 DEFINITIONS = {
-    "rmse_train": "root mean squared error on training ratings, predictions not clipped, as in the paper's figures",
-    "rmse_test": "on held-out ratings, predictions clipped to the declared rating range; null where none is held out",
-    "controls": "not private: predicting the global mean, each item's mean, and a biased matrix factorisation, "
-    "clipped; popularity, the number of an item's ratings, only ranks, and is free where who rated what is public",
-    "ndcg_at_10": "of the items that a user has not rated in training, ranked by score, unclipped; relevant are all "
-    "that are held out; mean over users with any, of many users and items over a sample, alike for the controls",
+    "rmse_train": (
+        "root mean squared error on training ratings, predictions not clipped, as in the paper's"
+        " figures"
+    ),
+    "rmse_test": (
+        "on held-out ratings, predictions clipped to the declared rating range; null where none is"
+        " held out"
+    ),
+    "controls": (
+        "not private: predicting the global mean, each item's mean, and a biased matrix"
+        " factorisation, clipped; popularity, the number of an item's ratings, only ranks, and is"
+        " free where who rated what is public"
+    ),
+    "ndcg_at_10": (
+        "of the items that a user has not rated in training, ranked by score, unclipped; relevant"
+        " are all that are held out; mean over users with any, of many users and items over a"
+        " sample, alike for the controls"
+    ),
     "ranks_alike": "whether the model has one order of items for all users",
-    "presence_is_public": "whether the guarantee has who rated what public; popularity then costs no privacy",
+    "presence_is_public": (
+        "whether the guarantee has who rated what public; popularity then costs no privacy"
+    ),
 }
 
 
@@ -275,7 +331,8 @@ def read(command: Command) -> tuple[Any, Any]:
 
     if command.data is None:
         raise UsageError(
-            "no data set is named", fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER"
+            "no data set is named",
+            fix="dpmf fit DATA, for example dpmf fit synthetic; or --resume FOLDER",
         )
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
     unit, generated = table()[command.mechanism].unit, datasets.SYNTHETIC.fullmatch(command.data)
@@ -283,7 +340,12 @@ def read(command: Command) -> tuple[Any, Any]:
     presence = own or getattr(command, "relation", None) == "rating-presence"
     what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
     less = "give --seed for an experiment" if own else "use --relation rating-value"
-    if presence and None in catalogue.values() and not generated and not (own and command.seed is not None):
+    if (
+        presence
+        and None in catalogue.values()
+        and not generated
+        and not (own and command.seed is not None)
+    ):
         raise PrivacyError(
             f"{what} needs a declared catalogue",
             where="users and items read off the ratings show who has a rating at all",
@@ -322,7 +384,9 @@ def read(command: Command) -> tuple[Any, Any]:
         return loaded
     if command.test_fraction == 0:
         return loaded, None
-    split = splits.by_pair if presence or command.distributed else splits.random  # by what a process can see
+    split = (
+        splits.by_pair if presence or command.distributed else splits.random
+    )  # by what a process can see
     return split(loaded, fraction=command.test_fraction, seed=command.split_seed)
 
 
@@ -332,7 +396,9 @@ def _ids(path: Path) -> list[str]:
         lines = path.read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise DataError(
-            f"the catalogue cannot be read: {error}", where=str(path), fix="give a text file with one id a line"
+            f"the catalogue cannot be read: {error}",
+            where=str(path),
+            fix="give a text file with one id a line",
         ) from None
     return [line.strip() for line in lines if line.strip()]
 
@@ -360,7 +426,11 @@ def _resumed(command: Command) -> Command:
     assert command.resume is not None
     where = command.resume / "private" / "run.json"
     if command.resume.is_file():
-        raise DataError("there is no such run", where=str(command.resume), fix="give the folder that --out named")
+        raise DataError(
+            "there is no such run",
+            where=str(command.resume),
+            fix="give the folder that --out named",
+        )
     model_file.refuse_lost(command.resume)
     saved = hosts.told(lambda: storage.read_json(where)).get("command", {})
     mechanism = saved.get("mechanism", DEFAULT)
@@ -379,7 +449,9 @@ def _resumed(command: Command) -> Command:
         if given != field.default and console.plain(given) != value:
             raise _other(field.name, value, given, where)
         is_path = value is not None and field.name in _PATHS
-        fields[field.name] = Path(value) if is_path else tuple(value) if isinstance(value, list) else value
+        fields[field.name] = (
+            Path(value) if is_path else tuple(value) if isinstance(value, list) else value
+        )
     if saved.get("distributed", False) and not command.distributed:
         raise UsageError(
             "the run was started with --distributed, which holds out other ratings",
@@ -403,9 +475,14 @@ def presence_is_public(guarantee: Any) -> bool:
 
 
 def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> str:
-    """What is true of its use: whether it beats its controls, on held-out ratings where there are any; its order."""
+    """What is true of its use: whether it beats its controls, on held-out ratings where there are
+    any; its order.
+    """
     if metrics.get("diverged"):
-        return "DIVERGED: on its own training ratings the model is worse than any constant of the declared range"
+        return (
+            "DIVERGED: on its own training ratings the model is worse than any constant of the"
+            " declared range"
+        )
     if not metrics["controls"]:
         return "no control was asked for"
     return "; ".join((_errors(metrics), *_order(metrics, presence_is_public)))
@@ -414,36 +491,63 @@ def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> 
 def _errors(metrics: Mapping[str, Any]) -> str:
     side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
     ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
-    errors = {name: values[side] for name, values in metrics["controls"].items() if values[side] is not None}
+    errors = {
+        name: values[side]
+        for name, values in metrics["controls"].items()
+        if values[side] is not None
+    }
     beaten = [name for name, error in errors.items() if error > ours]
     simple = [name for name in ("global_mean", "item_means") if name in errors]
-    text = {"global_mean": "the global mean", "item_means": "item means", "biased_mf": "a non-private factorisation"}
+    text = {
+        "global_mean": "the global mean",
+        "item_means": "item means",
+        "biased_mf": "a non-private factorisation",
+    }
     if all(name in beaten for name in simple):
         names = " and ".join(text[name] for name in beaten)
-        little = "; that says little: hold some out (--test-fraction 0.1)" if where == "training" else ""
+        little = (
+            "; that says little: hold some out (--test-fraction 0.1)" if where == "training" else ""
+        )
         return f"beats {names} on {where} ratings{little}"
     lost = " or ".join(text[name] for name in simple if name not in beaten)
     return (
-        f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse than no factorisation"
+        f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse"
+        " than no factorisation"
     )
 
 
 def _order(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
     """What is to be said of the model's ranking."""
     said = []
-    ours, popular = metrics.get("ndcg_at_10"), metrics["controls"].get("popularity", {}).get("ndcg_at_10")
+    ours, popular = (
+        metrics.get("ndcg_at_10"),
+        metrics["controls"].get("popularity", {}).get("ndcg_at_10"),
+    )
     if ours is not None and popular is not None:
-        free = ", which is free here: who rated what is public" if presence_is_public else ", which is not private"
+        free = (
+            ", which is free here: who rated what is public"
+            if presence_is_public
+            else ", which is not private"
+        )
         worse, figures = ours <= popular, f"({ours:.4f} against {popular:.4f} in NDCG@10)"
-        said.append(f"ranks {'no better' if worse else 'better'} than popularity {figures}{free if worse else ''}")
+        said.append(
+            f"ranks {'no better' if worse else 'better'} than popularity"
+            f" {figures}{free if worse else ''}"
+        )
     if metrics.get("ranks_alike"):
-        said.append("ranks items alike for all users: it recommends everyone the same, but for what they have rated")
+        said.append(
+            "ranks items alike for all users: it recommends everyone the same, but for what they"
+            " have rated"
+        )
     return said
 
 
 def _sent(traffic: Mapping[str, Any]) -> str:
     routes = ", ".join(f"{route} {count:,}" for route, count in traffic["per_iteration"].items())
-    return f"bytes in an iteration, of a user who lists {traffic['items_listed_by_a_user']} items: {routes}"
+    return (
+        f"bytes in an iteration, of a user who lists {traffic['items_listed_by_a_user']} items:"
+        f" {routes}"
+    )
 
 
 def render(result: Mapping[str, Any]) -> Any:
@@ -459,7 +563,9 @@ def render(result: Mapping[str, Any]) -> Any:
             yield "-" if values[name] is None else f"{values[name]:.4f}"
 
     status = result["guarantee"]["status"]
-    private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}.get(status, f"yes, {status}")
+    private = {"proved": "yes, proved", "claimed": "claimed only", "none": "no"}.get(
+        status, f"yes, {status}"
+    )
     table.add_row("this model", private, *numbers(result))
     for name, values in result["controls"].items():
         free = name == "popularity" and result["presence_is_public"]
@@ -468,17 +574,26 @@ def render(result: Mapping[str, Any]) -> Any:
     pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
     lines = [
         "for the curator: the numbers above are computed from the ratings and are not priced",
-        "train of this model: predictions not clipped, as in the paper; all others: clipped to the declared range",
+        (
+            "train of this model: predictions not clipped, as in the paper; all others: clipped to"
+            " the declared range"
+        ),
         "",
         result["guarantee"]["statement"],
         "",
         *([f"beside it: {result['shuffled']['statement']}", ""] if result["shuffled"] else []),
         *([_sent(result["bytes"]), ""] if result["bytes"] else []),
         f"utility: {result['utility']}",
-        f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace}; {result['layout']}",
+        (
+            f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace};"
+            f" {result['layout']}"
+        ),
         *(f"note: {note}" for note in result["notes"]),
         f"saved in {result['out']} (what may be shown stands outside private/)",
     ]
     if result["ledger"]:
-        lines.append(f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases cost together")
+        lines.append(
+            f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases"
+            " cost together"
+        )
     return Group(table, "\n".join(lines))

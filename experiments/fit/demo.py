@@ -1,4 +1,6 @@
-"""`dpmf demo`: the main job on embedded, generated data: fit privately, price, compare, save, recommend."""
+"""`dpmf demo`: the main job on embedded, generated data: fit privately, price, compare, save,
+recommend.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,9 @@ from experiments.fit.flags import DEFAULT, with_flags_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Fit a private model on generated ratings, print its statement and its controls, save it, and recommend."""
+    """Fit a private model on generated ratings, print its statement and its controls, save it, and
+    recommend.
+    """
 
     out: Path | None = None
     """Folder of the model; by default a new one under runs/."""
@@ -22,14 +26,23 @@ class Command:
 def run(command: Command) -> None:
     from dpmf_jax import load_model
 
-    console.say("The ratings are GENERATED (seeded, of MovieLens-100K's size); nothing is downloaded.")
-    result = fit_command.fit(with_flags_of(fit_command.Command, DEFAULT)(data="synthetic", out=command.out))
+    console.say(
+        "The ratings are GENERATED (seeded, of MovieLens-100K's size); nothing is downloaded."
+    )
+    result = fit_command.fit(
+        with_flags_of(fit_command.Command, DEFAULT)(data="synthetic", out=command.out)
+    )
     console.emit(result, json=False, render=fit_command.render)
     model = load_model(result["out"])
     user = str(model.users[0])
     console.say("")
-    recommend_command.run(recommend_command.Command(model=Path(result["out"]), user=((user,),), top=5))
-    console.say(f"\nThe model is in {result['out']}: model.json, PRIVACY.md and release.safetensors may be shown;")
+    recommend_command.run(
+        recommend_command.Command(model=Path(result["out"]), user=((user,),), top=5)
+    )
+    console.say(
+        f"\nThe model is in {result['out']}: model.json, PRIVACY.md and release.safetensors may be"
+        " shown;"
+    )
     console.say(f"{result['out']}/private is the curator's. Go on with:")
     console.say("  . .venv/bin/activate")
     console.say(f"  dpmf recommend {result['out']} --user {user}")

@@ -1,4 +1,6 @@
-"""What commands that train or audit are told: which ratings, which mechanism. Fields alone, shared by inheritance."""
+"""What commands that train or audit are told: which ratings, which mechanism. Fields alone, shared
+by inheritance.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,9 @@ from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
 
 DEFAULT = "gaussian-joint-noise"
-_HELP = f"One of {', '.join(table())}. Each has flags of its own: --mechanism NAME --help shows them."
+_HELP = (
+    f"One of {', '.join(table())}. Each has flags of its own: --mechanism NAME --help shows them."
+)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -32,7 +36,9 @@ class RatingsFlags:
     rating_range: tuple[float, float] | None = None
     """Lowest and highest rating of your own file: declared, never computed."""
     user_column: str | None = None
-    """Column of the user ids in your own file, by name or position (1 is the first; digits are always a position)."""
+    """Column of the user ids in your own file, by name or position (1 is the first; digits are
+    always a position).
+    """
     item_column: str | None = None
     """Column of the item ids, by name or position."""
     rating_column: str | None = None
@@ -40,7 +46,9 @@ class RatingsFlags:
     delimiter: str | None = None
     """Between the columns of a text file."""
     no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as positions say."""
+    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
+    positions say.
+    """
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
     """What to do with two ratings of one item by one user."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
@@ -59,17 +67,22 @@ class MechanismFlag:
     def narrowed(cls, words: Sequence[str], chosen: Mapping[str, Any]) -> Any:
         """This command with the flags of the mechanism that the words or a settings file name.
 
-        Raises: UsageError for a mechanism that is not known, and for a flag that other mechanisms have.
+        Raises: UsageError for a mechanism that is not known, and for a flag that other mechanisms
+          have.
         """
         mechanism = _named(words, chosen, _mechanism_of(cls.earlier(words)))
         kind = with_flags_of(cls, mechanism)
-        given = [word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")]
+        given = [
+            word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")
+        ]
         _check_meant(mechanism, {*given, *(name.replace("-", "_") for name in chosen)}, kind)
         return kind
 
     @classmethod
     def earlier(cls, words: Sequence[str]) -> Path | None:
-        """The folder of an earlier run that this command is about; its mechanism is then this one's."""
+        """The folder of an earlier run that this command is about; its mechanism is then this
+        one's.
+        """
         del words  # of most commands there is none
         return None
 
@@ -79,8 +92,9 @@ class PublicItems:
     """Public factors of the items."""
 
     items: Path | None = None
-    """Public item factors: csv (item id, then one column a factor), npy or safetensors; without it one constant
-    column."""
+    """Public item factors: csv (item id, then one column a factor), npy or safetensors; without it
+    one constant column.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -88,8 +102,9 @@ class PublicUsers:
     """Public factors of the users."""
 
     users: Path | None = None
-    """Public user factors: csv (user id, then one column a factor), npy or safetensors; rows longer than 1 are scaled
-    to 1. Without it random rows."""
+    """Public user factors: csv (user id, then one column a factor), npy or safetensors; rows longer
+    than 1 are scaled to 1. Without it random rows.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +122,8 @@ def public_file(command: Any) -> Path | None:
 
 
 def with_flags_of(command: type, mechanism: str) -> Any:
-    """The dataclass of a command with the flags of one mechanism; its fields are the mechanism's, then the command's.
+    """The dataclass of a command with the flags of one mechanism; its fields are the mechanism's,
+    then the command's.
 
     Raises: UsageError for a mechanism that is not known.
     """
@@ -134,7 +150,12 @@ def _joined(command: type, mechanism: str) -> Any:
                 dataclasses.field(default=mechanism),
             )
         ],
-        bases=(command, *PUBLIC[table()[mechanism].public], table()[mechanism].flags, MechanismFlag),
+        bases=(
+            command,
+            *PUBLIC[table()[mechanism].public],
+            table()[mechanism].flags,
+            MechanismFlag,
+        ),
         frozen=True,
         kw_only=True,
     )
@@ -143,7 +164,9 @@ def _joined(command: type, mechanism: str) -> Any:
 
 
 def _named(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:
-    """The mechanism that a command line names, else its settings file, else the earlier run, else the default."""
+    """The mechanism that a command line names, else its settings file, else the earlier run, else
+    the default.
+    """
     found = chosen.get("mechanism") or earlier or DEFAULT
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--mechanism":
@@ -156,21 +179,34 @@ def _named(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None)
 def _mechanism_of(folder: Path | None) -> str | None:
     """The mechanism of an interrupted run or a saved model; None where the folder holds neither."""
     for file, part in (("private/run.json", "command"), ("model.json", "settings")):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):  # the command says what is wrong with it
-            found = None if folder is None else json.loads((folder / file).read_bytes())[part]["mechanism"]
+        with contextlib.suppress(
+            OSError, ValueError, KeyError, TypeError
+        ):  # the command says what is wrong with it
+            found = (
+                None
+                if folder is None
+                else json.loads((folder / file).read_bytes())[part]["mechanism"]
+            )
             if found in table():
                 return found
     return None
 
 
 def _check_meant(mechanism: str, names: Iterable[str], kind: Any) -> None:
-    """Raises: UsageError for a flag, by the name of its field, that other mechanisms have and this one has not."""
+    """Raises: UsageError for a flag, by the name of its field, that other mechanisms have and this
+    one has not.
+    """
     for name in sorted(set(names) - _names(kind)):
-        others = [spec.name for spec in table().values() if name in _names(spec.flags) or name == spec.public]
+        others = [
+            spec.name
+            for spec in table().values()
+            if name in _names(spec.flags) or name == spec.public
+        ]
         if others:
             flag = f"--{name.replace('_', '-')}"
             raise UsageError(
-                f"{flag} means nothing to --mechanism {mechanism}; it goes with {', '.join(others)}",
+                f"{flag} means nothing to --mechanism {mechanism}; it goes with"
+                f" {', '.join(others)}",
                 fix=f"leave out {flag}",
             )
 

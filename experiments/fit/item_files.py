@@ -13,16 +13,22 @@ from dpmf_jax.errors import DataError
 def read(path: Path, ids: np.ndarray, side: Literal["item", "user"] = "item") -> np.ndarray:
     """float32[ids, rank], public factors of the items or users of a catalogue, from one of
 
-    - csv, tsv, parquet: the id, then one column a factor; rows in any order, every id of the catalogue once;
+    - csv, tsv, parquet: the id, then one column a factor; rows in any order, every id of the
+      catalogue once;
     - npy: a matrix in the order of the catalogue (sorted ids);
     - safetensors: an array `item_factors` or `user_factors` in that order, as in a released model.
 
     Raises: DataError naming the file, the id or the shape that is wrong.
     """
-    formats = f"give csv, tsv or parquet ({side} id, then one column a factor), npy, or safetensors with {side}_factors"
+    formats = (
+        f"give csv, tsv or parquet ({side} id, then one column a factor), npy, or safetensors with"
+        f" {side}_factors"
+    )
     if not path.is_file():
         raise DataError(
-            f"there is no such file of {side} factors", where=str(path), fix=f"give --{side}s an existing file"
+            f"there is no such file of {side} factors",
+            where=str(path),
+            fix=f"give --{side}s an existing file",
         )
     try:
         if path.suffix in (".csv", ".tsv", ".parquet"):
@@ -32,7 +38,9 @@ def read(path: Path, ids: np.ndarray, side: Literal["item", "user"] = "item") ->
     except (ValueError, OSError, EOFError) as error:  # pyarrow's errors are ValueErrors
         if isinstance(error, DataError):
             raise
-        raise DataError(f"the {side} factors cannot be read: {error}", where=str(path), fix=formats) from None
+        raise DataError(
+            f"the {side} factors cannot be read: {error}", where=str(path), fix=formats
+        ) from None
     if factors.ndim != 2 or len(factors) != len(ids) or not factors.shape[1]:
         raise DataError(
             f"the {side} factors have shape {factors.shape}; the catalogue has {len(ids)} {side}s",
@@ -40,7 +48,11 @@ def read(path: Path, ids: np.ndarray, side: Literal["item", "user"] = "item") ->
             fix=f"give one row for every {side} of the catalogue",
         )
     if not np.isfinite(factors).all():
-        raise DataError(f"a number among the {side} factors is not finite", where=str(path), fix="give finite numbers")
+        raise DataError(
+            f"a number among the {side} factors is not finite",
+            where=str(path),
+            fix="give finite numbers",
+        )
     return np.ascontiguousarray(factors, np.float32)
 
 
@@ -52,9 +64,15 @@ def _matrix(path: Path, side: str, formats: str) -> np.ndarray:
 
         arrays = storage.read_arrays(path)
         if f"{side}_factors" not in arrays:
-            raise DataError(f"there is no array `{side}_factors`", where=str(path), fix=f"it holds {', '.join(arrays)}")
+            raise DataError(
+                f"there is no array `{side}_factors`",
+                where=str(path),
+                fix=f"it holds {', '.join(arrays)}",
+            )
         return arrays[f"{side}_factors"]
-    raise DataError(f"{side} factors in a {path.suffix or 'nameless'} file", where=str(path), fix=formats)
+    raise DataError(
+        f"{side} factors in a {path.suffix or 'nameless'} file", where=str(path), fix=formats
+    )
 
 
 def _ordered(path: Path, ids: np.ndarray, side: str, formats: str) -> np.ndarray:
@@ -65,7 +83,9 @@ def _ordered(path: Path, ids: np.ndarray, side: str, formats: str) -> np.ndarray
     if path.suffix == ".parquet":
         table = parquet.read_table(path)
     else:
-        table = csv.read_csv(path, parse_options=csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ","))
+        table = csv.read_csv(
+            path, parse_options=csv.ParseOptions(delimiter="\t" if path.suffix == ".tsv" else ",")
+        )
     if table.num_columns < 2:
         raise DataError("the file has no factor columns", where=str(path), fix=formats)
     columns = [column.to_numpy(zero_copy_only=False) for column in table.columns]
@@ -76,8 +96,12 @@ def _ordered(path: Path, ids: np.ndarray, side: str, formats: str) -> np.ndarray
         wrong = int(np.flatnonzero(counts != 1)[0])
         state = "is missing" if counts[wrong] == 0 else "is there twice"
         raise DataError(
-            f"{side} {ids[wrong]} {state}", where=str(path), fix=f"give every {side} of the catalogue exactly one row"
+            f"{side} {ids[wrong]} {state}",
+            where=str(path),
+            fix=f"give every {side} of the catalogue exactly one row",
         )
     factors = np.empty((len(ids), len(columns) - 1), np.float32)
-    factors[row[known]] = np.stack([column.astype(np.float32) for column in columns[1:]], axis=1)[known]
+    factors[row[known]] = np.stack([column.astype(np.float32) for column in columns[1:]], axis=1)[
+        known
+    ]
     return factors

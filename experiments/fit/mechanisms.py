@@ -1,4 +1,6 @@
-"""What a command's flags make of a mechanism, and what a saved model is made of again, by the table of mechanisms."""
+"""What a command's flags make of a mechanism, and what a saved model is made of again, by the table
+of mechanisms.
+"""
 
 from __future__ import annotations
 
@@ -21,18 +23,25 @@ def flags(mechanism: str, **values: Any) -> Flags:
 def phases_and_settings(
     mechanism: str, flags: Flags, train: Any, public: Path | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps), the last one trains.
+    """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps),
+    the last one trains.
 
     Args:
       public: a file of public factors, of items or users as the mechanism takes them.
 
-    Raises: UsageError for flags that contradict each other; PrivacyError for what a guarantee does not allow; DataError
-      for a file that does not hold factors of this catalogue.
+    Raises: UsageError for flags that contradict each other; PrivacyError for what a guarantee does
+      not allow; DataError for a file that does not hold factors of this catalogue.
     """
     spec = table()[mechanism]
     factors = None if public is None else _public(spec, public, flags, train)
-    with console.usage_errors(fix=f"dpmf fit --mechanism {mechanism} --help explains the settings of {mechanism}"):
-        settings = {"data": train.name, "mechanism": mechanism, **spec.settings(mechanism, flags, train, factors)}
+    with console.usage_errors(
+        fix=f"dpmf fit --mechanism {mechanism} --help explains the settings of {mechanism}"
+    ):
+        settings = {
+            "data": train.name,
+            "mechanism": mechanism,
+            **spec.settings(mechanism, flags, train, factors),
+        }
         return spec.phases(settings, factors), settings
 
 
@@ -44,15 +53,19 @@ def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
     rank = getattr(flags, "rank", None)
     if rank not in (None, factors.shape[1]):
         raise UsageError(
-            f"--rank {rank} and {factors.shape[1]} factors in the file", where=str(path), fix="leave out --rank"
+            f"--rank {rank} and {factors.shape[1]} factors in the file",
+            where=str(path),
+            fix="leave out --rank",
         )
     return factors
 
 
 def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
-    """The phases of a run, made of what model.json keeps; public: item or user factors, where it was given some.
+    """The phases of a run, made of what model.json keeps; public: item or user factors, where it
+    was given some.
 
-    Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its settings do not allow.
+    Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its
+      settings do not allow.
     """
     return table()[settings["mechanism"]].phases(settings, public)
 

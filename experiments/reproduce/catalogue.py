@@ -1,4 +1,6 @@
-"""A paper whose figures are a plain list: what they are called, on which ratings each is run, what of it is stored."""
+"""A paper whose figures are a plain list: what they are called, on which ratings each is run, what
+of it is stored.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,12 @@ SEARCH_SEED = 1_000_003  # of the searches' randomness; no run has it
 
 
 class Figure(NamedTuple):
-    """name: what the command calls it. what: is plotted. x_name, y_name: its axes. data: where it is run, if there;
-    a figure without any makes its own.
+    """name: what the command calls it. what: is plotted. x_name, y_name: its axes. data: where it
+    is run, if there; a figure without any makes its own.
 
-    log: whether the axes are logarithmic, (x, y). minutes: an estimate for two CPU cores, where the runs that it shares
-    with the paper's figures before it are there; minutes_full: at the full scale, where that is another.
+    log: whether the axes are logarithmic, (x, y). minutes: an estimate for two CPU cores, where the
+    runs that it shares with the paper's figures before it are there; minutes_full: at the full
+    scale, where that is another.
     """
 
     name: str
@@ -43,7 +46,9 @@ class Figure(NamedTuple):
 
 
 class Catalogue(NamedTuple):
-    """number: of the paper. cited: where it appeared. figures: by name, in the order of the paper."""
+    """number: of the paper. cited: where it appeared. figures: by name, in the order of the
+    paper.
+    """
 
     number: str
     cited: str
@@ -78,7 +83,9 @@ class Catalogue(NamedTuple):
         asked = (one for name in names for one in (self.figures if name == self.whole else (name,)))
         for name in dict.fromkeys(asked):
             if name not in self.figures:
-                nearest = difflib.get_close_matches(name, (*self.figures, self.whole, self.claims), n=1, cutoff=0.0)
+                nearest = difflib.get_close_matches(
+                    name, (*self.figures, self.whole, self.claims), n=1, cutoff=0.0
+                )
                 raise UsageError(
                     f"there is no figure {name!r} to reproduce",
                     where="dpmf reproduce --list names them",
@@ -132,13 +139,24 @@ class Catalogue(NamedTuple):
             there = [name for name in figure.data if name in here] if figure.data else ["generated"]
             full = figure.minutes if figure.minutes_full is None else figure.minutes_full
             minutes = {"small": figure.minutes, "full": full}
-            rows.append(self._listed(figure.name, figure.what, figure.x_name, figure.data, there, minutes))
+            rows.append(
+                self._listed(figure.name, figure.what, figure.x_name, figure.data, there, minutes)
+            )
         every = list(dict.fromkeys(name for row in rows for name in row["here"]))
-        minutes = {scale: sum(row[scale]["minutes"] for row in rows if row["here"]) for scale in ("small", "full")}
+        minutes = {
+            scale: sum(row[scale]["minutes"] for row in rows if row["here"])
+            for scale in ("small", "full")
+        }
         return [*rows, self._listed(self.whole, "all of them", "", tuple(every), every, minutes)]
 
     def _listed(
-        self, name: str, what: str, x_name: str, data: tuple[str, ...], here: list[str], minutes: Mapping[str, float]
+        self,
+        name: str,
+        what: str,
+        x_name: str,
+        data: tuple[str, ...],
+        here: list[str],
+        minutes: Mapping[str, float],
     ) -> dict[str, Any]:
         about = {"name": name, "paper": self.cited, "what": what, "x_name": x_name}
         amounts = {scale: {"minutes": round(value, 1)} for scale, value in minutes.items()}

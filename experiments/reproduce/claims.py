@@ -14,7 +14,9 @@ Told = Mapping[str, Any]  # a figure's json, as `report.summary` makes it
 
 
 class Judged(NamedTuple):
-    """value: what was measured, in words. holds: under the statement's criterion. numbers: the same to compute with."""
+    """value: what was measured, in words. holds: under the statement's criterion. numbers: the same
+    to compute with.
+    """
 
     value: str
     holds: bool
@@ -27,7 +29,9 @@ class NotTestable(Exception):
 
 
 class Claim(NamedTuple):
-    """One statement with its verdict. where: in the paper. how: the measurement and the criterion."""
+    """One statement with its verdict. where: in the paper. how: the measurement and the
+    criterion.
+    """
 
     name: str
     where: str
@@ -54,10 +58,14 @@ def judge(evidence: Any, statements: Sequence[Statement]) -> list[Claim]:
         try:
             found = check(evidence)
         except NotTestable as missing:
-            claims.append(Claim(name, where, statement, how, "", "not testable here", str(missing), {}))
+            claims.append(
+                Claim(name, where, statement, how, "", "not testable here", str(missing), {})
+            )
             continue
         verdict: Verdict = "reproduced" if found.holds else "not reproduced"
-        claims.append(Claim(name, where, statement, how, found.value, verdict, found.why, found.numbers))
+        claims.append(
+            Claim(name, where, statement, how, found.value, verdict, found.why, found.numbers)
+        )
     return claims
 
 

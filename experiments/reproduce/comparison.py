@@ -7,11 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
 NON_PRIVATE = "non-private"
-NOTHING = "nothing that depends on a rating leaves a device: ε = 0"  # a promise, as figures print it
+NOTHING = (  # a promise, as figures print it
+    "nothing that depends on a rating leaves a device: ε = 0"
+)
 
 
 class Point(NamedTuple):
-    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is; x_name: what x is.
+    """One point of a plot. kind: marker, line_start, line_end or line_vertex; axis: what y is;
+    x_name: what x is.
 
     num_steps: for an overall ε, the J (not a whole number) at which equation (9) gives it.
     """
@@ -34,14 +37,19 @@ _ROUNDING = 1e-12  # of two decimal numbers' difference; "at most 0.005" include
 
 
 class Row(NamedTuple):
-    """One value of ours, beside the paper's where it has one. value: the mean of values, one a seed.
+    """One value of ours, beside the paper's where it has one. value: the mean of values, one a
+    seed.
 
-    axis: what the value is. kind: of the paper's point, or the rule that chose the step ("patience", "small fall"); of
-      what the paper does not have, "along" and "end" of a run, and "control".
-    x: on the figure's axis. step: updates done before the value was read, a mean where seeds differ; None for a price.
+    axis: what the value is. kind: of the paper's point, or the rule that chose the step
+      ("patience", "small fall"); of what the paper does not have, "along" and "end" of a run, and
+      "control".
+    x: on the figure's axis. step: updates done before the value was read, a mean where seeds
+      differ; None for a price.
     num_steps: J, the updates that are paid for. difference: value - paper.
-    tolerance, paper, difference: None where there is none. result: informative where nothing is decided.
-    variant: "published", "non-private" or what `beside` has. part: of the ratings, that was trained on.
+    tolerance, paper, difference: None where there is none. result: informative where nothing is
+      decided.
+    variant: "published", "non-private" or what `beside` has. part: of the ratings, that was trained
+      on.
     """
 
     series: str
@@ -76,7 +84,9 @@ def row(
     variant: str | None = None,
     part: str = "all",
 ) -> Row:
-    """One row; it decides where there is a paper's value and a tolerance. A value that is not finite is outside."""
+    """One row; it decides where there is a paper's value and a tolerance. A value that is not
+    finite is outside.
+    """
     values = tuple(map(float, values))
     value = math.fsum(values) / len(values)
     difference = None if paper is None else value - paper
@@ -91,8 +101,12 @@ def row(
 
 
 def is_checked(point: Point) -> bool:
-    """Whether a point decides: a curve's end, and its markers from step 100 on. The rest is shown beside them."""
-    return point.kind == "line_end" or (point.kind == "marker" and round(point.x) >= FIRST_CHECKED_STEP)
+    """Whether a point decides: a curve's end, and its markers from step 100 on. The rest is shown
+    beside them.
+    """
+    return point.kind == "line_end" or (
+        point.kind == "marker" and round(point.x) >= FIRST_CHECKED_STEP
+    )
 
 
 def compare(
@@ -106,12 +120,15 @@ def compare(
 
     Args:
       points: x is the number of updates done, rounded to the nearest whole one.
-      curves: by series, for each seed the training RMSE before update 0, 1, 2, … (an array or a list)
+      curves: by series, for each seed the training RMSE before update 0, 1, 2, … (an array or a
+        list)
       compared: False leaves the paper's values out: the ratings are others.
     """
     rows = []
     place = {series: number for number, series in enumerate(curves)}
-    for point in sorted((p for p in points if p.series in place), key=lambda p: (place[p.series], round(p.x))):
+    for point in sorted(
+        (p for p in points if p.series in place), key=lambda p: (place[p.series], round(p.x))
+    ):
         step = round(point.x)
         rows.append(
             row(
@@ -133,15 +150,21 @@ Verdict = Literal["inside", "outside", "informative", "no points to compare"]
 
 
 def verdict(rows: Sequence[Row]) -> Verdict:
-    """Inside if every checked row is; where none is checked, nothing is decided, or there was nothing to compare."""
+    """Inside if every checked row is; where none is checked, nothing is decided, or there was
+    nothing to compare.
+    """
     checked = [row for row in rows if row.result != "informative"]
     if not checked:
-        return "informative" if any(row.paper is not None for row in rows) else "no points to compare"
+        return (
+            "informative" if any(row.paper is not None for row in rows) else "no points to compare"
+        )
     return "inside" if all(row.result == "inside" for row in checked) else "outside"
 
 
 def worst(rows: Sequence[Row]) -> Row | None:
-    """The checked row furthest from the paper, in tolerances; one that is no number is further than any."""
+    """The checked row furthest from the paper, in tolerances; one that is no number is further than
+    any.
+    """
 
     def distance(row: Row) -> float:
         assert row.difference is not None

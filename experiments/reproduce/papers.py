@@ -1,4 +1,6 @@
-"""Figures and claims of a paper with a `catalogue`, on paper: what its json, csv and pages have in common."""
+"""Figures and claims of a paper with a `catalogue`, on paper: what its json, csv and pages have in
+common.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from experiments.reproduce.pictures import NOTICE
 
 
 class Bench(NamedTuple):
-    """What a figure's program works with. data: of `Programs.data`. say: where it tells how it gets on."""
+    """What a figure's program works with. data: of `Programs.data`. say: where it tells how it gets
+    on.
+    """
 
     data: Any
     store: Path
@@ -31,9 +35,10 @@ class Bench(NamedTuple):
 class Programs(NamedTuple):
     """What the command calls for a paper's figures; made when it is needed, since it imports jax.
 
-    data: (ratings, num_devices) -> what runs on the same ratings share. run: (figure, data or None, store, seeds, say)
-      -> rows, settings and whatever `summary` takes. summary: (figure, outcome, ratings or None, command=, commit=,
-      device=) -> told. files: (figure, told) -> text by suffix. render: (told, figure) -> what the terminal shows.
+    data: (ratings, num_devices) -> what runs on the same ratings share. run: (figure, data or None,
+      store, seeds, say) -> rows, settings and whatever `summary` takes. summary: (figure, outcome,
+      ratings or None, command=, commit=, device=) -> told. files: (figure, told) -> text by suffix.
+      render: (told, figure) -> what the terminal shows.
     judge: (stored) -> the claims. page: (claims told, stored) -> the results page.
     """
 
@@ -46,7 +51,7 @@ class Programs(NamedTuple):
     page: Callable[[Told, Stored], str]
 
 
-# ---------------------------------------------------------------------------------------------- figures
+# ---------------------------------------------------------------------------------------------- fig
 
 
 def summary(
@@ -97,7 +102,9 @@ def title(figure: Figure, told: Told) -> str:
 
 
 def table(told: Told) -> str:
-    """The rows as csv, each complete in itself: settings, guarantee, commit, device and notice included."""
+    """The rows as csv, each complete in itself: settings, guarantee, commit, device and notice
+    included.
+    """
     rows = []
     for row in told["rows"]:
         setting = setting_of(told, row)
@@ -129,7 +136,9 @@ def as_csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def setting_of(told: Told, row: Mapping[str, Any]) -> Mapping[str, Any]:
-    return next(s for s in told["settings"] if s["series"] == row["series"] and s["x"] in (None, row["x"]))
+    return next(
+        s for s in told["settings"] if s["series"] == row["series"] and s["x"] in (None, row["x"])
+    )
 
 
 def files(
@@ -139,13 +148,18 @@ def files(
     picture: Callable[[Figure, Told], str],
 ) -> dict[str, str]:
     """csv, json, page and, where matplotlib is installed, picture, as text by suffix."""
-    content = {".csv": table(told), ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
+    content = {
+        ".csv": table(told),
+        ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    }
     try:
         content[".svg"] = picture(figure, told)
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
-        console.say("matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'")
+        console.say(
+            "matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'"
+        )
     name = f"{stem(figure, told)}.svg"
     content[".md"] = "\n".join([f"# {title(figure, told)}", "", *section(figure, told, name), ""])
     return content
@@ -154,33 +168,52 @@ def files(
 def write(figure: Figure, told: Told, out: Path, programs: Programs) -> list[Path]:
     """Writes a figure's files in `out`; returns their paths."""
     name = stem(figure, told)
-    return written(out, {f"{name}{suffix}": text for suffix, text in programs.files(figure, told).items()})
+    return written(
+        out, {f"{name}{suffix}": text for suffix, text in programs.files(figure, told).items()}
+    )
 
 
 def joined(values: Sequence[Any]) -> str:
     return ", ".join(map(str, values))
 
 
-# ---------------------------------------------------------------------------------------------- claims
+# ---------------------------------------------------------------------------------------------- cla
 
 
-def claims_summary(catalogue: Catalogue, claims: Sequence[Claim], found: Stored, **rest: Any) -> dict[str, Any]:
+def claims_summary(
+    catalogue: Catalogue, claims: Sequence[Claim], found: Stored, **rest: Any
+) -> dict[str, Any]:
     """The table as JSON can hold it. rest: command, commit, device."""
     return {
         "claims": catalogue.claims,
         "notice": NOTICE,
-        "counts": {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS},
+        "counts": {
+            verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS
+        },
         "beside": "",
         **rest,
-        "from": {name: {"ratings": told["ratings"], "commits": told["commits"]} for name, told in found.items()},
+        "from": {
+            name: {"ratings": told["ratings"], "commits": told["commits"]}
+            for name, told in found.items()
+        },
         "rows": [claim._asdict() for claim in claims],
     }
 
 
 def claims_table(told: Told) -> list[str]:
-    lines = ["| statement, in our words | where | verdict | measured | how | why |", "|---|---|---|---|---|---|"]
+    lines = [
+        "| statement, in our words | where | verdict | measured | how | why |",
+        "|---|---|---|---|---|---|",
+    ]
     for row in told["rows"]:
-        cells = (row["statement"], row["where"], f"**{row['verdict']}**", row["value"], row["how"], row["why"])
+        cells = (
+            row["statement"],
+            row["where"],
+            f"**{row['verdict']}**",
+            row["value"],
+            row["how"],
+            row["why"],
+        )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
 
@@ -195,19 +228,32 @@ def failed(told: Told) -> list[str]:
 
 
 def rest_of_page(
-    catalogue: Catalogue, told: Told, found: Stored, section: Callable[[Figure, Told, str], list[str]]
+    catalogue: Catalogue,
+    told: Told,
+    found: Stored,
+    section: Callable[[Figure, Told, str], list[str]],
 ) -> list[str]:
-    """What follows a results page's verdict and picture: what does not hold, every statement, every figure."""
+    """What follows a results page's verdict and picture: what does not hold, every statement, every
+    figure.
+    """
     lines = [
-        "All of this is unpriced error on public research data sets, which may be shown for that reason; for ratings "
-        "of your own the same numbers are for the curator's eyes only.",
+        (
+            "All of this is unpriced error on public research data sets, which may be shown for"
+            " that reason; for ratings of your own the same numbers are for the curator's eyes"
+            " only."
+        ),
         "",
         *failed(told),
         *("## Statements", "", *claims_table(told), "", "## Figures", ""),
     ]
     for name, one in found.items():
         figure = catalogue.figures[one["figure"]]
-        lines += [f"### {title(figure, one)}", "", *section(figure, one, f"{catalogue.number}/{name}.svg"), ""]
+        lines += [
+            f"### {title(figure, one)}",
+            "",
+            *section(figure, one, f"{catalogue.number}/{name}.svg"),
+            "",
+        ]
     lines += ["## What was not run", "", *catalogue.missing(found), ""]
     where = f"`{told['command']}` from the rows in `{catalogue.number}/`"
     return [*lines, f"This page and its pictures are written by {where}.", ""]
@@ -227,8 +273,11 @@ def write_claims(catalogue: Catalogue, told: Told, out: Path) -> list[Path]:
     return written(out / name, content)
 
 
-def write_docs(catalogue: Catalogue, told: Told, found: Stored, docs: Path, programs: Programs) -> list[Path]:
-    """Writes the results page in `docs`, its pictures and the csv of its rows in a folder beside it; returns the paths.
+def write_docs(
+    catalogue: Catalogue, told: Told, found: Stored, docs: Path, programs: Programs
+) -> list[Path]:
+    """Writes the results page in `docs`, its pictures and the csv of its rows in a folder beside
+    it; returns the paths.
 
     Raises: ModuleNotFoundError without matplotlib; nothing is written then.
     """

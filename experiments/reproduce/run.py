@@ -1,4 +1,6 @@
-"""`dpmf reproduce` for a paper with a catalogue: its figures on every data set that is there, and its claims."""
+"""`dpmf reproduce` for a paper with a catalogue: its figures on every data set that is there, and
+its claims.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ UNUSED = ("scale", "beside", "ranks", "series")  # flags of paper 001's figures
 
 
 class Paper(NamedTuple):
-    """key: of its part in the command's JSON. looks_at: what is said while claims are judged, beside the stored rows.
+    """key: of its part in the command's JSON. looks_at: what is said while claims are judged,
+    beside the stored rows.
 
     seeds: () -> those of a figure where none are asked for. programs: see `papers.Programs`.
     at_scale: (scale) -> the same paper at it, where it has scales; it is at the small one.
@@ -34,20 +37,26 @@ class Paper(NamedTuple):
 def check(paper: Paper, command: Command) -> list[Figure]:
     """The figures of this paper that are asked for.
 
-    Raises: UsageError for one that is not known, and for flags that mean nothing to them where nothing else is asked.
+    Raises: UsageError for one that is not known, and for flags that mean nothing to them where
+      nothing else is asked.
     """
     names = [name for name in command.figures if name.startswith(paper.catalogue.prefix)]
     if names and len(names) == len(command.figures):
         for name in UNUSED:
-            if getattr(command, name) not in (None, "auto") and not (name == "scale" and paper.at_scale):
-                raise UsageError(f"--{name} goes with paper 001's figures", fix=f"leave out --{name}")
+            if getattr(command, name) not in (None, "auto") and not (
+                name == "scale" and paper.at_scale
+            ):
+                raise UsageError(
+                    f"--{name} goes with paper 001's figures", fix=f"leave out --{name}"
+                )
     return paper.catalogue.expand([name for name in names if name != paper.catalogue.claims])
 
 
 def reproduce(
     paper: Paper, chosen: Sequence[Figure], command: Command, here: set[str], repeat: str
 ) -> list[dict[str, Any]]:
-    """Trains what is not stored, compares, writes; one result for each figure on each data set that is there.
+    """Trains what is not stored, compares, writes; one result for each figure on each data set that
+    is there.
 
     repeat: the command that does it again, with {figure} in it.
 
@@ -65,11 +74,15 @@ def reproduce(
     done = []
     shared: dict[str, Any] = {}
     for figure in chosen:
-        there: list[str | None] = [name for name in figure.data if name in here] if figure.data else [None]
+        there: list[str | None] = (
+            [name for name in figure.data if name in here] if figure.data else [None]
+        )
         if not there:
             names = " or ".join(figure.data)
             raise DataError(
-                f"{figure.name} needs {names}", where="none is there", fix="dpmf data list says how to get them"
+                f"{figure.name} needs {names}",
+                where="none is there",
+                fix="dpmf data list says how to get them",
             )
         for name in there:
             store = command.out / (name or "generated")
@@ -88,19 +101,29 @@ def reproduce(
                 device=provenance.device(),
             )
             files = papers.write(figure, told, command.out / figure.stem, programs)
-            done.append(told | {"out": str(command.out / figure.stem), "files": [str(file) for file in files]})
+            done.append(
+                told
+                | {
+                    "out": str(command.out / figure.stem),
+                    "files": [str(file) for file in files],
+                }
+            )
     return done
 
 
 def claimed(paper: Paper, command: Command, repeat: str) -> dict[str, Any]:
-    """The table of claims, from the rows that are stored; writes it, and the results page where --docs asks for it."""
+    """The table of claims, from the rows that are stored; writes it, and the results page where
+    --docs asks for it.
+    """
     from experiments.cli import provenance
     from experiments.reproduce import papers
 
     devices.use(command.devices)
     catalogue, programs = paper.catalogue, paper.programs()
     stored = catalogue.stored(command.out)
-    console.say(f"{catalogue.claims}: rows of {len(stored)} figures in {command.out}; {paper.looks_at}")
+    console.say(
+        f"{catalogue.claims}: rows of {len(stored)} figures in {command.out}; {paper.looks_at}"
+    )
     rest = {"command": repeat, "commit": provenance.commit(), "device": provenance.device()}
     told = console.plain(papers.claims_summary(catalogue, programs.judge(stored), stored, **rest))
     files = papers.write_claims(catalogue, told, command.out)

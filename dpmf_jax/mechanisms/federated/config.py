@@ -15,25 +15,28 @@ from dpmf_jax.mechanisms.federated.crowd import Population
 class Config:
     """Settings of one run; host numbers, all public. Paper 003's letters in brackets.
 
-    epsilon: as published, of each iteration [ε]; the paper states it once for all. Sound: the total of all iterations.
+    epsilon: as published, of each iteration [ε]; the paper states it once for all. Sound: the total
+      of all iterations.
     rating_range: the declared smallest and largest rating; its width is Δ.
     rank: [d]. learning_rate: [γ]. regularization: of V [μ]. user_regularization: of U [λ].
-    prior_count: the regularization of V weighs as much as so many ratings would [M]: Mμ. Equation (9) has 1; (1) and
-      (6) have the number of ratings. Public: a constant, but for the number as published, where who rated what is
-      public.
+    prior_count: the regularization of V weighs as much as so many ratings would [M]: Mμ. Equation
+      (9) has 1; (1) and (6) have the number of ratings. Public: a constant, but for the number as
+      published, where who rated what is public.
     center: subtracted from ratings; a public constant, 0 in the paper.
     population: None is S2, all users in every iteration; S3 otherwise.
 
     Of the sound variants only:
     num_iterations: [T], fixed beforehand; the noise is made for them. `statistics` has one.
     clip_norm: bound on the L1 norm of a user's whole message of one iteration, over all items [C].
-    rounding_step: of the fixed-point grid [h]; None is the scale of the noise over 2^20, so that 2,048 of these scales
-      fit into 32 bits on either side of 0. Sums beyond wrap around, which costs no privacy and all sense: where as many
-      users may push one way, take at least their number times C over 2^31 (`dpmf fit` does).
+    rounding_step: of the fixed-point grid [h]; None is the scale of the noise over 2^20, so that
+      2,048 of these scales fit into 32 bits on either side of 0. Sums beyond wrap around, which
+      costs no privacy and all sense: where as many users may push one way, take at least their
+      number times C over 2^31 (`dpmf fit` does).
     change: "replace" hides what all of a user's data are, "remove" that the user takes part.
-    honest_shares: so many users other than the protected one add their noise and keep it to themselves; each adds one
-      part in so many [k']. None: everybody else who takes part (S3: at_most - 1), so nobody may drop out or collude.
-      With fewer of them online than that, and the protected one, an iteration releases nothing.
+    honest_shares: so many users other than the protected one add their noise and keep it to
+      themselves; each adds one part in so many [k']. None: everybody else who takes part (S3:
+      at_most - 1), so nobody may drop out or collude. With fewer of them online than that, and the
+      protected one, an iteration releases nothing.
     item_learning_rate: of V's step along the noisy gradient over the number who take part.
     """
 
@@ -55,7 +58,14 @@ class Config:
 
     def __post_init__(self) -> None:
         curator.width(self.rating_range)
-        for name in ("epsilon", "learning_rate", "clip_norm", "rounding_step", "item_learning_rate", "prior_count"):
+        for name in (
+            "epsilon",
+            "learning_rate",
+            "clip_norm",
+            "rounding_step",
+            "item_learning_rate",
+            "prior_count",
+        ):
             value = getattr(self, name)
             if not (value is None and name == "rounding_step") and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
@@ -66,7 +76,9 @@ class Config:
             raise ValueError(f"center must be finite; got {self.center}")
         for name in ("rank", "num_iterations", "honest_shares"):
             value = getattr(self, name)
-            if not (value is None and name != "rank") and (isinstance(value, bool) or not value >= 1):
+            if not (value is None and name != "rank") and (
+                isinstance(value, bool) or not value >= 1
+            ):
                 raise ValueError(f"{name} must be an integer of at least 1; got {value}")
         if self.change not in ("replace", "remove"):
             raise ValueError(f'change must be "replace" or "remove"; got {self.change!r}')
@@ -78,14 +90,17 @@ class Config:
 
     @property
     def published_scale(self) -> float:
-        """b = 2Δ√d/ε of Lemma 1, of each coordinate's Laplace noise; for η and for every iteration's noise alike."""
+        """b = 2Δ√d/ε of Lemma 1, of each coordinate's Laplace noise; for η and for every
+        iteration's noise alike.
+        """
         return 2 * self.range_width * math.sqrt(self.rank) / self.epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Fixed point of the sound variants. step: h. clip_steps: ⌊C/h⌋, a whole number. scale: b, of the noise, in units
-    of the messages; scale_steps: b/h."""
+    """Fixed point of the sound variants. step: h. clip_steps: ⌊C/h⌋, a whole number. scale: b, of
+    the noise, in units of the messages; scale_steps: b/h.
+    """
 
     step: float
     clip_steps: int
@@ -94,17 +109,24 @@ class Grid:
 
 
 def grid(config: Config, scale: float) -> Grid:
-    """The grid for noise of this scale: one user moves a sum by clip_steps, so clip_steps / scale_steps <= C/b.
+    """The grid for noise of this scale: one user moves a sum by clip_steps, so clip_steps /
+    scale_steps <= C/b.
 
-    Raises: ValueError where C is less than one step or more than 2^30 of them, or the scale more than 2^28.
+    Raises: ValueError where C is less than one step or more than 2^30 of them, or the scale more
+      than 2^28.
     """
     step = scale * 2.0**-20 if config.rounding_step is None else config.rounding_step
     clip_steps = int(Fraction(config.clip_norm) / Fraction(step))
     if not 1 <= clip_steps <= 2**30:
-        raise ValueError(f"clip_norm must be from 1 to 2^30 rounding steps; got {config.clip_norm} at a step of {step}")
+        raise ValueError(
+            f"clip_norm must be from 1 to 2^30 rounding steps; got {config.clip_norm} at a step of"
+            f" {step}"
+        )
     exact = Fraction(scale) / Fraction(step)
     if not exact <= 2**28:
-        raise ValueError(f"rounding_step must be at least 2^-28 of the noise's scale {scale}; got {step}")
+        raise ValueError(
+            f"rounding_step must be at least 2^-28 of the noise's scale {scale}; got {step}"
+        )
     scale_steps = float(exact)
     if Fraction(scale_steps) < exact:
         scale_steps = math.nextafter(scale_steps, math.inf)

@@ -1,7 +1,9 @@
-"""A changing crowd (paper 003, section 4.3): who is online, who takes part in an iteration, and that both are public.
+"""A changing crowd (paper 003, section 4.3): who is online, who takes part in an iteration, and
+that both are public.
 
-Before every iteration each user who is offline joins with one probability and each who is online leaves with another;
-then at most so many of those online take part, chosen uniformly. All of it is drawn before anybody looks at a rating.
+Before every iteration each user who is offline joins with one probability and each who is online
+leaves with another; then at most so many of those online take part, chosen uniformly. All of it is
+drawn before anybody looks at a rating.
 """
 
 from __future__ import annotations
@@ -19,8 +21,9 @@ from dpmf_jax.noise.laws import Noise
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Population:
-    """The paper's S3. join, leave: probabilities per user and iteration. at_most: so many take part in an iteration,
-    1,000 (Netflix) or 100 (MovieLens) in the paper. Nobody is online before the first iteration.
+    """The paper's S3. join, leave: probabilities per user and iteration. at_most: so many take part
+    in an iteration, 1,000 (Netflix) or 100 (MovieLens) in the paper. Nobody is online before the
+    first iteration.
 
     Raises: ValueError for a probability outside [0, 1], or at_most below 1.
     """
@@ -33,14 +36,20 @@ class Population:
         for name in ("join", "leave"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"{name} must be from 0 to 1; got {value}")
-        if isinstance(self.at_most, bool) or not isinstance(self.at_most, int) or not 1 <= self.at_most < 2**31:
+        if (
+            isinstance(self.at_most, bool)
+            or not isinstance(self.at_most, int)
+            or not 1 <= self.at_most < 2**31
+        ):
             raise ValueError(f"at_most must be an integer of at least 1; got {self.at_most!r}")
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["join", "leave"], meta_fields=["at_most"])
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """A `Population` as arrays, so that a sweep over probabilities compiles once; at_most is a shape."""
+    """A `Population` as arrays, so that a sweep over probabilities compiles once; at_most is a
+    shape.
+    """
 
     join: jax.Array
     leave: jax.Array
@@ -63,7 +72,9 @@ def nobody(num_users: int) -> jax.Array:
 
 
 def advance(rates: Rates, key: jax.Array, before: jax.Array) -> jax.Array:
-    """int32[users], who is OFFLINE, ONLINE or TAKES_PART in the next iteration, from the same before. Spends `key`."""
+    """int32[users], who is OFFLINE, ONLINE or TAKES_PART in the next iteration, from the same
+    before. Spends `key`.
+    """
     change_key, choice_key = jax.random.split(key)
     coin = jax.random.uniform(change_key, before.shape)
     online = jnp.where(before == OFFLINE, coin < rates.join, coin >= rates.leave)
@@ -72,18 +83,23 @@ def advance(rates: Rates, key: jax.Array, before: jax.Array) -> jax.Array:
 
 
 def choose(key: jax.Array, among: jax.Array, at_most: int) -> jax.Array:
-    """bool[users]: `at_most` of those `among` (bool[users]), uniformly, or all of them if they are fewer.
+    """bool[users]: `at_most` of those `among` (bool[users]), uniformly, or all of them if they are
+    fewer.
 
-    The largest of random 31-bit numbers, found by bisection instead of sorting: 31 counts. Of equal ones at the edge
-    (one pair in 2^31) the first by index are taken.
+    The largest of random 31-bit numbers, found by bisection instead of sorting: 31 counts. Of equal
+    ones at the edge (one pair in 2^31) the first by index are taken.
     """
-    ticket = jnp.where(among, (jax.random.bits(key, among.shape, jnp.uint32) >> 1).astype(jnp.int32), -1)
+    ticket = jnp.where(
+        among, (jax.random.bits(key, among.shape, jnp.uint32) >> 1).astype(jnp.int32), -1
+    )
 
     def closer(bit: jax.Array, edge: jax.Array) -> jax.Array:
         higher = edge | (jnp.int32(1 << 30) >> bit)
         return jnp.where(jnp.sum(ticket >= higher) >= at_most, higher, edge)
 
-    edge = jax.lax.fori_loop(0, 31, closer, jnp.int32(0))  # the largest with at least `at_most` tickets from it on
+    edge = jax.lax.fori_loop(
+        0, 31, closer, jnp.int32(0)
+    )  # the largest with at least `at_most` tickets from it on
     level = ticket == edge
     room = at_most - jnp.sum(ticket > edge)
     return (ticket > edge) | (level & (_running_count(level) <= room))
@@ -95,7 +111,9 @@ def _running_count(mask: jax.Array) -> jax.Array:
 
 
 def members(attendance: jax.Array, at_most: int) -> jax.Array:
-    """int32[min(at_most, users)]: who TAKES_PART, in order, and then the number of users, which is nobody's index."""
+    """int32[min(at_most, users)]: who TAKES_PART, in order, and then the number of users, which is
+    nobody's index.
+    """
     places = jnp.arange(1, min(at_most, attendance.shape[0]) + 1)
     return jnp.searchsorted(_running_count(attendance == TAKES_PART), places).astype(jnp.int32)
 
@@ -103,7 +121,8 @@ def members(attendance: jax.Array, at_most: int) -> jax.Array:
 class Sums(NamedTuple):
     """What an iteration makes of those who take part: the part that gets noise, and what is public.
 
-    secret: a pytree. count: float32[items], how many ratings were summed, public where who rated what is; else None.
+    secret: a pytree. count: float32[items], how many ratings were summed, public where who rated
+      what is; else None.
     crowd: int32[users], see `advance`; None where everybody takes part.
     """
 
@@ -115,7 +134,8 @@ class Sums(NamedTuple):
 def noisy_sums(noise: Noise, at_least: jax.Array) -> Noise:
     """`noise` on the secret part of `Sums`, whose public parts stay as they are.
 
-    at_least: int32. In an iteration with fewer participants, nothing is released: the secret part is 0 in every world.
+    at_least: int32. In an iteration with fewer participants, nothing is released: the secret part
+      is 0 in every world.
     """
     return Noise(
         sample=Partial(_sample, noise, at_least),
@@ -132,7 +152,9 @@ def enough(crowd: jax.Array | None, at_least: jax.Array) -> jax.Array:
 def _sample(noise: Noise, at_least: jax.Array, key: jax.Array, statistics: Sums) -> Sums:
     released = enough(statistics.crowd, at_least)
     noisy = noise.sample(key, statistics.secret)
-    return statistics._replace(secret=jax.tree.map(lambda leaf: jnp.where(released, leaf, 0), noisy))
+    return statistics._replace(
+        secret=jax.tree.map(lambda leaf: jnp.where(released, leaf, 0), noisy)
+    )
 
 
 def _same(tree: Any, other: Any) -> jax.Array:
@@ -150,16 +172,22 @@ def _possible(at_least: jax.Array, response: Sums, statistics: Sums) -> jax.Arra
 
 def _log_prob(noise: Noise, at_least: jax.Array, response: Sums, statistics: Sums) -> jax.Array:
     density = jnp.where(
-        enough(statistics.crowd, at_least), noise.log_prob(response.secret, statistics.secret), jnp.float32(0)
+        enough(statistics.crowd, at_least),
+        noise.log_prob(response.secret, statistics.secret),
+        jnp.float32(0),
     )
     return jnp.where(_possible(at_least, response, statistics), density, -jnp.inf)
 
 
-def _log_ratio(noise: Noise, at_least: jax.Array, response: Sums, statistics: Sums, other: Sums) -> jax.Array:
+def _log_ratio(
+    noise: Noise, at_least: jax.Array, response: Sums, statistics: Sums, other: Sums
+) -> jax.Array:
     here, there = (_possible(at_least, response, world) for world in (statistics, other))
     ratio = jnp.where(
         enough(statistics.crowd, at_least),
         noise.log_ratio(response.secret, statistics.secret, other.secret),
         jnp.float32(0),
     )
-    return jnp.where(here & there, ratio, jnp.where(here == there, 0.0, jnp.where(here, jnp.inf, -jnp.inf)))
+    return jnp.where(
+        here & there, ratio, jnp.where(here == there, 0.0, jnp.where(here, jnp.inf, -jnp.inf))
+    )

@@ -1,7 +1,8 @@
 """The users' side of paper 003's protocol: what runs on their devices, and the state of a run.
 
-A user holds the own ratings and the own row of U, is sent the public V and the masks, and answers with a message over
-the items that the user rated. What others see is sums of these messages; see `federated` and `federated_user`.
+A user holds the own ratings and the own row of U, is sent the public V and the masks, and answers
+with a message over the items that the user rated. What others see is sums of these messages; see
+`federated` and `federated_user`.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from dpmf_jax.mechanisms.federated import crowd
 
 
 class Public(NamedTuple):
-    """What everybody knows. item_factors: float32[items, rank]. center: float32[]. crowd: int32[users], who takes part,
-    see `crowd.advance`; None where everybody does.
+    """What everybody knows. item_factors: float32[items, rank]. center: float32[]. crowd:
+    int32[users], who takes part, see `crowd.advance`; None where everybody does.
     """
 
     item_factors: jax.Array
@@ -27,8 +28,8 @@ class Public(NamedTuple):
 
 
 class Private(NamedTuple):
-    """user_factors: float32[users, rank], row u on the device of user u. perturbation: η, float32[items, rank], the sum
-    of shares that nobody knows; None where there is none.
+    """user_factors: float32[users, rank], row u on the device of user u. perturbation: η,
+    float32[items, rank], the sum of shares that nobody knows; None where there is none.
     """
 
     user_factors: jax.Array | None
@@ -36,7 +37,9 @@ class Private(NamedTuple):
 
 
 def shared_coins(key: jax.Array) -> jax.Array:
-    """The coins of an iteration decide who is online and who takes part: its key, before anybody looks at data."""
+    """The coins of an iteration decide who is online and who takes part: its key, before anybody
+    looks at data.
+    """
     return key
 
 
@@ -48,8 +51,9 @@ def attendance(rates: crowd.Rates | None, public: Public, coins: jax.Array) -> j
 
 
 class Group(NamedTuple):
-    """Who takes part in an iteration, and their ratings. index: int32[group], of the users, those beyond the last one
-    being empty places; None where everybody takes part. factors: float32[group, rank].
+    """Who takes part in an iteration, and their ratings. index: int32[group], of the users, those
+    beyond the last one being empty places; None where everybody takes part. factors: float32[group,
+    rank].
     """
 
     ratings: layout.Layout
@@ -57,12 +61,18 @@ class Group(NamedTuple):
     factors: jax.Array
 
 
-def gather(rates: crowd.Rates | None, now: jax.Array | None, users: jax.Array, data: layout.Layout) -> Group:
-    """The group of this iteration; of a crowd no more than `at_most` are looked at, whoever they are."""
+def gather(
+    rates: crowd.Rates | None, now: jax.Array | None, users: jax.Array, data: layout.Layout
+) -> Group:
+    """The group of this iteration; of a crowd no more than `at_most` are looked at, whoever they
+    are.
+    """
     if rates is None or now is None:
         return Group(data, None, users)
     index = crowd.members(now, rates.at_most)
-    return Group(layout_take.users(data, index), index, users.at[index].get(mode="fill", fill_value=0))
+    return Group(
+        layout_take.users(data, index), index, users.at[index].get(mode="fill", fill_value=0)
+    )
 
 
 def _put_back(group: Group, users: jax.Array, moved: jax.Array) -> jax.Array:
@@ -83,7 +93,9 @@ class Items(NamedTuple):
     steepness: jax.Array
 
 
-def _own_gradient(own: Own, items: Items, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _own_gradient(
+    own: Own, items: Items, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """Equation (4) for one user: -2 Σ_j e_j v_j; and Σ_j max(1, ‖v_j‖²)."""
     residual = present * (values - own.center - items.factors @ own.factors)
     return -2 * (residual @ items.factors), present @ items.steepness
@@ -103,10 +115,12 @@ def own_steps(
     regularization: jax.Array,
     data: layout.Layout,
 ) -> jax.Array:
-    """Equation (2), float32[users, rank]: each who takes part descends on the own ratings, at public item factors.
+    """Equation (2), float32[users, rank]: each who takes part descends on the own ratings, at
+    public item factors.
 
-    The gain is γ/(1 + 2γ Σ_j max(1, ‖v_j‖²)): γ on few ratings of short items, and never a step that overshoots, where
-    the paper's γ on a sum over many ratings makes the descent diverge. It is the user's own affair: no other sees it.
+    The gain is γ/(1 + 2γ Σ_j max(1, ‖v_j‖²)): γ on few ratings of short items, and never a step
+    that overshoots, where the paper's γ on a sum over many ratings makes the descent diverge. It is
+    the user's own affair: no other sees it.
     """
     group, items = gather(rates, now, users, data), public.item_factors
     own = Own(layout.pad_rank(group.factors), per_user(public.center, group.factors.shape[0]))

@@ -1,12 +1,14 @@
-"""Paper 003's protocol made sound: each user clips the whole message, in integers, and pays for all data at once.
+"""Paper 003's protocol made sound: each user clips the whole message, in integers, and pays for all
+data at once.
 
-`per_user`: T noisy sums of clipped gradients, before an untrusted recommender (S2, S3). In one round: see
-`federated_statistics`.
+`per_user`: T noisy sums of clipped gradients, before an untrusted recommender (S2, S3). In one
+round: see `federated_statistics`.
 
-A message is over all items. It is scaled so that the sum of its absolute values is at most C, written in whole steps h
-toward zero, added up mod 2^32, and every item of the catalogue, rated or not, gets discrete Laplace noise on the same
-grid. So what one user does to a sum is at most ⌊C/h⌋ steps in L1, in integers: the bound is made in `whole_message`,
-and nothing after it can undo it. Of the data the recommender sees these sums alone; no count, no norm, no denominator.
+A message is over all items. It is scaled so that the sum of its absolute values is at most C,
+written in whole steps h toward zero, added up mod 2^32, and every item of the catalogue, rated or
+not, gets discrete Laplace noise on the same grid. So what one user does to a sum is at most ⌊C/h⌋
+steps in L1, in integers: the bound is made in `whole_message`, and nothing after it can undo it. Of
+the data the recommender sees these sums alone; no count, no norm, no denominator.
 """
 
 from __future__ import annotations
@@ -27,7 +29,14 @@ from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config, grid
 from dpmf_jax.mechanisms.federated.crowd import Sums
-from dpmf_jax.mechanisms.federated.devices import Private, Public, attendance, gather, own_steps, shared_coins
+from dpmf_jax.mechanisms.federated.devices import (
+    Private,
+    Public,
+    attendance,
+    gather,
+    own_steps,
+    shared_coins,
+)
 from dpmf_jax.mechanisms.federated.guarantee import iterations_guarantee
 from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -36,7 +45,9 @@ from dpmf_jax.protocol import Info, Mechanism, Release, State
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """clip_steps: ⌊C/h⌋; at_least: participants that an iteration needs. clip_norm, scale: C, b, read on the host."""
+    """clip_steps: ⌊C/h⌋; at_least: participants that an iteration needs. clip_norm, scale: C, b,
+    read on the host.
+    """
 
     step: jax.Array
     clip_steps: jax.Array
@@ -56,11 +67,14 @@ class Params:
 
 
 def per_user(config: Config) -> Mechanism:
-    """T iterations in which each user sends the clipped gradient over all of the own items; releases the item factors.
+    """T iterations in which each user sends the clipped gradient over all of the own items;
+    releases the item factors.
 
-    Guarantee: epsilon, in all of `config.num_iterations` iterations, per user, pure, proved; a removed or replaced user
-      as `config.change` says. It needs `honest_shares` honest users beside the protected one, who stay.
-    Departs from the paper: the clip over the whole message; noise on every item; V moves by the noisy sum over the
+    Guarantee: epsilon, in all of `config.num_iterations` iterations, per user, pure, proved; a
+      removed or replaced user as `config.change` says. It needs `honest_shares` honest users beside
+      the protected one, who stay.
+    Departs from the paper: the clip over the whole message; noise on every item; V moves by the
+    noisy sum over the
       number of participants, which is public, and not by anything that depends on who rated what.
 
     Raises: PrivacyError without num_iterations; ValueError where the clip does not fit the grid.
@@ -131,15 +145,21 @@ def _float32_down(x: int) -> jax.Array:
 
 
 class _Sender(NamedTuple):
-    """One user in the pass that measures messages. reach: ‖u‖₁·max|v|, which no prediction exceeds."""
+    """One user in the pass that measures messages. reach: ‖u‖₁·max|v|, which no prediction
+    exceeds.
+    """
 
     factors: jax.Array
     center: jax.Array
     reach: jax.Array
 
 
-def _magnitude(sender: _Sender, items: jax.Array, values: jax.Array, present: jax.Array) -> jax.Array:
-    """[3]: Σ_j |e_j| and a little more, so that another order of summation cannot exceed it; Σ e²; how many."""
+def _magnitude(
+    sender: _Sender, items: jax.Array, values: jax.Array, present: jax.Array
+) -> jax.Array:
+    """[3]: Σ_j |e_j| and a little more, so that another order of summation cannot exceed it; Σ e²;
+    how many.
+    """
     rank = items.shape[1]
     centred = values - sender.center
     residual = present * (centred - items @ sender.factors)
@@ -147,15 +167,23 @@ def _magnitude(sender: _Sender, items: jax.Array, values: jax.Array, present: ja
     return jnp.stack([present @ (jnp.abs(residual) + slack), residual @ residual, jnp.sum(present)])
 
 
-def whole_message(params: Params, length: jax.Array, num_items: int, num_products: int) -> jax.Array:
-    """float32[users], by which to multiply a message so that it is in steps and at most `clip_steps` of them in L1.
+def whole_message(
+    params: Params, length: jax.Array, num_items: int, num_products: int
+) -> jax.Array:
+    """float32[users], by which to multiply a message so that it is in steps and at most
+    `clip_steps` of them in L1.
 
-    length: float32[users], the message's own L1 norm, summed in floats: at most num_items sums of num_products terms,
-    each off by 2^-24 of itself a few times. The clip is a hair inside C by that much, so that the sum of the integers,
-    rounded toward zero, is at most ⌊C/h⌋ in every case. A length that is not a number makes a message of zeros.
+    length: float32[users], the message's own L1 norm, summed in floats: at most num_items sums of
+    num_products terms, each off by 2^-24 of itself a few times. The clip is a hair inside C by that
+    much, so that the sum of the integers, rounded toward zero, is at most ⌊C/h⌋ in every case. A
+    length that is not a number makes a message of zeros.
     """
     inside = 1 + (num_items + num_products + 32) * 2.0**-22
-    return params.clip_steps / jnp.maximum(params.clip_steps, inside * length / params.step) / params.step
+    return (
+        params.clip_steps
+        / jnp.maximum(params.clip_steps, inside * length / params.step)
+        / params.step
+    )
 
 
 def l1(rows: jax.Array) -> jax.Array:
@@ -166,7 +194,8 @@ def l1(rows: jax.Array) -> jax.Array:
 
 
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
-    # rows that share a coordinate: from rows that point anywhere, messages cancel until users' few ratings turn them
+    # rows that share a coordinate: from rows that point anywhere, messages cancel until users' few
+    # ratings turn them
     users = shared_unit_rows(key, data.num_users, params.rank)
     items = jnp.zeros((data.num_items, params.rank), jnp.float32)
     center = params.center if previous is None else previous.center
@@ -207,7 +236,9 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
     item = _Item(wide_items, jnp.broadcast_to(public.center, (data.num_items,)))
     total = layout.sum_by_item(group.ratings, _item_sum, item, Rater(wide, scale))
     _, squared, count = jnp.sum(measured, axis=0)
-    clipped = jnp.sum(length > params.clip_steps * params.step) / jnp.maximum(jnp.sum(measured[:, 2] > 0), 1)
+    clipped = jnp.sum(length > params.clip_steps * params.step) / jnp.maximum(
+        jnp.sum(measured[:, 2] > 0), 1
+    )
     return Sums(total[:, : params.rank], None, now), Info(squared / jnp.maximum(count, 1), clipped)
 
 
@@ -227,7 +258,9 @@ def _update(params: Params, state: State, response: Sums, data: Any) -> State:
         data,
     )
     items = public.item_factors - jnp.where(released, step, 0.0)
-    return State(public._replace(item_factors=items, crowd=response.crowd), Private(users), state.step)
+    return State(
+        public._replace(item_factors=items, crowd=response.crowd), Private(users), state.step
+    )
 
 
 def release(state: State) -> Release:

@@ -1,8 +1,10 @@
-"""Paper 003's protocol with an untrusted recommender, as published: T noisy sums of users' gradients (S2, S3).
+"""Paper 003's protocol with an untrusted recommender, as published: T noisy sums of users'
+gradients (S2, S3).
 
-V is public, each user keeps the own row of U. In every iteration the recommender learns, per item, the sum over the
-raters of g_ij + η_j + ρ_j(t), with g_ij = -2u_i(r_ij - u_i·v_j), and moves V by it; the messages, masks and shares that
-make this sum and no more visible are in `messages` and `shares`, here is the law of what they add up to.
+V is public, each user keeps the own row of U. In every iteration the recommender learns, per item,
+the sum over the raters of g_ij + η_j + ρ_j(t), with g_ij = -2u_i(r_ij - u_i·v_j), and moves V by
+it; the messages, masks and shares that make this sum and no more visible are in `messages` and
+`shares`, here is the law of what they add up to.
 
 - `mechanism`    as published: the price of one iteration is claimed, T·ε in all; neither is proved.
 - `non_private`  the same descent without noise. It protects nothing.
@@ -26,7 +28,14 @@ from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config as Config
 from dpmf_jax.mechanisms.federated.crowd import Population as Population
 from dpmf_jax.mechanisms.federated.crowd import Sums
-from dpmf_jax.mechanisms.federated.devices import Private, Public, attendance, gather, own_steps, shared_coins
+from dpmf_jax.mechanisms.federated.devices import (
+    Private,
+    Public,
+    attendance,
+    gather,
+    own_steps,
+    shared_coins,
+)
 from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarantee
 from dpmf_jax.mechanisms.federated.per_user import per_user as per_user
 from dpmf_jax.mechanisms.federated.statistics import statistics as statistics
@@ -49,18 +58,23 @@ class Params:
 
 
 def mechanism(config: Config) -> Mechanism:
-    """S2 (everybody in every iteration) or S3 (`config.population`), as published; releases the item factors.
+    """S2 (everybody in every iteration) or S3 (`config.population`), as published; releases the
+    item factors.
 
-    Noise by Lemma 1, Laplace of scale b = 2Δ√d/ε in every coordinate: η once, before the first iteration, kept by the
-    users; ρ fresh in every iteration. It is drawn as the sum of the shares (12), whose law it is.
+    Noise by Lemma 1, Laplace of scale b = 2Δ√d/ε in every coordinate: η once, before the first
+    iteration, kept by the users; ρ fresh in every iteration. It is drawn as the sum of the shares
+    (12), whose law it is.
 
-    Guarantee: claimed, unit rating value; epsilon is that of one iteration, the price of T of them is T·ε, and the
-      paper's own number, ε for the whole run, stands beside it. Why not even that is proved: see the statement.
-    Departs from the paper: the gain of item j is γ/(1 + 2γ(n_j + Mμ)), n_j the ratings summed in this iteration, public
-      by the paper's relation. γ itself on the summed gradients of (5) diverges; this is γ for an item with few raters.
-      Of users' steps: `federated_devices.own_steps`. V descends; (9) is printed with the other sign. U(t) and V(t) both
-      come from U(t - 1), V(t - 1). An item that no participant rated stays as it is. With (9)'s μ, M = 1, nothing holds
-      V against η, and an item with few raters drifts to -η_j/2μ; `prior_count` is M, as (6) has it.
+    Guarantee: claimed, unit rating value; epsilon is that of one iteration, the price of T of them
+      is T·ε, and the paper's own number, ε for the whole run, stands beside it. Why not even that
+      is proved: see the statement.
+    Departs from the paper: the gain of item j is γ/(1 + 2γ(n_j + Mμ)), n_j the ratings summed in
+    this iteration, public
+      by the paper's relation. γ itself on the summed gradients of (5) diverges; this is γ for an
+      item with few raters. Of users' steps: `federated_devices.own_steps`. V descends; (9) is
+      printed with the other sign. U(t) and V(t) both come from U(t - 1), V(t - 1). An item that no
+      participant rated stays as it is. With (9)'s μ, M = 1, nothing holds V against η, and an item
+      with few raters drifts to -η_j/2μ; `prior_count` is M, as (6) has it.
     """
     params = _params(config, config.published_scale)
     return Mechanism(
@@ -105,7 +119,8 @@ def _params(config: Config, scale: float) -> Params:
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     user_key, item_key, noise_key = jax.random.split(key, 3)
     users, items = (
-        unit_rows(k, rows, params.rank) for k, rows in ((user_key, data.num_users), (item_key, data.num_items))
+        unit_rows(k, rows, params.rank)
+        for k, rows in ((user_key, data.num_users), (item_key, data.num_items))
     )
     eta = params.scale * jax.random.laplace(noise_key, items.shape, jnp.float32)
     center = params.center if previous is None else previous.center
@@ -118,7 +133,9 @@ class _Item(NamedTuple):
     center: jax.Array
 
 
-def _item_sum(item: _Item, raters: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, ...]:
+def _item_sum(
+    item: _Item, raters: jax.Array, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, ...]:
     """Equation (5) for one item: -2 Σ e u; how many raters; Σ e², for `Info`."""
     residual = present * (values - item.center - raters @ item.factors)
     return -2 * (residual @ raters), jnp.sum(present), residual @ residual
@@ -131,7 +148,9 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
     gradient, count, squared = layout.sum_by_item(
         group.ratings,
         _item_sum,
-        _Item(layout.pad_rank(public.item_factors), jnp.broadcast_to(public.center, (data.num_items,))),
+        _Item(
+            layout.pad_rank(public.item_factors), jnp.broadcast_to(public.center, (data.num_items,))
+        ),
         layout.pad_rank(group.factors),
     )
     secret = gradient[:, : params.rank] + private.perturbation
@@ -155,7 +174,9 @@ def _update(params: Params, state: State, response: Sums, data: Any) -> State:
         data,
     )
     return State(
-        public._replace(item_factors=public.item_factors - gain[:, None] * step, crowd=response.crowd),
+        public._replace(
+            item_factors=public.item_factors - gain[:, None] * step, crowd=response.crowd
+        ),
         private._replace(user_factors=users),
         state.step,
     )
@@ -175,4 +196,6 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _no_guarantee(num_steps: int) -> Guarantee:
-    return no_guarantee(mechanism="federated-non-private", num_steps=num_steps, released=("item factors",))
+    return no_guarantee(
+        mechanism="federated-non-private", num_steps=num_steps, released=("item factors",)
+    )

@@ -1,4 +1,6 @@
-"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; their declarations."""
+"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,8 @@ class Iterations(Crowd):
     """Settings of iterations, in which users may come and go."""
 
     steps: int | None = None
-    """Number of iterations, T, fixed up front; as published 100, with --dynamic 10000; per user 20."""
+    """Number of iterations, T, fixed up front; as published 100, with --dynamic 10000; per user 20.
+    """
     learning_rate: float | None = None
     """Step size; per user of the items, along the mean message."""
     dynamic: bool = False
@@ -61,7 +64,9 @@ class Iterations(Crowd):
     leave: float | None = None
     """With --dynamic: that a present one goes; 0.01."""
     participants: int | None = None
-    """With --dynamic: so many of those present take part at most; a tenth of the users, 1000 at most."""
+    """With --dynamic: so many of those present take part at most; a tenth of the users, 1000 at
+    most.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -71,10 +76,13 @@ class Messages(Crowd):
     clip_norm: float = 1.0
     """Bound on the L1 norm of all that a user sends in an iteration."""
     rounding_step: float | None = None
-    """Messages are rounded towards zero to multiples of this, and the noise is drawn on the same grid."""
+    """Messages are rounded towards zero to multiples of this, and the noise is drawn on the same
+    grid.
+    """
     honest_shares: int | None = None
-    """So many users other than the protected one surely add their share of the noise, and keep it to themselves; by
-    default all who take part, so that nobody may drop out or collude."""
+    """So many users other than the protected one surely add their share of the noise, and keep it
+    to themselves; by default all who take part, so that nobody may drop out or collude.
+    """
     change: Literal["replace", "remove"] = "replace"
     """What is hidden of a user: which data they are, or that there are any."""
 
@@ -84,10 +92,13 @@ class Published(Iterations):
     """Settings of the crowd as published."""
 
     epsilon: float | None = None
-    """Of each iteration, which the paper states for all of them; the total is --steps times as much."""
+    """Of each iteration, which the paper states for all of them; the total is --steps times as
+    much.
+    """
     prior_count: int | None = None
-    """M, a public number: items minimise the sum of squares plus M times mu times their squared norm; 1, as in
-    equation (9)."""
+    """M, a public number: items minimise the sum of squares plus M times mu times their squared
+    norm; 1, as in equation (9).
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -121,12 +132,18 @@ class Defaults:
 
 
 def defaults(mechanism: str, *, dynamic: bool) -> Defaults:
-    """The paper's own of what it published; those of the sound ones were searched on generated data (DEFAULTS.md)."""
+    """The paper's own of what it published; those of the sound ones were searched on generated data
+    (DEFAULTS.md).
+    """
     iterations = DYNAMIC_ITERATIONS if dynamic else PASSES
     return {
         "federated": Defaults(steps=iterations, rank=RANK, epsilon=EPSILON),
-        "federated-user": Defaults(steps=USER_ITERATIONS, rank=1, epsilon=SOUND_EPSILON, user_learning_rate=USER_RATE),
-        "federated-statistics": Defaults(steps=1, rank=1, epsilon=SOUND_EPSILON, user_regularization=2.0),
+        "federated-user": Defaults(
+            steps=USER_ITERATIONS, rank=1, epsilon=SOUND_EPSILON, user_learning_rate=USER_RATE
+        ),
+        "federated-statistics": Defaults(
+            steps=1, rank=1, epsilon=SOUND_EPSILON, user_regularization=2.0
+        ),
     }[mechanism]
 
 
@@ -141,13 +158,18 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     def said(setting: str) -> Any:
         return given_or_default(flags, usual, setting)
 
-    steps = usual.steps if name == "federated-statistics" else check_steps(said("steps"), usual.steps)
+    steps = (
+        usual.steps if name == "federated-statistics" else check_steps(said("steps"), usual.steps)
+    )
     middle = 0.0 if published else (low + high) / 2
     made: Settings = {
         "steps": steps,
         "rating_range": list(ratings.rating_range),
         "center": middle if flags.center is None else public_center(flags.center, name),
-        **{setting: said(setting) for setting in ("rank", "epsilon", "regularization", "user_regularization")},
+        **{
+            setting: said(setting)
+            for setting in ("rank", "epsilon", "regularization", "user_regularization")
+        },
         "population": population,
     }
     if published:
@@ -182,8 +204,8 @@ def noise_scale(settings: Mapping[str, Any]) -> float:
 
 
 def rounding_step(settings: Mapping[str, Any], taking_part: int) -> float:
-    """h where the flags say none: a power of two at which neither 2,048 scales of noise nor a sum of whole messages,
-    if all users spent theirs on one entry, leaves the 32 bits.
+    """h where the flags say none: a power of two at which neither 2,048 scales of noise nor a sum
+    of whole messages, if all users spent theirs on one entry, leaves the 32 bits.
     """
     least = max(noise_scale(settings) * 2.0**-20, settings["clip_norm"] * taking_part * 2.0**-31)
     return 2.0 ** math.ceil(math.log2(least))
@@ -192,9 +214,10 @@ def rounding_step(settings: Mapping[str, Any], taking_part: int) -> float:
 def item_learning_rate(settings: Mapping[str, Any], num_items: int, taking_part: int) -> float:
     """Of V's steps along the mean message where the flags say none, from public numbers alone.
 
-    A message has an L1 norm of C at most, over items and factors: in T steps of this size an entry of V moves by
-    `REACH` on the average if all users agree; or by less, so that T steps' noise has a standard deviation of
-    `MOST_NOISE` in an entry. The constants were searched on generated data (experiments/DEFAULTS.md).
+    A message has an L1 norm of C at most, over items and factors: in T steps of this size an entry
+    of V moves by `REACH` on the average if all users agree; or by less, so that T steps' noise has
+    a standard deviation of `MOST_NOISE` in an entry. The constants were searched on generated data
+    (experiments/DEFAULTS.md).
     """
     steps, clip = settings["steps"], settings["clip_norm"]
     wanted = REACH * num_items * settings["rank"] / (steps * clip)
@@ -202,21 +225,26 @@ def item_learning_rate(settings: Mapping[str, Any], num_items: int, taking_part:
 
 
 def prior_count(settings: Mapping[str, Any]) -> int:
-    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in `objective.spec.prior_count`, but
-    s the standard deviation of the noise in messages of L1 norm C: √2·b/C, b the scale of its noise.
+    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in
+    `objective.spec.prior_count`, but s the standard deviation of the noise in messages of L1 norm
+    C: √2·b/C, b the scale of its noise.
     """
     if not settings["regularization"] > 0:
-        raise ValueError(f"regularization must be positive and finite; got {settings['regularization']}")
+        raise ValueError(
+            f"regularization must be positive and finite; got {settings['regularization']}"
+        )
     spread = math.sqrt(2) * noise_scale(settings) / settings["clip_norm"]
     return max(1, round(2 * (1 + spread) / settings["regularization"]))
 
 
 def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any]:
-    """Bytes that the protocol would send in an iteration, by sender and receiver, from public sizes alone.
+    """Bytes that the protocol would send in an iteration, by sender and receiver, from public sizes
+    alone.
 
-    Of a user who lists 20 items, the paper's example, where those are the rated ones; of the whole catalogue in the
-    sound variants, in which every user lists it, so that nobody sees who rated what. `federated-statistics` sends a
-    triangle and a vector in place of a row of d numbers, and needs no item factors.
+    Of a user who lists 20 items, the paper's example, where those are the rated ones; of the whole
+    catalogue in the sound variants, in which every user lists it, so that nobody sees who rated
+    what. `federated-statistics` sends a triangle and a vector in place of a row of d numbers, and
+    needs no item factors.
     """
     import jax
 
@@ -238,10 +266,18 @@ def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict
         num_shares=array(listed, dtype=np.int32) if published else None,
     )
     upload = sent.Upload(array(listed, dtype=np.int32), array(listed, width))
-    total = sent.Total(array(num_items, width), array(num_items, dtype=bool), array(num_users, dtype=bool))
+    total = sent.Total(
+        array(num_items, width), array(num_items, dtype=bool), array(num_users, dtype=bool)
+    )
     each = sent.Messages(ask, request, upload, total)
-    counted = {f"{sender} to {receiver}": count for (sender, receiver), count in sent.traffic(each).items()}
-    return {"per_iteration": counted, "items_listed_by_a_user": listed, "iterations": settings["steps"]}
+    counted = {
+        f"{sender} to {receiver}": count for (sender, receiver), count in sent.traffic(each).items()
+    }
+    return {
+        "per_iteration": counted,
+        "items_listed_by_a_user": listed,
+        "iterations": settings["steps"],
+    }
 
 
 def _population(flags: Iterations, num_users: int) -> dict[str, Any] | None:
@@ -249,9 +285,15 @@ def _population(flags: Iterations, num_users: int) -> dict[str, Any] | None:
     if not flags.dynamic:
         for name in ("join", "leave", "participants"):
             if getattr(flags, name) is not None:
-                raise UsageError(f"--{name} goes with --dynamic", fix=f"--dynamic, or leave out --{name}")
+                raise UsageError(
+                    f"--{name} goes with --dynamic", fix=f"--dynamic, or leave out --{name}"
+                )
         return None
-    most = min(PARTICIPANTS, max(1, num_users // 10)) if flags.participants is None else flags.participants
+    most = (
+        min(PARTICIPANTS, max(1, num_users // 10))
+        if flags.participants is None
+        else flags.participants
+    )
     return {
         "join": JOIN if flags.join is None else flags.join,
         "leave": LEAVE if flags.leave is None else flags.leave,
@@ -297,7 +339,9 @@ _PER_USER = Trial(
     "003 sound: federated, per user",
     "defaults",
     small=FEW_STEPS,
-    less={"privacy loss": {"num_neighbours": 8, "num_runs": 64, "deltas": (1e-2,)}},  # and its largest loss
+    less={
+        "privacy loss": {"num_neighbours": 8, "num_runs": 64, "deltas": (1e-2,)}
+    },  # and its largest loss
 )
 _STATISTICS = Trial("003 sound: federated, statistics", "defaults")
 _SHARED: dict[str, Any] = {
@@ -310,5 +354,7 @@ _SHARED: dict[str, Any] = {
 SPECS = (
     Spec(name="federated", flags=Published, unit="rating value", trials=_PUBLISHED, **_SHARED),
     Spec(name="federated-user", flags=PerUser, unit="user", trials=(_PER_USER,), **_SHARED),
-    Spec(name="federated-statistics", flags=OneRound, unit="user", trials=(_STATISTICS,), **_SHARED),
+    Spec(
+        name="federated-statistics", flags=OneRound, unit="user", trials=(_STATISTICS,), **_SHARED
+    ),
 )

@@ -1,7 +1,9 @@
-"""Paper 003's protocol in one round: noisy clipped statistics of every item, per user, from which V is solved.
+"""Paper 003's protocol in one round: noisy clipped statistics of every item, per user, from which V
+is solved.
 
-With U public, (Σ u uᵀ, Σ (r - center)·u) of an item's raters says all about its factors that T gradients would, so one
-sum at the whole ε takes the place of T sums at ε/T. The clip, the grid and the noise are those of `federated_user`.
+With U public, (Σ u uᵀ, Σ (r - center)·u) of an item's raters says all about its factors that T
+gradients would, so one sum at the whole ε takes the place of T sums at ε/T. The clip, the grid and
+the noise are those of `federated_user`.
 """
 
 from __future__ import annotations
@@ -20,7 +22,15 @@ from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config
 from dpmf_jax.mechanisms.federated.crowd import Sums
 from dpmf_jax.mechanisms.federated.devices import Private, shared_coins
-from dpmf_jax.mechanisms.federated.per_user import Params, Rater, l1, make_params, priced, release, whole_message
+from dpmf_jax.mechanisms.federated.per_user import (
+    Params,
+    Rater,
+    l1,
+    make_params,
+    priced,
+    release,
+    whole_message,
+)
 from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.mechanisms.objective.mechanisms import raise_eigenvalues
 from dpmf_jax.mechanisms.objective.perturbed import Quadratic
@@ -29,19 +39,23 @@ from dpmf_jax.protocol import Info, Mechanism, State
 
 
 def statistics(config: Config) -> Mechanism:
-    """One round: every user sends (the upper triangle of u uᵀ, (r - center)·u) of the own items, u public; V is solved.
+    """One round: every user sends (the upper triangle of u uᵀ, (r - center)·u) of the own items, u
+    public; V is solved.
 
-    A user's messages are scaled together, so that the sum of their absolute values is at most C. U is random, with rows
-    of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric, and positive by `raise_eigenvalues`, and (A
-    + Mμ I) v = b is solved. Then each user fits an own factor, near the public one, to the own ratings and V; it stays
-    private.
+    A user's messages are scaled together, so that the sum of their absolute values is at most C. U
+    is random, with rows of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric,
+    and positive by `raise_eigenvalues`, and (A + Mμ I) v = b is solved. Then each user fits an own
+    factor, near the public one, to the own ratings and V; it stays private.
 
-    Guarantee: epsilon per user, pure, proved, as `per_user` with T = 1; each further step is a release of its own.
+    Guarantee: epsilon per user, pure, proved, as `per_user` with T = 1; each further step is a
+      release of its own.
 
     Raises: ValueError for a population: all users take part in the one round.
     """
     if config.population is not None:
-        raise ValueError("population goes with per_user: in one round of statistics everybody takes part")
+        raise ValueError(
+            "population goes with per_user: in one round of statistics everybody takes part"
+        )
     params, noise = make_params(config, 1)
     return Mechanism(
         init=Partial(_init, params),
@@ -55,8 +69,8 @@ def statistics(config: Config) -> Mechanism:
 
 
 class Known(NamedTuple):
-    """The public state of `statistics`. directions: float32[users, rank], the public U of the round; predictions use
-    the factors that users fit for themselves.
+    """The public state of `statistics`. directions: float32[users, rank], the public U of the
+    round; predictions use the factors that users fit for themselves.
     """
 
     item_factors: jax.Array
@@ -86,7 +100,9 @@ def _sizes(center: jax.Array, columns: Any, values: jax.Array, present: jax.Arra
 def _item_statistics(
     rank: int, center: jax.Array, raters: Rater, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """uint32[d(d+1)/2] and uint32[d] of one item: Σ u uᵀ and Σ (r - center)·u, scaled, in whole steps."""
+    """uint32[d(d+1)/2] and uint32[d] of one item: Σ u uᵀ and Σ (r - center)·u, scaled, in whole
+    steps.
+    """
     first, second = _triangle(rank)
     mine = (raters.scale * present)[:, None] * raters.factors
     products = ring.encode(mine[:, first] * raters.factors[:, second], 1.0)
@@ -109,7 +125,9 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
         Rater(public.directions, scale),
     )
     clipped = jnp.mean(length > params.clip_steps * params.step)
-    return Sums((matrix, vector), None, None), Info(jnp.sum(sizes[:, 2]) / data.num_ratings, clipped)
+    return Sums((matrix, vector), None, None), Info(
+        jnp.sum(sizes[:, 2]) / data.num_ratings, clipped
+    )
 
 
 def _update(params: Params, state: State, response: Sums, data: Any) -> State:
@@ -141,23 +159,31 @@ def _own_product(fit: _Fit, items: jax.Array, values: jax.Array, present: jax.Ar
 
 
 def _own_fit(params: Params, items: jax.Array, public: Known, data: Any) -> jax.Array:
-    """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank], on their devices.
+    """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank],
+    on their devices.
 
-    V was solved for the directions, so a user of few ratings is best off there. Conjugate gradients from there, one
-    pass over the ratings a step, as many as there are factors.
+    V was solved for the directions, so a user of few ratings is best off there. Conjugate gradients
+    from there, one pass over the ratings a step, as many as there are factors.
     """
     wide, known = layout.pad_rank(items), layout.pad_rank(public.directions)
     centers = jnp.broadcast_to(public.center, (data.num_users,))
     ridge = jnp.maximum(params.user_regularization, 1e-6)
     target = layout.sum_by_user(data, _own_target, _Fit(known, centers), wide)
-    target -= layout.sum_by_user(data, _own_product, _Fit(known, centers), wide)  # what the direction leaves over
+    target -= layout.sum_by_user(
+        data, _own_product, _Fit(known, centers), wide
+    )  # what the direction leaves over
     nothing = jnp.zeros_like(known)
 
     def step(_: Any, carry: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         users, residual, direction, squared = carry
-        product = layout.sum_by_user(data, _own_product, _Fit(direction, centers), wide) + ridge * direction
+        product = (
+            layout.sum_by_user(data, _own_product, _Fit(direction, centers), wide)
+            + ridge * direction
+        )
         curvature = jnp.sum(direction * product, axis=1)
-        length = jnp.where(curvature > 0, squared / jnp.where(curvature > 0, curvature, 1), 0.0)[:, None]
+        length = jnp.where(curvature > 0, squared / jnp.where(curvature > 0, curvature, 1), 0.0)[
+            :, None
+        ]
         users, residual = users + length * direction, residual - length * product
         after = jnp.sum(residual**2, axis=1)
         turn = jnp.where(squared > 0, after / jnp.where(squared > 0, squared, 1), 0.0)[:, None]

@@ -1,4 +1,6 @@
-"""Settings of the Gaussian mechanisms: checked on the host, then split into traced leaves and static parts."""
+"""Settings of the Gaussian mechanisms: checked on the host, then split into traced leaves and
+static parts.
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,23 @@ class Config:
     """Settings of one run; host numbers, all public. Paper 001's letters in brackets.
 
     rating_range: the declared smallest and largest rating.
-    noise_multiplier: noise standard deviation over sensitivity, z = σ/Δ, per step; None where there is no noise.
-      Paper 001 writes it as z = √(2 ln(1.25/δ)) / ε_i: `accounting.gaussian.noise_multiplier_from_step`.
+    noise_multiplier: noise standard deviation over sensitivity, z = σ/Δ, per step; None where there
+      is no noise. Paper 001 writes it as z = √(2 ln(1.25/δ)) / ε_i:
+      `accounting.gaussian.noise_multiplier_from_step`.
     rank: number of factors [n].
     learning_rate: [μ]; used by the default optimizer, plain gradient descent.
     regularization: [λ].
     clip_norm: bound on the norm of a factor row where it enters the other side's gradient [C].
-    tau: largest change of one rating [τ]; None is the width of rating_range. The paper's figures use 5 on MovieLens.
-    center: what is subtracted from the ratings: a public constant, or (`mechanism` and `non_private` only) the
-      unpriced "item" or "global" mean. None is "item" for those two and the middle of rating_range for the sound
-      ones.
-    relation: what a neighbouring data set may differ in (sound variants only; the paper's is "rating value").
-    residual_clip: bound on |e_ui| where it enters a gradient [c]; needed for "rating presence". None is 2τ for the
-      sound variants: it costs nothing there, and keeps a descent that blows up from drowning its noise in float32.
+    tau: largest change of one rating [τ]; None is the width of rating_range. The paper's figures
+      use 5 on MovieLens.
+    center: what is subtracted from the ratings: a public constant, or (`mechanism` and
+      `non_private` only) the unpriced "item" or "global" mean. None is "item" for those two and the
+      middle of rating_range for the sound ones.
+    relation: what a neighbouring data set may differ in (sound variants only; the paper's is
+      "rating value").
+    residual_clip: bound on |e_ui| where it enters a gradient [c]; needed for "rating presence".
+      None is 2τ for the sound variants: it costs nothing there, and keeps a descent that blows up
+      from drowning its noise in float32.
     delta: of the total guarantee [δ_r].
     """
 
@@ -54,17 +60,24 @@ class Config:
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be positive and finite; got {self.learning_rate}")
         if not 0 <= self.regularization < math.inf:
-            raise ValueError(f"regularization must be non-negative and finite; got {self.regularization}")
+            raise ValueError(
+                f"regularization must be non-negative and finite; got {self.regularization}"
+            )
         if not 0 < self.clip_norm < math.inf:
             raise ValueError(f"clip_norm must be positive and finite; got {self.clip_norm}")
         if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier must be positive and finite, or None; got {self.noise_multiplier}")
+            raise ValueError(
+                "noise_multiplier must be positive and finite, or None; got"
+                f" {self.noise_multiplier}"
+            )
         if isinstance(self.center, str) and self.center not in ("item", "global"):
             raise ValueError(f"center must be a number, 'item' or 'global'; got {self.center!r}")
         if not isinstance(self.center, str | None) and not math.isfinite(self.center):
             raise ValueError(f"center must be finite; got {self.center}")
         if self.residual_clip is not None and not 0 < self.residual_clip < math.inf:
-            raise ValueError(f"residual_clip must be positive and finite, or None; got {self.residual_clip}")
+            raise ValueError(
+                f"residual_clip must be positive and finite, or None; got {self.residual_clip}"
+            )
 
     @property
     def span(self) -> float:
@@ -75,7 +88,9 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """What the parts of a mechanism share: real settings as leaves (a sweep compiles once), the rest static."""
+    """What the parts of a mechanism share: real settings as leaves (a sweep compiles once), the
+    rest static.
+    """
 
     noise_scale: jax.Array
     sensitivity: jax.Array
@@ -93,7 +108,9 @@ class Params:
     optimizer: optax.GradientTransformation | None = dataclasses.field(metadata={"static": True})
 
 
-def make_params(config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None) -> Params:
+def make_params(
+    config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None
+) -> Params:
     f32 = jnp.float32
     named = isinstance(config.center, str)
     bound = curator.float32_up(sensitivity)  # the price divides σ by this very number

@@ -1,15 +1,18 @@
-"""Gaussian noise on the gradients of a regularised factorisation (paper 001), as published and sound.
+"""Gaussian noise on the gradients of a regularised factorisation (paper 001), as published and
+sound.
 
 V ≈ center + Θ Xᵀ, Θ the user factors, X the item factors; the gradients are in `factorization`.
 
-- `mechanism`     as published: noise on ∇Θ, raw ∇X, Θ is released. Its Theorem 2 holds X fixed, but X follows the
-  raw ratings: `claimed`.
-- `joint_noise`   sound: noise on both gradients; everything is a function of the responses, Θ and X are released.
+- `mechanism`     as published: noise on ∇Θ, raw ∇X, Θ is released. Its Theorem 2 holds X fixed, but
+  X follows the raw ratings: `claimed`.
+- `joint_noise`   sound: noise on both gradients; everything is a function of the responses, Θ and X
+  are released.
 - `public_items`  sound: X is public and fixed; noise on ∇Θ.
 - `non_private`   the control: the same descent without noise. It protects nothing.
 
-λ, learning rate, the optimizer and the clip only shape what is done with a response or bound what enters it.
-Centring by item or global mean (`mechanism` only) reads the ratings without paying for it.
+λ, learning rate, the optimizer and the clip only shape what is done with a response or bound what
+enters it. Centring by item or global mean (`mechanism` only) reads the ratings without paying for
+it.
 """
 
 from __future__ import annotations
@@ -30,7 +33,14 @@ from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.kernels.descent import bias_rows, item_gradient, item_means, shared_unit_rows, unit_rows, user_gradient
+from dpmf_jax.kernels.descent import (
+    bias_rows,
+    item_gradient,
+    item_means,
+    shared_unit_rows,
+    unit_rows,
+    user_gradient,
+)
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.gaussian.config import Config, Params, make_params
 from dpmf_jax.noise import laws as noise
@@ -38,7 +48,9 @@ from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 
 class Public(NamedTuple):
-    """A function of past responses and public constants. item_factors and center are None where they are private."""
+    """A function of past responses and public constants. item_factors and center are None where
+    they are private.
+    """
 
     user_factors: jax.Array
     item_factors: jax.Array | None
@@ -87,7 +99,9 @@ def _published_init(params: Params, key: jax.Array, data: Any, previous: Any) ->
     optimizer = _optimizer(params)
     constant = params.center if params.centering == "constant" else None
     public = Public(users, None, constant, optimizer.init(users))
-    private = Private(items, None if constant is not None else _center(params, data), optimizer.init(items))
+    private = Private(
+        items, None if constant is not None else _center(params, data), optimizer.init(items)
+    )
     return State(public, private, jnp.int32(0))
 
 
@@ -95,7 +109,9 @@ def _published_center(state: State) -> jax.Array:
     return state.private.center if state.public.center is None else state.public.center
 
 
-def _published_query(params: Params, state: State, data: Any, coins: None) -> tuple[jax.Array, Info]:
+def _published_query(
+    params: Params, state: State, data: Any, coins: None
+) -> tuple[jax.Array, Info]:
     del coins
     return user_gradient(
         state.public.user_factors,
@@ -118,7 +134,9 @@ def _published_update(params: Params, state: State, response: jax.Array, data: A
         data,
     )
     users, user_optimizer = _descend(params, public.user_factors, response, public.optimizer_state)
-    items, item_optimizer = _descend(params, private.item_factors, gradient, private.optimizer_state)
+    items, item_optimizer = _descend(
+        params, private.item_factors, gradient, private.optimizer_state
+    )
     return State(
         public._replace(user_factors=users, optimizer_state=user_optimizer),
         private._replace(item_factors=items, optimizer_state=item_optimizer),
@@ -141,17 +159,28 @@ def _nothing_release(state: State) -> Release:
 def _joint_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
     center = params.center if previous is None else previous.center
-    return State(Public(users, items, center, _optimizer(params).init((users, items))), None, jnp.int32(0))
+    return State(
+        Public(users, items, center, _optimizer(params).init((users, items))), None, jnp.int32(0)
+    )
 
 
-def _joint_query(params: Params, state: State, data: Any, coins: None) -> tuple[tuple[jax.Array, jax.Array], Info]:
+def _joint_query(
+    params: Params, state: State, data: Any, coins: None
+) -> tuple[tuple[jax.Array, jax.Array], Info]:
     del coins
     users, items, center, _ = state.public
-    gradient, info = user_gradient(users, items, center, params.clip_norm, params.residual_clip, data)
-    return (gradient, item_gradient(users, items, center, params.clip_norm, params.residual_clip, data)), info
+    gradient, info = user_gradient(
+        users, items, center, params.clip_norm, params.residual_clip, data
+    )
+    return (
+        gradient,
+        item_gradient(users, items, center, params.clip_norm, params.residual_clip, data),
+    ), info
 
 
-def _joint_update(params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Any) -> State:
+def _joint_update(
+    params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Any
+) -> State:
     del data  # post-processing of the response
     users, items, center, optimizer_state = state.public
     (users, items), optimizer_state = _descend(params, (users, items), response, optimizer_state)
@@ -173,7 +202,9 @@ def _public_items_init(params: Params, key: jax.Array, data: Any, previous: Any)
     return State(Public(users, items, center, _optimizer(params).init(users)), None, jnp.int32(0))
 
 
-def _public_items_query(params: Params, state: State, data: Any, coins: None) -> tuple[jax.Array, Info]:
+def _public_items_query(
+    params: Params, state: State, data: Any, coins: None
+) -> tuple[jax.Array, Info]:
     del coins
     return user_gradient(
         state.public.user_factors,
@@ -187,27 +218,41 @@ def _public_items_query(params: Params, state: State, data: Any, coins: None) ->
 
 def _public_items_update(params: Params, state: State, response: jax.Array, data: Any) -> State:
     del data  # post-processing of the response
-    users, optimizer_state = _descend(params, state.public.user_factors, response, state.public.optimizer_state)
-    return state._replace(public=state.public._replace(user_factors=users, optimizer_state=optimizer_state))
+    users, optimizer_state = _descend(
+        params, state.public.user_factors, response, state.public.optimizer_state
+    )
+    return state._replace(
+        public=state.public._replace(user_factors=users, optimizer_state=optimizer_state)
+    )
 
 
 # --- sensitivity and price, side by side
 
 
 def _entry_change(config: Config) -> float:
-    """Largest change of one clipped residual along a fixed transcript: |Δe| per neighbouring relation.
+    """Largest change of one clipped residual along a fixed transcript: |Δe| per neighbouring
+    relation.
 
-    A changed value moves it by at most τ (2c where e is clipped to ±c), a rating added or removed by at most c.
+    A changed value moves it by at most τ (2c where e is clipped to ±c), a rating added or removed
+    by at most c.
     """
     if config.relation == "rating presence":
         if config.residual_clip is None:
             raise PrivacyError(
                 "the relation 'rating presence' needs a residual clip",
-                where="a rating added or removed moves the gradient by its residual, which has no bound of its own",
-                fix="set residual_clip (a public constant; about one rating step), or use relation 'rating value'",
+                where=(
+                    "a rating added or removed moves the gradient by its residual, which has no"
+                    " bound of its own"
+                ),
+                fix=(
+                    "set residual_clip (a public constant; about one rating step), or use relation"
+                    " 'rating value'"
+                ),
             )
         return config.residual_clip
-    return config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
+    return (
+        config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
+    )
 
 
 _ITEMS = "the item factors that were given were not computed from these ratings"
@@ -215,13 +260,17 @@ _ITEMS = "the item factors that were given were not computed from these ratings"
 
 def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
     assumptions = [
-        "the item factors are the same in both worlds at every step; they are not, since they follow the raw ratings",
+        (
+            "the item factors are the same in both worlds at every step; they are not, since they"
+            " follow the raw ratings"
+        ),
         words.MASK,
         *curator.ALWAYS,
     ]
     if params.centering != "constant":
         assumptions.append(
-            f"the {params.centering} mean that centres the ratings is the same in both worlds; it is computed from them"
+            f"the {params.centering} mean that centres the ratings is the same in both worlds; it"
+            " is computed from them"
         )
     return accounting.priced(
         mechanism="gaussian",
@@ -236,7 +285,10 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
         claimed_by="paper 001",
         real_number_noise=True,
         assumptions=tuple(assumptions),
-        not_covered=("the item factors and the centre, which stay with the curator", "the presence of a rating"),
+        not_covered=(
+            "the item factors and the centre, which stay with the curator",
+            "the presence of a rating",
+        ),
     )
 
 
@@ -246,7 +298,11 @@ def _steps(params: Params, num_steps: int, user_rho: tuple[float, float]) -> Gau
 
 
 def _sound_guarantee(
-    params: Params, num_steps: int, mechanism: str, released: tuple[str, ...], user_rho: tuple[float, float]
+    params: Params,
+    num_steps: int,
+    mechanism: str,
+    released: tuple[str, ...],
+    user_rho: tuple[float, float],
 ) -> Guarantee:
     presence = params.relation == "rating presence"
     return accounting.priced(
@@ -269,7 +325,9 @@ def _sound_guarantee(
 
 
 def _joint_guarantee(params: Params, num_steps: int) -> Guarantee:
-    return _sound_guarantee(params, num_steps, "gaussian-joint-noise", ("user factors", "item factors"), (0.5, 0.5))
+    return _sound_guarantee(
+        params, num_steps, "gaussian-joint-noise", ("user factors", "item factors"), (0.5, 0.5)
+    )
 
 
 def _public_items_guarantee(params: Params, num_steps: int) -> Guarantee:
@@ -288,10 +346,14 @@ def _priced(config: Config, default_center: float | str) -> Config:
     if config.noise_multiplier is None:
         raise PrivacyError(
             "no noise multiplier is set, so there is nothing to price",
-            fix="set noise_multiplier (or --epsilon-step, or --epsilon with --delta and --steps); "
-            "for a run without privacy name it: mechanism non-private",
+            fix=(
+                "set noise_multiplier (or --epsilon-step, or --epsilon with --delta and --steps); "
+                "for a run without privacy name it: mechanism non-private"
+            ),
         )
-    return config if config.center is not None else dataclasses.replace(config, center=default_center)
+    return (
+        config if config.center is not None else dataclasses.replace(config, center=default_center)
+    )
 
 
 def _publicly_centred(config: Config) -> Config:
@@ -308,15 +370,18 @@ def _publicly_centred(config: Config) -> Config:
 
 
 def mechanism(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """Paper 001, Algorithm 1: noise N(0, (zτC)²) on ∇Θ, raw ∇X, both from the same (X, Θ); releases the user factors.
+    """Paper 001, Algorithm 1: noise N(0, (zτC)²) on ∇Θ, raw ∇X, both from the same (X, Θ); releases
+    the user factors.
 
-    Guarantee: (ε_opt, δ_r) by eq. (9), unit rating value, relation "one rating's value differs" - claimed, not
-      proved (Theorem 2 holds X fixed, but X is updated with the raw ratings and enters the next gradient; so do
-      mean centres).
-    Departs from the paper: J is fixed, since stopping on the training RMSE is not covered by any price.
-    Reads it so: V̂ uses the unclipped factors (line 3); the clip acts where a factor multiplies a residual (4, 5).
+    Guarantee: (ε_opt, δ_r) by eq. (9), unit rating value, relation "one rating's value differs" -
+      claimed, not proved (Theorem 2 holds X fixed, but X is updated with the raw ratings and enters
+      the next gradient; so do mean centres).
+    Departs from the paper: J is fixed, since stopping on the training RMSE is not covered by any
+    price. Reads it so: V̂ uses the unclipped factors (line 3); the clip acts where a factor
+    multiplies a residual (4, 5).
 
-    Raises: PrivacyError without a noise multiplier, for the relation "rating presence", or for a residual clip.
+    Raises: PrivacyError without a noise multiplier, for the relation "rating presence", or for a
+      residual clip.
     """
     config = _priced(config, "item")
     if config.relation != "rating value" or config.residual_clip is not None:
@@ -339,15 +404,15 @@ def mechanism(config: Config, optimizer: optax.GradientTransformation | None = N
 def joint_noise(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
     """Noise on both gradients, which form one query; releases both factors (and the public centre).
 
-    One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most |Δe|·C, so
-    Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find biases before anything else),
-    λ, the optimizer and the centre are public or post-processing.
+    One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most
+    |Δe|·C, so Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find
+    biases before anything else), λ, the optimizer and the centre are public or post-processing.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m ratings pay
-      (m² + m)/2 times ρ.
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's
+      m ratings pay (m² + m)/2 times ρ.
 
-    Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for "rating presence"
-      without a residual clip.
+    Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for
+      "rating presence" without a residual clip.
     """
     config = _publicly_centred(config)
     params = make_params(config, math.sqrt(2) * _entry_change(config) * config.clip_norm, optimizer)
@@ -362,28 +427,36 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     )
 
 
-def public_items(config: Config, items: Any = None, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """Item factors are public and fixed; noise on ∇Θ, one ridge regression per user; releases the user factors.
+def public_items(
+    config: Config, items: Any = None, optimizer: optax.GradientTransformation | None = None
+) -> Mechanism:
+    """Item factors are public and fixed; noise on ∇Θ, one ridge regression per user; releases the
+    user factors.
 
     Args:
-      items: float[items, rank], public item factors; None draws random unit rows that share a coordinate
-        (`shared_unit_rows`): they know nothing of the items, so no more than a user's mean can be learned.
+      items: float[items, rank], public item factors; None draws random unit rows that share a
+        coordinate (`shared_unit_rows`): they know nothing of the items, so no more than a user's
+        mean can be learned.
 
-    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's m
-      ratings pay m² times ρ.
-      It does not cover the ratings that `items` may have been computed from.
+    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved for real-number noise; unit
+      `config.relation`; a user's m ratings pay m² times ρ. It does not cover the ratings that
+      `items` may have been computed from.
 
-    Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank columns.
+    Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank
+      columns.
     """
     config = _publicly_centred(config)
     if items is not None:
         items = np.asarray(items, np.float32)
         if items.ndim != 2 or items.shape[1] != config.rank or not np.isfinite(items).all():
             raise ValueError(
-                f"items must be a finite matrix with {config.rank} columns (the rank); got shape {items.shape}"
+                f"items must be a finite matrix with {config.rank} columns (the rank); got shape"
+                f" {items.shape}"
             )
         items = jnp.asarray(items)
-    params = make_params(config, _entry_change(config) * config.clip_norm, optimizer, item_factors=items)
+    params = make_params(
+        config, _entry_change(config) * config.clip_norm, optimizer, item_factors=items
+    )
     return Mechanism(
         init=Partial(_public_items_init, params),
         coins=Partial(curator.no_coins),
@@ -396,7 +469,8 @@ def public_items(config: Config, items: Any = None, optimizer: optax.GradientTra
 
 
 def non_private(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """The control: Algorithm 1 without its noise. No guarantee, nothing released; the curator may look at it.
+    """The control: Algorithm 1 without its noise. No guarantee, nothing released; the curator may
+    look at it.
 
     Raises: PrivacyError where the config asks for noise.
     """

@@ -1,14 +1,17 @@
-"""Item means from noisy sums: a private control by itself, and the first phase of a run that centres by them.
+"""Item means from noisy sums: a private control by itself, and the first phase of a run that
+centres by them.
 
-Every item of the declared catalogue gets noise. With m the middle and h the half-width of the declared range:
+Every item of the declared catalogue gets noise. With m the middle and h the half-width of the
+declared range:
 
-- "rating value": the statistics are Σ(r - m) of every item. One changed rating moves one of them by at most 2h, so
-  Δ = 2h. Who rated what is public under this relation, and so are the counts.
-- "rating presence": the statistics are (Σ(r - m), h·count). One rating more moves one pair by at most (h, h), so
-  Δ = √2·h. Counts are used with their noise, and exact ones are never divided by.
+- "rating value": the statistics are Σ(r - m) of every item. One changed rating moves one of them by
+  at most 2h, so Δ = 2h. Who rated what is public under this relation, and so are the counts.
+- "rating presence": the statistics are (Σ(r - m), h·count). One rating more moves one pair by at
+  most (h, h), so Δ = √2·h. Counts are used with their noise, and exact ones are never divided by.
 
-What is done with noisy statistics is post-processing. An item's estimate shrinks to the noisy global mean by the ratio
-of public guesses of the variances, so an item that has only noise gets the global mean.
+What is done with noisy statistics is post-processing. An item's estimate shrinks to the noisy
+global mean by the ratio of public guesses of the variances, so an item that has only noise gets the
+global mean.
 """
 
 from __future__ import annotations
@@ -33,8 +36,8 @@ from dpmf_jax.mechanisms.claims import Relation
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
-# Public guesses, in widths of the declared range: how far item means lie apart, and how far the ratings of one item
-# lie from its mean. Half a star and one star on a scale of 1 to 5.
+# Public guesses, in widths of the declared range: how far item means lie apart, and how far the
+# ratings of one item lie from its mean. Half a star and one star on a scale of 1 to 5.
 ITEM_SPREAD, RATING_SPREAD = 1 / 8, 1 / 4
 
 
@@ -42,10 +45,11 @@ ITEM_SPREAD, RATING_SPREAD = 1 / 8, 1 / 4
 class Config:
     """Settings; host numbers, all public.
 
-    rating_range: the declared smallest and largest rating; ratings are clipped to it where they enter a sum.
+    rating_range: the declared smallest and largest rating; ratings are clipped to it where they
+      enter a sum.
     noise_multiplier: z = σ/Δ of a step.
-    tau: largest change of one rating that the statement speaks of; None is the width of rating_range. A sum moves by
-      no more than that width, whatever tau is.
+    tau: largest change of one rating that the statement speaks of; None is the width of
+      rating_range. A sum moves by no more than that width, whatever tau is.
     relation: what a neighbouring data set may differ in.
     delta: of the guarantee.
     """
@@ -59,7 +63,9 @@ class Config:
     def __post_init__(self) -> None:
         curator.check(self.rating_range, self.tau, self.relation, self.delta)
         if not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier must be positive and finite; got {self.noise_multiplier}")
+            raise ValueError(
+                f"noise_multiplier must be positive and finite; got {self.noise_multiplier}"
+            )
 
     @property
     def sensitivity(self) -> float:
@@ -74,8 +80,9 @@ class Config:
 
 
 class Public(NamedTuple):
-    """center: float32[items], the estimate. total: the responses so far, added up. count: float32[items], the number
-    of ratings of each item where that is public; None where it is not."""
+    """center: float32[items], the estimate. total: the responses so far, added up. count:
+    float32[items], the number of ratings of each item where that is public; None where it is not.
+    """
 
     center: jax.Array
     total: Any
@@ -97,8 +104,8 @@ class Params:
 def mechanism(config: Config) -> Mechanism:
     """Noisy item means in one step; further steps ask again, and the mean of all answers is used.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise, unit `config.relation`. A user with m ratings pays
-      m·ρ: each of them lies in another item. Releases the centre.
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise, unit `config.relation`. A user
+      with m ratings pays m·ρ: each of them lies in another item. Releases the centre.
     """
     sensitivity = curator.float32_up(config.sensitivity)  # the price divides σ by this very number
     params = Params(
@@ -131,8 +138,12 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(Public(center, (nothing,), count), None, jnp.int32(0))
 
 
-def _row(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """For one item: (Σ(r - m), number of ratings, Σ(r - center)²), r clipped to the declared range in the first."""
+def _row(
+    row: Any, columns: Any, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """For one item: (Σ(r - m), number of ratings, Σ(r - center)²), r clipped to the declared range
+    in the first.
+    """
     del columns
     low, high, center = row
     bounded = jnp.clip(values, low, high) - (low + high) / 2
@@ -144,7 +155,9 @@ def _sums(params: Params, center: jax.Array, data: Any) -> tuple[jax.Array, jax.
     return layout.sum_by_item(data, _row, (*ends, center), ())
 
 
-def _query(params: Params, state: State, data: Any, coins: None) -> tuple[tuple[jax.Array, ...], Info]:
+def _query(
+    params: Params, state: State, data: Any, coins: None
+) -> tuple[tuple[jax.Array, ...], Info]:
     del coins
     total, count, squared = _sums(params, state.public.center, data)
     info = Info(jnp.sum(squared) / data.num_ratings, jnp.float32(0))
@@ -158,20 +171,29 @@ def _update(params: Params, state: State, response: tuple[jax.Array, ...], data:
     public, done = state.public, jnp.float32(state.step + 1)
     total = jax.tree.map(jnp.add, public.total, response)
     mean = jax.tree.map(lambda leaf: leaf / done, total)
-    center = _estimate(mean, public.count, params.noise_scale / jnp.sqrt(done), params.low, params.high)
+    center = _estimate(
+        mean, public.count, params.noise_scale / jnp.sqrt(done), params.low, params.high
+    )
     return state._replace(public=Public(center, total, public.count))
 
 
 def _estimate(
-    noisy: tuple[jax.Array, ...], public_count: jax.Array | None, scale: jax.Array, low: jax.Array, high: jax.Array
+    noisy: tuple[jax.Array, ...],
+    public_count: jax.Array | None,
+    scale: jax.Array,
+    low: jax.Array,
+    high: jax.Array,
 ) -> jax.Array:
-    """Item means, float32[items], from noisy statistics, and from counts only where they are public."""
+    """Item means, float32[items], from noisy statistics, and from counts only where they are
+    public.
+    """
     half, width = (high - low) / 2, high - low
     sums = noisy[0]
     count = noisy[1] / half if public_count is None else public_count
     count_scale = scale / half if public_count is None else 0.0
     overall = jnp.clip(jnp.sum(sums) / jnp.maximum(jnp.sum(count), 1.0), -half, half)
-    # Noise in the count moves the quotient by about the item's mean, here half of h, times its relative error.
+    # Noise in the count moves the quotient by about the item's mean, here half of h, times its
+    # relative error.
     from_noise = scale**2 + (count_scale * half / 2) ** 2
     count = jnp.maximum(count, 0.0)
     signal = (ITEM_SPREAD * width * count) ** 2
@@ -203,7 +225,8 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def split(noise_multiplier: float, num_steps: int, share: float) -> tuple[float, float]:
-    """(z of one step of noisy means, z of each of J training steps): together they cost what J steps of z do.
+    """(z of one step of noisy means, z of each of J training steps): together they cost what J
+    steps of z do.
 
     In ρ the means take `share` of it, the training the rest.
 
@@ -212,7 +235,8 @@ def split(noise_multiplier: float, num_steps: int, share: float) -> tuple[float,
     """
     if not 0 < share < 1:
         raise PrivacyError(
-            f"the share of the price that the noisy means take must lie between 0 and 1; got {share:g}",
+            "the share of the price that the noisy means take must lie between 0 and 1; got"
+            f" {share:g}",
             fix="--center-share 0.5",
         )
     return noise_multiplier / math.sqrt(num_steps * share), noise_multiplier / math.sqrt(1 - share)

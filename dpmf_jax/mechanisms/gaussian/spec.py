@@ -1,4 +1,6 @@
-"""Paper 001's mechanism, its sound variants, and the same descent without noise: their declarations."""
+"""Paper 001's mechanism, its sound variants, and the same descent without noise: their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +34,40 @@ class Descent(FactorFlags):
     delta: float = 1e-5
     """Delta of the total."""
     center: str | None = None
-    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise, which are a part of the
-    price (sound variants, their default); item or global: unpriced means (gaussian, non-private)."""
+    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise,
+    which are a part of the price (sound variants, their default); item or global: unpriced means
+    (gaussian, non-private).
+    """
     learning_rate: float | None = None
     """Step size."""
     steps: int | None = None
-    """Number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other two."""
+    """Number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other
+    two.
+    """
     epsilon_step: float | None = None
-    """Noise of a step, as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step."""
+    """Noise of a step, as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) /
+    epsilon_step.
+    """
     delta_step: float = 0.01
     """Goes with --epsilon-step; a way to write sigma, not a price."""
     tau: float | None = None
-    """Largest change of one rating; by default the width of the rating range (paper 001's figures: 5 on MovieLens)."""
+    """Largest change of one rating; by default the width of the rating range (paper 001's figures:
+    5 on MovieLens).
+    """
     center_share: float | None = None
-    """Share of the price (in rho) that --center noisy-means takes; 0.25 for joint-noise, 0.5 for public-items."""
+    """Share of the price (in rho) that --center noisy-means takes; 0.25 for joint-noise, 0.5 for
+    public-items.
+    """
     clip_norm: float = 1.0
     """Bound on a factor row's norm where it enters a gradient."""
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
-    """What is protected: one rating's value, or that it is there at all (sound variants, with --residual-clip)."""
+    """What is protected: one rating's value, or that it is there at all (sound variants, with
+    --residual-clip).
+    """
     residual_clip: float | None = None
-    """Bound on a rating's residual where it enters a gradient; the sound variants take a quarter of the range."""
+    """Bound on a rating's residual where it enters a gradient; the sound variants take a quarter of
+    the range.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -69,20 +85,33 @@ class Defaults:
     center_share: float = 0.5
 
 
-def defaults(mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]) -> Defaults:
-    """From public sizes alone. The paper's own for what it published; the sound ones were searched on generated data
-    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side has rows, which bounds
-    the step size at which the descent is stable.
+def defaults(
+    mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]
+) -> Defaults:
+    """From public sizes alone. The paper's own for what it published; the sound ones were searched
+    on generated data (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as
+    the other side has rows, which bounds the step size at which the descent is stable.
     """
     widest, span = max(num_users, num_items), rating_range[1] - rating_range[0]
     paper = Defaults(rank=20, steps=791, learning_rate=5e-4, regularization=0.01)
-    sound: dict[str, Any] = {"epsilon": SOUND_EPSILON, "residual_clip": span / 4, "center": NOISY_MEANS}
+    sound: dict[str, Any] = {
+        "epsilon": SOUND_EPSILON,
+        "residual_clip": span / 4,
+        "center": NOISY_MEANS,
+    }
     return {
         "gaussian": dataclasses.replace(paper, epsilon_step=0.15),
         "gaussian-joint-noise": Defaults(
-            rank=2, steps=20, learning_rate=3 / widest, regularization=1.0, center_share=0.25, **sound
+            rank=2,
+            steps=20,
+            learning_rate=3 / widest,
+            regularization=1.0,
+            center_share=0.25,
+            **sound,
         ),
-        "gaussian-public-items": Defaults(rank=1, steps=30, learning_rate=2 / widest, regularization=1.0, **sound),
+        "gaussian-public-items": Defaults(
+            rank=1, steps=30, learning_rate=2 / widest, regularization=1.0, **sound
+        ),
         "non-private": paper,
     }[mechanism]
 
@@ -95,7 +124,8 @@ def settings(name: str, flags: Descent, ratings: Ratings, public: Any) -> Settin
     center = center if center in (None, "item", "global", NOISY_MEANS) else constant(center)
     if center != NOISY_MEANS and flags.center_share is not None:
         raise UsageError(
-            "--center-share goes with --center noisy-means", fix="--center noisy-means, or leave out --center-share"
+            "--center-share goes with --center noisy-means",
+            fix="--center noisy-means, or leave out --center-share",
         )
     made = {
         "steps": steps,
@@ -165,7 +195,9 @@ def _config(settings: Mapping[str, Any]) -> Any:
     return gaussian.Config(**values)
 
 
-def _noise(name: str, flags: Descent, usual: Defaults, steps: int, center: Any) -> dict[str, float | None]:
+def _noise(
+    name: str, flags: Descent, usual: Defaults, steps: int, center: Any
+) -> dict[str, float | None]:
     """The noise multiplier of a training step, and that of the noisy means where there are some."""
     whole = _noise_multiplier(name, flags, usual, steps)
     if center != NOISY_MEANS:
@@ -177,7 +209,9 @@ def _noise(name: str, flags: Descent, usual: Defaults, steps: int, center: Any) 
             "--center noisy-means has a price, and --mechanism non-private has none",
             fix="leave out --center, or give a number, item or global",
         )
-    means, training = noisy_means.split(whole, steps, given_or_default(flags, usual, "center_share"))
+    means, training = noisy_means.split(
+        whole, steps, given_or_default(flags, usual, "center_share")
+    )
     return {"noise_multiplier": training, "center_noise_multiplier": means}
 
 
@@ -199,7 +233,9 @@ def _noise_multiplier(name: str, flags: Descent, usual: Defaults, steps: int) ->
     if source.epsilon_step is not None:
         return price.noise_multiplier_from_step(source.epsilon_step, flags.delta_step)
     assert source.epsilon is not None
-    kind = "closed_form" if name == "gaussian" else "exact"  # the accountant its guarantee is stated in
+    kind = (
+        "closed_form" if name == "gaussian" else "exact"
+    )  # the accountant its guarantee is stated in
     return price.solve_noise_multiplier(source.epsilon, flags.delta, steps, price=kind)
 
 
@@ -211,7 +247,8 @@ _SHORT = {"privacy loss": 5}
 _TRIALS = (
     Trial(
         "001 as published, τ the range's width",
-        "Theorem 2's sensitivity, with the middle of the range as centre; ε_i = 0.15, rank 20, 300 steps",
+        "Theorem 2's sensitivity, with the middle of the range as centre; ε_i = 0.15, rank 20, 300"
+        " steps",
         _PUBLISHED | {"center": "middle"},
         _REAL,
         _SMALL,
@@ -227,7 +264,8 @@ _TRIALS = (
     ),
     Trial(
         "001 as published, C = 0.25",
-        "40 users, 30 items, generated; rank 5, learning rate 0.012, 300 steps: stable, and it learns",
+        "40 users, 30 items, generated; rank 5, learning rate 0.012, 300 steps: stable, and it"
+        " learns",
         {
             "regularization": 0.01,
             "epsilon_step": 0.2071,

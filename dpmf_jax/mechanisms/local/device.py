@@ -1,7 +1,7 @@
 """One user's device in paper 004: from the own ratings to the one message that leaves it.
 
-Everything here is written for one user. What goes in besides the own ratings and factors is public; what comes out and
-is sent is a `Message`, and the server (`local.server`) takes nothing else.
+Everything here is written for one user. What goes in besides the own ratings and factors is public;
+what comes out and is sent is a `Message`, and the server (`local.server`) takes nothing else.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Coordinate(NamedTuple):
 class Message(NamedTuple):
     """What a device sends, all of it; leading axis of users where there are many.
 
-    coordinate: of the entry, drawn without looking at ratings. bit: float32, -1 or 1; 0 where it is not the user's
-    round, which is public.
+    coordinate: of the entry, drawn without looking at ratings. bit: float32, -1 or 1; 0 where it is
+    not the user's round, which is public.
     """
 
     coordinate: Coordinate
@@ -37,7 +37,9 @@ class Message(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """One user's: item int32[n], value float32[n], present float32[n], 0 where the place is padding."""
+    """One user's: item int32[n], value float32[n], present float32[n], 0 where the place is
+    padding.
+    """
 
     item: jax.Array
     value: jax.Array
@@ -49,8 +51,8 @@ class Ratings(NamedTuple):
 class Round:
     """What the server announces, public.
 
-    item_factors: float32[items, rank], V. center: subtracted from ratings. clip: c. words: of Φ, None without one; law:
-    of its entries; num_projected: its rows.
+    item_factors: float32[items, rank], V. center: subtracted from ratings. clip: c. words: of Φ,
+    None without one; law: of its entries; num_projected: its rows.
     """
 
     item_factors: jax.Array
@@ -68,15 +70,21 @@ class Round:
     @property
     def phi(self) -> Partial | None:
         """(row, columns) -> entries of Φ; None without one."""
-        return None if self.words is None else Partial(_phi, self.law, self.num_projected, self.words)
+        return (
+            None if self.words is None else Partial(_phi, self.law, self.num_projected, self.words)
+        )
 
 
-def _phi(law: projection.Law, num_projected: int, words: bits.Words, row: Any, columns: Any) -> jax.Array:
+def _phi(
+    law: projection.Law, num_projected: int, words: bits.Words, row: Any, columns: Any
+) -> jax.Array:
     return projection.entries(words, law, row, columns, num_projected)
 
 
 class Own(NamedTuple):
-    """What one device holds and was asked: its factors, the place of the entry. factor: factors[column]."""
+    """What one device holds and was asked: its factors, the place of the entry. factor:
+    factors[column].
+    """
 
     factors: jax.Array
     factor: jax.Array
@@ -91,23 +99,36 @@ class Known(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ e_j·v_j; squared: Σ e²."""
+    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ
+    e_j·v_j; squared: Σ e².
+    """
 
     gradient: jax.Array
     entry: jax.Array
     squared: jax.Array
 
 
-def sums(center: jax.Array, phi: Partial | None, own: Own, known: Known, values: jax.Array, present: jax.Array) -> Sums:
+def sums(
+    center: jax.Array,
+    phi: Partial | None,
+    own: Own,
+    known: Known,
+    values: jax.Array,
+    present: jax.Array,
+) -> Sums:
     """∇V of one user has the rows -2·e_j·u at the rated items. Private: they stay on the device."""
     residual = present * (values - center - known.factors @ own.factors)
-    weight = (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
+    weight = (
+        (known.index == own.row).astype(jnp.float32) if phi is None else phi(own.row, known.index)
+    )
     entry = -2 * own.factor * (weight @ residual)
     return Sums(-2 * residual @ known.factors, entry, residual @ residual)
 
 
 def report(coordinate: Coordinate, entry: jax.Array, clip: jax.Array, sent: jax.Array) -> Report:
-    """What is about to be randomised: the entry over c, clipped to [-1, 1]; 0 where nothing is sent."""
+    """What is about to be randomised: the entry over c, clipped to [-1, 1]; 0 where nothing is
+    sent.
+    """
     value = jnp.clip(entry / clip, -1.0, 1.0)
     return Report(coordinate.row, coordinate.column, jnp.where(sent, value, 0.0), sent)
 
@@ -118,12 +139,19 @@ def message(said: Report) -> Message:
 
 
 def speak(
-    announced: Round, randomiser: Noise, key: jax.Array, ratings: Ratings, user_factors: jax.Array, sent: jax.Array
+    announced: Round,
+    randomiser: Noise,
+    key: jax.Array,
+    ratings: Ratings,
+    user_factors: jax.Array,
+    sent: jax.Array,
 ) -> Message:
-    """One user's message in one round: draws a place, works out the own entry there, says one randomised bit of it.
+    """One user's message in one round: draws a place, works out the own entry there, says one
+    randomised bit of it.
 
-    Guarantee: that of the randomiser, for any change to all of this user's ratings, and to which items they are of; for
-      `noise.one_bit(ε)` ε-differential privacy, pure (paper 004, lemma 1). The place is drawn from `key` alone.
+    Guarantee: that of the randomiser, for any change to all of this user's ratings, and to which
+      items they are of; for `noise.one_bit(ε)` ε-differential privacy, pure (paper 004, lemma 1).
+      The place is drawn from `key` alone.
 
     Args:
       key: the device's own, of this round. Spent.

@@ -1,15 +1,19 @@
-"""Local differential privacy: one coordinate, one bit (paper 004), without and with a random projection.
+"""Local differential privacy: one coordinate, one bit (paper 004), without and with a random
+projection.
 
-V ≈ center + U Vᵀ. The server holds the item factors V. Each user holds the own ratings and the own row of U, and says
-one bit a round about one entry of the own gradient (`local_user`); the server sees these `Message`s and nothing else.
+V ≈ center + U Vᵀ. The server holds the item factors V. Each user holds the own ratings and the own
+row of U, and says one bit a round about one entry of the own gradient (`local_user`); the server
+sees these `Message`s and nothing else.
 
 - `gd`     Private GD (algorithm 1): an entry of the gradient of V, of items × rank.
-- `gd_dr`  Private GD-DR (algorithm 2): an entry of Φ times that gradient, of q × rank, lifted back by Φ.
+- `gd_dr`  Private GD-DR (algorithm 2): an entry of Φ times that gradient, of q × rank, lifted back
+  by Φ.
 
-As published: everybody reports in each of k rounds at ε/k, Φ is one Gaussian matrix and the lift its pseudo-inverse.
-Variants with the same guarantee, by settings: `lift="transpose"`, `fresh_projection`, `law="sign"`, `clip`,
-`schedule="partition"`, `user_learning_rate`. The printed loop runs k + 1 rounds and would spend ε·(k + 1)/k; here it is
-k. The printed algorithm 2 updates V inside the loop over users; here each device does it once a round.
+As published: everybody reports in each of k rounds at ε/k, Φ is one Gaussian matrix and the lift
+its pseudo-inverse. Variants with the same guarantee, by settings: `lift="transpose"`,
+`fresh_projection`, `law="sign"`, `clip`, `schedule="partition"`, `user_learning_rate`. The printed
+loop runs k + 1 rounds and would spend ε·(k + 1)/k; here it is k. The printed algorithm 2 updates V
+inside the loop over users; here each device does it once a round.
 """
 
 from __future__ import annotations
@@ -45,13 +49,15 @@ class Config:
     """Settings; host numbers, all public. Paper 004's letters in brackets.
 
     epsilon: of all reports of one user together [ε]. num_rounds: [k].
-    rank: [d]. learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both sides.
-    user_learning_rate: γ of the users' own steps; None is learning_rate, as in the paper. V's gradient is noisy, and a
-      mean over all users, who rated few of its items: a rate that suits one side suits the other badly.
+    rank: [d]. learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both
+      sides.
+    user_learning_rate: γ of the users' own steps; None is learning_rate, as in the paper. V's
+      gradient is noisy, and a mean over all users, who rated few of its items: a rate that suits
+      one side suits the other badly.
     center: subtracted from ratings; a public constant.
     clip: c > 0; entries are clipped to [-c, c] and reports scaled by c. The paper has 1.
-    schedule: "every-round": everybody reports in each round, at ε/k [the paper]. "partition": users are split into k
-      groups at random, and each group reports in one round, with all of ε.
+    schedule: "every-round": everybody reports in each round, at ε/k [the paper]. "partition": users
+      are split into k groups at random, and each group reports in one round, with all of ε.
     num_projected: q, rows of Φ; `gd_dr` only. law: of its entries. lift: how its image comes back.
     fresh_projection: another Φ in each round, from a public seed; needs lift "transpose".
     """
@@ -76,7 +82,9 @@ class Config:
             if not (value is None and name == "user_learning_rate") and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
         if not 0 <= self.regularization < math.inf:
-            raise ValueError(f"regularization must be non-negative and finite; got {self.regularization}")
+            raise ValueError(
+                f"regularization must be non-negative and finite; got {self.regularization}"
+            )
         if not -math.inf < self.center < math.inf:
             raise ValueError(f"center must be finite; got {self.center}")
         for name, value in (("num_rounds", self.num_rounds), ("rank", self.rank)):
@@ -86,7 +94,8 @@ class Config:
             raise ValueError(f"num_projected must be at least 1; got {self.num_projected}")
         if self.fresh_projection and self.lift != "transpose":
             raise ValueError(
-                'fresh_projection needs lift="transpose": a pseudo-inverse in each round costs q² times items'
+                'fresh_projection needs lift="transpose": a pseudo-inverse in each round costs q²'
+                " times items"
             )
 
     @property
@@ -95,14 +104,19 @@ class Config:
         if self.schedule == "partition":
             return self.epsilon
         each = self.epsilon / self.num_rounds
-        return each if Fraction(each) * self.num_rounds <= Fraction(self.epsilon) else math.nextafter(each, 0)
+        return (
+            each
+            if Fraction(each) * self.num_rounds <= Fraction(self.epsilon)
+            else math.nextafter(each, 0)
+        )
 
 
 class Public(NamedTuple):
     """What the server, and so everybody, knows.
 
-    item_factors: float32[items, rank]. group: int32[users], in which round a user reports; None where in all. words: of
-    Φ, None without one. gram_inverse: float32[q, q], (ΦΦᵀ)⁻¹ where the lift needs it. optimizer_state: of V.
+    item_factors: float32[items, rank]. group: int32[users], in which round a user reports; None
+    where in all. words: of Φ, None without one. gram_inverse: float32[q, q], (ΦΦᵀ)⁻¹ where the lift
+    needs it. optimizer_state: of V.
     """
 
     item_factors: jax.Array
@@ -114,7 +128,8 @@ class Public(NamedTuple):
 
 
 class Private(NamedTuple):
-    """On the devices of the users: row u of each is user u's own. It is updated there and never sent.
+    """On the devices of the users: row u of each is user u's own. It is updated there and never
+    sent.
 
     num_rated: float32[users], the number of own ratings.
     """
@@ -146,9 +161,10 @@ class Params:
 def gd(config: Config) -> Mechanism:
     """Paper 004, algorithm 1: one entry of the gradient of V, chosen uniformly among items × rank.
 
-    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a user's ratings and
-      items; proved (lemma 1 and theorem 1). Taking part is visible.
-    Departs from the paper: k rounds, not k + 1. The user's step, whose equation (4) is not printed, is that of the mean
+    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a
+      user's ratings and items; proved (lemma 1 and theorem 1). Taking part is visible.
+    Departs from the paper: k rounds, not k + 1. The user's step, whose equation (4) is not printed,
+    is that of the mean
       squared error of the user's own ratings.
 
     Raises: ValueError for a projection, which is `gd_dr`'s.
@@ -159,7 +175,8 @@ def gd(config: Config) -> Mechanism:
 
 
 def gd_dr(config: Config) -> Mechanism:
-    """Paper 004, algorithm 2: one entry of Φ times the gradient of V, uniformly among q × rank, lifted back.
+    """Paper 004, algorithm 2: one entry of Φ times the gradient of V, uniformly among q × rank,
+    lifted back.
 
     Guarantee: as `gd`; Φ is public.
     Departs from the paper: as `gd`; and V is updated once a round, not once a user.
@@ -172,7 +189,8 @@ def gd_dr(config: Config) -> Mechanism:
 
 
 def non_private(config: Config) -> Mechanism:
-    """Non-private GD, the paper's baseline: `gd` with every user's whole gradient, as it is; epsilon is not read.
+    """Non-private GD, the paper's baseline: `gd` with every user's whole gradient, as it is;
+    epsilon is not read.
 
     Guarantee: none. The server sees Σ over users of -2·e_ij·u_i.
     """
@@ -237,7 +255,8 @@ def _optimizer(learning_rate: jax.Array) -> optax.GradientTransformation:
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     user_key, item_key, group_key, phi_key = jax.random.split(key, 4)
     users, items = (
-        unit_rows(k, rows, params.rank) for k, rows in ((user_key, data.num_users), (item_key, data.num_items))
+        unit_rows(k, rows, params.rank)
+        for k, rows in ((user_key, data.num_users), (item_key, data.num_items))
     )
     group = None
     if params.schedule == "partition":
@@ -246,15 +265,23 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     if params.num_projected is not None:
         words = bits.public_words(phi_key)
         if params.lift == "pseudo-inverse":
-            gram_inverse = projection.gram_inverse(words, params.law, params.num_projected, data.num_items)
+            gram_inverse = projection.gram_inverse(
+                words, params.law, params.num_projected, data.num_items
+            )
     center = params.center if previous is None else previous.center
-    public = Public(items, center, group, words, gram_inverse, _optimizer(params.learning_rate).init(items))
-    num_rated = layout.sum_by_user(data, _num_rated, jnp.zeros(data.num_users), jnp.zeros(data.num_items))
+    public = Public(
+        items, center, group, words, gram_inverse, _optimizer(params.learning_rate).init(items)
+    )
+    num_rated = layout.sum_by_user(
+        data, _num_rated, jnp.zeros(data.num_users), jnp.zeros(data.num_items)
+    )
     private = Private(users, num_rated, _optimizer(params.user_learning_rate).init(users))
     return State(public, private, jnp.int32(0))
 
 
-def _num_rated(own: jax.Array, known: jax.Array, values: jax.Array, present: jax.Array) -> jax.Array:
+def _num_rated(
+    own: jax.Array, known: jax.Array, values: jax.Array, present: jax.Array
+) -> jax.Array:
     del own, known, values
     return jnp.sum(present)
 
@@ -286,10 +313,10 @@ def _all_sums(
 ) -> local_user.Sums:
     """Every user's sums at item factors `public`, for the place that each was asked.
 
-    In algorithm 2 `_query` and `_update` ask for the same. Over several devices a barrier keeps each from leaving out
-    what it does not read: the compiler then sees that both are the same, and goes through the ratings once. Without it
-    there are two passes, each lighter: for algorithm 1, whose two differ, and for one device, where the compiler does
-    not see it.
+    In algorithm 2 `_query` and `_update` ask for the same. Over several devices a barrier keeps
+    each from leaving out what it does not read: the compiler then sees that both are the same, and
+    goes through the ratings once. Without it there are two passes, each lighter: for algorithm 1,
+    whose two differ, and for one device, where the compiler does not see it.
     """
     phi = announce(params, public, state.step).phi
     users = state.private.user_factors
@@ -312,14 +339,24 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[R
     row = bits.places(bits.public_words(row_key), data.num_users, rows)
     column = bits.places(bits.public_words(column_key), data.num_users, params.rank)
     sums = _all_sums(params, state, public, data, row, column)
-    sent = jnp.ones(data.num_users, bool) if public.group is None else public.group == state.step % params.num_rounds
-    outside = jnp.mean(sent * (jnp.abs(sums.entry) > params.clip)) / jnp.maximum(jnp.mean(sent), 1e-9)
+    sent = (
+        jnp.ones(data.num_users, bool)
+        if public.group is None
+        else public.group == state.step % params.num_rounds
+    )
+    outside = jnp.mean(sent * (jnp.abs(sums.entry) > params.clip)) / jnp.maximum(
+        jnp.mean(sent), 1e-9
+    )
     report = local_user.report(Coordinate(row, column), sums.entry, params.clip, sent)
     return report, Info(jnp.sum(sums.squared) / data.num_ratings, outside)
 
 
-def _devices(params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array) -> Private:
-    """Every user's own step on the mean squared error of the own ratings, at item factors `public`."""
+def _devices(
+    params: Params, state: State, public: Public, data: Any, row: jax.Array, column: jax.Array
+) -> Private:
+    """Every user's own step on the mean squared error of the own ratings, at item factors
+    `public`.
+    """
     sums = _all_sums(params, state, public, data, row, column)
     own = state.private
     gradient = sums.gradient / jnp.maximum(own.num_rated, 1)[:, None]
@@ -329,7 +366,9 @@ def _devices(params: Params, state: State, public: Public, data: Any, row: jax.A
     return own._replace(user_factors=factors, optimizer_state=optimizer_state)
 
 
-def _item_sum(own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _item_sum(
+    own: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """One item: (-2 Σ e_i·u_i, Σ e²); the last entry of `own` is the centre."""
     factors, center = own[:-1], own[-1]
     residual = present * (values - center - users @ factors)
@@ -350,25 +389,41 @@ def _mean_gradient(state: State, data: Any, coins: jax.Array) -> tuple[jax.Array
 # --- at the server, which sees messages and nothing else
 
 
-def server(params: Params, public: Public, messages: Message, step: jax.Array, *, num_devices: int = 1) -> Public:
-    """The item factors after a round: the mean of what was said, lifted back, as a step of descent."""
+def server(
+    params: Params, public: Public, messages: Message, step: jax.Array, *, num_devices: int = 1
+) -> Public:
+    """The item factors after a round: the mean of what was said, lifted back, as a step of
+    descent.
+    """
     num_items, rows = public.item_factors.shape[0], announce(params, public, step).num_rows
     said = messages.bit * (params.clip * rows * params.rank / params.gain)
-    mean = jnp.zeros((rows, params.rank)).at[messages.coordinate.row, messages.coordinate.column].add(said)
+    mean = (
+        jnp.zeros((rows, params.rank))
+        .at[messages.coordinate.row, messages.coordinate.column]
+        .add(said)
+    )
     mean = mean / jnp.maximum(jnp.sum(jnp.abs(messages.bit)), 1)
     words = _round_words(params, public, step)
     if words is not None and params.lift == "transpose":
-        mean = projection.apply_transpose(words, params.law, mean, num_items, num_devices=num_devices)
+        mean = projection.apply_transpose(
+            words, params.law, mean, num_items, num_devices=num_devices
+        )
     elif words is not None:
         mean = projection.apply_pseudo_inverse(
             words, params.law, public.gram_inverse, mean, num_items, num_devices=num_devices
         )
-    items, optimizer_state = _descend(params, params.learning_rate, public.item_factors, mean, public.optimizer_state)
+    items, optimizer_state = _descend(
+        params, params.learning_rate, public.item_factors, mean, public.optimizer_state
+    )
     return public._replace(item_factors=items, optimizer_state=optimizer_state)
 
 
 def _descend(
-    params: Params, learning_rate: jax.Array, factors: jax.Array, gradient: jax.Array, optimizer_state: Any
+    params: Params,
+    learning_rate: jax.Array,
+    factors: jax.Array,
+    gradient: jax.Array,
+    optimizer_state: Any,
 ) -> tuple[Any, Any]:
     full = gradient + 2 * params.regularization * factors
     updates, optimizer_state = _optimizer(learning_rate).update(full, optimizer_state, factors)
@@ -380,7 +435,9 @@ def _update(params: Params, state: State, response: Report, data: Any) -> State:
     after = server(params, state.public, said, state.step, num_devices=data.num_devices)
     # algorithm 1 moves the users after V, algorithm 2 before it
     seen = after if params.num_projected is None else state.public
-    return State(after, _devices(params, state, seen, data, response.row, response.column), state.step)
+    return State(
+        after, _devices(params, state, seen, data, response.row, response.column), state.step
+    )
 
 
 def _update_exact(params: Params, state: State, response: jax.Array, data: Any) -> State:
@@ -398,7 +455,9 @@ def _release(state: State) -> Release:
 
 
 def _no_guarantee(num_steps: int) -> Guarantee:
-    return no_guarantee(mechanism="local-non-private", num_steps=num_steps, released=("item factors",), unit="user")
+    return no_guarantee(
+        mechanism="local-non-private", num_steps=num_steps, released=("item factors",), unit="user"
+    )
 
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
@@ -409,11 +468,21 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         spent = whole * reports
     else:
         reports, spent = num_steps, whole * num_steps / num_rounds
-    epsilon = float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
-    projected = ("Φ is public and drawn without looking at data",) if params.num_projected is not None else ()
-    catalogue = "which items there are, and who takes part, is public and declared, not read off the ratings"
+    epsilon = (
+        float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
+    )
+    projected = (
+        ("Φ is public and drawn without looking at data",)
+        if params.num_projected is not None
+        else ()
+    )
+    catalogue = (
+        "which items there are, and who takes part, is public and declared, not read off the"
+        " ratings"
+    )
     where = (
-        "each user's part runs on the user's own device; who runs all of them in one place, as here, sees all ratings"
+        "each user's part runs on the user's own device; who runs all of them in one place, as"
+        " here, sees all ratings"
     )
     return local_guarantee(
         epsilon,

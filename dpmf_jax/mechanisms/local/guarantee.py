@@ -1,4 +1,6 @@
-"""Paper 004: what k one-bit reports of each user promise, against the server itself and behind a shuffler."""
+"""Paper 004: what k one-bit reports of each user promise, against the server itself and behind a
+shuffler.
+"""
 
 from accounting import guards, shuffle, words
 from accounting.guarantee import Guarantee, priced
@@ -17,20 +19,25 @@ def local_guarantee(
     not_covered: tuple[str, ...] = (),
     seeded: bool = False,
 ) -> Guarantee:
-    """The guarantee of k one-bit reports of each user, each for ε/k: ε per user, pure, against the server itself.
+    """The guarantee of k one-bit reports of each user, each for ε/k: ε per user, pure, against the
+    server itself.
 
-    Proved: each report is ε/k-differentially private whatever the user's factors and the public state are (lemma 1),
-    and k adaptive rounds add up (theorem 1). The loop of the printed algorithms runs k + 1 rounds; here it is k. The
-    item factors, and their lift by a public projection, are post-processing of the reports.
+    Proved: each report is ε/k-differentially private whatever the user's factors and the public
+    state are (lemma 1), and k adaptive rounds add up (theorem 1). The loop of the printed
+    algorithms runs k + 1 rounds; here it is k. The item factors, and their lift by a public
+    projection, are post-processing of the reports.
 
     Args:
       epsilon: of all rounds of one user together.
-      num_rounds: k, reports of one user: the number of rounds where everybody reports in each, 1 where users are split
-        into groups without looking at data and each group reports once, with all of ε.
-      delta: 0 for the pure price; above 0 the optimal composition of the k reports, which costs less.
+      num_rounds: k, reports of one user: the number of rounds where everybody reports in each, 1
+        where users are split into groups without looking at data and each group reports once, with
+        all of ε.
+      delta: 0 for the pure price; above 0 the optimal composition of the k reports, which costs
+        less.
 
     Raises:
-      ValueError: ε is not positive and finite, k is not an integer of at least 1, δ is not in [0, 1).
+      ValueError: ε is not positive and finite, k is not an integer of at least 1, δ is not in [0,
+        1).
     """
     loss = Pure(epsilon=guards.positive("epsilon", epsilon), num_rounds=num_rounds)
     return priced(
@@ -64,10 +71,11 @@ def shuffled_guarantee(
     not_covered: tuple[str, ...] = (),
     seeded: bool = False,
 ) -> Guarantee:
-    """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a trusted third party.
+    """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a
+    trusted third party.
 
-    A number beside the local one of `local_guarantee`, never in its place: it holds against whoever sees shuffled
-    reports only. The price is `accounting.shuffle.epsilon_shuffled`, an upper bound.
+    A number beside the local one of `local_guarantee`, never in its place: it holds against whoever
+    sees shuffled reports only. The price is `accounting.shuffle.epsilon_shuffled`, an upper bound.
 
     Args:
       epsilon, num_rounds, num_reports, delta: as `accounting.shuffle.epsilon_shuffled`.
@@ -85,14 +93,18 @@ def shuffled_guarantee(
         relation=USER_REPLACED,
         released=released,
         trust_model=(
-            "a trusted shuffler stands between users and server: it drops who sent what, when and from where, and does "
-            "not collude; against the shuffler itself, and whoever sees reports before it, only the local ε holds"
+            "a trusted shuffler stands between users and server: it drops who sent what, when and"
+            " from where, and does not collude; against the shuffler itself, and whoever sees"
+            " reports before it, only the local ε holds"
         ),
         status="proved",
         assumptions=(
             f"at least {n} honest users report in each shuffle; what the others send hides nobody",
             "every user has the same randomiser, with the same ε, which the public state decides",
-            "a coordinate is drawn privately, afresh in each round, and seen only in the anonymous message",
+            (
+                "a coordinate is drawn privately, afresh in each round, and seen only in the"
+                " anonymous message"
+            ),
             "no time, size, order or address tells reports apart",
             words.REAL_RANDOMNESS,
             *assumptions,
@@ -103,9 +115,16 @@ def shuffled_guarantee(
 
 
 def _report_assumptions(num_rounds: int) -> tuple[str, ...]:
-    times = "once" if num_rounds == 1 else f"exactly {num_rounds} times (k rounds, not the printed loop's k + 1)"
+    times = (
+        "once"
+        if num_rounds == 1
+        else f"exactly {num_rounds} times (k rounds, not the printed loop's k + 1)"
+    )
     return (
-        f"each user reports {times}, whatever the data; a report that is sent again is the same report",
+        (
+            f"each user reports {times}, whatever the data; a report that is sent again is the same"
+            " report"
+        ),
         "which coordinate is reported is drawn uniformly and without looking at data",
         "a user's factors never leave the device, except through the reports",
         words.REAL_RANDOMNESS,

@@ -1,9 +1,11 @@
-"""Local differential privacy by the whole gradient: Hua, Xia and Zhong's way per user, which paper 004 compares with.
+"""Local differential privacy by the whole gradient: Hua, Xia and Zhong's way per user, which paper
+004 compares with.
 
-In each of k rounds every user sends the own gradient of V, all items × rank entries of it, each item's row protected at
-ε/(k·m) by Laplace noise of its own; the server averages over users and descends. `local` sends one bit of one entry
-instead: an entry of the mean has a variance of 8(d·c·m·k/ε)²/n here and of about m·d·(2c·k/ε)²/n there, which is
-2·m·d times less. Messages are held whole, float32[users, items, rank].
+In each of k rounds every user sends the own gradient of V, all items × rank entries of it, each
+item's row protected at ε/(k·m) by Laplace noise of its own; the server averages over users and
+descends. `local` sends one bit of one entry
+instead: an entry of the mean has a variance of 8(d·c·m·k/ε)²/n here and of about m·d·(2c·k/ε)²/n
+there, which is 2·m·d times less. Messages are held whole, float32[users, items, rank].
 """
 
 from __future__ import annotations
@@ -36,8 +38,8 @@ LARGEST = 1 << 31  # bytes of one round's reports; a run holds a few such arrays
 class Config:
     """Settings; host numbers, all public. Paper 004's letters in brackets.
 
-    epsilon: of all reports of one user together [ε]. num_rounds: [k]. num_items: size of the catalogue, rated or not,
-      over which a round's ε/k is split [m]. rank: [d].
+    epsilon: of all reports of one user together [ε]. num_rounds: [k]. num_items: size of the
+      catalogue, rated or not, over which a round's ε/k is split [m]. rank: [d].
     learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both sides.
     center: subtracted from ratings; a public constant. clip: c > 0; entries are clipped to [-c, c].
     """
@@ -56,21 +58,31 @@ class Config:
         if not self.num_items >= 1:
             raise ValueError(f"num_items must be at least 1; got {self.num_items}")
         if not scale(self) < math.inf:
-            raise ValueError(f"epsilon {self.epsilon} is too small: no scale of its noise is a finite float32")
+            raise ValueError(
+                f"epsilon {self.epsilon} is too small: no scale of its noise is a finite float32"
+            )
 
 
 def scale(config: Config) -> float:
     """b = 2·d·c/(ε/(k·m)) of every entry's Laplace noise, a float32 and never below it.
 
-    Any change to a user's ratings moves each of the d entries of an item's row by at most 2c, so the row by 2·d·c in
-    the L1 norm; each row has ε/(k·m).
+    Any change to a user's ratings moves each of the d entries of an item's row by at most 2c, so
+    the row by 2·d·c in the L1 norm; each row has ε/(k·m).
     """
-    exact = 2 * Fraction(float(np.float32(config.clip))) * config.rank * config.num_rounds * config.num_items
+    exact = (
+        2
+        * Fraction(float(np.float32(config.clip)))
+        * config.rank
+        * config.num_rounds
+        * config.num_items
+    )
     exact /= Fraction(config.epsilon)
     if exact >= Fraction(float(np.finfo(np.float32).max)):
         return math.inf
     found = np.float32(float(exact))
-    return float(found if Fraction(float(found)) >= exact else np.nextafter(found, np.float32(math.inf)))
+    return float(
+        found if Fraction(float(found)) >= exact else np.nextafter(found, np.float32(math.inf))
+    )
 
 
 @jax.tree_util.register_dataclass
@@ -84,16 +96,19 @@ class Params:
 
 
 def mechanism(config: Config) -> Mechanism:
-    """Every user's whole gradient of V in every round, each item's row at ε/(k·m) (Hua, Xia and Zhong 2015, per user).
+    """Every user's whole gradient of V in every round, each item's row at ε/(k·m) (Hua, Xia and
+    Zhong 2015, per user).
 
-    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a user's ratings and
-      items; proved for real-number noise: a round moves m rows by at most 2·d·c each in the L1 norm, against Laplace
-      noise of scale 2·d·c·k·m/ε; that is ε/k, and k rounds add up. Taking part is visible.
-    Departs from the papers: entries of the gradient, and nothing before them, are clipped; the order of the two
+    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a
+      user's ratings and items; proved for real-number noise: a round moves m rows by at most 2·d·c
+      each in the L1 norm, against Laplace noise of scale 2·d·c·k·m/ε; that is ε/k, and k rounds add
+      up. Taking part is visible.
+    Departs from the papers: entries of the gradient, and nothing before them, are clipped; the
+    order of the two
       updates, which paper 004's slides leave open, is that of its algorithm 1.
 
-    Of what it returns, `init` raises UsageError where a round's messages take more than `LARGEST` bytes, and ValueError
-    where the data have another number of items than the noise is made for.
+    Of what it returns, `init` raises UsageError where a round's messages take more than `LARGEST`
+    bytes, and ValueError where the data have another number of items than the noise is made for.
     """
     params = Params(
         epsilon=config.epsilon,
@@ -120,12 +135,14 @@ def _descent(config: Config) -> local.Config:
 
 def _init(params: Params, init: Partial, key: jax.Array, data: Any, previous: Any) -> State:
     if data.num_items != params.num_items:
-        raise ValueError(f"num_items must be {data.num_items}, the items of the data; got {params.num_items}")
+        raise ValueError(
+            f"num_items must be {data.num_items}, the items of the data; got {params.num_items}"
+        )
     size = 4 * data.num_users * data.num_items * params.rank
     if not size <= LARGEST:
         raise UsageError(
-            f"the messages of one round, users x items x rank numbers, take {size / 2**30:.1f} GiB; "
-            f"at most {LARGEST / 2**30:.0f} GiB are held",
+            f"the messages of one round, users x items x rank numbers, take {size / 2**30:.1f} GiB;"
+            f" at most {LARGEST / 2**30:.0f} GiB are held",
             fix="fewer users or items, a lower rank, or local.gd, whose users say one bit",
         )
     return init(key, data, previous)
@@ -139,19 +156,25 @@ class _Known(NamedTuple):
     index: jax.Array
 
 
-def _residuals(num_items: int, own: jax.Array, known: _Known, values: jax.Array, present: jax.Array) -> jax.Array:
+def _residuals(
+    num_items: int, own: jax.Array, known: _Known, values: jax.Array, present: jax.Array
+) -> jax.Array:
     """One user: e at the rated items and 0 at the others, float32[items]."""
     residual = present * (values - known.center - known.factors @ own)
     return jnp.zeros(num_items).at[known.index].add(residual, mode="drop")
 
 
 def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[jax.Array, Info]:
-    """Every user's own gradient of V, clipped, float32[users, items, rank]; 0 where an item is not rated."""
+    """Every user's own gradient of V, clipped, float32[users, items, rank]; 0 where an item is not
+    rated.
+    """
     public, users, clip = state.public, state.private.user_factors, params.clip
     num_items = data.num_items
     center = jnp.broadcast_to(public.center, (num_items,))
     known = _Known(layout.pad_rank(public.item_factors), center, jnp.arange(num_items))
-    residual = layout.sum_by_user(data, Partial(_residuals, num_items), layout.pad_rank(users), known)
+    residual = layout.sum_by_user(
+        data, Partial(_residuals, num_items), layout.pad_rank(users), known
+    )
     gradient = -2 * residual[:, :, None] * users[:, None, :]
     rated = data.num_ratings * params.rank
     info = Info(jnp.sum(residual**2) / data.num_ratings, jnp.sum(jnp.abs(gradient) > clip) / rated)
@@ -166,7 +189,9 @@ def _update(exact: Partial, state: State, response: jax.Array, data: Any) -> Sta
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
     num_rounds, rank = params.num_rounds, params.rank
     spent = Fraction(float(params.epsilon)) * num_steps / num_rounds
-    epsilon = float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
+    epsilon = (
+        float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
+    )
     rows = params.num_items * num_rounds
     return priced(
         mechanism="local-laplace",
@@ -174,7 +199,10 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         delta=0.0,
         unit="user",
         relation=USER_REPLACED,
-        released=("item factors", "every message: a noisy matrix of items x rank of each user in each round"),
+        released=(
+            "item factors",
+            "every message: a noisy matrix of items x rank of each user in each round",
+        ),
         trust_model=(
             "local: nobody but the user sees the user's ratings; "
             "the server, and whoever reads its traffic, sees every message and may be dishonest"
@@ -182,9 +210,15 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         rounds_are_seen=True,
         status=REAL_NUMBERS,
         assumptions=(
-            f"each user sends {num_steps} messages, whatever the data; one that is sent again is the same message",
-            f"a row of {rank} entries clipped to [-c, c] moves by at most 2 x {rank} x c in the L1 norm; "
-            f"it has 1/{rows} of what {num_rounds} rounds over {params.num_items} items cost",
+            (
+                f"each user sends {num_steps} messages, whatever the data; one that is sent again"
+                " is the same message"
+            ),
+            (
+                f"a row of {rank} entries clipped to [-c, c] moves by at most 2 x {rank} x c in the"
+                f" L1 norm; it has 1/{rows} of what {num_rounds} rounds over {params.num_items}"
+                " items cost"
+            ),
             "a user's factors never leave the device, except through the messages",
             FLOAT32_LAPLACE,
             "real randomness: the generator is secure and its seed secret",

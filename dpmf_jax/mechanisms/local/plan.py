@@ -1,16 +1,21 @@
-"""How many rounds, which schedule, which projection: a plan for `local` from public sizes, before anyone is asked.
+"""How many rounds, which schedule, which projection: a plan for `local` from public sizes, before
+anyone is asked.
 
 What the reports' randomness and a projection do to a round is exact (`local_variance`). Where k
-rounds lead is a model of means, `_follow`: what can be learnt lies along a few directions of equal strength, V and the
-users line up with them from a random start, what V has besides is noise, and users fit that as well as they can.
+rounds lead is a model of means, `_follow`: what can be learnt lies along a few directions of equal
+strength, V and the users line up with them from a random start, what V has besides is noise, and
+users fit that as well as they can.
 
 What decides, each with a test:
-- At one relative clip a round's gradient has a variance of about 4·w²·deviation²·ratings_per_user/(g²n) with Φ,
-  whatever q is, and items/ratings_per_user times that without: Φ gains one over the density, through the clip alone.
-  Its own scatter falls by 1/q, so a larger q is never worse, only more work.
-- V's gradient is a mean over all users, who rated few of its items: its curvature is 2·density/d, the users' 2/d. They
-  move at one rate, so V moves by a share of about the density/t in round t, with privacy or without.
-- Noise lengthens V's rows, and users step by the square of that: beyond what they can bear a run diverges.
+- At one relative clip a round's gradient has a variance of about
+  4·w²·deviation²·ratings_per_user/(g²n) with Φ, whatever q is, and items/ratings_per_user times
+  that without: Φ gains one over the density, through the clip alone. Its own scatter falls by 1/q,
+  so a larger q is never worse, only more work.
+- V's gradient is a mean over all users, who rated few of its items: its curvature is 2·density/d,
+  the users' 2/d. They move at one rate, so V moves by a share of about the density/t in round t,
+  with privacy or without.
+- Noise lengthens V's rows, and users step by the square of that: beyond what they can bear a run
+  diverges.
 """
 
 from __future__ import annotations
@@ -32,20 +37,23 @@ CLIPS = (0.25, 0.5, 1.0, 2.0)  # in root mean squares of an entry
 RATES = (1.0, 0.5, 0.25, 0.125)  # of the largest learning rate
 LARGEST_EPSILON = 20.0  # of one report, see `noise.one_bit`
 MOST_USERS = 1e12  # that are looked at
-CLOSE = 1.005  # of the least mean squared error: plans within it count as equal, and the least work decides
+# of the least mean squared error: plans within it count as equal, and the least work decides
+CLOSE = 1.005
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Assumptions:
     """What a plan takes for granted; public constants, guesses that no private rating may inform.
 
-    ratings_per_user: mean number [n_i]. deviation: of ratings about their mean, which the residuals have at the start.
+    ratings_per_user: mean number [n_i]. deviation: of ratings about their mean, which the residuals
+      have at the start.
     gain: share of the deviation that factors without noise would take off in the end.
     directions: over how many, of equal strength, that gain is spread; at most d count.
     popularity: raters of a rating's item over those of the mean item; MovieLens-100K has 2.8.
-    evenness: harmonic over arithmetic mean of the users' numbers of ratings; MovieLens-100K has 0.5.
-    largest_rate: of the first round [γ]; None for d/2/(1 + √(d/ratings_per_user))², at which no user of the mean number
-      of ratings overshoots.
+    evenness: harmonic over arithmetic mean of the users' numbers of ratings; MovieLens-100K has
+      0.5.
+    largest_rate: of the first round [γ]; None for d/2/(1 + √(d/ratings_per_user))², at which no
+      user of the mean number of ratings overshoots.
     """
 
     ratings_per_user: float = 100.0
@@ -84,27 +92,33 @@ class Assumptions:
 def entry_deviation(rank: int, num_projected: int | None, assumptions: Assumptions) -> float:
     """Root mean square of a user's entry that can be asked for, and is not 0 for want of a rating.
 
-    Without Φ it is -2·e·u_l, of variance 4·Var(e)/d, at the n_i rated of m items. With Φ it is the sum of n_i of those,
-    each times an entry of Φ: n_i/q of that variance, at every place.
+    Without Φ it is -2·e·u_l, of variance 4·Var(e)/d, at the n_i rated of m items. With Φ it is the
+    sum of n_i of those, each times an entry of Φ: n_i/q of that variance, at every place.
     """
-    residual = math.sqrt(assumptions.deviation**2 + 1 / rank)  # the start predicts at random, with variance 1/d
+    residual = math.sqrt(
+        assumptions.deviation**2 + 1 / rank
+    )  # the start predicts at random, with variance 1/d
     share = 1.0 if num_projected is None else assumptions.ratings_per_user / num_projected
     return 2 * residual * math.sqrt(share / rank)
 
 
 def clipped_share(relative_clip: float) -> float:
-    """P(|e·u| > w) of two independent standard Gaussians: 1 - (2/π)·∫K₀ from 0 to w, the share that is clipped."""
+    """P(|e·u| > w) of two independent standard Gaussians: 1 - (2/π)·∫K₀ from 0 to w, the share that
+    is clipped.
+    """
     from scipy.special import iti0k0
 
     return max(0.0, 1 - 2 / math.pi * float(iti0k0(relative_clip)[1]))
 
 
 def shrinkage(relative_clip: ArrayLike) -> np.ndarray:
-    """What a clip at w root mean squares leaves of a small systematic part: E[u²; |e·u| < w], elementwise.
+    """What a clip at w root mean squares leaves of a small systematic part: E[u²; |e·u| < w],
+    elementwise.
 
-    A clipped Gaussian passes on a small shift with the probability of not being clipped (Bussgang 1952), and users move
-    V by the square of their factors: (2/π)·∫x·K₁(x) = (2/π)·(∫K₀ - w·K₀(w)). Near 2w/π for small w, where the noise
-    falls with w as well: a hard clip costs speed, and hardly ever signal for the noise.
+    A clipped Gaussian passes on a small shift with the probability of not being clipped (Bussgang
+    1952), and users move V by the square of their factors: (2/π)·∫x·K₁(x) = (2/π)·(∫K₀ - w·K₀(w)).
+    Near 2w/π for small w, where the noise falls with w as well: a hard clip costs speed, and hardly
+    ever signal for the noise.
     """
     from scipy.special import iti0k0, k0
 
@@ -121,12 +135,13 @@ class Plan:
 
     config: k, q, schedule, lift, clip and learning rate, for `local.gd` or `local.gd_dr`.
     clipped: share of the entries that is clipped at the start, of rated ones without Φ.
-    noise: root mean square of what the reports' randomness, and Φ's, leave in an entry of V after all rounds.
+    noise: root mean square of what the reports' randomness, and Φ's, leave in an entry of V after
+      all rounds.
     learnt: share of what there is to learn that the predictions follow in the end, at most 1.
     rmse: expected of predictions for ratings that were not used; inf where the run diverges.
     mean_rmse: of predicting the mean, which is what it has to beat.
-    users_needed: from how many users on a plan of this kind (the best plan: of any kind) beats the mean; inf where not
-      even 10^12 do.
+    users_needed: from how many users on a plan of this kind (the best plan: of any kind) beats the
+      mean; inf where not even 10^12 do.
     rate_bound: theorem 2's, or corollary 2's, bound on the largest error of V; see `rate_bound`.
     """
 
@@ -148,8 +163,10 @@ class Plan:
 
     @property
     def users_for_noise(self) -> float:
-        """From how many users on the noise of a single round at the full rate, entries clipped at their root mean
-        square and a fresh Φᵀ, is below what factors can explain: before that no plan can be useful that moves V."""
+        """From how many users on the noise of a single round at the full rate, entries clipped at
+        their root mean square and a fresh Φᵀ, is below what factors can explain: before that no
+        plan can be useful that moves V.
+        """
         once = dataclasses.replace(
             self.config,
             num_rounds=1,
@@ -160,35 +177,41 @@ class Plan:
             lift="transpose",
             fresh_projection=True,
         )
-        return run_variance(once, num_users=1, num_items=self.num_items) / self.assumptions.squared_gain
+        return (
+            run_variance(once, num_users=1, num_items=self.num_items)
+            / self.assumptions.squared_gain
+        )
 
     @property
     def sentence(self) -> str:
         """Whether local DP can be expected to be useful here."""
         where = (
-            f"with {self.num_users:,} users at ε = {self.config.epsilon:g}, {self.num_items:,} items and rank "
-            f"{self.config.rank}"
+            f"with {self.num_users:,} users at ε = {self.config.epsilon:g}, {self.num_items:,}"
+            f" items and rank {self.config.rank}"
         )
         factors = math.sqrt(self.assumptions.squared_gain)
         if self.useful:
             return (
-                f"Useful: {where}, RMSE is expected to be {self.mean_rmse - self.rmse:.2g} below the mean's "
-                f"{self.mean_rmse:.3g} (noise {self.noise:.2g} in a prediction, where factors can explain "
-                f"{factors:.2g}); it takes about {count(self.users_needed)} users."
+                f"Useful: {where}, RMSE is expected to be {self.mean_rmse - self.rmse:.2g} below"
+                f" the mean's {self.mean_rmse:.3g} (noise {self.noise:.2g} in a prediction, where"
+                f" factors can explain {factors:.2g}); it takes about {count(self.users_needed)}"
+                " users."
             )
         noise = (
-            f"one round at the full rate leaves noise below the {factors:.2g} that factors can explain from about "
-            f"{count(self.users_for_noise)} users on"
+            f"one round at the full rate leaves noise below the {factors:.2g} that factors can"
+            f" explain from about {count(self.users_for_noise)} users on"
         )
         if math.isinf(self.users_needed):
             return (
-                f"Not useful: {where}, no plan is expected to beat predicting the mean (RMSE {self.mean_rmse:.3g}), "
-                f"with any number of users: {noise}, but V moves too little at a rate that users can bear."
+                f"Not useful: {where}, no plan is expected to beat predicting the mean (RMSE"
+                f" {self.mean_rmse:.3g}), with any number of users: {noise}, but V moves too little"
+                " at a rate that users can bear."
             )
         return (
-            f"Not useful: {where}, no plan is expected to beat predicting the mean (RMSE {self.mean_rmse:.3g}): {noise}"
-            f", and to be useful takes about {count(self.users_needed)}, {self.users_needed / self.num_users:.2g} "
-            "times as many as there are."
+            f"Not useful: {where}, no plan is expected to beat predicting the mean (RMSE"
+            f" {self.mean_rmse:.3g}): {noise}, and to be useful takes about"
+            f" {count(self.users_needed)}, {self.users_needed / self.num_users:.2g} times as many"
+            " as there are."
         )
 
 
@@ -215,17 +238,18 @@ def plans(
     rounds: Sequence[int] = ROUNDS,
     num_projected: Sequence[int] | None = None,
 ) -> tuple[Plan, ...]:
-    """The best plan of every kind (schedule; no Φ, a fixed Φ† or a fresh Φᵀ), the best of all first.
+    """The best plan of every kind (schedule; no Φ, a fixed Φ† or a fresh Φᵀ), the best of all
+    first.
 
     Args:
       epsilon: of all reports of one user together.
       rounds: which k are tried. num_projected: which q; by default items/64, /16, /4 and items.
 
-    A report's ε is at most 20, as `noise.one_bit` has it, Φ† has at most items - 2 rows, a partition at most one round
-    for each user: what is beyond is left out.
+    A report's ε is at most 20, as `noise.one_bit` has it, Φ† has at most items - 2 rows, a
+    partition at most one round for each user: what is beyond is left out.
 
-    Raises: ValueError for sizes and counts that are not at least 1, more ratings of a user than items, an ε that is not
-      positive and finite, or where nothing is left.
+    Raises: ValueError for sizes and counts that are not at least 1, more ratings of a user than
+      items, an ε that is not positive and finite, or where nothing is left.
     """
     assumed = assumptions or Assumptions()
     for name, value in (("num_users", num_users), ("num_items", num_items), ("rank", rank)):
@@ -234,7 +258,10 @@ def plans(
     if not 0 < epsilon < math.inf:
         raise ValueError(f"epsilon must be positive and finite; got {epsilon}")
     if not assumed.ratings_per_user <= num_items:
-        raise ValueError(f"ratings_per_user must be at most {num_items}, the items; got {assumed.ratings_per_user}")
+        raise ValueError(
+            f"ratings_per_user must be at most {num_items}, the items; got"
+            f" {assumed.ratings_per_user}"
+        )
     if num_projected is None:
         num_projected = sorted({-(-num_items // 4**quarters) for quarters in range(4)})
     for name, values in (("rounds", rounds), ("num_projected", num_projected)):
@@ -243,7 +270,8 @@ def plans(
     configs = _configs(epsilon, num_users, num_items, rank, assumed, rounds, num_projected)
     if not configs:
         raise ValueError(
-            f"no plan is left: more than {LARGEST_EPSILON:g} of the epsilon of {epsilon} would be spent on one report"
+            f"no plan is left: more than {LARGEST_EPSILON:g} of the epsilon of {epsilon} would be"
+            " spent on one report"
         )
     grid = _grid(configs, num_items, assumed)
     now = _follow(grid, np.full(len(configs), float(num_users)), num_items, assumed)
@@ -302,7 +330,9 @@ def _configs(
             lift=lift,
             fresh_projection=lift == "transpose",
         )
-        for schedule, k, (q, lift), clip, share in itertools.product(schedules, rounds, projected, CLIPS, RATES)
+        for schedule, k, (q, lift), clip, share in itertools.product(
+            schedules, rounds, projected, CLIPS, RATES
+        )
         if (epsilon / k if schedule == "every-round" else epsilon) <= LARGEST_EPSILON
         and (schedule == "every-round" or 1 < k <= num_users)
     ]
@@ -311,9 +341,11 @@ def _configs(
 class _Grid(NamedTuple):
     """What the model reads of settings, arrays [settings].
 
-    variance: of an entry of a round's gradient with one user. inside: share of the dimensions that V can move in.
+    variance: of an entry of a round's gradient with one user. inside: share of the dimensions that
+      V can move in.
     scatter: Φᵀ's own variance over a gradient's mean square.
-    rare: entries over reports of a round with one user, without Φ, which spreads each report over all items.
+    rare: entries over reports of a round with one user, without Φ, which spreads each report over
+      all items.
     """
 
     rank: int
@@ -329,7 +361,9 @@ class _Grid(NamedTuple):
 
 def _grid(configs: Sequence[Config], num_items: int, assumed: Assumptions) -> _Grid:
     rows = np.array([config.num_projected or num_items for config in configs], float)
-    fixed = np.array([config.num_projected is not None and not config.fresh_projection for config in configs])
+    fixed = np.array(
+        [config.num_projected is not None and not config.fresh_projection for config in configs]
+    )
     fresh = np.array([config.fresh_projection for config in configs])
     clip = [c.clip / entry_deviation(c.rank, c.num_projected, assumed) for c in configs]
     partition = np.array([config.schedule == "partition" for config in configs])
@@ -338,12 +372,18 @@ def _grid(configs: Sequence[Config], num_items: int, assumed: Assumptions) -> _G
         num_rounds=np.array([config.num_rounds for config in configs]),
         rate=np.array([config.learning_rate for config in configs]),
         relative_clip=np.array(clip),
-        variance=np.array([step_variance(config, num_users=1, num_items=num_items) for config in configs]),
+        variance=np.array(
+            [step_variance(config, num_users=1, num_items=num_items) for config in configs]
+        ),
         inside=np.where(fixed, rows / num_items, 1.0),
         scatter=np.where(fresh, (num_items + 1) / rows, 0.0),
         rare=np.array(
             [
-                0 if c.num_projected else num_items * c.rank * (c.num_rounds if c.schedule == "partition" else 1)
+                (
+                    0
+                    if c.num_projected
+                    else num_items * c.rank * (c.num_rounds if c.schedule == "partition" else 1)
+                )
                 for c in configs
             ],
             float,
@@ -353,7 +393,9 @@ def _grid(configs: Sequence[Config], num_items: int, assumed: Assumptions) -> _G
 
 
 class _End(NamedTuple):
-    """After all rounds, arrays [settings]: mean squared error of a prediction, noise squared, and share learnt."""
+    """After all rounds, arrays [settings]: mean squared error of a prediction, noise squared, and
+    share learnt.
+    """
 
     error: np.ndarray
     noise: np.ndarray
@@ -361,21 +403,23 @@ class _End(NamedTuple):
 
 
 def _follow(grid: _Grid, num_users: np.ndarray, num_items: int, assumed: Assumptions) -> _End:
-    """Where k rounds lead, by means over users, items and directions; every setting with its own number of users.
+    """Where k rounds lead, by means over users, items and directions; every setting with its own
+    number of users.
 
-    In each of C directions the best factors are s·a_i·b_j, a and b of variance 1, C·s² the gain. The users have a part
-    x·a_i along it and the items y·b_j, at the start one over the root of their number; what they have besides is spread
-    with variance p (users) and z (items) per dimension, 1/d at the start. All spreads are [with a direction, without].
-    With γ = γ_t, f raters of an item over users, S = z + y² and T = (what is left of 1/d) + x² what each side sees:
+    In each of C directions the best factors are s·a_i·b_j, a and b of variance 1, C·s² the gain.
+    The users have a part x·a_i along it and the items y·b_j, at the start one over the root of
+    their number; what they have besides is spread with variance p (users) and z (items) per
+    dimension, 1/d at the start. All spreads are [with a direction, without]. With γ = γ_t, f raters
+    of an item over users, S = z + y² and T = (what is left of 1/d) + x² what each side sees:
 
-        x += 2γ(s·y - S·x)            y += 2γf(s·x - T·y)        z = (1 - 2γfT)²·z + γ²·(variance of the gradient)
-        p = (what is left of 1/d) + (what users fit of the noise in few ratings)
+        x += 2γ(s·y - S·x)            y += 2γf(s·x - T·y)        z = (1 - 2γfT)²·z + γ²·(variance of
+        the gradient) p = (what is left of 1/d) + (what users fit of the noise in few ratings)
 
-    What users fit of V's noise does not shrink V: their residuals are smaller by as much (the echo, which is 0 once
-    users fit as well as they can). f is multiplied by what the clip leaves, `shrinkage`, where entries grow with errors
-    and users' lengths. Users step by the S of their own few items, which scatters about the mean by d over their
-    number, and by more where few reports make few rows long: without Φ a report is m·d times what it says, at one
-    entry.
+    What users fit of V's noise does not shrink V: their residuals are smaller by as much (the echo,
+    which is 0 once users fit as well as they can). f is multiplied by what the clip leaves,
+    `shrinkage`, where entries grow with errors and users' lengths. Users step by the S of their own
+    few items, which scatters about the mean by d over their number, and by more where few reports
+    make few rows long: without Φ a report is m·d times what it says, at one entry.
     """
     rank, settings = grid.rank, len(grid.rate)
     directions = min(assumed.directions, rank)
@@ -389,7 +433,9 @@ def _follow(grid: _Grid, num_users: np.ndarray, num_items: int, assumed: Assumpt
     z, p, left = (np.full((2, settings), value) for value in (1 / rank, 1 / rank, 1 / rank))
     fitted, from_noise = np.zeros((2, settings)), np.zeros(settings)
 
-    def residual() -> np.ndarray:  # of what is common to all users and items, and what no factors explain
+    def residual() -> (
+        np.ndarray
+    ):  # of what is common to all users and items, and what no factors explain
         reached = grid.inside * y
         lost = x**2 * y**2 * grid.inside * (1 - grid.inside)
         return unexplained + directions * ((strength - x * reached) ** 2 + lost)
@@ -437,7 +483,9 @@ def _follow(grid: _Grid, num_users: np.ndarray, num_items: int, assumed: Assumpt
 
 
 def _users_needed(grid: _Grid, num_items: int, assumed: Assumptions) -> dict[int, float]:
-    """By kind, the least number of users with whom one of its settings beats the mean, to 2%; inf above 10^12."""
+    """By kind, the least number of users with whom one of its settings beats the mean, to 2%; inf
+    above 10^12.
+    """
     kinds = np.unique(grid.kind)
     low, high = np.zeros(len(kinds)), np.full(len(kinds), math.log(MOST_USERS))
     where = np.searchsorted(kinds, grid.kind)
@@ -451,4 +499,7 @@ def _users_needed(grid: _Grid, num_items: int, assumed: Assumptions) -> dict[int
         middle = (low + high) / 2
         enough = beats(middle)
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)
-    return {int(kind): math.inf if no else math.exp(log) for kind, no, log in zip(kinds, never, high, strict=True)}
+    return {
+        int(kind): math.inf if no else math.exp(log)
+        for kind, no, log in zip(kinds, never, high, strict=True)
+    }

@@ -41,13 +41,17 @@ class Reports(FactorFlags):
     rounds: int | None = None
     """Number of rounds, k."""
     schedule: Literal["every-round", "partition"] = "every-round"
-    """Everybody reports in each round, at epsilon/k (the paper's), or each of k groups in one, at epsilon."""
+    """Everybody reports in each round, at epsilon/k (the paper's), or each of k groups in one, at
+    epsilon.
+    """
     projection: int | None = None
     """Rows of the random projection, q (Private GD-DR); without it Private GD."""
     projection_law: Literal["gaussian", "sign"] = "gaussian"
     """Of the projection's entries."""
     lift: Literal["pseudo-inverse", "transpose"] = "pseudo-inverse"
-    """How a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by q/items."""
+    """How a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by
+    q/items.
+    """
     fresh_projection: bool = False
     """Another projection in each round; needs --lift transpose."""
     user_learning_rate: float | None = None
@@ -59,18 +63,23 @@ class Reports(FactorFlags):
 def learning_rate(config: Any, num_users: int, num_items: int) -> float:
     """γ of the first round where the flags say none, from public numbers alone.
 
-    The noise of the first round makes rows of V as long as γ·√(d·variance), and a user's step of γ_u on the own factors
-    is stable while γ_u times the square of that stays below about 3: γ = min(2, 1.5/(d·variance)^(1/3)) where γ_u is γ,
-    else √(1.5³/(γ_u·d·variance)). The constants were searched on generated data (experiments/DEFAULTS.md).
+    The noise of the first round makes rows of V as long as γ·√(d·variance), and a user's step of
+    γ_u on the own factors is stable while γ_u times the square of that stays below about 3: γ =
+    min(2, 1.5/(d·variance)^(1/3)) where γ_u is γ, else √(1.5³/(γ_u·d·variance)). The constants were
+    searched on generated data (experiments/DEFAULTS.md).
     """
     from dpmf_jax.mechanisms.local import variance as local_variance
 
     if config.lift == "pseudo-inverse" and (config.num_projected or 0) > num_items - 2:
-        config = dataclasses.replace(config, num_projected=None)  # Φ† has no finite mean square: V's own rows bound it
+        config = dataclasses.replace(
+            config, num_projected=None
+        )  # Φ† has no finite mean square: V's own rows bound it
     variance = local_variance.step_variance(config, num_users=num_users, num_items=num_items)
     if config.user_learning_rate is None:
         return min(LARGEST_RATE, STABLE / (config.rank * variance) ** (1 / 3))
-    return min(LARGEST_RATE, (STABLE**3 / (config.user_learning_rate * config.rank * variance)) ** 0.5)
+    return min(
+        LARGEST_RATE, (STABLE**3 / (config.user_learning_rate * config.rank * variance)) ** 0.5
+    )
 
 
 def settings(name: str, flags: Reports, ratings: Ratings, public: Any) -> Settings:
@@ -79,12 +88,14 @@ def settings(name: str, flags: Reports, ratings: Ratings, public: Any) -> Settin
     rounds = check_steps(ROUNDS if flags.rounds is None else flags.rounds, ROUNDS, "--rounds")
     if flags.center in ("item", "global", NOISY_MEANS):
         raise UsageError(
-            f"--center {flags.center} needs ratings of all users, which nobody has in the local model",
+            f"--center {flags.center} needs ratings of all users, which nobody has in the local"
+            " model",
             fix="--center with a number that is public, such as the middle of the range",
         )
     if flags.projection is not None and flags.projection > ratings.num_items:
         raise UsageError(
-            f"--projection {flags.projection} has more rows than there are items, {ratings.num_items}",
+            f"--projection {flags.projection} has more rows than there are items,"
+            f" {ratings.num_items}",
             fix=f"--projection {max(1, ratings.num_items // 4)}",
         )
     low, high = ratings.rating_range
@@ -109,7 +120,9 @@ def settings(name: str, flags: Reports, ratings: Ratings, public: Any) -> Settin
         for field in ("projection_law", "lift", "fresh_projection"):
             if getattr(flags, field) != getattr(Reports, field):
                 flag = f"--{field.replace('_', '-')}"
-                raise UsageError(f"{flag} goes with --projection", fix=f"--projection 512, or leave out {flag}")
+                raise UsageError(
+                    f"{flag} goes with --projection", fix=f"--projection 512, or leave out {flag}"
+                )
     if flags.learning_rate is None:
         made["learning_rate"] = 1.0
         made["learning_rate"] = learning_rate(_config(made), ratings.num_users, ratings.num_items)
@@ -138,7 +151,8 @@ def num_steps(settings: Mapping[str, Any], priced: int) -> int:
 
 
 def shuffled_price(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[str, Any]:
-    """The central price behind a trusted shuffler, if all users report honestly; never in the local one's place.
+    """The central price behind a trusted shuffler, if all users report honestly; never in the local
+    one's place.
 
     {"reports": honest reports in each shuffle, "statement": …, "epsilon", "delta"}.
     """

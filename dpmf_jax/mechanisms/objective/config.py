@@ -1,4 +1,6 @@
-"""Settings of objective perturbation: checked on the host, then split into traced leaves and static parts."""
+"""Settings of objective perturbation: checked on the host, then split into traced leaves and static
+parts.
+"""
 
 from __future__ import annotations
 
@@ -17,17 +19,21 @@ from dpmf_jax.mechanisms.objective.perturbed import Law
 class Config:
     """Settings; host numbers, all public. Paper 003's letters in brackets.
 
-    epsilon: of one release [ε]; `non_private` does not read it. delta: for Gaussian noise only, else 0.
-    noise: law of η: "l2_laplace" [Theorem 1], "laplace" [Lemma 1], or "gaussian". `statistics` has Gaussian noise.
+    epsilon: of one release [ε]; `non_private` does not read it. delta: for Gaussian noise only,
+      else 0.
+    noise: law of η: "l2_laplace" [Theorem 1], "laplace" [Lemma 1], or "gaussian". `statistics` has
+      Gaussian noise.
     rating_range: the declared smallest and largest rating; its width is [Δ].
     rank: [d]. regularization: of the item factors [μ].
     prior_count: number of ratings that the regularisation is weighed with, a declared constant [M].
     center: subtracted from ratings; a public constant.
-    num_iterations: passes of stochastic gradient descent that V is made of (`mechanism`); None is the exact minimiser.
-    user_regularization: [λ], learning_rate: [γ], num_passes: of the factorisation that U comes from (`mechanism`,
-      `non_private`).
-    rating_bound: centred ratings are clipped to ± this before they are summed; matrix_share: of the budget ρ that pays
-      for Σuuᵀ (`statistics`). None is the largest distance of the centre from an end of the range.
+    num_iterations: passes of stochastic gradient descent that V is made of (`mechanism`); None is
+      the exact minimiser.
+    user_regularization: [λ], learning_rate: [γ], num_passes: of the factorisation that U comes from
+      (`mechanism`, `non_private`).
+    rating_bound: centred ratings are clipped to ± this before they are summed; matrix_share: of the
+      budget ρ that pays for Σuuᵀ (`statistics`). None is the largest distance of the centre from an
+      end of the range.
     """
 
     epsilon: float
@@ -48,7 +54,9 @@ class Config:
     def __post_init__(self) -> None:
         low, high = self.rating_range
         if not -math.inf < low < high < math.inf:
-            raise ValueError(f"rating_range must be two finite numbers, low < high; got {self.rating_range}")
+            raise ValueError(
+                f"rating_range must be two finite numbers, low < high; got {self.rating_range}"
+            )
         if not 0 <= self.delta < 1:
             raise ValueError(f"delta must be 0, or below 1 for Gaussian noise; got {self.delta}")
         for name in ("epsilon", "regularization", "learning_rate", "rating_bound"):
@@ -56,7 +64,10 @@ class Config:
             if not (value is None and name == "rating_bound") and not 0 < value < math.inf:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
         if not 0 <= self.user_regularization < math.inf:
-            raise ValueError(f"user_regularization must be non-negative and finite; got {self.user_regularization}")
+            raise ValueError(
+                "user_regularization must be non-negative and finite; got"
+                f" {self.user_regularization}"
+            )
         if not -math.inf < self.center < math.inf:
             raise ValueError(f"center must be finite; got {self.center}")
         for name in ("rank", "prior_count", "num_passes", "num_iterations"):
@@ -64,7 +75,9 @@ class Config:
             if not (value is None and name == "num_iterations") and not value >= 1:
                 raise ValueError(f"{name} must be at least 1; got {value}")
         if not 0 < self.matrix_share < 1:
-            raise ValueError(f"matrix_share must lie strictly between 0 and 1; got {self.matrix_share}")
+            raise ValueError(
+                f"matrix_share must lie strictly between 0 and 1; got {self.matrix_share}"
+            )
 
     @property
     def ridge(self) -> float:
@@ -77,7 +90,8 @@ class Config:
 class Params:
     """What the parts share: real settings as leaves (a sweep compiles once), the rest static.
 
-    scale: of η, or of the noise on Σuuᵀ. vector_weight: Σru is multiplied by it where both get the same noise.
+    scale: of η, or of the noise on Σuuᵀ. vector_weight: Σru is multiplied by it where both get the
+      same noise.
     """
 
     scale: jax.Array
@@ -99,7 +113,9 @@ class Params:
     by_passes: bool = dataclasses.field(metadata={"static": True})
 
 
-def make_params(config: Config, scale: float, *, vector_weight: float = 1.0, user_factors: Any = None) -> Params:
+def make_params(
+    config: Config, scale: float, *, vector_weight: float = 1.0, user_factors: Any = None
+) -> Params:
     f32 = jnp.float32
     low, high = config.rating_range
     bound = max(abs(low - config.center), abs(high - config.center))

@@ -1,4 +1,5 @@
-"""Paper 003's release by a trusted recommender: what it promises, as published, with public users, and of statistics.
+"""Paper 003's release by a trusted recommender: what it promises, as published, with public users,
+and of statistics.
 
 The prices, and why, are in `accounting.objective`.
 """
@@ -11,13 +12,16 @@ from accounting.objective import statistics_loss, value_change_loss
 from accounting.relation import PRESENCE, value
 from accounting.status import REAL_NUMBERS
 
-_PUBLIC_USERS = "the user factors were not computed from these ratings, and every one has norm 1 at most"
+_PUBLIC_USERS = (
+    "the user factors were not computed from these ratings, and every one has norm 1 at most"
+)
 
 
 def published_guarantee(
     *, noise: Noise, scale: float, range_width: float, rank: int, seeded: bool = False
 ) -> Guarantee:
-    """S1 as published: claimed only, for Theorem 1 takes U as given, and U is fitted first on the same ratings.
+    """S1 as published: claimed only, for Theorem 1 takes U as given, and U is fitted first on the
+    same ratings.
 
     Raises:
       ValueError: as `value_change_loss`, or the noise is not one of the paper's two.
@@ -38,9 +42,15 @@ def published_guarantee(
         real_number_noise=True,
         sensitivity=2 * range_width,
         assumptions=(
-            "the user factors are the same in both worlds; they are not, since they were fitted on the same ratings",
+            (
+                "the user factors are the same in both worlds; they are not, since they were fitted"
+                " on the same ratings"
+            ),
             "every user factor has norm 1 at most; fitted ones may exceed it",
-            "the released item factors are the exact minimiser, or depend on the ratings through the noisy sums alone",
+            (
+                "the released item factors are the exact minimiser, or depend on the ratings"
+                " through the noisy sums alone"
+            ),
             words.MASK,
             words.SETTINGS,
             words.CATALOGUE,
@@ -52,9 +62,16 @@ def published_guarantee(
 
 
 def closed_form_guarantee(
-    *, noise: Noise, scale: float, range_width: float, rank: int, delta: float = 0.0, seeded: bool = False
+    *,
+    noise: Noise,
+    scale: float,
+    range_width: float,
+    rank: int,
+    delta: float = 0.0,
+    seeded: bool = False,
 ) -> Guarantee:
-    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed; proved for real numbers.
+    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed; proved
+    for real numbers.
 
     Args:
       noise, scale, range_width, rank: see `value_change_loss`.
@@ -85,31 +102,57 @@ def closed_form_guarantee(
 
 
 def statistics_guarantee(
-    *, matrix_scale: float, vector_scale: float, rating_bound: float, delta: float, seeded: bool = False
+    *,
+    matrix_scale: float,
+    vector_scale: float,
+    rating_bound: float,
+    delta: float,
+    seeded: bool = False,
 ) -> Guarantee:
-    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's presence."""
+    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's
+    presence.
+    """
     return priced(
         mechanism="objective-statistics",
-        losses=(statistics_loss(matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound),),
+        losses=(
+            statistics_loss(
+                matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound
+            ),
+        ),
         delta=delta,
         unit="rating presence",
         relation=PRESENCE,
-        released=("item factors", "the noisy statistics of every item", "user factors, which were public"),
+        released=(
+            "item factors",
+            "the noisy statistics of every item",
+            "user factors, which were public",
+        ),
         trust_model=words.CURATOR,
         against=_against("the stated price"),
         status=REAL_NUMBERS,
         assumptions=(
             _PUBLIC_USERS,
-            f"every rating is clipped to {printed_whole(rating_bound)} on either side of a public centre before it is "
-            "summed",
-            "every item of the declared catalogue gets noise, rated or not; no count is divided by, none is released",
+            (
+                f"every rating is clipped to {printed_whole(rating_bound)} on either side of a"
+                " public centre before it is summed"
+            ),
+            (
+                "every item of the declared catalogue gets noise, rated or not; no count is divided"
+                " by, none is released"
+            ),
             words.SETTINGS,
             words.DECLARED,
             words.FLOAT32_NORMALS,
         ),
         not_covered=(
-            "a changed value at this price: it may move the sums twice as far, for up to four times ρ",
-            "a rating moved to another item at this price: that is one removed and one added, two times ρ",
+            (
+                "a changed value at this price: it may move the sums twice as far, for up to four"
+                " times ρ"
+            ),
+            (
+                "a rating moved to another item at this price: that is one removed and one added,"
+                " two times ρ"
+            ),
         ),
         seeded=seeded,
     )
@@ -126,5 +169,8 @@ def _against(holds: str) -> tuple[tuple[str, str], ...]:
         words.NO_THIRD_PARTY,
         ("other users", f"{holds}, as public V"),
         ("recommender + third party", "nothing, as the recommender alone"),
-        ("colluding users", f"{holds}, whatever they know of their own ratings: they have no part in the noise"),
+        (
+            "colluding users",
+            f"{holds}, whatever they know of their own ratings: they have no part in the noise",
+        ),
     )

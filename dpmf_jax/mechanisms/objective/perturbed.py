@@ -1,17 +1,19 @@
-"""Objective perturbation as noise: from statistics of the ratings to item factors, with the exact density (paper 003).
+"""Objective perturbation as noise: from statistics of the ratings to item factors, with the exact
+density (paper 003).
 
 With U fixed, objective (6), times M, is one quadratic per item, and its noise η enters linearly:
 
-    v ↦ vᵀ(A + ridge·I)v - 2bᵀv + ηᵀv,    A = Σ u uᵀ,    b = Σ (r - center)·u    over the item's raters
+    v ↦ vᵀ(A + ridge·I)v - 2bᵀv + ηᵀv,    A = Σ u uᵀ,    b = Σ (r - center)·u    over the item's
+    raters
 
 - `minimiser`: v = (A + ridge·I)⁻¹(b - η/2), so η = 2(b - (A + ridge·I)v), and
   log p(v) = log p_η(η) + log det 2(A + ridge·I).
-- `passes`: T times v ↦ Pv + c - γη, what a pass of stochastic gradient descent over the item's ratings makes of v.
-  v = P^T·start + S(c - γη), S = I + P + … + P^(T-1), so η = (c - S⁻¹(v - P^T·start))/γ, and
-  log p(v) = log p_η(η) - log|det γS|.
+- `passes`: T times v ↦ Pv + c - γη, what a pass of stochastic gradient descent over the item's
+  ratings makes of v. v = P^T·start + S(c - γη), S = I + P + … + P^(T-1), so η = (c - S⁻¹(v -
+  P^T·start))/γ, and log p(v) = log p_η(η) - log|det γS|.
 
-One vector η per item, by one of three laws: "l2_laplace", of density ∝ exp(-‖η‖₂/scale) (Theorem 1), "laplace" in every
-coordinate (Lemma 1), or "gaussian".
+One vector η per item, by one of three laws: "l2_laplace", of density ∝ exp(-‖η‖₂/scale) (Theorem
+1), "laplace" in every coordinate (Lemma 1), or "gaussian".
 """
 
 from __future__ import annotations
@@ -32,14 +34,18 @@ Law = Literal["l2_laplace", "laplace", "gaussian"]
 
 
 class Quadratic(NamedTuple):
-    """Of every item: matrix float32[items, d, d], A; vector float32[items, d], b in rating units."""
+    """Of every item: matrix float32[items, d, d], A; vector float32[items, d], b in rating
+    units.
+    """
 
     matrix: jax.Array
     vector: jax.Array
 
 
 class Passes(NamedTuple):
-    """Of every item, one pass as an affine map: matrix float32[items, d, d], P; vector and start float32[items, d]."""
+    """Of every item, one pass as an affine map: matrix float32[items, d, d], P; vector and start
+    float32[items, d].
+    """
 
     matrix: jax.Array
     vector: jax.Array
@@ -71,7 +77,8 @@ def minimiser(law: Law, scale: jax.Array | float, ridge: jax.Array | float) -> N
     """`Quadratic` -> float32[items, d], the exact minimiser of the perturbed objective.
 
     Args:
-      scale: b of the Laplace laws, σ of the Gaussian, in units of η, which are those of 2Σur. 0 is no noise.
+      scale: b of the Laplace laws, σ of the Gaussian, in units of η, which are those of 2Σur. 0 is
+        no noise.
       ridge: Mμ > 0.
 
     What it costs: `accounting.objective.value_change_loss`. float32 draws, see `draw`.
@@ -79,7 +86,9 @@ def minimiser(law: Law, scale: jax.Array | float, ridge: jax.Array | float) -> N
     Raises: ValueError for another law.
     """
     params = MinimiserParams(
-        law=_known(law), scale=jnp.asarray(scale, jnp.float32), ridge=jnp.asarray(ridge, jnp.float32)
+        law=_known(law),
+        scale=jnp.asarray(scale, jnp.float32),
+        ridge=jnp.asarray(ridge, jnp.float32),
     )
     return Noise(
         sample=Partial(_minimiser_sample, params),
@@ -88,8 +97,14 @@ def minimiser(law: Law, scale: jax.Array | float, ridge: jax.Array | float) -> N
     )
 
 
-def passes(law: Law, scale: jax.Array | float, learning_rate: jax.Array | float, num_passes: jax.Array | int) -> Noise:
-    """`Passes` -> float32[items, d], item factors after num_passes passes, each followed by -learning_rate·η.
+def passes(
+    law: Law,
+    scale: jax.Array | float,
+    learning_rate: jax.Array | float,
+    num_passes: jax.Array | int,
+) -> Noise:
+    """`Passes` -> float32[items, d], item factors after num_passes passes, each followed by
+    -learning_rate·η.
 
     Args:
       scale: as in `minimiser`. learning_rate: γ. num_passes: T >= 1; can be traced.
@@ -121,8 +136,9 @@ def _known(law: Law) -> Law:
 def draw(key: jax.Array, law: Law, scale: jax.Array | float, shape: tuple[int, ...]) -> jax.Array:
     """η, float32[..., d], one vector per leading index. Spends `key`.
 
-    l2_laplace: a radius that is Gamma(d) (a sum of d exponentials) times a uniform direction. float32 throughout: at
-      most 2^23 values of each uniform that is drawn, no coordinate of a Laplace beyond 16 scales.
+    l2_laplace: a radius that is Gamma(d) (a sum of d exponentials) times a uniform direction.
+      float32 throughout: at most 2^23 values of each uniform that is drawn, no coordinate of a
+      Laplace beyond 16 scales.
     """
     scale = jnp.asarray(scale, jnp.float32)
     if law == "gaussian":
@@ -146,13 +162,19 @@ def _log_density(law: Law, scale: jax.Array, eta: jax.Array) -> jax.Array:
     return same_law(scale).log_prob(eta, jnp.zeros_like(eta))
 
 
-def _log_density_ratio(law: Law, scale: jax.Array, at: jax.Array, here: jax.Array, there: jax.Array) -> jax.Array:
-    """log p_η(here - at) - log p_η(there - at); at most what |here - there| allows, however far `at` is."""
+def _log_density_ratio(
+    law: Law, scale: jax.Array, at: jax.Array, here: jax.Array, there: jax.Array
+) -> jax.Array:
+    """log p_η(here - at) - log p_η(there - at); at most what |here - there| allows, however far
+    `at` is.
+    """
     if law == "l2_laplace":
         near, far = here - at, there - at
         lengths = jnp.linalg.norm(near, axis=-1) + jnp.linalg.norm(far, axis=-1)
         apart = jnp.sum((there - here) * (near + far), axis=-1)
-        return jnp.sum(jnp.where(lengths > 0, apart / jnp.where(lengths > 0, lengths, 1), 0)) / scale
+        return (
+            jnp.sum(jnp.where(lengths > 0, apart / jnp.where(lengths > 0, lengths, 1), 0)) / scale
+        )
     same_law = noise.laplace if law == "laplace" else noise.gaussian
     return same_law(scale).log_ratio(at, here, there)
 
@@ -160,8 +182,12 @@ def _log_density_ratio(law: Law, scale: jax.Array, at: jax.Array, here: jax.Arra
 # --- the exact minimiser
 
 
-def minimise(statistics: Quadratic, ridge: jax.Array | float, eta: jax.Array | None = None) -> jax.Array:
-    """(A + ridge·I)⁻¹(b - η/2) of every item, float32[items, d], by Cholesky; A symmetric, A + ridge·I positive."""
+def minimise(
+    statistics: Quadratic, ridge: jax.Array | float, eta: jax.Array | None = None
+) -> jax.Array:
+    """(A + ridge·I)⁻¹(b - η/2) of every item, float32[items, d], by Cholesky; A symmetric, A +
+    ridge·I positive.
+    """
     target = statistics.vector if eta is None else statistics.vector - eta / 2
     return positive_systems.solve(statistics.matrix, target, ridge).solved
 
@@ -171,10 +197,14 @@ def _ridged(matrix: jax.Array, ridge: jax.Array | float) -> jax.Array:
 
 
 def _minimiser_sample(params: MinimiserParams, key: jax.Array, statistics: Quadratic) -> jax.Array:
-    return minimise(statistics, params.ridge, draw(key, params.law, params.scale, statistics.vector.shape))
+    return minimise(
+        statistics, params.ridge, draw(key, params.law, params.scale, statistics.vector.shape)
+    )
 
 
-def _minimiser_log_prob(params: MinimiserParams, response: jax.Array, statistics: Quadratic) -> jax.Array:
+def _minimiser_log_prob(
+    params: MinimiserParams, response: jax.Array, statistics: Quadratic
+) -> jax.Array:
     system = _ridged(statistics.matrix, params.ridge)
     eta = 2 * (statistics.vector - _apply(system, response))
     return _log_density(params.law, params.scale, eta) + jnp.sum(_log_det(2 * system))
@@ -183,7 +213,8 @@ def _minimiser_log_prob(params: MinimiserParams, response: jax.Array, statistics
 def _minimiser_log_ratio(
     params: MinimiserParams, response: jax.Array, statistics: Quadratic, other: Quadratic
 ) -> jax.Array:
-    # What the two worlds have in common is subtracted from both alike: with equal matrices, 2b - 2b' is all there is.
+    # What the two worlds have in common is subtracted from both alike: with equal matrices, 2b -
+    # 2b' is all there is.
     systems = [_ridged(world.matrix, params.ridge) for world in (statistics, other)]
     moved = _apply(other.matrix - statistics.matrix, response)
     ratio = _log_density_ratio(
@@ -193,18 +224,25 @@ def _minimiser_log_ratio(
         2 * statistics.vector,
         2 * (other.vector - moved),
     )
-    return ratio + _log_det_ratio(statistics.matrix, other.matrix, *(2 * system for system in systems))
+    return ratio + _log_det_ratio(
+        statistics.matrix, other.matrix, *(2 * system for system in systems)
+    )
 
 
 # --- passes
 
 
 def run_passes(
-    statistics: Passes, num_passes: jax.Array | int, learning_rate: jax.Array | float, eta: jax.Array | None = None
+    statistics: Passes,
+    num_passes: jax.Array | int,
+    learning_rate: jax.Array | float,
+    eta: jax.Array | None = None,
 ) -> jax.Array:
     """v after num_passes times v ← Pv + c - learning_rate·η, float32[items, d]."""
     push = statistics.vector if eta is None else statistics.vector - learning_rate * eta
-    return jax.lax.fori_loop(0, num_passes, lambda _, v: _apply(statistics.matrix, v) + push, statistics.start)
+    return jax.lax.fori_loop(
+        0, num_passes, lambda _, v: _apply(statistics.matrix, v) + push, statistics.start
+    )
 
 
 def _passes_sample(params: PassesParams, key: jax.Array, statistics: Passes) -> jax.Array:
@@ -228,10 +266,13 @@ def _powers(matrix: jax.Array, num: jax.Array) -> tuple[jax.Array, jax.Array]:
     return power, total
 
 
-def _unpass(params: PassesParams, response: jax.Array, statistics: Passes) -> tuple[jax.Array, jax.Array]:
+def _unpass(
+    params: PassesParams, response: jax.Array, statistics: Passes
+) -> tuple[jax.Array, jax.Array]:
     """S⁻¹(v - P^T·start)/γ, where η = c/γ minus that, and log|det γS| of every item.
 
-    By normal equations, refined once: S is no symmetric matrix, and LAPACK is not to be called (`positive_systems`).
+    By normal equations, refined once: S is no symmetric matrix, and LAPACK is not to be called
+    (`positive_systems`).
     """
     power, total = _powers(statistics.matrix, params.num_passes)
     moved = response - _apply(power, statistics.start)
@@ -250,7 +291,9 @@ def _passes_log_prob(params: PassesParams, response: jax.Array, statistics: Pass
     return _log_density(params.law, params.scale, eta) - jnp.sum(log_det)
 
 
-def _passes_log_ratio(params: PassesParams, response: jax.Array, statistics: Passes, other: Passes) -> jax.Array:
+def _passes_log_ratio(
+    params: PassesParams, response: jax.Array, statistics: Passes, other: Passes
+) -> jax.Array:
     # As above: with equal maps, c/γ - c'/γ is all there is.
     at, log_det = _unpass(params, response, statistics)
     at_, log_det_ = _unpass(params, response, other)
@@ -258,7 +301,9 @@ def _passes_log_ratio(params: PassesParams, response: jax.Array, statistics: Pas
     here, there = (world.vector / params.learning_rate for world in (statistics, other))
     there = there - jnp.where(same[:, None], 0, at_ - at)
     ratio = _log_density_ratio(params.law, params.scale, at, here, there)
-    return ratio - jnp.sum(jnp.where(_same_rows(statistics.matrix, other.matrix), 0, log_det - log_det_))
+    return ratio - jnp.sum(
+        jnp.where(_same_rows(statistics.matrix, other.matrix), 0, log_det - log_det_)
+    )
 
 
 # --- small matrices, one per item
@@ -276,7 +321,9 @@ def _times(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, precision="highest")
 
 
-def _log_det_ratio(matrix: jax.Array, other: jax.Array, system: jax.Array, system_: jax.Array) -> jax.Array:
+def _log_det_ratio(
+    matrix: jax.Array, other: jax.Array, system: jax.Array, system_: jax.Array
+) -> jax.Array:
     return jnp.sum(jnp.where(_same_rows(matrix, other), 0, _log_det(system) - _log_det(system_)))
 
 

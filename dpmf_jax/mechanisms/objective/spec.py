@@ -1,4 +1,6 @@
-"""Paper 003 with a trusted recommender: the perturbed objective, as published and sound; their declarations."""
+"""Paper 003 with a trusted recommender: the perturbed objective, as published and sound; their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
-from dpmf_jax.mechanisms.spec import SOUND_EPSILON, FactorFlags, Settings, Spec, Trial, config_values, public_center
+from dpmf_jax.mechanisms.spec import (
+    SOUND_EPSILON,
+    FactorFlags,
+    Settings,
+    Spec,
+    Trial,
+    config_values,
+    public_center,
+)
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -26,8 +36,10 @@ class Objective(FactorFlags):
     regularization: float | None = None
     """Weight of the items' squared norms, mu."""
     prior_count: int | None = None
-    """M, a public number: items minimise the sum of squares plus M times mu times their squared norm. By default the
-    number of ratings (objective, where who rated what is public), or by the size of the noise (the sound ones)."""
+    """M, a public number: items minimise the sum of squares plus M times mu times their squared
+    norm. By default the number of ratings (objective, where who rated what is public), or by the
+    size of the noise (the sound ones).
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -35,7 +47,9 @@ class Published(Objective):
     """Settings of the objective as published."""
 
     noise: Literal["l2-laplace", "laplace", "gaussian"] | None = None
-    """Law of the perturbation: l2-laplace is theorem 1's (the default), laplace lemma 1's; gaussian is not its."""
+    """Law of the perturbation: l2-laplace is theorem 1's (the default), laplace lemma 1's; gaussian
+    is not its.
+    """
     learning_rate: float | None = None
     """Step size of the factorisation that the user factors come from."""
     user_regularization: float | None = None
@@ -43,8 +57,9 @@ class Published(Objective):
     user_passes: int | None = None
     """Passes of the non-private factorisation that the user factors come from; 100."""
     sgd_passes: int | None = None
-    """Item factors by so many passes of per-rating updates, as in the paper's figures; without it the exact
-    minimiser."""
+    """Item factors by so many passes of per-rating updates, as in the paper's figures; without it
+    the exact minimiser.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,10 +83,15 @@ class Statistics(Objective):
 def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`; public: user factors."""
     published = name == "objective"
-    noise = "gaussian" if name == "objective-statistics" else (flags.noise or "l2-laplace").replace("-", "_")
+    noise = (
+        "gaussian"
+        if name == "objective-statistics"
+        else (flags.noise or "l2-laplace").replace("-", "_")
+    )
     if published and noise == "gaussian":
         raise UsageError(
-            "--noise gaussian is not the paper's", fix="--mechanism objective-public-users, or --noise l2-laplace"
+            "--noise gaussian is not the paper's",
+            fix="--mechanism objective-public-users, or --noise l2-laplace",
         )
     if noise != "gaussian" and flags.delta != Objective.delta:
         raise UsageError(
@@ -84,7 +104,9 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     made: Settings = {
         "steps": 1,
         "rating_range": list(ratings.rating_range),
-        "epsilon": (EPSILON if published else SOUND_EPSILON) if flags.epsilon is None else flags.epsilon,
+        "epsilon": (
+            (EPSILON if published else SOUND_EPSILON) if flags.epsilon is None else flags.epsilon
+        ),
         "delta": flags.delta if noise == "gaussian" else 0.0,
         "noise": noise,
         "rank": (RANK if published else 1) if rank is None else rank,
@@ -94,7 +116,9 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     }
     if published:
         made |= {
-            "user_regularization": REGULARIZATION if flags.user_regularization is None else flags.user_regularization,
+            "user_regularization": (
+                REGULARIZATION if flags.user_regularization is None else flags.user_regularization
+            ),
             "learning_rate": LEARNING_RATE if flags.learning_rate is None else flags.learning_rate,
             "num_passes": PASSES if flags.user_passes is None else flags.user_passes,
             "num_iterations": flags.sgd_passes,
@@ -113,14 +137,17 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
 def prior_count(settings: Mapping[str, Any], num_ratings: int) -> int:
     """M where the flags say none, from public numbers alone.
 
-    As published it is the number of ratings, as equation (1) has it: who rated what is public there. Sound: M·μ is
-    2(1 + s), s the standard deviation of the noise on a coordinate of Σur in quarters of the rating range, a public
-    guess of how far ratings spread; searched on generated data (experiments/DEFAULTS.md).
+    As published it is the number of ratings, as equation (1) has it: who rated what is public
+    there. Sound: M·μ is 2(1 + s), s the standard deviation of the noise on a coordinate of Σur in
+    quarters of the rating range, a public guess of how far ratings spread; searched on generated
+    data (experiments/DEFAULTS.md).
     """
     if settings["mechanism"] == "objective":
         return max(1, num_ratings)
     if not settings["regularization"] > 0:
-        raise ValueError(f"regularization must be positive and finite; got {settings['regularization']}")
+        raise ValueError(
+            f"regularization must be positive and finite; got {settings['regularization']}"
+        )
     low, high = settings["rating_range"]
     spread = 4 * vector_noise(settings) / (high - low)
     return max(1, round(2 * (1 + spread) / settings["regularization"]))
@@ -171,7 +198,14 @@ _PUBLISHED = Trial(
 )
 _SHARED: dict[str, Any] = {"paper": "003", "settings": settings, "phases": phases}
 SPECS = (
-    Spec(name="objective", flags=Published, access="by item", unit="rating value", trials=(_PUBLISHED,), **_SHARED),
+    Spec(
+        name="objective",
+        flags=Published,
+        access="by item",
+        unit="rating value",
+        trials=(_PUBLISHED,),
+        **_SHARED,
+    ),
     Spec(
         name="objective-public-users",
         flags=PublicUsers,

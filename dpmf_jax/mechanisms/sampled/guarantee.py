@@ -14,16 +14,28 @@ _CURATOR = "a curator holds the ratings and the samples; only what is released l
 _RELATION = {"rating presence": PRESENCE, "rating value": value(), "user": USER_ADDED_OR_REMOVED}
 _RECORD = {"user": "all of a user's ratings together are one record, sampled and clipped as one"}
 _SAMPLED = (
-    "at every step each record is in the sample with probability q, independently, and the sample stays secret; "
-    "batches of a fixed size or from a shuffled order are not covered",
-    "q, the number of steps, the clip and every denominator are constants fixed without looking at the ratings",
-    "each sampled record's part is clipped to C as it enters the sum, after every other factor, and noise is added "
-    "everywhere that a record could reach, at every step",
+    (
+        "at every step each record is in the sample with probability q, independently, and the"
+        " sample stays secret; batches of a fixed size or from a shuffled order are not covered"
+    ),
+    (
+        "q, the number of steps, the clip and every denominator are constants fixed without looking"
+        " at the ratings"
+    ),
+    (
+        "each sampled record's part is clipped to C as it enters the sum, after every other factor,"
+        " and noise is added everywhere that a record could reach, at every step"
+    ),
     "the noise is Gaussian, independent of the ratings and never seen",
 )
-_SKETCH = "the hashes, the initial table and the size of the sketch are public and drawn without looking at the ratings"
+_SKETCH = (
+    "the hashes, the initial table and the size of the sketch are public and drawn without looking"
+    " at the ratings"
+)
 _NOT_COVERED = {
-    "rating presence": "a changed value at this price: it is a rating removed and another one added",
+    "rating presence": (
+        "a changed value at this price: it is a rating removed and another one added"
+    ),
     "rating value": "the presence of a rating",
     "user": "what other users' ratings say about a user",
 }
@@ -41,22 +53,32 @@ def sampled_guarantee(
     sketched: bool = True,
     seeded: bool = False,
 ) -> Guarantee:
-    """DP-SGD with secret Poisson samples, on a count sketch, for a rating's presence, its value, or a user.
+    """DP-SGD with secret Poisson samples, on a count sketch, for a rating's presence, its value, or
+    a user.
 
-    A rating's update is scattered into the sketch first and clipped there, since written k times, with collisions, its
-    norm is another one.
+    A rating's update is scattered into the sketch first and clipped there, since written k times,
+    with collisions, its norm is another one.
 
     Args:
       phases: z = σ/C and q, the numbers that noise and sampler read.
       clip_norm: C, for the record.
-      sketched: whether there is a sketch to assume anything of; without one the parameters are dense.
+      sketched: whether there is a sketch to assume anything of; without one the parameters are
+        dense.
 
     Raises:
       ValueError: from `priced`; no phase is given.
     """
     assumptions = (*_SAMPLED, _SKETCH) if sketched else _SAMPLED
     return _guarantee(
-        phases, delta, clip_norm, unit, mechanism, released, seeded, assumptions=assumptions, not_covered=()
+        phases,
+        delta,
+        clip_norm,
+        unit,
+        mechanism,
+        released,
+        seeded,
+        assumptions=assumptions,
+        not_covered=(),
     )
 
 
@@ -70,10 +92,11 @@ def langevin_guarantee(
     released: tuple[str, ...] = ("sample of the parameters",),
     seeded: bool = False,
 ) -> Guarantee:
-    """Langevin dynamics on clipped gradients of secret Poisson samples, for the steps taken, as DP-SGD is.
+    """Langevin dynamics on clipped gradients of secret Poisson samples, for the steps taken, as
+    DP-SGD is.
 
-    The price is that of a finite number of noisy steps (`langevin_phases`). That the chain comes near a posterior, from
-    which one draw would be private by itself, is neither used nor shown.
+    The price is that of a finite number of noisy steps (`langevin_phases`). That the chain comes
+    near a posterior, from which one draw would be private by itself, is neither used nor shown.
 
     Raises:
       ValueError: from `priced`; no phase is given.
@@ -86,12 +109,22 @@ def langevin_guarantee(
         mechanism,
         released,
         seeded,
-        assumptions=(*_SAMPLED, "the step sizes and the temperature are public; the prior is fixed and not estimated"),
-        not_covered=("convergence: clipping changes the distribution that the steps aim at, so this is no posterior",),
+        assumptions=(
+            *_SAMPLED,
+            "the step sizes and the temperature are public; the prior is fixed and not estimated",
+        ),
+        not_covered=(
+            (
+                "convergence: clipping changes the distribution that the steps aim at, so this is"
+                " no posterior"
+            ),
+        ),
     )
 
 
-def _guarantee(phases, delta, clip_norm, unit, mechanism, released, seeded, *, assumptions, not_covered) -> Guarantee:
+def _guarantee(
+    phases, delta, clip_norm, unit, mechanism, released, seeded, *, assumptions, not_covered
+) -> Guarantee:
     check_unit(unit)
     clip_norm = guards.positive("clip_norm", clip_norm)
     if not phases:

@@ -1,11 +1,14 @@
-"""What mechanisms on secret Poisson samples share: settings, one set of numbers for noise, sampler and price, the clip.
+"""What mechanisms on secret Poisson samples share: settings, one set of numbers for noise, sampler
+and price, the clip.
 
-At step t every stored rating is in the sample with probability q, by itself; its gradient, a vector of all that it
-moves, is clipped to C and added up, and everything gets N(0, σ²). So that σ is one number while the noise of a step may
-change, a step's gradients are multiplied by a public weight w_t ≤ 1 after the clip, and the response is divided by it:
-the step costs what z_t = σ/(C·w_t) costs. DP-SGD has w_t = 1; Langevin dynamics has w_t = √(η_t/η), η the largest step.
+At step t every stored rating is in the sample with probability q, by itself; its gradient, a vector
+of all that it moves, is clipped to C and added up, and everything gets N(0, σ²). So that σ is one
+number while the noise of a step may change, a step's gradients are multiplied by a public weight
+w_t ≤ 1 after the clip, and the response is divided by it: the step costs what z_t = σ/(C·w_t)
+costs. DP-SGD has w_t = 1; Langevin dynamics has w_t = √(η_t/η), η the largest step.
 
-Who is in the sample follows from the step's coins, a key and a rate: `query` reads them, nothing public ever does.
+Who is in the sample follows from the step's coins, a key and a rate: `query` reads them, nothing
+public ever does.
 """
 
 from __future__ import annotations
@@ -30,8 +33,8 @@ from dpmf_jax.protocol import Info, Poisson
 
 SampledUnit = Literal["rating presence", "rating value"]
 CAPACITY = (
-    f"no Poisson sample is larger than the memory set aside for it; one is with a probability of at most "
-    f"{ordered.OVERFLOW:g} a step, and then its last members are left out"
+    "no Poisson sample is larger than the memory set aside for it; one is with a probability of at"
+    f" most {ordered.OVERFLOW:g} a step, and then its last members are left out"
 )
 
 
@@ -39,16 +42,20 @@ CAPACITY = (
 class Config:
     """Settings; host numbers, all public, none chosen by looking at the ratings.
 
-    rating_range: the declared smallest and largest rating. center: subtracted from ratings; None is its middle.
-    num_steps: J, fixed beforehand; step sizes fall until then, and stay as they are in steps beyond.
+    rating_range: the declared smallest and largest rating. center: subtracted from ratings; None is
+      its middle.
+    num_steps: J, fixed beforehand; step sizes fall until then, and stay as they are in steps
+      beyond.
     sampling_rate: q, the probability with which each rating is in a step's sample.
     clip_norm: C, of one rating's gradient.
-    noise_multiplier: z = σ/C of a step (DP-SGD). temperature: T (Langevin); 1 is that of the posterior.
-    learning_rate: η, of the gradient of the sum over all ratings, which is estimated by 1/q times the sample's; or an
-      optax schedule, a function of an array of steps. decay: b in η/(1 + b·t/J); 0 beside a schedule.
+    noise_multiplier: z = σ/C of a step (DP-SGD). temperature: T (Langevin); 1 is that of the
+      posterior.
+    learning_rate: η, of the gradient of the sum over all ratings, which is estimated by 1/q times
+      the sample's; or an optax schedule, a function of an array of steps. decay: b in η/(1 +
+      b·t/J); 0 beside a schedule.
     regularization: λ, on every row or cell at every step.
-    rank: [d]. depth: [k], gain: [γ], query: how the sketch is read, initial_scale: standard deviation of a coordinate
-      at the start (sketch only).
+    rank: [d]. depth: [k], gain: [γ], query: how the sketch is read, initial_scale: standard
+      deviation of a coordinate at the start (sketch only).
     unit: whose change is hidden. delta: of the guarantee.
     """
 
@@ -72,7 +79,9 @@ class Config:
 
     def __post_init__(self) -> None:
         if self.unit not in get_args(SampledUnit):
-            raise ValueError(f"unit must be one of {', '.join(get_args(SampledUnit))}; got {self.unit!r}")
+            raise ValueError(
+                f"unit must be one of {', '.join(get_args(SampledUnit))}; got {self.unit!r}"
+            )
         curator.check(self.rating_range, None, self.unit, self.delta)
         for name in ("num_steps", "rank", "depth"):
             if not getattr(self, name) >= 1:
@@ -85,7 +94,9 @@ class Config:
                 raise ValueError(f"{name} must be positive and finite; got {value}")
         for name in ("decay", "regularization"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be non-negative and finite; got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be non-negative and finite; got {getattr(self, name)}"
+                )
         if callable(self.learning_rate) and self.decay:
             raise ValueError(f"decay must be 0 where learning_rate is a schedule; got {self.decay}")
         if self.query not in ("mean", "median"):
@@ -94,7 +105,9 @@ class Config:
             raise ValueError(f"center must be finite, or None; got {self.center}")
         rates = self.learning_rates
         if not np.all((rates > 0) & (rates < np.inf)):
-            raise ValueError("learning_rate must be positive and finite at every step, in float32 too")
+            raise ValueError(
+                "learning_rate must be positive and finite at every step, in float32 too"
+            )
 
     @property
     def learning_rates(self) -> np.ndarray:
@@ -110,11 +123,11 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """What noise, sampler, query, update and price read: real settings as leaves (a sweep compiles once), the rest
-    static.
+    """What noise, sampler, query, update and price read: real settings as leaves (a sweep compiles
+    once), the rest static.
 
-    noise_scale: σ; clip_norm: C; rate: q; weights, learning_rates: w_t, η_t, float32[num_steps]. highest_rate: at least
-    q, of a coarse grid, which the sample's memory is made for.
+    noise_scale: σ; clip_norm: C; rate: q; weights, learning_rates: w_t, η_t, float32[num_steps].
+    highest_rate: at least q, of a coarse grid, which the sample's memory is made for.
     """
 
     noise_scale: jax.Array
@@ -142,10 +155,15 @@ def dpsgd_params(config: Config) -> Params:
     if config.noise_multiplier is None:
         raise PrivacyError(
             "no noise multiplier is set, so there is nothing to price",
-            fix="set noise_multiplier: accounting.subsampled.solve_noise_multiplier gives that of an epsilon",
+            fix=(
+                "set noise_multiplier: accounting.subsampled.solve_noise_multiplier gives that of"
+                " an epsilon"
+            ),
         )
     bound = curator.float32_up(config.clip_norm)
-    return _params(config, bound, float(bound) * config.noise_multiplier, np.ones(config.num_steps, np.float32))
+    return _params(
+        config, bound, float(bound) * config.noise_multiplier, np.ones(config.num_steps, np.float32)
+    )
 
 
 def langevin_params(config: Config, *, clip: bool) -> Params:
@@ -157,10 +175,15 @@ def langevin_params(config: Config, *, clip: bool) -> Params:
     return _params(config, bound, scale, np.sqrt(rates / largest).astype(np.float32))
 
 
-def _params(config: Config, clip_norm: jax.Array, noise_scale: float, weights: np.ndarray) -> Params:
+def _params(
+    config: Config, clip_norm: jax.Array, noise_scale: float, weights: np.ndarray
+) -> Params:
     f32 = jnp.float32
     middle = sum(config.rating_range) / 2
-    if not (noise_scale < float(np.finfo(np.float32).max) and float(curator.float32_up(noise_scale)) > 2.0**-126):
+    if not (
+        noise_scale < float(np.finfo(np.float32).max)
+        and float(curator.float32_up(noise_scale)) > 2.0**-126
+    ):
         raise ValueError(f"the noise's scale must be a normal float32; got {noise_scale:g}")
     return Params(
         noise_scale=curator.float32_up(noise_scale),
@@ -196,13 +219,19 @@ def coins(rate: jax.Array, key: jax.Array) -> Poisson:
 
 
 def sample(params: Params, data: Any, coins: Poisson) -> ordered.Sample:
-    """The step's ratings, at the rate of the coins each, in memory for `ordered.capacity_for` of them."""
+    """The step's ratings, at the rate of the coins each, in memory for `ordered.capacity_for` of
+    them.
+    """
     capacity = ordered.capacity_for(ordered.num_slots(data), params.highest_rate)
     return ordered.sample(data, coins.key, coins.rate, capacity)
 
 
-def residuals(drawn: ordered.Sample, users: jax.Array, items: jax.Array, center: jax.Array) -> jax.Array:
-    """e = r - c - p·q, float32[capacity], 0 where there is no rating; p, q: the rows of the sample."""
+def residuals(
+    drawn: ordered.Sample, users: jax.Array, items: jax.Array, center: jax.Array
+) -> jax.Array:
+    """e = r - c - p·q, float32[capacity], 0 where there is no rating; p, q: the rows of the
+    sample.
+    """
     offset = center if center.ndim == 0 else center.at[drawn.item].get(mode="clip")
     return jnp.where(drawn.present, drawn.value - offset - jnp.sum(users * items, 1), 0.0)
 
@@ -215,7 +244,8 @@ def at_step(params: Params, step: jax.Array) -> tuple[jax.Array, jax.Array]:
 def clip_scale(params: Params, ratio: jax.Array, weight: jax.Array, num_terms: int) -> jax.Array:
     """What a gradient is multiplied by: w_t·min(1, C/norm), or 0 for one that has no finite norm.
 
-    ratio: norm over C, made of num_terms float32 squares. The clip is a hair inside C, by what rounding may add.
+    ratio: norm over C, made of num_terms float32 squares. The clip is a hair inside C, by what
+      rounding may add.
     """
     inside = 1 - (num_terms + 16) * 2.0**-23
     return jnp.where(ratio < jnp.inf, weight * jnp.minimum(1.0, inside / ratio), 0.0)
@@ -228,7 +258,9 @@ def info(drawn: ordered.Sample, error: jax.Array, ratio: jax.Array) -> Info:
 
 
 def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> Any:
-    """θ + η_t·(response/(q·w_t) - λ·θ): post-processing, of entries that were read by nobody as well."""
+    """θ + η_t·(response/(q·w_t) - λ·θ): post-processing, of entries that were read by nobody as
+    well.
+    """
     weight, rate = at_step(params, step)
     keep, scale = 1 - rate * params.regularization, rate / (params.rate * weight)
     return jax.tree.map(lambda entry, noisy: keep * entry + scale * noisy, parameters, response)
@@ -238,19 +270,29 @@ def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> 
 
 
 def phases(params: Params, num_steps: int) -> tuple[SubsampledGaussian, ...]:
-    """z_t = σ/(C·w_t) and q of the first `num_steps` steps, from the arrays that noise, sampler and query read."""
+    """z_t = σ/(C·w_t) and q of the first `num_steps` steps, from the arrays that noise, sampler and
+    query read.
+    """
     scale, clip_norm, rate = float(params.noise_scale), float(params.clip_norm), float(params.rate)
     weights = np.asarray(params.weights, np.float64)
     weights = weights[np.minimum(np.arange(num_steps), len(weights) - 1)]
     if np.all(weights == 1):
-        return (SubsampledGaussian(noise_multiplier=scale / clip_norm, sampling_rate=rate, num_steps=num_steps),)
+        return (
+            SubsampledGaussian(
+                noise_multiplier=scale / clip_norm, sampling_rate=rate, num_steps=num_steps
+            ),
+        )
     # In units in which the largest step size is 1: q√(2T/w_t²)/C = σ/(C·w_t).
     temperature = (scale / rate) ** 2 / 2
     rates = (weights**2).tolist()
-    return langevin_phases(sampling_rate=rate, temperature=temperature, clip_norm=clip_norm, learning_rates=rates)
+    return langevin_phases(
+        sampling_rate=rate, temperature=temperature, clip_norm=clip_norm, learning_rates=rates
+    )
 
 
 def with_assumptions(guarantee: Guarantee, params: Params) -> Guarantee:
     """The guarantee with what this code assumes beside the theorem."""
     relation = words.DECLARED if params.unit == "rating presence" else words.MASK
-    return dataclasses.replace(guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *curator.ALWAYS[1:]))
+    return dataclasses.replace(
+        guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *curator.ALWAYS[1:])
+    )

@@ -1,4 +1,6 @@
-"""Gaussian steps on secret Poisson samples, of stored factors: DP-SGD and Langevin dynamics; their declarations."""
+"""Gaussian steps on secret Poisson samples, of stored factors: DP-SGD and Langevin dynamics; their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -51,13 +53,17 @@ class Langevin(Sampled):
     """Settings of Langevin dynamics."""
 
     temperature: float | None = None
-    """In place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior. Without --decay
-    langevin is dpsgd with noise multiplier z, T = eta (z clip_norm/sampling_rate)^2/2: one algorithm, two names."""
+    """In place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior.
+    Without --decay langevin is dpsgd with noise multiplier z, T = eta (z
+    clip_norm/sampling_rate)^2/2: one algorithm, two names.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """Settings of a mechanism where the flags say nothing; steps: epochs of the published sketch."""
+    """Settings of a mechanism where the flags say nothing; steps: epochs of the published
+    sketch.
+    """
 
     steps: int
     rank: int
@@ -70,14 +76,18 @@ class Defaults:
 
 def defaults(num_users: int, num_items: int) -> Defaults:
     """From public sizes alone, searched on generated data (experiments/DEFAULTS.md)."""
-    return Defaults(steps=100, rank=2, learning_rate=1 / max(num_users, num_items), regularization=1.0)
+    return Defaults(
+        steps=100, rank=2, learning_rate=1 / max(num_users, num_items), regularization=1.0
+    )
 
 
 def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`."""
     del public  # there are none
     make = {"dpsgd": dpsgd, "langevin": langevin}[name]
-    return sampled_settings(name, flags, ratings, defaults(ratings.num_users, ratings.num_items), make)
+    return sampled_settings(
+        name, flags, ratings, defaults(ratings.num_users, ratings.num_items), make
+    )
 
 
 def sampled_settings(
@@ -88,7 +98,8 @@ def sampled_settings(
     make: Callable[[Any], Mechanism],
     table: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings with the least noise whose steps cost at most the ε that is asked for, as the mechanism rounds it.
+    """Settings with the least noise whose steps cost at most the ε that is asked for, as the
+    mechanism rounds it.
 
     Args:
       make: a `sampled.Config` -> the mechanism.
@@ -97,7 +108,10 @@ def sampled_settings(
     steps = check_steps(given_or_default(flags, usual, "steps"), usual.steps)
     low, high = ratings.rating_range
     made: Settings = {
-        **{field: given_or_default(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **{
+            field: given_or_default(flags, usual, field)
+            for field in ("rank", "learning_rate", "regularization")
+        },
         **(table or {}),
         "decay": given_or_default(flags, usual, "decay"),
         "steps": steps,
@@ -111,19 +125,27 @@ def sampled_settings(
     }
     if (temperature := getattr(flags, "temperature", None)) is not None:
         if flags.epsilon is not None:
-            raise UsageError("--temperature and --epsilon both set the noise", fix="give one of them")
+            raise UsageError(
+                "--temperature and --epsilon both set the noise", fix="give one of them"
+            )
         return made | {"temperature": temperature}
     return _priced(name, made, SOUND_EPSILON if flags.epsilon is None else flags.epsilon, make)
 
 
-def _priced(name: str, made: Settings, epsilon: float, make: Callable[[Any], Mechanism]) -> Settings:
+def _priced(
+    name: str, made: Settings, epsilon: float, make: Callable[[Any], Mechanism]
+) -> Settings:
     from accounting import subsampled
 
-    make(config(made | dict.fromkeys(("noise_multiplier", "temperature"), 1.0)))  # says what is wrong with the rest
+    make(
+        config(made | dict.fromkeys(("noise_multiplier", "temperature"), 1.0))
+    )  # says what is wrong with the rest
     hot = name == "langevin"
     solve: Any = subsampled.solve_langevin_temperature if hot else subsampled.solve_noise_multiplier
     names = ("sampling_rate", "unit", *(("learning_rate", "decay", "clip_norm") if hot else ()))
-    amount = solve(epsilon, made["delta"], num_steps=made["steps"], **{field: made[field] for field in names})
+    amount = solve(
+        epsilon, made["delta"], num_steps=made["steps"], **{field: made[field] for field in names}
+    )
     while True:
         noisy = made | {"temperature" if hot else "noise_multiplier": amount}
         if min(make(config(noisy)).guarantee(made["steps"]).accountants.values()) <= epsilon:
@@ -163,22 +185,41 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
     """See `Spec.notes`."""
     if settings["decay"]:
         return []
-    scale = settings["sampling_rate"] * math.sqrt(2 * settings["temperature"] / settings["learning_rate"])
+    scale = settings["sampling_rate"] * math.sqrt(
+        2 * settings["temperature"] / settings["learning_rate"]
+    )
     return [
-        f"with one learning rate for all steps langevin is dpsgd, here with noise multiplier "
+        "with one learning rate for all steps langevin is dpsgd, here with noise multiplier "
         f"{scale / settings['clip_norm']:.4g}; --decay makes it another algorithm"
     ]
 
 
 def trial(label: str) -> Trial:
     """Of a mechanism that samples, at its defaults."""
-    short = {"sensitivity": 20, "privacy loss": 2, "membership": 15, "one run": 10, "divergence": 10}
+    short = {
+        "sensitivity": 20,
+        "privacy loss": 2,
+        "membership": 15,
+        "one run": 10,
+        "divergence": 10,
+    }
     less = {"privacy loss": {"num_neighbours": 8, "num_runs": 64, "deltas": (1e-2,)}}
     return Trial(label, "defaults", {}, {"steps": 50}, FEW_STEPS, short=short, less=less)
 
 
-_SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
+_SHARED: dict[str, Any] = {
+    "paper": "002",
+    "settings": settings,
+    "phases": phases,
+    "access": "in order",
+}
 SPECS = (
     Spec(name="dpsgd", flags=Sampled, trials=(trial("002 sound: DP-SGD"),), **_SHARED),
-    Spec(name="langevin", flags=Langevin, notes=notes, trials=(trial("002 sound: Langevin"),), **_SHARED),
+    Spec(
+        name="langevin",
+        flags=Langevin,
+        notes=notes,
+        trials=(trial("002 sound: Langevin"),),
+        **_SHARED,
+    ),
 )

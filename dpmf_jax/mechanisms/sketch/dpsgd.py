@@ -1,11 +1,13 @@
-"""DP-SGD on a count sketch (paper 002's store, with a guarantee): clip after the scatter, noise on every cell.
+"""DP-SGD on a count sketch (paper 002's store, with a guarantee): clip after the scatter, noise on
+every cell.
 
-A rating's gradient, 2d numbers, is written into the sketch depth times and with collisions, also of its own entries
-with each other, so its norm there is another one. It is that norm which is clipped to C: of the one table that this
-rating alone would make of an empty one. Hashes and a random initial table are public.
+A rating's gradient, 2d numbers, is written into the sketch depth times and with collisions, also of
+its own entries with each other, so its norm there is another one. It is that norm which is clipped
+to C: of the one table that this rating alone would make of an empty one. Hashes and a random
+initial table are public.
 
-The noise in a queried coordinate is that of dense DP-SGD at every depth and gain (a clip of √depth times as much, and a
-mean over depth rows that undoes it); what a small table changes is collisions.
+The noise in a queried coordinate is that of dense DP-SGD at every depth and gain (a clip of √depth
+times as much, and a mean over depth rows that undoes it); what a small table changes is collisions.
 """
 
 from __future__ import annotations
@@ -34,9 +36,11 @@ BLOCK = 512  # ratings whose entries are compared at once
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """A function of past responses and public constants: the table float32[depth, width], the hashes, the centre.
+    """A function of past responses and public constants: the table float32[depth, width], the
+    hashes, the centre.
 
-    user_factors, item_factors: queried when asked for, for the curator's evaluation; training never makes them.
+    user_factors, item_factors: queried when asked for, for the curator's evaluation; training never
+      makes them.
     """
 
     table: jax.Array
@@ -56,18 +60,23 @@ class Public:
         return self._vectors(ITEMS, self.num_items)
 
     def _vectors(self, family: int, num: int) -> jax.Array:
-        return count_sketch.vectors(self.table, self.hashes, family, num, rank=self.rank, how=self.query)
+        return count_sketch.vectors(
+            self.table, self.hashes, family, num, rank=self.rank, how=self.query
+        )
 
 
 def mechanism(config: Config) -> Mechanism:
-    """θ ← θ - η_t(λθ + noisy sum/q) on all cells θ of the sketch; releases the table, the hashes and the centre.
+    """θ ← θ - η_t(λθ + noisy sum/q) on all cells θ of the sketch; releases the table, the hashes
+    and the centre.
 
-    One rating's clipped part has L2 norm C in the table, over all of its cells. Prior and noise are on all cells, also
-    those that no rating reaches, at every step.
+    One rating's clipped part has L2 norm C in the table, over all of its cells. Prior and noise are
+    on all cells, also those that no rating reaches, at every step.
 
-    Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting, proved for
-      real-number noise; unit `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
-    Departs from the paper: everything but the sketch and its width (20); λ is a fixed prior on cells, not part of each
+    Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting,
+      proved for real-number noise; unit `config.unit`: a rating added or removed (Δ = C), or
+      another value (Δ = 2C).
+    Departs from the paper: everything but the sketch and its width (20); λ is a fixed prior on
+    cells, not part of each
       rating's update.
 
     Raises: PrivacyError without a noise multiplier.
@@ -85,10 +94,12 @@ def mechanism(config: Config) -> Mechanism:
 
 
 def scattered_norm(addresses: jax.Array, values: jax.Array) -> jax.Array:
-    """The L2 norm of the table that each makes of an empty one: int32, float32[many, depth, entries] -> float32[many].
+    """The L2 norm of the table that each makes of an empty one: int32, float32[many, depth,
+    entries] -> float32[many].
 
-    Entries that share a cell add up before they are squared. Never below the true norm: where they cancel, what
-    rounding may have left is added. All pairs of entries are compared, in blocks that stay in a core's cache.
+    Entries that share a cell add up before they are squared. Never below the true norm: where they
+    cancel, what rounding may have left is added. All pairs of entries are compared, in blocks that
+    stay in a core's cache.
     """
     many, depth, entries = addresses.shape
     block = min(spread.block(BLOCK), max(many, 1))
@@ -97,7 +108,9 @@ def scattered_norm(addresses: jax.Array, values: jax.Array) -> jax.Array:
         part = jnp.pad(part, ((0, -many % block), (0, 0), (0, 0)))
         return part.reshape(-1, block, depth, entries).transpose(0, 3, 1, 2)
 
-    return jax.lax.map(lambda part: _block_norms(*part), (blocks(addresses), blocks(values))).reshape(-1)[:many]
+    return jax.lax.map(
+        lambda part: _block_norms(*part), (blocks(addresses), blocks(values))
+    ).reshape(-1)[:many]
 
 
 def _block_norms(addresses: jax.Array, values: jax.Array) -> jax.Array:
@@ -112,14 +125,18 @@ def _block_norms(addresses: jax.Array, values: jax.Array) -> jax.Array:
         return total + value, around + jnp.abs(value), shared + same
 
     start = values, jnp.abs(values), jnp.ones_like(values)
-    total, around, shared = jax.lax.fori_loop(1, entries, compare, start)  # each cell is counted by all of its entries
+    total, around, shared = jax.lax.fori_loop(
+        1, entries, compare, start
+    )  # each cell is counted by all of its entries
     reach = jnp.abs(total) + jnp.where(shared > 1, (entries + 4) * 2.0**-23 * around, 0.0)
     return jnp.sqrt(jnp.sum(reach**2 / shared, (0, 2)))
 
 
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     hash_key, table_key = jax.random.split(key)
-    width = count_sketch.width(data.num_users, data.num_items, params.rank, depth=params.depth, gain=params.gain)
+    width = count_sketch.width(
+        data.num_users, data.num_items, params.rank, depth=params.depth, gain=params.gain
+    )
     public = Public(
         table=count_sketch.random_table(table_key, params.depth, width, params.initial_scale),
         hashes=count_sketch.hashes(hash_key, params.depth),
@@ -144,7 +161,9 @@ def _query(params: Params, state: State, data: Any, coins: Poisson) -> tuple[jax
     of_user, of_item = error[:, None] * q, error[:, None] * p
     places, parts = [], []
     for family, ids, change in ((USERS, drawn.user, of_user), (ITEMS, drawn.item, of_item)):
-        addresses, signs = count_sketch.cells(public.hashes, family, ids, rank=rank, width=public.table.shape[1])
+        addresses, signs = count_sketch.cells(
+            public.hashes, family, ids, rank=rank, width=public.table.shape[1]
+        )
         places.append(addresses)
         parts.append(signs * change[:, None, :] / params.clip_norm)
     ratio = scattered_norm(jnp.concatenate(places, -1), jnp.concatenate(parts, -1))

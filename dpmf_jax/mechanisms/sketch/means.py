@@ -1,6 +1,8 @@
-"""What paper 002 does to ratings beforehand (5.1.1): means are subtracted, and rare rows leave the test.
+"""What paper 002 does to ratings beforehand (5.1.1): means are subtracted, and rare rows leave the
+test.
 
-The means are those of the training ratings, and no noise is on them: a mechanism that subtracts them has no guarantee.
+The means are those of the training ratings, and no noise is on them: a mechanism that subtracts
+them has no guarantee.
 """
 
 from __future__ import annotations
@@ -18,17 +20,23 @@ if TYPE_CHECKING:
 
 
 class Means(NamedTuple):
-    """overall float32[]; user float32[users], item float32[items], or None: what is subtracted, in rating units."""
+    """overall float32[]; user float32[users], item float32[items], or None: what is subtracted, in
+    rating units.
+    """
 
     overall: jax.Array
     user: jax.Array | None = None
     item: jax.Array | None = None
 
     def at(self, user: jax.Array, item: jax.Array) -> jax.Array:
-        """overall + user + item of these indices, which may be one past the end (padding: anything)."""
+        """overall + user + item of these indices, which may be one past the end (padding:
+        anything).
+        """
         if self.user is None or self.item is None:
             return self.overall
-        return self.overall + self.user.at[user].get(mode="clip") + self.item.at[item].get(mode="clip")
+        return (
+            self.overall + self.user.at[user].get(mode="clip") + self.item.at[item].get(mode="clip")
+        )
 
     @property
     def center(self) -> jax.Array:
@@ -36,18 +44,28 @@ class Means(NamedTuple):
         return self.overall if self.item is None else self.overall + self.item
 
     def with_users(self, factors: jax.Array) -> jax.Array:
-        """User factors with a further column, the users' means, if there are any; `with_items` has the ones for it."""
-        return factors if self.user is None else jnp.concatenate([factors, self.user[:, None]], axis=1)
+        """User factors with a further column, the users' means, if there are any; `with_items` has
+        the ones for it.
+        """
+        return (
+            factors if self.user is None else jnp.concatenate([factors, self.user[:, None]], axis=1)
+        )
 
     def with_items(self, factors: jax.Array) -> jax.Array:
-        return factors if self.item is None else jnp.concatenate([factors, jnp.ones((len(self.item), 1))], axis=1)
+        return (
+            factors
+            if self.item is None
+            else jnp.concatenate([factors, jnp.ones((len(self.item), 1))], axis=1)
+        )
 
 
 def means(data: Any) -> Means:
-    """The mean of all ratings of a layout; per user the mean of the rest; per item the mean of what then is left.
+    """The mean of all ratings of a layout; per user the mean of the rest; per item the mean of what
+    then is left.
 
-    One after the other, so that what is left has mean 0 for every item (paper 002 names the three, and no order). A
-    user or an item without ratings gets 0. Unpriced. Can be jitted; neighbours of the data are seen.
+    One after the other, so that what is left has mean 0 for every item (paper 002 names the three,
+    and no order). A user or an item without ratings gets 0. Unpriced. Can be jitted; neighbours of
+    the data are seen.
     """
     nothing = jnp.zeros(data.num_users), jnp.zeros(data.num_items)
     total, count = layout.sum_by_user(data, _total, *nothing)
@@ -61,12 +79,15 @@ def means(data: Any) -> Means:
     return Means(overall, user, left / jnp.maximum(raters, 1))
 
 
-def _total(own: Any, others: Any, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _total(
+    own: Any, others: Any, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     return (present * (values - own - others)) @ jnp.ones_like(values), jnp.sum(present)
 
 
 def rare(ratings: Ratings, train: Ratings, fewer_than: int = 10) -> np.ndarray:
-    """bool[ratings]: whether its user or its item has fewer training ratings than this. On one catalogue; host.
+    """bool[ratings]: whether its user or its item has fewer training ratings than this. On one
+    catalogue; host.
 
     The paper drops such rows from test and validation sets: `test.take(~rare(test, train))`.
     """

@@ -1,12 +1,14 @@
-"""Online matrix factorisation as paper 002 has it, without privacy: one rating after the other, one step an epoch.
+"""Online matrix factorisation as paper 002 has it, without privacy: one rating after the other, one
+step an epoch.
 
-Both vectors of a rating move from their old values, p ← p + η_t(e q − λp) and q ← q + η_t(e p − λq), e = r − p·q; with
-the sign of (5) corrected. A rating whose loss is above a threshold ε is skipped. That is no privacy: the result is a
-function of ratings, order, start and threshold.
+Both vectors of a rating move from their old values, p ← p + η_t(e q − λp) and q ← q + η_t(e p −
+λq), e = r − p·q; with the sign of (5) corrected. A rating whose loss is above a threshold ε is
+skipped. That is no privacy: the result is a function of ratings, order, start and threshold.
 
-A schedule (`ordered.schedule`) is made on the host once and used in every epoch. Like the layout it stays with the
-curator, and it names where ratings are stored, not values: neighbours of the data run in the same program. Without one
-each epoch has an order of its own, which its coins draw on the device; such a mechanism is made of settings alone.
+A schedule (`ordered.schedule`) is made on the host once and used in every epoch. Like the layout it
+stays with the curator, and it names where ratings are stored, not values: neighbours of the data
+run in the same program. Without one each epoch has an order of its own, which its coins draw on the
+device; such a mechanism is made of settings alone.
 """
 
 from __future__ import annotations
@@ -39,9 +41,10 @@ class Config:
     """Settings; host numbers. Paper 002's letters in brackets.
 
     rank: [d]. learning_rate: [η], decay: [b], num_epochs: [T]; epoch t = 0, 1, … has η/(1 + b·t/T).
-    regularization: [λ], of both vectors of a rating at its update. initial_scale: standard deviation of a coordinate at
-    the start (the paper does not say).
-    threshold: [ε], None: all is learnt from. convention: what is skipped, "4.3": e² > ε; "3.2": e²/2 > ε.
+    regularization: [λ], of both vectors of a rating at its update. initial_scale: standard
+    deviation of a coordinate at the start (the paper does not say).
+    threshold: [ε], None: all is learnt from. convention: what is skipped, "4.3": e² > ε; "3.2":
+      e²/2 > ε.
     preprocess: subtract the global, user and item means of the ratings, else `center`, a constant.
     depth: [k], 1 is feature hashing; gain: [γ]; query: how vectors are read. For a sketch only.
     """
@@ -69,7 +72,9 @@ class Config:
                 raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
         for name in ("decay", "regularization"):
             if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be non-negative and finite; got {getattr(self, name)}")
+                raise ValueError(
+                    f"{name} must be non-negative and finite; got {getattr(self, name)}"
+                )
         if self.threshold is not None and not self.threshold >= 0:
             raise ValueError(f"threshold must be non-negative; got {self.threshold}")
         if self.convention not in ("4.3", "3.2"):
@@ -101,7 +106,9 @@ class Params:
 
 
 class Public(NamedTuple):
-    """Of the protocol's cut, not for the public: p float32[users, rank], q float32[items, rank], what is subtracted."""
+    """Of the protocol's cut, not for the public: p float32[users, rank], q float32[items, rank],
+    what is subtracted.
+    """
 
     users: jax.Array
     items: jax.Array
@@ -121,14 +128,16 @@ class Public(NamedTuple):
 
 
 def regular(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
-    """Exact sequential SGD over stored vectors, the paper's baseline; depth, gain and query are not read.
+    """Exact sequential SGD over stored vectors, the paper's baseline; depth, gain and query are not
+    read.
 
-    A step is an epoch; its Info has the mean of e² over the ratings, each before its own update, and as
-    clipped_fraction the share that was skipped. Guarantee: none; releases nothing.
+    A step is an epoch; its Info has the mean of e² over the ratings, each before its own update,
+    and as clipped_fraction the share that was skipped. Guarantee: none; releases nothing.
 
     Args:
-      schedule: without conflicts, for the layout's kind; batches of one are the fastest on a CPU. None: one by one, in
-        an order that is drawn anew in each epoch (`ordered.shuffled`, the step's coins are the key).
+      schedule: without conflicts, for the layout's kind; batches of one are the fastest on a CPU.
+        None: one by one, in an order that is drawn anew in each epoch (`ordered.shuffled`, the
+        step's coins are the key).
 
     Raises: UsageError for a schedule with a user or an item twice in a batch.
     """
@@ -138,8 +147,8 @@ def regular(config: Config, schedule: ordered.Schedule | None = None) -> Mechani
 
 
 def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -> Mechanism:
-    """As `regular`, but not its result: `size` ratings in the schedule's order share the vectors from before the batch,
-    and their updates are summed. Guarantee: none; releases nothing.
+    """As `regular`, but not its result: `size` ratings in the schedule's order share the vectors
+    from before the batch, and their updates are summed. Guarantee: none; releases nothing.
 
     Raises: UsageError for a size below 1.
     """
@@ -147,7 +156,8 @@ def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -
 
 
 def mini_batches(schedule: ordered.Schedule, size: int) -> ordered.Schedule:
-    """The ratings of a schedule in its order (host), `size` in each batch, whether or not they conflict.
+    """The ratings of a schedule in its order (host), `size` in each batch, whether or not they
+    conflict.
 
     Raises: UsageError for a size below 1.
     """
@@ -176,7 +186,10 @@ def _refuse_conflicts(schedule: ordered.Schedule) -> None:
         if (rows[:, 1:] == rows[:, :-1]).any():
             raise UsageError(
                 f"the schedule has the same {name} twice in a batch",
-                fix="use `ordered.schedule` without cells, or `mini_batch`, which gives another result",
+                fix=(
+                    "use `ordered.schedule` without cells, or `mini_batch`, which gives another"
+                    " result"
+                ),
             )
 
 
@@ -203,7 +216,9 @@ def rule(params: Params, step: jax.Array) -> online_epoch.Rule:
     """Of epoch `step`."""
     rate = params.learning_rate / (1 + params.decay * step / params.num_epochs)
     return online_epoch.Rule(
-        rate, params.regularization, params.threshold if params.convention == "4.3" else 2 * params.threshold
+        rate,
+        params.regularization,
+        params.threshold if params.convention == "4.3" else 2 * params.threshold,
     )
 
 
@@ -215,9 +230,11 @@ def first_means(params: Params, data: Any) -> Means:
 
 
 def means(params: Params, state: State, data: Any) -> Means:
-    """What this epoch subtracts; with preprocessing, means that the first epoch asks of the ratings.
+    """What this epoch subtracts; with preprocessing, means that the first epoch asks of the
+    ratings.
 
-    Raises: UsageError for ratings over several devices, whose order of storing is not the schedule's.
+    Raises: UsageError for ratings over several devices, whose order of storing is not the
+      schedule's.
     """
     if data.num_devices > 1:
         raise UsageError(
@@ -230,11 +247,15 @@ def means(params: Params, state: State, data: Any) -> Means:
 
 
 def coins(schedule: ordered.Schedule | None) -> Partial:
-    """Of a mechanism: nothing where the order is given, else the key that an epoch's order follows from."""
+    """Of a mechanism: nothing where the order is given, else the key that an epoch's order follows
+    from.
+    """
     return Partial(_order_key if schedule is None else curator.no_coins)
 
 
-def in_order(schedule: ordered.Schedule | None, data: Any, coins: jax.Array | None) -> ordered.Schedule:
+def in_order(
+    schedule: ordered.Schedule | None, data: Any, coins: jax.Array | None
+) -> ordered.Schedule:
     """The schedule, or all ratings one by one in the order of the coins."""
     if schedule is not None:
         return schedule
@@ -247,7 +268,9 @@ def _order_key(key: jax.Array) -> jax.Array:
 
 
 def info(seen: online_epoch.Seen) -> Info:
-    """loss: the mean of e², each rating before its own update; clipped_fraction: the share that was skipped."""
+    """loss: the mean of e², each rating before its own update; clipped_fraction: the share that was
+    skipped.
+    """
     count = jnp.maximum(seen.rated, 1)
     return Info(seen.squared / count, 1 - seen.learnt / count)
 
@@ -282,7 +305,11 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
 
 
 def _query(
-    params: Params, schedule: ordered.Schedule | None, state: State, data: Any, coins: jax.Array | None
+    params: Params,
+    schedule: ordered.Schedule | None,
+    state: State,
+    data: Any,
+    coins: jax.Array | None,
 ) -> tuple[Public, Info]:
     """A whole epoch: the statistics are the factors after it."""
     now = means(params, state, data)
@@ -307,5 +334,10 @@ def _release(state: State) -> Release:
 def _guarantee(params: Params, name: Named, num_steps: int) -> Guarantee:
     reason = NO_NOISE
     if math.isfinite(threshold := float(params.threshold)):
-        reason = f"ε here is a threshold of the loss (here {threshold:g}), not a privacy parameter: {reason}"
-    return no_guarantee(mechanism=name.name, num_steps=num_steps, released=(), unit="rating presence", reason=reason)
+        reason = (
+            f"ε here is a threshold of the loss (here {threshold:g}), not a privacy parameter:"
+            f" {reason}"
+        )
+    return no_guarantee(
+        mechanism=name.name, num_steps=num_steps, released=(), unit="rating presence", reason=reason
+    )

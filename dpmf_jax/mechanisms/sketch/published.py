@@ -1,8 +1,9 @@
 """Paper 002 as published: online factorisation in a count sketch, without privacy.
 
-One table keeps the vectors of all users and items. A rating is predicted from queried vectors, and their changes are
-added to their cells (3.2), which others share. The paper's ε is a threshold of the loss; no draw from a posterior is
-made, and given hashes, initial table and order nothing is random: `sketch_dpsgd` is what can be proved.
+One table keeps the vectors of all users and items. A rating is predicted from queried vectors, and
+their changes are added to their cells (3.2), which others share. The paper's ε is a threshold of
+the loss; no draw from a posterior is made, and given hashes, initial table and order nothing is
+random: `sketch_dpsgd` is what can be proved.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from dpmf_jax.protocol import Info, Mechanism, Release, State
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """table float32[depth, width], its hashes, and what is subtracted from ratings: all that is kept.
+    """table float32[depth, width], its hashes, and what is subtracted from ratings: all that is
+    kept.
 
     user_factors, item_factors: queried when asked for, for the curator's evaluation.
     """
@@ -58,7 +60,9 @@ class Public:
         return self.means.center
 
     def _vectors(self, family: int, num: int) -> jax.Array:
-        return count_sketch.vectors(self.table, self.hashes, family, num, rank=self.rank, how=self.query)
+        return count_sketch.vectors(
+            self.table, self.hashes, family, num, rank=self.rank, how=self.query
+        )
 
 
 class Response(NamedTuple):
@@ -69,24 +73,27 @@ class Response(NamedTuple):
 
 
 def mechanism(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
-    """Exact sequential SGD in a sketch of `config.depth` rows, whose width is that of (20); depth 1: feature hashing.
+    """Exact sequential SGD in a sketch of `config.depth` rows, whose width is that of (20); depth
+    1: feature hashing.
 
-    Releases the table, the hashes and what was subtracted from ratings. A step is an epoch, Info as in
-    `online.regular`.
+    Releases the table, the hashes and what was subtracted from ratings. A step is an epoch, Info as
+    in `online.regular`.
 
     Guarantee: none. ε is a threshold above which ratings are not learnt from.
     Departs from the paper: the sign of (5). The initial table, on which it is silent, is random.
 
     Args:
-      schedule: for the layout's kind. Its ratings are learnt from one after the other, batch by batch: `size=1` keeps
-        the order that it was made from. None: in an order that is drawn anew in each epoch (`ordered.shuffled`, the
-        step's coins are the key). With median queries an epoch is slow.
+      schedule: for the layout's kind. Its ratings are learnt from one after the other, batch by
+        batch: `size=1` keeps the order that it was made from. None: in an order that is drawn anew
+        in each epoch (`ordered.shuffled`, the step's coins are the key). With median queries an
+        epoch is slow.
     """
     return _mechanism(config, None if schedule is None else online.mini_batches(schedule, 1))
 
 
 def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -> Mechanism:
-    """As `mechanism`, but not its result: `size` ratings share the table from before the batch, changes are summed.
+    """As `mechanism`, but not its result: `size` ratings share the table from before the batch,
+    changes are summed.
 
     Raises: UsageError for a size below 1.
     """
@@ -109,7 +116,9 @@ def _mechanism(config: Config, schedule: ordered.Schedule | None) -> Mechanism:
 def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     del previous  # nothing public is taken over: the means are of the ratings, or a constant
     hash_key, table_key = jax.random.split(key)
-    width = count_sketch.width(data.num_users, data.num_items, params.rank, depth=params.depth, gain=params.gain)
+    width = count_sketch.width(
+        data.num_users, data.num_items, params.rank, depth=params.depth, gain=params.gain
+    )
     public = Public(
         table=count_sketch.random_table(table_key, params.depth, width, params.initial_scale),
         hashes=count_sketch.hashes(hash_key, params.depth),
@@ -123,7 +132,11 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
 
 
 def _query(
-    params: Params, schedule: ordered.Schedule | None, state: State, data: Any, coins: jax.Array | None
+    params: Params,
+    schedule: ordered.Schedule | None,
+    state: State,
+    data: Any,
+    coins: jax.Array | None,
 ) -> tuple[Response, Info]:
     """A whole epoch: the statistics are the table after it."""
     public, means = state.public, online.means(params, state, data)
@@ -139,7 +152,9 @@ def _query(
 
 def _update(state: State, response: Response, data: Any) -> State:
     del data
-    return state._replace(public=dataclasses.replace(state.public, table=response.table, means=response.means))
+    return state._replace(
+        public=dataclasses.replace(state.public, table=response.table, means=response.means)
+    )
 
 
 def _release(state: State) -> Release:

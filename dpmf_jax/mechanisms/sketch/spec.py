@@ -1,4 +1,6 @@
-"""Paper 002's count sketch, as published and with sound steps from secret samples; their declarations."""
+"""Paper 002's count sketch, as published and with sound steps from secret samples; their
+declarations.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ class Published(Table):
     """Settings of the sketch as published."""
 
     center: str | None = None
-    """What is subtracted from the ratings: a number, none; means: global, user and item means, unpriced (default)."""
+    """What is subtracted from the ratings: a number, none; means: global, user and item means,
+    unpriced (default).
+    """
     learning_rate: float | None = None
     """Step size, eta, of the first epoch."""
     decay: float | None = None
@@ -53,7 +57,9 @@ class Published(Table):
     epochs: int | None = None
     """Passes over the ratings, T."""
     threshold: float | None = None
-    """What paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not learnt from."""
+    """What paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not
+    learnt from.
+    """
     convention: Literal["4.3", "3.2"] = "4.3"
     """With --threshold: the loss is the squared error (4.3), or half of it (3.2)."""
 
@@ -68,7 +74,9 @@ def defaults(mechanism: str, num_users: int, num_items: int) -> Defaults:
     rate = 6 / max(num_users, num_items)
     return {
         "sketch": Defaults(steps=20, rank=16, learning_rate=0.05, regularization=0.1),
-        "sketch-dpsgd": Defaults(steps=100, rank=1, learning_rate=rate, regularization=1.0, gain=0.25),
+        "sketch-dpsgd": Defaults(
+            steps=100, rank=1, learning_rate=rate, regularization=1.0, gain=0.25
+        ),
     }[mechanism]
 
 
@@ -80,7 +88,10 @@ def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
     if name == "sketch-dpsgd":
         return sampled_settings(name, flags, ratings, usual, _dpsgd, table)
     return {
-        **{field: given_or_default(flags, usual, field) for field in ("rank", "learning_rate", "regularization")},
+        **{
+            field: given_or_default(flags, usual, field)
+            for field in ("rank", "learning_rate", "regularization")
+        },
         **table,
         "decay": given_or_default(flags, usual, "decay"),
         **_published(flags, usual),
@@ -95,12 +106,20 @@ def _published(flags: Published, usual: Defaults) -> dict[str, Any]:
     if flags.epsilon is not None:
         raise PrivacyError(
             "--epsilon asks for privacy, and --mechanism sketch has none",
-            where="paper 002's epsilon is a threshold above which ratings are not learnt from, here --threshold",
-            fix=f"--mechanism sketch-dpsgd --epsilon {flags.epsilon:g} for privacy, or --threshold {flags.epsilon:g}",
+            where=(
+                "paper 002's epsilon is a threshold above which ratings are not learnt from, here"
+                " --threshold"
+            ),
+            fix=(
+                f"--mechanism sketch-dpsgd --epsilon {flags.epsilon:g} for privacy, or --threshold"
+                f" {flags.epsilon:g}"
+            ),
         )
     epochs = usual.steps if flags.epochs is None else flags.epochs
     if flags.threshold is None and flags.convention != Published.convention:
-        raise UsageError("--convention goes with --threshold", fix="--threshold 4, or leave out --convention")
+        raise UsageError(
+            "--convention goes with --threshold", fix="--threshold 4, or leave out --convention"
+        )
     center = MEANS if flags.center is None else flags.center
     if center in ("item", "global", NOISY_MEANS):
         raise UsageError(
@@ -130,20 +149,43 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     del public
     if settings["mechanism"] == "sketch-dpsgd":
         return ((_dpsgd(config(settings)), settings["steps"]),)
-    return ((published.mechanism(online.Config(**config_values(online.Config, settings))), settings["steps"]),)
+    return (
+        (
+            published.mechanism(online.Config(**config_values(online.Config, settings))),
+            settings["steps"],
+        ),
+    )
 
 
 _UNSAFE = (
-    "--mechanism sketch protects nothing: what paper 002 calls epsilon (here --threshold) is a threshold above which "
-    "ratings are not learnt from, not a privacy parameter",
+    (
+        "--mechanism sketch protects nothing: what paper 002 calls epsilon (here --threshold) is a"
+        " threshold above which ratings are not learnt from, not a privacy parameter"
+    ),
     "what it releases may show any rating, whatever the threshold",
-    "--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is needed",
+    (
+        "--mechanism sketch-dpsgd, which has a price; or --accept-no-guarantee, where no privacy is"
+        " needed"
+    ),
 )
 _PUBLISHED = Trial(
-    "002 as published: sketch", "no claim of privacy; rank 16, 2 epochs", {"epochs": 2}, small={"rank": 4}
+    "002 as published: sketch",
+    "no claim of privacy; rank 16, 2 epochs",
+    {"epochs": 2},
+    small={"rank": 4},
 )
-_SHARED: dict[str, Any] = {"paper": "002", "settings": settings, "phases": phases, "access": "in order"}
+_SHARED: dict[str, Any] = {
+    "paper": "002",
+    "settings": settings,
+    "phases": phases,
+    "access": "in order",
+}
 SPECS = (
     Spec(name="sketch", flags=Published, unsafe=_UNSAFE, trials=(_PUBLISHED,), **_SHARED),
-    Spec(name="sketch-dpsgd", flags=SampledTable, trials=(trial("002 sound: sketch, DP-SGD"),), **_SHARED),
+    Spec(
+        name="sketch-dpsgd",
+        flags=SampledTable,
+        trials=(trial("002 sound: sketch, DP-SGD"),),
+        **_SHARED,
+    ),
 )

@@ -1,1 +1,3 @@
-"""Noisy user levels: how far each user's ratings lie from a public centre, and nothing of the items."""
+"""Noisy user levels: how far each user's ratings lie from a public centre, and nothing of the
+items.
+"""

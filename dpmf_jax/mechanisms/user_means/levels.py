@@ -1,8 +1,10 @@
-"""Noisy user levels in one step: every user's sum of residuals gets noise, and is shrunk by its public count.
+"""Noisy user levels in one step: every user's sum of residuals gets noise, and is shrunk by its
+public count.
 
-The statistics are Σ(r - c) of every user, c a public centre and r clipped to the declared range. One changed rating
-moves one of them by at most the width of the range, so Δ is that width. Who rated what is public, and so are the
-counts. All that follows is post-processing. The model predicts c and the user's level, for every item alike.
+The statistics are Σ(r - c) of every user, c a public centre and r clipped to the declared range.
+One changed rating moves one of them by at most the width of the range, so Δ is that width. Who
+rated what is public, and so are the counts. All that follows is post-processing. The model predicts
+c and the user's level, for every item alike.
 """
 
 from __future__ import annotations
@@ -25,7 +27,8 @@ from dpmf_jax.mechanisms import claims
 from dpmf_jax.noise import laws
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
-# Public guesses, in widths of the declared range: how far user means lie apart, and a user's ratings from their mean.
+# Public guesses, in widths of the declared range: how far user means lie apart, and a user's
+# ratings from their mean.
 USER_SPREAD, RATING_SPREAD = 1 / 8, 1 / 4
 
 
@@ -33,7 +36,8 @@ USER_SPREAD, RATING_SPREAD = 1 / 8, 1 / 4
 class Config:
     """Settings; host numbers, all public.
 
-    rating_range: the declared smallest and largest rating; ratings are clipped to it where they enter a sum.
+    rating_range: the declared smallest and largest rating; ratings are clipped to it where they
+      enter a sum.
     noise_multiplier: z = σ/Δ of a step.
     center: c, a public constant.
     delta: of the guarantee.
@@ -49,14 +53,19 @@ class Config:
     def __post_init__(self) -> None:
         claims.check(self.rating_range, None, "rating value", self.delta)
         if not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(f"noise_multiplier must be positive and finite; got {self.noise_multiplier}")
+            raise ValueError(
+                f"noise_multiplier must be positive and finite; got {self.noise_multiplier}"
+            )
         if not math.isfinite(self.center):
             raise ValueError(f"center must be a number; got {self.center}")
 
 
 class Public(NamedTuple):
-    """user_factors: float32[users, 1], the levels. item_factors: float32[items, 1], ones. center: float32[].
-    total: float32[users], the responses so far, added up. count: float32[users], ratings of each user."""
+    """user_factors: float32[users, 1], the levels. item_factors: float32[items, 1], ones. center:
+    float32[].
+    total: float32[users], the responses so far, added up. count: float32[users], ratings of each
+      user.
+    """
 
     user_factors: jax.Array
     item_factors: jax.Array
@@ -79,10 +88,13 @@ class Params:
 def mechanism(config: Config) -> Mechanism:
     """Noisy user levels in one step; further steps ask again, and the mean of all answers is used.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit: one rating's value. A user's m ratings lie in
-      one sum and pay m²·ρ. Releases the levels, the centre, and item factors that are all 1.
+    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit: one rating's value. A
+      user's m ratings lie in one sum and pay m²·ρ. Releases the levels, the centre, and item
+      factors that are all 1.
     """
-    sensitivity = claims.float32_up(claims.width(config.rating_range))  # the price divides σ by this very number
+    sensitivity = claims.float32_up(
+        claims.width(config.rating_range)
+    )  # the price divides σ by this very number
     params = Params(
         noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
         sensitivity=sensitivity,
@@ -110,8 +122,12 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(Public(nothing[:, None], items, params.center, nothing, count), None, jnp.int32(0))
 
 
-def _row(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """For one user: (Σ(r - c), number of ratings, Σ(r - c - level)²), r clipped to the declared range in the first."""
+def _row(
+    row: Any, columns: Any, values: jax.Array, present: jax.Array
+) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """For one user: (Σ(r - c), number of ratings, Σ(r - c - level)²), r clipped to the declared
+    range in the first.
+    """
     del columns
     low, high, center, level = row
     bounded = jnp.clip(values, low, high) - center

@@ -6,7 +6,15 @@ import dataclasses
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from dpmf_jax.mechanisms.spec import SOUND_EPSILON, Flags, Settings, Spec, Trial, config_values, public_center
+from dpmf_jax.mechanisms.spec import (
+    SOUND_EPSILON,
+    Flags,
+    Settings,
+    Spec,
+    Trial,
+    config_values,
+    public_center,
+)
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -20,7 +28,9 @@ class Levels(Flags):
     delta: float = 1e-5
     """Delta of the total."""
     center: str | None = None
-    """What is subtracted from the ratings: a public number, or none; by default the middle of the declared range."""
+    """What is subtracted from the ratings: a public number, or none; by default the middle of the
+    declared range.
+    """
 
 
 def settings(name: str, flags: Levels, ratings: Ratings, public: Any) -> Settings:
@@ -44,7 +54,12 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     from dpmf_jax.mechanisms.user_means import levels
 
     del public
-    return ((levels.mechanism(levels.Config(**config_values(levels.Config, settings))), settings["steps"]),)
+    return (
+        (
+            levels.mechanism(levels.Config(**config_values(levels.Config, settings))),
+            settings["steps"],
+        ),
+    )
 
 
 SPECS = (

@@ -1,7 +1,8 @@
-"""What section 5 of paper 001 says, statement by statement, held to the stored rows of its figures; nothing is trained.
+"""What section 5 of paper 001 says, statement by statement, held to the stored rows of its figures;
+nothing is trained.
 
-The paper gives a criterion for hardly any of its statements. Those here are ours and printed with every verdict, beside
-the numbers, so that a reader may judge otherwise.
+The paper gives a criterion for hardly any of its statements. Those here are ours and printed with
+every verdict, beside the numbers, so that a reader may judge otherwise.
 """
 
 from __future__ import annotations
@@ -27,11 +28,17 @@ from experiments.reproduce.paper001.measurements import (
 from experiments.reproduce.paper001.measurements import Evidence as Evidence
 
 AUDIT_STEPS, AUDIT_PAIRS, AUDIT_SEED, AUDIT_SERIES = 100, 32, 0, "0.15"
-SMALL = (60, 40, 700, 3)  # users, items, ratings and rank of what is generated where MovieLens-100K is not there
+SMALL = (
+    60,
+    40,
+    700,
+    3,
+)  # users, items, ratings and rank of what is generated where MovieLens-100K is not there
 
 
 def stored(out: Path) -> dict[str, Told]:
-    """The figures' json that earlier calls wrote into the folder, by the figures' names, in the table's order.
+    """The figures' json that earlier calls wrote into the folder, by the figures' names, in the
+    table's order.
 
     Raises: DataError for a file that is no figure's json.
     """
@@ -42,21 +49,30 @@ def stored(out: Path) -> dict[str, Told]:
             continue
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
-            if told["figure"] != name or not isinstance(told["rows"], list) or not told["ratings"]["name"]:
+            if (
+                told["figure"] != name
+                or not isinstance(told["rows"], list)
+                or not told["ratings"]["name"]
+            ):
                 raise ValueError(f"it is of {told['figure']}")
         except (ValueError, KeyError, TypeError) as broken:
             raise DataError(
-                f"not the rows of {name}: {broken!r}", where=str(path), fix=f"delete it, then dpmf reproduce {name}"
+                f"not the rows of {name}: {broken!r}",
+                where=str(path),
+                fix=f"delete it, then dpmf reproduce {name}",
             ) from None
         found[name] = told
     return found
 
 
 def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
-    """The largest distance between the statistics of two worlds that one rating sets apart, along one transcript.
+    """The largest distance between the statistics of two worlds that one rating sets apart, along
+    one transcript.
 
-    range: τ is the width of the rating range, as Theorem 2 has it, with a public centre, since Algorithm 1 has none.
-    plots: τ = 5 and movie means, which is what the plots were drawn with. On MovieLens-100K, else on generated ratings.
+    range: τ is the width of the rating range, as Theorem 2 has it, with a public centre, since
+      Algorithm 1 has none.
+    plots: τ = 5 and movie means, which is what the plots were drawn with. On MovieLens-100K, else
+      on generated ratings.
     """
     from audits.mechanism import sensitivity
     from dpmf_jax.data import datasets, synthetic
@@ -79,7 +95,9 @@ def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
     }
     for which, change in changes.items():
         z = noise_multiplier_from_step(float(AUDIT_SERIES), plans.DELTA_STEP)
-        config = gaussian.Config(**plans.SETTINGS | change, rating_range=ratings.rating_range, noise_multiplier=z)
+        config = gaussian.Config(
+            **plans.SETTINGS | change, rating_range=ratings.rating_range, noise_multiplier=z
+        )
         largest, _ = sensitivity.audit(
             gaussian.mechanism(config),
             ratings,
@@ -92,14 +110,21 @@ def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
     return findings
 
 
-# ---------------------------------------------------------------------------------------------- the table
+# ---------------------------------------------------------------------------------------------- the
 
-_FLAT_HOW = f"from n = {FLAT_FROM:g} on, the largest overall ε is at most {FLAT:.0%} above the smallest, at each ε_i"
-_PEAK_HOW = "the largest overall ε is neither at the smallest nor at the largest n, at each ε_i above 0.5"
-_RATE_HOW = "at the largest μ (0.0010) against the smallest (0.0003), at every ε_i, mean over the seeds"
+_FLAT_HOW = (
+    f"from n = {FLAT_FROM:g} on, the largest overall ε is at most {FLAT:.0%} above the smallest, at"
+    " each ε_i"
+)
+_PEAK_HOW = (
+    "the largest overall ε is neither at the smallest nor at the largest n, at each ε_i above 0.5"
+)
+_RATE_HOW = (
+    "at the largest μ (0.0010) against the smallest (0.0003), at every ε_i, mean over the seeds"
+)
 _AUDIT_HOW = (
-    f"the largest distance between the gradients of two worlds that one rating sets apart, along one transcript, at "
-    f"the settings of figure 1, ε_i = {AUDIT_SERIES}; at most"
+    "the largest distance between the gradients of two worlds that one rating sets apart, along"
+    f" one transcript, at the settings of figure 1, ε_i = {AUDIT_SERIES}; at most"
 )
 
 STATEMENTS = (
@@ -107,30 +132,33 @@ STATEMENTS = (
         "nearer",
         "figures 1-3",
         "With a larger ε_i the training curve comes closer to the non-private one.",
-        "figure 1: at the last step that all curves have, the gap to the non-private RMSE shrinks with every ε_i",
+        "figure 1: at the last step that all curves have, the gap to the non-private RMSE shrinks"
+        " with every ε_i",
         measurements.nearer,
     ),
     Statement(
         "trade-off",
         "figures 4-6",
         "Error and privacy are best balanced at ε_i of about 0.4.",
-        "the paper gives no criterion; ours: the knee of RMSE against overall ε (the point furthest below the chord of "
-        "the ends), over ε and over log ε, is a plotted neighbour of 0.4: 0.30 or 0.50",
+        "the paper gives no criterion; ours: the knee of RMSE against overall ε (the point furthest"
+        " below the chord of the ends), over ε and over log ε, is a plotted neighbour of 0.4: 0.30"
+        " or 0.50",
         measurements.trade_off,
     ),
     Statement(
         "not worth it",
         "figures 4-6",
         "From ε_i = 0.5 on, the error falls little and the overall ε grows much.",
-        "figure 4: RMSE falls by at most a quarter of what it fell up to 0.50, overall ε at least doubles",
+        "figure 4: RMSE falls by at most a quarter of what it fell up to 0.50, overall ε at least"
+        " doubles",
         measurements.worth,
     ),
     Statement(
         "strict",
         "figures 4-6",
         "At that balance the privacy is strict and the error very close to the non-private one.",
-        f"some plotted setting has an overall ε of at most {STRICT:g} and an RMSE at most {CLOSE:.0%} above the "
-        "non-private one",
+        f"some plotted setting has an overall ε of at most {STRICT:g} and an RMSE at most"
+        f" {CLOSE:.0%} above the non-private one",
         measurements.strict,
     ),
     Statement(
@@ -151,7 +179,8 @@ STATEMENTS = (
         "saturation",
         "figures 7-9",
         "Private errors level off, at a higher level.",
-        "figure 7: from n = 256 to 512 private RMSE falls at most half as much, relatively, as the non-private one",
+        "figure 7: from n = 256 to 512 private RMSE falls at most half as much, relatively, as the"
+        " non-private one",
         measurements.saturated,
     ),
     Statement(
@@ -221,27 +250,31 @@ STATEMENTS = (
         "closed form",
         "equations (7)-(9)",
         "Equation (9) is the smallest ε that equation (7) has over the orders α.",
-        "equation (9) against a numerical minimum of equation (7) over real orders: relative difference up to 1e-9",
+        "equation (9) against a numerical minimum of equation (7) over real orders: relative"
+        " difference up to 1e-9",
         measurements.closed_form,
     ),
     Statement(
         "tight",
         "the abstract, on equation (9)",
         "The overall privacy loss is characterised tightly.",
-        f"equation (9) at most {TIGHT:.0%} above the exact ε of the same noise, at every point of figure 4",
+        f"equation (9) at most {TIGHT:.0%} above the exact ε of the same noise, at every point of"
+        " figure 4",
         measurements.tight,
     ),
     Statement(
         "sensitivity, τ the range",
         "Theorem 2",
-        "One changed rating moves the gradient of a step by at most τC, τ the range of the ratings.",
+        "One changed rating moves the gradient of a step by at most τC, τ the range of the"
+        " ratings.",
         f"{_AUDIT_HOW} τC, τ the width of the range; a public centre",
         measurements.largest_distance("range"),
     ),
     Statement(
         "sensitivity, τ of the plots",
         "Theorem 2",
-        "One changed rating moves the gradient of a step by at most τC, with the larger τ of the plots.",
+        "One changed rating moves the gradient of a step by at most τC, with the larger τ of the"
+        " plots.",
         f"{_AUDIT_HOW} τC, τ = 5; centred by movie means",
         measurements.largest_distance("plots"),
     ),

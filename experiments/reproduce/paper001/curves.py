@@ -1,4 +1,6 @@
-"""Learning curves of paper 001: training RMSE over steps, one curve a series (ε_i), the mean over the seeds."""
+"""Learning curves of paper 001: training RMSE over steps, one curve a series (ε_i), the mean over
+the seeds.
+"""
 
 from __future__ import annotations
 
@@ -14,9 +16,11 @@ from experiments.reproduce.paper001.work import Work, described, runs_of, stoppe
 
 
 def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
-    """Trains every series for as many steps as the paper plots, and compares it at the paper's points.
+    """Trains every series for as many steps as the paper plots, and compares it at the paper's
+    points.
 
-    Beside them, informative: where early stopping by patience would have ended each, and what it would have cost.
+    Beside them, informative: where early stopping by patience would have ended each, and what it
+    would have cost.
     """
     plan = plans.plan(what, request)
     trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
@@ -28,6 +32,11 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
         for setting, seeds in own.items():
             rows += stopped(setting, None, seeds, "patience", ("rmse", "overall_epsilon"))
         told = described(what, plan, ratings, trained, curves)
-        return {"rows": rows, "curves": rmse, **told, "beside": beside.told(what, plan, ratings, trained, curves)}
+        return {
+            "rows": rows,
+            "curves": rmse,
+            **told,
+            "beside": beside.told(what, plan, ratings, trained, curves),
+        }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)

@@ -1,4 +1,6 @@
-"""What can be reproduced, and the papers' points to hold it to; NumPy and jax are not needed to ask."""
+"""What can be reproduced, and the papers' points to hold it to; NumPy and jax are not needed to
+ask.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,14 @@ X_LABELS = {"iteration": "Iterations", "epsilon_i": "ε_i", "n": "n", "mu": "μ"
 class Figure:
     """One figure of a paper.
 
-    name: what the command calls it. paper, number: where it stands. what, on: what is plotted, on which ratings.
+    name: what the command calls it. paper, number: where it stands. what, on: what is plotted, on
+      which ratings.
     x_name: iteration, epsilon_i, n or mu.
-    axes: what is plotted over it. points: files of the paper's points, none where they are not known.
+    axes: what is plotted over it. points: files of the paper's points, none where they are not
+      known.
     steps: file whose points imply the numbers of steps J; "" where something else gives them.
-    data: the data set as `dpmf data list` names it. fallback: what is taken where it is absent, without comparison.
+    data: the data set as `dpmf data list` names it. fallback: what is taken where it is absent,
+      without comparison.
     slice: of `data`, see `datasets.load`. tau: the τ that the noise is drawn with.
     program: "module:function" that says what to train and compares it; see `work.Work`.
     """
@@ -72,7 +77,9 @@ class Figure:
     @property
     def plotted(self) -> tuple[Point, ...]:
         """The paper's points, of the axes shown."""
-        return tuple(point for file in self.points for point in points(file) if point.axis in self.axes)
+        return tuple(
+            point for file in self.points for point in points(file) if point.axis in self.axes
+        )
 
     @property
     def series(self) -> tuple[str, ...]:
@@ -85,9 +92,11 @@ class Figure:
 class Request:
     """What is asked of a figure. None: series, ranks and seeds are all that the scale has.
 
-    scale: full is every rank with three seeds; small leaves out what takes a CPU hours (see `plans`).
+    scale: full is every rank with three seeds; small leaves out what takes a CPU hours (see
+      `plans`).
     beside: which of the sound variants, on held-out ratings, are trained too; auto is by the scale.
-    store: where the runs are kept. compared: whether the ratings are the paper's, so that its points apply.
+    store: where the runs are kept. compared: whether the ratings are the paper's, so that its
+      points apply.
     """
 
     series: tuple[str, ...] | None = None
@@ -100,32 +109,73 @@ class Request:
     compared: bool = True
 
 
-# ---------------------------------------------------------------------------------------------- paper 001
+# ---------------------------------------------------------------------------------------------- pap
 
-SWEPT = ("0.20", "0.30", "0.50", "0.75", "0.90", NON_PRIVATE)  # of figures over μ: those of the figures over n
+SWEPT = (
+    "0.20",
+    "0.30",
+    "0.50",
+    "0.75",
+    "0.90",
+    NON_PRIVATE,
+)  # of figures over μ: those of the figures over n
 
-# Ratings as the paper uses them: title, data set, fallback, slice, τ (5 on MovieLens, found from its plots; the largest
-# rating of a declared range that starts at 1, so 5 and 10 elsewhere).
+# Ratings as the paper uses them: title, data set, fallback, slice, τ (5 on MovieLens, found from
+# its plots; the largest rating of a declared range that starts at 1, so 5 and 10 elsewhere).
 _DATA = (
     ("MovieLens-1M", "ml-1m", None, None, 5.0),
     ("Netflix slice", "netflix", None, "paper001", 5.0),
     ("AnimeReco slice", "anime", "anime-5000", "paper001", 10.0),
 )
 _CURVES, _SETTINGS, _TIMES = (
-    f"experiments.reproduce.paper001.{program}:figure" for program in ("curves", "settings", "times")
+    f"experiments.reproduce.paper001.{program}:figure"
+    for program in ("curves", "settings", "times")
 )
 
-# The first of three figures, one a data set; what, x, axes, the first figures of its points and of its J, program.
+# The first of three figures, one a data set; what, x, axes, the first figures of its points and of
+# its J, program.
 _KINDS = (
     (1, "training RMSE over steps, rank 20", "iteration", ("rmse",), (1,), 0, _CURVES),
-    (4, "training RMSE and overall ε over ε_i, rank 20", "epsilon_i", ("rmse", "overall_epsilon"), (4,), 4, _SETTINGS),
+    (
+        4,
+        "training RMSE and overall ε over ε_i, rank 20",
+        "epsilon_i",
+        ("rmse", "overall_epsilon"),
+        (4,),
+        4,
+        _SETTINGS,
+    ),
     (7, "training RMSE over the rank n", "n", ("rmse",), (7,), 10, _SETTINGS),
     (10, "overall ε over the rank n", "n", ("overall_epsilon",), (10,), 10, _SETTINGS),
-    (13, "training RMSE and overall ε over the rank n", "n", ("rmse", "overall_epsilon"), (7, 10), 10, _SETTINGS),
+    (
+        13,
+        "training RMSE and overall ε over the rank n",
+        "n",
+        ("rmse", "overall_epsilon"),
+        (7, 10),
+        10,
+        _SETTINGS,
+    ),
     (16, "time of an iteration over the rank n", "n", ("ms_per_iteration",), (16,), 0, _TIMES),
     (19, "training RMSE over the learning rate μ, rank 20", "mu", ("rmse",), (), 0, _SETTINGS),
-    (22, "overall ε over the learning rate μ, rank 20", "mu", ("overall_epsilon",), (), 0, _SETTINGS),
-    (25, "training RMSE and overall ε over μ, rank 20", "mu", ("rmse", "overall_epsilon"), (), 0, _SETTINGS),
+    (
+        22,
+        "overall ε over the learning rate μ, rank 20",
+        "mu",
+        ("overall_epsilon",),
+        (),
+        0,
+        _SETTINGS,
+    ),
+    (
+        25,
+        "training RMSE and overall ε over μ, rank 20",
+        "mu",
+        ("rmse", "overall_epsilon"),
+        (),
+        0,
+        _SETTINGS,
+    ),
 )
 
 FIGURES: dict[str, Figure] = {
@@ -161,7 +211,10 @@ def expand(names: Sequence[str]) -> list[Figure]:
 
     Raises: UsageError for a figure that is not in the table, with the nearest that is.
     """
-    return [find(name) for name in dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,)))]
+    return [
+        find(name)
+        for name in dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,)))
+    ]
 
 
 def find(name: str) -> Figure:
@@ -178,8 +231,12 @@ def find(name: str) -> Figure:
 
 @functools.cache
 def points(file: str) -> tuple[Point, ...]:
-    """The paper's points, in the order of the file; `points/README.md` says where they come from."""
-    text = (resources.files("experiments") / "reproduce" / "points" / file).read_text(encoding="utf-8")
+    """The paper's points, in the order of the file; `points/README.md` says where they come
+    from.
+    """
+    text = (resources.files("experiments") / "reproduce" / "points" / file).read_text(
+        encoding="utf-8"
+    )
     return tuple(
         Point(
             row["series"],
@@ -195,7 +252,8 @@ def points(file: str) -> tuple[Point, ...]:
 
 
 def choose_series(known: Sequence[str], asked: Sequence[str] | None) -> tuple[str, ...]:
-    """The series asked for, as the paper spells them ("0.5" is "0.50"), in the paper's order; None is all of them.
+    """The series asked for, as the paper spells them ("0.5" is "0.50"), in the paper's order; None
+    is all of them.
 
     Raises: UsageError for one that is not known.
     """
@@ -205,7 +263,11 @@ def choose_series(known: Sequence[str], asked: Sequence[str] | None) -> tuple[st
     for name in asked:
         same = [series for series in known if series == name or _same_number(series, name)]
         if not same:
-            raise UsageError(f"the figure has no series {name}", where="--series", fix=f"choose from {' '.join(known)}")
+            raise UsageError(
+                f"the figure has no series {name}",
+                where="--series",
+                fix=f"choose from {' '.join(known)}",
+            )
         spelled.add(same[0])
     return tuple(series for series in known if series in spelled)
 

@@ -1,7 +1,9 @@
-"""Measurements behind the statements of paper 001's section 5: what the stored rows of its figures say to each.
+"""Measurements behind the statements of paper 001's section 5: what the stored rows of its figures
+say to each.
 
-Each takes the `Evidence` and returns a `Judged`, or raises `NotTestable` where rows are missing. The criteria are ours,
-since the paper gives hardly any; they are fixed here. MovieLens-1M alone, but for the sensitivity.
+Each takes the `Evidence` and returns a `Judged`, or raises `NotTestable` where rows are missing.
+The criteria are ours, since the paper gives hardly any; they are fixed here. MovieLens-1M alone,
+but for the sensitivity.
 """
 
 from __future__ import annotations
@@ -30,13 +32,15 @@ TIGHT = 0.01  # relative, above the exact ε
 
 
 class Evidence(NamedTuple):
-    """figures: stored json, by name. findings: "range" and "plots" (see `audit_sensitivity`), as `Finding.to_dict`."""
+    """figures: stored json, by name. findings: "range" and "plots" (see `audit_sensitivity`), as
+    `Finding.to_dict`.
+    """
 
     figures: Mapping[str, Told]
     findings: Mapping[str, Mapping[str, Any]]
 
 
-# ---------------------------------------------------------------------------------------------- what is stored
+# ---------------------------------------------------------------------------------------------- wha
 
 
 def _told(evidence: Evidence, name: str) -> Told:
@@ -44,11 +48,15 @@ def _told(evidence: Evidence, name: str) -> Told:
     if told is None:
         raise NotTestable(f"run dpmf reproduce {name} first")
     if told["ratings"]["name"] != figures.FIGURES[name].data:
-        raise NotTestable(f"{name} was run on {told['ratings']['name']}, not on {figures.FIGURES[name].data}")
+        raise NotTestable(
+            f"{name} was run on {told['ratings']['name']}, not on {figures.FIGURES[name].data}"
+        )
     return told
 
 
-def _values(evidence: Evidence, name: str, axis: str, kinds: Sequence[str], field: str = "value") -> Values:
+def _values(
+    evidence: Evidence, name: str, axis: str, kinds: Sequence[str], field: str = "value"
+) -> Values:
     values: Values = {}
     for row in _told(evidence, name)["rows"]:
         if row["axis"] == axis and row["kind"] in kinds and row[field] is not None:
@@ -61,7 +69,10 @@ def _need(values: Values, series: Sequence[str], name: str, xs: Sequence[float] 
     for one in series:
         if missing := [f"{x:g}" for x in xs if x not in values.get(one, {})]:
             ranks = f" --ranks {' '.join(missing)}" if figures.FIGURES[name].x_name == "n" else ""
-            raise NotTestable(f"{one} at {', '.join(missing)} is not stored: run dpmf reproduce {name}{ranks} first")
+            raise NotTestable(
+                f"{one} at {', '.join(missing)} is not stored: run dpmf reproduce {name}{ranks}"
+                " first"
+            )
         if not values.get(one):
             raise NotTestable(f"series {one} is not stored: run dpmf reproduce {name} first")
 
@@ -74,11 +85,13 @@ def _each(numbers: Mapping[str, float], form: str = ".3f") -> str:
     return ", ".join(f"{number:{form}} at ε_i = {series}" for series, number in numbers.items())
 
 
-# ---------------------------------------------------------------------------------------------- over steps and ε_i
+# ---------------------------------------------------------------------------------------------- ove
 
 
 def nearer(evidence: Evidence) -> Judged:
-    """At the last step that all curves have: between stored steps, which are dense in a curve's bends, linear."""
+    """At the last step that all curves have: between stored steps, which are dense in a curve's
+    bends, linear.
+    """
     rows = _values(evidence, "001/fig1", "rmse", ("marker", "line_end", "line_vertex"))
     series = _private("001/fig1")
     _need(rows, [*series, NON_PRIVATE], "001/fig1")
@@ -86,9 +99,15 @@ def nearer(evidence: Evidence) -> Judged:
     gaps = {name: _at(rows[name], end) - _at(rows[NON_PRIVATE], end) for name in series}
     last = max(rows[series[-1]])
     left = (rows[series[-1]][last] - _at(rows[NON_PRIVATE], last)) / _at(rows[NON_PRIVATE], last)
-    holds = all(one > other for one, other in itertools.pairwise(gaps.values())) and gaps[series[-1]] > 0
+    holds = (
+        all(one > other for one, other in itertools.pairwise(gaps.values()))
+        and gaps[series[-1]] > 0
+    )
     value = f"RMSE above the non-private one at step {end:g}: {_each(gaps, '.4f')}"
-    why = f"at its own end, step {last:g}, ε_i = {series[-1]} is {left:.1%} above the non-private RMSE"
+    why = (
+        f"at its own end, step {last:g}, ε_i = {series[-1]} is {left:.1%} above the non-private"
+        " RMSE"
+    )
     return Judged(value, holds, why, gaps | {"step": end, "left": left})
 
 
@@ -114,8 +133,13 @@ def _trade(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def knee(x: Sequence[float], y: Sequence[float]) -> int:
-    """The point of a falling curve that lies furthest below the chord of its ends, both axes scaled to 0…1."""
-    below = [1 - (a - x[0]) / (x[-1] - x[0]) - (b - y[-1]) / (y[0] - y[-1]) for a, b in zip(x, y, strict=True)]
+    """The point of a falling curve that lies furthest below the chord of its ends, both axes scaled
+    to 0…1.
+    """
+    below = [
+        1 - (a - x[0]) / (x[-1] - x[0]) - (b - y[-1]) / (y[0] - y[-1])
+        for a, b in zip(x, y, strict=True)
+    ]
     return max(range(len(below)), key=below.__getitem__)
 
 
@@ -127,8 +151,14 @@ def trade_off(evidence: Evidence) -> Judged:
     plain = series[knee(list(epsilon.values()), errors)]
     log = series[knee([math.log(one) for one in epsilon.values()], errors)]
     holds = {plain, log} <= {"0.30", "0.50"}
-    value = f"knee at ε_i = {plain} (overall ε {epsilon[plain]:.1f}); over log ε at {log} ({epsilon[log]:.1f})"
-    why = "0.4 itself is plotted by neither side; 0.30 and 0.50 are the plotted settings on its two sides"
+    value = (
+        f"knee at ε_i = {plain} (overall ε {epsilon[plain]:.1f}); over log ε at {log}"
+        f" ({epsilon[log]:.1f})"
+    )
+    why = (
+        "0.4 itself is plotted by neither side; 0.30 and 0.50 are the plotted settings on its two"
+        " sides"
+    )
     return Judged(value, holds, why, {"knee": float(plain), "knee_log": float(log)})
 
 
@@ -139,8 +169,9 @@ def worth(evidence: Evidence) -> Judged:
     times = epsilon[last] / epsilon["0.50"]
     holds = after <= before / 4 and times >= 2
     value = (
-        f"RMSE falls by {before:.4f} from ε_i = {first} to 0.50 and by {after:.4f} from there to {last}; "
-        f"overall ε grows from {epsilon['0.50']:.1f} to {epsilon[last]:.1f}, {times:.2f} times"
+        f"RMSE falls by {before:.4f} from ε_i = {first} to 0.50 and by {after:.4f} from there to"
+        f" {last}; overall ε grows from {epsilon['0.50']:.1f} to {epsilon[last]:.1f}, {times:.2f}"
+        " times"
     )
     return Judged(value, holds, "", {"before": before, "after": after, "times": times})
 
@@ -153,13 +184,23 @@ def strict(evidence: Evidence) -> Judged:
     above = {series: error / open_error - 1 for series, error in rmse.items()}
     close = [series for series in rmse if above[series] <= CLOSE]
     strict = [series for series in rmse if epsilon[series] <= STRICT]
-    parts = [f"ε_i = {series}: overall ε {epsilon[series]:.1f}, RMSE {above[series]:+.1%}" for series in rmse]
-    nearest = f"the smallest overall ε with such an RMSE is {min(epsilon[s] for s in close):.1f}" if close else ""
-    why = f"{nearest or 'no setting has such an RMSE'}; it is training RMSE, and the guarantee is claimed, not proved"
+    parts = [
+        f"ε_i = {series}: overall ε {epsilon[series]:.1f}, RMSE {above[series]:+.1%}"
+        for series in rmse
+    ]
+    nearest = (
+        f"the smallest overall ε with such an RMSE is {min(epsilon[s] for s in close):.1f}"
+        if close
+        else ""
+    )
+    why = (
+        f"{nearest or 'no setting has such an RMSE'}; it is training RMSE, and the guarantee is"
+        " claimed, not proved"
+    )
     return Judged("; ".join(parts), bool(set(close) & set(strict)), why, above)
 
 
-# ---------------------------------------------------------------------------------------------- over the rank n
+# ---------------------------------------------------------------------------------------------- ove
 
 
 def _over_ranks(evidence: Evidence) -> Values:
@@ -176,15 +217,23 @@ def to_zero(evidence: Evidence) -> Judged:
 def apart(evidence: Evidence) -> Judged:
     rows, series = _over_ranks(evidence), _private("001/fig7")
     _need(rows, [*series, NON_PRIVATE], "001/fig7", (LOW_RANK,))
-    most = max((rank for rank in rows[NON_PRIVATE] if all(rank in rows[name] for name in series)), default=LOW_RANK)
+    most = max(
+        (rank for rank in rows[NON_PRIVATE] if all(rank in rows[name] for name in series)),
+        default=LOW_RANK,
+    )
     if most <= LOW_RANK:
         raise NotTestable("no rank above 20 is stored: run dpmf reproduce 001/fig7 first")
-    gaps = {name: [rows[name][rank] - rows[NON_PRIVATE][rank] for rank in (LOW_RANK, most)] for name in series}
+    gaps = {
+        name: [rows[name][rank] - rows[NON_PRIVATE][rank] for rank in (LOW_RANK, most)]
+        for name in series
+    }
     times = {name: gap[1] / gap[0] if gap[0] > 0 else math.nan for name, gap in gaps.items()}
     parts = [f"{gap[0]:.3f} to {gap[1]:.3f} at ε_i = {name}" for name, gap in gaps.items()]
     holds = all(gap[1] >= 2 * gap[0] and gap[1] > 0 for gap in gaps.values())
     why = "" if most == 512 else f"the largest stored rank is {most:g}; the paper's is 512"
-    return Judged(f"from n = 20 to {most:g}, the gap grows from {', '.join(parts)}", holds, why, times)
+    return Judged(
+        f"from n = 20 to {most:g}, the gap grows from {', '.join(parts)}", holds, why, times
+    )
 
 
 def saturated(evidence: Evidence) -> Judged:
@@ -193,8 +242,15 @@ def saturated(evidence: Evidence) -> Judged:
     falls = {name: 1 - rows[name][512.0] / rows[name][256.0] for name in (*series, NON_PRIVATE)}
     open_fall = falls.pop(NON_PRIVATE)
     holds = all(fall <= open_fall / 2 for fall in falls.values())
-    value = f"from n = 256 to 512 the RMSE falls by {_each(falls, '.1%')}, and by {open_fall:.1%} without privacy"
-    why = "slower than without privacy, and no plateau: every doubling still lowers the training RMSE" if holds else ""
+    value = (
+        f"from n = 256 to 512 the RMSE falls by {_each(falls, '.1%')}, and by {open_fall:.1%}"
+        " without privacy"
+    )
+    why = (
+        "slower than without privacy, and no plateau: every doubling still lowers the training RMSE"
+        if holds
+        else ""
+    )
     return Judged(value, holds, why, falls | {NON_PRIVATE: open_fall})
 
 
@@ -209,7 +265,10 @@ def _epsilon_over_ranks(evidence: Evidence, source: str) -> Values:
 
 
 OURS = "where early stopping by patience ends our runs, a rule of ours; the paper's is not known"
-POINTS = "by the paper's own points; eq. (9) at their J gives the same values, so no training decides this"
+POINTS = (
+    "by the paper's own points; eq. (9) at their J gives the same values, so no training decides"
+    " this"
+)
 
 
 def flat(source: str) -> Callable[[Evidence], Judged]:
@@ -222,14 +281,17 @@ def flat(source: str) -> Callable[[Evidence], Judged]:
             if len(high) < 2:
                 ranks = " ".join(f"{rank}" for rank in plans.RANKS if rank >= FLAT_FROM)
                 raise NotTestable(
-                    f"fewer than two ranks from {FLAT_FROM:g} on are stored with our own J at ε_i = {series}: run "
-                    f"dpmf reproduce 001/fig10 --ranks {ranks} first"
+                    f"fewer than two ranks from {FLAT_FROM:g} on are stored with our own J at ε_i ="
+                    f" {series}: run dpmf reproduce 001/fig10 --ranks {ranks} first"
                 )
             changes[series] = (max(high) - min(high)) / min(high)
             all_of_it[series] = max(values[series].values()) / min(values[series].values())
         holds = all(change <= FLAT for change in changes.values())
         value = f"largest over smallest ε from n = {FLAT_FROM:g} on: {_each(changes, '+.0%')}"
-        why = f"{POINTS if source == 'paper' else OURS}; over all n the largest is {_each(all_of_it, '.2f')} "
+        why = (
+            f"{POINTS if source == 'paper' else OURS}; over all n the largest is"
+            f" {_each(all_of_it, '.2f')} "
+        )
         return Judged(value, holds, why + "times the smallest", changes)
 
     return check
@@ -244,8 +306,8 @@ def peak(source: str) -> Callable[[Evidence], Judged]:
             curve = dict(sorted(values.get(series, {}).items()))
             if len(curve) < 3 or max(curve) < HIGH_RANK:
                 raise NotTestable(
-                    f"ranks up to {HIGH_RANK:g} and beyond are not stored with our own J at ε_i = {series}: run "
-                    "dpmf reproduce 001/fig10 --scale full first"
+                    f"ranks up to {HIGH_RANK:g} and beyond are not stored with our own J at ε_i ="
+                    f" {series}: run dpmf reproduce 001/fig10 --scale full first"
                 )
             top, last = max(curve, key=curve.__getitem__), max(curve)
             holds &= top not in (min(curve), last)
@@ -258,22 +320,29 @@ def peak(source: str) -> Callable[[Evidence], Judged]:
 
 
 def times_of_iterations(evidence: Evidence) -> Judged:
-    rows, series = _values(evidence, "001/fig16", "ms_per_iteration", ("marker",)), _private("001/fig16")
+    rows, series = (
+        _values(evidence, "001/fig16", "ms_per_iteration", ("marker",)),
+        _private("001/fig16"),
+    )
     _need(rows, series, "001/fig16")
     ratios = {}
     for name in series:
         low = [t for rank, t in rows[name].items() if rank <= LOW_RANK]
         high = [t for rank, t in rows[name].items() if rank >= HIGH_RANK]
         if not low or not high:
-            raise NotTestable("ranks 20 and below, 320 and above: run dpmf reproduce 001/fig16 --scale full first")
+            raise NotTestable(
+                "ranks 20 and below, 320 and above: run dpmf reproduce 001/fig16 --scale full first"
+            )
         ratios[name] = min(high) / max(low)
     device = ", ".join(_told(evidence, "001/fig16")["devices"])
     paper: Values = {}
     for point in figures.points("fig16.csv"):
         paper.setdefault(point.series, {})[round(point.x)] = point.y
     theirs = {
-        name: min(t for rank, t in paper[name].items() if rank >= HIGH_RANK)
-        / max(t for rank, t in paper[name].items() if rank <= LOW_RANK)
+        name: (
+            min(t for rank, t in paper[name].items() if rank >= HIGH_RANK)
+            / max(t for rank, t in paper[name].items() if rank <= LOW_RANK)
+        )
         for name in series
     }
     value = f"shortest time at n >= 320 over the longest at n <= 20: {_each(ratios, '.1f')}"
@@ -281,38 +350,59 @@ def times_of_iterations(evidence: Evidence) -> Judged:
     return Judged(value, all(ratio >= SEVERAL for ratio in ratios.values()), why, ratios)
 
 
-# ---------------------------------------------------------------------------------------------- over μ
+# ---------------------------------------------------------------------------------------------- ove
 
-PATIENCE = "the end is that of early stopping by patience, a rule of ours; the paper's rule is not known"
+PATIENCE = (
+    "the end is that of early stopping by patience, a rule of ours; the paper's rule is not known"
+)
 
 
-def over_learning_rates(name: str, axis: str, what: str, field: str, sign: int) -> Callable[[Evidence], Judged]:
-    """Whether a number at the largest μ is above (sign 1) or below (-1) the one at the smallest, at every ε_i."""
+def over_learning_rates(
+    name: str, axis: str, what: str, field: str, sign: int
+) -> Callable[[Evidence], Judged]:
+    """Whether a number at the largest μ is above (sign 1) or below (-1) the one at the smallest, at
+    every ε_i.
+    """
 
     def check(evidence: Evidence) -> Judged:
         rows, series = _values(evidence, name, axis, ("patience",), field), _private(name)
         _need(rows, series, name, plans.LEARNING_RATES)
         ends = {one: [rows[one][rate] for rate in plans.LEARNING_RATES] for one in series}
         changes = {one: values[-1] - values[0] for one, values in ends.items()}
-        steps = [sign * (b - a) > 0 for values in ends.values() for a, b in itertools.pairwise(values)]
+        steps = [
+            sign * (b - a) > 0 for values in ends.values() for a, b in itertools.pairwise(values)
+        ]
         holds = all(sign * change > 0 for change in changes.values())
-        form = ".4f" if axis == "rmse" and field == "value" else ".0f" if field == "num_steps" else ".1f"
-        parts = [f"{values[0]:{form}} to {values[-1]:{form}} at ε_i = {one}" for one, values in ends.items()]
-        value = f"{what} from μ = {plans.LEARNING_RATES[0]:g} to {plans.LEARNING_RATES[-1]:g}: {', '.join(parts)}"
+        form = (
+            ".4f"
+            if axis == "rmse" and field == "value"
+            else ".0f"
+            if field == "num_steps"
+            else ".1f"
+        )
+        parts = [
+            f"{values[0]:{form}} to {values[-1]:{form}} at ε_i = {one}"
+            for one, values in ends.items()
+        ]
+        value = (
+            f"{what} from μ = {plans.LEARNING_RATES[0]:g} to {plans.LEARNING_RATES[-1]:g}:"
+            f" {', '.join(parts)}"
+        )
         why = f"{sum(steps)} of {len(steps)} single steps of μ go that way; {PATIENCE}"
         return Judged(value, holds, why, changes)
 
     return check
 
 
-# ---------------------------------------------------------------------------------------------- the price
+# ---------------------------------------------------------------------------------------------- the
 
 
 def _prices() -> dict[str, tuple[float, int]]:
     """ρ and J of the paper's plotted runs at rank 20, by ε_i."""
     plan = plans.plan(figures.FIGURES["001/fig4"], figures.Request())
     return {
-        s.series: (rho_from_step(float(s.series), plans.DELTA_STEP, s.num_steps), s.num_steps) for s in plan.settings
+        s.series: (rho_from_step(float(s.series), plans.DELTA_STEP, s.num_steps), s.num_steps)
+        for s in plan.settings
     }
 
 
@@ -322,8 +412,13 @@ def closed_form(evidence: Evidence) -> Judged:
 
     delta, off = plans.SETTINGS["delta"], {}
     for series, (rho, _) in _prices().items():
-        price = lambda log, rho=rho: (1 + math.exp(log)) * rho + math.log(1 / delta) * math.exp(-log)  # noqa: E731
-        least = minimize_scalar(price, bounds=(-20, 20), method="bounded", options={"xatol": 1e-12}).fun
+
+        def price(log: float, rho: float = rho) -> float:
+            return (1 + math.exp(log)) * rho + math.log(1 / delta) * math.exp(-log)
+
+        least = minimize_scalar(
+            price, bounds=(-20, 20), method="bounded", options={"xatol": 1e-12}
+        ).fun
         off[series] = abs(epsilon_closed_form(rho, delta) / least - 1)
     worst = max(off.values())
     value = f"largest relative difference {worst:.1e} at the {len(off)} plotted settings"
@@ -336,22 +431,33 @@ def tight(evidence: Evidence) -> Judged:
     for series, (rho, steps) in _prices().items():
         claimed, exact = epsilon_closed_form(rho, delta), epsilon_exact(rho, delta)
         above[series] = claimed / exact - 1
-        parts.append(f"ε_i = {series}, J = {steps}: {claimed:.2f}, exact {exact:.2f} ({above[series]:+.1%})")
+        parts.append(
+            f"ε_i = {series}, J = {steps}: {claimed:.2f}, exact {exact:.2f} ({above[series]:+.1%})"
+        )
     holds = max(above.values()) <= TIGHT
-    why = "a valid upper bound; the same runs have a smaller ε at the same δ, by the exact Gaussian trade-off"
+    why = (
+        "a valid upper bound; the same runs have a smaller ε at the same δ, by the exact Gaussian"
+        " trade-off"
+    )
     return Judged("; ".join(parts), holds, why, above)
 
 
 def proportional(evidence: Evidence) -> Judged:
     del evidence
     prices = _prices().items()
-    times = {name: overall_epsilon(name, 2 * steps) / overall_epsilon(name, steps) for name, (_, steps) in prices}
+    times = {
+        name: overall_epsilon(name, 2 * steps) / overall_epsilon(name, steps)
+        for name, (_, steps) in prices
+    }
     holds = all(abs(ratio - 2) <= 0.02 for ratio in times.values())
-    why = "ε grows with J; what is proportional to J is ρ, the Rényi price at a fixed order, not the ε after (8)"
+    why = (
+        "ε grows with J; what is proportional to J is ρ, the Rényi price at a fixed order, not the"
+        " ε after (8)"
+    )
     return Judged(f"twice the steps: {_each(times, '.2f')} times the ε", holds, why, times)
 
 
-# ---------------------------------------------------------------------------------------------- the sensitivity
+# ---------------------------------------------------------------------------------------------- the
 
 
 def largest_distance(which: str) -> Callable[[Evidence], Judged]:
@@ -361,19 +467,26 @@ def largest_distance(which: str) -> Callable[[Evidence], Judged]:
             raise NotTestable("no audit was run")
         where = f"on {finding['data']}, {finding['details'].get('steps', '?')} steps"
         if finding["verdict"] not in ("consistent", "violated"):
-            raise NotTestable(f"{finding['verdict']}: {finding['details'].get('why', '')} ({where})")
+            raise NotTestable(
+                f"{finding['verdict']}: {finding['details'].get('why', '')} ({where})"
+            )
         replay, ratio = finding["details"]["replay"], finding["details"]["ratio"]
         pair = replay["pair"]
         value = f"{finding['measured']:.4f}, {ratio:.4f} times the claimed {finding['claimed']:g}"
-        why = (
-            f"{where}, {finding['details']['pairs']} pairs; the worst, at step {replay['step']}: a {pair['value']:g} "
-            f"among {pair['ratings_of_item']} ratings of an item, by a user with {pair['ratings_of_user']}, "
-            f"{pair['change'].replace('rating ', '')}; "
-        )  # no ids: the table may be published
+        why = (  # no ids: the table may be published
+            f"{where}, {finding['details']['pairs']} pairs; the worst, at step {replay['step']}: a"
+            f" {pair['value']:g} among {pair['ratings_of_item']} ratings of an item, by a user with"
+            f" {pair['ratings_of_user']}, {pair['change'].replace('rating ', '')}; "
+        )
         if finding["verdict"] == "violated":
             why += "the proof takes the item factors as fixed, but they follow the changed rating"
         else:
             why += "no pair tried refutes it, which is no proof"
-        return Judged(value, finding["verdict"] == "consistent", why, {"measured": finding["measured"], "ratio": ratio})
+        return Judged(
+            value,
+            finding["verdict"] == "consistent",
+            why,
+            {"measured": finding["measured"], "ratio": ratio},
+        )
 
     return check

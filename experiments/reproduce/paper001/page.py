@@ -1,7 +1,8 @@
-"""The table of claims on paper, and the results page of the repository: both made from stored rows, never by hand.
+"""The table of claims on paper, and the results page of the repository: both made from stored rows,
+never by hand.
 
-The same rows give the same bytes. The page shows errors on public research data, which no price covers: fine to publish
-for these, and said there; not for ratings of your own.
+The same rows give the same bytes. The page shows errors on public research data, which no price
+covers: fine to publish for these, and said there; not for ratings of your own.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from experiments.reproduce.paper001.figures import AXES, FIGURES, X_LABELS, Figu
 from experiments.reproduce.pictures import NOTICE
 
 STEM = "001-claims"
-REPEATED = ("n", ("rmse", "overall_epsilon")), ("mu", ("rmse", "overall_epsilon"))  # figures 13 and 25 on twin axes
+REPEATED = (
+    ("n", ("rmse", "overall_epsilon")),
+    ("mu", ("rmse", "overall_epsilon")),
+)  # figures 13 and 25 on twin axes
 
 
 def summary(claims: Sequence[Claim], stored: Mapping[str, Told], **rest: Any) -> dict[str, Any]:
@@ -30,11 +34,17 @@ def summary(claims: Sequence[Claim], stored: Mapping[str, Told], **rest: Any) ->
     return {
         "claims": figures.CLAIMS,
         "notice": NOTICE,
-        "counts": {verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS},
+        "counts": {
+            verdict: sum(claim.verdict == verdict for claim in claims) for verdict in VERDICTS
+        },
         "beside": _headline(stored),
         **rest,
         "from": {
-            name: {"ratings": told["ratings"], "commits": told["commits"], "devices": told["devices"]}
+            name: {
+                "ratings": told["ratings"],
+                "commits": told["commits"],
+                "devices": told["devices"],
+            }
             for name, told in stored.items()
         },
         "rows": [claim._asdict() for claim in claims],
@@ -63,7 +73,8 @@ def write(told: Mapping[str, Any], out: Path) -> list[Path]:
 
 
 def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) -> list[Path]:
-    """Writes `docs`/001.md, and its pictures and the csv of the rows it is made from in `docs`/001; returns the paths.
+    """Writes `docs`/001.md, and its pictures and the csv of the rows it is made from in `docs`/001;
+    returns the paths.
 
     What an earlier call left there of figures that are no longer stored is removed.
 
@@ -72,9 +83,14 @@ def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) 
     content = {f"001/{STEM}.csv": claims_csv(told)}
     for name, one in stored.items():
         stem = FIGURES[name].stem
-        content |= {f"001/{stem}.csv": report.table(one), f"001/{stem}.svg": picture(_shown(name, one), one)}
+        content |= {
+            f"001/{stem}.csv": report.table(one),
+            f"001/{stem}.svg": picture(_shown(name, one), one),
+        }
         if _verdicts(one):
-            content[f"001/{stem}{report.HELD_OUT}"] = pictures.held_out(_shown(name, one), _beside_rows(one))
+            content[f"001/{stem}{report.HELD_OUT}"] = pictures.held_out(
+                _shown(name, one), _beside_rows(one)
+            )
     content["001.md"] = page(told, stored)
     for figure in FIGURES.values():
         for name in (f"001/{figure.stem}{suffix}" for suffix in (".csv", ".svg", report.HELD_OUT)):
@@ -84,7 +100,9 @@ def write_docs(told: Mapping[str, Any], stored: Mapping[str, Told], docs: Path) 
 
 
 def picture(figure: Figure, told: Told) -> str:
-    """The figure from its rows alone; a curve's bends are among them, and between two of them it is straight."""
+    """The figure from its rows alone; a curve's bends are among them, and between two of them it is
+    straight.
+    """
     rows = _rows_of(told["rows"])
     points = figure.plotted if any(row.paper is not None for row in rows) else ()
     if figure.x_name != "iteration":
@@ -97,7 +115,9 @@ def picture(figure: Figure, told: Told) -> str:
             if row.series == series and row.kind != "patience" and row.axis == "rmse"
         }
         steps = sorted(known)
-        curves[series] = [np.interp(np.arange(steps[-1] + 1), steps, [known[step] for step in steps])]
+        curves[series] = [
+            np.interp(np.arange(steps[-1] + 1), steps, [known[step] for step in steps])
+        ]
     return pictures.curves(figure, curves, rows, points, _beside_rows(told))
 
 
@@ -140,40 +160,65 @@ def _headline(stored: Mapping[str, Told]) -> str:
     return " ".join(beside.sentence(verdicts, name) for name, verdicts in by_ratings.items())
 
 
-# ---------------------------------------------------------------------------------------------- the page
+# ---------------------------------------------------------------------------------------------- the
 
 
 def page(told: Mapping[str, Any], stored: Mapping[str, Told]) -> str:
-    """Verdict and picture first, then what does not hold, the figures, every statement, what was run and what not."""
+    """Verdict and picture first, then what does not hold, the figures, every statement, what was
+    run and what not.
+    """
     lines = ["# Paper 001: a private recommender by Gaussian noise", "", _verdict(told, stored), ""]
     lines += [f"**{told['beside']}**", ""] if told["beside"] else []
-    if opening := next((name for name in stored if stored[name]["checked"]), next(iter(stored), None)):
+    if opening := next(
+        (name for name in stored if stored[name]["checked"]), next(iter(stored), None)
+    ):
         lines += [f"![{_alternative(FIGURES[opening])}](001/{FIGURES[opening].stem}.svg)", ""]
     lines += [
-        "Crosses and lines are ours, circles and dotted lines the paper's (arXiv 2304.09096), thin lines are simple "
-        "controls. RMSE is the error in stars on the ratings that were trained on, as in the paper; predicting every "
-        "movie's mean has 0.975 on MovieLens-1M. Errors on held-out ratings are under [Sound beside published]"
-        "(#sound-beside-published). ε_i sets the noise of a step, the larger the less; the overall ε is the price of "
-        "all steps, the smaller the more private.",
+        (
+            "Crosses and lines are ours, circles and dotted lines the paper's (arXiv 2304.09096),"
+            " thin lines are simple controls. RMSE is the error in stars on the ratings that were"
+            " trained on, as in the paper; predicting every movie's mean has 0.975 on MovieLens-1M."
+            " Errors on held-out ratings are under [Sound beside"
+            " published](#sound-beside-published). ε_i sets the noise of a step, the larger the"
+            " less; the overall ε is the price of all steps, the smaller the more private."
+        ),
         "",
-        "All of this is unpriced error on public research data sets, which may be shown for that reason; for "
-        "ratings of your own the same numbers are for the curator's eyes only. The guarantee of the mechanism as "
-        "published is claimed by the paper, not proved; see Theorem 2 below.",
+        (
+            "All of this is unpriced error on public research data sets, which may be shown for"
+            " that reason; for ratings of your own the same numbers are for the curator's eyes"
+            " only. The guarantee of the mechanism as published is claimed by the paper, not"
+            " proved; see Theorem 2 below."
+        ),
         "",
     ]
     failed = [row for row in told["rows"] if row["verdict"] == "not reproduced"]
     if failed:
         lines += ["## What does not hold", ""]
-        lines += [f"- *{row['statement']}* ({row['where']}) Measured: {row['value']}." for row in failed]
+        lines += [
+            f"- *{row['statement']}* ({row['where']}) Measured: {row['value']}." for row in failed
+        ]
         lines += [""]
     lines += ["## Figures", ""]
     lines += _summary(stored) if stored else ["None has been run."]
     for name, one in stored.items():
         lines += ["", *_figure(_shown(name, one), one, name == opening)]
     lines += ["", "## Sound beside published", "", *_sound(stored)]
-    lines += ["", "## Statements", "", *_claims(told), "", "## What was run", "", *_run(told, stored), ""]
+    lines += [
+        "",
+        "## Statements",
+        "",
+        *_claims(told),
+        "",
+        "## What was run",
+        "",
+        *_run(told, stored),
+        "",
+    ]
     lines += ["## What was not run", "", *_not_run(stored), ""]
-    lines += [f"This page and its pictures are written by `{told['command']}` from the rows in `001/`.", ""]
+    lines += [
+        f"This page and its pictures are written by `{told['command']}` from the rows in `001/`.",
+        "",
+    ]
     return "\n".join(lines)
 
 
@@ -188,18 +233,21 @@ def _verdict(told: Mapping[str, Any], stored: Mapping[str, Told]) -> str:
         first = "No plotted number of this paper has been checked yet."
     elif not outside:
         first = (
-            f"The paper's plots can be reproduced: trained again, all {checked} of its plotted numbers that we checked "
-            "come out within tolerances fixed beforehand (0.005 in RMSE, 0.01 without a known number of steps or in ε)."
+            f"The paper's plots can be reproduced: trained again, all {checked} of its plotted"
+            " numbers that we checked come out within tolerances fixed beforehand (0.005 in RMSE,"
+            " 0.01 without a known number of steps or in ε)."
         )
     else:
         first = (
-            f"The paper's plots can be reproduced in part: trained again, {checked - outside} of its {checked} plotted "
-            "numbers that we checked come out within tolerances fixed beforehand (0.005 in RMSE, 0.01 without a known "
-            f"number of steps or in ε), {outside} do not."
+            f"The paper's plots can be reproduced in part: trained again, {checked - outside} of"
+            f" its {checked} plotted numbers that we checked come out within tolerances fixed"
+            f" beforehand (0.005 in RMSE, 0.01 without a known number of steps or in ε), {outside}"
+            " do not."
         )
     return (
-        f"**{first} Of {sum(counts.values())} readings of what it says about them, {counts['reproduced']} hold here, "
-        f"{counts['not reproduced']} do not, and {counts['not testable here']} could not be tested.**"
+        f"**{first} Of {sum(counts.values())} readings of what it says about them,"
+        f" {counts['reproduced']} hold here, {counts['not reproduced']} do not, and"
+        f" {counts['not testable here']} could not be tested.**"
     )
 
 
@@ -212,13 +260,17 @@ def _alternative(figure: Figure) -> str:
 
 
 def _summary(stored: Mapping[str, Told]) -> list[str]:
-    lines = ["| figure | what | ratings | result | checked | inside | furthest |", "|---|---|---|---|---:|---:|---|"]
+    lines = [
+        "| figure | what | ratings | result | checked | inside | furthest |",
+        "|---|---|---|---|---:|---:|---|",
+    ]
     for name, told in stored.items():
         figure = FIGURES[name]
         furthest = report.furthest(told) if told["worst"] else ""
         lines.append(
-            f"| [{figure.number}](#{_anchor(figure)}) | {figure.what} | {told['ratings']['name']} "
-            f"| {report.verdict_words(told)} | {told['checked']} | {told['checked'] - told['outside']} | {furthest} |"
+            f"| [{figure.number}](#{_anchor(figure)}) | {figure.what} | {told['ratings']['name']} |"
+            f" {report.verdict_words(told)} | {told['checked']} |"
+            f" {told['checked'] - told['outside']} | {furthest} |"
         )
     return lines
 
@@ -228,7 +280,9 @@ def _anchor(figure: Figure) -> str:
 
 
 def _figure(figure: Figure, told: Told, shown: bool) -> list[str]:
-    """Heading, picture, verdict, and a table by series; a figure without checked points has its rows instead."""
+    """Heading, picture, verdict, and a table by series; a figure without checked points has its
+    rows instead.
+    """
     lines = [
         f"### Figure {figure.number}",
         "",
@@ -243,7 +297,9 @@ def _figure(figure: Figure, told: Told, shown: bool) -> list[str]:
 
 
 def _sound(stored: Mapping[str, Told]) -> list[str]:
-    """Held-out errors of every figure that has some; a table that another figure has already is not repeated."""
+    """Held-out errors of every figure that has some; a table that another figure has already is not
+    repeated.
+    """
     new = _new_verdicts(stored)
     lines = []
     for name, one in stored.items():
@@ -251,13 +307,22 @@ def _sound(stored: Mapping[str, Told]) -> list[str]:
             continue
         figure = FIGURES[name]
         lines += [f"### Figure {figure.number}, held out", ""]
-        lines += [f"![Figure {figure.number}: held-out RMSE by mechanism](001/{figure.stem}{report.HELD_OUT})", ""]
+        lines += [
+            (
+                f"![Figure {figure.number}: held-out RMSE by"
+                f" mechanism](001/{figure.stem}{report.HELD_OUT})"
+            ),
+            "",
+        ]
         if name in new:
             lines += [*report.beside(figure, one), ""]
         else:
             lines += ["The runs are those of a figure above.", ""]
     if not lines:
-        return ["No run on held-out ratings is stored; `dpmf reproduce` trains them unless `--beside none` is given."]
+        return [
+            "No run on held-out ratings is stored; `dpmf reproduce` trains them unless `--beside"
+            " none` is given."
+        ]
     return lines[:-1]
 
 
@@ -267,37 +332,54 @@ def _by_series(figure: Figure, told: Told) -> list[str]:
         "|---|---|---:|---:|---:|---:|",
     ]
     checked = [row for row in told["rows"] if row["result"] != "informative"]
-    for (series, axis), group in itertools.groupby(checked, key=lambda row: (row["series"], row["axis"])):
+    for (series, axis), group in itertools.groupby(
+        checked, key=lambda row: (row["series"], row["axis"])
+    ):
         rows = list(group)
         worst = max(rows, key=lambda row: abs(float(row["difference"])) / row["tolerance"])
         inside = sum(row["result"] == "inside" for row in rows)
         lines.append(
-            f"| {series} | {AXES[axis]} | {len(rows)} | {inside} | {report.signed(worst['difference'])} "
-            f"| {worst['x']:g} |"
+            f"| {series} | {AXES[axis]} | {len(rows)} | {inside} |"
+            f" {report.signed(worst['difference'])} | {worst['x']:g} |"
         )
     return lines
 
 
 def _rows(figure: Figure, told: Told) -> list[str]:
-    lines = [f"| series | {X_LABELS[figure.x_name]} | of | J | paper | ours |", "|---|---:|---|---:|---:|---:|"]
+    lines = [
+        f"| series | {X_LABELS[figure.x_name]} | of | J | paper | ours |",
+        "|---|---:|---|---:|---:|---:|",
+    ]
     for row in told["rows"]:
         if row["kind"] in ("line_vertex", "line_start"):
             continue
         steps = "" if row["num_steps"] is None else f"{row['num_steps']:.6g}"
         paper, ours = report.number(row["paper"]), report.number(row["value"])
-        lines.append(f"| {row['series']} | {row['x']:g} | {AXES[row['axis']]} | {steps} | {paper} | {ours} |")
+        lines.append(
+            f"| {row['series']} | {row['x']:g} | {AXES[row['axis']]} | {steps} | {paper} | {ours} |"
+        )
     return lines
 
 
 def _claims(told: Mapping[str, Any]) -> list[str]:
     lines = [
-        f"{counted(told).capitalize()}. The paper gives a criterion for hardly any of them; those here are ours.",
+        (
+            f"{counted(told).capitalize()}. The paper gives a criterion for hardly any of them;"
+            " those here are ours."
+        ),
         "",
         "| statement, in our words | where | verdict | measured | how | why |",
         "|---|---|---|---|---|---|",
     ]
     for row in told["rows"]:
-        cells = (row["statement"], row["where"], f"**{row['verdict']}**", row["value"], row["how"], row["why"])
+        cells = (
+            row["statement"],
+            row["where"],
+            f"**{row['verdict']}**",
+            row["value"],
+            row["how"],
+            row["why"],
+        )
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return lines
 
@@ -306,26 +388,37 @@ def _run(told: Mapping[str, Any], stored: Mapping[str, Told]) -> list[str]:
     lines = []
     if stored:
         lines += [
-            "Wall time: of the runs that the figure reads, each its share of the runs that were trained side by side. "
-            "Figures share runs, so it does not add up.",
+            (
+                "Wall time: of the runs that the figure reads, each its share of the runs that were"
+                " trained side by side. Figures share runs, so it does not add up."
+            ),
             "",
             "| figure | ratings | seeds | wall time | commit | device | repeat |",
             "|---|---|---|---:|---|---|---|",
         ]
     for name, one in stored.items():
-        seeds = _joined(sorted({seed for setting in one["settings"] for seed in setting["seeds"]})) or "not trained"
+        seeds = (
+            _joined(sorted({seed for setting in one["settings"] for seed in setting["seeds"]}))
+            or "not trained"
+        )
         if _verdicts(one):
             seeds += f"; held out: {_joined(one['beside']['seeds'])}"
-        ratings = f"{one['ratings']['name']}, {one['ratings']['count']:,}, sha256 {one['ratings']['sha256'][:12]}"
+        ratings = (
+            f"{one['ratings']['name']}, {one['ratings']['count']:,}, sha256"
+            f" {one['ratings']['sha256'][:12]}"
+        )
         lines.append(
-            f"| {FIGURES[name].number} | {ratings} | {seeds} | {_wall(one)} "
-            f"| {_joined(commit[:12] for commit in one['commits'])} | {_joined(one['devices'])} | `{one['command']}` |"
+            f"| {FIGURES[name].number} | {ratings} | {seeds} | {_wall(one)} |"
+            f" {_joined(commit[:12] for commit in one['commits'])} | {_joined(one['devices'])} |"
+            f" `{one['command']}` |"
         )
     audit = told["audit"]
     lines += [
         "",
-        f"Sensitivity: {audit['data']}, {audit['steps']} steps, {audit['pairs']} pairs of data sets, seed "
-        f"{audit['seed']}; commit {told['commit'][:12]}, device {told['device']}.",
+        (
+            f"Sensitivity: {audit['data']}, {audit['steps']} steps, {audit['pairs']} pairs of data"
+            f" sets, seed {audit['seed']}; commit {told['commit'][:12]}, device {told['device']}."
+        ),
     ]
     return lines
 
@@ -356,7 +449,7 @@ def _not_run(stored: Mapping[str, Told]) -> list[str]:
         if told["left_out"]:
             ranks = " ".join(map(str, told["left_out"]))
             lines.append(
-                f"- Of figure {FIGURES[name].number}: training at rank {_joined(told['left_out'])}; "
-                f"`dpmf reproduce {name} --ranks {ranks}`"
+                f"- Of figure {FIGURES[name].number}: training at rank {_joined(told['left_out'])};"
+                f" `dpmf reproduce {name} --ranks {ranks}`"
             )
     return lines or ["Nothing is left out."]

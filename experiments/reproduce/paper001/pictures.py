@@ -1,4 +1,5 @@
-"""A figure in the paper's axes as svg: the paper's points and ours. The same input gives the same text.
+"""A figure in the paper's axes as svg: the paper's points and ours. The same input gives the same
+text.
 
 Everything here raises ModuleNotFoundError without matplotlib.
 """
@@ -26,8 +27,9 @@ def curves(
     points: Sequence[Point],
     beside: Sequence[Row] = (),
 ) -> str:
-    """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have ended a run. Thin
-    lines are controls, which are among the rows of `beside`."""
+    """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have
+    ended a run. Thin lines are controls, which are among the rows of `beside`.
+    """
     with _canvas(figure) as (canvas, axes, drawn):
         for (series, values), colour in zip(rmse.items(), _colours(len(rmse)), strict=True):
             mean = np.mean(values, axis=0)
@@ -36,7 +38,9 @@ def curves(
             if theirs:
                 axes.plot(*zip(*theirs, strict=True), color=colour, linewidth=0.8, linestyle=":")
             mine = [row for row in rows if row.series == series and row.axis == "rmse"]
-            marked = [row for row in mine if row.kind in ("marker", "line_end") and row.paper is not None]
+            marked = [
+                row for row in mine if row.kind in ("marker", "line_end") and row.paper is not None
+            ]
             _marks(axes, marked, colour)
             _paper(axes, [(row.x, row.paper) for row in marked], colour)
             for row in mine:
@@ -52,15 +56,19 @@ def curves(
     return drawn.getvalue()
 
 
-def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row] = ()) -> str:
-    """Values over a setting, a line a series, and the paper's points of these series, trained by us or not; thin lines
-    are controls, as in `curves`.
+def settings(
+    figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row] = ()
+) -> str:
+    """Values over a setting, a line a series, and the paper's points of these series, trained by us
+    or not; thin lines are controls, as in `curves`.
 
-    Of two axes the second stands on the right, dashed. Early stopping, where something else gives the paper's J, is
-    dotted; many series on two axes leave no room for it.
+    Of two axes the second stands on the right, dashed. Early stopping, where something else gives
+    the paper's J, is dotted; many series on two axes leave no room for it.
     """
     with _canvas(figure) as (canvas, axes, drawn):
-        sides = {axis: axes if number == 0 else axes.twinx() for number, axis in enumerate(figure.axes)}
+        sides = {
+            axis: axes if number == 0 else axes.twinx() for number, axis in enumerate(figure.axes)
+        }
         room = figure.x_name == "epsilon_i" or len(sides) == 1
         palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True))
         early: list[Row] = []
@@ -68,49 +76,90 @@ def settings(figure: Figure, rows: Sequence[Row], points: Sequence[Point], besid
         rows = [row for row in rows if row.kind != "another rank"]
         for (axis, side), style in zip(sides.items(), ("-", "--"), strict=False):
             for series, line in _lines(figure, [row for row in rows if row.axis == axis]).items():
-                colour = palette[series] if series else {"-": "C0", "--": "C3"}[style]  # one line on each axis
+                colour = (
+                    palette[series] if series else {"-": "C0", "--": "C3"}[style]
+                )  # one line on each axis
                 main = [row for row in line if row.kind != "patience"] or line
-                label = AXES[axis] if not series else _label(series) if axis == figure.axes[0] else None
-                side.plot([r.x for r in main], [r.value for r in main], style, color=colour, linewidth=1.0, label=label)
+                label = (
+                    AXES[axis] if not series else _label(series) if axis == figure.axes[0] else None
+                )
+                side.plot(
+                    [r.x for r in main],
+                    [r.value for r in main],
+                    style,
+                    color=colour,
+                    linewidth=1.0,
+                    label=label,
+                )
                 _marks(side, main, colour)
-                theirs = [point for point in points if point.axis == axis and series in ("", point.series)]
+                theirs = [
+                    point for point in points if point.axis == axis and series in ("", point.series)
+                ]
                 _paper(side, [(point.x, point.y) for point in theirs], colour)
                 if room and main is not line:
                     here = [row for row in line if row.kind == "patience"]
                     early += here
-                    side.plot([r.x for r in here], [r.value for r in here], "D:", color=colour, markersize=3, lw=0.6)
+                    side.plot(
+                        [r.x for r in here],
+                        [r.value for r in here],
+                        "D:",
+                        color=colour,
+                        markersize=3,
+                        lw=0.6,
+                    )
             side.set_ylabel(AXES[axis] + (" (dashed)" if style == "--" else ""))
         axes.plot([], [], "kx", markersize=5, label="ours, mean over seeds")
         if points:
             axes.plot([], [], "ko", markerfacecolor="none", label="the paper's")
         if another:
-            sides["rmse"].plot([row.x for row in another], [row.value for row in another], "k+", markersize=5)
+            sides["rmse"].plot(
+                [row.x for row in another], [row.value for row in another], "k+", markersize=5
+            )
             axes.plot([], [], "k+", markersize=5, label="ours, another rank\n(see the table)")
         if early:
             axes.plot([], [], "kD:", markersize=3, label="ended by patience,\nnot private")
         if "rmse" in sides:
-            _levels(sides["rmse"], [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
-        handles = [handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]]
+            _levels(
+                sides["rmse"],
+                [row for row in beside if row.axis == "rmse" and row.variant != MEANS],
+            )
+        handles = [
+            handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]
+        ]
         canvas.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
         save(canvas, drawn)
     return drawn.getvalue()
 
 
 def held_out(figure: Figure, beside: Sequence[Row]) -> str:
-    """A panel for each private variant: held-out RMSE solid, RMSE on the part trained on dashed, and the controls.
+    """A panel for each private variant: held-out RMSE solid, RMSE on the part trained on dashed,
+    and the controls.
 
     Over ε_i the priced item means are a line; elsewhere those of the smallest ε, as labelled.
     """
     rows = [row for row in beside if row.part != "all"]
-    series = [name for name in figure.series if name != NON_PRIVATE and any(row.series == name for row in rows)]
-    palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True)) | {NON_PRIVATE: "k"}
+    series = [
+        name
+        for name in figure.series
+        if name != NON_PRIVATE and any(row.series == name for row in rows)
+    ]
+    palette = dict(zip(figure.series, _colours(len(figure.series)), strict=True)) | {
+        NON_PRIVATE: "k"
+    }
     simple = [row for row in rows if row.kind == "control"]
     seeds = max(len(row.values) for row in rows if row.kind == "end")
     with _canvas(figure, columns=len(plans.BESIDE)) as (canvas, panels, drawn):
         words = f"mean over {seeds} seeds" if seeds > 1 else "1 seed"
-        canvas.suptitle(f"{figure.name}: held-out RMSE, by mechanism, {figure.on}, {words}", fontsize=8)
+        canvas.suptitle(
+            f"{figure.name}: held-out RMSE, by mechanism, {figure.on}, {words}", fontsize=8
+        )
         for variant, axes in zip(plans.BESIDE, panels, strict=True):
-            _errors(figure, axes, [row for row in rows if row.variant in (variant, NON_PRIVATE)], palette)
+            _errors(
+                figure,
+                axes,
+                [row for row in rows if row.variant in (variant, NON_PRIVATE)],
+                palette,
+            )
             _controls(figure, axes, [row for row in simple if row.axis == "rmse_test"])
             axes.set_title(WORDS[variant], fontsize=8)
         panels[0].set_ylabel("RMSE")
@@ -127,23 +176,34 @@ def held_out(figure: Figure, beside: Sequence[Row]) -> str:
     return drawn.getvalue()
 
 
-HIGHEST = 1.3  # the top of a picture of held-out errors, in the worst control's; what is above is far from any use
+# the top of a picture of held-out errors, in the worst control's; what is above is far from any use
+HIGHEST = 1.3
 
 
 def _errors(figure: Figure, axes: Any, rows: Sequence[Row], palette: Mapping[str, Any]) -> None:
-    """A line a series; over ε_i, one for all of them, and the run without privacy over the whole of the axis."""
+    """A line a series; over ε_i, one for all of them, and the run without privacy over the whole of
+    the axis.
+    """
     for axis, style, width in (("rmse_test", "-", 1.0), ("rmse_train", "--", 0.6)):
         lines: dict[str, list[Row]] = {}
         for row in rows:
             if row.axis == axis and row.kind != "control":
                 private = row.series != NON_PRIVATE
-                lines.setdefault("" if private and figure.x_name == "epsilon_i" else row.series, []).append(row)
+                lines.setdefault(
+                    "" if private and figure.x_name == "epsilon_i" else row.series, []
+                ).append(row)
         for name, line in lines.items():
             look = {"linestyle": style, "color": palette.get(name, "C0"), "linewidth": width}
             if name == NON_PRIVATE and figure.x_name == "epsilon_i":
                 axes.axhline(line[0].value, **look)
             else:
-                axes.plot([row.x for row in line], [row.value for row in line], marker=".", markersize=3, **look)
+                axes.plot(
+                    [row.x for row in line],
+                    [row.value for row in line],
+                    marker=".",
+                    markersize=3,
+                    **look,
+                )
 
 
 def _controls(figure: Figure, axes: Any, controls: Sequence[Row]) -> None:
@@ -152,9 +212,20 @@ def _controls(figure: Figure, axes: Any, controls: Sequence[Row]) -> None:
     if figure.x_name == "iteration":
         _levels(axes, priced[:1])
         return
-    same = priced if figure.x_name == "epsilon_i" else [row for row in priced if row.series == priced[0].series]
+    same = (
+        priced
+        if figure.x_name == "epsilon_i"
+        else [row for row in priced if row.series == priced[0].series]
+    )
     label = "priced item means" + ("" if same == priced else f", ε_i = {priced[0].series}")
-    axes.plot([row.x for row in same], [row.value for row in same], ":", color="C3", linewidth=1.0, label=label)
+    axes.plot(
+        [row.x for row in same],
+        [row.value for row in same],
+        ":",
+        color="C3",
+        linewidth=1.0,
+        label=label,
+    )
 
 
 def _levels(axes: Any, controls: Sequence[Row]) -> None:
@@ -162,8 +233,16 @@ def _levels(axes: Any, controls: Sequence[Row]) -> None:
     for row in controls:
         style = {GLOBAL: "-.", MEANS: (0, (1, 3)), PRICED: ":"}[row.variant]
         cost = row.note.partition(",")[0] if row.variant == PRICED else "not private"
-        label = f"{WORDS[row.variant]}, {cost}" + (f"\n(ε_i = {row.series})" if row.variant == PRICED else "")
-        axes.axhline(row.value, color="C3" if row.variant == PRICED else "0.5", linestyle=style, lw=0.8, label=label)
+        label = f"{WORDS[row.variant]}, {cost}" + (
+            f"\n(ε_i = {row.series})" if row.variant == PRICED else ""
+        )
+        axes.axhline(
+            row.value,
+            color="C3" if row.variant == PRICED else "0.5",
+            linestyle=style,
+            lw=0.8,
+            label=label,
+        )
 
 
 def _lines(figure: Figure, rows: Sequence[Row]) -> dict[str, list[Row]]:
@@ -179,7 +258,14 @@ def _marks(axes: Any, rows: Sequence[Row], colour: Any) -> None:
 
 
 def _paper(axes: Any, points: Sequence[tuple[float, Any]], colour: Any) -> None:
-    axes.plot([x for x, _ in points], [y for _, y in points], "o", color=colour, markersize=7, markerfacecolor="none")
+    axes.plot(
+        [x for x, _ in points],
+        [y for _, y in points],
+        "o",
+        color=colour,
+        markersize=7,
+        markerfacecolor="none",
+    )
 
 
 @contextlib.contextmanager
@@ -188,9 +274,13 @@ def _canvas(figure: Figure, columns: int = 0) -> Generator[tuple[Any, Any, io.St
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
-    with matplotlib.rc_context({"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}
+    ):
         canvas = Canvas(figsize=(10, 4) if columns else (8, 5), layout="constrained")
-        panels = list(canvas.subplots(1, columns, sharey=True)) if columns else [canvas.add_subplot()]
+        panels = (
+            list(canvas.subplots(1, columns, sharey=True)) if columns else [canvas.add_subplot()]
+        )
         for axes in panels:
             axes.set(xlabel=X_LABELS[figure.x_name])
             axes.grid(alpha=0.3)

@@ -1,4 +1,6 @@
-"""Which settings and how many steps a figure needs, and how long that takes; NumPy and jax are not needed to ask."""
+"""Which settings and how many steps a figure needs, and how long that takes; NumPy and jax are not
+needed to ask.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,16 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
-from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure, Request, choose_series, points
+from experiments.reproduce.paper001.figures import (
+    NON_PRIVATE,
+    Figure,
+    Request,
+    choose_series,
+    points,
+)
 
-# The paper's text gives rank, learning rate, C, δ and δ_r; its plots give the rest (τ, centring by movie means).
+# The paper's text gives rank, learning rate, C, δ and δ_r; its plots give the rest (τ, centring by
+# movie means).
 SETTINGS: dict[str, Any] = {
     "rank": 20,
     "learning_rate": 5e-4,
@@ -26,27 +35,32 @@ SEEDS = (0, 1, 2)
 MOST_STEPS = 20_000  # of a run that a rule ends; none on MovieLens comes near
 TIMED_STEPS = {"small": 50, "full": 300}  # the paper's times are means of 300
 
-# On MovieLens, ranks whose runs fit a plotted rank's points where its own do not. Shown beside them, decides nothing.
+# On MovieLens, ranks whose runs fit a plotted rank's points where its own do not. Shown beside
+# them, decides nothing.
 LIKELY_RANKS = {44: 48}
 
 # The small scale: three seeds up to the first rank, one up to the second, none beyond.
 SMALL_RANKS = (60, 128)
 
-# Trained beside each private setting on 80% of the ratings, at its J and its exact ε; and at the longest J of a rank,
-# one run without privacy. Where little is trained beside, up to this rank.
+# Trained beside each private setting on 80% of the ratings, at its J and its exact ε; and at the
+# longest J of a rank, one run without privacy. Where little is trained beside, up to this rank.
 BESIDE = ("published", "joint-noise", "public-items")
 FIXED_STEPS = ("public-items",)  # what a step of these costs depends on how many there are
 SMALL_BESIDE = 20
 
-# Milliseconds a step of one run on one of two CPU cores, both at work, MovieLens-1M; between and beyond: linear.
+# Milliseconds a step of one run on one of two CPU cores, both at work, MovieLens-1M; between and
+# beyond: linear.
 COST = {4: 12.5, 20: 27.0, 60: 67.0, 128: 81.0, 192: 118.0, 512: 430.0}
-COST_OF = "by a table of ms a step at MovieLens-1M size, measured on two cores of a server, not here"
+COST_OF = (
+    "by a table of ms a step at MovieLens-1M size, measured on two cores of a server, not here"
+)
 EXPECTED = {"patience": 2_000, "small fall": 4_000}  # steps until a rule ends a run, for estimates
 
 
 NOT_OVER_RATES = (
-    "Nothing was trained beside: over μ the paper's numbers of steps are not known and ours are those of early "
-    "stopping by patience, which is not private, so there is no price to be equal at."
+    "Nothing was trained beside: over μ the paper's numbers of steps are not known and ours are"
+    " those of early stopping by patience, which is not private, so there is no price to be"
+    " equal at."
 )
 
 
@@ -55,9 +69,12 @@ class Setting(NamedTuple):
 
     x: where it stands on the axis of a figure over settings; None on one over iterations.
     num_steps: J; where a rule ends the run (see `stopping`), the most steps.
-    seeds: empty where nothing is trained, because the scale leaves it out and the price needs no training.
-    implied: the J, not a whole number, that the paper's overall ε implies; None where none is plotted.
-    beside: the variant that is trained, on the part of the ratings that a test leaves; None: the paper's, on all.
+    seeds: empty where nothing is trained, because the scale leaves it out and the price needs no
+      training.
+    implied: the J, not a whole number, that the paper's overall ε implies; None where none is
+      plotted.
+    beside: the variant that is trained, on the part of the ratings that a test leaves; None: the
+      paper's, on all.
     """
 
     series: str
@@ -83,7 +100,8 @@ class Setting(NamedTuple):
 class Plan(NamedTuple):
     """settings: what is asked for. left_out: the ranks of the figure that the scale does not train.
 
-    beside: the variants that are trained beside them. not_beside: what is not, in words; "" where all of it is.
+    beside: the variants that are trained beside them. not_beside: what is not, in words; "" where
+      all of it is.
     """
 
     settings: tuple[Setting, ...]
@@ -103,20 +121,35 @@ def plan(figure: Figure, request: Request) -> Plan:
     """
     series = choose_series(figure.series, request.series)
     if request.ranks is not None and figure.x_name != "n":
-        raise UsageError(f"{figure.name} is not over ranks", where="--ranks", fix="leave out --ranks")
-    make = {"iteration": _curves, "epsilon_i": _over_epsilon, "n": _over_ranks, "mu": _over_learning_rates}
+        raise UsageError(
+            f"{figure.name} is not over ranks", where="--ranks", fix="leave out --ranks"
+        )
+    make = {
+        "iteration": _curves,
+        "epsilon_i": _over_epsilon,
+        "n": _over_ranks,
+        "mu": _over_learning_rates,
+    }
     return _beside(figure, request, make[figure.x_name](figure, request, series))
 
 
 def _beside(figure: Figure, request: Request, made: Plan) -> Plan:
-    """The plan with the variants beside it, where its private runs have a number of steps to put a price on."""
-    private = [setting for setting in made.settings if setting.series != NON_PRIVATE and not setting.is_likely]
+    """The plan with the variants beside it, where its private runs have a number of steps to put a
+    price on.
+    """
+    private = [
+        setting
+        for setting in made.settings
+        if setting.series != NON_PRIVATE and not setting.is_likely
+    ]
     if "ms_per_iteration" in figure.axes or not private:
         return made
     if figure.x_name == "mu":
         return made._replace(not_beside=NOT_OVER_RATES)
     if request.beside == "none":
-        return made._replace(not_beside="Nothing was trained beside the paper's settings (--beside none).")
+        return made._replace(
+            not_beside="Nothing was trained beside the paper's settings (--beside none)."
+        )
     few = request.beside == "auto" and request.scale == "small"
     beside: list[Setting] = []
     left = []
@@ -130,11 +163,16 @@ def _beside(figure: Figure, request: Request, made: Plan) -> Plan:
         beside += [setting._replace(beside=variant) for setting in here for variant in BESIDE]
         longest = max(here, key=lambda setting: setting.num_steps)
         beside.append(longest._replace(series=NON_PRIVATE, beside=NON_PRIVATE))
-    words = f"Nothing was trained beside rank {', '.join(map(str, left))}; --beside all has what the scale trains."
+    words = (
+        f"Nothing was trained beside rank {', '.join(map(str, left))}; --beside all has what the"
+        " scale trains."
+    )
     return made._replace(beside=tuple(beside), not_beside=words if left else "")
 
 
-def _setting(series: str, x: float | None, num_steps: int, seeds: tuple[int, ...], **rest: Any) -> Setting:
+def _setting(
+    series: str, x: float | None, num_steps: int, seeds: tuple[int, ...], **rest: Any
+) -> Setting:
     return Setting(
         series,
         x,
@@ -152,19 +190,32 @@ def _curves(figure: Figure, request: Request, series: tuple[str, ...]) -> Plan:
 
 
 def _over_epsilon(figure: Figure, request: Request, series: tuple[str, ...]) -> Plan:
-    implied = {point.series: point.num_steps for point in points(figure.steps) if point.num_steps is not None}
+    implied = {
+        point.series: point.num_steps
+        for point in points(figure.steps)
+        if point.num_steps is not None
+    }
     seeds = SEEDS if request.seeds is None else request.seeds
     return Plan(
-        tuple(_setting(name, float(name), round(implied[name]), seeds, implied=implied[name]) for name in series)
+        tuple(
+            _setting(name, float(name), round(implied[name]), seeds, implied=implied[name])
+            for name in series
+        )
     )
 
 
 def _over_ranks(figure: Figure, request: Request, series: tuple[str, ...]) -> Plan:
-    """J is what the paper's overall ε implies, rounded; the non-private runs are ended by a rule."""
-    ranks = RANKS if request.ranks is None else tuple(rank for rank in RANKS if rank in request.ranks)
+    """J is what the paper's overall ε implies, rounded; the non-private runs are ended by a
+    rule.
+    """
+    ranks = (
+        RANKS if request.ranks is None else tuple(rank for rank in RANKS if rank in request.ranks)
+    )
     if unknown := sorted(set(request.ranks or ()) - set(RANKS)):
         raise UsageError(
-            f"the figure has no rank {unknown[0]}", where="--ranks", fix=f"choose from {' '.join(map(str, RANKS))}"
+            f"the figure has no rank {unknown[0]}",
+            where="--ranks",
+            fix=f"choose from {' '.join(map(str, RANKS))}",
         )
     implied = {
         (point.series, round(point.x)): point.num_steps
@@ -187,7 +238,12 @@ def _over_ranks(figure: Figure, request: Request, series: tuple[str, ...]) -> Pl
             elif name != NON_PRIVATE and (seeds or priced) and not timed:
                 steps = implied[name, rank]
                 settings.append(_setting(name, float(rank), round(steps), implied=steps, **place))
-                if rank in LIKELY_RANKS and seeds and "rmse" in figure.axes and figure.data == "ml-1m":
+                if (
+                    rank in LIKELY_RANKS
+                    and seeds
+                    and "rmse" in figure.axes
+                    and figure.data == "ml-1m"
+                ):
                     likely = {"rank": LIKELY_RANKS[rank], "seeds": seeds[:1]}
                     settings.append(_setting(name, float(rank), round(steps), **likely))
     return Plan(tuple(settings), tuple(left_out))
@@ -222,7 +278,7 @@ def _over_learning_rates(figure: Figure, request: Request, series: tuple[str, ..
     )
 
 
-# ---------------------------------------------------------------------------------------------- how long it takes
+# ---------------------------------------------------------------------------------------------- how
 
 
 def cost(rank: int) -> float:
@@ -235,7 +291,9 @@ def cost(rank: int) -> float:
 
 
 def work(settings: Iterable[Setting]) -> dict[tuple[Any, ...], int]:
-    """Steps of every run that the settings need, each run once: by rank, series, learning rate, seed and variant."""
+    """Steps of every run that the settings need, each run once: by rank, series, learning rate,
+    seed and variant.
+    """
     steps: dict[tuple[Any, ...], int] = {}
     for setting in settings:
         fixed = setting.num_steps if setting.beside in FIXED_STEPS else None

@@ -1,6 +1,8 @@
-"""A reproduction on paper: rows as csv and json, the plot in the paper's axes as svg, one page of markdown.
+"""A reproduction on paper: rows as csv and json, the plot in the paper's axes as svg, one page of
+markdown.
 
-All of it looks at errors on ratings, which no price covers: for the curator's eyes, and every file says so.
+All of it looks at errors on ratings, which no price covers: for the curator's eyes, and every file
+says so.
 """
 
 from __future__ import annotations
@@ -35,7 +37,9 @@ _KINDS = {
 }
 
 
-def summary(figure: Figure, result: Mapping[str, Any], *, command: str, compared: bool = True) -> dict[str, Any]:
+def summary(
+    figure: Figure, result: Mapping[str, Any], *, command: str, compared: bool = True
+) -> dict[str, Any]:
     """Everything but the curves, as JSON can hold it.
 
     Args:
@@ -47,7 +51,10 @@ def summary(figure: Figure, result: Mapping[str, Any], *, command: str, compared
     own = ("rows", "curves", "settings", "beside")
     beside = result.get("beside")
     if beside is not None:
-        beside = beside | {"rows": [row._asdict() for row in beside["rows"]], "settings": _plain(beside["settings"])}
+        beside = beside | {
+            "rows": [row._asdict() for row in beside["rows"]],
+            "settings": _plain(beside["settings"]),
+        }
     return console.plain(
         {
             "figure": figure.name,
@@ -73,35 +80,51 @@ def _plain(settings: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 def _rule(figure: Figure, compared: bool) -> str:
     """What decides, in words."""
     if not compared:
-        return f"none: these are not the paper's ratings ({figure.data}), so its points do not apply"
+        return (
+            f"none: these are not the paper's ratings ({figure.data}), so its points do not apply"
+        )
     if not figure.points:
         return "none: the paper's points are not known"
     if figure.x_name == "iteration":
         return (
-            f"|RMSE - paper| <= {comparison.TOLERANCE:g} at every marker from step {comparison.FIRST_CHECKED_STEP} on "
-            "and at the end of each curve, mean over the seeds; the other points are informative"
+            f"|RMSE - paper| <= {comparison.TOLERANCE:g} at every marker from step"
+            f" {comparison.FIRST_CHECKED_STEP} on and at the end of each curve, mean over the"
+            " seeds; the other points are informative"
         )
     if "ms_per_iteration" in figure.axes:
         return "none: the authors' device is a Tesla P100; times are informative"
     rules = []
     if "rmse" in figure.axes:
-        rules.append(f"|RMSE - paper| <= {comparison.TOLERANCE:g} at step J - 1, mean over the seeds")
+        rules.append(
+            f"|RMSE - paper| <= {comparison.TOLERANCE:g} at step J - 1, mean over the seeds"
+        )
         if NON_PRIVATE in figure.series:
-            rules.append(f"{comparison.NON_PRIVATE_TOLERANCE:g} for the non-private ones, whose J is not known")
+            rules.append(
+                f"{comparison.NON_PRIVATE_TOLERANCE:g} for the non-private ones, whose J is not"
+                " known"
+            )
     if "overall_epsilon" in figure.axes:
         rules.append(f"|ε - paper| <= {comparison.EPSILON_TOLERANCE:g} by equation (9)")
     return "; ".join((*rules, "early stopping is informative"))
 
 
-def write(figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], out: Path) -> list[Path]:
-    """Writes STEM.csv, .json, .md and, where matplotlib is installed, .svg and -held-out.svg (where something was held
-    out) in `out`; returns their paths."""
-    content = {".csv": table(told), ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n"}
+def write(
+    figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], out: Path
+) -> list[Path]:
+    """Writes STEM.csv, .json, .md and, where matplotlib is installed, .svg and -held-out.svg (where
+    something was held out) in `out`; returns their paths.
+    """
+    content = {
+        ".csv": table(told),
+        ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
+    }
     points = figure.plotted if any(row.paper is not None for row in result["rows"]) else ()
     beside = result["beside"]["rows"] if result.get("beside") else []
     try:
         if "curves" in result:
-            content[".svg"] = pictures.curves(figure, result["curves"], result["rows"], points, beside)
+            content[".svg"] = pictures.curves(
+                figure, result["curves"], result["rows"], points, beside
+            )
         else:
             content[".svg"] = pictures.settings(figure, result["rows"], points, beside)
         if told["beside"] and told["beside"]["verdicts"]:
@@ -109,12 +132,16 @@ def write(figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], ou
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
-        console.say("matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'")
+        console.say(
+            "matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'"
+        )
     drawn = {suffix: f"{figure.stem}{suffix}" for suffix in (".svg", HELD_OUT) if suffix in content}
     content[".md"] = page(figure, told, plot=drawn.get(".svg"), held_out=drawn.get(HELD_OUT))
     out.mkdir(parents=True, exist_ok=True)
     for suffix in {".svg", HELD_OUT} - content.keys():
-        (out / f"{figure.stem}{suffix}").unlink(missing_ok=True)  # of an earlier call, which this one does not draw
+        (out / f"{figure.stem}{suffix}").unlink(
+            missing_ok=True
+        )  # of an earlier call, which this one does not draw
     paths = []
     for suffix, text in content.items():
         paths.append(out / f"{figure.stem}{suffix}")
@@ -123,7 +150,8 @@ def write(figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], ou
 
 
 def table(told: Mapping[str, Any]) -> str:
-    """The rows as csv, each complete in itself: configuration, seeds, commit, device, guarantee and notice included.
+    """The rows as csv, each complete in itself: configuration, seeds, commit, device, guarantee and
+    notice included.
 
     Those of the paper's points first, then those of what stands beside them.
     """
@@ -138,7 +166,10 @@ def table(told: Mapping[str, Any]) -> str:
                 "figure": told["figure"],
                 **row,
                 "values": _joined(row["values"]),
-                **{name: _joined(setting[name]) for name in ("rank", "learning_rate", "noise_multiplier", "seeds")},
+                **{
+                    name: _joined(setting[name])
+                    for name in ("rank", "learning_rate", "noise_multiplier", "seeds")
+                },
                 "guarantee": setting["headline"],
                 **{name: _joined(value) for name, value in config.items()},
                 "ratings": told["ratings"]["name"],
@@ -158,7 +189,8 @@ def _setting(settings: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> M
     return next(
         one
         for one in settings
-        if (one["series"], one.get("variant")) == (row["series"], row.get("variant")) and one["x"] in (None, row["x"])
+        if (one["series"], one.get("variant")) == (row["series"], row.get("variant"))
+        and one["x"] in (None, row["x"])
     )
 
 
@@ -166,16 +198,19 @@ def _joined(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def page(figure: Figure, told: Mapping[str, Any], *, plot: str | None, held_out: str | None = None) -> str:
-    """One page: verdict, the points side by side, what each run promises, what stands beside the paper's, settings, how
-    to repeat it."""
+def page(
+    figure: Figure, told: Mapping[str, Any], *, plot: str | None, held_out: str | None = None
+) -> str:
+    """One page: verdict, the points side by side, what each run promises, what stands beside the
+    paper's, settings, how to repeat it.
+    """
     lines = [
         f"# Paper {figure.paper}, figure {figure.number}: {verdict_words(told)}",
         "",
         f"**{told['notice'].capitalize()}.**",
         "",
-        f"{figure.title}. {told['checked'] - told['outside']} of {told['checked']} checked points are inside"
-        + (f"; the furthest: {furthest(told)}." if told["worst"] else "."),
+        f"{figure.title}. {told['checked'] - told['outside']} of {told['checked']} checked points"
+        " are inside" + (f"; the furthest: {furthest(told)}." if told["worst"] else "."),
         f"Rule: {told['rule']}.",
         "",
     ]
@@ -198,9 +233,12 @@ def page(figure: Figure, told: Mapping[str, Any], *, plot: str | None, held_out:
     ratings, pace = told["ratings"], told["milliseconds_per_step"]
     lines += [
         "",
-        f"Settings: {config}. Ratings: {ratings['name']}, {ratings['count']} (sha256 of the sorted triples "
-        f"{ratings['sha256']}). When the authors stopped is not known; the numbers of steps are those that their own "
-        "points imply, and no price covers stopping on private errors.",
+        (
+            f"Settings: {config}. Ratings: {ratings['name']}, {ratings['count']} (sha256 of the"
+            f" sorted triples {ratings['sha256']}). When the authors stopped is not known; the"
+            " numbers of steps are those that their own points imply, and no price covers stopping"
+            " on private errors."
+        ),
         "",
         f"Commit {_joined(told['commits'])}; device {_joined(told['devices'])}"
         + (f"; {pace:.1f} ms a step" if pace else "")
@@ -211,9 +249,15 @@ def page(figure: Figure, told: Mapping[str, Any], *, plot: str | None, held_out:
 
 
 def beside(figure: Figure, told: Mapping[str, Any]) -> list[str]:
-    """What they come to, where the private model does not beat a simple control, each with its promise."""
+    """What they come to, where the private model does not beat a simple control, each with its
+    promise.
+    """
     found = told["beside"]
-    lines = [f"**{found['sentence']}**", "", f"{_trained_on(found)} {found['equal']}", ""] if found["verdicts"] else []
+    lines = (
+        [f"**{found['sentence']}**", "", f"{_trained_on(found)} {found['equal']}", ""]
+        if found["verdicts"]
+        else []
+    )
     lines += [f"{found['not_beside']}", ""] if found["not_beside"] else []
     if simple := simple_controls(found):
         lines += [f"{simple}", ""]
@@ -221,8 +265,10 @@ def beside(figure: Figure, told: Mapping[str, Any]) -> list[str]:
         return lines[:-1]
     place = "" if figure.x_name == "iteration" else f" {X_LABELS[figure.x_name]} |"
     lines += [
-        f"| trained | series |{place} J | exact ε | RMSE on its part | held-out RMSE | lowest, at step | control "
-        "| its held-out RMSE | verdict | guarantee |",
+        (
+            f"| trained | series |{place} J | exact ε | RMSE on its part | held-out RMSE | lowest,"
+            " at step | control | its held-out RMSE | verdict | guarantee |"
+        ),
         f"|---|---|{'---:|' if place else ''}---:|---:|---:|---:|---:|---|---:|---|---|",
     ]
     for one in found["verdicts"]:
@@ -231,8 +277,9 @@ def beside(figure: Figure, told: Mapping[str, Any]) -> list[str]:
         lowest = f"{number(one['lowest_rmse_test'])}, {one['lowest_step']}"
         numbers = " | ".join((epsilon, number(one["rmse_train"]), number(one["rmse_test"]), lowest))
         lines.append(
-            f"| {WORDS[one['variant']]} | {one['series']} |{here} {one['steps']} | {numbers} | {WORDS[one['control']]} "
-            f"| {number(one['control_rmse_test'])} | {one['verdict']} | {one['headline']} |"
+            f"| {WORDS[one['variant']]} | {one['series']} |{here} {one['steps']} | {numbers} |"
+            f" {WORDS[one['control']]} | {number(one['control_rmse_test'])} | {one['verdict']} |"
+            f" {one['headline']} |"
         )
     return [*lines, "", *[f"- {line}" for line in relations(found)]]
 
@@ -244,33 +291,48 @@ def relations(found: Mapping[str, Any]) -> list[str]:
         if one["status"] != "none":
             by_relation.setdefault(one["relation"], {})[WORDS[one["variant"]]] = None
     return [
-        *(f"Neighbours, {', '.join(words)}: {relation}." for relation, words in by_relation.items()),
-        "The lowest error along a run was found with the ratings that are held out: it says where the run overfits, "
-        "and is no result.",
+        *(
+            f"Neighbours, {', '.join(words)}: {relation}."
+            for relation, words in by_relation.items()
+        ),
+        (
+            "The lowest error along a run was found with the ratings that are held out: it says"
+            " where the run overfits, and is no result."
+        ),
     ]
 
 
 def _trained_on(found: Mapping[str, Any]) -> str:
     seeds = f"seed{'' if len(found['seeds']) == 1 else 's'} {_joined(found['seeds'])}"
     return (
-        f"Trained on {found['part']}, measured on the rest every {found['test_steps']} steps and at the end ({seeds}; "
-        "a difference smaller than the spread over seeds decides nothing)."
+        f"Trained on {found['part']}, measured on the rest every {found['test_steps']} steps and at"
+        f" the end ({seeds}; a difference smaller than the spread over seeds decides nothing)."
     )
 
 
 def simple_controls(found: Mapping[str, Any]) -> str:
     """The controls without a price, in a sentence; "" where there is none."""
-    numbers = {(row["variant"], row["axis"]): float(row["value"]) for row in found["rows"] if row["kind"] == "control"}
+    numbers = {
+        (row["variant"], row["axis"]): float(row["value"])
+        for row in found["rows"]
+        if row["kind"] == "control"
+    }
     parts = []
     for variant in (GLOBAL, MEANS):
-        shown = [(axis, words) for axis, words in _CONTROL_AXES.items() if (variant, axis) in numbers]
+        shown = [
+            (axis, words) for axis, words in _CONTROL_AXES.items() if (variant, axis) in numbers
+        ]
         if shown:
             values = ", ".join(f"{numbers[variant, axis]:.5f} {words}" for axis, words in shown)
             parts.append(f"{WORDS[variant]}: {values}")
     return f"Controls, not private: {'; '.join(parts)}." if parts else ""
 
 
-_CONTROL_AXES = {"rmse": "on all ratings", "rmse_train": "on the part trained on", "rmse_test": "held out"}
+_CONTROL_AXES = {
+    "rmse": "on all ratings",
+    "rmse_train": "on the part trained on",
+    "rmse_test": "held out",
+}
 
 
 def verdict_words(told: Mapping[str, Any]) -> str:
@@ -284,11 +346,17 @@ def furthest(told: Mapping[str, Any]) -> str:
 
 
 def left_out(told: Mapping[str, Any]) -> str:
-    return f"Not trained at this scale: rank {', '.join(map(str, told['left_out']))}; --scale full has them."
+    return (
+        f"Not trained at this scale: rank {', '.join(map(str, told['left_out']))}; --scale full has"
+        " them."
+    )
 
 
 def _side_by_side(figure: Figure, told: Mapping[str, Any], axis: str) -> list[str]:
-    lines = [f"| series | {X_LABELS[figure.x_name]} | J | point | paper | ours | spread over seeds | difference | |"]
+    lines = [
+        f"| series | {X_LABELS[figure.x_name]} | J | point | paper | ours | spread over seeds |"
+        " difference | |"
+    ]
     lines += ["|---|---:|---:|---|---:|---:|---:|---:|---|"]
     for row in told["rows"]:
         if row["axis"] != axis or row["kind"] == "line_vertex":
@@ -298,15 +366,18 @@ def _side_by_side(figure: Figure, told: Mapping[str, Any], axis: str) -> list[st
         steps = "" if row["num_steps"] is None else f"{row['num_steps']:.6g}"
         numbers = (number(row["paper"]), number(row["value"]), spread, signed(row["difference"]))
         lines.append(
-            f"| {row['series']} | {row['x']:g} | {steps} | {_KINDS[row['kind']]} | {' | '.join(numbers)} "
-            f"| {row['result']} |"
+            f"| {row['series']} | {row['x']:g} | {steps} | {_KINDS[row['kind']]} |"
+            f" {' | '.join(numbers)} | {row['result']} |"
         )
     return lines
 
 
 def _promises(figure: Figure, told: Mapping[str, Any]) -> list[str]:
     place = "" if figure.x_name == "iteration" else f" {X_LABELS[figure.x_name]} |"
-    lines = [f"| series |{place} seeds | guarantee at its last step |", f"|---|{'---:|' if place else ''}---|---|"]
+    lines = [
+        f"| series |{place} seeds | guarantee at its last step |",
+        f"|---|{'---:|' if place else ''}---|---|",
+    ]
     for setting in told["settings"]:
         here = f" {setting['x']:g} |" if place else ""
         seeds = _joined(setting["seeds"]) or "not trained"

@@ -1,8 +1,10 @@
-"""The runs behind all figures: trained once, kept under `private/`, resumed after any kind of end, and shared.
+"""The runs behind all figures: trained once, kept under `private/`, resumed after any kind of end,
+and shared.
 
-All training goes through `dpmf_jax.training.sweep.run`, so runs of one shape share one compiled program and are
-spread over the devices. A run does not depend on the others, on chunking or on interruptions: its curve is that of
-`dpmf fit` with its seed on one device. Runs on a part of the ratings are measured on the rest as they go.
+All training goes through `dpmf_jax.training.sweep.run`, so runs of one shape share one compiled
+program and are spread over the devices. A run does not depend on the others, on chunking or on
+interruptions: its curve is that of `dpmf fit` with its seed on one device. Runs on a part of the
+ratings are measured on the rest as they go.
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def _centred_by_noisy_means(config: gaussian.Config, num_steps: int) -> Phases:
     return Phases(((noisy_means.mechanism(means), 1),), training)
 
 
-# A run's phases, from its config and its number of steps. A config's noise is that of the whole price, by steps.
+# A run's phases, from its config and its number of steps. A config's noise is that of the whole
+# price, by steps.
 VARIANTS: Mapping[str, Callable[[gaussian.Config, int], Phases]] = {
     "published": lambda config, num_steps: Phases((), gaussian.mechanism(config)),
     "joint-noise": lambda config, num_steps: Phases((), gaussian.joint_noise(config)),
@@ -73,7 +76,8 @@ VARIANTS: Mapping[str, Callable[[gaussian.Config, int], Phases]] = {
     "non-private": lambda config, num_steps: Phases((), gaussian.non_private(config)),
 }
 
-# What a run is trained on: everything, or what a split leaves when it holds out the rest for a test.
+# What a run is trained on: everything, or what a split leaves when it holds out the rest for a
+# test.
 HELD_OUT = 0.2
 SPLIT_SEED = 0
 PARTS = {"all": "all ratings", "held-out": f"{1 - HELD_OUT:.0%} at random, split seed {SPLIT_SEED}"}
@@ -85,12 +89,13 @@ TEST_STEPS = 50  # between two measurements on the ratings that are held out, on
 
 
 class Run(NamedTuple):
-    """One training. Runs of one variant, config, seed and part are one, however many steps each asks for; of
-    `plans.FIXED_STEPS`, only with as many steps.
+    """One training. Runs of one variant, config, seed and part are one, however many steps each
+    asks for; of `plans.FIXED_STEPS`, only with as many steps.
 
-    variant: of `VARIANTS`. num_steps: needed, which gives the training RMSE before update 0, …, num_steps - 1.
-    series: a label. part: of `PARTS`. rule: of `stopping.RULES`; ends the run where it says so, num_steps is the most.
-      Only on the part "all".
+    variant: of `VARIANTS`. num_steps: needed, which gives the training RMSE before update 0, …,
+      num_steps - 1.
+    series: a label. part: of `PARTS`. rule: of `stopping.RULES`; ends the run where it says so,
+      num_steps is the most. Only on the part "all".
     """
 
     variant: str
@@ -103,20 +108,32 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Fit for a file, one for each (variant, config, seed, part); the hash is of settings, never of ratings."""
+        """Fit for a file, one for each (variant, config, seed, part); the hash is of settings,
+        never of ratings.
+        """
         config, z = self.config, self.config.noise_multiplier
         told = [self.variant, dataclasses.asdict(config), self.seed, PARTS[self.part]]
         settings = json.dumps([*told, *self._fixed.values()], sort_keys=True, default=str)
         words = [self.variant, *([] if self.part == "all" else [self.part]), f"rank{config.rank}"]
         words += [] if z is None else [f"eps{step_from_noise_multiplier(z, plans.DELTA_STEP):.4g}"]
-        words += [f"mu{config.learning_rate:g}", *(f"steps{steps}" for steps in self._fixed.values())]
-        return "-".join([*words, f"seed{self.seed}", hashlib.sha256(settings.encode()).hexdigest()[:8]])
+        words += [
+            f"mu{config.learning_rate:g}",
+            *(f"steps{steps}" for steps in self._fixed.values()),
+        ]
+        return "-".join(
+            [*words, f"seed{self.seed}", hashlib.sha256(settings.encode()).hexdigest()[:8]]
+        )
 
     @property
     def agreed(self) -> dict[str, Any]:
         """What a stored run must agree with, but for the ratings; as JSON has it."""
         config = json.loads(json.dumps(dataclasses.asdict(self.config)))
-        told = {"variant": self.variant, "config": config, "seed": self.seed, "part": PARTS[self.part]}
+        told = {
+            "variant": self.variant,
+            "config": config,
+            "seed": self.seed,
+            "part": PARTS[self.part],
+        }
         return told | self._fixed | ({"share": NOISY_MEANS_SHARE} if self._fixed else {})
 
     @property
@@ -139,11 +156,15 @@ class Run(NamedTuple):
 
     @property
     def tests(self) -> tuple[int, ...]:
-        """The numbers of updates after which it is measured on what is held out; the last is its end."""
+        """The numbers of updates after which it is measured on what is held out; the last is its
+        end.
+        """
         if self.part == "all":
             return ()
         if self.rule is not None:
-            raise ValueError(f"a rule ends runs on all ratings only, got {self.rule!r} on {self.part!r}")
+            raise ValueError(
+                f"a rule ends runs on all ratings only, got {self.rule!r} on {self.part!r}"
+            )
         return (*range(TEST_STEPS, self.num_steps, TEST_STEPS), self.num_steps)
 
     def enough(self, loss: Sequence[float]) -> int | None:
@@ -156,11 +177,12 @@ class Run(NamedTuple):
 
 
 class Curve(NamedTuple):
-    """What a run gave. loss: mean squared errors before update 0, 1, 2, …; commits, devices: all that took part.
+    """What a run gave. loss: mean squared errors before update 0, 1, 2, …; commits, devices: all
+    that took part.
 
     seconds: its share of the wall time of runs of its shape, for these steps.
-    test: RMSE on the held-out ratings by the number of updates done, at every `TEST_STEPS` and at the end, predictions
-      clipped to the rating range as in `dpmf fit`; empty for the part "all".
+    test: RMSE on the held-out ratings by the number of updates done, at every `TEST_STEPS` and at
+      the end, predictions clipped to the rating range as in `dpmf fit`; empty for the part "all".
     """
 
     loss: tuple[float, ...]
@@ -180,9 +202,11 @@ class Curve(NamedTuple):
 
 
 class Progress(NamedTuple):
-    """Steps done and in all, over the whole sweep; the run that was looked at, and its training RMSE (unpriced).
+    """Steps done and in all, over the whole sweep; the run that was looked at, and its training
+    RMSE (unpriced).
 
-    minutes_left: at the pace so far, by what a step of each rank costs; None before there is a pace.
+    minutes_left: at the pace so far, by what a step of each rank costs; None before there is a
+      pace.
     """
 
     done: int
@@ -205,14 +229,15 @@ def train_all(
     """Every run's curve, from `store` where it is complete, else trained from where it stopped.
 
     Args:
-      store: `store`/private gets a folder for each run, since its last state holds the item factors. It is kept, so
-        that who needs more steps goes on from there.
-      chunk_steps: steps between two looks of the host; any number gives the same curves. Where something is held out,
-        the largest divisor of it that meets every measurement.
-      checkpoint_seconds: what a kill may cost. Ctrl-C costs nothing: it passes through after the states are saved.
+      store: `store`/private gets a folder for each run, since its last state holds the item
+        factors. It is kept, so that who needs more steps goes on from there.
+      chunk_steps: steps between two looks of the host; any number gives the same curves. Where
+        something is held out, the largest divisor of it that meets every measurement.
+      checkpoint_seconds: what a kill may cost. Ctrl-C costs nothing: it passes through after the
+        states are saved.
 
-    Raises: UsageError where the folder of a run has other ratings or settings, or another process is at work in
-      `store`. Diverged where a loss is not finite.
+    Raises: UsageError where the folder of a run has other ratings or settings, or another process
+      is at work in `store`. Diverged where a loss is not finite.
     """
     runs = tuple(runs)
     private = storage.private_folder(store)
@@ -224,25 +249,41 @@ def train_all(
                 trainings[run.name] = _Training.open(private / run.name, run, digest)
             trainings[run.name].asked.append(run)
         everything = _Sweep(tuple(trainings.values()), report)
-        shapes = sorted({(training.run.part, training.run.config.rank) for training in trainings.values()})
+        shapes = sorted(
+            {(training.run.part, training.run.config.rank) for training in trainings.values()}
+        )
         parts: dict[str, tuple[layout.Layout, Ratings | None]] = {}
-        for part, rank in shapes:  # one rank at a time, so that the states of the others need no memory
-            alike = [t for t in trainings.values() if (t.run.part, t.run.config.rank) == (part, rank)]
+        for (
+            part,
+            rank,
+        ) in shapes:  # one rank at a time, so that the states of the others need no memory
+            alike = [
+                t for t in trainings.values() if (t.run.part, t.run.config.rank) == (part, rank)
+            ]
             while waiting := [training for training in alike if training.wants is not None]:
                 if part not in parts:
                     kept, test = parted(part, ratings)
                     parts = {part: (layout.make(kept, num_devices=1), test)}
                 data, test = parts[part]
                 before = [(len(training.loss), len(training.test)) for training in waiting]
-                _train(waiting, data, test, everything, num_devices, chunk_steps, checkpoint_seconds)
+                _train(
+                    waiting, data, test, everything, num_devices, chunk_steps, checkpoint_seconds
+                )
                 if before == [(len(training.loss), len(training.test)) for training in waiting]:
-                    raise RuntimeError(f"no progress in {waiting[0].run.name}: what is asked for would never be there")
+                    raise RuntimeError(
+                        f"no progress in {waiting[0].run.name}: what is asked for would never be"
+                        " there"
+                    )
         return {run: trainings[run.name].curve(run) for run in runs}
 
 
 def parted(part: str, ratings: Ratings) -> tuple[Ratings, Ratings | None]:
     """What is trained on, and what is held out."""
-    return (ratings, None) if part == "all" else splits.random(ratings, fraction=HELD_OUT, seed=SPLIT_SEED)
+    return (
+        (ratings, None)
+        if part == "all"
+        else splits.random(ratings, fraction=HELD_OUT, seed=SPLIT_SEED)
+    )
 
 
 def _train(
@@ -254,14 +295,18 @@ def _train(
     chunk_steps: int,
     checkpoint_seconds: float,
 ) -> None:
-    """Every run to the next number of steps that it wants, or until it is enough; what is reached is stored."""
+    """Every run to the next number of steps that it wants, or until it is enough; what is reached
+    is stored.
+    """
     jobs = []
     for training in waiting:
         earlier, mechanism = training.run.phases
         init_key, train_key = jax.random.split(keys.from_seed(training.run.seed))
         training.restore(jax.device_get(begin(mechanism, init_key, data, earlier)))
         training.measure(test)
-        jobs.append(sweep.Job(mechanism, train_key, training.state, training.wants or len(training.loss)))
+        jobs.append(
+            sweep.Job(mechanism, train_key, training.state, training.wants or len(training.loss))
+        )
     finished: set[int] = set()
     if test is not None:
         chunk_steps = math.gcd(chunk_steps, TEST_STEPS)
@@ -270,7 +315,9 @@ def _train(
             if len(training.loss) >= jobs[position].num_steps:
                 training.finish()
         everything.looked = time.monotonic()
-        chunks = sweep.run(jobs, data, chunk_steps=chunk_steps, num_devices=num_devices, finished=finished)
+        chunks = sweep.run(
+            jobs, data, chunk_steps=chunk_steps, num_devices=num_devices, finished=finished
+        )
         for chunk in chunks:
             training = waiting[chunk.job]
             everything.count(training, training.take(chunk))
@@ -288,7 +335,9 @@ def _train(
 
 
 def _rmse(state: State, test: Ratings) -> float:
-    """`metrics.rmse` with the predictions made on the device: it is asked for every few steps, at any rank."""
+    """`metrics.rmse` with the predictions made on the device: it is asked for every few steps, at
+    any rank.
+    """
     whole = factors(jax.tree.map(jnp.asarray, state))
     predicted = np.asarray(_predict(whole, test.user, test.item), np.float64)
     return float(np.sqrt(np.mean((np.clip(predicted, *test.rating_range) - test.value) ** 2)))
@@ -303,7 +352,9 @@ def _predict(whole: Factors, user: jax.Array, item: jax.Array) -> jax.Array:
 
 
 class _Training:
-    """A run's folder and what is known of it so far: `run.json` (what it must agree with, the losses) and its state."""
+    """A run's folder and what is known of it so far: `run.json` (what it must agree with, the
+    losses) and its state.
+    """
 
     def __init__(self, folder: Path, run: Run, agreed: dict[str, Any], stored: Mapping[str, Any]):
         self.folder, self.run, self.agreed, self.asked = folder, run, agreed, list[Run]()
@@ -341,8 +392,13 @@ class _Training:
         if self.run.part == "all":
             return max(left)
         first = self._first
-        end, here = min(steps for steps in left if steps >= first), len(self.loss) if len(self.loss) <= first else 0
-        return min(end, here + TEST_STEPS - here % TEST_STEPS) if here % TEST_STEPS else end  # onto the grid first
+        end, here = (
+            min(steps for steps in left if steps >= first),
+            len(self.loss) if len(self.loss) <= first else 0,
+        )
+        return (
+            min(end, here + TEST_STEPS - here % TEST_STEPS) if here % TEST_STEPS else end
+        )  # onto the grid first
 
     @property
     def _left(self) -> list[int]:
@@ -354,12 +410,16 @@ class _Training:
 
     @property
     def _first(self) -> int:
-        """What is missing first, as a number of steps: the state to go on from must not be past it."""
+        """What is missing first, as a number of steps: the state to go on from must not be past
+        it.
+        """
         return min([*self._left, *self._untested], default=0)
 
     @property
     def is_enough(self) -> bool:
-        if self._enough[0] != len(self.loss):  # a rule reads all of the losses: once for each length
+        if self._enough[0] != len(
+            self.loss
+        ):  # a rule reads all of the losses: once for each length
             self._enough = (len(self.loss), self.wants is None)
         return self._enough[1]
 
@@ -379,7 +439,9 @@ class _Training:
         )
 
     def restore(self, fresh: State) -> None:
-        """The state to go on from: the newest that is stored and not past what is wanted, else the fresh one."""
+        """The state to go on from: the newest that is stored and not past what is wanted, else the
+        fresh one.
+        """
         state = checkpoint.latest(self.folder, fresh)
         if state is None or int(state.step) > min(len(self.loss), self._first):
             state = fresh
@@ -396,7 +458,10 @@ class _Training:
             raise Diverged(
                 f"diverged at step {len(self.loss) + bad[0]}: the loss is no longer finite",
                 where=self.run.name,
-                fix="check the ratings (dpmf data check); the paper's settings do not diverge on the paper's",
+                fix=(
+                    "check the ratings (dpmf data check); the paper's settings do not diverge on"
+                    " the paper's"
+                ),
             )
         self.loss += new.tolist()
         self.state = chunk.state
@@ -446,7 +511,9 @@ class _Sweep:
         self.walls: dict[tuple[str, str, int], tuple[float, int]] = {}
 
     def count(self, training: _Training, steps: int) -> None:
-        """Runs of one shape share their wall time by their steps, since they are trained side by side."""
+        """Runs of one shape share their wall time by their steps, since they are trained side by
+        side.
+        """
         run = training.run
         shape, now = (run.variant, run.part, run.config.rank), time.monotonic()
         seconds, done = self.walls.get(shape, (0.0, 0))
@@ -471,6 +538,7 @@ def _expected(training: _Training) -> int:
     if training.is_enough:
         return have
     asked = (
-        run.num_steps if run.rule is None else min(run.num_steps, plans.EXPECTED[run.rule]) for run in training.asked
+        run.num_steps if run.rule is None else min(run.num_steps, plans.EXPECTED[run.rule])
+        for run in training.asked
     )
     return max(have, *asked)

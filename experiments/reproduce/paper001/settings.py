@@ -1,8 +1,10 @@
-"""Paper 001 over a setting (ε_i, the rank n, the learning rate μ): the training RMSE and the price of a whole run.
+"""Paper 001 over a setting (ε_i, the rank n, the learning rate μ): the training RMSE and the price
+of a whole run.
 
-The number of steps J of a private run is what the paper's own overall ε implies, so that both sides take as many:
-its RMSE is read before the last of them, at step J - 1, as the last step of figure 1's curves is J - 1. Where the paper
-has no J (non-private runs) or none is known (over μ), a rule of `stopping` ends the run.
+The number of steps J of a private run is what the paper's own overall ε implies, so that both sides
+take as many: its RMSE is read before the last of them, at step J - 1, as the last step of figure
+1's curves is J - 1. Where the paper has no J (non-private runs) or none is known (over μ), a rule
+of `stopping` ends the run.
 """
 
 from __future__ import annotations
@@ -25,10 +27,16 @@ IMPLIED = "J is read from this very point: it checks the formula, not the traini
 
 
 def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
-    """Trains every setting and compares it at the paper's points; early stopping by patience beside it."""
+    """Trains every setting and compares it at the paper's points; early stopping by patience beside
+    it.
+    """
     plan = plans.plan(what, request)
     trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
-    paper = {(point.axis, point.series, _place(point.x)): point.y for point in what.plotted} if request.compared else {}
+    paper = (
+        {(point.axis, point.series, _place(point.x)): point.y for point in what.plotted}
+        if request.compared
+        else {}
+    )
 
     def result(curves: Mapping[Run, Curve]) -> dict[str, Any]:
         rows = []
@@ -48,7 +56,10 @@ def _place(x: float) -> float:
 
 
 def _rows(
-    what: Figure, setting: Setting, curves: Sequence[Curve], paper: Mapping[tuple[str, str, float], float]
+    what: Figure,
+    setting: Setting,
+    curves: Sequence[Curve],
+    paper: Mapping[tuple[str, str, float], float],
 ) -> list[Row]:
     assert setting.x is not None
     where = {axis: paper.get((axis, setting.series, setting.x)) for axis in what.axes}
@@ -73,7 +84,9 @@ def _rows(
     if setting.is_likely:
         return rows
     if "overall_epsilon" in what.axes:
-        whole = what.x_name == "epsilon_i"  # there the plotted J is whole, to what can be read from the plot
+        whole = (
+            what.x_name == "epsilon_i"
+        )  # there the plotted J is whole, to what can be read from the plot
         steps = setting.num_steps if whole or setting.implied is None else setting.implied
         rows.append(
             row(
@@ -91,12 +104,16 @@ def _rows(
     return rows + (stopped(setting, setting.x, curves, "patience", what.axes) if curves else [])
 
 
-def _ended(what: Figure, setting: Setting, curves: Sequence[Curve], paper: float | None) -> list[Row]:
+def _ended(
+    what: Figure, setting: Setting, curves: Sequence[Curve], paper: float | None
+) -> list[Row]:
     """A run that a rule ends; of one that it did not end, the last value."""
     assert setting.rule is not None
     assert setting.x is not None
     tolerance = comparison.NON_PRIVATE_TOLERANCE if setting.series == NON_PRIVATE else None
-    rows = stopped(setting, setting.x, curves, setting.rule, what.axes, paper=paper, tolerance=tolerance)
+    rows = stopped(
+        setting, setting.x, curves, setting.rule, what.axes, paper=paper, tolerance=tolerance
+    )
     if rows or "rmse" not in what.axes:
         return rows
     return [

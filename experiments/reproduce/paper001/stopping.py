@@ -1,4 +1,6 @@
-"""Rules that end a descent by looking at its training RMSE. What they look at is not priced: not private."""
+"""Rules that end a descent by looking at its training RMSE. What they look at is not priced: not
+private.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,15 @@ LEAST_FALL = 5.5e-6  # in RMSE, of one step
 
 
 def no_new_minimum(rmse: np.ndarray) -> int | None:
-    """The first step that has `PATIENCE` steps behind it without a new minimum, as `dpmf fit --patience` counts."""
+    """The first step that has `PATIENCE` steps behind it without a new minimum, as `dpmf fit
+    --patience` counts.
+    """
     return stopping_step(rmse.tolist(), PATIENCE)
 
 
 def small_fall(rmse: np.ndarray) -> int | None:
-    """The first step that lowered the RMSE by less than `LEAST_FALL`; this is what fits the paper's non-private runs.
+    """The first step that lowered the RMSE by less than `LEAST_FALL`; this is what fits the paper's
+    non-private runs.
 
     Step s is the number of updates done: rmse[s - 1] - rmse[s] is what the last of them brought.
     """
@@ -32,7 +37,9 @@ RULES: Mapping[str, Callable[[np.ndarray], int | None]] = MappingProxyType(
 )
 
 WORDS = {
-    "patience": f"stopped where {PATIENCE} steps brought no new minimum of the training RMSE; not private",
+    "patience": (
+        f"stopped where {PATIENCE} steps brought no new minimum of the training RMSE; not private"
+    ),
     "small fall": f"stopped where a step lowers the RMSE by less than {LEAST_FALL:g}; not private",
 }
 

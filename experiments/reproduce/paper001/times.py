@@ -1,4 +1,5 @@
-"""Time of an iteration over the rank n, figure 16 of paper 001: the authors' device is a Tesla P100, so informative.
+"""Time of an iteration over the rank n, figure 16 of paper 001: the authors' device is a Tesla
+P100, so informative.
 
 One run at a time on all devices, its users spread over them, as in `dpmf fit`.
 """
@@ -35,11 +36,18 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
 
     def result(curves: Mapping[Run, Curve]) -> dict[str, Any]:
         del curves  # nothing is shared: a run beside others takes longer
-        paper = {(point.series, round(point.x)): point.y for point in what.plotted} if request.compared else {}
+        paper = (
+            {(point.series, round(point.x)): point.y for point in what.plotted}
+            if request.compared
+            else {}
+        )
         data = None
         rows, commits = [], set()
         for setting, (run,) in timed.items():
-            path = storage.private_folder(request.store) / f"{run.name}-time-{request.num_devices or 'all'}.json"
+            path = (
+                storage.private_folder(request.store)
+                / f"{run.name}-time-{request.num_devices or 'all'}.json"
+            )
             found = _stored(path, setting, ratings)
             if found is None:
                 if data is None:
@@ -55,12 +63,17 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
                     [found["milliseconds"]],
                     paper=paper.get((setting.series, setting.rank)),
                     num_steps=setting.num_steps,
-                    note=f"mean of {setting.num_steps} iterations, {found['device']}; the paper's: of 300, Tesla P100",
+                    note=(
+                        f"mean of {setting.num_steps} iterations, {found['device']}; the paper's:"
+                        " of 300, Tesla P100"
+                    ),
                 )
             )
         rows.sort(key=lambda row: (what.series.index(row.series), row.x))
         told = described(what, plan, ratings, {}, {})
-        return {"rows": rows} | told | {"commits": sorted(commits), "devices": [provenance.device()]}
+        return (
+            {"rows": rows} | told | {"commits": sorted(commits), "devices": [provenance.device()]}
+        )
 
     return Work((), result)
 
@@ -77,11 +90,15 @@ def _stored(path: Path, setting: Setting, ratings: Ratings) -> dict[str, Any] | 
     return found if same else None
 
 
-def _timed(path: Path, setting: Setting, run: Run, data: layout.Layout, ratings: Ratings) -> dict[str, Any]:
+def _timed(
+    path: Path, setting: Setting, run: Run, data: layout.Layout, ratings: Ratings
+) -> dict[str, Any]:
     mechanism = run.mechanism
     init_key, train_key = jax.random.split(keys.from_seed(run.seed))
     state = layout.replicate(data, mechanism.init(init_key, data, None))
-    state, _ = jax.block_until_ready(train(mechanism, train_key, state, data, num_steps=CHUNK_STEPS))  # compiles
+    state, _ = jax.block_until_ready(
+        train(mechanism, train_key, state, data, num_steps=CHUNK_STEPS)
+    )  # compiles
     started = time.perf_counter()
     for _ in range(setting.num_steps // CHUNK_STEPS):
         state, _ = train(mechanism, train_key, state, data, num_steps=CHUNK_STEPS)
@@ -94,5 +111,7 @@ def _timed(path: Path, setting: Setting, run: Run, data: layout.Layout, ratings:
         "ratings": ratings.sha256(),
     }
     storage.write_json(path, found, private=True)
-    console.say(f"rank {setting.rank}, {setting.series}: {found['milliseconds']:.2f} ms per iteration")
+    console.say(
+        f"rank {setting.rank}, {setting.series}: {found['milliseconds']:.2f} ms per iteration"
+    )
     return found

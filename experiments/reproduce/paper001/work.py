@@ -1,4 +1,6 @@
-"""What a figure's program hands to the command: runs to train, and how their curves become the result."""
+"""What a figure's program hands to the command: runs to train, and how their curves become the
+result.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ from experiments.reproduce.paper001.stopping import RULES, WORDS
 
 
 class Work(NamedTuple):
-    """runs: what must be trained; others may share them. result: of all their curves, what `report` writes."""
+    """runs: what must be trained; others may share them. result: of all their curves, what `report`
+    writes.
+    """
 
     runs: tuple[Run, ...]
     result: Callable[[Mapping[Run, Curve]], dict[str, Any]]
@@ -35,20 +39,29 @@ def work_of(figure: Figure, request: Request, ratings: Ratings) -> Work:
 def config(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> gaussian.Config:
     """The paper's settings, with what the setting varies."""
     private = setting.series != NON_PRIVATE
-    values: dict[str, Any] = plans.SETTINGS | {"rank": setting.rank, "learning_rate": setting.learning_rate}
+    values: dict[str, Any] = plans.SETTINGS | {
+        "rank": setting.rank,
+        "learning_rate": setting.learning_rate,
+    }
     return gaussian.Config(
         **values,
         tau=figure.tau,
         rating_range=rating_range,
-        noise_multiplier=noise_multiplier_from_step(float(setting.series), plans.DELTA_STEP) if private else None,
+        noise_multiplier=(
+            noise_multiplier_from_step(float(setting.series), plans.DELTA_STEP) if private else None
+        ),
     )
 
 
-def config_beside(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> gaussian.Config:
-    """Of a variant beside the paper's: its rank, learning rate and λ, and the noise multiplier that its price is by.
+def config_beside(
+    figure: Figure, setting: Setting, rating_range: tuple[float, float]
+) -> gaussian.Config:
+    """Of a variant beside the paper's: its rank, learning rate and λ, and the noise multiplier that
+    its price is by.
 
-    The sound variants are centred by a public constant (by what is priced, where noisy means come first), residuals
-    are clipped at a quarter of the declared range, and τ is its width: usual here, and chosen without the ratings.
+    The sound variants are centred by a public constant (by what is priced, where noisy means come
+    first), residuals are clipped at a quarter of the declared range, and τ is its width: usual
+    here, and chosen without the ratings.
     """
     made = config(figure, setting, rating_range)
     if setting.beside not in ("joint-noise", "public-items"):
@@ -60,7 +73,9 @@ def config_beside(figure: Figure, setting: Setting, rating_range: tuple[float, f
 
 @functools.cache
 def _priced_multiplier(published: gaussian.Config) -> float:
-    """z as float32 draws it and the price has it, a last digit above the config's: no variant is to cost more."""
+    """z as float32 draws it and the price has it, a last digit above the config's: no variant is to
+    cost more.
+    """
     z = gaussian.mechanism(published).guarantee(1).noise_multiplier
     assert z is not None
     return z
@@ -72,7 +87,10 @@ def runs_of(figure: Figure, setting: Setting, rating_range: tuple[float, float])
 
 
 def _run(figure: Figure, setting: Setting, rating_range: tuple[float, float], seed: int) -> Run:
-    made, part = config_beside(figure, setting, rating_range), "all" if setting.beside is None else "held-out"
+    made, part = (
+        config_beside(figure, setting, rating_range),
+        "all" if setting.beside is None else "held-out",
+    )
     variant = setting.beside or ("non-private" if setting.series == NON_PRIVATE else "published")
     return Run(variant, made, seed, setting.num_steps, setting.series, part, setting.rule)
 
@@ -84,7 +102,12 @@ def overall_epsilon(series: str, num_steps: float) -> float:
 
 
 def stopped(
-    setting: Setting, x: float | None, curves: Sequence[Curve], rule: str, axes: Iterable[str], **paper: Any
+    setting: Setting,
+    x: float | None,
+    curves: Sequence[Curve],
+    rule: str,
+    axes: Iterable[str],
+    **paper: Any,
 ) -> list[Row]:
     """Where a rule ends the runs of a setting: a row for each axis; none if it ended no run.
 
@@ -99,7 +122,10 @@ def stopped(
     mean = sum(steps) / len(steps)
     note = WORDS[rule]
     if len(steps) < len(curves):
-        note += f"; {len(curves) - len(steps)} of {len(curves)} seeds went on to step {len(curves[0].loss)}"
+        note += (
+            f"; {len(curves) - len(steps)} of {len(curves)} seeds went on to step"
+            f" {len(curves[0].loss)}"
+        )
     values = {"rmse": [float(curve.rmse[step]) for curve, step in zip(ended, steps, strict=True)]}
     if setting.series != NON_PRIVATE:
         values["overall_epsilon"] = [overall_epsilon(setting.series, step) for step in steps]
@@ -122,7 +148,11 @@ def stopped(
 
 
 def described(
-    figure: Figure, plan: Plan, ratings: Ratings, trained: Mapping[Setting, Sequence[Run]], curves: Mapping[Run, Curve]
+    figure: Figure,
+    plan: Plan,
+    ratings: Ratings,
+    trained: Mapping[Setting, Sequence[Run]],
+    curves: Mapping[Run, Curve],
 ) -> dict[str, Any]:
     """What every result has beside its rows: ratings, settings, prices, and what computed it.
 
@@ -131,17 +161,30 @@ def described(
     """
     varied = {"n": "rank", "mu": "learning_rate"}.get(figure.x_name)
     used = [curves[run] for runs in trained.values() for run in runs]
-    own = [curves[run] for setting, runs in trained.items() for run in runs if setting.beside is None]
+    own = [
+        curves[run] for setting, runs in trained.items() for run in runs if setting.beside is None
+    ]
     steps = sum(len(curve.loss) for curve in own)
     return {
         "ratings": {"name": ratings.name, "count": ratings.num_ratings, "sha256": ratings.sha256()},
-        "config": {name: value for name, value in plans.SETTINGS.items() if name != varied}
-        | {"tau": figure.tau, "delta_step": plans.DELTA_STEP, "rating_range": list(ratings.rating_range)},
-        "settings": [priced(figure, setting, ratings, curves, trained.get(setting, ())) for setting in plan.settings],
+        "config": (
+            {name: value for name, value in plans.SETTINGS.items() if name != varied}
+            | {
+                "tau": figure.tau,
+                "delta_step": plans.DELTA_STEP,
+                "rating_range": list(ratings.rating_range),
+            }
+        ),
+        "settings": [
+            priced(figure, setting, ratings, curves, trained.get(setting, ()))
+            for setting in plan.settings
+        ],
         "left_out": list(plan.left_out),
         "commits": sorted({commit for curve in used for commit in curve.commits}),
         "devices": sorted({device for curve in used for device in curve.devices}),
-        "milliseconds_per_step": 1e3 * sum(curve.seconds for curve in own) / steps if steps else None,
+        "milliseconds_per_step": (
+            1e3 * sum(curve.seconds for curve in own) / steps if steps else None
+        ),
         "seconds": sum(curve.seconds for curve in used),
     }
 
@@ -154,7 +197,11 @@ def steps_paid(setting: Setting, runs: Sequence[Run], curves: Mapping[Run, Curve
 
 
 def priced(
-    figure: Figure, setting: Setting, ratings: Ratings, curves: Mapping[Run, Curve], runs: Sequence[Run]
+    figure: Figure,
+    setting: Setting,
+    ratings: Ratings,
+    curves: Mapping[Run, Curve],
+    runs: Sequence[Run],
 ) -> dict[str, Any]:
     """A setting as JSON has it, with its guarantee."""
     steps = steps_paid(setting, runs, curves)

@@ -1,8 +1,10 @@
-"""At one (ε, δ) for a rating's presence: DP-SGD on a sketch over γ, dense DP-SGD, Langevin dynamics, joint noise.
+"""At one (ε, δ) for a rating's presence: DP-SGD on a sketch over γ, dense DP-SGD, Langevin
+dynamics, joint noise.
 
-Settings are searched on generated ratings of the data's sizes, for every method and ε anew, setting by setting, lowest
-held-out error; the ratings that are compared are not looked at for it. Langevin dynamics is at temperature 1, that of
-the posterior: its step size follows from the price. (At a free temperature and steps of one size it is dense DP-SGD.)
+Settings are searched on generated ratings of the data's sizes, for every method and ε anew, setting
+by setting, lowest held-out error; the ratings that are compared are not looked at for it. Langevin
+dynamics is at temperature 1, that of the posterior: its step size follows from the price. (At a
+free temperature and steps of one size it is dense DP-SGD.)
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ Say = Callable[[str], None]
 
 
 class Setting(NamedTuple):
-    """What is searched. pace: η·max(users, items), not read where η follows from the price. sampling: q; joint noise
-    takes all. scale: of the sketch's random table."""
+    """What is searched. pace: η·max(users, items), not read where η follows from the price.
+    sampling: q; joint noise takes all. scale: of the sketch's random table.
+    """
 
     pace: float = 3.0
     regularization: float = 1.0
@@ -68,8 +71,10 @@ COLD = (0.01, 0.03, 0.1)  # q of Langevin dynamics, whose η is 2(q/z)²
 
 
 class Method(NamedTuple):
-    """make: (ratings, ε, setting, γ) -> (mechanism, steps). searched: by setting in this order, what is tried.
-    start: of the search."""
+    """make: (ratings, ε, setting, γ) -> (mechanism, steps). searched: by setting in this order,
+    what is tried.
+    start: of the search.
+    """
 
     make: Callable[[Ratings, float, Setting, float], tuple[Mechanism, int]]
     searched: Mapping[str, Sequence[float]]
@@ -81,8 +86,10 @@ class Method(NamedTuple):
 
 
 class Compared(NamedTuple):
-    """rows, settings, notes: as the other figures of paper 002 have them, x is ε. searches: by series and ε, the
-    setting that was found, its error on generated ratings and how many were tried."""
+    """rows, settings, notes: as the other figures of paper 002 have them, x is ε. searches: by
+    series and ε, the setting that was found, its error on generated ratings and how many were
+    tried.
+    """
 
     rows: list[Row]
     settings: list[dict[str, Any]]
@@ -90,7 +97,7 @@ class Compared(NamedTuple):
     notes: list[str]
 
 
-# ---------------------------------------------------------------------------------------------- the methods
+# ---------------------------------------------------------------------------------------------- the
 
 
 @functools.cache
@@ -121,29 +128,43 @@ def _rate(ratings: Ratings, setting: Setting) -> float:
     return setting.pace / max(ratings.num_users, ratings.num_items)
 
 
-def _dense(ratings: Ratings, epsilon: float, setting: Setting, gain: float) -> tuple[Mechanism, int]:
+def _dense(
+    ratings: Ratings, epsilon: float, setting: Setting, gain: float
+) -> tuple[Mechanism, int]:
     noise, rate = multiplier(epsilon, setting.sampling), _rate(ratings, setting)
-    return langevin.dpsgd(_config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise)), STEPS
+    return (
+        langevin.dpsgd(_config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise)),
+        STEPS,
+    )
 
 
-def _sketch(ratings: Ratings, epsilon: float, setting: Setting, gain: float) -> tuple[Mechanism, int]:
+def _sketch(
+    ratings: Ratings, epsilon: float, setting: Setting, gain: float
+) -> tuple[Mechanism, int]:
     noise, rate = multiplier(epsilon, setting.sampling), _rate(ratings, setting)
-    made = sketch_dpsgd.mechanism(_config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise))
+    made = sketch_dpsgd.mechanism(
+        _config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise)
+    )
     return made, STEPS
 
 
-def _langevin(ratings: Ratings, epsilon: float, setting: Setting, gain: float) -> tuple[Mechanism, int]:
+def _langevin(
+    ratings: Ratings, epsilon: float, setting: Setting, gain: float
+) -> tuple[Mechanism, int]:
     """z = q√(2T/η)/C with T = C = 1, so η = 2(q/z)²."""
     rate = 2 * (setting.sampling / multiplier(epsilon, setting.sampling)) ** 2
     return langevin.dp(_config(ratings, setting, gain, learning_rate=rate, temperature=1.0)), STEPS
 
 
-def _joint(ratings: Ratings, epsilon: float, setting: Setting, gain: float) -> tuple[Mechanism, int]:
+def _joint(
+    ratings: Ratings, epsilon: float, setting: Setting, gain: float
+) -> tuple[Mechanism, int]:
     del gain
     low, high = ratings.rating_range
     config = gaussian.Config(
         rating_range=ratings.rating_range,
-        noise_multiplier=SAFE * gaussian_price.solve_noise_multiplier(epsilon, DELTA, JOINT_STEPS, price="exact"),
+        noise_multiplier=SAFE
+        * gaussian_price.solve_noise_multiplier(epsilon, DELTA, JOINT_STEPS, price="exact"),
         rank=setting.rank,
         learning_rate=_rate(ratings, setting),
         regularization=setting.regularization,
@@ -162,12 +183,14 @@ _LAST = _stages("regularization", "rank")
 METHODS: dict[str, Method] = {
     "dense DP-SGD": Method(_dense, _stages("pace", "sampling") | _LAST),
     **{f"sketch, γ = {gain:g}": Method(_sketch, STAGES, gain) for gain in GAINS},
-    "Langevin, T = 1": Method(_langevin, {"sampling": COLD} | _LAST, start=Setting(sampling=COLD[1])),
+    "Langevin, T = 1": Method(
+        _langevin, {"sampling": COLD} | _LAST, start=Setting(sampling=COLD[1])
+    ),
     "joint noise": Method(_joint, _stages("pace") | _LAST),
 }
 
 
-# ---------------------------------------------------------------------------------------------- trained
+# ---------------------------------------------------------------------------------------------- tra
 
 
 class Data(NamedTuple):
@@ -184,7 +207,9 @@ class Data(NamedTuple):
 
 
 def errors(made: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, float]:
-    """RMSE by axis, predictions clipped to the declared range; inf where a run left the finite numbers."""
+    """RMSE by axis, predictions clipped to the declared range; inf where a run left the finite
+    numbers.
+    """
     mechanism, steps = made
     init_key, train_key = jax.random.split(keys.from_seed(seed))
     state = protocol.begin(mechanism, init_key, data.laid)
@@ -195,7 +220,9 @@ def errors(made: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, floa
 
 
 def search(method: Method, epsilon: float, data: Data) -> tuple[Setting, float, int]:
-    """(the best setting found, its held-out RMSE, settings tried): each setting in turn, the others as found so far."""
+    """(the best setting found, its held-out RMSE, settings tried): each setting in turn, the others
+    as found so far.
+    """
     tried: dict[Setting, float] = {}
     best = method.start
     for name, values in method.searched.items():
@@ -219,24 +246,40 @@ def guarantee(method: Method, ratings: Ratings, epsilon: float, setting: Setting
 
 
 def compare(
-    ratings: Ratings, seeds: Sequence[int], say: Say = lambda text: None, *, epsilons: Sequence[float] = EPSILONS
+    ratings: Ratings,
+    seeds: Sequence[int],
+    say: Say = lambda text: None,
+    *,
+    epsilons: Sequence[float] = EPSILONS,
 ) -> Compared:
     """Every method at every ε on these ratings, and the controls beside them."""
-    sizes = {"num_users": ratings.num_users, "num_items": ratings.num_items, "num_ratings": ratings.num_ratings}
+    sizes = {
+        "num_users": ratings.num_users,
+        "num_items": ratings.num_items,
+        "num_ratings": ratings.num_ratings,
+    }
     generated = Data.of(synthetic.generate(**sizes, rating_range=ratings.rating_range))
     data, out = Data.of(ratings), Compared([], [], {}, [_about(ratings, len(seeds))])
     for epsilon in epsilons:
         for series, method in METHODS.items():
             started = time.monotonic()
             setting, error, tried = search(method, epsilon, generated)
-            measured = [errors(method.made(data.train, epsilon, setting), data, seed) for seed in seeds]
+            measured = [
+                errors(method.made(data.train, epsilon, setting), data, seed) for seed in seeds
+            ]
             seconds = time.monotonic() - started
             promised = guarantee(method, data.train, epsilon, setting)
             _add(out, series, epsilon, measured, seeds, promised.headline, series)
             out.settings[-1] |= {"config": _read(method, setting), "seconds": seconds}
-            out.searches[f"{series}, ε = {epsilon:g}"] = _read(method, setting) | {"rmse": error, "tried": tried}
+            out.searches[f"{series}, ε = {epsilon:g}"] = _read(method, setting) | {
+                "rmse": error,
+                "tried": tried,
+            }
             mean = math.fsum(one["rmse_test"] for one in measured) / len(measured)
-            say(f"{ratings.name}: {series}, ε = {epsilon:g}: held-out RMSE {mean:.4f}, {seconds:.0f} s")
+            say(
+                f"{ratings.name}: {series}, ε = {epsilon:g}: held-out RMSE {mean:.4f},"
+                f" {seconds:.0f} s"
+            )
     _controls(out, data, seeds, epsilons)
     return out
 
@@ -256,7 +299,17 @@ def _add(
 ) -> None:
     kind, x = ("level", 0.0) if epsilon is None else ("end", epsilon)
     for axis in AXES:
-        out.rows.append(row(series, axis, kind, x, [one[axis] for one in measured], variant=variant, part="held-out"))
+        out.rows.append(
+            row(
+                series,
+                axis,
+                kind,
+                x,
+                [one[axis] for one in measured],
+                variant=variant,
+                part="held-out",
+            )
+        )
     out.settings.append(
         {
             "series": series,
@@ -272,32 +325,43 @@ def _add(
 
 def _controls(out: Compared, data: Data, seeds: Sequence[int], epsilons: Sequence[float]) -> None:
     def both(model: Any) -> dict[str, float]:
-        return {axis: metrics.rmse(model, part) for axis, part in zip(AXES, (data.test, data.train), strict=True)}
+        return {
+            axis: metrics.rmse(model, part)
+            for axis, part in zip(AXES, (data.test, data.train), strict=True)
+        }
 
     for series, made in ((GLOBAL, controls.global_mean), (MEANS, controls.item_means)):
         _add(out, series, None, [both(made(data.train))], [], "not private", series)
     for epsilon in epsilons:
         noisy = [
             controls.noisy_item_means(
-                data.train, keys.from_seed(seed), epsilon=epsilon, delta=DELTA, relation="rating presence"
+                data.train,
+                keys.from_seed(seed),
+                epsilon=epsilon,
+                delta=DELTA,
+                relation="rating presence",
             )
             for seed in seeds
         ]
-        headline = f"{REAL_NUMBERS}, ε = {epsilon:g} at δ = {DELTA:g}, unit: {UNIT}; released: item means"
+        headline = (
+            f"{REAL_NUMBERS}, ε = {epsilon:g} at δ = {DELTA:g}, unit: {UNIT}; released: item means"
+        )
         _add(out, PRICED, epsilon, [both(one.factors) for one in noisy], seeds, headline, PRICED)
 
 
 def _about(ratings: Ratings, num_seeds: int) -> str:
     return (
-        f"All at the same δ = {DELTA:g} and for one rating's presence, {STEPS} steps on Poisson samples ({JOINT_STEPS} "
-        f"on all ratings for joint noise), clip 1, k = {DEPTH}; held-out RMSE on {HELD_OUT:.0%} of {ratings.name}, "
-        f"predictions clipped to the declared range, {num_seeds} seeds of start, samples and noise on one split. Step "
-        "size, λ, rank, sampling rate and the sketch's start were searched on generated ratings of the same numbers of "
-        "users, items and ratings, one run each. The price does not cover the choice among the methods shown here."
+        f"All at the same δ = {DELTA:g} and for one rating's presence, {STEPS} steps on Poisson"
+        f" samples ({JOINT_STEPS} on all ratings for joint noise), clip 1, k = {DEPTH}; held-out"
+        f" RMSE on {HELD_OUT:.0%} of {ratings.name}, predictions clipped to the declared range,"
+        f" {num_seeds} seeds of start, samples and noise on one split. Step size, λ, rank, sampling"
+        " rate and the sketch's start were searched on generated ratings of the same numbers of"
+        " users, items and ratings, one run each. The price does not cover the choice among the"
+        " methods shown here."
     )
 
 
-# ---------------------------------------------------------------------------------------------- on paper
+# ---------------------------------------------------------------------------------------------- on
 
 
 def table(compared: Compared) -> list[str]:
@@ -316,7 +380,9 @@ def table(compared: Compared) -> list[str]:
 def _cell(one: Row | None) -> str:
     if one is None:
         return ""
-    spread = math.sqrt(math.fsum((value - one.value) ** 2 for value in one.values) / max(len(one.values) - 1, 1))
+    spread = math.sqrt(
+        math.fsum((value - one.value) ** 2 for value in one.values) / max(len(one.values) - 1, 1)
+    )
     return f"{one.value:.4f}" + (f" ± {spread:.4f}" if len(one.values) > 1 else "")
 
 
@@ -335,8 +401,12 @@ def picture(compared: Compared, title: str) -> str:
             label = f"ε = {one.x:g}" if place == 0 else None
             axes.plot(one.values, [at] * len(one.values), "|", color=f"C{number}", markersize=8)
             axes.plot([one.value], [at], "o", color=f"C{number}", markersize=4, label=label)
-        for style, one in zip((":", "--"), (one for one in rows if one.kind == "level"), strict=True):
-            axes.axvline(one.value, color="0.5", linestyle=style, lw=0.8, label=f"{one.series}, not private")
+        for style, one in zip(
+            (":", "--"), (one for one in rows if one.kind == "level"), strict=True
+        ):
+            axes.axvline(
+                one.value, color="0.5", linestyle=style, lw=0.8, label=f"{one.series}, not private"
+            )
         axes.set_yticks([-place for place in range(len(series))], series)
         axes.legend(frameon=False, fontsize=7)
     return drawn.getvalue()

@@ -1,6 +1,8 @@
-"""What paper 002 says, statement by statement, held to the stored rows of its figures and to its mechanism.
+"""What paper 002 says, statement by statement, held to the stored rows of its figures and to its
+mechanism.
 
-The paper gives a number for few of them; every other criterion is ours, beside the verdict. Nothing of size is trained.
+The paper gives a number for few of them; every other criterion is ours, beside the verdict. Nothing
+of size is trained.
 """
 
 from __future__ import annotations
@@ -54,7 +56,9 @@ _STEADY = "every (d, γ): no step against it of more than"
 
 
 def _divergences() -> tuple[Statement, ...]:
-    """Each statement on the divergence under the paper's filter, and under one that is the same on both sides."""
+    """Each statement on the divergence under the paper's filter, and under one that is the same on
+    both sides.
+    """
     found = []
     for axis, words in _FILTERS.items():
         found += [
@@ -69,8 +73,8 @@ def _divergences() -> tuple[Statement, ...]:
                 f"divergence below regular's, {words}",
                 "section 5.4, figure 4",
                 f"For most settings regular factorisation has the higher divergence ({words}).",
-                f"{_KL}, regular of the same d without a threshold: higher by more than {LITTLE:.0%} at more than half "
-                "of all (d, γ, ε)",
+                f"{_KL}, regular of the same d without a threshold: higher by more than"
+                f" {LITTLE:.0%} at more than half of all (d, γ, ε)",
                 partial(below_regular, axis),
             ),
             *(
@@ -78,7 +82,8 @@ def _divergences() -> tuple[Statement, ...]:
                     f"compact in {over}, {words}",
                     "section 5.4, figure 4",
                     f"Compact models leak less: the divergence is lower with {change} ({words}).",
-                    f"{_KL}: lower by more than {LITTLE:.0%} at {over} = {low:g} than at {high:g}, at every ε",
+                    f"{_KL}: lower by more than {LITTLE:.0%} at {over} = {low:g} than at {high:g},"
+                    " at every ε",
                     partial(compact_leaks_less, over, axis),
                 )
                 for over, change, low, high in (
@@ -89,9 +94,10 @@ def _divergences() -> tuple[Statement, ...]:
             Statement(
                 f"top users' divergence, {words}",
                 "section 5.4",
-                f"The divergence of users with many ratings is an order of magnitude smaller ({words}).",
-                f"{_KL}, median over all (d, γ, ε) of top users' over everyone's: at most {_TENTH:.2f}, where the "
-                "nearest power of ten is a tenth",
+                "The divergence of users with many ratings is an order of magnitude smaller"
+                f" ({words}).",
+                f"{_KL}, median over all (d, γ, ε) of top users' over everyone's: at most"
+                f" {_TENTH:.2f}, where the nearest power of ten is a tenth",
                 partial(top_users_divergence, axis),
             ),
         ]
@@ -102,7 +108,8 @@ STATEMENTS = (
     Statement(
         "self-regularisation",
         "sections 4.2 and 5.2, figure 1",
-        "Without regularisation (λ = 0) the sketch has a lower error than regular and hashed factorisation.",
+        "Without regularisation (λ = 0) the sketch has a lower error than regular and hashed"
+        " factorisation.",
         f"{_FIG1}: test RMSE at λ = 0 lower by more than {LITTLE_ERROR:.1%}",
         without_regularization,
     ),
@@ -110,30 +117,34 @@ STATEMENTS = (
         "degradation",
         "section 5.2, figure 1",
         "Below the best λ the sketch degrades less than the other two.",
-        f"{_FIG1}: test RMSE at λ = 0 relative to the lowest over λ; less by more than {LITTLE_ERROR:.1%}",
+        f"{_FIG1}: test RMSE at λ = 0 relative to the lowest over λ; less by more than"
+        f" {LITTLE_ERROR:.1%}",
         degradation,
     ),
     Statement(
         "best λ, figure 1",
         "section 5.2, figure 1",
-        f"The best λ is around {TEXT['best λ, figure 1']:g} for all three, and the error grows beyond.",
-        f"{_FIG1}: lowest validation RMSE within a factor of √10 of {TEXT['best λ, figure 1']:g}; test RMSE falls at "
-        f"no step beyond by more than {LITTLE_ERROR:.1%}, and is higher at the end",
+        f"The best λ is around {TEXT['best λ, figure 1']:g} for all three, and the error grows"
+        " beyond.",
+        f"{_FIG1}: lowest validation RMSE within a factor of √10 of {TEXT['best λ, figure 1']:g};"
+        f" test RMSE falls at no step beyond by more than {LITTLE_ERROR:.1%}, and is higher at"
+        " the end",
         optimum,
     ),
     Statement(
         "best λ over γ",
         "section 5.2, figure 2",
         "The best λ falls as γ grows, at every d.",
-        f"lowest validation RMSE; never higher from one γ to the next, and lower at {GAINS[-1]:g} than at {GAINS[0]:g}",
+        f"lowest validation RMSE; never higher from one γ to the next, and lower at {GAINS[-1]:g}"
+        f" than at {GAINS[0]:g}",
         falls_with_gain,
     ),
     Statement(
         "best λ over d",
         "section 5.2, figure 2",
         "The best λ falls with d: smaller models need less of it.",
-        f"lowest validation RMSE; never higher from one d to the next lower, and lower at {RANKS[0]} than at "
-        f"{RANKS[-1]}, at every γ",
+        "lowest validation RMSE; never higher from one d to the next lower, and lower at"
+        f" {RANKS[0]} than at {RANKS[-1]}, at every γ",
         grows_with_rank,
     ),
     Statement(
@@ -154,13 +165,15 @@ STATEMENTS = (
         "gradually",
         "section 5.3, figure 3",
         "The improvement is significant where ε is small, and drops as it grows.",
-        "test RMSE; at every (d, γ) the first step brings most, and no step more than the one before it",
+        "test RMSE; at every (d, γ) the first step brings most, and no step more than the one"
+        " before it",
         gradually,
     ),
     Statement(
         "near regular",
         "section 5.3, figure 3",
-        f"Above ε = {TEXT['near regular from ε']:g} the error is close to that of regular factorisation.",
+        f"Above ε = {TEXT['near regular from ε']:g} the error is close to that of regular"
+        " factorisation.",
         f"test RMSE at that ε, every (d, γ): at most {CLOSE:.0%} above regular's of the same d",
         nears_regular,
     ),
@@ -169,22 +182,24 @@ STATEMENTS = (
         "top users' error",
         "section 5.4",
         "Users with many ratings have a lower error.",
-        f"test RMSE of the twentieth of users with most training ratings, every (d, γ, ε): lower by more than "
-        f"{LITTLE_ERROR:.1%}",
+        "test RMSE of the twentieth of users with most training ratings, every (d, γ, ε): lower by"
+        f" more than {LITTLE_ERROR:.1%}",
         top_users_errors,
     ),
     Statement(
         "divergence below ε",
         "section 5.4",
         "The divergence is much smaller than ε, which is a guarantee for the worst case.",
-        f"{_KL}, the paper's filter: at most {MUCH:g}·ε at every ε. That ε guarantees nothing is the next statement",
+        f"{_KL}, the paper's filter: at most {MUCH:g}·ε at every ε. That ε guarantees nothing is"
+        " the next statement",
         far_below_threshold,
     ),
     Statement(
         "privacy",
         "section 4.3",
         "Skipping ratings whose loss is above a threshold gives ε-differential privacy.",
-        f"a sketch with the same hashes, start and order, {NEIGHBOUR_EPOCHS} epochs: the tables of neighbours",
+        f"a sketch with the same hashes, start and order, {NEIGHBOUR_EPOCHS} epochs: the tables of"
+        " neighbours",
         no_mechanism,
     ),
     Statement(
@@ -199,7 +214,8 @@ STATEMENTS = (
             f"sound: {words}",
             "ours",
             f"With a proved price, {words} is worth having.",
-            f"{_BUDGET}: at some ε at least {LITTLE:.0%} below the global mean and item means that cost as much",
+            f"{_BUDGET}: at some ε at least {LITTLE:.0%} below the global mean and item means that"
+            " cost as much",
             partial(worth_having, names),
         )
         for words, names in (

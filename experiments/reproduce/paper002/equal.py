@@ -14,7 +14,18 @@ from experiments.reproduce.comparison import Row
 from experiments.reproduce.paper002 import budget as sketch_budget
 from experiments.reproduce.paper002.runs import Data
 
-ASKED = ("EPSILONS", "DELTA", "UNIT", "GAINS", "DEPTH", "STEPS", "JOINT_STEPS", "SAFE", "STAGES", "COLD")
+ASKED = (
+    "EPSILONS",
+    "DELTA",
+    "UNIT",
+    "GAINS",
+    "DEPTH",
+    "STEPS",
+    "JOINT_STEPS",
+    "SAFE",
+    "STAGES",
+    "COLD",
+)
 
 
 def run(

@@ -1,11 +1,16 @@
-"""Paper 002's figures: which runs each needs, and the rows that come of them. Those of the paper have the status none.
+"""Paper 002's figures: which runs each needs, and the rows that come of them. Those of the paper
+have the status none.
 
-- `002/fig1` RMSE over λ: vectors stored as they are (regular), hashed (k = 1), sketched (k = 4), each at its own η.
+- `002/fig1` RMSE over λ: vectors stored as they are (regular), hashed (k = 1), sketched (k = 4),
+  each at its own η.
 - `002/fig2` the λ with the lowest validation RMSE, over (d, γ).
-- `002/fig3` RMSE over the threshold ε, at the η and λ that were found without one; regular without one beside it.
-- `002/fig4` the divergence (19) of the same runs: by the paper's filter and by one for both sides, all and top users.
+- `002/fig3` RMSE over the threshold ε, at the η and λ that were found without one; regular without
+  one beside it.
+- `002/fig4` the divergence (19) of the same runs: by the paper's filter and by one for both sides,
+  all and top users.
 
-In these ε is a threshold above which a rating is not learnt from, and no privacy parameter. `002/budget` is another
+In these ε is a threshold above which a rating is not learnt from, and no privacy parameter.
+`002/budget` is another
 matter: `sketch_budget`, what can be proved, at equal ε.
 """
 
@@ -53,7 +58,9 @@ from experiments.reproduce.paper002.table import (
 
 
 class Bench(NamedTuple):
-    """What a figure's program works with. epochs: T. seeds: of the runs; searches have the first."""
+    """What a figure's program works with. epochs: T. seeds: of the runs; searches have the
+    first.
+    """
 
     data: Data
     store: Path
@@ -63,8 +70,10 @@ class Bench(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """rows: of `comparison`. settings: by series, what it was run with and what it promises. intervals: of divergences,
-    the ends a mean over seeds. searches: by line, what was tried. notes: to be read beside."""
+    """rows: of `comparison`. settings: by series, what it was run with and what it promises.
+    intervals: of divergences, the ends a mean over seeds. searches: by line, what was tried. notes:
+    to be read beside.
+    """
 
     rows: list[Row]
     settings: list[dict[str, Any]]
@@ -103,29 +112,35 @@ def about(figure: Figure, bench: Bench) -> list[str]:
     """What every figure was made with, and where that is not the paper's."""
     data, paper = bench.data, EPOCHS["full"]
     notes = [
-        "Nothing here has a guarantee (status none): ε is a threshold above which a rating is skipped, not a privacy "
-        "parameter."
+        "Nothing here has a guarantee (status none): ε is a threshold above which a rating is"
+        " skipped, not a privacy parameter."
     ]
     if figure.name == "002/fig1":
         notes.append(
-            f"The paper draws this on EachMovie, which its publisher withdrew; here it is {data.ratings.name}."
+            "The paper draws this on EachMovie, which its publisher withdrew; here it is"
+            f" {data.ratings.name}."
         )
     fewer = "" if bench.epochs == paper else f", where the paper has {paper} (--scale full)"
     notes.append(
-        f"T = {bench.epochs} epochs{fewer}; {len(data.train):,} ratings to train on, {len(data.valid):,} for "
-        f"validation, {int(data.rows['kl'].test.sum()):,} for the test, the last two less the rows of users or items "
-        f"with fewer than {RARE}. A run takes its ratings in one random order, the same in every epoch; η falls as "
-        f"1/(1 + {DECAY:g}·t/T), and the paper does not say how fast; η and λ are those with the lowest validation "
-        f"RMSE, for every d and γ anew; {_runs(len(bench.seeds))}."
+        f"T = {bench.epochs} epochs{fewer}; {len(data.train):,} ratings to train on,"
+        f" {len(data.valid):,} for validation, {int(data.rows['kl'].test.sum()):,} for the test,"
+        f" the last two less the rows of users or items with fewer than {RARE}. A run takes its"
+        f" ratings in one random order, the same in every epoch; η falls as 1/(1 + {DECAY:g}·t/T),"
+        " and the paper does not say how fast; η and λ are those with the lowest validation RMSE,"
+        f" for every d and γ anew; {_runs(len(bench.seeds))}."
     )
     return notes
 
 
 def _runs(number: int) -> str:
-    return "one run each, so differences that a seed makes are not seen" if number == 1 else f"{number} runs each"
+    return (
+        "one run each, so differences that a seed makes are not seen"
+        if number == 1
+        else f"{number} runs each"
+    )
 
 
-# ---------------------------------------------------------------------------------------------- one point
+# ---------------------------------------------------------------------------------------------- one
 
 
 class _Point(NamedTuple):
@@ -139,7 +154,10 @@ class _Point(NamedTuple):
 def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Line, Search]:
     found = search(tuple(lines), bench.data, bench.store, bench.epochs, bench.seeds[0], bench.say)
     for line, one in found.items():
-        tried = {f"η = {rate:g}, λ = {strength:g}": value for (rate, strength), value in one.tried.items()}
+        tried = {
+            f"η = {rate:g}, λ = {strength:g}": value
+            for (rate, strength), value in one.tried.items()
+        }
         outcome.searches[line.words] = {
             "learning_rate": one.learning_rate,
             "regularization": one.regularization,
@@ -149,29 +167,51 @@ def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Lin
 
 
 def _runs_at(
-    bench: Bench, line: Line, found: Search, *, strength: float | None = None, threshold: float = math.inf
+    bench: Bench,
+    line: Line,
+    found: Search,
+    *,
+    strength: float | None = None,
+    threshold: float = math.inf,
 ) -> list[Run]:
     """A run for every seed, at the η that was found, and at its λ unless another is given."""
     strength = found.regularization if strength is None else strength
     ending = threshold if math.isfinite(threshold) else None
-    return [Run(*line, found.learning_rate, strength, ending, bench.epochs, seed) for seed in bench.seeds]
+    return [
+        Run(*line, found.learning_rate, strength, ending, bench.epochs, seed)
+        for seed in bench.seeds
+    ]
 
 
 def _add(bench: Bench, outcome: Outcome, points: Sequence[_Point], axes: Sequence[str]) -> None:
-    """Every point's values on the axes, a mean over the seeds, and intervals of those that have them."""
-    found = measure([one for point in points for one in point.runs], bench.data, bench.store, bench.say)
+    """Every point's values on the axes, a mean over the seeds, and intervals of those that have
+    them.
+    """
+    found = measure(
+        [one for point in points for one in point.runs], bench.data, bench.store, bench.say
+    )
     for point in points:
         measured = [found[one] for one in point.runs]
         kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
         for axis in axes:
             values = [one.values[axis] for one in measured]
             first = point.runs[0]
-            place: dict[str, Any] = {"step": first.epochs, "num_steps": first.epochs, "variant": first.storage}
+            place: dict[str, Any] = {
+                "step": first.epochs,
+                "num_steps": first.epochs,
+                "variant": first.storage,
+            }
             outcome.rows.append(row(point.series, axis, kind, x, values, part="held-out", **place))
             if axis in DIVERGENCES:
                 ends = [mean(one.intervals[axis][end] for one in measured) for end in (0, 1)]
                 outcome.intervals.append(
-                    {"series": point.series, "x": x, "axis": axis, "lower": ends[0], "upper": ends[1]}
+                    {
+                        "series": point.series,
+                        "x": x,
+                        "axis": axis,
+                        "lower": ends[0],
+                        "upper": ends[1],
+                    }
                 )
         outcome.settings.append(_setting(bench, point, measured))
 
@@ -182,7 +222,11 @@ def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[
         "series": point.series,
         "x": point.x,
         "mechanism": first.storage,
-        "config": {name: value for name, value in dataclasses.asdict(config(first)).items() if value is not None},
+        "config": {
+            name: value
+            for name, value in dataclasses.asdict(config(first)).items()
+            if value is not None
+        },
         "seeds": [one.seed for one in point.runs],
         "headline": _promise(first, bench.data),
         "commits": sorted({one.commit for one in measured}),
@@ -198,20 +242,32 @@ def _promise(run: Run, data: Data) -> str:
 
 
 def _controls(bench: Bench, outcome: Outcome, axes: Sequence[str]) -> None:
-    """What is there before any factor is learnt, as levels: a threshold that skips everything comes to this."""
+    """What is there before any factor is learnt, as levels: a threshold that skips everything comes
+    to this.
+    """
     for series, made in CONTROLS.items():
         values, intervals = look(made(bench.data), bench.data)
         for axis in (axis for axis in axes if axis in values):
-            outcome.rows.append(row(series, axis, "level", 0.0, [values[axis]], variant=series, part="held-out"))
+            outcome.rows.append(
+                row(series, axis, "level", 0.0, [values[axis]], variant=series, part="held-out")
+            )
             if axis in intervals:
                 low, high = intervals[axis]
-                outcome.intervals.append({"series": series, "x": 0.0, "axis": axis, "lower": low, "upper": high})
+                outcome.intervals.append(
+                    {"series": series, "x": 0.0, "axis": axis, "lower": low, "upper": high}
+                )
         outcome.settings.append(
-            {"series": series, "x": None, "mechanism": series, "headline": "not private", "seeds": []}
+            {
+                "series": series,
+                "x": None,
+                "mechanism": series,
+                "headline": "not private",
+                "seeds": [],
+            }
         )
 
 
-# ---------------------------------------------------------------------------------------------- the figures
+# ---------------------------------------------------------------------------------------------- the
 
 
 def over_regularization(bench: Bench) -> Outcome:
@@ -229,7 +285,9 @@ def over_regularization(bench: Bench) -> Outcome:
 
 
 def best_regularization(bench: Bench) -> Outcome:
-    """What the searches found, a series for every γ, and for regular storage; with the errors there."""
+    """What the searches found, a series for every γ, and for regular storage; with the errors
+    there.
+    """
     outcome = Outcome([], [], [], {}, [])
     found = _searched(bench, (*SKETCHED, *REGULAR), outcome)
     points = []
@@ -237,7 +295,9 @@ def best_regularization(bench: Bench) -> Outcome:
         series = "regular" if line.storage == "regular" else f"γ = {line.gain:g}"
         points.append(_Point(series, _runs_at(bench, line, one), float(line.rank)))
         for axis, value in (("best_lambda", one.regularization), ("best_rate", one.learning_rate)):
-            outcome.rows.append(row(series, axis, "end", float(line.rank), [value], variant=line.storage))
+            outcome.rows.append(
+                row(series, axis, "end", float(line.rank), [value], variant=line.storage)
+            )
     _add(bench, outcome, points, ("rmse", "rmse_valid", "rmse_train"))
     return outcome
 
@@ -257,11 +317,12 @@ def divergences(bench: Bench) -> Outcome:
     _controls(bench, outcome, axes)
     top = max(1, round(TOP_SHARE * bench.data.train.num_users))
     outcome.notes.append(
-        "The divergence is that of two Gaussians which are fitted to errors: an attack's yardstick, which bounds "
-        "nothing, so no ε follows from a small one. The paper drops rare users and items from the test side alone, "
-        "which makes it positive where nothing was learnt (means alone); one filter for both sides stands beside it. "
-        f"Top users: the {top} with most training ratings, {TOP_SHARE:.0%}. Intervals: 95%, whole users drawn, for "
-        "this one split and fit."
+        "The divergence is that of two Gaussians which are fitted to errors: an attack's"
+        " yardstick, which bounds nothing, so no ε follows from a small one. The paper drops rare"
+        " users and items from the test side alone, which makes it positive where nothing was"
+        f" learnt (means alone); one filter for both sides stands beside it. Top users: the {top}"
+        f" with most training ratings, {TOP_SHARE:.0%}. Intervals: 95%, whole users drawn, for this"
+        " one split and fit."
     )
     return outcome
 
@@ -274,4 +335,7 @@ def _thresholds(bench: Bench, outcome: Outcome) -> list[_Point]:
         for line in SKETCHED
         for threshold in THRESHOLDS
     ]
-    return [*points, *(_Point(line.words, _runs_at(bench, line, found[line]), None) for line in REGULAR)]
+    return [
+        *points,
+        *(_Point(line.words, _runs_at(bench, line, found[line]), None) for line in REGULAR),
+    ]

@@ -1,7 +1,9 @@
-"""Measurements behind the statements of paper 002: what stored rows, and the mechanism itself, say to each.
+"""Measurements behind the statements of paper 002: what stored rows, and the mechanism itself, say
+to each.
 
-Each takes the stored rows and returns a `Judged`, or raises `NotTestable` where rows are missing. The paper gives a
-number for few of them; the other criteria are ours, and fixed here. Differences below `LITTLE` count as none.
+Each takes the stored rows and returns a `Judged`, or raises `NotTestable` where rows are missing.
+The paper gives a number for few of them; the other criteria are ours, and fixed here. Differences
+below `LITTLE` count as none.
 """
 
 from __future__ import annotations
@@ -26,7 +28,17 @@ from dpmf_jax.mechanisms.sketch import published as sketch
 from experiments.reproduce.catalogue import Stored
 from experiments.reproduce.claims import Judged, NotTestable
 from experiments.reproduce.paper002.budget import GLOBAL, METHODS, PRICED
-from experiments.reproduce.paper002.table import BUDGET, FIG1, FIGURES, GAINS, RANKS, SKETCHED, TEXT, THRESHOLDS, Line
+from experiments.reproduce.paper002.table import (
+    BUDGET,
+    FIG1,
+    FIGURES,
+    GAINS,
+    RANKS,
+    SKETCHED,
+    TEXT,
+    THRESHOLDS,
+    Line,
+)
 
 LITTLE_ERROR = 0.001  # relative, of RMSE
 LITTLE = 0.01  # relative, of divergences
@@ -37,7 +49,7 @@ MUCH = 0.1  # of ε: a divergence much smaller than it
 REGULAR, HASHED, SKETCH = FIG1
 LAST = max(epsilon for epsilon in THRESHOLDS if math.isfinite(epsilon))
 
-# ---------------------------------------------------------------------------------------------- what is stored
+# ---------------------------------------------------------------------------------------------- wha
 
 
 def _rows(found: Stored, figure: str) -> list[Mapping[str, Any]]:
@@ -49,7 +61,11 @@ def _rows(found: Stored, figure: str) -> list[Mapping[str, Any]]:
 
 
 def _values(rows: Sequence[Mapping[str, Any]], series: str, axis: str) -> dict[float, float]:
-    values = {float(row["x"]): float(row["value"]) for row in rows if (row["series"], row["axis"]) == (series, axis)}
+    values = {
+        float(row["x"]): float(row["value"])
+        for row in rows
+        if (row["series"], row["axis"]) == (series, axis)
+    }
     if not values:
         raise NotTestable(f"series {series!r} is not stored")
     return dict(sorted(values.items()))
@@ -67,7 +83,9 @@ def _regular(found: Stored, figure: str, axis: str) -> dict[int, float]:
 
 
 def _named(values: Mapping[Line, Mapping[float, float]]) -> dict[str, float]:
-    return {f"{line.words}, {x:g}": value for line, here in values.items() for x, value in here.items()}
+    return {
+        f"{line.words}, {x:g}": value for line, here in values.items() for x, value in here.items()
+    }
 
 
 def _listed(values: Iterable[float]) -> str:
@@ -104,15 +122,28 @@ def optimum(found: Stored) -> Judged:
     """Every storage's best λ is around the paper's, and at every larger one the error is larger."""
     valid, test = _figure1(found, "rmse_valid"), _figure1(found, "rmse")
     best = {series: _best(values) for series, values in valid.items()}
-    around = {series: one > 0 and abs(math.log(one / TEXT["best λ, figure 1"])) <= EDGE for series, one in best.items()}
-    beyond = {series: [value for x, value in test[series].items() if x >= one] for series, one in best.items()}
+    around = {
+        series: one > 0 and abs(math.log(one / TEXT["best λ, figure 1"])) <= EDGE
+        for series, one in best.items()
+    }
+    beyond = {
+        series: [value for x, value in test[series].items() if x >= one]
+        for series, one in best.items()
+    }
     rises = {
-        series: all(b >= (1 - LITTLE_ERROR) * a for a, b in itertools.pairwise(line)) and line[-1] > line[0]
+        series: (
+            all(b >= (1 - LITTLE_ERROR) * a for a, b in itertools.pairwise(line))
+            and line[-1] > line[0]
+        )
         for series, line in beyond.items()
     }
     value = "best λ " + ", ".join(f"{one:g} ({series})" for series, one in best.items())
     whys = [f"{series} is not around it" for series, holds in around.items() if not holds]
-    whys += [f"{series} does not rise at each step beyond" for series, holds in rises.items() if not holds]
+    whys += [
+        f"{series} does not rise at each step beyond"
+        for series, holds in rises.items()
+        if not holds
+    ]
     return Judged(value, not whys, "; ".join(whys), best)
 
 
@@ -121,17 +152,23 @@ def degradation(found: Stored) -> Judged:
     grows = {}
     for series, values in _figure1(found, "rmse").items():
         grows[series] = values[0.0] / min(values.values()) - 1
-    value = "RMSE at λ = 0 above the best: " + ", ".join(f"{more:.2%} ({series})" for series, more in grows.items())
+    value = "RMSE at λ = 0 above the best: " + ", ".join(
+        f"{more:.2%} ({series})" for series, more in grows.items()
+    )
     holds = grows[SKETCH] < min(grows[REGULAR], grows[HASHED]) - LITTLE_ERROR
     return Judged(value, holds, "", grows)
 
 
 def without_regularization(found: Stored) -> Judged:
     errors = {series: values[0.0] for series, values in _figure1(found, "rmse").items()}
-    value = "RMSE at λ = 0: " + ", ".join(f"{error:.4f} ({series})" for series, error in errors.items())
+    value = "RMSE at λ = 0: " + ", ".join(
+        f"{error:.4f} ({series})" for series, error in errors.items()
+    )
     trained = {series: values[0.0] for series, values in _figure1(found, "rmse_train").items()}
     holds = errors[SKETCH] < (1 - LITTLE_ERROR) * min(errors[REGULAR], errors[HASHED])
-    why = "on the ratings trained on: " + ", ".join(f"{error:.4f} ({series})" for series, error in trained.items())
+    why = "on the ratings trained on: " + ", ".join(
+        f"{error:.4f} ({series})" for series, error in trained.items()
+    )
     return Judged(value, holds, why, errors)
 
 
@@ -142,9 +179,13 @@ def _best_lambdas(found: Stored) -> dict[tuple[int, float], float]:
 
 
 def _grid(values: Mapping[tuple[int, float], float]) -> str:
-    return "; ".join(
-        f"d = {rank}: {', '.join(f'{values[rank, gain]:g}' for gain in GAINS)}" for rank in RANKS
-    ) + f" at γ = {_places(GAINS)}"  # fmt: skip
+    return (
+        "; ".join(
+            f"d = {rank}: {', '.join(f'{values[rank, gain]:g}' for gain in GAINS)}"
+            for rank in RANKS
+        )
+        + f" at γ = {_places(GAINS)}"
+    )
 
 
 def _cells(values: Mapping[tuple[int, float], float]) -> dict[str, float]:
@@ -171,21 +212,30 @@ def _goes_down(line: Sequence[float]) -> bool:
 def often_small(found: Stored) -> Judged:
     best = _best_lambdas(found)
     small = sum(value < TEXT["best λ, figure 2"] for value in best.values())
-    return Judged(f"{_count(small, len(best), 'below it')}: {_grid(best)}", small > len(best) / 2, "", _cells(best))
+    return Judged(
+        f"{_count(small, len(best), 'below it')}: {_grid(best)}",
+        small > len(best) / 2,
+        "",
+        _cells(best),
+    )
 
 
-# ---------------------------------------------------------------------------------------------- the threshold
+# ---------------------------------------------------------------------------------------------- the
 
 
 def improves(found: Stored) -> Judged:
     """The error falls from 2 to no threshold, and rises nowhere on the way."""
     errors = _over_thresholds(found, "002/fig3", "rmse")
-    holds = {line: _steady(list(here.values())[::-1], LITTLE_ERROR) for line, here in errors.items()}
+    holds = {
+        line: _steady(list(here.values())[::-1], LITTLE_ERROR) for line, here in errors.items()
+    }
     return Judged(_lines(errors), all(holds.values()), _failing(holds), _named(errors))
 
 
 def _steady(line: Sequence[float], little: float) -> bool:
-    """Higher at the end than at the start, and never lower from one to the next, but for a little."""
+    """Higher at the end than at the start, and never lower from one to the next, but for a
+    little.
+    """
     up = all(after >= (1 - little) * before for before, after in itertools.pairwise(line))
     return up and line[-1] > (1 + little) * line[0]
 
@@ -198,31 +248,52 @@ def _failing(holds: Mapping[Line, bool]) -> str:
 def gradually(found: Stored) -> Judged:
     """What a larger threshold brings becomes less from step to step."""
     errors = _over_thresholds(found, "002/fig3", "rmse")
-    gains = {line: [a - b for a, b in itertools.pairwise(here.values())] for line, here in errors.items()}
-    finite = {line: gain[: len(THRESHOLDS) - 2] for line, gain in gains.items()}  # up to the last that is finite
+    gains = {
+        line: [a - b for a, b in itertools.pairwise(here.values())] for line, here in errors.items()
+    }
+    finite = {
+        line: gain[: len(THRESHOLDS) - 2] for line, gain in gains.items()
+    }  # up to the last that is finite
     slack = LITTLE_ERROR * min(min(here.values()) for here in errors.values())
     holds = {
-        line: all(after <= before + slack for before, after in itertools.pairwise(gain))
-        and gain[0] > max(gain[1:], default=0.0)
+        line: (
+            all(after <= before + slack for before, after in itertools.pairwise(gain))
+            and gain[0] > max(gain[1:], default=0.0)
+        )
         for line, gain in finite.items()
     }
-    value = "RMSE falls by " + "; ".join(f"{line.words}: {_listed(gain)}" for line, gain in finite.items())
+    value = "RMSE falls by " + "; ".join(
+        f"{line.words}: {_listed(gain)}" for line, gain in finite.items()
+    )
     value += f" between ε = {_places(sorted(x for x in THRESHOLDS if math.isfinite(x)))}"
-    return Judged(value, all(holds.values()), _failing(holds), {line.words: gain[0] for line, gain in finite.items()})
+    return Judged(
+        value,
+        all(holds.values()),
+        _failing(holds),
+        {line.words: gain[0] for line, gain in finite.items()},
+    )
 
 
 def nears_regular(found: Stored) -> Judged:
-    errors, regular = _over_thresholds(found, "002/fig3", "rmse"), _regular(found, "002/fig3", "rmse")
+    errors, regular = (
+        _over_thresholds(found, "002/fig3", "rmse"),
+        _regular(found, "002/fig3", "rmse"),
+    )
     epsilon = TEXT["near regular from ε"]
     above = {line: here[epsilon] / regular[line.rank] - 1 for line, here in errors.items()}
     value = f"RMSE at ε = {epsilon:g} over regular's: " + "; ".join(
         f"{line.words}: {more:+.2%}" for line, more in above.items()
     )
     holds = {line: more <= CLOSE for line, more in above.items()}
-    return Judged(value, all(holds.values()), _failing(holds), {line.words: more for line, more in above.items()})
+    return Judged(
+        value,
+        all(holds.values()),
+        _failing(holds),
+        {line.words: more for line, more in above.items()},
+    )
 
 
-# ---------------------------------------------------------------------------------------------- divergence
+# ---------------------------------------------------------------------------------------------- div
 
 
 def divergence_grows(axis: str, found: Stored) -> Judged:
@@ -238,11 +309,22 @@ def below_regular(axis: str, found: Stored) -> Judged:
     below = [value < (1 - LITTLE) * regular[line.rank] for line, _, value in cases]
     exact = [value < (1 - LITTLE) * regular[line.rank] for line, x, value in cases if math.isinf(x)]
     level = "; ".join(f"d = {rank}: {value:.4f}" for rank, value in regular.items())
-    value = f"{_count(sum(below), len(below), 'below')}, without a threshold {_count(sum(exact), len(exact), 'below')}"
+    value = (
+        f"{_count(sum(below), len(below), 'below')}, without a threshold"
+        f" {_count(sum(exact), len(exact), 'below')}"
+    )
     most = [max(here.values()) for here in values.values()]
-    value += f"; regular's {level}; the sketches' from {min(map(min, map(dict.values, values.values()))):.4f} to "
+    value += (
+        f"; regular's {level}; the sketches' from"
+        f" {min(map(min, map(dict.values, values.values()))):.4f} to "
+    )
     value += f"{max(most):.4f}"
-    return Judged(value, sum(below) > len(below) / 2, "", {"below": float(sum(below)), "of": float(len(below))})
+    return Judged(
+        value,
+        sum(below) > len(below) / 2,
+        "",
+        {"below": float(sum(below)), "of": float(len(below))},
+    )
 
 
 def compact_leaks_less(over: str, axis: str, found: Stored) -> Judged:
@@ -258,7 +340,10 @@ def compact_leaks_less(over: str, axis: str, found: Stored) -> Judged:
     less = [ratio < 1 - LITTLE for ratio in ratios]
     first, last = (GAINS[0], GAINS[-1]) if over == "γ" else (RANKS[-1], RANKS[0])
     value = f"{_count(sum(less), len(less), f'lower at {over} = {last:g} than at {first:g}')}; "
-    value += f"ratios from {min(ratios):.3f} to {max(ratios):.3f}, median {statistics.median(ratios):.3f}"
+    value += (
+        f"ratios from {min(ratios):.3f} to {max(ratios):.3f}, median"
+        f" {statistics.median(ratios):.3f}"
+    )
     return Judged(value, all(less), "", {"lower": float(sum(less)), "of": float(len(less))})
 
 
@@ -269,29 +354,43 @@ def _ratio(value: float, other: float) -> float:
 
 def far_below_threshold(found: Stored) -> Judged:
     values = _over_thresholds(found, "002/fig4", "kl")
-    ratios = {x: max(here[x] for here in values.values()) / x for x in THRESHOLDS if math.isfinite(x)}
-    value = "largest divergence over ε: " + ", ".join(f"{ratio:.4f} at ε = {x:g}" for x, ratio in ratios.items())
-    why = "a divergence of averages bounds nothing, so no guarantee follows; and ε is no target but a threshold"
-    return Judged(value, max(ratios.values()) < MUCH, why, {f"{x:g}": ratio for x, ratio in ratios.items()})
+    ratios = {
+        x: max(here[x] for here in values.values()) / x for x in THRESHOLDS if math.isfinite(x)
+    }
+    value = "largest divergence over ε: " + ", ".join(
+        f"{ratio:.4f} at ε = {x:g}" for x, ratio in ratios.items()
+    )
+    why = (
+        "a divergence of averages bounds nothing, so no guarantee follows; and ε is no target but a"
+        " threshold"
+    )
+    return Judged(
+        value, max(ratios.values()) < MUCH, why, {f"{x:g}": ratio for x, ratio in ratios.items()}
+    )
 
 
 def top_users_errors(found: Stored) -> Judged:
     every, top = (_over_thresholds(found, "002/fig4", axis) for axis in ("rmse", "rmse_top"))
     ratios = [_ratio(top[line][x], every[line][x]) for line in every for x in every[line]]
     value = f"RMSE of top users over everyone's from {min(ratios):.4f} to {max(ratios):.4f}"
-    return Judged(value, max(ratios) < 1 - LITTLE_ERROR, "", {"least": min(ratios), "most": max(ratios)})
+    return Judged(
+        value, max(ratios) < 1 - LITTLE_ERROR, "", {"least": min(ratios), "most": max(ratios)}
+    )
 
 
 def top_users_divergence(axis: str, found: Stored) -> Judged:
     every, top = (_over_thresholds(found, "002/fig4", name) for name in (axis, f"{axis}_top"))
     ratios = [_ratio(top[line][x], every[line][x]) for line in every for x in every[line]]
     middle = statistics.median(ratios)
-    value = f"top users' over everyone's: median {middle:.3f}, from {min(ratios):.3f} to {max(ratios):.3f}"
+    value = (
+        f"top users' over everyone's: median {middle:.3f}, from {min(ratios):.3f} to"
+        f" {max(ratios):.3f}"
+    )
     holds = middle <= TEXT["top users' divergence"] * AROUND
     return Judged(value, holds, "", {"median": middle, "least": min(ratios), "most": max(ratios)})
 
 
-# ---------------------------------------------------------------------------------------------- at equal ε
+# ---------------------------------------------------------------------------------------------- at
 
 DENSE, SKETCHES = "dense DP-SGD", tuple(name for name in METHODS if name.startswith("sketch, "))
 
@@ -301,10 +400,12 @@ def sketch_keeps_up(found: Stored) -> Judged:
     rows = _rows(found, BUDGET)
     dense = _values(rows, DENSE, "rmse_test")
     over = {
-        name: {x: value / dense[x] - 1 for x, value in _values(rows, name, "rmse_test").items()} for name in SKETCHES
+        name: {x: value / dense[x] - 1 for x, value in _values(rows, name, "rmse_test").items()}
+        for name in SKETCHES
     }
     value = "; ".join(
-        f"{name}: {', '.join(f'{more:+.2%} at ε = {x:g}' for x, more in here.items())}" for name, here in over.items()
+        f"{name}: {', '.join(f'{more:+.2%} at ε = {x:g}' for x, more in here.items())}"
+        for name, here in over.items()
     )
     numbers = {f"{name}, {x:g}": more for name, here in over.items() for x, more in here.items()}
     return Judged(value, all(more <= LITTLE for more in numbers.values()), "", numbers)
@@ -318,47 +419,64 @@ def worth_having(names: Sequence[str], found: Stored) -> Judged:
     mine = {name: _values(rows, name, "rmse_test") for name in names}
     best = {x: min(here[x] for here in mine.values()) for x in priced}
     holds = any(value < (1 - LITTLE) * min(mean, priced[x]) for x, value in best.items())
-    value = ", ".join(f"{value:.4f} at ε = {x:g} (priced item means {priced[x]:.4f})" for x, value in best.items())
-    return Judged(f"{value}; global mean {mean:.4f}", holds, "", {f"{x:g}": value for x, value in best.items()})
+    value = ", ".join(
+        f"{value:.4f} at ε = {x:g} (priced item means {priced[x]:.4f})" for x, value in best.items()
+    )
+    return Judged(
+        f"{value}; global mean {mean:.4f}",
+        holds,
+        "",
+        {f"{x:g}": value for x, value in best.items()},
+    )
 
 
-# ---------------------------------------------------------------------------------------------- the mechanism
+# ---------------------------------------------------------------------------------------------- the
 
 NEIGHBOURS, NEIGHBOUR_EPOCHS, NEIGHBOUR_THRESHOLD = 20, 3, 2.0
 
 
 def no_mechanism(found: Stored) -> Judged:
-    """With hashes, initial table and order fixed, the table after training: the same again, another for a neighbour."""
+    """With hashes, initial table and order fixed, the table after training: the same again, another
+    for a neighbour.
+    """
     del found
     same, moved = _neighbours()
     value = (
-        f"generated ratings, ε = {NEIGHBOUR_THRESHOLD:g}: "
-        f"{'the same table' if same else 'another table'} when repeated, another for {moved} of {NEIGHBOURS} "
-        "neighbours that lack one rating"
+        f"generated ratings, ε = {NEIGHBOUR_THRESHOLD:g}:"
+        f" {'the same table' if same else 'another table'} when repeated, another for {moved} of"
+        f" {NEIGHBOURS} neighbours that lack one rating"
     )
     why = (
-        "no draw from a posterior is made and nothing else is random, so where a neighbour's table differs the "
-        "log-ratio is infinite"
+        "no draw from a posterior is made and nothing else is random, so where a neighbour's table"
+        " differs the log-ratio is infinite"
     )
     holds = not same or moved == 0
-    return Judged(value, holds, "" if holds else why, {"moved": float(moved), "of": float(NEIGHBOURS)})
+    return Judged(
+        value, holds, "" if holds else why, {"moved": float(moved), "of": float(NEIGHBOURS)}
+    )
 
 
 @functools.cache
 def _neighbours() -> tuple[bool, int]:
     ratings = synthetic.generate(num_users=60, num_items=40, num_ratings=900, seed=0)
     data = layout.make(ratings, kind="split", num_devices=1)
-    order = ordered.schedule(ratings, np.random.default_rng(0).permutation(len(ratings)), size=1, kind="split")
+    order = ordered.schedule(
+        ratings, np.random.default_rng(0).permutation(len(ratings)), size=1, kind="split"
+    )
     settings = online.Config(rank=8, threshold=NEIGHBOUR_THRESHOLD, num_epochs=NEIGHBOUR_EPOCHS)
     made = sketch.mechanism(settings, order)
     init_key, train_key = jax.random.split(keys.from_seed(0))
 
     def table(here: layout.Layout) -> np.ndarray:
         start = protocol.begin(made, init_key, here)
-        return np.asarray(protocol.train(made, train_key, start, here, NEIGHBOUR_EPOCHS)[0].public.table)
+        return np.asarray(
+            protocol.train(made, train_key, start, here, NEIGHBOUR_EPOCHS)[0].public.table
+        )
 
     first = table(data)
     chosen = np.random.default_rng(1).choice(len(ratings), NEIGHBOURS, replace=False)
     places = (layout.locate(data, ratings.user[at], ratings.item[at]) for at in chosen)
-    moved = sum(not np.array_equal(first, table(layout.remove_rating(data, place))) for place in places)
+    moved = sum(
+        not np.array_equal(first, table(layout.remove_rating(data, place))) for place in places
+    )
     return np.array_equal(first, table(data)), moved

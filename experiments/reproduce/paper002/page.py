@@ -18,22 +18,31 @@ def page(told: Mapping[str, Any], found: Stored) -> str:
     counts = told["counts"]
     lines = ["# Paper 002: matrix factorisation in a count sketch", ""]
     lines += [
-        f"**{_privacy(told)} Of {sum(counts.values())} readings of what it says, {counts['reproduced']} hold here, "
-        f"{counts['not reproduced']} do not, and {counts['not testable here']} could not be tested.**",
+        (
+            f"**{_privacy(told)} Of {sum(counts.values())} readings of what it says,"
+            f" {counts['reproduced']} hold here, {counts['not reproduced']} do not, and"
+            f" {counts['not testable here']} could not be tested.**"
+        ),
         "",
     ]
     opening = OPENING if OPENING in found else next(iter(found), None)
     if opening:
         lines += [f"![{FIGURES[found[opening]['figure']].what}](002/{opening}.svg)", ""]
     lines += [
-        "Lines are ours. *Regular* stores every vector, *hashed* and *sketched* share a table that is γ times smaller; "
-        "*means alone* is the global, user and item means that all of them start from. ε is a threshold: a rating "
-        "whose squared error is above it is skipped. It is no privacy parameter, and no run of the paper's figures has "
-        "a guarantee (status none). What can be proved is compared at equal ε in 002/budget.",
+        (
+            "Lines are ours. *Regular* stores every vector, *hashed* and *sketched* share a table"
+            " that is γ times smaller; *means alone* is the global, user and item means that all of"
+            " them start from. ε is a threshold: a rating whose squared error is above it is"
+            " skipped. It is no privacy parameter, and no run of the paper's figures has a"
+            " guarantee (status none). What can be proved is compared at equal ε in 002/budget."
+        ),
         "",
-        "The paper's figures were not digitised: only the numbers of its text are compared. EachMovie, on which it "
-        "draws figure 1, was withdrawn by its publisher; here everything is MovieLens-1M. The divergence is an "
-        "attack's yardstick: it compares averages, and bounds nothing.",
+        (
+            "The paper's figures were not digitised: only the numbers of its text are compared."
+            " EachMovie, on which it draws figure 1, was withdrawn by its publisher; here"
+            " everything is MovieLens-1M. The divergence is an attack's yardstick: it compares"
+            " averages, and bounds nothing."
+        ),
         "",
     ]
     return "\n".join([*lines, *papers.rest_of_page(CATALOGUE, told, found, sketch_report.section)])
@@ -44,7 +53,9 @@ def _privacy(told: Mapping[str, Any]) -> str:
     (verdict,) = (row["verdict"] for row in told["rows"] if row["name"] == "privacy")
     return {
         "reproduced": "A threshold on the loss was not seen to give anything away.",
-        "not reproduced": "There is no differential privacy in a threshold on the loss: given its hashes, start and "
-        "order, the result is a function of the ratings.",
+        "not reproduced": (
+            "There is no differential privacy in a threshold on the loss: given its hashes, start"
+            " and order, the result is a function of the ratings."
+        ),
         "not testable here": "Its privacy has not been tested.",
     }[verdict]

@@ -1,4 +1,6 @@
-"""Paper 002's figures on paper: pictures as the paper's, pages of markdown, what the terminal shows."""
+"""Paper 002's figures on paper: pictures as the paper's, pages of markdown, what the terminal
+shows.
+"""
 
 from __future__ import annotations
 
@@ -42,7 +44,9 @@ GREY, UNDRAWN = {"means alone": "0.4"}, ("global mean",)  # far above all lines
 STYLES = ("-", "--", ":")  # of γ, in the order of `GAINS`
 
 
-def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+def summary(
+    figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any
+) -> dict[str, Any]:
     """Everything, as JSON can hold it. rest: command, commit and device."""
     more = {"intervals": outcome.intervals, "searches": outcome.searches, "notes": outcome.notes}
     return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, **more)
@@ -55,7 +59,7 @@ def files(figure: Figure, told: Told) -> dict[str, str]:
     return content
 
 
-# ---------------------------------------------------------------------------------------------- a page
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def section(figure: Figure, told: Told, svg: str) -> list[str]:
@@ -67,7 +71,10 @@ def section(figure: Figure, told: Told, svg: str) -> list[str]:
     if told["searches"]:
         lines += [*(_searches if figure.name != BUDGET else _budget_searches)(told), ""]
     lines += ["| promise | seeds | series |", "|---|---|---|"]
-    lines += [f"| {headline} | {seeds} | {'; '.join(names)} |" for (headline, seeds), names in _promises(told).items()]
+    lines += [
+        f"| {headline} | {seeds} | {'; '.join(names)} |"
+        for (headline, seeds), names in _promises(told).items()
+    ]
     about = told["ratings"]
     where = f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
     lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
@@ -82,7 +89,9 @@ def _promises(told: Told) -> dict[tuple[str, str], list[str]]:
     """The series that promise the same."""
     groups: dict[tuple[str, str], dict[str, None]] = {}
     for setting in told["settings"]:
-        groups.setdefault((setting["headline"], joined(setting["seeds"])), {})[setting["series"]] = None
+        groups.setdefault((setting["headline"], joined(setting["seeds"])), {})[
+            setting["series"]
+        ] = None
     return {promise: list(names) for promise, names in groups.items()}
 
 
@@ -92,10 +101,15 @@ def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
     places = _places(rows)
     lines = [f"| {figure.x_name} | " + " | ".join(map(place_name, places)) + " |"]
     lines += ["|---" + "|---:" * len(places) + "|"]
-    ends = {(one["series"], float(one["x"])): one for one in told["intervals"] if one["axis"] == axis}
+    ends = {
+        (one["series"], float(one["x"])): one for one in told["intervals"] if one["axis"] == axis
+    }
     for series in dict.fromkeys(row["series"] for row in rows):
         own = [row for row in rows if row["series"] == series]
-        here = {float(row["x"]): _with_ends(axis, row["value"], ends.get((series, float(row["x"])))) for row in own}
+        here = {
+            float(row["x"]): _with_ends(axis, row["value"], ends.get((series, float(row["x"]))))
+            for row in own
+        }
         if own[0]["kind"] == "level":
             here = dict.fromkeys(places, here[0.0])
         lines.append(f"| {series} | " + " | ".join(here.get(x, "") for x in places) + " |")
@@ -112,7 +126,11 @@ def place_name(x: float) -> str:
 
 def _with_ends(axis: str, value: Any, ends: Mapping[str, Any] | None) -> str:
     shown = number(value, axis)
-    return shown if ends is None else f"{shown} ({number(ends['lower'], axis)}–{number(ends['upper'], axis)})"
+    return (
+        shown
+        if ends is None
+        else f"{shown} ({number(ends['lower'], axis)}–{number(ends['upper'], axis)})"
+    )
 
 
 def number(value: Any, axis: str = "rmse") -> str:
@@ -125,38 +143,56 @@ def number(value: Any, axis: str = "rmse") -> str:
 
 
 def _searches(told: Told) -> list[str]:
-    lines = ["What the searches found, and the validation RMSE from the best to the worst that was tried:", ""]
+    lines = [
+        (
+            "What the searches found, and the validation RMSE from the best to the worst that was"
+            " tried:"
+        ),
+        "",
+    ]
     lines += ["| | η | λ | best | worst | tried |", "|---|---:|---:|---:|---:|---:|"]
     for name, found in told["searches"].items():
         tried = [float(value) for value in found["tried"].values()]
         lines.append(
-            f"| {name} | {found['learning_rate']:g} | {found['regularization']:g} | {number(min(tried))} "
-            f"| {number(max(tried))} | {len(tried)} |"
+            f"| {name} | {found['learning_rate']:g} | {found['regularization']:g} |"
+            f" {number(min(tried))} | {number(max(tried))} | {len(tried)} |"
         )
     return lines
 
 
 def _budget_searches(told: Told) -> list[str]:
-    lines = ["What the searches on generated ratings found, the RMSE there, and how many settings were tried:", ""]
+    lines = [
+        (
+            "What the searches on generated ratings found, the RMSE there, and how many settings"
+            " were tried:"
+        ),
+        "",
+    ]
     lines += ["| | setting | RMSE | tried |", "|---|---|---:|---:|"]
     for name, found in told["searches"].items():
-        words = ", ".join(f"{key} {value:g}" for key, value in found.items() if key not in ("rmse", "tried"))
+        words = ", ".join(
+            f"{key} {value:g}" for key, value in found.items() if key not in ("rmse", "tried")
+        )
         lines.append(f"| {name} | {words} | {number(found['rmse'])} | {found['tried']} |")
     return lines
 
 
-# ---------------------------------------------------------------------------------------------- a picture
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def picture(figure: Figure, told: Told) -> str:
     """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
     if figure.name == BUDGET:
         rows = [sketch_equal.row(row) for row in told["rows"]]
-        return sketch_budget.picture(sketch_budget.Compared(rows, [], {}, []), papers.title(figure, told))
+        return sketch_budget.picture(
+            sketch_budget.Compared(rows, [], {}, []), papers.title(figure, told)
+        )
     panels = [axis for axis in PANELS[figure.name] if axis in _axes(told)]
     with _canvas(figure, told, len(panels)) as (axes, drawn):
         for one, axis in zip(axes, panels, strict=True):
-            rows = [row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis]
+            rows = [
+                row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis
+            ]
             if axis == "best_lambda":
                 _heatmap(one, rows)
             else:
@@ -176,14 +212,26 @@ def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     for line, name in enumerate(names):
         for column, x in enumerate(places):
             colour = "w" if grid[line][column] < -1.5 else "k"
-            axes.text(column, line, f"{found[name, x]:g}", ha="center", va="center", color=colour, fontsize=8)
+            axes.text(
+                column,
+                line,
+                f"{found[name, x]:g}",
+                ha="center",
+                va="center",
+                color=colour,
+                fontsize=8,
+            )
     axes.set_xticks(range(len(places)), [f"{x:g}" for x in places])
     axes.set_yticks(range(len(names)), names)
     axes.set(xlabel="d")
 
 
-def _lines(figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]) -> None:
-    """Values over places side by side, which may be 0 or ∞; levels are thin lines, intervals bars."""
+def _lines(
+    figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]
+) -> None:
+    """Values over places side by side, which may be 0 or ∞; levels are thin lines, intervals
+    bars.
+    """
     places = _places(rows)
     series = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in UNDRAWN]
     for place, (name, (colour, style)) in enumerate(zip(series, _looks(series), strict=True)):
@@ -195,7 +243,16 @@ def _lines(figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: S
             continue
         kept = sorted((float(row["x"]), row["value"]) for row in own if math.isfinite(row["value"]))
         at = [places.index(x) + aside for x, _ in kept]
-        axes.plot(at, [value for _, value in kept], linestyle=style, marker=".", color=colour, lw=1, ms=4, label=name)
+        axes.plot(
+            at,
+            [value for _, value in kept],
+            linestyle=style,
+            marker=".",
+            color=colour,
+            lw=1,
+            ms=4,
+            label=name,
+        )
         for end in (end for end in ends if end["series"] == name):
             low, high = float(end["lower"]), float(end["upper"])
             if math.isfinite(low) and math.isfinite(high):
@@ -225,7 +282,9 @@ def _canvas(figure: Figure, told: Told, panels: int) -> Generator[tuple[list[Any
     from matplotlib.figure import Figure as Canvas
 
     drawn, lines = io.StringIO(), -(-panels // 2)
-    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}
+    ):
         canvas = Canvas(figsize=(9, 3.4 * lines), layout="constrained")
         yield list(canvas.subplots(lines, min(panels, 2), squeeze=False).flat), drawn
         canvas.suptitle(papers.title(figure, told), fontsize=8)
@@ -233,7 +292,7 @@ def _canvas(figure: Figure, told: Told, panels: int) -> Generator[tuple[list[Any
         canvas.savefig(drawn, format="svg", metadata={"Date": None})
 
 
-# ---------------------------------------------------------------------------------------------- the terminal
+# ---------------------------------------------------------------------------------------------- the
 
 
 def render(told: Told, figure: Figure) -> list[Any]:
@@ -243,12 +302,18 @@ def render(told: Told, figure: Figure) -> list[Any]:
     for axis in PANELS[figure.name]:
         rows = [row for row in told["rows"] if row["axis"] == axis]
         places = _places(rows)
-        table = Table(title=f"{told['figure']} on {told['ratings']['name']}, {AXES[axis]} ({told['notice']})")
+        table = Table(
+            title=f"{told['figure']} on {told['ratings']['name']}, {AXES[axis]} ({told['notice']})"
+        )
         table.add_column(f"over {figure.x_name}")
         for x in places:
             table.add_column(place_name(x), justify="right")
         for series in dict.fromkeys(row["series"] for row in rows):
-            own = {float(row["x"]): number(row["value"], axis) for row in rows if row["series"] == series}
+            own = {
+                float(row["x"]): number(row["value"], axis)
+                for row in rows
+                if row["series"] == series
+            }
             level = next(row["kind"] for row in rows if row["series"] == series) == "level"
             table.add_row(series, *(own[0.0] if level else own.get(x, "") for x in places))
         tables.append(table)

@@ -1,11 +1,12 @@
-"""The runs behind paper 002's figures: trained once, what is measured of each kept under `private/`; and the searches.
+"""The runs behind paper 002's figures: trained once, what is measured of each kept under
+`private/`; and the searches.
 
-All runs on the same ratings have the same split, 80% to train on, 10% for validation, 10% for the test. Runs of one
-storage, rank and γ share one compiled program, since η, λ and the threshold are leaves of it; they are trained side by
-side, one on each device.
+All runs on the same ratings have the same split, 80% to train on, 10% for validation, 10% for the
+test. Runs of one storage, rank and γ share one compiled program, since η, λ and the threshold are
+leaves of it; they are trained side by side, one on each device.
 
-η and λ are chosen by the validation RMSE, as the paper does: what is chosen depends on the ratings, and no price covers
-that. Nothing here has a guarantee anyway.
+η and λ are chosen by the validation RMSE, as the paper does: what is chosen depends on the ratings,
+and no price covers that. Nothing here has a guarantee anyway.
 """
 
 from __future__ import annotations
@@ -75,11 +76,13 @@ class Run(NamedTuple):
 class Measured(NamedTuple):
     """values, by axis; inf where the run left the finite numbers.
 
-    rmse: on the test, rmse_valid: on the validation set, both less the rows of rare users and items, predictions as
-    they are (18); rmse_top: the test rows of top users; rmse_train. skipped: share of ratings in the last epoch.
-    kl: (19) with the paper's filter, on the test side alone; kl_same: one filter for both sides; _top: of top users.
-    intervals: of the divergences, 95%, whole users drawn. seconds: that a run took beside the others of its program, a
-    mean over those that had ended.
+    rmse: on the test, rmse_valid: on the validation set, both less the rows of rare users and
+    items, predictions as they are (18); rmse_top: the test rows of top users; rmse_train. skipped:
+    share of ratings in the last epoch.
+    kl: (19) with the paper's filter, on the test side alone; kl_same: one filter for both sides;
+      _top: of top users.
+    intervals: of the divergences, 95%, whole users drawn. seconds: that a run took beside the
+    others of its program, a mean over those that had ended.
     """
 
     values: dict[str, float]
@@ -96,9 +99,13 @@ class Data:
         self.ratings, self.num_devices = ratings, num_devices
         self.digest = ratings.sha256()
         rest, self.test = splits.random(ratings, fraction=TEST, seed=SPLIT_SEED)
-        self.train, valid = splits.random(rest, fraction=VALIDATION / (1 - TEST), seed=SPLIT_SEED + 1)
+        self.train, valid = splits.random(
+            rest, fraction=VALIDATION / (1 - TEST), seed=SPLIT_SEED + 1
+        )
         common = ~preprocessing.rare(valid, self.train, RARE)
-        self.valid = valid.take(common, f"less the rows of users or items with fewer than {RARE} training ratings")
+        self.valid = valid.take(
+            common, f"less the rows of users or items with fewer than {RARE} training ratings"
+        )
         self._schedules: dict[int, ordered.Schedule] = {}
 
     @functools.cached_property
@@ -112,7 +119,9 @@ class Data:
         top = kl.of_users(self.train, self.test, kl.top_users(self.train, number))
         sides = {"kl": kl.paper_rows, "kl_same": kl.same_rows}
         whole = {name: rows(self.train, self.test, RARE) for name, rows in sides.items()}
-        return whole | {f"{name}_top": kl.Rows(*map(np.logical_and, rows, top)) for name, rows in whole.items()}
+        return whole | {
+            f"{name}_top": kl.Rows(*map(np.logical_and, rows, top)) for name, rows in whole.items()
+        }
 
     def schedule(self, seed: int) -> ordered.Schedule:
         """One rating after the other, in an order that the seed draws and every epoch has."""
@@ -122,7 +131,7 @@ class Data:
         return self._schedules[seed]
 
 
-# ---------------------------------------------------------------------------------------------- what trains
+# ---------------------------------------------------------------------------------------------- wha
 
 
 def config(run: Run) -> online.Config:
@@ -140,7 +149,9 @@ def config(run: Run) -> online.Config:
 
 
 def mechanism(run: Run, data: Data) -> Mechanism:
-    """regular: vectors stored as they are; hashed: a sketch of depth 1; sketched: of depth 4. All as published."""
+    """regular: vectors stored as they are; hashed: a sketch of depth 1; sketched: of depth 4. All
+    as published.
+    """
     made = online.regular if run.storage == "regular" else sketch.mechanism
     return made(config(run), data.schedule(run.seed))
 
@@ -154,17 +165,29 @@ def words(run: Run) -> str:
     """A run in a line."""
     ending = "" if run.threshold is None else f", threshold {run.threshold:g}"
     line = Line(run.storage, run.rank, run.gain).words
-    return f"{line}, η = {run.learning_rate:g}, λ = {run.regularization:g}{ending}, {run.epochs} epochs"
+    return (
+        f"{line}, η = {run.learning_rate:g}, λ = {run.regularization:g}{ending}, {run.epochs}"
+        " epochs"
+    )
 
 
-# ---------------------------------------------------------------------------------------------- measured and stored
+# ---------------------------------------------------------------------------------------------- mea
 
 
 def look(model: Factors, data: Data) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Errors and divergences of a model: (values, intervals), as `Measured` has them, without the skipped share."""
-    trained, held_out, valid = (_errors(model, part) for part in (data.train, data.test, data.valid))
+    """Errors and divergences of a model: (values, intervals), as `Measured` has them, without the
+    skipped share.
+    """
+    trained, held_out, valid = (
+        _errors(model, part) for part in (data.train, data.test, data.valid)
+    )
     here, top = data.rows["kl"].test, data.rows["kl_top"].test
-    sides = {"rmse": held_out[here], "rmse_valid": valid, "rmse_train": trained, "rmse_top": held_out[top]}
+    sides = {
+        "rmse": held_out[here],
+        "rmse_valid": valid,
+        "rmse_train": trained,
+        "rmse_top": held_out[top],
+    }
     values = {name: _root_mean_square(errors) for name, errors in sides.items()}
     intervals = {}
     for name, rows in data.rows.items():
@@ -185,7 +208,9 @@ def _root_mean_square(errors: np.ndarray) -> float:
     return value if math.isfinite(value) else math.inf
 
 
-def _divergence(trained: np.ndarray, held_out: np.ndarray, data: Data, rows: kl.Rows) -> kl.Interval:
+def _divergence(
+    trained: np.ndarray, held_out: np.ndarray, data: Data, rows: kl.Rows
+) -> kl.Interval:
     enough = min(len(trained), len(held_out)) >= 2
     if not (enough and np.isfinite(trained).all() and np.isfinite(held_out).all()):
         return kl.Interval(value=math.inf, lower=math.inf, upper=math.inf, confidence=0.95)
@@ -207,8 +232,12 @@ CONTROLS: dict[str, Callable[[Data], Factors]] = {
 }
 
 
-def measure(runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None) -> dict[Run, Measured]:
-    """What is measured of all runs, from `store` where it is, else trained; each is kept as soon as it is done."""
+def measure(
+    runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None
+) -> dict[Run, Measured]:
+    """What is measured of all runs, from `store` where it is, else trained; each is kept as soon as
+    it is done.
+    """
     runs = tuple(dict.fromkeys(runs))
     found = {run: kept for run in runs if (kept := _kept(run, data, store)) is not None}
     for run, measured in _trained([run for run in runs if run not in found], data):
@@ -223,7 +252,11 @@ def measure(runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text
 
 def _path(run: Run, data: Data, store: Path) -> tuple[Path, dict[str, Any]]:
     """Where a run is kept, and the settings that it is of."""
-    settings = {"run": run._asdict(), "config": dataclasses.asdict(config(run)), "ratings": data.digest}
+    settings = {
+        "run": run._asdict(),
+        "config": dataclasses.asdict(config(run)),
+        "ratings": data.digest,
+    }
     settings = json.loads(json.dumps(settings))
     name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
     return storage.private_folder(store) / f"sketch-{run.storage}-{name}.json", settings
@@ -237,7 +270,9 @@ def _kept(run: Run, data: Data, store: Path) -> Measured | None:
     if stored["settings"] != settings:
         return None
     values = {name: float(value) for name, value in stored["values"].items()}
-    intervals = {name: (float(low), float(high)) for name, (low, high) in stored["intervals"].items()}
+    intervals = {
+        name: (float(low), float(high)) for name, (low, high) in stored["intervals"].items()
+    }
     return Measured(values, intervals, stored["seconds"], stored["commit"], stored["device"])
 
 
@@ -245,7 +280,9 @@ def _keep(run: Run, measured: Measured, data: Data, store: Path) -> None:
     path, settings = _path(run, data, store)
     plain = measured._asdict() | {
         "values": {name: _plain(value) for name, value in measured.values.items()},
-        "intervals": {name: [_plain(end) for end in ends] for name, ends in measured.intervals.items()},
+        "intervals": {
+            name: [_plain(end) for end in ends] for name, ends in measured.intervals.items()
+        },
     }
     storage.write_json(path, {"settings": settings, **plain}, private=True)
 
@@ -254,7 +291,7 @@ def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-# ---------------------------------------------------------------------------------------------- trained
+# ---------------------------------------------------------------------------------------------- tra
 
 
 def _trained(runs: Sequence[Run], data: Data) -> Iterator[tuple[Run, Measured]]:
@@ -277,7 +314,10 @@ def _trained(runs: Sequence[Run], data: Data) -> Iterator[tuple[Run, Measured]]:
             model = Factors(*(None if part is None else np.asarray(part) for part in whole))
             values, intervals = look(model, data)
             values["skipped"] = float(info.clipped_fraction[-1])
-            yield group[number], Measured(values, intervals, seconds, provenance.commit(), provenance.device())
+            yield (
+                group[number],
+                Measured(values, intervals, seconds, provenance.commit(), provenance.device()),
+            )
             measuring += time.monotonic() - now
 
 
@@ -292,7 +332,7 @@ def _ended(jobs: Sequence[sweep.Job], data: Data) -> Iterator[tuple[int, State, 
     yield from sweep.run(jobs, data.layout, chunk_steps=longest, num_devices=data.num_devices)
 
 
-# ---------------------------------------------------------------------------------------------- searched
+# ---------------------------------------------------------------------------------------------- sea
 
 
 class Search(NamedTuple):
@@ -303,11 +343,13 @@ class Search(NamedTuple):
     tried: dict[tuple[float, float], float]
 
 
-def search(lines: Sequence[Line], data: Data, store: Path, epochs: int, seed: int, say: Say) -> dict[Line, Search]:
+def search(
+    lines: Sequence[Line], data: Data, store: Path, epochs: int, seed: int, say: Say
+) -> dict[Line, Search]:
     """Of every line the η and λ with the lowest validation RMSE, without a threshold.
 
-    Two stages of line searches on a logarithmic grid: first η, then λ, in large steps; then η and λ one place of the
-    grid, a factor of 1.78, up and down from the best so far.
+    Two stages of line searches on a logarithmic grid: first η, then λ, in large steps; then η and λ
+    one place of the grid, a factor of 1.78, up and down from the best so far.
     """
     tried: dict[Line, dict[tuple[int, int], float]] = {line: {} for line in lines}
 
@@ -315,7 +357,9 @@ def search(lines: Sequence[Line], data: Data, store: Path, epochs: int, seed: in
         return min(tried[line], key=lambda at: (tried[line][at], at))
 
     def step(places: Callable[[Line], Sequence[tuple[int, int]]]) -> None:
-        asked = {line: {at: _searched(line, at, epochs, seed) for at in places(line)} for line in lines}
+        asked = {
+            line: {at: _searched(line, at, epochs, seed) for at in places(line)} for line in lines
+        }
         found = measure([run for runs in asked.values() for run in runs.values()], data, store, say)
         for line, runs in asked.items():
             tried[line] |= {at: found[run].values["rmse_valid"] for at, run in runs.items()}

@@ -1,7 +1,9 @@
-"""What of paper 002 can be reproduced, with which settings, and how many runs that is; neither NumPy nor jax is needed.
+"""What of paper 002 can be reproduced, with which settings, and how many runs that is; neither
+NumPy nor jax is needed.
 
-The paper's figures are not digitised: the numbers of its text are in `TEXT`, and columns for a paper's value are empty.
-EachMovie, on which its figure 1 is drawn, was withdrawn by its publisher in 2004: MovieLens-1M stands in.
+The paper's figures are not digitised: the numbers of its text are in `TEXT`, and columns for a
+paper's value are empty. EachMovie, on which its figure 1 is drawn, was withdrawn by its publisher
+in 2004: MovieLens-1M stands in.
 """
 
 from __future__ import annotations
@@ -69,13 +71,15 @@ TEXT = {
     "top users' divergence": 0.1,  # of everyone's
 }
 
-# ---------------------------------------------------------------------------------------------- how much work
+# ---------------------------------------------------------------------------------------------- how
 
 SEARCH_RUNS = len(RATES) + len(STRENGTHS) + 2 + 2  # of a line: η, λ, then both with smaller steps
 
 
 class Work(NamedTuple):
-    """Runs of one line for a figure, at most; those that figures before it have made are left out."""
+    """Runs of one line for a figure, at most; those that figures before it have made are left
+    out.
+    """
 
     line: Line
     runs: int
@@ -86,8 +90,15 @@ class Work(NamedTuple):
         return self.runs * (RUN_SECONDS + self.epochs * epoch_seconds(self.line))
 
 
-EPOCH_SECONDS = {"regular": (0.1, 0.001), "hashed": (0.1, 0.01), "sketched": (0.15, 0.036)}  # base, and a component
-RUN_SECONDS, PROGRAM_SECONDS = 1.0, 5.0  # measuring a run; compiling the program that a line's runs share
+EPOCH_SECONDS = {
+    "regular": (0.1, 0.001),
+    "hashed": (0.1, 0.01),
+    "sketched": (0.15, 0.036),
+}  # base, and a component
+RUN_SECONDS, PROGRAM_SECONDS = (
+    1.0,
+    5.0,
+)  # measuring a run; compiling the program that a line's runs share
 
 
 def epoch_seconds(line: Line) -> float:
@@ -97,14 +108,18 @@ def epoch_seconds(line: Line) -> float:
 
 
 def plan(figure: str, scale: Scale) -> list[Work]:
-    """What a figure trains after the figures before it, as many runs as it can be; figure 4 has those of figure 3."""
+    """What a figure trains after the figures before it, as many runs as it can be; figure 4 has
+    those of figure 3.
+    """
     epochs, seeds = EPOCHS[scale], len(SEEDS[scale])
     search = dict.fromkeys((*REGULAR, *SKETCHED), SEARCH_RUNS)
     if figure == "002/fig1":
         runs = dict.fromkeys(FIG1.values(), SEARCH_RUNS + len(LAMBDAS) * seeds)
     elif figure == "002/fig2":
         more = seeds - 1  # the searches have the first seed
-        runs = {line: (0 if line in FIG1.values() else number) + more for line, number in search.items()}
+        runs = {
+            line: (0 if line in FIG1.values() else number) + more for line, number in search.items()
+        }
     elif figure == "002/fig3":
         runs = dict.fromkeys(SKETCHED, (len(THRESHOLDS) - 1) * seeds)
     else:
@@ -120,28 +135,44 @@ def minutes(figure: str, scale: Scale, cores: int = 2) -> float:
     return (alone + trained / cores) / 60 + 0.2
 
 
-def _figure(number: int, what: str, x_name: str, y_name: str, log: tuple[bool, bool] = (False, False)) -> Figure:
+def _figure(
+    number: int, what: str, x_name: str, y_name: str, log: tuple[bool, bool] = (False, False)
+) -> Figure:
     name = f"002/fig{number}"
-    return Figure(name, what, x_name, y_name, (MOVIELENS,), log, minutes(name, "small"), minutes(name, "full"))
+    return Figure(
+        name, what, x_name, y_name, (MOVIELENS,), log, minutes(name, "small"), minutes(name, "full")
+    )
 
 
 CATALOGUE = Catalogue.of(
     "002",
     "002, IH&MMSec 2016",
     (
-        _figure(1, f"RMSE over λ, d = {FIG1_RANK}, γ = {FIG1_GAIN:g}: regular, hashed, sketched", "λ", "RMSE"),
+        _figure(
+            1,
+            f"RMSE over λ, d = {FIG1_RANK}, γ = {FIG1_GAIN:g}: regular, hashed, sketched",
+            "λ",
+            "RMSE",
+        ),
         _figure(2, "best λ over (d, γ)", "d", "best λ"),
-        _figure(3, "RMSE over the threshold ε (no privacy parameter), against regular", "threshold ε", "RMSE"),
+        _figure(
+            3,
+            "RMSE over the threshold ε (no privacy parameter), against regular",
+            "threshold ε",
+            "RMSE",
+        ),
         _figure(
             4,
-            "divergence of errors, trained on and held out, over the threshold ε (no privacy parameter)",
+            "divergence of errors, trained on and held out, over the threshold ε (no privacy"
+            " parameter)",
             "threshold ε",
             "KL in nats",
             (False, True),
         ),
         Figure(
             BUDGET,
-            "held-out error at equal ε, δ and unit: sketch-dpsgd over γ, dense DP-SGD, Langevin, joint noise",
+            "held-out error at equal ε, δ and unit: sketch-dpsgd over γ, dense DP-SGD, Langevin,"
+            " joint noise",
             "ε",
             "RMSE",
             (BUDGET_DATA,),

@@ -1,6 +1,8 @@
-"""What paper 003 says, statement by statement, held to the stored rows of its figures and to what is built of it.
+"""What paper 003 says, statement by statement, held to the stored rows of its figures and to what
+is built of it.
 
-The paper gives numbers for a few errors; every other criterion is ours, beside the verdict. Nothing is trained.
+The paper gives numbers for a few errors; every other criterion is ours, beside the verdict. Nothing
+is trained.
 """
 
 from __future__ import annotations
@@ -42,7 +44,14 @@ from experiments.reproduce.paper003.measurements import (
     shown,
     trusted_netflix,
 )
-from experiments.reproduce.paper003.table import DYNAMIC_EPSILONS, MOVIELENS, NETFLIX, RANK, SHORT, TEXT
+from experiments.reproduce.paper003.table import (
+    DYNAMIC_EPSILONS,
+    MOVIELENS,
+    NETFLIX,
+    RANK,
+    SHORT,
+    TEXT,
+)
 
 
 def judge(found: Stored) -> list[Claim]:
@@ -50,30 +59,38 @@ def judge(found: Stored) -> list[Claim]:
 
 
 _TRAINED, _HELD_OUT = "increase_train", "increase_test"
-_INCREASE = "mean increase of |prediction − rating| over the non-private baseline of 100 iterations, in stars"
-_KEPT_BELOW = f"{_INCREASE}: below {TEXT[NETFLIX, 'S1'].value:g} at every ε ≥ {TEXT[NETFLIX, 'S1'].epsilon:g}"
+_INCREASE = (
+    "mean increase of |prediction − rating| over the non-private baseline of 100 iterations, in"
+    " stars"
+)
+_KEPT_BELOW = (
+    f"{_INCREASE}: below {TEXT[NETFLIX, 'S1'].value:g} at every ε ≥ {TEXT[NETFLIX, 'S1'].epsilon:g}"
+)
 _PASSES = [f"(a) S1, {t} iterations" for t in SHORT if t >= 70]
 _NEAR = f"{_INCREASE}: within {NEAR:g}, what the paper calls negligible, of"
 _BEATS = (
-    f"mean |prediction − rating| on ratings held out, predictions clipped: at least {LITTLE:.0%} below that of the "
-    "global mean and that of item means whose Gaussian noise costs as much for a rating's value, on some data set at "
-    "some whole price"
+    f"mean |prediction − rating| on ratings held out, predictions clipped: at least {LITTLE:.0%}"
+    " below that of the global mean and that of item means whose Gaussian noise costs as much for"
+    " a rating's value, on some data set at some whole price"
 )
 _DENSITY = (
-    f"MovieLens-100K, a slice, d = {RANK}, ε = {EPSILON:g}: the largest |log p(V) − log p'(V)| over neighbours and "
-    "responses, by the exact density with its Jacobian: at most ε"
+    f"MovieLens-100K, a slice, d = {RANK}, ε = {EPSILON:g}: the largest |log p(V) − log p'(V)| over"
+    " neighbours and responses, by the exact density with its Jacobian: at most ε"
 )
 
 
 def _errors(axis: str) -> tuple[Statement, ...]:
-    """What the paper says of errors, on the ratings trained on, as it measured, or on ratings held out."""
+    """What the paper says of errors, on the ratings trained on, as it measured, or on ratings held
+    out.
+    """
     said, also = shown(axis), "" if axis == _TRAINED else " held out"
     s2, s3 = TEXT[NETFLIX, "S2"], TEXT[NETFLIX, "S3"]
     return (
         Statement(
             f"S1, Netflix{also}",
             "section 5, figure 7(a)",
-            f"S1 on Netflix: from ε = 0.15 on, the mean increase is below 0.03 after 70 iterations{said}.",
+            "S1 on Netflix: from ε = 0.15 on, the mean increase is below 0.03 after 70"
+            f" iterations{said}.",
             f"{_KEPT_BELOW}, after 70 and 100 passes",
             partial(trusted_netflix, _PASSES, axis),
         ),
@@ -108,14 +125,16 @@ def _errors(axis: str) -> tuple[Statement, ...]:
         Statement(
             f"S3, Netflix{also}",
             "section 5, figure 7(b)",
-            f"S3 on Netflix: after 10,000 iterations it is below {s3.value:g} at ε = {s3.epsilon:g}{said}.",
+            f"S3 on Netflix: after 10,000 iterations it is below {s3.value:g} at ε ="
+            f" {s3.epsilon:g}{said}.",
             f"{_INCREASE}: below {s3.value:g}",
             partial(dynamic_netflix, axis),
         ),
         Statement(
             f"S3, MovieLens{also}",
             "section 5, figure 6",
-            f"S3 on MovieLens: from ε = 0.05 on it cannot be told from the baseline after 10,000 iterations{said}.",
+            "S3 on MovieLens: from ε = 0.05 on it cannot be told from the baseline after 10,000"
+            f" iterations{said}.",
             f"{_NEAR} 0, at every ε",
             partial(near, MOVIELENS, "(b) S3", DYNAMIC_EPSILONS, 0.0, axis),
         ),
@@ -127,7 +146,8 @@ _FALLS = (
         f"{words}, {scenario}",
         "section 5, figures 1 to 6",
         f"The error falls with {words}, {scenario}.",
-        "mean |prediction − rating| on the ratings trained on, both data sets: falls from each place to the next",
+        "mean |prediction − rating| on the ratings trained on, both data sets: falls from each"
+        " place to the next",
         partial(falls, scenario, panel),
     )
     for words, panel in (("the number of iterations", "(a)"), ("ε", "(b)"))
@@ -146,7 +166,10 @@ _BESIDE = (
         (BASELINE, "Without any privacy"),
         (S1, "S1 as published (claimed, a rating's value) at its price ε:"),
         (PUBLIC_USERS, "S1 with public U (proved for real-number noise, a rating's value):"),
-        (STATISTICS, "Noisy statistics with public U (proved for real-number noise, a rating's presence):"),
+        (
+            STATISTICS,
+            "Noisy statistics with public U (proved for real-number noise, a rating's presence):",
+        ),
         (S2, "S2 as published (claimed, a rating's value) at its whole price T·ε:"),
         (PER_USER, "S2 with the whole message clipped (proved, a user), all iterations paid:"),
         (USER_STATISTICS, "One round of noisy statistics (proved, a user):"),
@@ -167,21 +190,24 @@ STATEMENTS = (
         "S2 as S1",
         "section 5, figures 3 and 4",
         "S2 is very close to S1: the noise of every iteration hardly matters.",
-        f"{_INCREASE}, after 100 iterations: S2's within {CLOSE:g} of S1's at every ε, as the paper's own numbers are",
+        f"{_INCREASE}, after 100 iterations: S2's within {CLOSE:g} of S1's at every ε, as the"
+        " paper's own numbers are",
         close,
     ),
     Statement(
         "joining",
         "figures 9(a) and 10(a)",
         "With a larger probability of joining, the increase is smaller.",
-        "S3 after 10,000 iterations, both data sets: the increase falls from each probability to the next",
+        "S3 after 10,000 iterations, both data sets: the increase falls from each probability to"
+        " the next",
         joining,
     ),
     Statement(
         "leaving",
         "figures 9(b) and 10(b)",
         "The probability of leaving matters less than that of joining.",
-        "S3 after 10,000 iterations, both data sets: the spread over leaving is less than half of that over joining",
+        "S3 after 10,000 iterations, both data sets: the spread over leaving is less than half of"
+        " that over joining",
         leaving,
     ),
     *(
@@ -189,7 +215,8 @@ STATEMENTS = (
             f"what V teaches, {words}",
             "section 5, in our reading",
             f"The training error of S2 is low because of what V has learnt ({words}).",
-            "below that of users who descend on their own ratings at a V that stays random (ε = 0), at every ε",
+            "below that of users who descend on their own ratings at a V that stays random (ε = 0),"
+            " at every ε",
             partial(learnt, figure),
         )
         for figure, words in (("003/fig7", "Netflix"), ("003/fig8", "MovieLens"))
@@ -199,7 +226,8 @@ STATEMENTS = (
     Statement(
         "theorem 1",
         "theorem 1",
-        "With noise of density exp(−ε‖η‖/2Δ), V is ε-differentially private, U given and of norm 1 at most.",
+        "With noise of density exp(−ε‖η‖/2Δ), V is ε-differentially private, U given and of norm 1"
+        " at most.",
         f"{_DENSITY}; public random U",
         partial(density, PUBLIC),
     ),
@@ -235,7 +263,8 @@ STATEMENTS = (
         "shares",
         "section 4.2, equation (12)",
         "The recommender, who draws H, learns nothing of use about the users' noise.",
-        "given H the log-ratio of the sum of shares in two worlds that one rating sets apart stays within ε",
+        "given H the log-ratio of the sum of shares in two worlds that one rating sets apart stays"
+        " within ε",
         shares_given_factor,
     ),
     Statement(
@@ -249,7 +278,8 @@ STATEMENTS = (
         "bytes down",
         "section 5",
         f"A user with {USER_ITEMS} items gets at most 12 KB from the recommender in an iteration.",
-        "item factors, pads and pieces of τ̂, counted from the arrays; k and H of equation (12) are not in the paper's",
+        "item factors, pads and pieces of τ̂, counted from the arrays; k and H of equation (12) are"
+        " not in the paper's",
         partial(bytes_sent, "down", 12_000),
     ),
     Statement(

@@ -1,8 +1,10 @@
-"""Theorem 1 and Lemma 1 of paper 003, measured: the exact density of V in two worlds that one rating sets apart.
+"""Theorem 1 and Lemma 1 of paper 003, measured: the exact density of V in two worlds that one
+rating sets apart.
 
-For each neighbour the largest |log p(V) - log p'(V)| over ε, over responses drawn in the one world and the one response
-at which its noise is 0, where the bound is attained. U is public; or fitted on the one world's ratings and kept, as the
-proof takes it; or fitted again in the other world, as the procedure does.
+For each neighbour the largest |log p(V) - log p'(V)| over ε, over responses drawn in the one world
+and the one response at which its noise is 0, where the bound is attained. U is public; or fitted on
+the one world's ratings and kept, as the proof takes it; or fitted again in the other world, as the
+procedure does.
 """
 
 from __future__ import annotations
@@ -50,12 +52,16 @@ class Kind(NamedTuple):
 
 def slice_of(ratings: Ratings) -> Ratings:
     """The ratings of the first users for the most rated items."""
-    items = np.sort(np.argsort(-np.bincount(ratings.item, minlength=ratings.num_items), kind="stable")[:ITEMS])
+    items = np.sort(
+        np.argsort(-np.bincount(ratings.item, minlength=ratings.num_items), kind="stable")[:ITEMS]
+    )
     place = np.full(ratings.num_items, -1, np.int32)
     place[items] = np.arange(len(items), dtype=np.int32)
     keep = (ratings.user < USERS) & (place[ratings.item] >= 0)
     left = ratings.take(keep, f"the first {USERS} users and the {ITEMS} most rated items")
-    return dataclasses.replace(left, item=place[left.item], users=ratings.users[:USERS], items=ratings.items[items])
+    return dataclasses.replace(
+        left, item=place[left.item], users=ratings.users[:USERS], items=ratings.items[items]
+    )
 
 
 def kinds(ratings: Ratings) -> dict[str, Kind]:
@@ -80,7 +86,9 @@ def kinds(ratings: Ratings) -> dict[str, Kind]:
 
 
 def _public_by_passes(config: objective.Config) -> Mechanism:
-    """The published passes with the users of `public_users`: rows of norm 1 that no rating was looked at for."""
+    """The published passes with the users of `public_users`: rows of norm 1 that no rating was
+    looked at for.
+    """
     own = objective.mechanism(config)
     public = objective.public_users(dataclasses.replace(config, num_iterations=None))
     return own._replace(init=jax.tree_util.Partial(_init_by_passes, public.init))
@@ -100,8 +108,12 @@ def _statistics(query: Callable[..., Any], state: State, data: Any) -> Any:
 
 
 @functools.partial(jax.jit, static_argnames="draws")
-def _largest(law: Noise, quiet: Noise, key: jax.Array, here: Any, there: Any, draws: int) -> jax.Array:
-    """The largest absolute log-ratio over `draws` responses of the one world and that without noise."""
+def _largest(
+    law: Noise, quiet: Noise, key: jax.Array, here: Any, there: Any, draws: int
+) -> jax.Array:
+    """The largest absolute log-ratio over `draws` responses of the one world and that without
+    noise.
+    """
     responses = jax.vmap(law.sample, (0, None))(jax.random.split(key, draws), here)
     responses = jnp.concatenate([responses, quiet.sample(key, here)[None]])
     return jnp.max(jnp.abs(jax.vmap(law.log_ratio, (0, None, None))(responses, here, there)))
@@ -115,7 +127,9 @@ def _quiet(config: objective.Config) -> Noise:
 
 
 def neighbours(ratings: Ratings, data: Any, seed: int) -> Iterator[Any]:
-    """Half of them random ratings, half those of the least rated items; each moves to the other end of the range."""
+    """Half of them random ratings, half those of the least rated items; each moves to the other end
+    of the range.
+    """
     low, high = ratings.rating_range
     random = np.random.default_rng(seed).permutation(ratings.num_ratings)[: NEIGHBOURS // 2]
     count = np.bincount(ratings.item, minlength=ratings.num_items)
@@ -124,11 +138,15 @@ def neighbours(ratings: Ratings, data: Any, seed: int) -> Iterator[Any]:
     few = [place for place in order if place not in random][: NEIGHBOURS - len(random)]
     for place in (*random, *few):
         address = layout.locate(data, ratings.user[place], ratings.item[place])
-        yield layout.replace_value(data, address, high if ratings.value[place] <= (low + high) / 2 else low)
+        yield layout.replace_value(
+            data, address, high if ratings.value[place] <= (low + high) / 2 else low
+        )
 
 
 def measure(ratings: Ratings, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
-    """By series, for every neighbour the largest log-ratio over ε; and the longest fitted row of U."""
+    """By series, for every neighbour the largest log-ratio over ε; and the longest fitted row
+    of U.
+    """
     data = layout.make(ratings, num_devices=1)
     init_key, key = jax.random.split(keys.from_seed(seed))
     worlds = list(neighbours(ratings, data, seed))
@@ -141,10 +159,15 @@ def measure(ratings: Ratings, seed: int, say: Callable[[str], None]) -> dict[str
         for place, other in enumerate(worlds):
             again = begin(made, init_key, other) if refit else state
             there = _statistics(made.query, again, other)
-            ratio = _largest(made.noise, _quiet(config), jax.random.fold_in(key, place), here, there, DRAWS)
+            ratio = _largest(
+                made.noise, _quiet(config), jax.random.fold_in(key, place), here, there, DRAWS
+            )
             ratios.append(float(ratio) / EPSILON)
         found[name] = ratios
-        say(f"003/theorem1: {name}: largest log-ratio {max(ratios):.4g} of ε, over {len(ratios)} neighbours")
+        say(
+            f"003/theorem1: {name}: largest log-ratio {max(ratios):.4g} of ε, over {len(ratios)}"
+            " neighbours"
+        )
         if state.private is not None:
             users = jnp.linalg.norm(state.private.user_factors, axis=1)
             found.setdefault("longest", {})[name] = float(jnp.max(users))
@@ -162,7 +185,11 @@ def _kept(ratings: Ratings, store: Path, seed: int, say: Callable[[str], None]) 
         return kept
     started = time.monotonic()
     found = measure(ratings, seed, say)
-    where = {"commit": provenance.commit(), "device": provenance.device(), "seconds": time.monotonic() - started}
+    where = {
+        "commit": provenance.commit(),
+        "device": provenance.device(),
+        "seconds": time.monotonic() - started,
+    }
     storage.write_json(path, {"settings": settings, "found": found, **where}, private=True)
     return {"found": found, **where}
 
@@ -170,7 +197,9 @@ def _kept(ratings: Ratings, store: Path, seed: int, say: Callable[[str], None]) 
 def run(
     data: Any, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]
 ) -> tuple[list[Row], list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """(rows, settings, no curves, notes) of `003/theorem1`; what is stored is not measured again. The first seed's."""
+    """(rows, settings, no curves, notes) of `003/theorem1`; what is stored is not measured again.
+    The first seed's.
+    """
     ratings, seed = slice_of(data.ratings), seeds[0]
     kept = _kept(ratings, store, seed, say)
     found = kept["found"]
@@ -199,9 +228,10 @@ def run(
         )
     half = NEIGHBOURS // 2
     note = (
-        f"{ratings.num_ratings:,} ratings of the first {USERS} users for the {ITEMS} most rated items, d = {RANK}, "
-        f"ε = {EPSILON:g}. Neighbours 1 to {half}: a random rating moves to the other end of the range; the others: "
-        f"one of the least rated items. Of each the largest over {DRAWS} responses of the one world and the response "
-        f"without noise. The longest row of the fitted U has norm {longest[KEPT]:.2f}; the theorem needs 1 at most."
+        f"{ratings.num_ratings:,} ratings of the first {USERS} users for the {ITEMS} most rated"
+        f" items, d = {RANK}, ε = {EPSILON:g}. Neighbours 1 to {half}: a random rating moves to the"
+        " other end of the range; the others: one of the least rated items. Of each the largest"
+        f" over {DRAWS} responses of the one world and the response without noise. The longest row"
+        f" of the fitted U has norm {longest[KEPT]:.2f}; the theorem needs 1 at most."
     )
     return rows, told, [], [note]

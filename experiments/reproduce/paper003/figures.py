@@ -1,13 +1,16 @@
 """Paper 003's figures: which runs each needs, and the rows that come of them.
 
-- `003/fig1`-`003/fig6` the CDF of |prediction - rating|, over iterations (a) and over ε (b): S1, S2, S3.
-- `003/fig7`, `003/fig8` mean increase of |prediction - rating| over the non-private baseline of 100 iterations.
+- `003/fig1`-`003/fig6` the CDF of |prediction - rating|, over iterations (a) and over ε (b): S1,
+  S2, S3.
+- `003/fig7`, `003/fig8` mean increase of |prediction - rating| over the non-private baseline of 100
+  iterations.
 - `003/fig9`, `003/fig10` S3 over the probabilities of joining (a) and leaving (b).
 - `003/sound` held-out error over the whole price: published, sound, and simple controls.
 - `003/theorem1` log-ratios of the exact density of V: `objective_density`.
 
-S1, S2 and the baseline are trained twice: on all ratings, whose training error is the paper's, and on 80% of them, for
-the error on the rest. S3, whose runs are long, is trained on the 80% alone, which gives both errors.
+S1, S2 and the baseline are trained twice: on all ratings, whose training error is the paper's, and
+on 80% of them, for the error on the rest. S3, whose runs are long, is trained on the 80% alone,
+which gives both errors.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ from experiments.reproduce.papers import Bench
 
 BASELINE, ALONE = "not private", "users alone, V random"
 PARTS: tuple[Part, ...] = ("all", "held-out")
-SINGLE, SOUND_ITERATIONS = (1,), (federated_spec.USER_ITERATIONS,)  # of what is one release; of `dpmf fit`'s default
+SINGLE, SOUND_ITERATIONS = (
+    (1,),
+    (federated_spec.USER_ITERATIONS,),
+)  # of what is one release; of `dpmf fit`'s default
 CDFS: dict[str, Scenario] = {
     "003/fig1": "S1",
     "003/fig2": "S1",
@@ -75,8 +81,10 @@ CDFS: dict[str, Scenario] = {
 
 
 class Outcome(NamedTuple):
-    """rows: of `comparison`. settings: by series, what it was run with and what it promises. curves: of a series at x,
-    on an axis, the CDF of |prediction - rating| at `THRESHOLDS`. notes: to be read beside."""
+    """rows: of `comparison`. settings: by series, what it was run with and what it promises.
+    curves: of a series at x, on an axis, the CDF of |prediction - rating| at `THRESHOLDS`. notes:
+    to be read beside.
+    """
 
     rows: list[Row]
     settings: list[dict[str, Any]]
@@ -84,7 +92,9 @@ class Outcome(NamedTuple):
     notes: list[str]
 
 
-def run(figure: Figure, data: Data, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]) -> Outcome:
+def run(
+    figure: Figure, data: Data, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]
+) -> Outcome:
     """Trains what is not stored yet."""
     bench = Bench(data, store, seeds, say)
     if figure.name == "003/theorem1":
@@ -107,15 +117,18 @@ def about(data: Data) -> list[str]:
     paper = f"{PAPER_NETFLIX[0]:,} users and {PAPER_NETFLIX[1]} movies"
     here = f"{ratings.num_users:,} users and {ratings.num_items} movies"
     return [
-        f"The paper's Netflix slice has {paper}, which cannot be had; {ratings.name} has {here}. Both have 5 stars."
+        f"The paper's Netflix slice has {paper}, which cannot be had; {ratings.name} has {here}."
+        " Both have 5 stars."
     ]
 
 
-# ---------------------------------------------------------------------------------------------- one series
+# ---------------------------------------------------------------------------------------------- one
 
 
 class _Point(NamedTuple):
-    """One point of a series: runs of one setting, after t iterations, at x; None is a level over the whole axis."""
+    """One point of a series: runs of one setting, after t iterations, at x; None is a level over
+    the whole axis.
+    """
 
     series: str
     runs: Sequence[Run]
@@ -128,7 +141,15 @@ def _runs(bench: Bench, scenario: Scenario, epsilon: float = 0.0, **crowd: float
     dynamic = scenario.startswith("S3")
     seeds, parts = (_long_seeds(bench), PARTS[1:]) if dynamic else (bench.seeds, PARTS)
     single = scenario in ONE_RELEASE and scenario != "S1"
-    at = LONG if dynamic else SINGLE if single else SOUND_ITERATIONS if scenario == "per-user" else SHORT
+    at = (
+        LONG
+        if dynamic
+        else SINGLE
+        if single
+        else SOUND_ITERATIONS
+        if scenario == "per-user"
+        else SHORT
+    )
     return [Run(scenario, epsilon, seed, part, at, **crowd) for part in parts for seed in seeds]
 
 
@@ -154,7 +175,8 @@ def _add(
     increase: bool = True,
     curves: bool = False,
 ) -> None:
-    """Every point's mean error on each axis, its increase over the baseline of the same seed and part, and its CDF.
+    """Every point's mean error on each axis, its increase over the baseline of the same seed and
+    part, and its CDF.
 
     Training errors are those of runs on all ratings where there are such runs.
     """
@@ -168,16 +190,27 @@ def _add(
             here = [one for one in point.runs if one.part == part]
             values = [found[one].errors[axis][point.t] for one in here]
             bases = [found[_base(one)].errors[axis][SHORT[-1]] for one in here]
-            place: dict[str, Any] = {"step": point.t, "num_steps": point.t, "variant": here[0].scenario, "part": part}
+            place: dict[str, Any] = {
+                "step": point.t,
+                "num_steps": point.t,
+                "variant": here[0].scenario,
+                "part": part,
+            }
             kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
-            outcome.rows.append(row(point.series, axis, kind, x, [one.mean for one in values], **place))
+            outcome.rows.append(
+                row(point.series, axis, kind, x, [one.mean for one in values], **place)
+            )
             if increase and point.series != BASELINE:
                 over = [_over(one.mean, base.mean) for one, base in zip(values, bases, strict=True)]
                 said = _said(bench, point) if axis == "train" else None
-                outcome.rows.append(row(point.series, f"increase_{axis}", kind, x, over, paper=said, **place))
+                outcome.rows.append(
+                    row(point.series, f"increase_{axis}", kind, x, over, paper=said, **place)
+                )
             if curves:
                 cdf = [mean(column) for column in zip(*(one.cdf for one in values), strict=True)]
-                outcome.curves.append({"series": point.series, "x": x, "axis": axis, "part": part, "cdf": cdf})
+                outcome.curves.append(
+                    {"series": point.series, "x": x, "axis": axis, "part": part, "cdf": cdf}
+                )
             settings += [found[one] for one in here]
         outcome.settings.append(_setting(bench, point, settings))
 
@@ -212,7 +245,7 @@ def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[
     }
 
 
-# ---------------------------------------------------------------------------------------------- the figures
+# ---------------------------------------------------------------------------------------------- the
 
 
 def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
@@ -223,7 +256,10 @@ def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
     base = _runs(bench, "baseline")
     points = [
         *(_Point(f"(a) ε = {along:g}", _runs(bench, scenario, along), t, float(t)) for t in at),
-        *(_Point(f"(b) {at[-1]} iterations", _runs(bench, scenario, e), at[-1], e) for e in epsilons),
+        *(
+            _Point(f"(b) {at[-1]} iterations", _runs(bench, scenario, e), at[-1], e)
+            for e in epsilons
+        ),
         _Point(BASELINE, _held_out(base, _long_seeds(bench)) if dynamic else base, SHORT[-1], None),
     ]
     _add(bench, outcome, points, curves=True)
@@ -235,19 +271,27 @@ def _dynamic_epsilon(bench: Bench) -> float:
 
 
 def increases(bench: Bench) -> Outcome:
-    """S1's other readings beside it: the exact minimiser, whose regularisation has the M of equation (1); S2 and S3
-    without noise, which is what their way to descend makes of the baseline."""
+    """S1's other readings beside it: the exact minimiser, whose regularisation has the M of
+    equation (1); S2 and S3 without noise, which is what their way to descend makes of the baseline.
+    """
     outcome = Outcome([], [], [], [])
     points = []
     for epsilon in (*EPSILONS, *WIDE):
         mine = _runs(bench, "S1", epsilon)
         iterations = [t for t in SHORT if t >= S1_FROM] if epsilon in EPSILONS else SHORT[-1:]
         points += [_Point(f"(a) S1, {t} iterations", mine, t, epsilon) for t in iterations]
-        points.append(_Point("(a) S1, exact with Mμ", _runs(bench, "S1-exact", epsilon), 1, epsilon))
-    points += [_Point("(a) S2", _runs(bench, "S2", epsilon), SHORT[-1], epsilon) for epsilon in EPSILONS]
+        points.append(
+            _Point("(a) S1, exact with Mμ", _runs(bench, "S1-exact", epsilon), 1, epsilon)
+        )
+    points += [
+        _Point("(a) S2", _runs(bench, "S2", epsilon), SHORT[-1], epsilon) for epsilon in EPSILONS
+    ]
     points.append(_Point("(a) S2 without noise", _runs(bench, "S2-exact"), SHORT[-1], None))
     points.append(_Point(f"(a) {ALONE}", _runs(bench, "users-alone"), SHORT[-1], None))
-    points += [_Point("(b) S3", _runs(bench, "S3", epsilon), LONG[-1], epsilon) for epsilon in DYNAMIC_EPSILONS]
+    points += [
+        _Point("(b) S3", _runs(bench, "S3", epsilon), LONG[-1], epsilon)
+        for epsilon in DYNAMIC_EPSILONS
+    ]
     points.append(_Point("(b) S3 without noise", _runs(bench, "S3-exact"), LONG[-1], None))
     points.append(_Point(BASELINE, _runs(bench, "baseline"), SHORT[-1], None))
     _add(bench, outcome, points)
@@ -279,7 +323,9 @@ PRICED, MEANS, GLOBAL = "priced item means", "item means", "global mean"
 
 
 def sound(bench: Bench) -> Outcome:
-    """Everything at its whole price, on held-out ratings: a rating's value, a rating's presence, or a user."""
+    """Everything at its whole price, on held-out ratings: a rating's value, a rating's presence, or
+    a user.
+    """
     outcome = Outcome([], [], [], [])
     points = []
     for total in TOTALS:
@@ -302,21 +348,43 @@ def sound(bench: Bench) -> Outcome:
 
 
 def _controls(bench: Bench, outcome: Outcome) -> None:
-    """The global mean and item means, not private; and item means priced for a rating's value, at δ."""
+    """The global mean and item means, not private; and item means priced for a rating's value, at
+    δ.
+    """
     train, test = bench.data.split
 
-    def add(series: str, x: float | None, models: Sequence[Factors], headline: str, seeds: Sequence[int]) -> None:
-        for axis, ratings, clip in (("train", train, False), ("test", test, False), ("test_clipped", test, True)):
+    def add(
+        series: str, x: float | None, models: Sequence[Factors], headline: str, seeds: Sequence[int]
+    ) -> None:
+        for axis, ratings, clip in (
+            ("train", train, False),
+            ("test", test, False),
+            ("test_clipped", test, True),
+        ):
             values = [errors(model, ratings, clip=clip).mean for model in models]
             kind, place = ("level", 0.0) if x is None else ("control", x)
-            outcome.rows.append(row(series, axis, kind, place, values, variant=series, part="held-out"))
+            outcome.rows.append(
+                row(series, axis, kind, place, values, variant=series, part="held-out")
+            )
         outcome.settings.append(
-            {"series": series, "x": x, "mechanism": series, "headline": headline, "seeds": list(seeds)}
+            {
+                "series": series,
+                "x": x,
+                "mechanism": series,
+                "headline": headline,
+                "seeds": list(seeds),
+            }
         )
 
     add(GLOBAL, None, [controls.global_mean(train)], "not private", ())
     add(MEANS, None, [controls.item_means(train)], "not private", ())
     for total in TOTALS:
-        noisy = [controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, DELTA)) for s in bench.seeds]
-        headline = f"{REAL_NUMBERS}, ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item means"
+        noisy = [
+            controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, DELTA))
+            for s in bench.seeds
+        ]
+        headline = (
+            f"{REAL_NUMBERS}, ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item"
+            " means"
+        )
         add(PRICED, total, [one.factors for one in noisy], headline, bench.seeds)

@@ -1,7 +1,8 @@
-"""Measurements behind the statements of paper 003: what stored rows, and its mechanisms themselves, say to each.
+"""Measurements behind the statements of paper 003: what stored rows, and its mechanisms themselves,
+say to each.
 
-Each takes the stored rows and returns a `Judged`, or raises `NotTestable` where rows are missing. The paper gives
-numbers for a few errors; the other criteria are ours, and fixed here.
+Each takes the stored rows and returns a `Judged`, or raises `NotTestable` where rows are missing.
+The paper gives numbers for a few errors; the other criteria are ours, and fixed here.
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ CLOSE = 0.11  # stars: how far S2 is from S1 in the paper's own numbers, which i
 LITTLE = 0.01  # relative; a difference in errors that says nothing
 ROUNDING = 1e-4  # relative, of a log-ratio in float32
 
-# ---------------------------------------------------------------------------------------------- what is stored
+# ---------------------------------------------------------------------------------------------- wha
 
 
 def _rows(found: Stored, figure: str, data: str | None = None) -> list[Mapping[str, Any]]:
@@ -54,7 +55,11 @@ def _rows(found: Stored, figure: str, data: str | None = None) -> list[Mapping[s
 
 
 def _values(rows: Sequence[Mapping[str, Any]], series: str, axis: str) -> dict[float, float]:
-    values = {float(row["x"]): float(row["value"]) for row in rows if (row["series"], row["axis"]) == (series, axis)}
+    values = {
+        float(row["x"]): float(row["value"])
+        for row in rows
+        if (row["series"], row["axis"]) == (series, axis)
+    }
     if not values:
         raise NotTestable(f"series {series!r} is not stored")
     return values
@@ -72,7 +77,7 @@ def shown(axis: str) -> str:
     return {"increase_train": "", "increase_test": ", on ratings held out"}[axis]
 
 
-# ---------------------------------------------------------------------------------------------- errors
+# ---------------------------------------------------------------------------------------------- err
 
 
 def trusted_netflix(series: Sequence[str], axis: str, found: Stored) -> Judged:
@@ -91,7 +96,9 @@ def trusted_netflix(series: Sequence[str], axis: str, found: Stored) -> Judged:
     return Judged("; ".join(words), holds, "" if holds else "; ".join(whys), numbers)
 
 
-def near(data: str, series: str, epsilons: Sequence[float], center: float, axis: str, found: Stored) -> Judged:
+def near(
+    data: str, series: str, epsilons: Sequence[float], center: float, axis: str, found: Stored
+) -> Judged:
     """Within `NEAR` of the paper's number, or of 0."""
     values = _values(_rows(found, _of(data)), series, axis)
     asked = {x: values[x] for x in epsilons if x in values}
@@ -125,7 +132,9 @@ def dynamic_netflix(axis: str, found: Stored) -> Judged:
 
 
 def below_baseline(found: Stored) -> Judged:
-    every = _values(_rows(found, _of(MOVIELENS)), f"(a) S1, {SHORT[-1]} iterations", "increase_train")
+    every = _values(
+        _rows(found, _of(MOVIELENS)), f"(a) S1, {SHORT[-1]} iterations", "increase_train"
+    )
     values = {x: value for x, value in every.items() if x in EPSILONS}
     return Judged(_numbers(values), min(values.values()) < 0, "", _named(values))
 
@@ -143,7 +152,8 @@ def falls(scenario: str, panel: str, found: Stored) -> Judged:
         numbers |= {f"{data}, {x:g}": value for x, value in values.items()}
         places = ", ".join(f"{x:g}" for x in sorted(values))
         words.append(
-            f"{data}: {', '.join(map(number, line))} at {places} ({'falls' if falling else 'does not fall'} at each)"
+            f"{data}: {', '.join(map(number, line))} at {places}"
+            f" ({'falls' if falling else 'does not fall'} at each)"
         )
     return Judged("; ".join(words), holds, "", numbers)
 
@@ -152,7 +162,10 @@ def close(found: Stored) -> Judged:
     words, numbers, holds = [], {}, True
     for data in (NETFLIX, MOVIELENS):
         rows = _rows(found, _of(data))
-        one, other = (_values(rows, name, "increase_train") for name in (f"(a) S1, {SHORT[-1]} iterations", "(a) S2"))
+        one, other = (
+            _values(rows, name, "increase_train")
+            for name in (f"(a) S1, {SHORT[-1]} iterations", "(a) S2")
+        )
         apart = {x: other[x] - one[x] for x in other if x in one}
         holds &= all(abs(value) <= CLOSE for value in apart.values())
         numbers |= {f"{data}, {x:g}": value for x, value in apart.items()}
@@ -182,7 +195,9 @@ def leaving(found: Stored) -> Judged:
             spreads.append(max(values) - min(values))
         holds &= spreads[1] < spreads[0] / 2
         numbers |= {f"{data}, joining": spreads[0], f"{data}, leaving": spreads[1]}
-        words.append(f"{data}: spread {number(spreads[1])} over leaving, {number(spreads[0])} over joining")
+        words.append(
+            f"{data}: spread {number(spreads[1])} over leaving, {number(spreads[0])} over joining"
+        )
     return Judged("; ".join(words), holds, "", numbers)
 
 
@@ -194,15 +209,24 @@ def learnt(figure: str, found: Stored) -> Judged:
     (held_out,) = _values(rows, f"(a) {ALONE}", "test").values()
     value = f"S2: {_numbers(mine)}; users alone {number(alone)} (held out {number(held_out)})"
     holds = all(error < alone for error in mine.values())
-    why = "" if holds else "with d = 50 users fit the few ratings of their own to any V, and a noisy one is no help"
+    why = (
+        ""
+        if holds
+        else (
+            "with d = 50 users fit the few ratings of their own to any V, and a noisy one is no"
+            " help"
+        )
+    )
     return Judged(value, holds, why, _named(mine) | {"alone": alone})
 
 
-# ---------------------------------------------------------------------------------------------- sound, held out
+# ---------------------------------------------------------------------------------------------- sou
 
 
 def beats(series: str, found: Stored) -> Judged:
-    """On some data set, at some whole price: below the global mean, and below item means that cost as much."""
+    """On some data set, at some whole price: below the global mean, and below item means that cost
+    as much.
+    """
     words, numbers, best, missing = [], {}, False, None
     for data in (NETFLIX, MOVIELENS):
         try:
@@ -219,14 +243,21 @@ def beats(series: str, found: Stored) -> Judged:
         numbers |= {f"{data}, {x:g}": value for x, value in mine.items()}
         numbers |= {f"{data}, {x:g}, priced item means": priced[x] for x in mine}
         numbers[f"{data}, global mean"] = mean
-        at = f"beats both at ε = {', '.join(f'{x:g}' for x in wins)}" if wins else "beats both at no ε"
-        words.append(f"{data}: {_numbers(mine)} ({at}; priced item means {_numbers(priced)}; global mean {mean:.4f})")
+        at = (
+            f"beats both at ε = {', '.join(f'{x:g}' for x in wins)}"
+            if wins
+            else "beats both at no ε"
+        )
+        words.append(
+            f"{data}: {_numbers(mine)} ({at}; priced item means {_numbers(priced)}; global mean"
+            f" {mean:.4f})"
+        )
     if missing is not None and not best:
         raise missing
     return Judged("; ".join(words), best, "", numbers)
 
 
-# ---------------------------------------------------------------------------------------------- privacy
+# ---------------------------------------------------------------------------------------------- pri
 
 
 def density(series: str, found: Stored) -> Judged:
@@ -234,10 +265,17 @@ def density(series: str, found: Stored) -> Judged:
     rows = _rows(found, "003/theorem1")
     ratios = list(_values(rows, series, "log_ratio").values())
     told = found[FIGURES["003/theorem1"].stem_on(MOVIELENS)]
-    longest = next(one.get("longest_user_factor") for one in told["settings"] if one["series"] == series)
+    longest = next(
+        one.get("longest_user_factor") for one in told["settings"] if one["series"] == series
+    )
     norm = "" if longest is None else f"; the longest user factor has norm {longest:.2f}"
     value = f"largest log-ratio {max(ratios):.4g} times ε over {len(ratios)} neighbours{norm}"
-    return Judged(value, max(ratios) <= 1 + ROUNDING, "", {"largest": max(ratios), "median": float(np.median(ratios))})
+    return Judged(
+        value,
+        max(ratios) <= 1 + ROUNDING,
+        "",
+        {"largest": max(ratios), "median": float(np.median(ratios))},
+    )
 
 
 PRICE_AT = ((0.1, SHORT[-1]), (0.8, LONG[-1]))
@@ -247,12 +285,20 @@ def price(found: Stored) -> Judged:
     del found
     numbers = {}
     for epsilon, rounds in PRICE_AT:
-        made = published_iterations_guarantee(epsilon=epsilon, num_iterations=rounds, range_width=4.0)
+        made = published_iterations_guarantee(
+            epsilon=epsilon, num_iterations=rounds, range_width=4.0
+        )
         numbers[f"{epsilon:g} x {rounds}"] = made.epsilon
-    value = ", ".join(f"ε = {total:g} for {name.replace(' x ', ' in each of ')}" for name, total in numbers.items())
+    value = ", ".join(
+        f"ε = {total:g} for {name.replace(' x ', ' in each of ')}"
+        for name, total in numbers.items()
+    )
     paper = [epsilon for epsilon, _ in PRICE_AT]
     holds = all(total <= epsilon for total, epsilon in zip(numbers.values(), paper, strict=True))
-    why = "every iteration's noisy sum is a release of its own; even T·ε is claimed, not proved, since u_i moves too"
+    why = (
+        "every iteration's noisy sum is a release of its own; even T·ε is claimed, not proved,"
+        " since u_i moves too"
+    )
     return Judged(value, holds, why, numbers)
 
 
@@ -263,12 +309,16 @@ SHARES, SHARES_DRAWN, SHARES_ITEMS = 20, 20_000, 52
 def _sum_of_shares(key: jax.Array, factor: jax.Array, scale: jax.Array) -> jax.Array:
     """Draws of what the users' shares of one coordinate add up to, H given."""
     keys = jax.random.split(key, SHARES)
-    drawn = jax.vmap(lambda key: shares.published(key, factor, scale, SHARES, (SHARES_DRAWN,)))(keys)
+    drawn = jax.vmap(lambda key: shares.published(key, factor, scale, SHARES, (SHARES_DRAWN,)))(
+        keys
+    )
     return jnp.sum(drawn, axis=0)
 
 
 def shares_given_factor(found: Stored) -> Judged:
-    """What the recommender, who drew H, knows of the sum of shares: its law, and the ratio of one rating's worlds."""
+    """What the recommender, who drew H, knows of the sum of shares: its law, and the ratio of one
+    rating's worlds.
+    """
     del found
     epsilon, width = EPSILON, 4.0
     scale = 2 * width * math.sqrt(RANK) / epsilon
@@ -276,19 +326,22 @@ def shares_given_factor(found: Stored) -> Judged:
     factor = jnp.min(messages.draw_factor(factor_key, SHARES_ITEMS, RANK))
     total = np.asarray(_sum_of_shares(share_key, factor, jnp.float32(scale)), np.float64)
     deviation = scale * math.sqrt(2 * float(factor))
-    loss = (2 * width * total + 2 * width**2) / deviation**2  # of N(2Δ, σ²), where this world's sum lies, to N(0, σ²)
+    loss = (
+        2 * width * total + 2 * width**2
+    ) / deviation**2  # of N(2Δ, σ²), where this world's sum lies, to N(0, σ²)
     kurtosis = float(np.mean((total / total.std()) ** 4))
     beyond = float(np.mean(loss > epsilon))
     value = (
-        f"at the smallest of {SHARES_ITEMS} x {RANK} H, {float(factor):.2g}, the sum of {SHARES} shares has kurtosis "
-        f"{kurtosis:.2f} (Gaussian 3, Laplace 6), and one rating's log-ratio exceeds ε = {epsilon:g} in {beyond:.0%} "
-        f"of {SHARES_DRAWN:,} draws, up to {loss.max():.3g}"
+        f"at the smallest of {SHARES_ITEMS} x {RANK} H, {float(factor):.2g}, the sum of {SHARES}"
+        f" shares has kurtosis {kurtosis:.2f} (Gaussian 3, Laplace 6), and one rating's log-ratio"
+        f" exceeds ε = {epsilon:g} in {beyond:.0%} of {SHARES_DRAWN:,} draws, up to"
+        f" {loss.max():.3g}"
     )
     why = "he drew H and knows it; given H the sum is Gaussian, for which no pure ε holds"
     return Judged(value, bool(loss.max() <= epsilon), why, {"kurtosis": kurtosis, "beyond": beyond})
 
 
-# ---------------------------------------------------------------------------------------------- bytes
+# ---------------------------------------------------------------------------------------------- byt
 
 USER_ITEMS, CROWD_ITEMS, CROWD = 20, 10_000, 1000
 
@@ -303,7 +356,9 @@ def bytes_sent(which: str, most: float, found: Stored) -> Judged:
     elif which == "up":
         message = messages.Upload(jnp.zeros(USER_ITEMS, jnp.int32), own)
     else:
-        uploads = messages.Upload(jnp.zeros((CROWD, USER_ITEMS), jnp.int32), word((CROWD, *own.shape)))
+        uploads = messages.Upload(
+            jnp.zeros((CROWD, USER_ITEMS), jnp.int32), word((CROWD, *own.shape))
+        )
         message = messages.add_up(uploads, jnp.ones(CROWD, bool), word((CROWD_ITEMS, RANK)), 1)
     counted = messages.num_bytes(message)
     return Judged(f"{counted:,} bytes", counted <= most, "", {"bytes": float(counted)})

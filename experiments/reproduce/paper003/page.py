@@ -18,37 +18,52 @@ def page(told: Mapping[str, Any], found: Stored) -> str:
     counts = told["counts"]
     lines = ["# Paper 003: objective perturbation, and a protocol for an untrusted recommender", ""]
     lines += [
-        f"**{_privacy(told)} {_use(told)} Of {sum(counts.values())} readings of what it says, {counts['reproduced']} "
-        f"hold here, {counts['not reproduced']} do not, and {counts['not testable here']} could not be tested.**",
+        (
+            f"**{_privacy(told)} {_use(told)} Of {sum(counts.values())} readings of what it says,"
+            f" {counts['reproduced']} hold here, {counts['not reproduced']} do not, and"
+            f" {counts['not testable here']} could not be tested.**"
+        ),
         "",
     ]
     opening = OPENING if OPENING in found else next(iter(found), None)
     if opening:
         lines += [f"![{FIGURES[found[opening]['figure']].what}](003/{opening}.svg)", ""]
     lines += [
-        "Lines are ours: the mean error in stars on ratings that were held out, over the whole price ε; lower is "
-        "better, further left is more private. A private model is worth having only below *priced item means* and the "
-        "*global mean*, which need no factors. S1: the recommender is trusted; S2: users send noisy, masked messages; "
-        "S3: users come and go. As published the price is claimed, for one rating's value. The others are proved, each "
-        "for the unit that its promise names, and a user is more than a rating.",
+        (
+            "Lines are ours: the mean error in stars on ratings that were held out, over the whole"
+            " price ε; lower is better, further left is more private. A private model is worth"
+            " having only below *priced item means* and the *global mean*, which need no factors."
+            " S1: the recommender is trusted; S2: users send noisy, masked messages; S3: users come"
+            " and go. As published the price is claimed, for one rating's value. The others are"
+            " proved, each for the unit that its promise names, and a user is more than a rating."
+        ),
         "",
-        "The paper's figures were not digitised: only the numbers of its text are compared. Its Netflix slice has "
-        f"{PAPER_NETFLIX[0]:,} users and {PAPER_NETFLIX[1]} movies, 5 stars; ours has 95,029 and 52, 5 stars; "
-        "MovieLens-100K is the same. Its accuracy is that on the ratings trained on; here held-out ratings, a fifth of "
-        "the pairs, stand beside it everywhere. S2 and S3 take a step that shrinks with the number of ratings that are "
-        "summed, since the paper's step on summed gradients diverges.",
+        (
+            "The paper's figures were not digitised: only the numbers of its text are compared."
+            f" Its Netflix slice has {PAPER_NETFLIX[0]:,} users and {PAPER_NETFLIX[1]} movies, 5"
+            " stars; ours has 95,029 and 52, 5 stars; MovieLens-100K is the same. Its accuracy is"
+            " that on the ratings trained on; here held-out ratings, a fifth of the pairs, stand"
+            " beside it everywhere. S2 and S3 take a step that shrinks with the number of ratings"
+            " that are summed, since the paper's step on summed gradients diverges."
+        ),
         "",
-        "How far a number can be repeated: one rating after the other, with 50 factors and so little regularisation, "
-        "the baseline's descent enlarges whatever its start, its order or its rounding differ in, and S1 stands on the "
-        "users that it fits. On MovieLens-100K another rounding of the same steps, in an earlier version, gave a "
-        "held-out error within 1e-7 of this one's after 40 iterations, and up to 0.3% from it after 100; an increase "
-        "over the baseline, a difference of such errors, moved by up to 6%. On Netflix a seed drew another order "
-        "there, since orders are drawn over the places of a layout that was cut otherwise: the error of S1 at "
-        "ε = 0.8 was 3.1 and is 3.9 in the mean of three seeds, 3.6 and 5.0 with one of them. No verdict changed. The "
-        "same version repeats itself to the bit.",
+        (
+            "How far a number can be repeated: one rating after the other, with 50 factors and so"
+            " little regularisation, the baseline's descent enlarges whatever its start, its order"
+            " or its rounding differ in, and S1 stands on the users that it fits. On MovieLens-100K"
+            " another rounding of the same steps, in an earlier version, gave a held-out error"
+            " within 1e-7 of this one's after 40 iterations, and up to 0.3% from it after 100; an"
+            " increase over the baseline, a difference of such errors, moved by up to 6%. On"
+            " Netflix a seed drew another order there, since orders are drawn over the places of a"
+            " layout that was cut otherwise: the error of S1 at ε = 0.8 was 3.1 and is 3.9 in the"
+            " mean of three seeds, 3.6 and 5.0 with one of them. No verdict changed. The same"
+            " version repeats itself to the bit."
+        ),
         "",
     ]
-    return "\n".join([*lines, *papers.rest_of_page(CATALOGUE, told, found, objective_report.section)])
+    return "\n".join(
+        [*lines, *papers.rest_of_page(CATALOGUE, told, found, objective_report.section)]
+    )
 
 
 def _verdicts(told: Mapping[str, Any]) -> dict[str, str]:
@@ -67,7 +82,9 @@ def _privacy(told: Mapping[str, Any]) -> str:
     }[theorem]
     second = {
         "reproduced": "and as the paper uses it",
-        "not reproduced": "but the paper fits them on the ratings that are to be protected, and there it fails",
+        "not reproduced": (
+            "but the paper fits them on the ratings that are to be protected, and there it fails"
+        ),
     }[used]
     third = {
         "reproduced": "a whole run of its protocol costs what it says",
@@ -77,10 +94,22 @@ def _privacy(told: Mapping[str, Any]) -> str:
 
 
 def _use(told: Mapping[str, Any]) -> str:
-    verdicts = {name: verdict for name, verdict in _verdicts(told).items() if name.startswith("useful: ")}
+    verdicts = {
+        name: verdict for name, verdict in _verdicts(told).items() if name.startswith("useful: ")
+    }
     if "not testable here" in verdicts.values():
         return "Whether it is of use has not been measured yet."
-    names = [name.removeprefix("useful: ") for name, verdict in verdicts.items() if verdict == "reproduced"]
+    names = [
+        name.removeprefix("useful: ")
+        for name, verdict in verdicts.items()
+        if verdict == "reproduced"
+    ]
     if not names:
-        return "Nothing of it, not even without privacy, beats simple means on ratings that were held out."
-    return f"On ratings that were held out, simple means that cost as much are beaten by: {', '.join(names)}."
+        return (
+            "Nothing of it, not even without privacy, beats simple means on ratings that were held"
+            " out."
+        )
+    return (
+        "On ratings that were held out, simple means that cost as much are beaten by:"
+        f" {', '.join(names)}."
+    )

@@ -1,4 +1,6 @@
-"""Paper 003's figures on paper: pictures in panels as the paper's, pages of markdown, what the terminal shows."""
+"""Paper 003's figures on paper: pictures in panels as the paper's, pages of markdown, what the
+terminal shows.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +30,18 @@ SHOWN = (0.5, 1.0, 2.0, 3.0)  # thresholds of the CDF in tables
 STARS = 0.1  # below it the axis of increases is linear, above it logarithmic
 
 
-def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+def summary(
+    figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any
+) -> dict[str, Any]:
     """Everything, as JSON can hold it. rest: command, commit and device."""
-    curves = {"curves": outcome.curves, "thresholds": list(THRESHOLDS)} if outcome.curves else {"curves": []}
-    return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, notes=outcome.notes, **curves)
+    curves = (
+        {"curves": outcome.curves, "thresholds": list(THRESHOLDS)}
+        if outcome.curves
+        else {"curves": []}
+    )
+    return papers.summary(
+        figure, outcome.rows, outcome.settings, ratings, **rest, notes=outcome.notes, **curves
+    )
 
 
 def files(figure: Figure, told: Told) -> dict[str, str]:
@@ -40,14 +50,17 @@ def files(figure: Figure, told: Told) -> dict[str, str]:
         content["-cdf.csv"] = papers.as_csv(
             [
                 {name: curve[name] for name in ("series", "x", "axis", "part")}
-                | {f"<={at:g}": f"{share:.5f}" for at, share in zip(told["thresholds"], curve["cdf"], strict=True)}
+                | {
+                    f"<={at:g}": f"{share:.5f}"
+                    for at, share in zip(told["thresholds"], curve["cdf"], strict=True)
+                }
                 for curve in told["curves"]
             ]
         )
     return content
 
 
-# ---------------------------------------------------------------------------------------------- a page
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def section(figure: Figure, told: Told, svg: str) -> list[str]:
@@ -60,9 +73,16 @@ def section(figure: Figure, told: Told, svg: str) -> list[str]:
     if told["curves"]:
         lines += ["Share of ratings whose error is at most so many stars:", "", *_shares(told), ""]
     if any(row["paper"] is not None for row in told["rows"]):
-        lines += ["What the paper's text says in numbers (ours on other ratings, so nothing is decided here):", ""]
         lines += [
-            f"- {row['series'][4:]}, {row['x']:g}: paper {row['paper']:g}, ours {number(row['value'])}"
+            (
+                "What the paper's text says in numbers (ours on other ratings, so nothing is"
+                " decided here):"
+            ),
+            "",
+        ]
+        lines += [
+            f"- {row['series'][4:]}, {row['x']:g}: paper {row['paper']:g}, ours"
+            f" {number(row['value'])}"
             for row in told["rows"]
             if row["paper"] is not None
         ]
@@ -103,12 +123,18 @@ def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
             here = {float(row["x"]): number(row["value"]) for row in own}
             if own[0]["kind"] == "level":
                 here = dict.fromkeys(places, number(own[0]["value"]))
-            lines.append(f"| {_name(series)} | " + " | ".join(here.get(x, "") for x in places) + " |")
+            lines.append(
+                f"| {_name(series)} | " + " | ".join(here.get(x, "") for x in places) + " |"
+            )
     return lines
 
 
 def _shares(told: Told) -> list[str]:
-    at = [told["thresholds"].index(threshold) for threshold in SHOWN if threshold in told["thresholds"]]
+    at = [
+        told["thresholds"].index(threshold)
+        for threshold in SHOWN
+        if threshold in told["thresholds"]
+    ]
     lines = ["| | " + " | ".join(f"{told['thresholds'][place]:g}" for place in at) + " |"]
     lines += ["|---" + "|---:" * len(at) + "|"]
     for curve in told["curves"]:
@@ -124,12 +150,16 @@ def number(value: Any) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-# ---------------------------------------------------------------------------------------------- panels
+# ---------------------------------------------------------------------------------------------- pan
 
 
 def _panels(told: Told, axis: str) -> list[str]:
     """ "(a) " and "(b) ", of series that are named so; "" where none is."""
-    starts = {row["series"][:4] for row in told["rows"] if row["axis"] == axis and row["series"].startswith("(")}
+    starts = {
+        row["series"][:4]
+        for row in told["rows"]
+        if row["axis"] == axis and row["series"].startswith("(")
+    }
     return sorted(starts) or [""]
 
 
@@ -150,10 +180,12 @@ def _label(curve: Mapping[str, Any]) -> str:
     """Of a CDF: what differs from the others of its panel."""
     if curve["series"] == BASELINE:
         return BASELINE
-    return f"{curve['x']:g} iterations" if curve["series"].startswith("(a)") else f"ε = {curve['x']:g}"
+    return (
+        f"{curve['x']:g} iterations" if curve["series"].startswith("(a)") else f"ε = {curve['x']:g}"
+    )
 
 
-# ---------------------------------------------------------------------------------------------- a picture
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def picture(figure: Figure, told: Told) -> str:
@@ -168,22 +200,32 @@ def _distributions(figure: Figure, told: Told) -> str:
     with _canvas(figure, told, rows=2, columns=2) as (panels, drawn):
         for line, axis in zip(panels, ("train", "test"), strict=True):
             for axes, panel in zip(line, ("(a) ", "(b) "), strict=True):
-                curves = [curve for curve in told["curves"] if curve["axis"] == axis and curve["series"][:4] == panel]
+                curves = [
+                    curve
+                    for curve in told["curves"]
+                    if curve["axis"] == axis and curve["series"][:4] == panel
+                ]
                 for curve, colour in zip(curves, _colours(len(curves)), strict=True):
-                    axes.plot(told["thresholds"], curve["cdf"], color=colour, lw=1, label=_label(curve))
+                    axes.plot(
+                        told["thresholds"], curve["cdf"], color=colour, lw=1, label=_label(curve)
+                    )
                 for curve in told["curves"]:
                     if curve["axis"] == axis and curve["series"] == BASELINE:
                         axes.plot(told["thresholds"], curve["cdf"], "k--", lw=1, label=BASELINE)
                 title = next((curve["series"] for curve in curves), panel)
                 axes.set_title(f"{title}, {AXES[axis]}", fontsize=8)
-                axes.set(ylim=(0, 1), xlabel="|prediction − rating| in stars", ylabel="share of ratings")
+                axes.set(
+                    ylim=(0, 1), xlabel="|prediction − rating| in stars", ylabel="share of ratings"
+                )
                 if axis == "train":
                     axes.legend(frameon=False, fontsize=6)
     return drawn.getvalue()
 
 
 def _lines(figure: Figure, told: Told) -> str:
-    """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple controls grey."""
+    """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple
+    controls grey.
+    """
     increases = any(row["axis"] == "increase_train" for row in told["rows"])
     axes_drawn = {row["axis"] for row in told["rows"]}
     styles = {"increase_train": "-", "increase_test": "--"} if increases else {"log_ratio": "o"}
@@ -218,13 +260,17 @@ def _draw(axes: Any, rows: Sequence[Mapping[str, Any]], style: str, colour: Any)
     kept = sorted((row["x"], row["value"]) for row in rows if math.isfinite(row["value"]))
     points = zip(*kept, strict=True) if kept else ((), ())
     line = "" if style == "o" else style
-    axes.plot(*points, linestyle=line, marker="o" if style == "o" else ".", color=colour, lw=1, ms=4)
+    axes.plot(
+        *points, linestyle=line, marker="o" if style == "o" else ".", color=colour, lw=1, ms=4
+    )
     for row in rows:
         if row["paper"] is not None:
             axes.plot([row["x"]], [row["paper"]], "o", color=colour, markerfacecolor="none", ms=8)
 
 
-def _scales(figure: Figure, axes: Any, panel: str, rows: Sequence[Mapping[str, Any]], increases: bool) -> None:
+def _scales(
+    figure: Figure, axes: Any, panel: str, rows: Sequence[Mapping[str, Any]], increases: bool
+) -> None:
     axes.set(xlabel=_x_name(figure, panel), ylabel=figure.y_name)
     if figure.log[0]:
         places = sorted({row["x"] for row in rows if row["kind"] != "level"})
@@ -240,12 +286,16 @@ def _scales(figure: Figure, axes: Any, panel: str, rows: Sequence[Mapping[str, A
 
 
 @contextlib.contextmanager
-def _canvas(figure: Figure, told: Told, *, rows: int, columns: int) -> Generator[tuple[Any, io.StringIO]]:
+def _canvas(
+    figure: Figure, told: Told, *, rows: int, columns: int
+) -> Generator[tuple[Any, io.StringIO]]:
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
     drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}
+    ):
         canvas = Canvas(figsize=(8, 3.6 * rows if rows > 1 else 4), layout="constrained")
         panels = canvas.subplots(rows, columns, squeeze=False)
         for axes in panels.flat:
@@ -260,10 +310,14 @@ def _colours(number: int, name: str = "viridis") -> Any:
     import matplotlib
 
     palette = matplotlib.colormaps[name]
-    return palette([place / max(1, number) for place in range(number)]) if name == "viridis" else palette(range(number))
+    return (
+        palette([place / max(1, number) for place in range(number)])
+        if name == "viridis"
+        else palette(range(number))
+    )
 
 
-# ---------------------------------------------------------------------------------------------- the terminal
+# ---------------------------------------------------------------------------------------------- the
 
 
 def render(told: Told, figure: Figure) -> list[Any]:
@@ -278,5 +332,8 @@ def render(told: Told, figure: Figure) -> list[Any]:
     for series, x in dict.fromkeys((row["series"], row["x"]) for row in told["rows"]):
         cells = (values.get((series, x, axis), "") for axis in axes)
         table.add_row(series, f"{x:g}" if x else "", *cells)
-    words = [*told["notes"], *(f"{joined(group[:1])}: {headline}" for headline, group in _promises(told).items())]
+    words = [
+        *told["notes"],
+        *(f"{joined(group[:1])}: {headline}" for headline, group in _promises(told).items()),
+    ]
     return [table, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]

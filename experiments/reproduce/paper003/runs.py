@@ -1,8 +1,10 @@
-"""The runs behind paper 003's figures: trained once, their errors at every checkpoint kept under `private/`.
+"""The runs behind paper 003's figures: trained once, their errors at every checkpoint kept under
+`private/`.
 
-Two kinds. One release (S1, and what is sound beside it) is one step: the ratings are looked at once for every seed, and
-each ε and number of passes is an answer of its own to the same statistics. Iterations (the baseline, S2, S3) run side
-by side, one on each device, and are measured as they pass a checkpoint.
+Two kinds. One release (S1, and what is sound beside it) is one step: the ratings are looked at once
+for every seed, and each ε and number of passes is an answer of its own to the same statistics.
+Iterations (the baseline, S2, S3) run side by side, one on each device, and are measured as they
+pass a checkpoint.
 """
 
 from __future__ import annotations
@@ -70,8 +72,10 @@ Say = Callable[[str], None]
 
 
 class Run(NamedTuple):
-    """One training. epsilon: as the mechanism's Config takes it, 0 where it takes none. part: of the ratings that it is
-    trained on. at: iterations after which it is measured; the last ends it. join, leave: S3's probabilities."""
+    """One training. epsilon: as the mechanism's Config takes it, 0 where it takes none. part: of
+    the ratings that it is trained on. at: iterations after which it is measured; the last ends it.
+    join, leave: S3's probabilities.
+    """
 
     scenario: Scenario
     epsilon: float
@@ -83,7 +87,9 @@ class Run(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Of |prediction - rating|: its mean, its root mean square, its CDF at `THRESHOLDS`; inf and 0 if not finite."""
+    """Of |prediction - rating|: its mean, its root mean square, its CDF at `THRESHOLDS`; inf and 0
+    if not finite.
+    """
 
     mean: float
     rmse: float
@@ -91,8 +97,10 @@ class Errors(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """errors: by axis, then by iterations done. Axes are `AXES`: on the ratings trained on, on held-out ones, and on
-    those with predictions clipped to the declared range; the last two of runs on the held-out part alone."""
+    """errors: by axis, then by iterations done. Axes are `AXES`: on the ratings trained on, on
+    held-out ones, and on those with predictions clipped to the declared range; the last two of runs
+    on the held-out part alone.
+    """
 
     errors: dict[str, dict[int, Errors]]
     seconds: float
@@ -101,7 +109,9 @@ class Measured(NamedTuple):
 
 
 class Data:
-    """Ratings, laid out for one device each time: `all` of them, or 80% with the rest `held-out`, by pair."""
+    """Ratings, laid out for one device each time: `all` of them, or 80% with the rest `held-out`,
+    by pair.
+    """
 
     def __init__(self, ratings: Ratings, *, num_devices: int = 1):
         self.ratings, self.num_devices = ratings, num_devices
@@ -122,7 +132,7 @@ class Data:
         return self._layouts[part]
 
 
-# ---------------------------------------------------------------------------------------------- what trains
+# ---------------------------------------------------------------------------------------------- wha
 
 
 def config(run: Run, data: Data) -> dict[str, Any]:
@@ -133,7 +143,9 @@ def config(run: Run, data: Data) -> dict[str, Any]:
 
 
 def published(run: Run, data: Data) -> objective.Config | federated.Config:
-    """The paper's settings. M is the number of ratings it is trained on, public in the paper's relation; center 0."""
+    """The paper's settings. M is the number of ratings it is trained on, public in the paper's
+    relation; center 0.
+    """
     shared: dict[str, Any] = {
         "epsilon": run.epsilon or 1.0,  # where there is none, it is not read
         "rating_range": data.ratings.rating_range,
@@ -145,12 +157,16 @@ def published(run: Run, data: Data) -> objective.Config | federated.Config:
     if run.scenario in ("baseline", *ON_FITTED_USERS):
         passes = run.at[-1] if run.scenario == "S1" else None
         count = data.parts(run.part)[0].num_ratings
-        return objective.Config(**shared, prior_count=count, num_passes=SHORT[-1], num_iterations=passes)
+        return objective.Config(
+            **shared, prior_count=count, num_passes=SHORT[-1], num_iterations=passes
+        )
     if not run.scenario.startswith("S3"):
         return federated.Config(**shared)
     join, leave = JOIN if run.join is None else run.join, LEAVE if run.leave is None else run.leave
     at_most = AT_MOST.get(data.ratings.name, LEAST_CROWD)
-    return federated.Config(**shared, population=federated.Population(join=join, leave=leave, at_most=at_most))
+    return federated.Config(
+        **shared, population=federated.Population(join=join, leave=leave, at_most=at_most)
+    )
 
 
 LEAST_CROWD = 5  # takes part in an iteration of S3 on ratings that are neither of the paper's two
@@ -163,14 +179,20 @@ SOUND = {
 
 
 def _sound(run: Run, data: Data) -> tuple[Mechanism, dict[str, Any]]:
-    """What `dpmf fit` makes where nothing but the mechanism and ε is said: nobody looked at these ratings for it."""
+    """What `dpmf fit` makes where nothing but the mechanism and ε is said: nobody looked at these
+    ratings for it.
+    """
     steps = run.at[-1] if run.scenario == "per-user" else None
     name = SOUND[run.scenario]
     flags = fit_mechanisms.flags(name, epsilon=run.epsilon)
     asked = {"delta": DELTA, "steps": steps}
     known = {field.name for field in dataclasses.fields(flags)}
-    flags = dataclasses.replace(flags, **{one: value for one, value in asked.items() if one in known})
-    ((made, _),), settings = fit_mechanisms.phases_and_settings(name, flags, data.parts(run.part)[0])
+    flags = dataclasses.replace(
+        flags, **{one: value for one, value in asked.items() if one in known}
+    )
+    ((made, _),), settings = fit_mechanisms.phases_and_settings(
+        name, flags, data.parts(run.part)[0]
+    )
     return made, settings
 
 
@@ -191,21 +213,29 @@ def _users_alone(update: Any, state: State, response: Any, data: Any) -> State:
 
 
 def mechanism(run: Run, data: Data) -> Mechanism:
-    """What trains, with the paper's names: S1, S2, S3 as published; S1-exact: V the exact minimiser of (6), whose
-    regularisation is Mμ; S2-exact, S3-exact: their descent without noise; users-alone: V stays at its public random
-    start, and users descend on their own ratings, as in S2: ε = 0."""
+    """What trains, with the paper's names: S1, S2, S3 as published; S1-exact: V the exact minimiser
+    of (6), whose regularisation is Mμ; S2-exact, S3-exact: their descent without noise;
+    users-alone: V stays at its public random start, and users descend on their own ratings, as in
+    S2: ε = 0.
+    """
     if run.scenario in SOUND:
         return _sound(run, data)[0]
     made = _MAKERS[run.scenario](published(run, data))
-    return made if run.scenario != "users-alone" else made._replace(update=Partial(_users_alone, made.update))
+    return (
+        made
+        if run.scenario != "users-alone"
+        else made._replace(update=Partial(_users_alone, made.update))
+    )
 
 
 def guarantee(run: Run, data: Data) -> Guarantee:
     """Of the whole run."""
-    return mechanism(run, data).guarantee(1 if run.scenario in ONE_RELEASE else run.at[-1]).with_seed()
+    return (
+        mechanism(run, data).guarantee(1 if run.scenario in ONE_RELEASE else run.at[-1]).with_seed()
+    )
 
 
-# ---------------------------------------------------------------------------------------------- measured and stored
+# ---------------------------------------------------------------------------------------------- mea
 
 
 def errors(model: Factors, ratings: Ratings, *, clip: bool = False) -> Errors:
@@ -219,8 +249,12 @@ def errors(model: Factors, ratings: Ratings, *, clip: bool = False) -> Errors:
     return Errors(*(value if math.isfinite(value) else math.inf for value in (mean, rmse)), cdf)
 
 
-def measure(runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None) -> dict[Run, Measured]:
-    """The errors of all runs, from `store` where they are, else trained; each is kept as soon as it is done."""
+def measure(
+    runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None
+) -> dict[Run, Measured]:
+    """The errors of all runs, from `store` where they are, else trained; each is kept as soon as it
+    is done.
+    """
     runs = tuple(dict.fromkeys(runs))
     found = {run: kept for run in runs if (kept := _kept(run, data, store)) is not None}
     missing = [run for run in runs if run not in found]
@@ -228,19 +262,30 @@ def measure(runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text
     fits = {_fit(run) for run in released if run.scenario in ON_FITTED_USERS}
     fits = {fit for fit in fits if not _users_path(fit, data, store).exists()}
     iterated = {run: None for run in (*missing, *sorted(fits)) if run.scenario not in ONE_RELEASE}
-    for run, measured in itertools.chain(_iterated(tuple(iterated), data, store), _released(released, data, store)):
+    for run, measured in itertools.chain(
+        _iterated(tuple(iterated), data, store), _released(released, data, store)
+    ):
         _keep(run, measured, data, store)
         found[run] = measured
         last = measured.errors["train"][run.at[-1]]
-        say(f"{data.ratings.name}: {words(run)}: mean training error {last.mean:.4f}, {measured.seconds:.1f} s")
+        say(
+            f"{data.ratings.name}: {words(run)}: mean training error {last.mean:.4f},"
+            f" {measured.seconds:.1f} s"
+        )
     return found
 
 
 def words(run: Run) -> str:
     """A run in a line."""
-    more = "" if run.join is None and run.leave is None else f", joining {run.join:g}, leaving {run.leave:g}"
+    more = (
+        ""
+        if run.join is None and run.leave is None
+        else f", joining {run.join:g}, leaving {run.leave:g}"
+    )
     price = f", ε = {run.epsilon:g}" if run.epsilon else ""
-    return f"{run.scenario}{price}{more}, {run.at[-1]} iterations, {run.part} ratings, seed {run.seed}"
+    return (
+        f"{run.scenario}{price}{more}, {run.at[-1]} iterations, {run.part} ratings, seed {run.seed}"
+    )
 
 
 def _path(run: Run, data: Data, store: Path, kind: str, suffix: str) -> tuple[Path, dict[str, Any]]:
@@ -259,7 +304,10 @@ def _kept(run: Run, data: Data, store: Path) -> Measured | None:
     if stored["settings"] != settings:
         return None
     found = {
-        axis: {int(t): Errors(float(one["mean"]), float(one["rmse"]), tuple(one["cdf"])) for t, one in by_t.items()}
+        axis: {
+            int(t): Errors(float(one["mean"]), float(one["rmse"]), tuple(one["cdf"]))
+            for t, one in by_t.items()
+        }
         for axis, by_t in stored["errors"].items()
     }
     return Measured(found, stored["seconds"], stored["commit"], stored["device"])
@@ -274,18 +322,22 @@ def _keep(run: Run, measured: Measured, data: Data, store: Path) -> None:
         }
         for axis, by_t in measured.errors.items()
     }
-    storage.write_json(path, {"settings": settings, **measured._asdict(), "errors": found}, private=True)
+    storage.write_json(
+        path, {"settings": settings, **measured._asdict(), "errors": found}, private=True
+    )
 
 
 def _plain(value: float) -> float | str:
     return value if math.isfinite(value) else "inf"
 
 
-# ---------------------------------------------------------------------------------------------- trained
+# ---------------------------------------------------------------------------------------------- tra
 
 
 def _keys(run: Run) -> tuple[jax.Array, jax.Array]:
-    """Of the start and of the steps. The baseline starts where S1 of the same seed starts its own fit."""
+    """Of the start and of the steps. The baseline starts where S1 of the same seed starts its own
+    fit.
+    """
     init_key, train_key = jax.random.split(keys.from_seed(run.seed))
     return (jax.random.split(init_key, 3)[1] if run.scenario == "baseline" else init_key), train_key
 
@@ -313,7 +365,9 @@ class _Watch:
 
 
 def _iterated(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Run, Measured]]:
-    """Side by side, those of equal parts and checkpoints together; in the order in which they end."""
+    """Side by side, those of equal parts and checkpoints together; in the order in which they
+    end.
+    """
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         groups.setdefault((run.part, run.at), []).append(run)
@@ -349,18 +403,24 @@ def _users_path(fit: Run, data: Data, store: Path) -> Path:
 
 @jax.jit
 def _asked(made: Mechanism, key: jax.Array, state: State, data: Any) -> tuple[Any, jax.Array]:
-    """The statistics of a step, and the key of its noise; with `_answered`, `protocol.step` in two halves."""
+    """The statistics of a step, and the key of its noise; with `_answered`, `protocol.step` in two
+    halves.
+    """
     coins_key, noise_key = jax.random.split(jax.random.fold_in(key, state.step))
     return made.query(state, data, made.coins(coins_key))[0], noise_key
 
 
 @jax.jit
-def _answered(made: Mechanism, noise_key: jax.Array, state: State, statistics: Any, data: Any) -> State:
+def _answered(
+    made: Mechanism, noise_key: jax.Array, state: State, statistics: Any, data: Any
+) -> State:
     return made.update(state, made.noise.sample(noise_key, statistics), data)
 
 
 def _released(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Run, Measured]]:
-    """One release each. S1's statistics do not depend on ε or on the number of passes: every seed's are made once."""
+    """One release each. S1's statistics do not depend on ε or on the number of passes: every seed's
+    are made once.
+    """
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         alone = () if run.scenario == "S1" else (run.epsilon,)
@@ -372,7 +432,9 @@ def _released(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Ru
         if scenario in ON_FITTED_USERS:
             own = published(group[0], data)
             assert isinstance(own, objective.Config)
-            once = objective.mechanism(dataclasses.replace(own, num_passes=1))  # the fit itself is the baseline's
+            once = objective.mechanism(
+                dataclasses.replace(own, num_passes=1)
+            )  # the fit itself is the baseline's
             users = storage.read_arrays(_users_path(_fit(group[0]), data, store))["user_factors"]
             state = begin(once, init_key, laid)
             state = state._replace(private=state.private._replace(user_factors=jnp.asarray(users)))

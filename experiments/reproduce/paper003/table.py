@@ -1,7 +1,9 @@
-"""What of paper 003 can be reproduced, its parameters, and the numbers in its text; neither NumPy nor jax is needed.
+"""What of paper 003 can be reproduced, its parameters, and the numbers in its text; neither NumPy
+nor jax is needed.
 
-The paper's figures are not digitised: what its text says in numbers is in `TEXT`, and columns for a paper's value are
-empty elsewhere. Its Netflix slice, 191,668 users and 100 movies drawn at random, cannot be had; `netflix-52` stands in.
+The paper's figures are not digitised: what its text says in numbers is in `TEXT`, and columns for a
+paper's value are empty elsewhere. Its Netflix slice, 191,668 users and 100 movies drawn at random,
+cannot be had; `netflix-52` stands in.
 """
 
 from __future__ import annotations
@@ -16,7 +18,13 @@ PAPER_NETFLIX = (191_668, 100)  # users, movies
 RANK, REGULARIZATION, LEARNING_RATE = 50, 0.001, 2**-5  # d, λ = μ, γ
 JOIN, LEAVE = 0.005, 0.01
 AT_MOST = {NETFLIX: 1000, MOVIELENS: 100}
-SHORT = (10, 20, 40, 70, 100)  # iterations of the baseline, of S1 and of S2 at which errors are measured
+SHORT = (
+    10,
+    20,
+    40,
+    70,
+    100,
+)  # iterations of the baseline, of S1 and of S2 at which errors are measured
 LONG = (500, 1000, 2000, 5000, 10_000)  # of S3
 EPSILONS = (0.05, 0.1, 0.15, 0.2, 0.4, 0.8)
 WIDE = (3.2, 12.8, 51.2, 204.8)  # beyond the paper's, of S1: where its noise becomes small
@@ -25,7 +33,12 @@ ALONG_EPSILON = 0.1  # of panels (a) over iterations
 DYNAMIC_ALONG_EPSILON = {NETFLIX: 0.8, MOVIELENS: 0.1}
 JOINS, JOINS_LEAVE = (0.005, 0.01, 0.015, 0.02), 0.01
 LEAVES, LEAVES_JOIN = (0.005, 0.01, 0.02), 0.01
-TOTALS = (1.5, 5.0, 15.0, 80.0)  # whole prices ε; 15 and 80 are what 100 iterations at 0.15 and 0.8 add up to
+TOTALS = (
+    1.5,
+    5.0,
+    15.0,
+    80.0,
+)  # whole prices ε; 15 and 80 are what 100 iterations at 0.15 and 0.8 add up to
 DELTA = 1e-5
 SEEDS = (0, 1, 2)
 LONG_SEEDS = {NETFLIX: 1, MOVIELENS: 3}  # of S3, whose runs are long: so many of the seeds
@@ -33,7 +46,9 @@ THRESHOLDS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 31))  # of the st
 
 
 class Said(NamedTuple):
-    """A number in the paper's text. value: mean increase of the error, in stars. epsilon: at which it is said."""
+    """A number in the paper's text. value: mean increase of the error, in stars. epsilon: at which
+    it is said.
+    """
 
     value: float
     epsilon: float
@@ -48,12 +63,22 @@ TEXT = {
 _CDF, _INCREASE = "CDF of |prediction − rating|", "mean increase of the error"
 
 
-_RUN = {NETFLIX: 1.6, MOVIELENS: 0.25}  # minutes of one run of S3 where two are trained side by side
-_REST = {NETFLIX: 4.0, MOVIELENS: 0.7}  # of a figure's other runs, those of the figures before it apart
+_RUN = {
+    NETFLIX: 1.6,
+    MOVIELENS: 0.25,
+}  # minutes of one run of S3 where two are trained side by side
+_REST = {
+    NETFLIX: 4.0,
+    MOVIELENS: 0.7,
+}  # of a figure's other runs, those of the figures before it apart
 
 
-def _pair(first: int, what: str, x_name: str, y_name: str, *, long: int = 0, log: bool = False) -> list[Figure]:
-    """The figure on Netflix and that on MovieLens behind it. x_name: of panels (a) | (b). long: new settings of S3."""
+def _pair(
+    first: int, what: str, x_name: str, y_name: str, *, long: int = 0, log: bool = False
+) -> list[Figure]:
+    """The figure on Netflix and that on MovieLens behind it. x_name: of panels (a) | (b). long: new
+    settings of S3.
+    """
     return [
         Figure(
             f"003/fig{first + place}",
@@ -75,10 +100,27 @@ CATALOGUE = Catalogue.of(
     (
         *_pair(1, f"S1, trusted recommender: {_CDF}", "iterations | ε", _CDF),
         *_pair(3, f"S2, untrusted recommender: {_CDF}", "iterations | ε", _CDF),
-        *_pair(5, f"S3, users join and leave: {_CDF}", "iterations | ε", _CDF, long=len(DYNAMIC_EPSILONS)),
-        *_pair(7, "S1, S2 (a) and S3 (b): mean increase of the error over ε", "ε | ε", _INCREASE, long=1, log=True),
         *_pair(
-            9, "S3, probabilities of joining (a) and leaving (b)", "joining | leaving", _INCREASE, long=len(_CROWDS) - 1
+            5,
+            f"S3, users join and leave: {_CDF}",
+            "iterations | ε",
+            _CDF,
+            long=len(DYNAMIC_EPSILONS),
+        ),
+        *_pair(
+            7,
+            "S1, S2 (a) and S3 (b): mean increase of the error over ε",
+            "ε | ε",
+            _INCREASE,
+            long=1,
+            log=True,
+        ),
+        *_pair(
+            9,
+            "S3, probabilities of joining (a) and leaving (b)",
+            "joining | leaving",
+            _INCREASE,
+            long=len(_CROWDS) - 1,
         ),
         Figure(
             "003/sound",
@@ -91,7 +133,8 @@ CATALOGUE = Catalogue.of(
         ),
         Figure(
             "003/theorem1",
-            "log-ratios of the exact density of V over ε, neighbours that one rating's value sets apart",
+            "log-ratios of the exact density of V over ε, neighbours that one rating's value sets"
+            " apart",
             "neighbour",
             "log-ratio over ε",
             (MOVIELENS,),

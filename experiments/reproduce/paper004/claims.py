@@ -1,6 +1,8 @@
-"""What paper 004 says, statement by statement, held to the stored rows of its figures and to its own randomiser.
+"""What paper 004 says, statement by statement, held to the stored rows of its figures and to its
+own randomiser.
 
-The slides give a criterion for hardly anything; those here are ours, beside every verdict. Nothing is trained.
+The slides give a criterion for hardly anything; those here are ours, beside every verdict. Nothing
+is trained.
 """
 
 from __future__ import annotations
@@ -47,7 +49,7 @@ def judge(found: Stored) -> list[Claim]:
     return claims.judge(found, STATEMENTS)
 
 
-# ---------------------------------------------------------------------------------------------- measurements
+# ---------------------------------------------------------------------------------------------- mea
 
 
 def _told(found: Stored, name: str) -> list[tuple[str, list[dict[str, Any]]]]:
@@ -64,8 +66,14 @@ def _told(found: Stored, name: str) -> list[tuple[str, list[dict[str, Any]]]]:
     return here
 
 
-def _values(rows: Sequence[Mapping[str, Any]], series: str, axis: str = "rmse") -> dict[float, float]:
-    values = {float(row["x"]): float(row["value"]) for row in rows if (row["series"], row["axis"]) == (series, axis)}
+def _values(
+    rows: Sequence[Mapping[str, Any]], series: str, axis: str = "rmse"
+) -> dict[float, float]:
+    values = {
+        float(row["x"]): float(row["value"])
+        for row in rows
+        if (row["series"], row["axis"]) == (series, axis)
+    }
     if not values:
         raise NotTestable(f"series {series!r} is not stored")
     return values
@@ -80,11 +88,19 @@ def one_report(found: Stored) -> Judged:
         ones = [Fraction(one, 2**64) for one in law]
         largest = max(max(ones) / min(ones), (1 - min(ones)) / (1 - max(ones)))
         with decimal.localcontext(prec=50):  # two logarithms of 2^64 would cancel in floats
-            numbers[f"{epsilon:g}"] = float((decimal.Decimal(largest.numerator) / largest.denominator).ln())
+            numbers[f"{epsilon:g}"] = float(
+                (decimal.Decimal(largest.numerator) / largest.denominator).ln()
+            )
     worst = max(abs(value / float(epsilon) - 1) for epsilon, value in numbers.items())
-    holds = all(value <= float(epsilon) * (1 + 1e-12) for epsilon, value in numbers.items()) and worst < 1e-9
+    holds = (
+        all(value <= float(epsilon) * (1 + 1e-12) for epsilon, value in numbers.items())
+        and worst < 1e-9
+    )
     words = ", ".join(f"{value:.12g} at ε/k = {epsilon}" for epsilon, value in numbers.items())
-    why = "the coordinate is drawn without looking at data, so its probability cancels; whatever u_i is"
+    why = (
+        "the coordinate is drawn without looking at data, so its probability cancels; whatever"
+        " u_i is"
+    )
     return Judged(f"largest log-ratio {words}", holds, why, numbers)
 
 
@@ -94,7 +110,10 @@ def off_by_one(found: Stored) -> Judged:
     printed = pure.epsilon_basic(epsilon / k, k + 1)
     made = local.gd(local.Config(epsilon=epsilon, num_rounds=k, rank=2))
     ours = made.guarantee(k).epsilon
-    value = f"at ε = {epsilon:g}, k = {k}: {k + 1} reports, ε = {printed:.4g}; with k rounds, as built here, {ours:g}"
+    value = (
+        f"at ε = {epsilon:g}, k = {k}: {k + 1} reports, ε = {printed:.4g}; with k rounds, as built"
+        f" here, {ours:g}"
+    )
     why = "`iter = 0; while iter ≤ k` runs k + 1 times, each at ε/k: it spends (k + 1)/k of ε"
     return Judged(value, printed <= epsilon, why, {"printed": printed, "built": ours})
 
@@ -116,18 +135,26 @@ def _falls(found: Stored, series: str) -> Judged:
         whys.append(f"{'falls at each' if falling else 'does not fall at each'} on {data}")
         holds &= falling
         numbers |= {f"{data}, {t}": value for t, value in zip(ROUNDS, line, strict=True)}
-        words.append(f"{data}: {', '.join(_said(value) for value in line)} at {', '.join(map(str, ROUNDS))} rounds")
+        words.append(
+            f"{data}: {', '.join(_said(value) for value in line)} at {', '.join(map(str, ROUNDS))}"
+            " rounds"
+        )
     return Judged("; ".join(words), holds, ", ".join(whys), numbers)
 
 
 def below(found: Stored) -> Judged:
     numbers, holds, words = {}, True, []
     for data, rows in _told(found, "004/fig9"):
-        private, exact = (_values(rows, name) for name in ("private, seen during 50 rounds", "non-private"))
+        private, exact = (
+            _values(rows, name) for name in ("private, seen during 50 rounds", "non-private")
+        )
         gaps = {t: private[float(t)] - exact[float(t)] for t in ROUNDS}
         holds &= all(gap > 0 for gap in gaps.values())
         numbers |= {f"{data}, {t}": gap for t, gap in gaps.items()}
-        words.append(f"{data}: from {_said(gaps[ROUNDS[0]])} after one round to {_said(gaps[ROUNDS[-1]])} after 50")
+        words.append(
+            f"{data}: from {_said(gaps[ROUNDS[0]])} after one round to {_said(gaps[ROUNDS[-1]])}"
+            " after 50"
+        )
     return Judged("gap " + "; ".join(words), holds, "", numbers)
 
 
@@ -139,14 +166,22 @@ def learnt(found: Stored) -> Judged:
             for name in ("private, seen during 50 rounds", "fair coins in place of reports")
         )
         alone = _values(rows, "users alone")[float(ROUNDS[-1])]
-        numbers |= {f"{data}, private": private, f"{data}, fair coins": coins, f"{data}, users alone": alone}
+        numbers |= {
+            f"{data}, private": private,
+            f"{data}, fair coins": coins,
+            f"{data}, users alone": alone,
+        }
         words.append(
-            f"{data}: {_said(private)} with reports, {_said(coins)} with fair coins, {_said(alone)} without a V"
+            f"{data}: {_said(private)} with reports, {_said(coins)} with fair coins, {_said(alone)}"
+            " without a V"
         )
-    gains = [1 - numbers[f"{data}, private"] / numbers[f"{data}, fair coins"] for data, _ in _told(found, "004/fig9")]
+    gains = [
+        1 - numbers[f"{data}, private"] / numbers[f"{data}, fair coins"]
+        for data, _ in _told(found, "004/fig9")
+    ]
     why = (
-        "reports that say nothing about anybody give the same errors, up to the spread over seeds: what falls over "
-        "rounds is each user's own fit to a noisy V"
+        "reports that say nothing about anybody give the same errors, up to the spread over seeds:"
+        " what falls over rounds is each user's own fit to a noisy V"
     )
     holds = all(gain > LITTLE for gain in gains)
     return Judged("after 50 rounds, " + "; ".join(words), holds, "" if holds else why, numbers)
@@ -159,12 +194,18 @@ def useful(found: Stored) -> Judged:
         private = {name: _values(rows, name, "rmse_clipped") for name in names}
         mean = next(iter(_values(rows, "global-mean", "rmse_clipped").values()))
         alone = min(_values(rows, "users alone", "rmse_clipped").values())
-        best = min((value, name, x) for name, values in private.items() for x, value in values.items())
+        best = min(
+            (value, name, x) for name, values in private.items() for x, value in values.items()
+        )
         holds |= best[0] < min(mean, alone)
-        numbers |= {f"{data}, best": best[0], f"{data}, global mean": mean, f"{data}, users alone": alone}
+        numbers |= {
+            f"{data}, best": best[0],
+            f"{data}, global mean": mean,
+            f"{data}, users alone": alone,
+        }
         words.append(
-            f"{data}: best {_said(best[0])} ({best[1]}, ε = {best[2]:g}), global mean {mean:.4f}, users alone "
-            f"{alone:.4f}"
+            f"{data}: best {_said(best[0])} ({best[1]}, ε = {best[2]:g}), global mean {mean:.4f},"
+            f" users alone {alone:.4f}"
         )
     return Judged("; ".join(words), holds, "", numbers)
 
@@ -189,18 +230,25 @@ def _beats(found: Stored, better: str, worse: str) -> Judged:
         numbers |= {f"{data}, {x:g}": ratio for x, ratio in ratios.items()}
         words.append(f"{data}: {', '.join(f'{ratio:.3f}' for ratio in ratios.values())}")
     if not tested:
-        raise NotTestable(f"{worse} is run on MovieLens-100K alone: dpmf reproduce 004/epsilon with it there")
+        raise NotTestable(
+            f"{worse} is run on MovieLens-100K alone: dpmf reproduce 004/epsilon with it there"
+        )
     why = (
         ""
         if holds
-        else "each has its own searched γ, small where noise is large: then little moves, and errors are alike"
+        else (
+            "each has its own searched γ, small where noise is large: then little moves, and errors"
+            " are alike"
+        )
     )
     places = ", ".join(f"{x:g}" for x in EPSILONS)
     return Judged(f"{better} over {worse} at ε = {places}: {'; '.join(words)}", holds, why, numbers)
 
 
 def rate_users(found: Stored) -> Judged:
-    return _rate(found, {name: lambda n: n**-0.5 for name in ("GD, over users", "GD-DR, over users")})
+    return _rate(
+        found, {name: lambda n: n**-0.5 for name in ("GD, over users", "GD-DR, over users")}
+    )
 
 
 def rate_items(found: Stored) -> Judged:
@@ -209,12 +257,17 @@ def rate_items(found: Stored) -> Judged:
 
 def rate_projected(found: Stored) -> Judged:
     judged = _rate(found, {"GD-DR, over q": lambda q: q * math.sqrt(math.log(q * RANK / FAILURE))})
-    why = "Φ† lifts the noise of a round to about q^(3/2)/m; for q up to m that stays below the bound, which is no rate"
+    why = (
+        "Φ† lifts the noise of a round to about q^(3/2)/m; for q up to m that stays below the"
+        " bound, which is no rate"
+    )
     return judged._replace(why="" if judged.holds else why)
 
 
 def _rate(found: Stored, theorem: Mapping[str, Callable[[float], float]]) -> Judged:
-    """Exponents of the measured errors against those of the theorem's rate with its logarithm, at the same places."""
+    """Exponents of the measured errors against those of the theorem's rate with its logarithm, at
+    the same places.
+    """
     ((_, rows),) = _told(found, "004/error")
     numbers, words, holds = {}, [], True
     for series, rate in theorem.items():
@@ -236,8 +289,12 @@ def shrinkage(found: Stored) -> Judged:
     pseudo, transpose = (float(jnp.mean(kept)) for kept in jax.jit(jax.vmap(_kept))(keys))
     share = SHRINK_PROJECTED / SHRINK_ITEMS
     value = f"mean slope {pseudo:.3f} with Φ†, {transpose:.3f} with Φᵀ, at q/m = {share:g}"
-    why = "Φ† projects onto q of m dimensions: unbiased for ΦV's part of V, and q/m of V in the mean"
-    return Judged(value, abs(pseudo - 1) < 0.1, why, {"pseudo-inverse": pseudo, "transpose": transpose})
+    why = (
+        "Φ† projects onto q of m dimensions: unbiased for ΦV's part of V, and q/m of V in the mean"
+    )
+    return Judged(
+        value, abs(pseudo - 1) < 0.1, why, {"pseudo-inverse": pseudo, "transpose": transpose}
+    )
 
 
 def _kept(key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -259,9 +316,17 @@ def inside(found: Stored) -> Judged:
                     numbers[setting["series"]] = float(setting["outside"])
     if not numbers:
         raise NotTestable("run dpmf reproduce 004/variants first")
-    words = {"published": "with Φ (algorithm 2)", "no Φ": "without Φ (algorithm 1), 0 for items not rated included"}
-    value = ", ".join(f"{share:.1%} of the asked entries {words[name]}" for name, share in numbers.items())
-    why = "entries outside are projected onto [−1, 1], which biases the mean; the lemma assumes them inside"
+    words = {
+        "published": "with Φ (algorithm 2)",
+        "no Φ": "without Φ (algorithm 1), 0 for items not rated included",
+    }
+    value = ", ".join(
+        f"{share:.1%} of the asked entries {words[name]}" for name, share in numbers.items()
+    )
+    why = (
+        "entries outside are projected onto [−1, 1], which biases the mean; the lemma assumes them"
+        " inside"
+    )
     return Judged(f"clipped: {value}", max(numbers.values()) < 1e-3, why, numbers)
 
 
@@ -275,7 +340,10 @@ def variants(found: Stored) -> Judged:
     best = min(numbers, key=lambda name: numbers[name])
     words = ", ".join(f"{name} {_said(value)}" for name, value in numbers.items())
     holds = numbers[best] < min(coins, alone, mean) * (1 - LITTLE)
-    value = f"{words}; {EVERY} with fair coins {_said(coins)}, users alone {_said(alone)}, global mean {mean:.4f}"
+    value = (
+        f"{words}; {EVERY} with fair coins {_said(coins)}, users alone {_said(alone)}, global mean"
+        f" {mean:.4f}"
+    )
     rate = next(
         setting["config"]["learning_rate"]
         for told in found.values()
@@ -283,24 +351,33 @@ def variants(found: Stored) -> Judged:
         for setting in told["settings"]
         if setting["series"] == best
     )
-    why = f"the lowest, {best}, has γ = {rate:g}" + (", at which nothing moves" if rate <= RATES[0] else "")
+    why = f"the lowest, {best}, has γ = {rate:g}" + (
+        ", at which nothing moves" if rate <= RATES[0] else ""
+    )
     others = {"fair coins": coins, "users alone": alone, "global mean": mean}
     return Judged(value, holds, why, numbers | others)
 
 
 def _said(value: float) -> str:
-    return "diverged" if not math.isfinite(value) else f"{value:.4f}" if value < 100 else f"{value:.3g}"
+    return (
+        "diverged"
+        if not math.isfinite(value)
+        else f"{value:.4f}"
+        if value < 100
+        else f"{value:.3g}"
+    )
 
 
-# ---------------------------------------------------------------------------------------------- the table
+# ---------------------------------------------------------------------------------------------- the
 
 STATEMENTS = (
     Statement(
         "one report",
         "lemma 1",
-        "A report of one coordinate and one bit is ε/k-differentially private, whatever the user rated.",
-        "the largest log-ratio over entries and bits, in whole numbers of 2^64 as the sampler compares them: ε/k, and "
-        "never above",
+        "A report of one coordinate and one bit is ε/k-differentially private, whatever the user"
+        " rated.",
+        "the largest log-ratio over entries and bits, in whole numbers of 2^64 as the sampler"
+        " compares them: ε/k, and never above",
         one_report,
     ),
     Statement(
@@ -335,16 +412,16 @@ STATEMENTS = (
         "reports teach",
         "figure 9, in our reading",
         "The error is low because the reports taught the server V.",
-        f"after 50 rounds at ε = 0.1: RMSE at least {LITTLE:.0%} below that of the same run with every entry replaced "
-        "by 0, whose reports are fair coins",
+        f"after 50 rounds at ε = 0.1: RMSE at least {LITTLE:.0%} below that of the same run with"
+        " every entry replaced by 0, whose reports are fair coins",
         learnt,
     ),
     Statement(
         "useful",
         "the experiments' aim",
         "At ε up to 1.6 local DP gives recommendations that are better than none.",
-        "held-out RMSE, predictions clipped: below the global mean's and below what users reach alone (ε = 0), on some "
-        "data set at some ε, by any of the variants",
+        "held-out RMSE, predictions clipped: below the global mean's and below what users reach"
+        " alone (ε = 0), on some data set at some ε, by any of the variants",
         useful,
     ),
     Statement(
@@ -379,8 +456,8 @@ STATEMENTS = (
         "corollary 2, q",
         "corollary 2",
         "‖V* − V‖max of algorithm 2 grows as q, but for a logarithm.",
-        f"generated ratings, same start, small γ: exponent within {SLOPE:g}. Its proof bounds Φ†'s error by that in q "
-        "dimensions, though V has a large part in Φ's null space",
+        f"generated ratings, same start, small γ: exponent within {SLOPE:g}. Its proof bounds Φ†'s"
+        " error by that in q dimensions, though V has a large part in Φ's null space",
         rate_projected,
     ),
     Statement(
@@ -394,16 +471,16 @@ STATEMENTS = (
         "inside",
         "lemma 1's assumption",
         "The entries of users' gradients lie in [−1, 1].",
-        f"share of reporting users whose entry is clipped, MovieLens-1M, ε = {VARIANTS_EPSILON:g}, mean "
-        "over the rounds: below 0.1%",
+        f"share of reporting users whose entry is clipped, MovieLens-1M, ε = {VARIANTS_EPSILON:g},"
+        " mean over the rounds: below 0.1%",
         inside,
     ),
     Statement(
         "variants",
         "ours, on algorithm 2",
         "Some departure with the same guarantee makes reports useful on MovieLens-1M.",
-        f"ε = {VARIANTS_EPSILON:g}, {VARIANTS_ROUNDS} rounds: held-out RMSE, clipped, at least {LITTLE:.0%} "
-        "below fair coins, users alone and the global mean",
+        f"ε = {VARIANTS_EPSILON:g}, {VARIANTS_ROUNDS} rounds: held-out RMSE, clipped, at least"
+        f" {LITTLE:.0%} below fair coins, users alone and the global mean",
         variants,
     ),
 )

@@ -1,7 +1,9 @@
 """Paper 004's figures: what is trained for each on which ratings, and the rows that come of it.
 
-- `004/fig9` RMSE over rounds at ε = 0.1, private GD-DR and non-private GD: the slides' only table of numbers.
-- `004/epsilon` RMSE over ε from 0.05 to 1.6: GD, GD-DR, the planned variant, whole gradients under Laplace noise.
+- `004/fig9` RMSE over rounds at ε = 0.1, private GD-DR and non-private GD: the slides' only table
+  of numbers.
+- `004/epsilon` RMSE over ε from 0.05 to 1.6: GD, GD-DR, the planned variant, whole gradients under
+  Laplace noise.
 - `004/variants` what each departure from the published algorithm changes, one at a time.
 - `004/error` ‖V* − V‖max over users, items and q, against the rates of theorem 2 and corollary 2.
 """
@@ -53,7 +55,8 @@ LAPLACE_CELLS = 943 * 1_682  # users x items: whole gradients of more are not he
 
 
 class Outcome(NamedTuple):
-    """rows: of `comparison`; settings: by series, what it was run with and what it promises; notes: to be read beside.
+    """rows: of `comparison`; settings: by series, what it was run with and what it promises; notes:
+    to be read beside.
 
     searches: by series, the learning rates that were tried.
     """
@@ -69,7 +72,9 @@ def run(figure: Figure, bench: Bench | None, store: Path, say: Callable[[str], N
     if figure.name == "004/error":
         return errors(store, say)
     assert bench is not None
-    return {"004/fig9": over_rounds, "004/epsilon": over_epsilon, "004/variants": over_variants}[figure.name](bench)
+    return {"004/fig9": over_rounds, "004/epsilon": over_epsilon, "004/variants": over_variants}[
+        figure.name
+    ](bench)
 
 
 def projected(num_items: int) -> int:
@@ -82,12 +87,16 @@ def base(ratings: Ratings, *, epsilon: float, num_rounds: int, **rest: Any) -> l
     low, high = ratings.rating_range
     center = (low + high) / 2
     shared = local.Config(
-        epsilon=epsilon, num_rounds=num_rounds, rank=RANK, regularization=REGULARIZATION, center=center
+        epsilon=epsilon,
+        num_rounds=num_rounds,
+        rank=RANK,
+        regularization=REGULARIZATION,
+        center=center,
     )
     return dataclasses.replace(shared, **rest)
 
 
-# ---------------------------------------------------------------------------------------------- one series
+# ---------------------------------------------------------------------------------------------- one
 
 
 class _Series(NamedTuple):
@@ -99,9 +108,13 @@ class _Series(NamedTuple):
 
 
 def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | None = None) -> Search:
-    """Adds the rows of a series at its searched learning rate, mean over the seeds; paper's values are added later."""
+    """Adds the rows of a series at its searched learning rate, mean over the seeds; paper's values
+    are added later.
+    """
     rounds = series.at[-1]
-    found = rate or local_runs.search(series.variant, series.config, rounds, bench.data, bench.store, bench.say)
+    found = rate or local_runs.search(
+        series.variant, series.config, rounds, bench.data, bench.store, bench.say
+    )
     config = dataclasses.replace(series.config, learning_rate=found.learning_rate)
     runs = [Run(series.variant, config, seed, series.at) for seed in bench.seeds]
     measured = [local_runs.measure(one, bench.data, bench.store, bench.say) for one in runs]
@@ -111,7 +124,17 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
             values = local_runs.over_seeds(measured, part, t)
             variant = "published" if series.variant in ("gd", "gd-dr") else series.variant
             outcome.rows.append(
-                row(series.name, axis, "end", place, values, step=t, num_steps=rounds, variant=variant, part="held-out")
+                row(
+                    series.name,
+                    axis,
+                    "end",
+                    place,
+                    values,
+                    step=t,
+                    num_steps=rounds,
+                    variant=variant,
+                    part="held-out",
+                )
             )
     outcome.settings.append(
         {
@@ -129,7 +152,10 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
     )
     place = "" if series.x is None else f" at {series.x:g}"
     tried = {f"{rate:g}": value for rate, value in found.tried.items()}
-    outcome.searches[f"{series.name}{place}"] = {"learning_rate": found.learning_rate, "tried": tried}
+    outcome.searches[f"{series.name}{place}"] = {
+        "learning_rate": found.learning_rate,
+        "tried": tried,
+    }
     return found
 
 
@@ -141,30 +167,52 @@ def promise(one: Run, num_items: int) -> str:
 
 
 def _controls(bench: Bench, outcome: Outcome, places: Iterable[float]) -> None:
-    """Predicting the global mean and item means, which are not private, over the whole of the axis."""
+    """Predicting the global mean and item means, which are not private, over the whole of the
+    axis.
+    """
     trained, test = bench.data.train, bench.data.test
-    for name, model in (("global-mean", controls.global_mean(trained)), ("item-means", controls.item_means(trained))):
-        for axis, part, clip in (("rmse", test, False), ("rmse_clipped", test, True), ("rmse_train", trained, False)):
+    for name, model in (
+        ("global-mean", controls.global_mean(trained)),
+        ("item-means", controls.item_means(trained)),
+    ):
+        for axis, part, clip in (
+            ("rmse", test, False),
+            ("rmse_clipped", test, True),
+            ("rmse_train", trained, False),
+        ):
             value = metrics.rmse(model, part, clip=clip)
             for x in places:
-                outcome.rows.append(row(name, axis, "control", float(x), [value], variant=name, part="held-out"))
-        outcome.settings.append({"series": name, "x": None, "mechanism": name, "headline": "not private", "seeds": []})
+                outcome.rows.append(
+                    row(name, axis, "control", float(x), [value], variant=name, part="held-out")
+                )
+        outcome.settings.append(
+            {"series": name, "x": None, "mechanism": name, "headline": "not private", "seeds": []}
+        )
 
 
 def _nothing() -> Outcome:
     return Outcome([], [], {}, [])
 
 
-# ---------------------------------------------------------------------------------------------- the figures
+# ---------------------------------------------------------------------------------------------- the
 
 
 def over_rounds(bench: Bench) -> Outcome:
-    """Both readings of "over k": one run whose k is 50, seen after t rounds; and a run for each k, with all of ε."""
+    """Both readings of "over k": one run whose k is 50, seen after t rounds; and a run for each k,
+    with all of ε.
+    """
     ratings, outcome = bench.data.train, _nothing()
     q = projected(ratings.num_items)
     longest = base(ratings, epsilon=FIG9_EPSILON, num_rounds=ROUNDS[-1], num_projected=q)
-    rate = _trained(bench, _Series("private, seen during 50 rounds", "gd-dr", longest, ROUNDS), outcome)
-    _trained(bench, _Series("fair coins in place of reports", "fair-coins", longest, ROUNDS), outcome, rate)
+    rate = _trained(
+        bench, _Series("private, seen during 50 rounds", "gd-dr", longest, ROUNDS), outcome
+    )
+    _trained(
+        bench,
+        _Series("fair coins in place of reports", "fair-coins", longest, ROUNDS),
+        outcome,
+        rate,
+    )
     for k in ROUNDS:
         one = dataclasses.replace(longest, num_rounds=k)
         _trained(bench, _Series("private, k rounds in all", "gd-dr", one, (k,), float(k)), outcome)
@@ -188,18 +236,23 @@ def over_rounds(bench: Bench) -> Outcome:
             )
     if not compared:
         outcome.notes.append(
-            f"{PAPER_DATA} is not there, so no number is compared with the slides', but their shape is, in 004/claims. "
-            f"q = {q} is the slides' share of the items, a tenth."
+            f"{PAPER_DATA} is not there, so no number is compared with the slides', but their shape"
+            f" is, in 004/claims. q = {q} is the slides' share of the items, a tenth."
         )
     return outcome
 
 
 def planned(ratings: Ratings, epsilon: float) -> local_plan.Plan:
-    """The best plan of `local_plan` for the public sizes; its assumptions are its own, but for the mean number of
-    ratings of a user, which is taken for public here."""
+    """The best plan of `local_plan` for the public sizes; its assumptions are its own, but for the
+    mean number of ratings of a user, which is taken for public here.
+    """
     assumed = local_plan.Assumptions(ratings_per_user=ratings.num_ratings / ratings.num_users)
     return local_plan.plan(
-        epsilon=epsilon, num_users=ratings.num_users, num_items=ratings.num_items, rank=RANK, assumptions=assumed
+        epsilon=epsilon,
+        num_users=ratings.num_users,
+        num_items=ratings.num_items,
+        rank=RANK,
+        assumptions=assumed,
     )
 
 
@@ -216,26 +269,37 @@ def over_epsilon(bench: Bench) -> Outcome:
             _trained(bench, _Series("Laplace", "laplace", made, at, epsilon), outcome)
         every = changed(bench, with_phi, EVERY)
         rate = _trained(bench, _Series("every variant", "gd-dr", every, at, epsilon), outcome)
-        _trained(bench, _Series("every variant, fair coins", "fair-coins", every, at, epsilon), outcome, rate)
+        _trained(
+            bench,
+            _Series("every variant, fair coins", "fair-coins", every, at, epsilon),
+            outcome,
+            rate,
+        )
         plan = planned(ratings, epsilon)
         config = dataclasses.replace(plan.config, center=made.center, regularization=REGULARIZATION)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
-        _trained(bench, _Series("as planned", variant, config, (config.num_rounds,), epsilon), outcome)
+        _trained(
+            bench, _Series("as planned", variant, config, (config.num_rounds,), epsilon), outcome
+        )
         if epsilon == EPSILONS[-1]:
             outcome.notes.append(f"The planner, before anything is trained: {plan.sentence}")
     exact = base(ratings, epsilon=EPSILONS[0], num_rounds=EPSILON_ROUNDS)
     for name, variant in (("non-private", "non-private"), ("users alone", "users-alone")):
         rate = None
         for epsilon in EPSILONS:
-            rate = _trained(bench, _Series(name, variant, exact, (EPSILON_ROUNDS,), epsilon), outcome, rate)
+            rate = _trained(
+                bench, _Series(name, variant, exact, (EPSILON_ROUNDS,), epsilon), outcome, rate
+            )
     _controls(bench, outcome, EPSILONS)
     if not small:
-        outcome.notes.append("Laplace, whole gradients of every user, is run on MovieLens-100K alone: it holds them.")
+        outcome.notes.append(
+            "Laplace, whole gradients of every user, is run on MovieLens-100K alone: it holds them."
+        )
     return outcome
 
 
-# Of `004/variants`: name, what differs from the published settings; "published" is theirs. OWN stands for the rate that
-# suits users alone, searched on generated ratings too.
+# Of `004/variants`: name, what differs from the published settings; "published" is theirs. OWN
+# stands for the rate that suits users alone, searched on generated ratings too.
 OWN = "users alone"
 EVERY = "all but the clip of 4"
 CHANGES: Mapping[str, dict[str, Any]] = {
@@ -264,7 +328,9 @@ def changed(bench: Bench, config: local.Config, name: str) -> local.Config:
     change = dict(CHANGES[name])
     if change.get("user_learning_rate") == OWN:
         exact = dataclasses.replace(config, num_projected=None)
-        alone = local_runs.search("users-alone", exact, config.num_rounds, bench.data, bench.store, bench.say)
+        alone = local_runs.search(
+            "users-alone", exact, config.num_rounds, bench.data, bench.store, bench.say
+        )
         change["user_learning_rate"] = alone.learning_rate
     return dataclasses.replace(config, **change)
 
@@ -277,27 +343,41 @@ def over_variants(bench: Bench) -> Outcome:
     for place, name in enumerate(CHANGES):
         config = changed(bench, made, name)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
-        rate = _trained(bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome)
+        rate = _trained(
+            bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome
+        )
     places = len(CHANGES), len(CHANGES) + 1
-    coins = _Series(f"{EVERY}, fair coins", "fair-coins", config, (VARIANTS_ROUNDS,), float(places[0]))
+    coins = _Series(
+        f"{EVERY}, fair coins", "fair-coins", config, (VARIANTS_ROUNDS,), float(places[0])
+    )
     _trained(bench, coins, outcome, rate)
     exact = dataclasses.replace(made, num_projected=None)
-    _trained(bench, _Series("users alone", "users-alone", exact, (VARIANTS_ROUNDS,), float(places[1])), outcome)
+    _trained(
+        bench,
+        _Series("users alone", "users-alone", exact, (VARIANTS_ROUNDS,), float(places[1])),
+        outcome,
+    )
     _controls(bench, outcome, range(places[1] + 1))
     return outcome
 
 
-# ---------------------------------------------------------------------------------------------- theorem 2
+# ---------------------------------------------------------------------------------------------- the
 
 ERROR = {"users": 8_000, "items": 400, "q": 40}  # where one is varied, the others
-ERROR_OVER = {"users": (1_000, 4_000, 16_000, 64_000), "items": (100, 400, 1_600), "q": (10, 20, 40, 80, 160)}
+ERROR_OVER = {
+    "users": (1_000, 4_000, 16_000, 64_000),
+    "items": (100, 400, 1_600),
+    "q": (10, 20, 40, 80, 160),
+}
 ERROR_RATINGS = 20  # of a user
 ERROR_ROUNDS, ERROR_EPSILON, ERROR_RATE = 10, 10.0, 0.01
 
 
 def errors(store: Path, say: Callable[[str], None]) -> Outcome:
-    """The largest entry of V* - V after the same rounds from the same start, mean over seeds; at a small γ, so that V
-    hardly moves and both runs' gradients are taken near the same V, as the proof takes them."""
+    """The largest entry of V* - V after the same rounds from the same start, mean over seeds; at a
+    small γ, so that V hardly moves and both runs' gradients are taken near the same V, as the proof
+    takes them.
+    """
     del store  # seconds
     outcome = _nothing()
     for over, values in ERROR_OVER.items():
@@ -307,14 +387,31 @@ def errors(store: Path, say: Callable[[str], None]) -> Outcome:
                 sizes = ERROR | {over: value}
                 found = [_error(sizes, algorithm == "GD-DR", seed) for seed in SEEDS]
                 outcome.rows.append(
-                    row(name, "error", "end", float(value), found, step=ERROR_ROUNDS, num_steps=ERROR_ROUNDS)
+                    row(
+                        name,
+                        "error",
+                        "end",
+                        float(value),
+                        found,
+                        step=ERROR_ROUNDS,
+                        num_steps=ERROR_ROUNDS,
+                    )
                 )
                 say(f"004/error: {name} = {value}: {mean(found):.4g}")
             made = _error_config(ERROR | {over: values[0]}, algorithm == "GD-DR")
-            headline = promise(Run("gd" if algorithm == "GD" else "gd-dr", made, 0, (ERROR_ROUNDS,)), ERROR["items"])
+            headline = promise(
+                Run("gd" if algorithm == "GD" else "gd-dr", made, 0, (ERROR_ROUNDS,)),
+                ERROR["items"],
+            )
             config = dataclasses.asdict(made)
             outcome.settings.append(
-                {"series": name, "x": None, "mechanism": algorithm, "config": config, "seeds": list(SEEDS)}
+                {
+                    "series": name,
+                    "x": None,
+                    "mechanism": algorithm,
+                    "config": config,
+                    "seeds": list(SEEDS),
+                }
                 | {"headline": headline}
             )
     return outcome
@@ -334,7 +431,9 @@ def _error_config(sizes: Mapping[str, int], with_phi: bool) -> local.Config:
 
 def _error(sizes: Mapping[str, int], with_phi: bool, seed: int) -> float:
     users, items = sizes["users"], sizes["items"]
-    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=ERROR_RATINGS * users, seed=seed)
+    ratings = synthetic.generate(
+        num_users=users, num_items=items, num_ratings=ERROR_RATINGS * users, seed=seed
+    )
     data = layout.make(ratings, num_devices=1)
     config = _error_config(sizes, with_phi)
     start, run_key = jax.random.split(keys.from_seed(seed))

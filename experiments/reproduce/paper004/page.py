@@ -1,4 +1,6 @@
-"""Paper 004's table of claims on paper, and the results page of the repository: both made from stored rows."""
+"""Paper 004's table of claims on paper, and the results page of the repository: both made from
+stored rows.
+"""
 
 from __future__ import annotations
 
@@ -21,27 +23,35 @@ def page(told: Mapping[str, Any], found: Stored) -> str:
     rows = {row["name"]: row for row in told["rows"]}
     lines = ["# Paper 004: local differential privacy, one coordinate and one bit", ""]
     first = (
-        "The privacy holds: a report costs what the paper says, by exact enumeration, if there are k rounds and not "
-        "k + 1."
+        "The privacy holds: a report costs what the paper says, by exact enumeration, if there are"
+        " k rounds and not k + 1."
     )
     second = {
         "reproduced": "At these sizes it is of use.",
-        "not reproduced": "The use does not, at these sizes: no private run beats both the global mean and what "
-        "users can fit alone, without sending anything.",
+        "not reproduced": (
+            "The use does not, at these sizes: no private run beats both the global mean and what "
+            "users can fit alone, without sending anything."
+        ),
         "not testable here": "Whether it is of use has not been measured yet.",
     }[rows["useful"]["verdict"]]
     lines += [
-        f"**{first} {second} Of {sum(counts.values())} readings of what it says, {counts['reproduced']} hold here, "
-        f"{counts['not reproduced']} do not, and {counts['not testable here']} could not be tested.**",
+        (
+            f"**{first} {second} Of {sum(counts.values())} readings of what it says,"
+            f" {counts['reproduced']} hold here, {counts['not reproduced']} do not, and"
+            f" {counts['not testable here']} could not be tested.**"
+        ),
         "",
     ]
     opening = next((name for name, one in found.items() if one["figure"] == "004/fig9"), None)
     if opening:
         lines += [f"![{FIGURES['004/fig9'].what}](004/{opening}.svg)", ""]
     lines += [
-        "Lines are ours. RMSE is the error in stars on ratings that were held out; thin lines are simple controls. "
-        "*Users alone* send nothing (ε = 0) and fit their own ratings to a random V; *fair coins* are the same runs "
-        "with reports that say nothing about anybody. A private model has learnt only where it is below both.",
+        (
+            "Lines are ours. RMSE is the error in stars on ratings that were held out; thin lines"
+            " are simple controls. *Users alone* send nothing (ε = 0) and fit their own ratings to"
+            " a random V; *fair coins* are the same runs with reports that say nothing about"
+            " anybody. A private model has learnt only where it is below both."
+        ),
         "",
     ]
     return "\n".join([*lines, *papers.rest_of_page(CATALOGUE, told, found, local_report.section)])

@@ -1,4 +1,6 @@
-"""Paper 004's figures on paper: rows as csv and json, a picture, one page of markdown, and what the terminal shows."""
+"""Paper 004's figures on paper: rows as csv and json, a picture, one page of markdown, and what the
+terminal shows.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ CONTROLS = ("global-mean", "item-means")
 HIGHEST = 30.0  # of a picture; what is above it has left any use behind
 
 
-def summary(figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any) -> dict[str, Any]:
+def summary(
+    figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any
+) -> dict[str, Any]:
     """Everything, as JSON can hold it. rest: command, commit and device."""
     more = {"searches": outcome.searches, "notes": outcome.notes}
     return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, **more)
@@ -34,7 +38,7 @@ def files(figure: Figure, told: Told) -> dict[str, str]:
     return papers.files(figure, told, section, picture)
 
 
-# ---------------------------------------------------------------------------------------------- a page
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def section(figure: Figure, told: Mapping[str, Any], svg: str) -> list[str]:
@@ -46,9 +50,16 @@ def section(figure: Figure, told: Mapping[str, Any], svg: str) -> list[str]:
         lines += [f"{AXES[axis].capitalize()}:", "", *_grid(figure, told, axis), ""]
     if any(row["paper"] is not None for row in told["rows"]):
         lines += ["The slides' numbers, on held-out ratings here:", "", *_compared(told), ""]
-    lines += ["| series | learning rate γ | clipped entries | seeds | promise |", "|---|---:|---:|---|---|"]
+    lines += [
+        "| series | learning rate γ | clipped entries | seeds | promise |",
+        "|---|---:|---:|---|---|",
+    ]
     for setting in told["settings"]:
-        place = "" if setting["x"] is None or figure.name == "004/variants" else f", {figure.x_name} {setting['x']:g}"
+        place = (
+            ""
+            if setting["x"] is None or figure.name == "004/variants"
+            else f", {figure.x_name} {setting['x']:g}"
+        )
         rate = setting.get("config", {}).get("learning_rate")
         outside = setting.get("outside")
         lines.append(
@@ -59,13 +70,17 @@ def section(figure: Figure, told: Mapping[str, Any], svg: str) -> list[str]:
     if told["searches"]:
         lines += [
             "",
-            "γ was searched on generated ratings of the same numbers of users, items and ratings: the lowest training "
-            "error at the end, among "
+            "γ was searched on generated ratings of the same numbers of users, items and ratings:"
+            " the lowest training error at the end, among "
             + ", ".join(next(iter(told["searches"].values()))["tried"])
             + ". No rating of this data set was looked at for it.",
         ]
     about = told["ratings"]
-    where = "" if about is None else f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
+    where = (
+        ""
+        if about is None
+        else f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
+    )
     lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
     return [*lines, f"Repeat: `{told['command']}`"]
 
@@ -77,7 +92,9 @@ def _grid(figure: Figure, told: Mapping[str, Any], axis: str) -> list[str]:
         for series in dict.fromkeys(row["series"] for row in rows):
             one = next(row for row in rows if row["series"] == series)
             values = [float(value) for value in one["values"]]
-            lines.append(f"| {series} | {_number(one['value'])} | {max(values) - min(values):.5f} |")
+            lines.append(
+                f"| {series} | {_number(one['value'])} | {max(values) - min(values):.5f} |"
+            )
         return lines
     places = sorted({float(row["x"]) for row in rows})
     lines = [
@@ -91,7 +108,13 @@ def _grid(figure: Figure, told: Mapping[str, Any], axis: str) -> list[str]:
 
 
 def _number(value: Any) -> str:
-    return "diverged" if value == "inf" else number(value) if value is None or float(value) < 100 else f"{value:.3g}"
+    return (
+        "diverged"
+        if value == "inf"
+        else number(value)
+        if value is None or float(value) < 100
+        else f"{value:.3g}"
+    )
 
 
 def _compared(told: Mapping[str, Any]) -> list[str]:
@@ -99,48 +122,97 @@ def _compared(told: Mapping[str, Any]) -> list[str]:
     for row in told["rows"]:
         if row["paper"] is not None:
             values = (number(row["paper"]), _number(row["value"]), row["difference"], row["result"])
-            lines.append(f"| {row['series']} | {row['x']:g} | " + " | ".join(map(str, values)) + " |")
+            lines.append(
+                f"| {row['series']} | {row['x']:g} | " + " | ".join(map(str, values)) + " |"
+            )
     return lines
 
 
-# ---------------------------------------------------------------------------------------------- a picture
+# ---------------------------------------------------------------------------------------------- a p
 
 
 def picture(figure: Figure, told: Mapping[str, Any]) -> str:
-    """Held-out errors (or ‖V* − V‖max) as svg, a line a series; the slides' points as circles, controls as thin lines.
+    """Held-out errors (or ‖V* − V‖max) as svg, a line a series; the slides' points as circles,
+    controls as thin lines.
 
     The same rows give the same text. Raises: ModuleNotFoundError without matplotlib.
     """
     import matplotlib
     from matplotlib.figure import Figure as Canvas
 
-    axis = "error" if figure.name == "004/error" else "rmse_clipped" if figure.name == "004/variants" else "rmse"
+    axis = (
+        "error"
+        if figure.name == "004/error"
+        else "rmse_clipped"
+        if figure.name == "004/variants"
+        else "rmse"
+    )
     rows = [row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis]
     drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 9}):
+    with matplotlib.rc_context(
+        {"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 9}
+    ):
         canvas = Canvas(figsize=(8, 4.5), layout="constrained")
         axes = canvas.add_subplot()
-        names = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in CONTROLS]
+        names = [
+            name for name in dict.fromkeys(row["series"] for row in rows) if name not in CONTROLS
+        ]
         if figure.name == "004/variants":
             values = [next(row["value"] for row in rows if row["series"] == name) for name in names]
-            axes.plot([min(value, HIGHEST) for value in values], range(len(names)), "o", color="C0", markersize=5)
+            axes.plot(
+                [min(value, HIGHEST) for value in values],
+                range(len(names)),
+                "o",
+                color="C0",
+                markersize=5,
+            )
             axes.set_yticks(range(len(names)), names)
             axes.invert_yaxis()
             axes.set(xlabel=f"RMSE, {AXES[axis]}")
         else:
-            colours = matplotlib.colormaps["viridis"]([place / max(1, len(names)) for place in range(len(names))])
+            colours = matplotlib.colormaps["viridis"](
+                [place / max(1, len(names)) for place in range(len(names))]
+            )
             for name, colour in zip(names, colours, strict=True):
                 line = sorted((row["x"], row["value"]) for row in rows if row["series"] == name)
                 kept = [(x, y) for x, y in line if y < HIGHEST or axis == "error"]
-                axes.plot(*zip(*kept, strict=True) if kept else ((), ()), "-x", color=colour, label=name, lw=1, ms=4)
-                paper = [(row["x"], row["paper"]) for row in rows if row["series"] == name and row["paper"] is not None]
-                axes.plot(*zip(*paper, strict=True) if paper else ((), ()), "o", color=colour, markerfacecolor="none")
-            axes.set(xlabel=figure.x_name, ylabel=figure.y_name if axis == "error" else f"RMSE, {AXES[axis]}")
-            axes.set(xscale="log" if figure.log[0] else "linear", yscale="log" if figure.log[1] else "linear")
+                axes.plot(
+                    *zip(*kept, strict=True) if kept else ((), ()),
+                    "-x",
+                    color=colour,
+                    label=name,
+                    lw=1,
+                    ms=4,
+                )
+                paper = [
+                    (row["x"], row["paper"])
+                    for row in rows
+                    if row["series"] == name and row["paper"] is not None
+                ]
+                axes.plot(
+                    *zip(*paper, strict=True) if paper else ((), ()),
+                    "o",
+                    color=colour,
+                    markerfacecolor="none",
+                )
+            axes.set(
+                xlabel=figure.x_name,
+                ylabel=figure.y_name if axis == "error" else f"RMSE, {AXES[axis]}",
+            )
+            axes.set(
+                xscale="log" if figure.log[0] else "linear",
+                yscale="log" if figure.log[1] else "linear",
+            )
         for name, style in zip(CONTROLS, ("-.", ":"), strict=True):
             if level := next((row["value"] for row in rows if row["series"] == name), None):
                 line = axes.axvline if figure.name == "004/variants" else axes.axhline
-                line(level, color="0.5", linestyle=style, linewidth=0.8, label=f"{name.replace('-', ' ')}, not private")
+                line(
+                    level,
+                    color="0.5",
+                    linestyle=style,
+                    linewidth=0.8,
+                    label=f"{name.replace('-', ' ')}, not private",
+                )
         axes.grid(alpha=0.3)
         axes.set_title(papers.title(figure, told), fontsize=8)
         canvas.legend(loc="outside right upper", frameon=False, fontsize=7)
@@ -149,7 +221,7 @@ def picture(figure: Figure, told: Mapping[str, Any]) -> str:
     return drawn.getvalue()
 
 
-# ---------------------------------------------------------------------------------------------- the terminal
+# ---------------------------------------------------------------------------------------------- the
 
 
 def render(told: Mapping[str, Any], figure: Figure) -> list[Any]:
@@ -175,6 +247,8 @@ def render(told: Mapping[str, Any], figure: Figure) -> list[Any]:
             here = {float(row["x"]): row["value"] for row in rows if row["series"] == series}
             table.add_row(series, *(_number(here.get(x)) for x in places))
     headlines = {setting["series"]: setting["headline"] for setting in told["settings"]}
-    words = [f"{told['result']}: {told['checked'] - told['outside']} of {told['checked']} checked points"]
+    words = [
+        f"{told['result']}: {told['checked'] - told['outside']} of {told['checked']} checked points"
+    ]
     words += told["notes"] + [f"{name}: {headline}" for name, headline in headlines.items()]
     return [table, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]

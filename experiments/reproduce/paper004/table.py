@@ -1,4 +1,6 @@
-"""What of paper 004 can be reproduced, and the slides' numbers; NumPy and jax are not needed to ask."""
+"""What of paper 004 can be reproduced, and the slides' numbers; NumPy and jax are not needed to
+ask.
+"""
 
 from __future__ import annotations
 
