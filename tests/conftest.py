@@ -13,15 +13,23 @@ import hypothesis
 import pytest
 from jaxtyping import install_import_hook
 
+from tests.cases import CHECKOUT, typechecking
+
 # A shell's background job ignores Ctrl-C and so would all that it starts, also the commands that
 # tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # Before any of our modules is imported: shapes in signatures are checked in tests, and only there.
-install_import_hook(["accounting", "audits", "dpmf_jax", "experiments"], "typechecking.check")
+install_import_hook(
+    ["accounting", "audits", "dpmf_jax", "experiments"], f"{typechecking.__name__}.check"
+)
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+# Programs that tests start find this checkout, whatever folder they start in.
+os.environ["PYTHONPATH"] = os.pathsep.join(
+    [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
+)
+
 SHARED_DATA = CHECKOUT.parent / "shared" / "data"
 
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=500)

@@ -13,7 +13,8 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-CHECKOUT = Path(__file__).resolve().parent.parent
+from tests.cases import CHECKOUT
+
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
 
 # Each floor and the floors below it.

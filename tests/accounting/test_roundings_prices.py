@@ -1,0 +1,172 @@
+"""Scales, thresholds and prices that are rounded on purpose: never to the unsafe side, and no
+further than needed.
+"""
+
+import math
+from fractions import Fraction
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from accounting import objective as prices
+from accounting import price, rounds, shuffle
+from accounting.loss import Pure
+from dpmf_jax.layout import ordered
+from dpmf_jax.mechanisms.federated import (
+    config as federated_config,
+)
+from dpmf_jax.mechanisms.federated import (
+    per_user as federated_user,
+)
+from dpmf_jax.mechanisms.federated import (
+    published as federated,
+)
+from dpmf_jax.mechanisms.objective import mechanisms as objective
+from tests.dpmf_jax.noise.test_roundings import MULTIPLIERS, above, below, exact, named
+
+RANDOM = np.random.default_rng(1)
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def test_the_noise_of_the_published_crowd_is_the_least_float32_of_its_lemma():
+    """b = 2Δ√d/ε, in η and in what the guarantee is made of."""
+    for epsilon in MULTIPLIERS:
+        config = federated_config.Config(epsilon=epsilon, rating_range=(1.0, 5.0), rank=3)
+        scale = federated.mechanism(config).query.args[0].scale
+        assert below(scale) < Fraction(config.published_scale) <= exact(scale)
+
+
+def test_sums_weighted_for_one_noise_have_no_less_noise_than_was_solved_for():
+    """σ_b = σ/w of Σru, at w ≤ σ_A/σ_b: w is a float32 on the safe side, at most one further than
+    the nearest.
+    """
+    for epsilon in np.clip(MULTIPLIERS, 0.1, 20).tolist():
+        share = float(RANDOM.uniform(0.1, 0.9))
+        config = objective.Config(
+            rating_range=(1.0, 5.0),
+            epsilon=epsilon,
+            delta=1e-6,
+            rank=1,
+            noise="gaussian",
+            matrix_share=share,
+            prior_count=1,
+        )
+        made = objective.statistics(config).query.args[0]
+        bound = float(made.rating_bound)
+        matrix, vector = prices.statistics_scales(
+            epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share
+        )
+        asked = Fraction(matrix) / Fraction(vector)
+        assert exact(made.vector_weight) <= asked < above(above_float(made.vector_weight))
+        assert exact(made.scale) / exact(made.vector_weight) >= Fraction(vector)
+        assert below(made.scale) < Fraction(matrix) <= exact(made.scale)
+
+
+def above_float(single) -> np.float32:
+    return np.nextafter(np.float32(single), np.float32(np.inf))
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rank", [1, 4, 16])
+def test_the_length_of_a_message_is_not_below_that_of_any_order_of_its_sum(rank):
+    """Σ|e_j| in exact numbers, and no more above it than the slack that is promised."""
+    random = np.random.default_rng(rank)
+    short = 0
+    for _ in range(200):
+        num = 24
+        items, user = (
+            random.normal(size=shape).astype(np.float32) for shape in ((num, rank), rank)
+        )
+        center = random.uniform(1, 5, num).astype(np.float32)
+        values = random.uniform(1, 5, num).astype(np.float32)
+        reach = np.float32(np.abs(user).sum() * np.abs(items).max())
+        sender = federated_user._Sender(jnp.asarray(user), jnp.asarray(center), jnp.asarray(reach))
+        found, _, count = jax.device_get(
+            federated_user._magnitude(
+                sender, jnp.asarray(items), jnp.asarray(values), jnp.ones(num, jnp.float32)
+            )
+        )
+        total = sum(
+            abs(
+                exact(v)
+                - exact(c)
+                - sum(exact(a) * exact(b) for a, b in zip(row, user, strict=True))
+            )
+            for v, c, row in zip(values, center, items, strict=True)
+        )
+        plain = np.sum(np.abs((values - center) - items @ user), dtype=np.float32)
+        short += exact(plain) < total
+        slack = Fraction(rank + 8, 2**22) * sum(
+            abs(exact(v) - exact(c)) + exact(reach) for v, c in zip(values, center, strict=True)
+        )
+        assert count == num
+        assert total <= exact(found) <= total + 2 * slack
+    assert short > 50  # without the slack, floats are below as often as not
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_a_rate_is_never_drawn_more_often_than_it_says():
+    """Of 2^32 draws; also where float32 has the rate a little larger than its user."""
+    for rate in [0.1, 1 / 3, 1e-6, 1 - 2.0**-24, *RANDOM.uniform(0, 1, 300).tolist()]:
+        chance = Fraction(int(ordered.threshold(jnp.float32(rate))), 2**32)
+        assert chance <= Fraction(rate)
+        assert chance >= Fraction(rate) * (1 - Fraction(1, 2**21)) - Fraction(1, 2**32)
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_rounds_share_what_is_paid_and_no_float_more():
+    for total in [0.1, 1.0, 1e-5, 1 / 3, *RANDOM.uniform(1e-6, 10, 100).tolist()]:
+        for count in (1, 3, 6, 7, 10, 49):
+            each = rounds.share(total, count)
+            assert (
+                named(each) * count <= named(total) < named(math.nextafter(each, math.inf)) * count
+            )
+
+
+def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
+    for delta in [1e-5, 1e-6, 3e-7, *(10.0 ** RANDOM.uniform(-9, -4, 20)).tolist()]:
+        for num_rounds in (3, 7, 10):
+            loss = shuffle.shuffled_loss(0.5, num_rounds, 20_000, delta)
+            spent = named(loss.delta) * num_rounds
+            assert spent <= named(delta) < named(math.nextafter(loss.delta, 1)) * num_rounds
+
+
+def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypatch):
+    """ε/k as a float: the least one that k rounds of ε need, or the next one."""
+    asked = []
+    own = rounds.epsilon_optimal
+    monkeypatch.setattr(
+        rounds, "epsilon_optimal", lambda *given: asked.append(given) or own(*given)
+    )
+    for epsilon in [0.1, 0.3, 1.0, 1.6, *RANDOM.uniform(0.1, 5, 30).tolist()]:
+        for count in (1, 3, 7, 10):
+            asked.clear()
+            found = price.accountants(
+                [Pure(epsilon=epsilon, num_rounds=count)], delta=1e-3, unit="user"
+            )
+            ((each, times, _),) = asked
+            assert (times, found["optimal"] <= found["basic"]) == (count, True)
+            low = math.nextafter(math.nextafter(each, 0), 0)
+            assert Fraction(low) * count < Fraction(epsilon) <= Fraction(each) * count
+
+
+@pytest.mark.parametrize("num_rounds", [2, 5, 10, 33])
+def test_the_largest_round_is_paid_for_and_a_little_more_is_not(num_rounds):
+    for epsilon, exponent in zip(
+        RANDOM.uniform(0.1, 8, 15).tolist(), RANDOM.uniform(-10, -1, 15), strict=True
+    ):
+        delta = float(10.0**exponent)
+        each = rounds.solve_epsilon_round(epsilon, num_rounds, delta)
+        assert rounds.epsilon_optimal(each, num_rounds, delta) <= epsilon
+        assert rounds.delta_optimal(each, num_rounds, epsilon) <= delta
+        assert rounds.delta_optimal(each * (1 + 1e-11), num_rounds, epsilon) > delta

@@ -1,0 +1,389 @@
+"""The lookup audit on trial: floats are told apart by what they can be, whole numbers are not, and
+planted bugs are.
+"""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import accounting
+import audits
+from accounting.loss import Gaussian
+from audits.mechanism import lookup, lookup_tables
+from dpmf_jax import parts
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.protocol import Info, Mechanism, Release, State
+from dpmf_jax.training import fit as fitting
+from tests.zoo.sound import DATA, RATINGS, sound, steps
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+LOW, HIGH = RATINGS.rating_range
+SIGMA = 20.0
+
+
+def audit(mechanism, num_steps=1, **settings):
+    settings = {"num_neighbours": 4, "num_places": 1} | settings
+    [finding] = lookup.audit(
+        mechanism, RATINGS, DATA, key=keys.from_seed(3), num_steps=num_steps, **settings
+    )
+    assert finding.audit == "noise: lookup"
+    finding.to_dict()
+    return finding
+
+
+# --- what the project has
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "gaussian-joint-noise",
+        "gaussian-public-items",
+        "objective-statistics",
+        "noisy-item-means",
+        "langevin",
+    ],
+)
+def test_floats_are_told_apart_by_what_each_world_can_make(name):
+    finding = audit(sound(name), steps(name))
+    assert finding.verdict == "violated"
+    assert finding.measured > finding.claimed
+    details = finding.details
+    assert details["known_to_the_table"] > 0.85
+    if name != "langevin":  # there the rating is mostly not in the sample
+        assert details["known_to_the_table"] == 1
+        assert details["told_apart"] > 0.5
+        assert details["told_apart_in_the_other_world"] == 0
+    assert details["replay"]["key"]
+    assert details["replay"]["pair"]["change"]
+
+
+@pytest.mark.parametrize(
+    ("name", "num_steps"),
+    [("federated-user", 20), ("federated-statistics", 1), ("local-gd", 1), ("local-gd-dr", 20)],
+)
+def test_whole_numbers_and_bits_are_not(name, num_steps):
+    finding = audit(sound(name), min(num_steps, steps(name)))
+    assert finding.verdict == "consistent"
+    assert "probability 0.95" in finding.details["power"]
+
+
+def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
+    """A sketch of 4 rows has hundreds of cells, and each its own word."""
+    config = sketch_dpsgd.Config(
+        rating_range=RATINGS.rating_range,
+        num_steps=1,
+        sampling_rate=0.9,
+        noise_multiplier=2.0,
+        rank=20,
+        clip_norm=1.0,
+    )
+    mechanism = sketch_dpsgd.mechanism(config)
+    cells = mechanism.release(mechanism.init(keys.from_seed(0), DATA, None)).sketch
+    assert lookup_tables.WORDS // len(cells) * cells.size > lookup.WORK
+    finding = audit(mechanism, num_runs=1_000, num_neighbours=2)
+    assert finding.verdict == "violated"
+    assert finding.details["known_to_the_table"] > 0.5
+
+
+def test_numbers_of_several_words_are_not_called_consistent():
+    finding = audit(sound("objective-public-users"), num_runs=1_000, num_drawn=1 << 20)
+    assert finding.verdict == "inconclusive"
+    assert "more than one word" in finding.details["why"]
+
+
+def test_it_is_part_of_every_quick_audit():
+    assert "lookup" in audits.families(quick=True)
+    found = audits.audit(
+        sound("noisy-item-means"),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=1,
+        quick=True,
+        only=["lookup"],
+    )
+    assert [(one.audit, one.verdict) for one in found] == [("noise: lookup", "violated")]
+
+
+def test_what_promises_nothing_or_has_no_noise_is_not_applicable():
+    made = gaussian.non_private(
+        gaussian.Config(rating_range=(LOW, HIGH), noise_multiplier=None, rank=2)
+    )
+    assert audit(made).verdict == "not applicable"
+    quiet = sound("noisy-item-means")._replace(noise=noise.none())
+    assert audit(parts.as_pytree(quiet)).verdict == "not applicable"
+
+
+# --- whole numbers on whole statistics, and four bugs of those who write them
+
+
+def whole_sums(sample, grid=1.0) -> Mechanism:
+    """Sums of clipped ratings over each item, in whole multiples of `grid`; their noise is
+    `sample`'s.
+    """
+
+    def init(key, data, previous):
+        del key, previous
+        return State(jnp.zeros(data.num_items), (), jnp.int32(0))
+
+    def query(state, data, coins):
+        del coins
+        values, present = data.stored.value[: data.num_users], data.stored.present[: data.num_users]
+        sums = jnp.sum(jnp.where(present, jnp.clip(values, LOW, HIGH), 0.0), 0) / grid
+        return sums, Info(jnp.mean((sums - state.public) ** 2), jnp.float32(0))
+
+    def update(state, response, data):
+        del data
+        return state._replace(public=response.astype(jnp.float32) * grid)
+
+    def guarantee(num_steps):
+        return accounting.priced(
+            mechanism="whole sums of items",
+            losses=(Gaussian(noise_multiplier=SIGMA / (HIGH - LOW), num_steps=num_steps),),
+            delta=1e-5,
+            sensitivity=(HIGH - LOW) / grid,
+            unit="rating value",
+            relation=(
+                "one rating takes another value of the declared range; who rated what is public"
+            ),
+            largest_change=HIGH - LOW,
+            released=("item sums",),
+            trust_model="one curator",
+            status="proved",
+        )
+
+    def unused(*args):
+        raise NotImplementedError
+
+    return parts.as_pytree(
+        Mechanism(
+            init=init,
+            coins=lambda key: None,
+            query=query,
+            noise=noise.Noise(Partial(sample), unused, unused),
+            update=update,
+            release=lambda state: Release(center=state.public),
+            guarantee=guarantee,
+        )
+    )
+
+
+def normal(key, shape):
+    return SIGMA * jax.random.normal(key, shape)
+
+
+def rounded(key, statistics):
+    """The rounded normal: whole, whatever the statistics are made of."""
+    return jnp.rint(statistics).astype(jnp.int32) + jnp.rint(normal(key, statistics.shape)).astype(
+        jnp.int32
+    )
+
+
+def float_noise(key, statistics):
+    return statistics + normal(key, statistics.shape)
+
+
+def off_the_grid(key, statistics):
+    """Statistics are multiples of 0.1, noise of 1: the fraction of a response is that of its
+    statistics.
+    """
+    return statistics * 0.1 + jnp.rint(normal(key, statistics.shape))
+
+
+def rounded_after_scaling(key, statistics):
+    """Noise is rounded to whole numbers, then brought to scale by floats, in which statistics are
+    not whole.
+    """
+    return statistics + jnp.rint(normal(key, statistics.shape)) * jnp.float32(0.37)
+
+
+def low_bits_left(key, statistics):
+    """Noise of whole multiples of 8: the last three bits of a response are those of its
+    statistics.
+    """
+    return jnp.rint(statistics).astype(jnp.int32) + 8 * jnp.rint(
+        normal(key, statistics.shape) / 8
+    ).astype(jnp.int32)
+
+
+def wide_low_bits_left(key, statistics):
+    """The same where no number comes twice: noise of 2^26 in multiples of 8."""
+    steps = jnp.rint(jax.random.normal(key, statistics.shape) * 2.0**23).astype(jnp.int32)
+    return jnp.rint(statistics).astype(jnp.int32) + 8 * steps
+
+
+@pytest.mark.parametrize("num_steps", [1, 20])
+def test_rounded_noise_on_whole_statistics_is_consistent(num_steps):
+    finding = audit(whole_sums(rounded), num_steps)
+    assert finding.verdict == "consistent"
+    assert finding.details["known_to_the_table"] > 0.99
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [float_noise, off_the_grid, rounded_after_scaling, low_bits_left, wide_low_bits_left],
+    ids=lambda f: f.__name__,
+)
+def test_planted_bugs_are_violated(sample):
+    finding = audit(whole_sums(sample))
+    assert finding.verdict == "violated", finding.details
+    assert finding.details["told_apart_in_the_other_world"] < 0.01
+
+
+def test_what_is_sound_is_called_violated_no_more_often_than_stated(monkeypatch):
+    """At a level of one half in place of 1e-4, false alarms of rounded noise stay below a half."""
+    monkeypatch.setattr(lookup, "ALPHA", 0.5)
+    verdicts = [
+        lookup.audit(
+            whole_sums(rounded),
+            RATINGS,
+            DATA,
+            key=keys.from_seed(seed),
+            num_steps=1,
+            num_places=1,
+            num_runs=256,
+        )[0].verdict
+        for seed in range(12)
+    ]
+    assert verdicts.count("violated") <= 9  # binomial of one half: above with probability 0.003
+
+
+# --- the tables
+
+
+def test_counting_gives_a_sampler_every_word_once():
+    statistics = jnp.zeros((3, 2))
+    table = np.asarray(
+        lookup_tables.numbers(
+            noise.gaussian(1.0).sample,
+            lookup_tables.every_word(3),
+            statistics,
+            0,
+            jnp.int32(2),
+            1 << 12,
+        )
+    )
+    bits = jax.random.wrap_key_data(jnp.array([[5, 0]], jnp.uint32), impl=lookup_tables.COUNTING)
+    assert np.array_equal(jax.random.bits(bits[0], (3, 2)) >> 9, [[5, 5], [6, 6], [7, 7]])
+    assert lookup_tables.WORDS <= len(table) < lookup_tables.WORDS + 3
+    drawn = np.asarray(jax.random.normal(keys.from_seed(1), (10_000,)))
+    assert (lookup_tables.counts([table], drawn, "value") > 0).all()
+    between = np.nextafter(
+        np.sort(np.abs(drawn))[:100], np.float32(9)
+    )  # small normals lie further apart than floats do
+    assert not lookup_tables.counts([table], between, "value").any()
+
+
+def test_counting_by_entries_gives_every_word_as_counting_by_rows_does():
+    statistics, sample = jnp.arange(6.0).reshape(3, 2), noise.gaussian(1.0).sample
+    by_row, by_entry = (
+        np.unique(
+            lookup_tables.numbers(
+                sample,
+                lookup_tables.every_word(number, entries=entries),
+                statistics,
+                0,
+                jnp.int32(4),
+                1 << 12,
+                entries=entries,
+            )
+        )
+        for number, entries in ((3, False), (6, True))
+    )
+    assert np.array_equal(by_row, by_entry)
+
+
+def test_counts_are_those_of_numpy():
+    random = np.random.default_rng(0)
+    table, asked = random.integers(-300, 300, 5_000), random.integers(-400, 400, 1_000)
+    values, number = np.unique(table, return_counts=True)
+    expected = [dict(zip(values, number, strict=True)).get(one, 0) for one in asked]
+    assert lookup_tables.counts(np.split(table, 5), asked, "value").tolist() == expected
+    wide = table + 2**40 * random.integers(0, 2, 5_000)
+    assert lookup_tables.counts([wide], asked, lookup_tables.LOW).tolist() == expected
+    zeros = np.array([0.0, -0.0, 1.0], np.float32)
+    assert lookup_tables.counts([zeros], zeros, "value").tolist() == [2, 2, 1]
+
+
+# --- the attack itself, from the public files of a release
+
+
+def test_public_files_of_a_release_tell_most_ratings(tmp_path):
+    """ε = 0.1 for one rating's value allows 52.5% of the guesses to be right; float32 noise lets
+    most be.
+
+    Each of 1,501 users gives one rating, 1 or 5. Known to everybody: the released user factors, σ
+    (from z and Δ), the step size, that the factors began at 0. A factor is then -learning_rate
+    times a response, whose noise is one of 2^23
+    floats: which rating can have made it?
+    """
+    random = np.random.default_rng(1)
+    num = 1_501
+    truth = random.choice([1.0, 5.0], num).astype(np.float32)
+    ratings = Ratings.from_columns(
+        np.arange(num),
+        random.integers(0, 30, num),
+        truth,
+        rating_range=(1.0, 5.0),
+        name="one each",
+        users=np.arange(num),
+        items=np.arange(30),
+    )
+    z = accounting.gaussian.solve_noise_multiplier(epsilon=0.1, delta=1e-5, num_steps=1)
+    config = gaussian.Config(
+        rating_range=(1.0, 5.0),
+        noise_multiplier=z,
+        rank=1,
+        learning_rate=0.25,
+        center=3.0,
+        residual_clip=2.0,
+    )
+    mechanism = gaussian.public_items(config)
+    model = fitting.fit(ratings, mechanism, num_steps=1, seed=5, num_devices=1)
+    assert model.guarantee.epsilon <= 0.1001
+    released = np.asarray(model.release.user_factors)[:, 0]
+    guessed = guesses(mechanism, ratings, released)
+    decided = guessed != 0
+    right = (guessed[decided] > 0) == (truth[decided] > 3)
+    share = np.mean(np.where(decided, (guessed > 0) == (truth > 3), 0.5))
+    allowed = math.exp(0.1) / (1 + math.exp(0.1))
+    assert share > 0.7 > allowed + 5 / math.sqrt(num)
+    assert right.mean() > 0.95
+
+
+def guesses(mechanism, ratings, released):
+    """1, -1 or 0 of each user: a rating of 5, of 1, or undecided. By the program itself, on ratings
+    that are not
+    theirs: what it makes of every word where all users gave a 5, and where all gave a 1.
+    """
+    held = []
+    for value in (1.0, 5.0):
+        columns = (ratings.user, ratings.item, np.full(len(ratings.user), value, np.float32))
+        world = Ratings.from_columns(
+            *columns,
+            rating_range=(1.0, 5.0),
+            name="guess",
+            users=ratings.users,
+            items=ratings.items,
+        )
+        data = layout.make(world, kind="auto", num_devices=1)
+        state = mechanism.init(keys.from_seed(0), data, None)
+        statistics, _ = mechanism.query(state, data, mechanism.coins(keys.from_seed(0)))
+
+        def made(key, state=state, statistics=statistics, data=data):
+            response = mechanism.noise.sample(key, statistics)
+            return mechanism.release(mechanism.update(state, response, data)).user_factors[:, 0]
+
+        pieces = jax.lax.map(made, lookup_tables.every_word(ratings.num_users), batch_size=64)
+        held.append(lookup_tables.counts([np.asarray(pieces).reshape(-1)], released, "value") > 0)
+    return held[1].astype(int) - held[0]

@@ -1,0 +1,151 @@
+"""Which neighbours are tried: what they say, the extremes, both directions, in batches or not."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+from audits import neighbours
+from audits.mechanism import sensitivity
+from dpmf_jax import protocol
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.noise import laws as noise
+from tests.audits.test_suite import RATINGS, joint
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+
+@pytest.fixture(scope="module")
+def data():
+    return layout.make(RATINGS, kind="dense")
+
+
+@pytest.mark.parametrize("unit", ["rating value", "rating presence", "user"])
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_neighbours_are_what_they_say(unit, kind, key):
+    """Against the same change made on the host, in the columns."""
+    data = layout.make(RATINGS, kind=kind)
+    tried = neighbours.choose(key, RATINGS, data, unit=unit, num=8)
+    assert tried.num == 8 == len(set(tried.index.tolist()))
+    assert len(set(tried.why)) > 2 - (unit == "user")
+    for position, at in enumerate(tried.index):
+        neighbour = jax.tree.map(lambda leaf, p=position: leaf[p], tried.stacked)
+        found = neighbours.apply(unit, data, neighbour)
+        keep, value = np.ones(RATINGS.num_ratings, bool), RATINGS.value.copy()
+        if unit == "rating value":
+            value[at] = 1 if value[at] > 3 else 5
+        elif unit == "rating presence":
+            keep[at] = False
+        else:
+            keep = RATINGS.user != RATINGS.user[at]
+        expected = dataclasses.replace(
+            RATINGS, user=RATINGS.user[keep], item=RATINGS.item[keep], value=value[keep]
+        )
+        stored, present = layout.stored_values(found)
+        assert sorted(np.asarray(stored)[np.asarray(present)]) == sorted(expected.value)
+        np.testing.assert_allclose(
+            item_totals(found), item_totals(layout.make(expected, kind=kind)), rtol=1e-6
+        )
+
+
+def item_totals(data):
+    return layout.sum_by_item(data, lambda row, columns, values, present: values @ present, (), ())
+
+
+def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
+    everything = neighbours.choose(key, RATINGS, data, unit="rating value", num=56)
+    assert sorted(everything.index) == list(range(56))
+    some = neighbours.choose(key, RATINGS, data, unit="rating value", num=24)
+    per_user, per_item = np.bincount(RATINGS.user), np.bincount(RATINGS.item)
+    for why, weight, extreme in (
+        ("heaviest user", per_user[RATINGS.user], np.max),
+        ("lightest user", per_user[RATINGS.user], np.min),
+        ("heaviest item", per_item[RATINGS.item], np.max),
+        ("lightest item", per_item[RATINGS.item], np.min),
+    ):
+        chosen = [
+            index for index, reason in zip(some.index, some.why, strict=True) if reason == why
+        ]
+        assert weight[chosen[0]] == extreme(weight)
+    middling = [
+        index
+        for index, reason in zip(some.index, some.why, strict=True)
+        if reason == "item of middling size"
+    ]
+    assert len(set(RATINGS.item[middling].tolist())) == len(middling)
+    assert some.why.count("random") >= 12
+
+
+@pytest.mark.slow
+def test_batches_do_not_change_the_distances(data, key):
+    tried = neighbours.choose(key, RATINGS, data, unit="rating value", num=6)
+    whole, parts = (
+        sensitivity.distances(
+            joint(), key, data, tried.stacked, unit="rating value", num_steps=3, batch=batch
+        )
+        for batch in (6, 2)
+    )
+    np.testing.assert_allclose(whole.largest, parts.largest, rtol=1e-5)
+    assert sensitivity.batch_size(data, 100) == 100
+
+
+FLAG = 1e6
+
+
+def _flags_a_silent_user(update, state, response, data):
+    """Post-processing, so allowed: a user whose row of the response is 0 has rated nothing."""
+    after = update(state, response, data)
+    silent = jnp.any(jnp.all(response[0] == 0, axis=1))
+    flagged = after.public._replace(user_factors=jnp.where(silent, FLAG, after.public.user_factors))
+    return after._replace(public=flagged)
+
+
+def _louder_once_flagged(query, state, data, coins):
+    statistics, info = query(state, data, coins)
+    louder = jnp.where(state.public.user_factors[0, 0] == FLAG, 10.0, 1.0)
+    return jax.tree.map(lambda leaf: louder * leaf, statistics), info
+
+
+def test_what_only_the_smaller_world_shows_is_seen(key):
+    """Every user has one rating; only a run in which somebody has none becomes ten times as
+    sensitive.
+    """
+    each = np.arange(8)
+    ratings = Ratings.from_columns(
+        each, each % 4, 1.0 + each % 5, rating_range=(1.0, 5.0), name="one each"
+    )
+    data = layout.make(ratings, kind="dense")
+    mechanism = joint(relation="rating presence", residual_clip=1.0)
+    silent = mechanism._replace(
+        query=Partial(_louder_once_flagged, mechanism.query),
+        noise=noise.none(),
+        update=Partial(_flags_a_silent_user, mechanism.update),
+    )
+    largest, _ = sensitivity.audit(silent, ratings, data, key=key, num_steps=3)
+    assert largest.verdict == "violated"
+    assert largest.details["replay"]["pair"]["change"] == "rating added"
+    assert largest.details["pairs"] == 8 + sensitivity.CLIMBED
+
+
+@pytest.mark.parametrize(
+    ("unit", "word"), [("rating presence", "rating"), ("user", "all ratings of the user")]
+)
+def test_an_addition_is_the_removal_seen_from_the_other_world(data, key, unit, word):
+    tried = neighbours.choose(key, RATINGS, data, unit=unit, num=4)
+    how = {"unit": unit, "num_steps": 3, "batch": 1}
+    added = sensitivity.distances(joint(), key, data, tried.stacked, added=True, **how)
+    for place in range(4):
+        world = neighbours.apply(
+            unit, data, jax.tree.map(lambda leaf, p=place: leaf[p], tried.stacked)
+        )
+        init_key, train_key = jax.random.split(key)
+        starts = tuple(joint().init(init_key, one, None) for one in (world, data))
+        _, distance = protocol.train_coupled(joint(), train_key, starts, (world, data), 3)
+        assert added.largest[place] == pytest.approx(float(distance.max()), rel=1e-5)
+    both = neighbours.added(tried, np.array([2, 0]))
+    assert neighbours.describe(RATINGS, both, 1)["change"] == f"{word} added"
+    assert both.index.tolist() == tried.index[[2, 0]].tolist()

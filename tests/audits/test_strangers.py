@@ -1,0 +1,386 @@
+"""Sound mechanisms of strangers are not called violated, whatever their words and parts; their bugs
+are.
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.tree_util import Partial
+
+import accounting
+import audits
+from accounting.loss import Gaussian, SubsampledGaussian
+from audits import neighbours, search
+from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
+from audits.program import fit as fit_audit
+from dpmf_jax import parts
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import laws as noise
+from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
+from tests.zoo.sound import DATA, RATINGS, SAMPLED, joint
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+LOW, HIGH = RATINGS.rating_range
+STEPS, RATE = 4, 0.25
+
+
+def loss_of(made, data=DATA, **options):
+    settings = {"num_neighbours": 4, "num_runs": 512, "deltas": (1e-2,), **options}
+    [finding] = privacy_loss.audit(
+        parts.as_pytree(made), RATINGS, data, key=keys.from_seed(0), num_steps=STEPS, **settings
+    )
+    return finding
+
+
+# --- samples
+
+
+def dpsgd(**change):
+    return langevin.dpsgd(
+        langevin.Config(**(SAMPLED | {"num_steps": STEPS, "clip_norm": 0.2} | change))
+    )
+
+
+def _behind(inner, *arguments):
+    return inner(*arguments)
+
+
+def behind(made):
+    """The very same functions, behind other Partials."""
+    wrapped = {
+        name: Partial(_behind, getattr(made, name))
+        for name in ("init", "coins", "query", "update", "release")
+    }
+    return made._replace(**wrapped)
+
+
+def test_the_same_function_behind_another_partial_says_the_same():
+    own, other = (loss_of(made) for made in (dpsgd(), behind(dpsgd())))
+    assert own.verdict == other.verdict == "consistent"
+    assert other.lower == own.lower > 0.5 * own.claimed
+
+
+def sums(coins, query, *, sigma=6.0, unit="rating presence", sampled=True, **change):
+    """A stranger's: sums of the items' ratings, of a sample, with plain functions."""
+    multiplier = sigma / HIGH
+    price = SubsampledGaussian(noise_multiplier=multiplier, sampling_rate=RATE, num_steps=STEPS)
+
+    def guarantee(num_steps):
+        assert num_steps == STEPS
+        return accounting.priced(
+            **{
+                "mechanism": "sums of items",
+                "losses": (
+                    (
+                        price
+                        if sampled
+                        else Gaussian(noise_multiplier=multiplier, num_steps=num_steps)
+                    ),
+                ),
+                "delta": 1e-5,
+                "sensitivity": HIGH,
+                "unit": unit,
+                "relation": "one rating is added or removed",
+                "released": ("item sums",),
+                "trust_model": "one curator",
+                "status": "proved",
+            }
+            | change
+        )
+
+    def init(key, data, previous):
+        del key, previous
+        return State(jnp.zeros(data.num_items), (), jnp.int32(0))
+
+    return Mechanism(
+        init=init,
+        coins=coins,
+        query=query,
+        noise=noise.gaussian(sigma),
+        update=lambda state, response, data: state._replace(public=response),
+        release=lambda state: Release(center=state.public),
+        guarantee=guarantee,
+    )
+
+
+def drawn(coins, shape):
+    return jax.random.uniform(coins.key, shape) < coins.rate
+
+
+def of_dense(state, data, coins):
+    values, present = layout.stored_values(data)
+    total = jnp.sum(
+        jnp.where(present & drawn(coins, present.shape), jnp.clip(values, LOW, HIGH), 0.0), 0
+    )
+    return total, Info(jnp.float32(0), jnp.float32(0))
+
+
+def by_map(state, data, coins):
+    """In the layout's own order, whatever it is, and through `map_ratings`."""
+    clipped, item = layout.map_ratings(
+        data,
+        lambda row, column, values, present: (
+            jnp.clip(values, LOW, HIGH) * present,
+            column.astype(jnp.float32),
+        ),
+        jnp.zeros(data.num_users),
+        jnp.arange(data.num_items),
+    )
+    part = jnp.where(drawn(coins, clipped.shape), clipped, 0.0)
+    total = jnp.zeros(data.num_items).at[item.astype(jnp.int32).reshape(-1)].add(part.reshape(-1))
+    return total, Info(jnp.float32(0), jnp.float32(0))
+
+
+def open_coins(key):
+    return Poisson(key, jnp.float32(RATE))
+
+
+@pytest.mark.parametrize(
+    ("query", "kind"), [(of_dense, "dense"), (by_map, "dense"), (by_map, "split")]
+)
+def test_a_strangers_own_samples_are_held_to_their_price(query, kind):
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    made = sums(open_coins, query)
+    found = loss_of(made, data)
+    assert found.verdict == "consistent"
+    assert found.lower > 0.5 * found.claimed
+    less = loss_of(made._replace(noise=noise.gaussian(3.0)), data)
+    assert less.verdict == "violated"
+
+
+def test_a_strangers_samples_pass_the_audit_of_coins():
+    made = parts.as_pytree(sums(open_coins, of_dense))
+    found = coins.audit(made, RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS)
+    assert {finding.verdict for finding in found} == {"consistent"}
+
+
+def test_coins_beside_others_are_found():
+    def query(state, data, coins):
+        return of_dense(state, data, coins["who"])
+
+    assert (
+        loss_of(sums(lambda key: {"who": open_coins(key), "else": None}, query)).verdict
+        == "consistent"
+    )
+
+
+def hidden(state, data, coins):
+    return of_dense(state, data, open_coins(coins))
+
+
+def deaf(state, data, coins):
+    return of_dense(state, data, coins._replace(rate=RATE))
+
+
+def drawn_anew(state, data, coins):
+    """Another rate for one, and everybody's coin is another."""
+    count = jnp.sum(jnp.broadcast_to(coins.rate, layout.stored_values(data)[0].shape) * 100).astype(
+        jnp.int32
+    )
+    return of_dense(state, data, coins._replace(key=jax.random.fold_in(coins.key, count)))
+
+
+@pytest.mark.parametrize(
+    ("coins", "query", "told"),
+    [
+        (lambda key: key, hidden, "the coins do not say who is in"),
+        (open_coins, deaf, "does not follow the rate of its coins"),
+        (open_coins, drawn_anew, "changes the sample otherwise too"),
+    ],
+)
+def test_samples_that_nobody_can_set_are_inconclusive_and_say_what_to_return(coins, query, told):
+    found = loss_of(sums(coins, query))
+    assert found.verdict == "inconclusive"
+    assert told in found.details["why"]
+    assert "dpmf_jax.protocol.Poisson(key, rate)" in found.details["why"]
+
+
+def everybody(state, data, coins):
+    return of_dense(state, data, coins._replace(rate=1.0))
+
+
+def test_everybody_taken_at_the_price_of_samples_is_no_consistent_claim():
+    """The audit of coins calls it violated; the privacy loss may not say that all is well."""
+    made = sums(open_coins, everybody)
+    assert loss_of(made).verdict == "inconclusive"
+    found = coins.audit(
+        parts.as_pytree(made), RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS
+    )
+    assert {finding.audit: finding.verdict for finding in found}["coins: rate"] == "violated"
+
+
+# --- words
+
+
+@pytest.mark.parametrize("assumptions", [(), ("noise is as normals are",)])
+def test_no_verdict_hangs_on_the_words_of_an_assumption(assumptions):
+    def known(state, data, coins):
+        return of_dense(state, data, Poisson(jax.random.key(0), 1.0))
+
+    made = sums(
+        lambda key: None, known, sampled=False, sigma=40.0, assumptions=assumptions, delta=1e-12
+    )
+    found = audits.audit(
+        made,
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=STEPS,
+        only=["noise law"],
+        layout_kind="dense",
+    )
+    assert {finding.audit: finding.verdict for finding in found}["noise: support"] == "consistent"
+
+
+# --- a smaller largest change
+
+
+def nudged(state, data, coins):
+    values, present = layout.stored_values(data)
+    return jnp.sum(jnp.where(present, values, 0.0), 0), Info(jnp.float32(0), jnp.float32(0))
+
+
+def small(sensitivity=1.0, sigma=2.0):
+    """One rating changes by 1 at most, of a range of 4: Δ = 1 without any clip."""
+    return sums(
+        lambda key: None,
+        nudged,
+        sampled=False,
+        sigma=sigma,
+        unit="rating value",
+        losses=(Gaussian(noise_multiplier=sigma / sensitivity, num_steps=STEPS),),
+        sensitivity=sensitivity,
+        largest_change=1.0,
+        relation="one rating changes by at most 1; who rated what is public",
+    )
+
+
+def test_a_claim_of_small_changes_is_not_held_against_large_ones():
+    only = [
+        "sensitivity",
+        "post-processing",
+        "noise",
+        "density",
+        "privacy loss",
+        "membership",
+        "one run",
+    ]
+    options = {"privacy loss": {"num_neighbours": 8, "num_runs": 256, "deltas": (1e-2,)}}
+    found = audits.audit(
+        small(),
+        RATINGS,
+        key=keys.from_seed(0),
+        num_steps=STEPS,
+        only=only,
+        options=options,
+        quick=True,
+        layout_kind="dense",
+    )
+    assert [str(finding) for finding in found if finding.verdict == "violated"] == []
+    by_name = {finding.audit: finding for finding in found}
+    assert by_name["sensitivity: largest step"].measured == pytest.approx(1.0, rel=1e-5)
+    assert by_name["privacy loss: δ = 0.01"].verdict == "consistent"
+
+
+def test_too_small_a_sensitivity_for_its_own_largest_change_is_seen():
+    made = parts.as_pytree(small(sensitivity=0.9))
+    found = sensitivity.audit(made, RATINGS, DATA, key=keys.from_seed(0), num_steps=STEPS)
+    assert {finding.verdict for finding in found} == {"violated"}
+    assert loss_of(small(sensitivity=0.4)).verdict == "violated"
+
+
+@pytest.mark.parametrize("change", [0.1, 0.7, 1.0, 3.0, 8.0])
+def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
+    """The first ones, those near the worst, those climbed to, and those of the program: in float32,
+    not by an ulp.
+    """
+    tried = neighbours.choose(key, RATINGS, DATA, unit="rating value", num=6, change=change)
+    measured = lambda stacked: (np.asarray(stacked.value), np.asarray(stacked.value))  # noqa: E731
+    tried, _ = search.greedy(measured, RATINGS, DATA, tried, rounds=3)
+    climbed, _ = search.ascend(measured, RATINGS, tried, np.arange(tried.num))
+    for found in (tried, climbed):
+        moved = np.abs(np.asarray(found.stacked.value, np.float64) - RATINGS.value[found.index])
+        assert np.all(moved <= change)
+        values = np.asarray(found.stacked.value)
+        assert np.all((values >= LOW) & (values <= HIGH))
+    moved = np.abs(np.asarray(tried.stacked.value, np.float64)[:6] - RATINGS.value[tried.index[:6]])
+    far = np.maximum(RATINGS.value - LOW, HIGH - RATINGS.value)[tried.index[:6]]
+    np.testing.assert_allclose(moved, np.minimum(far, change), rtol=1e-5)
+    for pair in fit_audit.pairs(
+        np.random.default_rng(0), RATINGS, "rating value", 8, change=change
+    ):
+        assert 0 < np.max(np.abs(pair.first.value.astype(np.float64) - pair.second.value)) <= change
+
+
+# --- what was replayed
+
+
+def test_the_findings_promise_no_more_updates_than_were_replayed():
+    made = parts.as_pytree(joint())
+    for num_steps, each, every in (
+        (40, "each of the first 32 updates, of 40,", "the first 32 steps, of 40"),
+        (32, "every update", "all steps"),
+    ):
+        by_name = {
+            finding.audit: finding
+            for finding in post_processing.audit(
+                made, RATINGS, DATA, key=keys.from_seed(0), num_steps=num_steps, num_neighbours=1
+            )
+        }
+        assert each in by_name["post-processing"].claim
+        assert every in by_name["release"].claim
+        assert {finding.details["steps"] for finding in by_name.values()} == {32}
+
+
+# --- densities
+
+
+def _doubled(log_ratio, *arguments):
+    return 2 * log_ratio(*arguments)
+
+
+def test_a_wrong_density_does_not_make_a_right_price_violated():
+    made = joint(noise_multiplier=4.0)
+    wrong = made.noise._replace(
+        log_prob=Partial(_doubled, made.noise.log_prob),
+        log_ratio=Partial(_doubled, made.noise.log_ratio),
+    )
+    found = loss_of(made._replace(noise=wrong))
+    assert found.verdict == "inconclusive"
+    assert found.details["why"].startswith("density: sampler is violated")
+    assert loss_of(made).verdict == "consistent"
+
+
+def test_the_privacy_loss_says_the_same_alone_and_after_the_densities():
+    made = joint(noise_multiplier=4.0)
+    made = made._replace(
+        noise=made.noise._replace(log_ratio=Partial(_doubled, made.noise.log_ratio))
+    )
+    options = {"privacy loss": {"num_neighbours": 2, "num_runs": 64, "deltas": (1e-2,)}}
+    alone, among = (
+        audits.audit(
+            made,
+            RATINGS,
+            key=keys.from_seed(0),
+            num_steps=2,
+            only=only,
+            options=options,
+            layout_kind="dense",
+        )
+        for only in (["privacy loss"], ["density", "privacy loss"])
+    )
+    assert [finding.audit for finding in alone] == ["privacy loss: δ = 0.01"]
+    assert alone[0].to_dict() == among[-1].to_dict()
+    assert alone[0].verdict == "inconclusive"
+    assert "density: log_ratio" in alone[0].details["why"]
+
+
+def test_a_known_guarantee_is_left_as_it_is():
+    assert dataclasses.asdict(behind(dpsgd()).guarantee(STEPS)) == dataclasses.asdict(
+        dpsgd().guarantee(STEPS)
+    )

@@ -1,0 +1,83 @@
+"""The zoo: every planted bug is called violated by the audit that is named for it, and its sound
+original is not.
+"""
+
+import jax
+import pytest
+
+from tests.zoo import table as zoo
+from tests.zoo.sound import SOUND
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SEED = 0
+
+
+def marked(entries):
+    return [
+        pytest.param(name, marks=pytest.mark.slow if bug.slow else ())
+        for name, bug in entries.items()
+    ]
+
+
+@pytest.mark.parametrize("name", marked(zoo.entries()))
+def test_a_planted_bug_is_caught_by_the_audit_named_for_it(name):
+    bug = zoo.entries()[name]
+    found = zoo.findings(bug, jax.random.key(SEED))
+    violated = {finding.audit: finding for finding in found if finding.verdict == "violated"}
+    assert bug.named in violated, [str(finding) for finding in found]
+    assert violated[bug.named].details["replay"]["key"]
+    assert violated[bug.named].to_dict()
+
+
+def of_the_sound():
+    """(mechanism, audit) of all bugs that are planted in a mechanism; quick: the first of each
+    audit.
+    """
+    named = {
+        (bug.mechanism, zoo.named_audit(bug.named)): None
+        for bug in zoo.entries().values()
+        if bug.kind == "mechanism"
+    }
+    first = {audit: mechanism for mechanism, audit in reversed(named)}
+    for mechanism, audit in named:
+        slow = first[audit] != mechanism or "privacy_loss" in audit.__module__
+        where = audit.__module__.removeprefix("audits.")
+        yield pytest.param(
+            mechanism, audit, id=f"{mechanism}, {where}", marks=pytest.mark.slow if slow else ()
+        )
+
+
+@pytest.mark.parametrize(("mechanism", "audit"), list(of_the_sound()))
+def test_the_sound_original_is_not_called_violated_by_the_same_audit(mechanism, audit):
+    found = zoo.run(audit, zoo.sound(mechanism), mechanism, jax.random.key(SEED))
+    assert [finding for finding in found if finding.verdict == "violated"] == []
+
+
+@pytest.mark.parametrize("kind", ["run", pytest.param("fit", marks=pytest.mark.slow)])
+def test_the_sound_program_is_not_called_violated_by_the_same_audit(kind):
+    bug = next(bug for bug in zoo.entries().values() if bug.kind == kind)
+    found = zoo.findings(bug, jax.random.key(SEED), planted=False)
+    assert {finding.verdict for finding in found} == {"consistent"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", zoo.UNSEEN)
+def test_what_is_said_to_be_unseen_is(name):
+    """Should an audit see it one day, it belongs among the others."""
+    found = zoo.fit_audit.audit_program(zoo.UNSEEN[name][0], zoo.RATINGS, key=jax.random.key(SEED))
+    assert {finding.verdict for finding in found} == {"consistent"}
+
+
+def test_the_zoo_has_what_it_promises():
+    """27 kinds of bugs and more, noise bugs twice; every family of mechanisms, each among the quick
+    tests.
+    """
+    assert len({*zoo.NOISE, *zoo.OTHERS}) == 27
+    for asked in (*zoo.NOISE, *zoo.OTHERS):
+        planted = [bug for name, bugs in zoo.ALL.items() if name.startswith(asked) for bug in bugs]
+        assert planted, asked
+        places = {bug.words for bug in planted}
+        assert asked not in zoo.NOISE or ("in sample" in places and len(places) == 2), asked
+    assert {bug.mechanism for bug in zoo.entries().values() if not bug.slow} == set(SOUND)
+    assert len(zoo.entries()) == sum(map(len, zoo.ALL.values()))

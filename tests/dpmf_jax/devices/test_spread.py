@@ -1,0 +1,115 @@
+"""A run on several devices, or many side by side on several each: every run is what it is alone on
+one.
+"""
+
+import subprocess
+import sys
+
+import pytest
+
+BOTH_AXES = """
+import sys
+import jax
+jax.config.update("jax_num_cpu_devices", 5)
+import numpy as np
+from tests.zoo import sound as zoo_sound
+from dpmf_jax.devices import keys
+from dpmf_jax.layout import operations as layout
+from dpmf_jax import protocol
+from dpmf_jax.training import sweep
+
+def jobs(mechanism, data, steps):
+    for number in range(3):
+        init_key, key = jax.random.split(keys.from_seed(number))
+        yield sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps - (
+            number == 2))
+
+for words in sys.argv[1:]:
+    kind, name = words.split(":")
+    mechanism, steps = zoo_sound.SOUND[name](), zoo_sound.steps(name)
+    one = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=1)
+    alone = [protocol.train(m, key, state, one, n) for m, key, state, n in jobs(mechanism, one,
+        steps)]
+    for each in (2, 4, 5):
+        data = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=each)
+        found = {}
+        if each == 5:  # of 12 users the last device has none
+            for number, (m, key, state, n) in enumerate(jobs(mechanism, one, steps)):
+                if n == steps:
+                    found[number] = protocol.train(m, *layout.replicate(data, (key, state)), data,
+                        n)
+        else:
+            for chunk in sweep.run([*jobs(mechanism, one, steps)], data, chunk_steps=steps):
+                found[chunk.job] = chunk.state, chunk.info
+            assert len(found) == (3 if steps > 1 else 2)  # the third takes a step less
+        for number in found:
+            state, info = alone[number]
+            expected = jax.device_get((state, jax.tree.map(lambda leaf: leaf[: int(state.step)],
+                info)))
+            close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5,
+                err_msg=words)
+            jax.tree.map(close, expected, found[number])
+print("equal")
+"""
+EVERY = (
+    "split:gaussian-joint-noise",
+    "dense:gaussian-joint-noise",
+    "split:local-gd-dr",
+    "split:objective-statistics",
+    "dense:objective-statistics",
+    "split:federated-user-dynamic",
+    "dense:federated-user-dynamic",
+)
+REST = (
+    "split:gaussian, published",
+    "split:gaussian-public-items",
+    "split:objective-public-users",
+    "dense:objective-public-users",
+    "split:federated-user",
+    "split:federated-statistics",
+    "split:local-gd",
+    "split:noisy-item-means",
+    "split:langevin",
+    "dense:langevin",
+    "split:dpsgd",
+    "split:sketch-dpsgd",
+)
+
+
+@pytest.mark.parametrize(
+    "words", [EVERY[:3], pytest.param((*EVERY[3:], *REST), marks=pytest.mark.slow)]
+)
+def test_each_run_is_what_it_is_alone_whatever_devices_it_has(words):
+    done = subprocess.run(
+        [sys.executable, "-c", BOTH_AXES, *words],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.stdout.strip() == "equal", done.stderr
+
+
+TOO_MANY = """
+import jax
+jax.config.update("jax_num_cpu_devices", 4)
+import sys
+from tests.zoo import sound as zoo_sound
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.training import sweep
+from dpmf_jax.errors import UsageError
+data = layout.make(zoo_sound.RATINGS, kind="split", num_devices=4)
+try:
+    [*sweep.run([], data, num_devices=2)]
+except UsageError as error:
+    print("refused:", error)
+"""
+
+
+def test_ratings_on_more_devices_than_a_sweep_may_use_are_refused():
+    done = subprocess.run(
+        [sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False, timeout=300
+    )
+    assert done.stdout.startswith(
+        "refused: the ratings lie on 4 devices, of which a sweep may use 2"
+    ), done.stderr

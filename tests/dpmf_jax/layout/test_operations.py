@@ -1,0 +1,465 @@
+"""Laws of the layout: equal to dense arithmetic, whatever the kind, the order, the padding, the
+blocks, the devices.
+"""
+
+import dataclasses
+import os
+import subprocess
+import sys
+import textwrap
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.layout import split as layout_split
+
+KINDS = ("split", "dense")
+
+
+def make_ratings(mask: np.ndarray, seed: int = 0) -> Ratings:
+    """Ratings where `mask` [users, items] says, in random order."""
+    rng = np.random.default_rng(seed)
+    user, item = (part.astype(np.int32) for part in rng.permutation(np.argwhere(mask)).T)
+    value = rng.integers(1, 11, len(user)).astype(np.float32) / 2
+    return Ratings(
+        user, item, value, np.arange(mask.shape[0]), np.arange(mask.shape[1]), (0.5, 5.0)
+    )
+
+
+def ragged() -> np.ndarray:
+    """Rows of several pieces in both orientations; a user and an item without ratings, and one of
+    each with all.
+    """
+    mask = np.random.default_rng(5).random((70, 40)) < 0.3
+    mask[0], mask[:, 1] = True, True
+    mask[3], mask[:, 2] = False, False
+    return mask
+
+
+def lone() -> np.ndarray:
+    mask = np.zeros((5, 3), bool)
+    mask[4, 1] = True
+    return mask
+
+
+MASKS = {
+    "ragged": ragged,
+    "lone": lone,
+    "full": lambda: np.ones((20, 7), bool),
+    "none": lambda: np.zeros((4, 3), bool),
+}
+
+
+def factors(ratings: Ratings, rank: int = 3) -> tuple:
+    rng = np.random.default_rng(7)
+    shapes = ((ratings.num_users, rank), (ratings.num_items, rank), (ratings.num_items,))
+    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
+
+
+def by_user(row, columns, values, present):
+    residual = present * (values - columns["center"] - columns["factors"] @ row)
+    return {
+        "gradient": -residual @ columns["factors"],
+        "squared": residual @ residual,
+        "count": jnp.sum(present),
+    }
+
+
+def by_item(row, columns, values, present):
+    residual = present * (values - row[1] - columns @ row[0])
+    return -residual @ columns, jnp.sum(residual)
+
+
+def residuals(row, columns, values, present):
+    return values - columns["center"] - columns["factors"] @ row + 7 * (1 - present)
+
+
+TRACES = []
+
+
+@jax.jit
+def all_sums(data, users, items, center):
+    TRACES.append(None)  # only Python's pass over the program sees this line
+    columns = {"factors": items, "center": center}
+    return layout.sum_by_user(data, by_user, users, columns), layout.sum_by_item(
+        data, by_item, (items, center), users
+    )
+
+
+def reference(ratings: Ratings, users, items, center):
+    value = np.zeros((ratings.num_users, ratings.num_items))
+    mask = np.zeros_like(value)
+    value[ratings.user, ratings.item] = ratings.value
+    mask[ratings.user, ratings.item] = 1
+    e = mask * (value - center - users.astype(float) @ items.T.astype(float))
+    of_users = {"gradient": -e @ items, "squared": (e**2).sum(1), "count": mask.sum(1)}
+    return of_users, (-e.T @ users, e.sum(0))
+
+
+def assert_close(actual, expected, tolerance=2e-5):
+    def check(a, b):
+        assert a.shape == b.shape
+        assert np.abs(np.asarray(a) - b).max(initial=0) <= tolerance * (
+            1 + np.abs(b).max(initial=0)
+        )
+
+    jax.tree.map(check, actual, expected)
+
+
+@pytest.mark.parametrize("name", MASKS)
+@pytest.mark.parametrize("kind", KINDS)
+def test_sums_equal_a_dense_reference(kind, name):
+    ratings = make_ratings(MASKS[name]())
+    trees = factors(ratings)
+    assert_close(all_sums(layout.make(ratings, kind=kind), *trees), reference(ratings, *trees))
+
+
+def test_blocks_and_large_tables_change_nothing():
+    ratings = make_ratings(ragged())
+    users, items, center = factors(ratings, rank=2048)
+    data = layout.make(ratings, kind="split")
+    pieces, width = data.stored.by_user.column.shape
+    fit = layout_split.BLOCK_BYTES // (width * 2048 * 4)
+    assert layout_split.num_blocks(pieces, fit) > 1  # the case that this test is about,
+    assert items.nbytes < layout_split.LARGE_TABLE < users.nbytes  # with a table of either size
+    assert_close(all_sums(data, users, items, center), reference(ratings, users, items, center))
+
+
+@given(st.integers(1, 200), st.integers(1, 5_000_000))
+def test_blocks_divide_the_pieces_and_fill_up_little(shards, pieces):
+    grain = layout_split._grain(pieces // shards)
+    padded = -(-pieces // (shards * grain)) * grain
+    assert padded <= pieces / shards * 17 / 16 + 4
+    for most in (1, 16, 40, 200, 4096):
+        blocks = layout_split.num_blocks(padded, most)
+        assert padded % blocks == 0
+        assert blocks == 1 or padded // blocks >= layout_split.LEAST_BLOCK
+        assert padded < 2048 or most / 2 < padded // blocks <= max(most, 16) or most > 128
+
+
+@given(
+    st.integers(1, 90), st.integers(1, 90), st.floats(0, 1), st.integers(1, 3), st.integers(0, 1000)
+)
+def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, shards, seed):
+    mask = np.random.default_rng(seed).random((num_users, num_items)) < density
+    ratings = make_ratings(mask, seed)
+    expected = sorted(zip(ratings.user, ratings.item, ratings.value, strict=True))
+    sides = layout_split.make(ratings, num_shards=shards)
+    for side, flip, num_columns in zip(sides, (1, -1), (num_items, num_users), strict=True):
+        assert len(side.row) % shards == 0
+        assert (np.diff(side.row) >= 0).all()
+        piece, slot = np.nonzero(side.column != num_columns)
+        pairs = (side.row[piece], side.column[piece, slot])[::flip]
+        assert sorted(zip(*pairs, side.value[piece, slot], strict=True)) == expected
+        assert not side.value[side.column == num_columns].any()
+    shuffled = layout_split.make(
+        ratings.take(np.random.default_rng(seed).permutation(len(ratings))), num_shards=shards
+    )
+    jax.tree.map(np.testing.assert_array_equal, shuffled, sides)
+
+
+def test_padding_of_a_split_layout_reads_zeros():
+    ratings = make_ratings(ragged())
+    users, items, _ = factors(ratings)
+
+    def careless(row, columns, values, present):
+        return jnp.sum(columns, axis=0), jnp.sum(values)
+
+    actual = layout.sum_by_user(layout.make(ratings, kind="split"), careless, users, items)
+    mask = np.zeros((ratings.num_users, ratings.num_items))
+    mask[ratings.user, ratings.item] = 1
+    assert_close(
+        actual, (mask @ items, np.bincount(ratings.user, ratings.value, ratings.num_users))
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_map_ratings_gives_each_rating_its_own_and_zero_elsewhere(kind):
+    ratings = make_ratings(ragged())
+    users, items, center = factors(ratings)
+    data = layout.make(ratings, kind=kind)
+    out = np.asarray(
+        layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
+    )
+    values, present = (np.asarray(part) for part in layout.stored_values(data))
+    assert (out[~present] == 0).all()
+    np.testing.assert_allclose(np.sort(values[present]), np.sort(ratings.value))
+    products = np.einsum("nk,nk->n", users[ratings.user], items[ratings.item])
+    expected = ratings.value - center[ratings.item] - products
+    np.testing.assert_allclose(np.sort(out[present]), np.sort(expected), atol=2e-5)
+
+
+def edits(ratings: Ratings):
+    """(name, the edit on a layout, the ratings after the edit)."""
+    spot = len(ratings) // 2
+    user, item = ratings.user[spot], ratings.item[spot]
+    keep = np.arange(len(ratings)) != spot
+    changed = ratings.value.copy()
+    changed[spot] = 0.5
+    replaced = dataclasses.replace(ratings, value=changed)
+    yield (
+        "value",
+        lambda data: layout.replace_value(data, layout.locate(data, user, item), 0.5),
+        replaced,
+    )
+    yield (
+        "rating",
+        lambda data: layout.remove_rating(data, layout.locate(data, user, item)),
+        ratings.take(keep),
+    )
+    yield "user", lambda data: layout.remove_user(data, user), ratings.take(ratings.user != user)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_neighbours_equal_the_layout_of_the_edited_ratings(kind):
+    ratings = make_ratings(ragged())
+    trees = factors(ratings)
+    data = layout.make(ratings, kind=kind)
+    for name, edit, edited in edits(ratings):
+        neighbour = edit(data)
+        assert jax.tree.structure(neighbour) == jax.tree.structure(data), name
+        assert jax.tree.map(jnp.shape, neighbour) == jax.tree.map(jnp.shape, data), name
+        assert_close(all_sums(neighbour, *trees), reference(edited, *trees))
+        values, present = layout.stored_values(neighbour)
+        np.testing.assert_array_equal(
+            np.sort(np.asarray(values)[np.asarray(present)]), np.sort(edited.value)
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_program_serves_all_neighbours_and_stacks_of_them(kind):
+    ratings = make_ratings(ragged())
+    users, items, center = factors(ratings)
+    data = layout.make(ratings, kind=kind)
+    chosen = slice(0, 4)
+    addresses = layout.locate(data, ratings.user[chosen], ratings.item[chosen])
+    worlds = jax.vmap(layout.remove_rating, in_axes=(None, 0))(data, addresses)
+    together = jax.vmap(all_sums, in_axes=(0, None, None, None))(worlds, users, items, center)
+    all_sums(data, users, items, center)
+    compiled = len(TRACES)
+    for world in range(4):
+        keep = np.arange(len(ratings)) != world
+        expected = reference(ratings.take(keep), users, items, center)
+        assert_close(jax.tree.map(lambda leaf, at=world: leaf[at], together), expected)
+        alone = layout.remove_rating(data, jax.tree.map(lambda leaf, at=world: leaf[at], addresses))
+        assert_close(all_sums(alone, users, items, center), expected)
+    assert len(TRACES) == compiled
+    many = jax.vmap(all_sums, in_axes=(None, 0, None, None))(
+        data, np.stack([users, 2 * users]), items, center
+    )
+    assert_close(
+        jax.tree.map(lambda leaf: leaf[1], many), reference(ratings, 2 * users, items, center)
+    )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_located_ratings_are_where_they_are_said_to_be(kind):
+    ratings = make_ratings(ragged())
+    data = layout.make(ratings, kind=kind)
+    address = jax.tree.map(np.asarray, layout.locate(data, ratings.user, ratings.item))
+    if kind == "split":
+        np.testing.assert_array_equal(
+            np.asarray(data.stored.by_user.value)[address.user_piece, address.user_slot],
+            ratings.value,
+        )
+        np.testing.assert_array_equal(
+            np.asarray(data.stored.by_item.value)[address.item_piece, address.item_slot],
+            ratings.value,
+        )
+    np.testing.assert_array_equal(address.user, ratings.user)
+    removed = layout.remove_rating(data, layout.locate(data, ratings.user[0], ratings.item[0]))
+    with pytest.raises(UsageError, match="no such rating"):
+        layout.locate(removed, ratings.user[0], ratings.item[0])
+    for user, item in ((3, 0), (0, 2), (70, 0), (0, 40), (-1, 0), (0, -1)):
+        with pytest.raises(UsageError, match="no such rating"):
+            layout.locate(data, user, item)
+
+
+def test_padding_the_rank_adds_only_zeros():
+    users = jnp.ones((4, 20))
+    padded = layout.pad_rank(users)
+    assert padded.shape == (4, 24)
+    np.testing.assert_array_equal(padded[:, :20], users)
+    assert not padded[:, 20:].any()
+    assert layout.pad_rank(jnp.ones((4, 64))).shape == (4, 64)
+
+
+def test_everything_on_the_device_is_at_most_four_bytes_wide():
+    for kind in KINDS:
+        data = layout.make(make_ratings(ragged()), kind=kind)
+        assert {leaf.dtype.name for leaf in jax.tree.leaves(data)} <= {"float32", "int32", "bool"}
+
+
+def test_the_choice_depends_on_public_sizes_only():
+    thin, thick = ragged(), ragged()
+    thick[:] = False
+    thick.ravel()[: thin.sum()] = True  # as many ratings, of fewer users
+    kinds = {layout.make(make_ratings(mask)).kind for mask in (thin, thick)}
+    assert len(kinds) == 1
+    assert layout.choose(6040, 3706, 1_000_209, backend="cpu") == "split"
+    assert layout.choose(20, 7, 50, backend="cpu") == "dense"
+    assert layout.choose(1000, 1000, 950_000, backend="cpu") == "dense"
+
+
+def test_bad_arguments_are_refused():
+    ratings = make_ratings(lone())
+    with pytest.raises(UsageError, match="unknown layout"):
+        layout.make(ratings, kind="sparse")
+    for devices in (0, len(jax.devices()) + 1):
+        with pytest.raises(UsageError, match="devices"):
+            layout.make(ratings, num_devices=devices)
+
+
+def test_description_names_kind_and_sizes():
+    ratings = make_ratings(ragged())
+    for kind in KINDS:
+        text = layout.describe(layout.make(ratings, kind=kind))
+        assert text.startswith(f"{kind} layout, {len(ratings)} ratings, 70 users x 40 items")
+
+
+def on_four_devices(script: str) -> None:
+    """Runs a script, which sees this module as `t`, in a process of four devices."""
+    script = (
+        "import jax, numpy as np\nfrom tests.dpmf_jax.layout import test_operations as t\n"
+        "from dpmf_jax.layout import operations as layout\n" + textwrap.dedent(script)
+    )
+    environment = os.environ | {
+        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
+        "JAX_PLATFORMS": "cpu",
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", script + "\nprint('done')"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "done", done.stderr
+
+
+@jax.jit
+def mapped(data, users, items, center):
+    return layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
+
+
+@jax.jit
+def folded(data, users, items):
+    """Sums in which the order of a row's ratings counts."""
+
+    def met(carry, row, column, value, present):
+        return 0.7 * carry + present * value * column[0]
+
+    nothing = [jnp.zeros(len(rows)) for rows in (users, items)]
+    return (
+        layout.fold_by_user(data, met, nothing[0], users, items),
+        layout.fold_by_item(data, met, nothing[1], items, users),
+    )
+
+
+def test_sharded_equals_unsharded():
+    on_four_devices("""
+        assert len(jax.devices()) == 4
+        for name in ("ragged", "lone", "none"):
+            ratings = t.make_ratings(t.MASKS[name]())
+            trees = t.factors(ratings)
+            for kind in t.KINDS:
+                for devices in (3, 4) if name == "ragged" else (4,):
+                    data = layout.make(ratings, kind=kind, num_devices=devices)
+                    assert len(data.stored[0].devices() if kind == "dense" else data.stored[
+                        0].row.devices()) == devices
+                    t.assert_close(t.all_sums(data, *trees), t.reference(ratings, *trees))
+                    out = np.asarray(t.mapped(data, *trees))
+                    squared = t.reference(ratings, *trees)[0]["squared"].sum()
+                    np.testing.assert_allclose((out ** 2).sum(), squared, rtol=1e-5, atol=1e-6)
+                    if name == "ragged" and devices == 3:
+                        for _, edit, edited in t.edits(ratings):
+                            t.assert_close(t.all_sums(edit(data), *trees), t.reference(edited,
+                                *trees))
+                        stack = jax.tree.map(lambda leaf: jax.numpy.stack([leaf, leaf]), data)
+                        both = jax.vmap(t.all_sums, in_axes=(0, None, None, None))(stack, *trees)
+                        t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(
+                            ratings, *trees))
+    """)
+
+
+def test_each_device_has_its_own_users():
+    on_four_devices("""
+        ratings = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
+        data, one = layout.make(ratings, kind="split"), layout.make(ratings, kind="split",
+            num_devices=1)
+        assert data.num_devices == 4
+        for device in range(4):
+            for part in (data.stored.by_user.row, data.stored.by_item.column):
+                users = set(np.unique(part.addressable_shards[device].data))
+                assert users - {400} == set(range(100 * device, 100 * device + 100)), (device,
+                    users)
+
+        # all of them together are in the order of one device, with padding at the end
+        places = one.stored.by_user.row.shape[0]
+        for here, there in zip(jax.jit(layout.stored_values)(data), layout.stored_values(one)):
+            np.testing.assert_array_equal(here[:places], there)
+            assert not here[places:].any()
+        users, items, center = trees = t.factors(ratings)
+        here, there = (t.mapped(which, *trees) for which in (data, one))
+        np.testing.assert_allclose(here[:places], there, rtol=1e-5, atol=1e-5)
+        here, there = (t.folded(which, users, items) for which in (data, one))
+        jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5), here,
+            there)
+
+        # sums per user are nobody else's business: only those per item are exchanged
+        def exchanged(by, fn, *trees):
+            program = jax.jit(lambda *trees: by(data, fn, *trees))
+            return program.lower(*layout.replicate(data, trees)).compile().as_text().count(" all-")
+        assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items,
+            "center": center}) == 0
+        assert exchanged(layout.sum_by_item, t.by_item, (items, center), users) > 0
+    """)
+
+
+@pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
+def test_rows_are_taken_to_the_last_bit(numbers):
+    """Whatever the loop that copies them is made of: also what is not a number, infinite, or almost
+    0.
+    """
+    shape = (6, *(numbers if isinstance(numbers, tuple) else (numbers,)))
+    bits = np.random.default_rng(0).integers(0, 2**32, shape, np.uint32)
+    bits[0], bits[1], bits[2] = (
+        0x7F800001,
+        0x80000000,
+        1,
+    )  # a signalling NaN, -0.0, the least number
+    table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
+    zeros = jnp.zeros(4, jnp.int32)
+    found = jax.jit(layout_split.take)(table, index, zeros)
+    np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits[index])
+    ones = jnp.ones(shape)
+    summed = jax.grad(lambda table: jnp.sum(layout_split.take(table, index, zeros)))(ones)
+    np.testing.assert_array_equal(summed[:, ..., 0].reshape(6, -1)[:, 0], [1, 1, 2, 1, 0, 1])
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((10, 10, 0), (8, 8)),
+        ((10, 10, 90), (16, 16)),
+        ((1_000, 4, 900), (8, 32)),
+        ((6_040, 3_706, 1_000_209), (32, 32)),
+        ((100_000, 6_000, 900_000), (16, 32)),
+    ],
+)
+def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
+    users, items, num = sizes
+    assert tuple(layout_split.width(rows, num) for rows in (users, items)) == expected
+    if num == 900:  # every user has one rating, or none
+        ratings = make_ratings(
+            np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9
+        )
+        [user, item] = layout.make(ratings, kind="split", num_devices=1).stored
+        assert (user.column.shape[1], item.column.shape[1]) == expected

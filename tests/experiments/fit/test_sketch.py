@@ -1,0 +1,501 @@
+"""`dpmf fit` of paper 002: no guarantee unless accepted, prices on secret samples, what a sketch
+releases, refusals.
+"""
+
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from safetensors.numpy import load_file
+
+import dpmf_jax
+from accounting import subsampled
+from accounting.loss import SubsampledGaussian
+from dpmf_jax.data import synthetic
+from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.sampled import spec as sampled_spec
+from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.mechanisms.sketch import spec as sketch_spec
+from experiments.fit import command as fit_command
+from experiments.fit import mechanisms as fit_mechanisms
+from tests.cases import CHECKOUT
+from tests.cases import fit as fit_cases
+from tests.cases.fit import CATALOGUE, FIT, RANGE, fit, interrupted, refused, resumed, run
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+PUBLISHED = ["--mechanism", "sketch", "--rank", "3", "--epochs", "4"]
+ACCEPTED = [*PUBLISHED, "--accept-no-guarantee"]
+DPSGD = ["--mechanism", "sketch-dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate", "0.5"]
+DENSE = ["--mechanism", "dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate", "0.5"]
+LANGEVIN = ["--mechanism", "langevin", *DENSE[2:]]
+SKETCH = ["center", "hashes", "median", "rank", "sketch"]
+MEANS = ["item_factors", "user_factors"]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path, monkeypatch):
+    fit_cases.elsewhere(tmp_path, monkeypatch)
+
+
+def released(folder):
+    return load_file(Path(folder) / "release.safetensors")
+
+
+def same(first, second):
+    one, other = released(first), released(second)
+    return one.keys() == other.keys() and all(
+        np.array_equal(one[part], other[part]) for part in one
+    )
+
+
+# --- as published
+
+
+@pytest.mark.parametrize("more", [[], ["--seed", "0"], ["--threshold", "4"]])
+def test_the_published_sketch_is_refused_without_consent(capsys, more):
+    code, err = refused(capsys, *PUBLISHED, *more)
+    assert code == 4
+    assert "not a privacy parameter" in err
+    assert "--accept-no-guarantee" in err
+    assert "sketch-dpsgd" in err
+
+
+@pytest.mark.parametrize("words", [DPSGD, ["--mechanism", "non-private"], []])
+def test_consent_means_nothing_where_it_is_not_needed(capsys, words):
+    code, err = refused(capsys, *words, "--accept-no-guarantee")
+    assert code == 2
+    assert "--accept-no-guarantee means nothing" in err
+
+
+def test_an_epsilon_is_no_threshold(capsys):
+    code, err = refused(capsys, *ACCEPTED, "--epsilon", "4")
+    assert code == 4
+    assert "--threshold 4" in err
+    assert "privacy" in err
+
+
+@pytest.mark.parametrize(
+    ("more", "parts"),
+    [
+        ([], [*SKETCH, *MEANS]),
+        (["--center", "3", "--query", "median", "--depth", "3", "--gain", "2"], SKETCH),
+    ],
+)
+def test_a_published_fit_releases_its_sketch_and_promises_nothing(capsys, more, parts):
+    found = fit(capsys, *ACCEPTED, *more, "--threshold", "8", "--seed", "0")
+    guarantee = found["guarantee"]
+    assert (guarantee["status"], guarantee["epsilon"], guarantee["mechanism"]) == (
+        "none",
+        "inf",
+        "sketch",
+    )
+    assert "a clipping threshold of the log-likelihood (here 8)" in " ".join(
+        guarantee["statement"].split()
+    )
+    assert (found["steps"], guarantee["steps"]) == (4, 4)
+    assert sorted(released(found["out"])) == sorted(parts)
+    assert found["settings"]["threshold"] == 8
+    assert math.isfinite(found["rmse_test"])
+    folder = Path(found["out"])
+    assert {file.name for file in folder.iterdir()} == {
+        "release.safetensors",
+        "model.json",
+        "PRIVACY.md",
+        "private",
+    }
+    assert "NO PRIVACY GUARANTEE" in (folder / "PRIVACY.md").read_text()
+
+
+def test_conventions_and_infinite_thresholds(capsys):
+    words = [*ACCEPTED, "--seed", "0"]
+    half, whole = (
+        fit(capsys, *words, *more)["out"]
+        for more in (["--threshold", "0.5", "--convention", "3.2"], ["--threshold", "1"])
+    )
+    assert same(half, whole)
+    infinite, none = (fit(capsys, *words, *more) for more in (["--threshold", "inf"], []))
+    assert same(infinite["out"], none["out"])
+    assert not same(none["out"], whole)
+    assert infinite["settings"]["threshold"] is None
+
+
+def test_each_epoch_has_an_order_of_its_own_that_the_seed_decides(capsys):
+    first, again, other = (fit(capsys, *ACCEPTED, "--seed", seed)["out"] for seed in (1, 1, 2))
+    assert same(first, again)
+    assert not same(first, other)
+
+
+@pytest.mark.parametrize(
+    ("words", "module", "make", "settings"),
+    [
+        (
+            [
+                *ACCEPTED,
+                "--decay",
+                "3",
+                "--threshold",
+                "4",
+                "--convention",
+                "3.2",
+                "--depth",
+                "3",
+                "--gain",
+                "2",
+            ],
+            *(sketch, sketch.mechanism),
+            {
+                "num_epochs": 4,
+                "decay": 3.0,
+                "threshold": 4.0,
+                "convention": "3.2",
+                "depth": 3,
+                "gain": 2.0,
+            },
+        ),
+        (
+            [*LANGEVIN, "--temperature", "2", "--clip-norm", "0.5", "--center", "2.5"],
+            *(langevin, langevin.dp),
+            {
+                "num_steps": 4,
+                "sampling_rate": 0.5,
+                "temperature": 2.0,
+                "clip_norm": 0.5,
+                "center": 2.5,
+            }
+            | {"unit": "rating value", "rating_range": (1.0, 5.0)},
+        ),
+    ],
+    ids=["sketch", "langevin"],
+)
+def test_a_fit_is_that_of_its_mechanism_in_python(capsys, words, module, make, settings):
+    more = [
+        "--learning-rate",
+        "0.07",
+        "--regularization",
+        "0.3",
+        "--seed",
+        "3",
+        "--test-fraction",
+        "0",
+    ]
+    found = fit(capsys, *words, *more, "--layout", "split")
+    command = fit_command.Command(data="mine.csv", rating_range=(1.0, 5.0), test_fraction=0.0)
+    mechanism = make(module.Config(rank=3, learning_rate=0.07, regularization=0.3, **settings))
+    model = dpmf_jax.fit(
+        fit_command.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
+    )
+    expected = {name: part for name, part in model.release._asdict().items() if part is not None}
+    assert expected.keys() == released(found["out"]).keys()
+    assert all(
+        np.array_equal(part, expected[name]) for name, part in released(found["out"]).items()
+    )
+
+
+@pytest.mark.slow
+def test_where_there_are_several_devices_the_published_sketch_takes_one():
+    words = [
+        sys.executable,
+        "-m",
+        "experiments.cli",
+        *FIT[:2],
+        *RANGE,
+        "--controls",
+        "none",
+        *ACCEPTED,
+    ]
+    env = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=2"}
+    env |= {"PYTHONPATH": str(CHECKOUT), "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [*words, "--json"], env=env, capture_output=True, text=True, timeout=200, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["device"].startswith("1 x")
+    done = subprocess.run(
+        [*words, "--devices", "2"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=200,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "2 devices" in done.stderr
+
+
+# --- sound
+
+
+@pytest.mark.parametrize(
+    ("rate", "steps", "epsilon", "learning_rate"),
+    [(0.3, 4, 1.0, 0.06678333976622469), (1.0, 8, 0.5, 0.05955820518517844), (0.1, 30, 4.0, 0.1)],
+)
+@pytest.mark.parametrize("mechanism", ["sketch-dpsgd", "langevin"])
+def test_no_total_is_exceeded_by_rounding(mechanism, rate, steps, epsilon, learning_rate):
+    """Numbers that float32 does not hold: the price is that of the ones which the mechanism
+    reads.
+    """
+    train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
+    given = {
+        "sampling_rate": rate,
+        "steps": steps,
+        "epsilon": epsilon,
+        "learning_rate": learning_rate,
+    }
+    flags = fit_mechanisms.flags(mechanism, clip_norm=0.7, **given)
+    ((made, num_steps),), _ = fit_mechanisms.phases_and_settings(mechanism, flags, train)
+    assert num_steps == steps
+    assert 0.9999 * epsilon < min(made.guarantee(steps).accountants.values()) <= epsilon
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        ([*DPSGD, "--gain", "2", "--depth", "3", "--query", "median", "--decay", "3"], SKETCH),
+        ([*DENSE, "--decay", "3"], ["center", "item_factors", "user_factors"]),
+        (LANGEVIN, ["center", "item_factors", "user_factors"]),
+        ([*LANGEVIN, "--decay", "3"], ["center", "item_factors", "user_factors"]),
+    ],
+)
+def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
+    found = fit(capsys, *words, "--epsilon", "4", "--delta", "1e-6", "--seed", "0")
+    guarantee = found["guarantee"]
+    assert (guarantee["status"], guarantee["unit"], guarantee["delta"]) == (
+        "proved for real-number noise",
+        "rating value",
+        1e-6,
+    )
+    assert 3.999 < guarantee["epsilon"] <= 4
+    assert (found["steps"], guarantee["steps"], guarantee["mechanism"]) == (
+        4,
+        4,
+        found["mechanism"],
+    )
+    assert sorted(released(found["out"])) == parts
+    assert math.isfinite(found["rmse_test"])
+    assert found["utility"]
+    assert guarantee["statement"].startswith("EXPERIMENT: seeded, do not release")
+    settings = found["settings"]
+    assert {loss["sampling_rate"] for loss in guarantee["losses"]} == {0.5}
+    if found["mechanism"] == "langevin":
+        slowed = (
+            [1 + settings["decay"] * step / 4 for step in range(4)] if settings["decay"] else [1.0]
+        )
+        first = (
+            0.5
+            * math.sqrt(2 * settings["temperature"] / settings["learning_rate"])
+            / settings["clip_norm"]
+        )
+        multipliers = [first * math.sqrt(slow) for slow in slowed]
+    else:
+        multipliers = [settings["noise_multiplier"]]
+    assert [loss["noise_multiplier"] for loss in guarantee["losses"]] == pytest.approx(
+        multipliers, rel=1e-6
+    )
+
+
+def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
+    """At equal ε the solvers end at the same noise, T = η(zC/q)²/2, and so the same model."""
+    more = ["--epsilon", "2", "--learning-rate", "0.05", "--clip-norm", "0.7", "--seed", "0"]
+    one, other = fit(capsys, *LANGEVIN, *more), fit(capsys, *DENSE, *more)
+    multiplier = other["settings"]["noise_multiplier"]
+    temperature = 0.05 * (multiplier * 0.7 / 0.5) ** 2 / 2
+    assert one["settings"]["temperature"] == pytest.approx(temperature, rel=1e-4)
+    assert one["rmse_test"] == pytest.approx(other["rmse_test"], rel=1e-4)
+    said = [note for note in one["notes"] if "is dpsgd" in note]
+    assert said == [
+        "with one learning rate for all steps langevin is dpsgd, here with noise multiplier"
+        f" {multiplier:.4g}; --decay makes it another algorithm"
+    ]
+    assert not any("is dpsgd" in note for note in other["notes"])
+    slowed = fit(capsys, *LANGEVIN, *more, "--decay", "3")
+    assert not any("is dpsgd" in note for note in slowed["notes"])
+    assert slowed["rmse_test"] != pytest.approx(
+        fit(capsys, *DENSE, *more, "--decay", "3")["rmse_test"], rel=1e-4
+    )
+
+
+def test_a_presence_needs_a_declared_catalogue(capsys):
+    words = [*DPSGD, "--relation", "rating-presence"]
+    code, err = refused(capsys, *words, "--seed", "0")
+    assert code == 4
+    assert "catalogue" in err
+    found = fit(capsys, *words, *CATALOGUE)
+    assert (found["guarantee"]["unit"], found["guarantee"]["seeded"]) == ("rating presence", False)
+    assert released(found["out"])["sketch"].size >= (25 + 9) * 3 / 0.25
+
+
+def test_a_presence_takes_half_the_noise_of_a_value():
+    """Of all ratings in every step: C added or removed, against -C in the place of C."""
+    train = synthetic.generate(num_users=30, num_items=20, num_ratings=100)
+    value, presence = (
+        fit_mechanisms.phases_and_settings(
+            "dpsgd",
+            fit_mechanisms.flags("dpsgd", sampling_rate=1.0, steps=4, relation=relation),
+            train,
+        )[1]["noise_multiplier"]
+        for relation in ("rating-value", "rating-presence")
+    )
+    assert value == pytest.approx(2 * presence, rel=1e-3)
+
+
+def test_a_temperature_has_its_price(capsys):
+    words = [*LANGEVIN, "--temperature", "1", "--learning-rate", "0.1", "--seed", "0"]
+    found = fit(capsys, *words)
+    z = 0.5 * math.sqrt(2 / 0.1)
+    phase = SubsampledGaussian(noise_multiplier=z, sampling_rate=0.5, num_steps=4)
+    price = subsampled.epsilon_pld((phase,), 1e-5, unit="rating value")
+    assert found["guarantee"]["epsilon"] == pytest.approx(price, abs=2e-4)
+    code, err = refused(capsys, *words, "--epsilon", "3")
+    assert code == 2
+    assert "both set the noise" in err
+
+
+@pytest.mark.parametrize("words", [ACCEPTED, DPSGD])
+def test_a_released_sketch_answers_where_the_private_part_is_absent(capsys, words):
+    folder = Path(fit(capsys, *words, "--seed", "0")["out"])
+    asked = ["predict", folder, "--user", "u1", "u2", "--item", "2", "3", "--json"]
+    told = []
+    for _ in range(2):
+        code, out, err = run(capsys, *asked)
+        assert code == 0, err
+        told.append([row["rating"] for row in json.loads(out)["predicted"]])
+        code, out, err = run(
+            capsys, "recommend", folder, "--user", "u1", "--include-seen", "--json"
+        )
+        assert code == 0, err
+        if (folder / "private").exists():
+            code, out, err = run(capsys, "evaluate", folder, "--data", "mine.csv", "--json")
+            assert code == 0, err
+            assert json.loads(out)["unknown"] == 0
+            shutil.rmtree(folder / "private")
+    assert told[0] == pytest.approx(told[1], abs=1e-6)
+    assert len(set(told[0])) == 2
+
+
+def test_a_release_is_entered_in_the_ledger_and_never_the_same_twice(capsys):
+    first, second = (fit(capsys, *ACCEPTED) for _ in range(2))
+    assert not np.array_equal(released(first["out"])["hashes"], released(second["out"])["hashes"])
+    assert first["ledger"]
+    assert first["guarantee"]["seeded"] is False
+    code, out, err = run(capsys, "budget", "show")
+    assert code == 0, err
+    assert "NO GUARANTEE" in out
+
+
+@pytest.mark.parametrize("words", [[*ACCEPTED, "--decay", "2"], [*DPSGD, "--decay", "2"]])
+def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, words):
+    """After two of four steps: orders and samples follow from the seed and the step; so does a
+    release's, but anew.
+    """
+    whole = fit(capsys, *words, "--seed", "0", "--out", "whole")
+    told = interrupted(capsys, monkeypatch, *words, "--seed", "0", "--out", "cut")
+    assert "--resume cut" in told
+    assert resumed(capsys, "cut")["rmse_train"] == whole["rmse_train"]
+    assert same("whole", "cut")
+    interrupted(capsys, monkeypatch, *words, "--out", "release")
+    found = resumed(capsys, "release")
+    assert found["guarantee"] | {"seeded": True, "statement": ""} == whole["guarantee"] | {
+        "statement": ""
+    }
+
+
+def test_a_saved_price_is_computed_again(capsys):
+    folder = fit(capsys, *DPSGD, "--epsilon", "2", "--seed", "0")["out"]
+    code, out, err = run(capsys, "epsilon", "model", folder, "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert told["epsilon"] == told["saved_epsilon"] <= 2
+    folder = fit(capsys, *ACCEPTED, "--seed", "0")["out"]
+    code, out, err = run(capsys, "epsilon", "model", folder, "--json")
+    assert code == 0, err
+    assert json.loads(out)["epsilon"] == "inf"
+
+
+@pytest.mark.slow
+def test_the_published_one_is_audited_without_consent_for_nothing_is_released(capsys):
+    code, out, err = run(capsys, "audit", *PUBLISHED, "--neighbours", "2", "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["guarantee"]["status"], found["violated"]) == ("none", 0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [DPSGD, DENSE, LANGEVIN])
+def test_a_saved_model_is_audited_with_its_own_settings(capsys, words):
+    fit(capsys, *words, "--seed", "0", "--test-fraction", "0", "--out", "model")
+    words = ["audit", "model", "--ratings", "mine.csv", *RANGE, "--json", "--neighbours", "2"]
+    code, out, err = run(capsys, *words)
+    assert code == 5, err
+    found = json.loads(out)
+    assert found["steps"] == 4
+    assert {one["audit"] for one in found["findings"] if one["verdict"] == "violated"} == {
+        "noise: lookup"
+    }
+    assert any(
+        one["audit"].startswith("sensitivity") and one["verdict"] == "consistent"
+        for one in found["findings"]
+    )
+    code, _, err = run(capsys, *words, "--gain", "2")
+    assert code == 2
+    assert "another claim" in err
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ((*ACCEPTED, "--steps", "5"), "--steps means nothing to --mechanism sketch"),
+        ((*ACCEPTED, "--delta", "1e-6"), "--delta means nothing"),
+        ((*ACCEPTED, "--relation", "rating-presence", *CATALOGUE), "--relation means nothing"),
+        ((*ACCEPTED, "--clip-norm", "2"), "--clip-norm means nothing"),
+        ((*ACCEPTED, "--sampling-rate", "0.1"), "--sampling-rate means nothing"),
+        ((*ACCEPTED, "--center", "item"), "--center item is not for"),
+        ((*ACCEPTED, "--center", "x"), "is not noisy-means, item, global, none or a number"),
+        ((*ACCEPTED, "--convention", "3.2"), "--convention goes with --threshold"),
+        ((*ACCEPTED, "--threshold", "-1"), "threshold must be non-negative"),
+        ((*ACCEPTED, "--threshold", "nan"), "threshold must be non-negative"),
+        ((*ACCEPTED[:-2], "0", "--accept-no-guarantee"), "num_epochs must be at least 1"),
+        ((*ACCEPTED, "--gain", "0"), "gain must be positive"),
+        ((*ACCEPTED, "--depth", "0"), "depth must be at least 1"),
+        ((*DPSGD, "--threshold", "4"), "--threshold means nothing to --mechanism sketch-dpsgd"),
+        ((*DPSGD, "--epochs", "4"), "--epochs means nothing"),
+        ((*DPSGD, "--temperature", "1"), "--temperature means nothing"),
+        ((*DPSGD, "--center", "means"), "is not noisy-means, item, global, none or a number"),
+        ((*DPSGD, "--center", "noisy-means"), "--center noisy-means is not for"),
+        ((*DPSGD, "--epsilon", "0"), "epsilon must be positive"),
+        ((*DPSGD, "--epsilon", "nan"), "epsilon must be positive"),
+        ((*DPSGD, "--delta", "0"), "delta must"),
+        ((*DPSGD, "--steps", "0"), "--steps must be at least 1"),
+        ((*DPSGD, "--sampling-rate", "0"), "sampling_rate must be"),
+        ((*DPSGD, "--sampling-rate", "1.5"), "sampling_rate must be"),
+        ((*DPSGD, "--clip-norm", "0"), "clip_norm must be positive"),
+        ((*DPSGD, "--rank", "0"), "rank must be at least 1"),
+        ((*DENSE, "--gain", "2"), "--gain means nothing to --mechanism dpsgd"),
+        ((*LANGEVIN, "--decay", "-1"), "decay must"),
+        ((*LANGEVIN, "--temperature", "0"), "temperature must be positive"),
+        ((*LANGEVIN, "--learning-rate", "0"), "learning_rate must be positive"),
+        (
+            ("--sampling-rate", "0.5"),
+            "--sampling-rate means nothing to --mechanism gaussian-joint-noise",
+        ),
+    ],
+)
+def test_refusals(capsys, words, told):
+    code, err = refused(capsys, "--seed", "0", *words)
+    assert code in (2, 4)
+    assert told in err
+    assert "fix:" in err
+
+
+def test_the_default_rates_are_made_of_public_sizes():
+    for defaults in (partial(sketch_spec.defaults, "sketch-dpsgd"), sampled_spec.defaults):
+        small, large = (defaults(*sizes) for sizes in ((100, 50), (100, 1000)))
+        assert small.learning_rate == pytest.approx(10 * large.learning_rate)
+    assert sketch_spec.defaults("sketch", 10, 10) == sketch_spec.defaults("sketch", 10_000, 10_000)

@@ -1,0 +1,492 @@
+"""Paper 003 reproduced: runs that are what the mechanisms do, stored; rows and pictures beside a
+baseline.
+"""
+
+import dataclasses
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dpmf_jax import protocol
+from dpmf_jax.data import synthetic
+from dpmf_jax.layout import operations as layout
+from dpmf_jax.mechanisms.federated import published as federated
+from experiments.reproduce.paper003 import (
+    density as objective_density,
+)
+from experiments.reproduce.paper003 import (
+    figures as objective_figures,
+)
+from experiments.reproduce.paper003 import (
+    measurements as objective_measurements,
+)
+from experiments.reproduce.paper003 import paper as reproduce_objective
+from experiments.reproduce.paper003 import (
+    report as objective_report,
+)
+from experiments.reproduce.paper003 import (
+    runs as objective_runs,
+)
+from experiments.reproduce.paper003 import (
+    table as objective_table,
+)
+from experiments.reproduce.paper003.runs import Run
+from tests.cases import reproduce as cases
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+SHORT, LONG = (1, 3), (2, 4)
+EPSILONS = (0.15, 0.8)
+MODULES = (
+    objective_table,
+    objective_runs,
+    objective_figures,
+    objective_density,
+    objective_measurements,
+)
+SMALL = {
+    "SHORT": SHORT,
+    "LONG": LONG,
+    "EPSILONS": EPSILONS,
+    "WIDE": (50.0,),
+    "DYNAMIC_EPSILONS": (0.1, 0.8),
+    "LONG_SEEDS": {"ml-100k": 1},
+    "ALONG_EPSILON": 0.15,
+    "TOTALS": (2.4,),
+    "RANK": 3,
+    "S1_FROM": 1,
+    "USERS": 15,
+    "ITEMS": 6,
+    "NEIGHBOURS": 4,
+    "DRAWS": 3,
+    "SOUND_ITERATIONS": (2,),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small():
+    """Everything at a size of seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in MODULES:
+            for name, value in SMALL.items():
+                if hasattr(module, name):
+                    patch.setattr(module, name, value)
+        patch.setattr(reproduce_objective, "SEEDS", (0,))
+        yield
+
+
+def ratings(name="ml-100k"):
+    made = synthetic.generate(num_users=24, num_items=7, num_ratings=80, seed=3)
+    return dataclasses.replace(made, name=name)
+
+
+def in_two_parts(name="ml-100k"):
+    """Both parts have the same pairs and other values, so that they share their compiled
+    programs.
+    """
+    made = objective_runs.Data(ratings(name))
+    other = synthetic.generate(num_users=24, num_items=7, num_ratings=20, seed=4)
+    made.__dict__["split"] = (
+        dataclasses.replace(made.ratings, value=6 - made.ratings.value),
+        other,
+    )
+    return made
+
+
+@pytest.fixture(scope="module")
+def data():
+    return in_two_parts()
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory):
+    return tmp_path_factory.mktemp("store")
+
+
+def model_errors(state, parts):
+    whole = protocol.factors(state)
+    found = []
+    for part in parts:
+        users, items = (
+            np.asarray(side, np.float64) for side in (whole.user_factors, whole.item_factors)
+        )
+        predicted = float(whole.center) + np.sum(users[part.user] * items[part.item], axis=1)
+        found.append(float(np.mean(np.abs(predicted - part.value))))
+    return found
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, store):
+    """Asked once and answered for every ε and number of passes, on the baseline's fit: nothing but
+    time is saved.
+    """
+    for epsilon in EPSILONS:
+        run = Run("S1", epsilon, 1, "held-out", SHORT)
+        found = objective_runs.measure([run], data, store)[run]
+        laid = data.layout("held-out")
+        init_key, train_key = objective_runs._keys(run)
+        for t in SHORT:
+            made = objective_runs.mechanism(run._replace(at=(t,)), data)
+            end, _ = protocol.train(made, train_key, protocol.begin(made, init_key, laid), laid, 1)
+            train, test = model_errors(end, data.split)
+            assert found.errors["train"][t].mean == pytest.approx(train, rel=1e-4)
+            assert found.errors["test"][t].mean == pytest.approx(test, rel=1e-4)
+
+
+@pytest.mark.parametrize("scenario", ["S2", "S3", "baseline"])
+def test_iterations_are_measured_at_every_checkpoint_of_one_run(data, store, scenario):
+    at = LONG if scenario == "S3" else SHORT
+    run = Run(scenario, 0.0 if scenario == "baseline" else 5.0, 0, "all", at)
+    found = objective_runs.measure([run], data, store)[run]
+    made, (init_key, train_key) = objective_runs.mechanism(run, data), objective_runs._keys(run)
+    state = protocol.begin(made, init_key, data.layout("all"))
+    for t in range(1, at[-1] + 1):
+        state, _ = protocol.train(made, train_key, state, data.layout("all"), 1)
+        if t in at:
+            assert found.errors["train"][t].mean == pytest.approx(
+                model_errors(state, [data.ratings])[0], rel=1e-4
+            )
+    assert set(found.errors) == {"train"}
+    assert set(found.errors["train"]) == set(at)
+
+
+def test_a_fifth_of_the_pairs_is_held_out():
+    whole = synthetic.generate(num_users=200, num_items=40, num_ratings=2000, seed=0)
+    found = objective_runs.Data(whole)
+    train, test = found.split
+    assert 300 < test.num_ratings < 500
+    assert train.num_ratings + test.num_ratings == 2000
+    assert found.layout("held-out").num_ratings == train.num_ratings
+    assert found.layout("all").num_ratings == 2000
+
+
+def test_settings_are_the_papers():
+    found = objective_runs.Data(ratings("netflix-52"))
+    for run in (Run("S1", 0.15, 0, "all", (100,)), Run("S2", 0.15, 0, "all", (100,))):
+        made = objective_runs.published(run, found)
+        assert (made.learning_rate, made.regularization, made.user_regularization) == (
+            2**-5,
+            0.001,
+            0.001,
+        )
+        assert (made.center, made.epsilon) == (0.0, 0.15)
+    assert objective_runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).prior_count == 80
+    assert (
+        objective_runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).num_iterations
+        is None
+    )
+    crowd = objective_runs.published(Run("S3", 0.8, 0, "all", (100,)), found).population
+    assert crowd == federated.Population(join=0.005, leave=0.01, at_most=1000)
+    crowd = objective_runs.published(Run("S3", 0.8, 0, "all", (100,), 0.02, 0.03), found).population
+    assert (crowd.join, crowd.leave) == (0.02, 0.03)
+
+
+def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
+    told = []
+    runs = [Run("S2", 1.0, 0, "held-out", SHORT), Run("S1", 1.0, 0, "held-out", SHORT)]
+    first = objective_runs.measure(runs, data, tmp_path, told.append)
+    assert len(told) == 3  # the baseline, whose users S1 has
+    assert all(path.parent.name == "private" for path in tmp_path.rglob("*.*"))
+    for name in ("_iterated", "_released"):
+        monkeypatch.setattr(
+            objective_runs,
+            name,
+            lambda runs, *_: pytest.fail("it trained again") if runs else iter(()),
+        )
+    again = objective_runs.measure(runs, data, tmp_path, told.append)
+    assert {run: again[run] for run in runs} == {run: first[run] for run in runs}
+    with pytest.raises(pytest.fail.Exception):
+        objective_runs.measure([runs[0]._replace(epsilon=2.0)], data, tmp_path)
+
+
+def test_users_alone_learn_from_no_other_and_v_stays(data):
+    run = Run("users-alone", 0.0, 0, "all", SHORT)
+    made, (init_key, train_key) = objective_runs.mechanism(run, data), objective_runs._keys(run)
+    ends = []
+    for one in (data.ratings, dataclasses.replace(data.ratings, value=6 - data.ratings.value)):
+        laid = layout.make(one, num_devices=1)
+        start = protocol.begin(made, init_key, laid)
+        end, _ = protocol.train(made, train_key, start, laid, 1)
+        assert np.array_equal(start.public.item_factors, end.public.item_factors)
+        ends.append(end.private.user_factors)
+    assert not np.allclose(ends[0], ends[1])
+
+
+def test_errors_by_hand_and_of_what_diverged():
+    one = ratings()
+    model = protocol.Factors(np.zeros((24, 1)), np.zeros((7, 1)), np.float32(2.0))
+    off = np.abs(2.0 - one.value)
+    found = objective_runs.errors(model, one)
+    assert (found.mean, found.rmse) == (
+        pytest.approx(off.mean()),
+        pytest.approx(np.sqrt((off**2).mean())),
+    )
+    assert found.cdf == tuple(pytest.approx(np.mean(off <= t)) for t in objective_table.THRESHOLDS)
+    high = model._replace(center=np.float32(9.0))
+    assert objective_runs.errors(high, one).mean == pytest.approx(np.mean(9 - one.value))
+    assert objective_runs.errors(high, one, clip=True).mean == pytest.approx(np.mean(5 - one.value))
+    gone = model._replace(center=np.float32(np.nan))
+    assert objective_runs.errors(gone, one) == (math.inf, math.inf, (0.0,) * 30)
+
+
+def test_a_run_that_diverges_is_stored_as_that(data, tmp_path, monkeypatch):
+    monkeypatch.setattr(objective_runs, "LEARNING_RATE", 1e6)
+    run = Run("baseline", 0.0, 0, "held-out", (1, 30))
+    found = objective_runs.measure([run], data, tmp_path)[run]
+    assert found.errors["test"][30].mean == math.inf
+    assert objective_runs.measure([run], data, tmp_path)[run] == found
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def values(outcome, series, axis):
+    return {row.x: row.value for row in outcome.rows if (row.series, row.axis) == (series, axis)}
+
+
+def figure(name, data, store, seeds=(0,)):
+    return objective_figures.run(
+        objective_table.FIGURES[name], data, store, seeds, lambda text: None
+    )
+
+
+def test_a_cdf_has_both_panels_and_the_baseline_on_both_parts(data, store):
+    outcome = figure("003/fig4", data, store)
+    assert values(outcome, "(a) ε = 0.15", "train").keys() == {1.0, 3.0}
+    assert values(outcome, "(b) 3 iterations", "test").keys() == set(EPSILONS)
+    assert (
+        values(outcome, "(a) ε = 0.15", "train")[3.0]
+        == values(outcome, "(b) 3 iterations", "train")[0.15]
+    )
+    assert {(row.axis, row.part) for row in outcome.rows if "train" in row.axis} == {
+        ("train", "all"),
+        ("increase_train", "all"),
+    }
+    assert {row.part for row in outcome.rows if "test" in row.axis} == {"held-out"}
+    assert len(outcome.curves) == 2 * 5
+    for curve in outcome.curves:
+        assert len(curve["cdf"]) == len(objective_table.THRESHOLDS)
+        assert all(a <= b for a, b in zip(curve["cdf"], curve["cdf"][1:], strict=False))
+
+
+def test_an_increase_is_over_the_baseline_of_the_same_seed(data, store):
+    outcome = figure("003/fig8", data, store, (0, 1))
+    for axis, part in (("train", "all"), ("test", "held-out")):
+        for series, scenario, x in (("(a) S2", "S2", 0.8), ("(a) S1, 3 iterations", "S1", 0.15)):
+            (row,) = [
+                r
+                for r in outcome.rows
+                if (r.series, r.axis, r.x) == (series, f"increase_{axis}", x)
+            ]
+            for seed, value in enumerate(row.values):
+                mine, base = (
+                    Run(scenario, x, seed, part, SHORT),
+                    Run("baseline", 0.0, seed, part, SHORT),
+                )
+                found = objective_runs.measure([mine, base], data, store)
+                ours, theirs = (found[one].errors[axis][3].mean for one in (mine, base))
+                assert value == pytest.approx(ours - theirs)
+    seeds = {s["series"]: s["seeds"] for s in outcome.settings}
+    assert seeds["(a) S2"] == [0, 1]
+    assert seeds["(b) S3"] == [0]  # long runs have so many seeds
+    assert {row.part for row in outcome.rows if row.series == "(b) S3"} == {"held-out"}
+    assert values(outcome, "(a) S1, exact with Mμ", "increase_train").keys() == {0.15, 0.8, 50.0}
+    assert all(row.paper is None for row in outcome.rows)
+
+
+def test_the_papers_numbers_stand_beside_its_own_places_alone(store, tmp_path):
+    outcome = figure("003/fig7", in_two_parts("netflix-52"), tmp_path)
+    papers = {
+        (row.series, row.axis, row.x): row.paper for row in outcome.rows if row.paper is not None
+    }
+    assert papers == {
+        ("(a) S1, 3 iterations", "increase_train", 0.15): 0.03,
+        ("(a) S2", "increase_train", 0.15): 0.14,
+        ("(b) S3", "increase_train", 0.8): 0.1,
+    }
+    assert {row.result for row in outcome.rows} == {"informative"}
+    assert "191,668 users and 100 movies" in outcome.notes[0]
+    assert "24 users and 7 movies" in outcome.notes[0]
+
+
+def test_crowds_share_the_usual_run(data, store, monkeypatch):
+    monkeypatch.setattr(objective_figures, "JOINS", (0.005, 0.02))
+    asked = []
+    measure = objective_figures.measure
+    monkeypatch.setattr(
+        objective_figures, "measure", lambda runs, *rest: asked.append(runs) or measure(runs, *rest)
+    )
+    outcome = figure("003/fig10", data, store)
+    assert values(outcome, "(a) leaving 0.01", "increase_train").keys() == {0.005, 0.02}
+    assert values(outcome, "(b) joining 0.01", "increase_train").keys() == {0.005, 0.01, 0.02}
+    dynamic = {run for run in asked[0] if run.scenario == "S3"}
+    assert Run("S3", 0.1, 0, "held-out", LONG) in dynamic
+    assert {(run.join, run.leave) for run in dynamic if run.join} == {
+        (0.02, 0.01),
+        (0.01, 0.005),
+        (0.01, 0.01),
+        (0.01, 0.02),
+    }
+
+
+def test_everything_in_the_sound_figure_costs_its_place(data, store):
+    outcome = figure("003/sound", data, store)
+    series = {row.series for row in outcome.rows}
+    assert {
+        "S1 as published",
+        "S2 as published",
+        "S1, U public",
+        "S2 per user",
+        "priced item means",
+    } <= series
+    for setting in outcome.settings:
+        if setting["x"] is not None:
+            assert "ε = 2.4" in setting["headline"], setting["series"]
+    units = {
+        setting["series"]: setting["headline"].split("unit: ")[-1] for setting in outcome.settings
+    }
+    assert units["S2 per user"].startswith("one user")
+    assert units["S1, U public"].startswith("one rating value")
+    assert units["noisy statistics"].startswith("one rating presence")
+    assert {row.part for row in outcome.rows} == {"held-out"}
+    means = {row.series: row.value for row in outcome.rows if row.axis == "test"}
+    train, test = data.split
+    assert means["global mean"] == pytest.approx(
+        np.mean(np.abs(np.mean(train.value) - test.value)), rel=1e-5
+    )
+
+
+def test_the_density_keeps_to_epsilon_where_u_is_public_and_not_where_it_is_fitted(data, store):
+    outcome = figure("003/theorem1", data, store)
+    for series in (objective_density.PUBLIC, objective_density.LEMMA, objective_density.BY_PASSES):
+        assert 0.01 < max(values(outcome, series, "log_ratio").values()) <= 1 + 1e-4
+    assert max(values(outcome, objective_density.PUBLIC, "log_ratio").values()) == pytest.approx(
+        1, abs=1e-3
+    )
+    kept = max(values(outcome, objective_density.KEPT, "log_ratio").values())
+    longest = {s["series"]: s["longest_user_factor"] for s in outcome.settings}[
+        objective_density.KEPT
+    ]
+    assert 1 < kept <= longest * (1 + 1e-3)  # what the theorem's norm of 1 at most is for
+    assert max(values(outcome, objective_density.REFITTED, "log_ratio").values()) > 2 * kept
+    told = []
+    again = objective_figures.run(
+        objective_table.FIGURES["003/theorem1"], data, store, (0,), told.append
+    )
+    assert (again.rows, told) == (outcome.rows, [])
+
+
+def test_neighbours_differ_in_one_value_moved_to_the_other_end(data):
+    one = objective_density.slice_of(data.ratings)
+    assert (one.num_users, one.num_items) == (15, 6)
+    laid = layout.make(one, num_devices=1)
+    here, _ = layout.stored_values(laid)
+    for other in objective_density.neighbours(one, laid, 0):
+        there, _ = layout.stored_values(other)
+        (place,) = np.argwhere(np.asarray(here) != np.asarray(there))
+        before, after = float(here[tuple(place)]), float(there[tuple(place)])
+        assert after in (1.0, 5.0)
+        assert abs(after - before) >= 2
+
+
+def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
+    figures = objective_table.FIGURES
+    for name in ("003/fig4", "003/fig8", "003/sound", "003/theorem1"):
+        outcome = figure(name, data, store)
+        gone = [
+            one._replace(value=math.inf) if place % 2 else one
+            for place, one in enumerate(outcome.rows)
+        ]
+        shown = objective_report.summary(
+            figures[name],
+            outcome._replace(rows=gone),
+            data.ratings,
+            command="x",
+            commit="c",
+            device="d",
+        )
+        assert objective_report.picture(figures[name], shown).startswith("<?xml")
+        page = "\n".join(objective_report.section(figures[name], shown, "x.svg"))
+        assert "diverged" in page
+        assert objective_report.picture(figures[name], shown) == objective_report.picture(
+            figures[name], shown
+        )
+
+
+# -------------------------------------------------------------------------------------------------
+
+
+def test_the_whole_paper_is_every_figure_once():
+    expand = objective_table.CATALOGUE.expand
+    assert [one.name for one in expand(["003/fig2", "003/all"])][:3] == [
+        "003/fig2",
+        "003/fig1",
+        "003/fig3",
+    ]
+    assert len(expand(["003/all"])) == 12
+
+
+def data_folder(folder: Path) -> Path:
+    one = ratings()
+    lines = [
+        f"{u + 1}\t{i + 1}\t{round(v)}\t0"
+        for u, i, v in zip(one.user, one.item, one.value, strict=True)
+    ]
+    (folder / "ml-100k").mkdir(parents=True)
+    (folder / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, capsys, monkeypatch):
+    folder, docs = data_folder(tmp_path / "data"), tmp_path / "docs"
+    words = ("003/fig6", "003/claims", "--data-dir", str(folder), "--out", str(tmp_path / "out"))
+    words += ("--devices", "1", "--docs", str(docs), "--json", "--seeds", "0")
+    assert cases.command_line(*words) == 0
+    said = json.loads(capsys.readouterr().out)
+    assert [one["figure"] for one in said["figures"]] == ["003/fig6"]
+    made = {
+        path: path.read_bytes()
+        for top in ("out/003-fig6", "docs")
+        for path in (tmp_path / top).rglob("*.*")
+    }
+    names = {path.name for path in made}
+    name = said["figures"][0]["ratings"]["name"]
+    wanted = {f"003-fig6-{name}{suffix}" for suffix in (".csv", ".json", ".svg", ".md", "-cdf.csv")}
+    assert wanted | {"003.md"} <= names
+    for path in made:
+        assert str(tmp_path) not in path.read_text()
+    assert said["objective_claims"]["counts"]["reproduced"] >= 3
+    page = (docs / "003.md").read_text()
+    assert "Whether it is of use has not been measured yet" in page
+    assert f"![{objective_table.FIGURES['003/fig6'].what}](003/003-fig6-{name}.svg)" in page
+    assert "dpmf reproduce 003/fig1" in page  # was not run
+    monkeypatch.setattr(
+        objective_runs, "_iterated", lambda runs, *_: pytest.fail("again") if runs else iter(())
+    )
+    assert cases.command_line(*words) == 0
+    assert {path: path.read_bytes() for path in made} == made
+
+
+def test_refusals_and_the_list(tmp_path, capsys):
+    assert cases.command_line("003/fig11", "--out", str(tmp_path)) == 2
+    assert "003/fig1" in capsys.readouterr().err
+    assert cases.command_line("003/fig1", "--ranks", "4", "--out", str(tmp_path)) == 2
+    assert "paper 001" in capsys.readouterr().err
+    assert (
+        cases.command_line("003/fig1", "--data-dir", str(tmp_path), "--out", str(tmp_path / "o"))
+        == 3
+    )
+    assert "netflix-52" in capsys.readouterr().err
+    assert (
+        cases.command_line("--list", "--json", "--data-dir", str(data_folder(tmp_path / "d"))) == 0
+    )
+    told = json.loads(capsys.readouterr().out)
+    here = {row["name"]: row["here"] for row in told["objective"]}
+    assert here["003/fig2"] == ["ml-100k"]
+    assert here["003/fig1"] == []
+    assert told["objective_claims"]["name"] == "003/claims"

@@ -1,0 +1,363 @@
+"""A zoo of planted bugs: for each the sound mechanism, what is broken in it, and the audit that
+must call it violated.
+
+`python -m tests.zoo` runs every audit on every bug and prints the table, in markdown, of what was
+caught by what.
+"""
+
+import functools
+import sys
+import time
+from typing import Any, NamedTuple
+
+import jax
+
+import audits
+from audits.mechanism import (
+    coins,
+    density,
+    enumeration,
+    faults,
+    lookup,
+    noise_law,
+    post_processing,
+    privacy_loss,
+    sampler,
+    sensitivity,
+)
+from audits.mechanism import (
+    keys as keys_used,
+)
+from audits.program import fit as fit_audit
+from dpmf_jax import parts
+from tests.zoo import bugs
+from tests.zoo import noise as noises
+from tests.zoo.sound import DATA, RATINGS, fit, sound, steps
+
+# Of each audit the findings' first words; what is named for a bug is looked up here.
+AUDITS = {
+    "sensitivity": sensitivity.audit,
+    "init": post_processing.audit,
+    "post-processing": post_processing.audit,
+    "release": post_processing.audit,
+    "noise: scale": sampler.audit,
+    "noise: every entry": sampler.audit,
+    "noise: both worlds": sampler.audit,
+    "noise: independence": sampler.audit,
+    "noise: keys": keys_used.audit,
+    "noise: seeds": keys_used.audit,
+    "noise: entries apart": noise_law.audit,
+    "noise: repeated values": noise_law.audit,
+    "noise: faults": faults.audit,
+    "noise: lookup": lookup.audit,
+    "density": density.audit,
+    "enumeration": enumeration.audit,
+    "coins": coins.audit,
+    "privacy loss": privacy_loss.audit,
+    "fit": fit_audit.audit,
+}
+
+
+class Bug(NamedTuple):
+    """mechanism: the sound one. plant: breaks it. named: the finding that must be violated. words:
+    where it was planted. kind: what is broken, "mechanism", "fit" or "run". slow: not among the
+    quick tests.
+    """
+
+    mechanism: str
+    plant: Any
+    named: str
+    words: str = ""
+    kind: str = "mechanism"
+    slow: bool = False
+
+
+def both(mechanism, make, in_sample, in_both, *, slow=""):
+    """A bug of the noise, planted twice; slow: "sample" or "both" where that one is."""
+
+    def in_sample_only(made):
+        return made._replace(noise=made.noise._replace(sample=make(made).sample))
+
+    def everywhere(made):
+        return made._replace(noise=make(made))
+
+    return [
+        Bug(mechanism, in_sample_only, in_sample, "in sample", slow=slow == "sample"),
+        Bug(mechanism, everywhere, in_both, "in sample and log_prob", slow=slow == "both"),
+    ]
+
+
+J, ITEMS_PUBLIC, MEANS, SKETCH = (
+    "gaussian-joint-noise",
+    "gaussian-public-items",
+    "noisy-item-means",
+    "sketch-dpsgd",
+)
+LARGEST, PURE = "sensitivity: largest step", "privacy loss: largest"
+
+# What the zoo is asked for, word for word; those of the noise are planted twice.
+NOISE = (
+    "noise × 0.9",
+    "noise × 0.5",
+    "σ for σ²",
+    "wrong Δ (τ for √2τ)",
+    "noise only on touched rows",
+    "key reused over steps",
+    "key reused over leaves",
+    "key reused over devices",
+    "ε instead of ε/k",
+    "biased bit",
+    "shared H",
+    "NaN path without noise",
+)
+OTHERS = (
+    "no clip",
+    "clip before scatter",
+    "clip computed on the batch",
+    "same seed for two phases",
+    "extra round",
+    "coordinate chosen by data",
+    "data-dependent normaliser",
+    "centring by private means",
+    "range from data",
+    "early stop on private loss",
+    "U refitted",
+    "released state with X in it",
+    "item set leaking through shapes",
+    "rounding of the query before noise",
+    "subsampling by shuffling priced as Poisson",
+)
+
+ALL: dict[str, list[Bug]] = {
+    "noise × 0.9": both(J, noises.scaled(0.9), "noise: scale", "noise: scale"),
+    "noise × 0.5, of statistics": both(
+        "objective-statistics", noises.scaled(0.5), "noise: scale", "noise: scale", slow="both"
+    ),
+    "noise × 0.5, of an objective": both(
+        "objective-public-users", noises.half_objective, "density: sampler", PURE
+    ),
+    "noise × 0.5, of a sum of messages": both(
+        "federated-user", noises.half_federated, "density: sampler", PURE, slow="both"
+    ),
+    "σ for σ²": both(MEANS, noises.root_for_square, "noise: scale", "noise: scale"),
+    "wrong Δ (τ for √2τ)": [
+        Bug(J, bugs.narrow_noise, "noise: scale", "in sample"),
+        Bug(J, bugs.narrow_delta, LARGEST, "in sample, log_prob and price"),
+    ],
+    "no clip": [Bug(ITEMS_PUBLIC, bugs.no_clip, LARGEST)],
+    "clip before scatter": [Bug(SKETCH, bugs.clip_before_scatter, LARGEST)],
+    "clip computed on the batch": [Bug("dpsgd", bugs.clip_on_the_batch, LARGEST)],
+    "noise only on touched rows": both(
+        "langevin", noises.touched_only, "noise: every entry", "noise: every entry", slow="both"
+    ),
+    "key reused over steps": both(
+        "gaussian, published", noises.one_key, "noise: keys", "noise: keys", slow="both"
+    ),
+    "key reused over leaves": both(
+        J, noises.one_key_for_leaves, "noise: independence", "noise: keys"
+    ),
+    "key reused over devices": both(
+        ITEMS_PUBLIC,
+        noises.one_key_for_devices,
+        "noise: entries apart",
+        "noise: entries apart",
+        slow="both",
+    ),
+    "same seed for two phases": [Bug(J, bugs.one_seed_for_two_phases, "noise: keys", kind="run")],
+    "extra round": [
+        Bug("local-gd", bugs.round_unpaid, "enumeration: reports of a user", "in the price"),
+        Bug(
+            ITEMS_PUBLIC, bugs.one_round_more, "fit: steps", "in the program", kind="fit", slow=True
+        ),
+    ],
+    "ε instead of ε/k": both(
+        "local-gd",
+        noises.whole_epsilon,
+        "enumeration: sampler",
+        "enumeration: largest ratio",
+        slow="both",
+    ),
+    "biased bit": both(
+        "local-gd-dr",
+        noises.leaning_bit,
+        "enumeration: sampler",
+        "enumeration: largest ratio",
+        slow="both",
+    ),
+    "coordinate chosen by data": [
+        Bug("local-gd", bugs.own_coordinate, "enumeration: coordinates", slow=True)
+    ],
+    "data-dependent normaliser": [
+        Bug(ITEMS_PUBLIC, bugs.divided_by_count, "post-processing", "after the noise"),
+        Bug("objective-statistics", bugs.mean_for_sum, LARGEST, "before the noise"),
+    ],
+    "centring by private means": [
+        Bug(J, bugs.centred_by_ratings, "init", "in the mechanism"),
+        Bug(
+            ITEMS_PUBLIC,
+            bugs.centred_by_the_data,
+            "fit: released numbers",
+            "in the program",
+            kind="fit",
+            slow=True,
+        ),
+    ],
+    "range from data": [Bug(ITEMS_PUBLIC, bugs.range_of_the_data, "fit: public words", kind="fit")],
+    "early stop on private loss": [
+        Bug(ITEMS_PUBLIC, bugs.stops_early, "fit: steps", kind="fit", slow=True)
+    ],
+    "U refitted": [Bug("objective-public-users", bugs.refitted_users, LARGEST)],
+    "shared H": both(
+        "federated-user",
+        noises.shared_h,
+        "noise: entries apart",
+        "noise: entries apart",
+        slow="both",
+    ),
+    "released state with X in it": [Bug("gaussian, published", bugs.released_items, "release")],
+    "item set leaking through shapes": [
+        Bug(ITEMS_PUBLIC, bugs.only_rated_items, "fit: files", kind="fit")
+    ],
+    "rounding of the query before noise": [Bug(MEANS, bugs.rounded_query, LARGEST)],
+    "subsampling by shuffling priced as Poisson": [
+        Bug("dpsgd", bugs.chosen(bugs._shuffle), "coins: independence"),
+        Bug(
+            "langevin",
+            bugs.chosen(bugs._epochs),
+            "coins: steps",
+            "in epochs of one list",
+            slow=True,
+        ),
+    ],
+    "NaN path without noise": both(
+        J, noises.bare_where_broken, "noise: faults", "noise: faults", slow="both"
+    ),
+    # beyond the list
+    "σ that follows the ratings": both(
+        J, noises.by_size, "noise: both worlds", "noise: both worlds", slow="both"
+    ),
+    "noise of 16 bits": [Bug(ITEMS_PUBLIC, noises.coarse, "noise: repeated values", "in sample")],
+    "low digits without noise": [
+        Bug(
+            "federated-user",
+            lambda made: made._replace(noise=noises.low_digits_left(made)),
+            "noise: lookup",
+            "in sample",
+        )
+    ],
+    "16 bits of seed": [Bug(ITEMS_PUBLIC, noises.few_seeds, "noise: seeds", "in sample")],
+    "the server peeks": [Bug("federated-statistics", bugs.peeking_update, "post-processing")],
+    "a crowd of those who have ratings": [
+        Bug("federated-user-dynamic", bugs.crowd_of_raters, PURE)
+    ],
+    "sampled twice as often": [
+        Bug(SKETCH, bugs.chosen(bugs._twice_as_often), "coins: rate", slow=True)
+    ],
+    "sampled by place in a list": [
+        Bug("dpsgd", bugs.chosen(bugs._by_place), "coins: both worlds", slow=True)
+    ],
+    "same coins in every step": [Bug("dpsgd", bugs.same_coins, "coins: steps", slow=True)],
+    "metrics outside private/": [
+        Bug(ITEMS_PUBLIC, bugs.metrics_in_the_open, "fit: public words", kind="fit", slow=True)
+    ],
+    "private factors outside private/": [
+        Bug("gaussian, published", bugs.everything_in_the_open, "fit: files", kind="fit", slow=True)
+    ],
+    "a log that tells who rated": [Bug(ITEMS_PUBLIC, bugs.talks, "fit: logs", kind="fit")],
+}
+
+
+# What no audit here sees, and what would.
+UNSEEN = {
+    "ratings centred by their mean before they are handed over": (
+        bugs.centred_in_secret,
+        "an audit that follows a program's statistics, not its releases, on two data sets",
+    ),
+}
+
+
+def entries() -> dict[str, Bug]:
+    """By name and place."""
+    return {
+        f"{name}, {bug.words}" if bug.words else name: bug
+        for name, planted in ALL.items()
+        for bug in planted
+    }
+
+
+def named_audit(finding: str):
+    return next(audit for first, audit in AUDITS.items() if finding.startswith(first))
+
+
+def run(audit, mechanism, name: str, key):
+    """The findings of one audit of a mechanism, on the tiny ratings."""
+    options: dict[str, Any] = (
+        {"num_runs": 256, "num_neighbours": 16} if audit is privacy_loss.audit else {}
+    )
+    if audit is sensitivity.audit:
+        options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
+    if audit is lookup.audit:
+        options = audits.QUICK["lookup"]
+    return audit(
+        parts.as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options
+    )
+
+
+def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
+    """Of the audit that is named for a bug, or of all of them; of the sound original where not
+    `planted`.
+    """
+    if bug.kind == "fit":
+        return fit_audit.audit_program(bug.plant if planted else fit, RATINGS, key=key)
+    if bug.kind == "run":
+        first = sound(MEANS)
+        program = bug.plant if planted else None
+        return keys_used.audit(
+            sound(bug.mechanism),
+            RATINGS,
+            DATA,
+            key=key,
+            num_steps=3,
+            earlier=[(first, 3)],
+            run=program,
+        )
+    mechanism = bug.plant(sound(bug.mechanism)) if planted else sound(bug.mechanism)
+    chosen = dict.fromkeys(AUDITS.values()) if whole else [named_audit(bug.named)]
+    return [finding for audit in chosen for finding in run(audit, mechanism, bug.mechanism, key)]
+
+
+@functools.cache
+def of_the_sound(mechanism: str, audit, seed: int):
+    return run(audit, sound(mechanism), mechanism, jax.random.key(seed))
+
+
+def rows(words: str = "", seed: int = 0):
+    """Markdown, row by row: every bug, the audit named for it, and all that called it violated."""
+    yield "| bug | mechanism | planted | named for it | violated | consistent all the same |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    for name, planted in ALL.items():
+        for bug in planted:
+            if words not in name:
+                continue
+            started = time.perf_counter()
+            found = findings(bug, jax.random.key(seed), whole=True)
+            caught = [finding.audit for finding in found if finding.verdict == "violated"]
+            named = bug.named if bug.named in caught else f"{bug.named}: **no**"
+            missed = [finding.audit for finding in found if finding.verdict == "consistent"]
+            where = bug.words or f"in the {bug.kind}"
+            yield (
+                f"| {name} | {bug.mechanism} | {where} | {named} | {'; '.join(caught)} |"
+                f" {'; '.join(missed)} |"
+            )
+            print(f"{name}: {time.perf_counter() - started:.0f} s", file=sys.stderr, flush=True)
+            jax.clear_caches()
+    for name, (program, why) in UNSEEN.items():
+        if words in name:
+            missed = [
+                finding.audit
+                for finding in fit_audit.audit_program(program, RATINGS, key=jax.random.key(seed))
+            ]
+            yield (
+                f"| {name} | {ITEMS_PUBLIC} | in the program | none; {why} would see it | |"
+                f" {'; '.join(missed)} |"
+            )
