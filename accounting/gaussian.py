@@ -248,7 +248,7 @@ def delta_closed_form(rho: float, epsilon: float) -> float:
     """δ = exp(−(ε − ρ)²/(4ρ)), which inverts `epsilon_closed_form`; 1 where ε is at most ρ, and
     never 0 at ρ > 0.
     """
-    r, excess = guards.nonnegative("rho", rho), guards.epsilon("epsilon", epsilon) - rho
+    r, excess = guards.nonnegative("rho", rho), guards.from_zero("epsilon", epsilon) - rho
     if r == 0:
         return 0.0
     if excess <= 0:
@@ -262,7 +262,7 @@ def delta_rdp(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
     """δ at this ε by dp_accounting's RDP accountant, with the orders that are best for it; see
     `epsilon_rdp`.
     """
-    r, epsilon = rho(noise_multiplier, num_steps), guards.epsilon("epsilon", epsilon)
+    r, epsilon = rho(noise_multiplier, num_steps), guards.from_zero("epsilon", epsilon)
     if r == 0:
         return 0.0
     if epsilon == math.inf:
@@ -289,7 +289,7 @@ def delta_pld(noise_multiplier: float, num_steps: int, epsilon: float) -> float:
     Raises:
       ValueError: as `epsilon_pld`, or ε is negative or NaN.
     """
-    r, epsilon = rho(noise_multiplier, num_steps), guards.epsilon("epsilon", epsilon)
+    r, epsilon = rho(noise_multiplier, num_steps), guards.from_zero("epsilon", epsilon)
     if r == 0:
         return 0.0
     return math.nextafter(
@@ -408,7 +408,7 @@ def solve_delta(
     """
     priced, target, r = (
         _priced(price),
-        guards.epsilon("epsilon", epsilon),
+        guards.from_zero("epsilon", epsilon),
         rho(noise_multiplier, num_steps),
     )
     by_name = {
@@ -464,7 +464,7 @@ def round_up(epsilon: float, digits: int = 4) -> float:
     Raises:
       ValueError: ε is negative or NaN, or `digits` is not an integer of at least 0.
     """
-    epsilon, digits = guards.epsilon("epsilon", epsilon), guards.count("digits", digits, 0)
+    epsilon, digits = guards.from_zero("epsilon", epsilon), guards.count("digits", digits, 0)
     if epsilon == math.inf:
         return math.inf
     named = decimal.Decimal(repr(epsilon))

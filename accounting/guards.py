@@ -1,16 +1,16 @@
-"""Guards on numbers: each says what is allowed, by the name of the argument, and gives back a float
-or an int.
+"""Guards on numbers: each returns the number, or raises ValueError that says what is allowed.
 
-NaN passes none of them; a bool or a text is no number, and no count either.
+NaN passes none of them. A bool or a text is no number, and no count either.
 """
 
 import math
 import operator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 
 def number(name: str, value: Any) -> float:
-    """Any float, infinities and NaN too: what the others refuse before they ask for more."""
+    """Any float, infinities and NaN too. The other guards ask for this first."""
     if isinstance(value, bool | str | bytes) or not hasattr(value, "__float__"):
         raise ValueError(f"{name} must be a number, got {value!r}")
     try:
@@ -38,8 +38,23 @@ def nonnegative(name: str, value: Any) -> float:
     return checked
 
 
-def epsilon(name: str, value: Any) -> float:
-    """An ε: from 0 on, and infinity is one."""
+def finite(name: str, value: Any) -> float:
+    """A centre: of either sign, below infinity."""
+    if not -math.inf < (checked := number(name, value)) < math.inf:
+        raise ValueError(f"{name} must be finite, got {value!r}")
+    return checked
+
+
+def interval(name: str, value: Any) -> tuple[float, float]:
+    """A declared range: two finite numbers, the lower one first."""
+    low, high = (number(name, end) for end in value)
+    if not -math.inf < low < high < math.inf:
+        raise ValueError(f"{name} must be two finite numbers, low < high, got {value!r}")
+    return low, high
+
+
+def from_zero(name: str, value: Any) -> float:
+    """An ε, a threshold: from 0 on, and infinity is one."""
     if not (checked := number(name, value)) >= 0:
         raise ValueError(f"{name} must be at least 0, got {value!r}")
     return checked
@@ -53,8 +68,8 @@ def probability(name: str, value: Any) -> float:
 
 
 def delta(name: str, value: Any) -> float:
-    """A δ that pure differential privacy may leave at 0: in [0, 1)."""
-    if not 0 <= (checked := number(name, value)) < 1:
+    """A δ that pure differential privacy may leave at 0: in [0, 1), and -0.0 is none."""
+    if not (0 <= (checked := number(name, value)) < 1 and math.copysign(1, checked) > 0):
         raise ValueError(
             f"{name} must be at least 0 and below 1, where it would say nothing, got {value!r}"
         )
@@ -75,7 +90,7 @@ def share(name: str, value: Any) -> float:
     return checked
 
 
-def count(name: str, value: Any, least: int, most: int | None = None) -> int:
+def count(name: str, value: Any, least: int = 1, most: int | None = None) -> int:
     """A number of steps, rounds, ratings: an integer, and True is none."""
     try:
         checked = operator.index(value)
@@ -86,3 +101,13 @@ def count(name: str, value: Any, least: int, most: int | None = None) -> int:
     if most is not None and not checked <= most:
         raise ValueError(f"{name} must be an integer of at most {most}, got {value!r}")
     return checked
+
+
+def fields(
+    owner: Any, guard: Callable[[str, Any], Any], *names: str, optional: Iterable[str] = ()
+) -> None:
+    """Holds fields of an object to one guard, by their names; an optional one may be None."""
+    for name in (*names, *optional):
+        value = getattr(owner, name)
+        if not (value is None and name in optional):
+            guard(name, value)

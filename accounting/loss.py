@@ -101,7 +101,7 @@ class Pure:
     def __post_init__(self):
         _set(
             self,
-            epsilon=guards.epsilon("epsilon", self.epsilon),
+            epsilon=guards.from_zero("epsilon", self.epsilon),
             num_rounds=guards.count("num_rounds", self.num_rounds, 1),
         )
 
@@ -123,7 +123,7 @@ class Approximate:
     def __post_init__(self):
         _set(
             self,
-            epsilon=guards.epsilon("epsilon", self.epsilon),
+            epsilon=guards.from_zero("epsilon", self.epsilon),
             delta=guards.probability("delta", self.delta),
             num_steps=guards.count("num_steps", self.num_steps, 1),
         )

@@ -31,7 +31,7 @@ def epsilon_basic(epsilon_round: float, num_rounds: int) -> float:
     Raises:
       ValueError: ε₀ is negative or NaN, or k is not an integer of at least 0.
     """
-    epsilon_round = guards.epsilon("epsilon_round", epsilon_round)
+    epsilon_round = guards.from_zero("epsilon_round", epsilon_round)
     num_rounds = guards.count("num_rounds", num_rounds, 0)
     if num_rounds == 0 or epsilon_round == 0:
         return 0.0
@@ -59,7 +59,7 @@ def delta_optimal(epsilon_round: float, num_rounds: int, epsilon: float) -> floa
       ValueError: as `epsilon_basic`, k is above the limit, or ε is NaN.
     """
     epsilon_round, num_rounds = (
-        guards.epsilon("epsilon_round", epsilon_round),
+        guards.from_zero("epsilon_round", epsilon_round),
         _rounds_of_sum(num_rounds),
     )
     if not -math.inf <= epsilon <= math.inf:
@@ -86,7 +86,7 @@ def epsilon_optimal(epsilon_round: float, num_rounds: int, delta: float) -> floa
       ValueError: as `delta_optimal`, or δ is out of range.
     """
     epsilon_round, delta = (
-        guards.epsilon("epsilon_round", epsilon_round),
+        guards.from_zero("epsilon_round", epsilon_round),
         guards.delta("delta", delta),
     )
     basic = epsilon_basic(epsilon_round, num_rounds)

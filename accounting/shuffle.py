@@ -121,7 +121,7 @@ def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tupl
     """
     local = guards.positive("epsilon_local", epsilon_local)
     n = guards.count("num_reports", num_reports, 1, REPORTS_LIMIT)
-    epsilon = guards.epsilon("epsilon", epsilon)
+    epsilon = guards.from_zero("epsilon", epsilon)
     if epsilon >= local:
         return 0.0, 0.0
     firsts, lasts, masses = _clones(local, n)

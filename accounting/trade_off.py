@@ -57,7 +57,7 @@ def delta_exact(rho: float, epsilon: float) -> float:
     nor cancels. An upper bound, at most 1e-11 relative above the true value for ρ in [1e-8, 1e4];
     at ρ > 0 never 0.
     """
-    r, epsilon = guards.nonnegative("rho", rho), guards.epsilon("epsilon", epsilon)
+    r, epsilon = guards.nonnegative("rho", rho), guards.from_zero("epsilon", epsilon)
     if r == 0:
         return 0.0
     # one float up: below 1e-308 the slack is less than a digit, and 0 would claim a pure guarantee

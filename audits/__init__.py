@@ -99,6 +99,7 @@ def audit(
     """
     import jax
 
+    from accounting import guards
     from dpmf_jax import parts, protocol
     from dpmf_jax.layout import operations as layout
 
@@ -107,10 +108,10 @@ def audit(
         ("num_neighbours", num_neighbours),
         ("num_runs", num_runs),
     ):
-        if value is not None and not value >= 1:
-            raise ValueError(f"{what} must be at least 1; got {value}")
-    if delta is not None and not 0 < delta < 1:
-        raise ValueError(f"delta must lie between 0 and 1; got {delta}")
+        if value is not None:
+            guards.count(what, value)
+    if delta is not None:
+        guards.probability("delta", delta)
     options = options or {}
     if unknown := sorted({*(only or ()), *options} - set(FAMILIES)):
         raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")

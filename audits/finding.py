@@ -7,6 +7,8 @@ import math
 from collections.abc import Mapping
 from typing import Any, Literal, get_args
 
+from accounting import guards
+
 Verdict = Literal["consistent", "violated", "inconclusive", "not applicable"]
 
 # False-alarm rate of one finding that rests on chance; with ten of them in an audit, 1e-3 in all.
@@ -53,8 +55,7 @@ class Finding:
             )
         if self.verdict in ("consistent", "violated") and self.measured is None:
             raise ValueError(f"a verdict of {self.verdict} needs a measurement")
-        if not 0 < self.confidence <= 1:
-            raise ValueError(f"confidence must be above 0 and at most 1; got {self.confidence}")
+        guards.rate("confidence", self.confidence)
         if self.measured is not None and not math.isnan(self.measured):
             low = -math.inf if self.lower is None else self.lower
             high = math.inf if self.upper is None else self.upper

@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from accounting import guards
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 
@@ -95,10 +96,8 @@ def bootstrap(
       side alone or of another length than the errors.
     """
     value = gaussian_kl(train_errors, test_errors)
-    if not 0 < confidence < 1:
-        raise ValueError(f"confidence must lie strictly between 0 and 1; got {confidence}")
-    if not draws >= 1:
-        raise ValueError(f"draws must be at least 1; got {draws}")
+    guards.probability("confidence", confidence)
+    guards.count("draws", draws)
     if (train_users is None) != (test_users is None):
         raise ValueError("train_users and test_users must be given both or neither")
     sides = [np.asarray(errors, np.float64).ravel() for errors in (train_errors, test_errors)]

@@ -30,6 +30,7 @@ import numpy as np
 from jax.extend.random import threefry_2x32
 from jax.typing import ArrayLike
 
+from accounting import guards
 from dpmf_jax.devices import spread
 from dpmf_jax.protocol import Factors, Release
 
@@ -67,7 +68,7 @@ def hashes(key: jax.Array, depth: int) -> Hashes:
 
     Raises: ValueError for a depth below 1.
     """
-    _at_least_one(depth=depth)
+    _check_counts(depth=depth)
     rows, places = jnp.indices((depth, 12), jnp.uint32).reshape(2, -1)
     drawn = threefry_2x32(jax.random.key_data(key)[:2], jnp.concatenate([rows, places]))[
         : depth * 12
@@ -85,9 +86,8 @@ def width(num_users: int, num_items: int, rank: int, *, depth: int, gain: float)
     Raises: ValueError for a number below 1 (a gain: that is not positive and finite), a table of
       2³¹ cells and more.
     """
-    _at_least_one(num_users=num_users, num_items=num_items, rank=rank, depth=depth)
-    if not 0 < gain < math.inf:
-        raise ValueError(f"gain must be positive and finite; got {gain}")
+    _check_counts(num_users=num_users, num_items=num_items, rank=rank, depth=depth)
+    guards.positive("gain", gain)
     cells_of_row = math.ceil((num_users + num_items) * rank / (Fraction(str(gain)) * depth))
     _check_sizes(rank, depth, cells_of_row)
     return cells_of_row
@@ -99,7 +99,7 @@ def gain(num_users: int, num_items: int, rank: int, *, depth: int, width: int) -
 
     Raises: ValueError for a number below 1.
     """
-    _at_least_one(num_users=num_users, num_items=num_items, rank=rank, depth=depth, width=width)
+    _check_counts(num_users=num_users, num_items=num_items, rank=rank, depth=depth, width=width)
     return (num_users + num_items) * rank / (width * depth)
 
 
@@ -109,7 +109,7 @@ def random_table(key: jax.Array, depth: int, width: int, scale: ArrayLike) -> ja
 
     The median's is larger from depth 3 on, by a factor 1.09 at depth 4. Spends `key`.
     """
-    _at_least_one(depth=depth, width=width)
+    _check_counts(depth=depth, width=width)
     return (
         jnp.asarray(scale, jnp.float32)
         * depth**0.5
@@ -356,6 +356,11 @@ def _split(x: jax.Array, y: jax.Array, bits: int) -> tuple[jax.Array, jax.Array]
     return x_high * y_high + (middle >> 16) + (other >> 16), lower
 
 
+def _check_counts(**numbers: int) -> None:
+    for name, value in numbers.items():
+        guards.count(name, value)
+
+
 def _check_sizes(rank: int, depth: int, width: int) -> None:
     if not 1 <= width <= PRIME:
         raise ValueError(f"width must be from 1 to {PRIME}; got {width}")
@@ -365,9 +370,3 @@ def _check_sizes(rank: int, depth: int, width: int) -> None:
         )
     if not 0 <= rank <= MOST_COMPONENTS:
         raise ValueError(f"rank must be at most {MOST_COMPONENTS}; got {rank}")
-
-
-def _at_least_one(**numbers: int) -> None:
-    for name, value in numbers.items():
-        if not value >= 1:
-            raise ValueError(f"{name} must be at least 1; got {value}")

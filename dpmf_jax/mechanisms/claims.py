@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting import relation, words
+from accounting import guards, relation, words
 from dpmf_jax.errors import PrivacyError
 
 Relation = Literal["rating value", "rating presence"]
@@ -42,9 +42,7 @@ def width(rating_range: tuple[float, float]) -> float:
 
 def check(rating_range: tuple[float, float], tau: float | None, unit: str, delta: float) -> None:
     """Raises: ValueError or PrivacyError for what no guarantee can be given for."""
-    low, high = rating_range
-    if not -math.inf < low < high < math.inf:
-        raise ValueError(f"rating_range must be two finite numbers, low < high; got {rating_range}")
+    guards.interval("rating_range", rating_range)
     widest = width(rating_range)
     if tau is not None and not widest <= tau < math.inf:
         raise PrivacyError(
@@ -54,8 +52,7 @@ def check(rating_range: tuple[float, float], tau: float | None, unit: str, delta
         )
     if unit not in ("rating value", "rating presence"):
         raise ValueError(f"relation must be 'rating value' or 'rating presence'; got {unit!r}")
-    if not 0 < delta < 1:
-        raise ValueError(f"delta must lie strictly between 0 and 1; got {delta}")
+    guards.probability("delta", delta)
 
 
 def float32_up(x: float) -> jax.Array:

@@ -5,13 +5,14 @@ given.
 from __future__ import annotations
 
 import dataclasses
-import math
+import functools
 import typing
 import warnings
 from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from accounting import guards
 from dpmf_jax.errors import UsageError
 from experiments.cli import console
 
@@ -42,29 +43,17 @@ def check_flags(command: Any, *, pure: bool = False) -> None:
         value = getattr(command, field.name)
         if isinstance(value, bool) or not isinstance(value, int | float):
             continue
+        guard = guards.positive
         if isinstance(value, int):
-            allowed, right = (
-                f"a whole number from 1 to {LARGEST_COUNT:.0e}",
-                1 <= value <= LARGEST_COUNT,
-            )
-        elif pure and field.name == "delta":
-            allowed, right = (
-                "at least 0 and below 1",
-                0 <= value < 1 and math.copysign(1, value) == 1,
-            )
+            guard = functools.partial(guards.count, most=LARGEST_COUNT)
         elif field.name.startswith("delta"):
-            allowed, right = "between 0 and 1, both excluded", 0 < value < 1
+            guard = guards.delta if pure and field.name == "delta" else guards.probability
         elif field.name.endswith("rate") and "learning" not in field.name:
-            allowed, right = "above 0 and at most 1", 0 < value <= 1
+            guard = guards.rate
         elif field.name == "decay":
-            allowed, right = "at least 0 and finite", 0 <= value < math.inf
-        else:
-            allowed, right = "positive and finite", 0 < value < math.inf
-        if not right:
-            raise UsageError(
-                f"{flag(field.name)} must be {allowed}, got {value}",
-                fix=f"give a number that is {allowed}",
-            )
+            guard = guards.nonnegative
+        with console.usage_errors(fix=f"give {flag(field.name)} a number in this range"):
+            guard(flag(field.name), value)
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 import decimal
 import fractions
 import math
+import types
 
 import numpy as np
 import pytest
@@ -17,7 +18,8 @@ INSIDE = (SMALLEST, 0.5, BELOW_ONE)
 ALLOWED = {
     guards.positive: (*INSIDE, 1, 1.5, 1e300),
     guards.nonnegative: (0, *INSIDE, 1, 1.5, 1e300),
-    guards.epsilon: (0, *INSIDE, 1, 1.5, 1e300, INF),
+    guards.finite: (-1, -SMALLEST, 0, *INSIDE, 1, 1.5, 1e300),
+    guards.from_zero: (0, *INSIDE, 1, 1.5, 1e300, INF),
     guards.probability: INSIDE,
     guards.delta: (0, *INSIDE),
     guards.rate: (*INSIDE, 1),
@@ -26,7 +28,8 @@ ALLOWED = {
 WORDS = {
     guards.positive: "positive and finite",
     guards.nonnegative: "at least 0 and finite",
-    guards.epsilon: "at least 0",
+    guards.finite: "finite",
+    guards.from_zero: "at least 0",
     guards.probability: "between 0 and 1, both excluded",
     guards.delta: "at least 0 and below 1, where it would say nothing",
     guards.rate: "above 0 and at most 1",
@@ -94,3 +97,26 @@ def test_a_count_is_an_integer_from_its_least_to_its_most(least):
         ValueError, match=f"^n must be an integer of at most {least + 3}, got {least + 4}$"
     ):
         guards.count("n", least + 4, least, least + 3)
+
+
+def test_an_interval_is_two_finite_numbers_in_order():
+    assert guards.interval("x", (1, 5)) == (1.0, 5.0)
+    assert guards.interval("x", np.array([-0.5, 0.5])) == (-0.5, 0.5)
+    for pair in ((5, 1), (1, 1), (NAN, 1), (1, NAN), (-INF, 1), (1, INF)):
+        with pytest.raises(ValueError, match=r"^x must be two finite numbers, low < high, got "):
+            guards.interval("x", pair)
+
+
+def test_fields_are_held_to_a_guard_and_only_optional_ones_may_be_none():
+    owner = types.SimpleNamespace(rank=2, rate=None)
+    guards.fields(owner, guards.count, "rank", optional=("rate",))
+    with pytest.raises(ValueError, match=r"^rate must be an integer, got None"):
+        guards.fields(owner, guards.count, "rank", "rate")
+    owner.rate = 0
+    with pytest.raises(ValueError, match=r"^rate must be an integer of at least 1, got 0"):
+        guards.fields(owner, guards.count, optional=("rate",))
+
+
+def test_a_delta_of_minus_zero_is_refused():
+    with pytest.raises(ValueError, match=r"^x must be at least 0 and below 1"):
+        guards.delta("x", -0.0)

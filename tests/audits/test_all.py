@@ -73,10 +73,10 @@ def test_options_reach_the_family_that_they_name_and_give_way_to_arguments():
     [
         ({"only": ["nonsense"]}, "audits are sensitivity, .*; got nonsense"),
         ({"options": {"nonsense": {}}}, "audits are sensitivity, .*; got nonsense"),
-        ({"delta": 1.0}, "delta must lie between"),
-        ({"num_steps": 0}, "num_steps must be at least 1"),
-        ({"num_runs": 0}, "num_runs must be at least 1"),
-        ({"num_neighbours": 0}, "num_neighbours must be at least 1"),
+        ({"delta": 1.0}, "delta must be between"),
+        ({"num_steps": 0}, "num_steps must be an integer of at least 1"),
+        ({"num_runs": 0}, "num_runs must be an integer of at least 1"),
+        ({"num_neighbours": 0}, "num_neighbours must be an integer of at least 1"),
     ],
 )
 def test_what_cannot_be_asked_is_refused(change, told):

@@ -6,6 +6,7 @@ import dataclasses
 import math
 from fractions import Fraction
 
+from accounting import guards
 from accounting.iterations import Change
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.federated.crowd import Population
@@ -58,28 +59,19 @@ class Config:
 
     def __post_init__(self) -> None:
         curator.width(self.rating_range)
-        for name in (
+        guards.fields(
+            self,
+            guards.positive,
             "epsilon",
             "learning_rate",
             "clip_norm",
-            "rounding_step",
             "item_learning_rate",
             "prior_count",
-        ):
-            value = getattr(self, name)
-            if not (value is None and name == "rounding_step") and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {value}")
-        for name in ("regularization", "user_regularization"):
-            if not 0 <= (value := getattr(self, name)) < math.inf:
-                raise ValueError(f"{name} must be non-negative and finite; got {value}")
-        if not -math.inf < self.center < math.inf:
-            raise ValueError(f"center must be finite; got {self.center}")
-        for name in ("rank", "num_iterations", "honest_shares"):
-            value = getattr(self, name)
-            if not (value is None and name != "rank") and (
-                isinstance(value, bool) or not value >= 1
-            ):
-                raise ValueError(f"{name} must be an integer of at least 1; got {value}")
+            optional=("rounding_step",),
+        )
+        guards.fields(self, guards.nonnegative, "regularization", "user_regularization")
+        guards.finite("center", self.center)
+        guards.fields(self, guards.count, "rank", optional=("num_iterations", "honest_shares"))
         if self.change not in ("replace", "remove"):
             raise ValueError(f'change must be "replace" or "remove"; got {self.change!r}')
 

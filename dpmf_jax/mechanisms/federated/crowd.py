@@ -16,6 +16,7 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
+from accounting import guards
 from dpmf_jax.noise.laws import Noise
 
 
@@ -33,15 +34,8 @@ class Population:
     at_most: int = 1000
 
     def __post_init__(self) -> None:
-        for name in ("join", "leave"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"{name} must be from 0 to 1; got {value}")
-        if (
-            isinstance(self.at_most, bool)
-            or not isinstance(self.at_most, int)
-            or not 1 <= self.at_most < 2**31
-        ):
-            raise ValueError(f"at_most must be an integer of at least 1; got {self.at_most!r}")
+        guards.fields(self, guards.share, "join", "leave")
+        guards.count("at_most", self.at_most, most=2**31 - 1)
 
 
 @partial(jax.tree_util.register_dataclass, data_fields=["join", "leave"], meta_fields=["at_most"])

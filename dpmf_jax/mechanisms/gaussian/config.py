@@ -5,13 +5,13 @@ static parts.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, Literal
 
 import jax
 import jax.numpy as jnp
 import optax
 
+from accounting import guards
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.claims import Relation
 
@@ -55,29 +55,19 @@ class Config:
 
     def __post_init__(self) -> None:
         curator.check(self.rating_range, self.tau, self.relation, self.delta)
-        if not self.rank >= 1:
-            raise ValueError(f"rank must be at least 1; got {self.rank}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be positive and finite; got {self.learning_rate}")
-        if not 0 <= self.regularization < math.inf:
-            raise ValueError(
-                f"regularization must be non-negative and finite; got {self.regularization}"
-            )
-        if not 0 < self.clip_norm < math.inf:
-            raise ValueError(f"clip_norm must be positive and finite; got {self.clip_norm}")
-        if self.noise_multiplier is not None and not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(
-                "noise_multiplier must be positive and finite, or None; got"
-                f" {self.noise_multiplier}"
-            )
+        guards.count("rank", self.rank)
+        guards.nonnegative("regularization", self.regularization)
+        guards.fields(
+            self,
+            guards.positive,
+            "learning_rate",
+            "clip_norm",
+            optional=("noise_multiplier", "residual_clip"),
+        )
         if isinstance(self.center, str) and self.center not in ("item", "global"):
             raise ValueError(f"center must be a number, 'item' or 'global'; got {self.center!r}")
-        if not isinstance(self.center, str | None) and not math.isfinite(self.center):
-            raise ValueError(f"center must be finite; got {self.center}")
-        if self.residual_clip is not None and not 0 < self.residual_clip < math.inf:
-            raise ValueError(
-                f"residual_clip must be positive and finite, or None; got {self.residual_clip}"
-            )
+        if not isinstance(self.center, str | None):
+            guards.finite("center", self.center)
 
     @property
     def span(self) -> float:

@@ -25,7 +25,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 import accounting
-from accounting import words
+from accounting import guards, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
@@ -62,10 +62,7 @@ class Config:
 
     def __post_init__(self) -> None:
         curator.check(self.rating_range, self.tau, self.relation, self.delta)
-        if not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(
-                f"noise_multiplier must be positive and finite; got {self.noise_multiplier}"
-            )
+        guards.positive("noise_multiplier", self.noise_multiplier)
 
     @property
     def sensitivity(self) -> float:

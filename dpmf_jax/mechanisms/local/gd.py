@@ -28,6 +28,7 @@ import jax.numpy as jnp
 import optax
 from jax.tree_util import Partial
 
+from accounting import guards
 from accounting.guarantee import Guarantee, no_guarantee
 from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
@@ -77,21 +78,17 @@ class Config:
     fresh_projection: bool = False
 
     def __post_init__(self) -> None:
-        for name in ("epsilon", "learning_rate", "user_learning_rate", "clip"):
-            value = getattr(self, name)
-            if not (value is None and name == "user_learning_rate") and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {value}")
-        if not 0 <= self.regularization < math.inf:
-            raise ValueError(
-                f"regularization must be non-negative and finite; got {self.regularization}"
-            )
-        if not -math.inf < self.center < math.inf:
-            raise ValueError(f"center must be finite; got {self.center}")
-        for name, value in (("num_rounds", self.num_rounds), ("rank", self.rank)):
-            if not value >= 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if self.num_projected is not None and not self.num_projected >= 1:
-            raise ValueError(f"num_projected must be at least 1; got {self.num_projected}")
+        guards.fields(
+            self,
+            guards.positive,
+            "epsilon",
+            "learning_rate",
+            "clip",
+            optional=("user_learning_rate",),
+        )
+        guards.nonnegative("regularization", self.regularization)
+        guards.finite("center", self.center)
+        guards.fields(self, guards.count, "num_rounds", "rank", optional=("num_projected",))
         if self.fresh_projection and self.lift != "transpose":
             raise ValueError(
                 'fresh_projection needs lift="transpose": a pseudo-inverse in each round costs q²'

@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from accounting import guards
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
 from accounting.relation import USER_REPLACED
@@ -55,8 +56,7 @@ class Config:
 
     def __post_init__(self) -> None:
         _descent(self)  # refuses what it shares with `local`
-        if not self.num_items >= 1:
-            raise ValueError(f"num_items must be at least 1; got {self.num_items}")
+        guards.count("num_items", self.num_items)
         if not scale(self) < math.inf:
             raise ValueError(
                 f"epsilon {self.epsilon} is too small: no scale of its noise is a finite float32"

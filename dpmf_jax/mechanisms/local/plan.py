@@ -29,6 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
+from accounting import guards
 from dpmf_jax.mechanisms.local.gd import Config, Lift, Schedule
 from dpmf_jax.mechanisms.local.variance import rate_bound, run_variance, step_variance
 
@@ -65,14 +66,17 @@ class Assumptions:
     largest_rate: float | None = None
 
     def __post_init__(self) -> None:
-        for name in ("ratings_per_user", "deviation", "directions", "popularity", "largest_rate"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {value}")
-        if not 0 < self.gain < 1:
-            raise ValueError(f"gain must be between 0 and 1, both excluded; got {self.gain}")
-        if not 0 < self.evenness <= 1:
-            raise ValueError(f"evenness must be above 0 and at most 1; got {self.evenness}")
+        guards.fields(
+            self,
+            guards.positive,
+            "ratings_per_user",
+            "deviation",
+            "directions",
+            "popularity",
+            optional=("largest_rate",),
+        )
+        guards.probability("gain", self.gain)
+        guards.rate("evenness", self.evenness)
 
     @property
     def squared_gain(self) -> float:
@@ -253,10 +257,8 @@ def plans(
     """
     assumed = assumptions or Assumptions()
     for name, value in (("num_users", num_users), ("num_items", num_items), ("rank", rank)):
-        if not value >= 1:
-            raise ValueError(f"{name} must be at least 1; got {value}")
-    if not 0 < epsilon < math.inf:
-        raise ValueError(f"epsilon must be positive and finite; got {epsilon}")
+        guards.count(name, value)
+    guards.positive("epsilon", epsilon)
     if not assumed.ratings_per_user <= num_items:
         raise ValueError(
             f"ratings_per_user must be at most {num_items}, the items; got"

@@ -5,12 +5,12 @@ parts.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
+from accounting import guards
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.objective.perturbed import Law
 
@@ -52,32 +52,22 @@ class Config:
     matrix_share: float = 0.5
 
     def __post_init__(self) -> None:
-        low, high = self.rating_range
-        if not -math.inf < low < high < math.inf:
-            raise ValueError(
-                f"rating_range must be two finite numbers, low < high; got {self.rating_range}"
-            )
-        if not 0 <= self.delta < 1:
-            raise ValueError(f"delta must be 0, or below 1 for Gaussian noise; got {self.delta}")
-        for name in ("epsilon", "regularization", "learning_rate", "rating_bound"):
-            value = getattr(self, name)
-            if not (value is None and name == "rating_bound") and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {value}")
-        if not 0 <= self.user_regularization < math.inf:
-            raise ValueError(
-                "user_regularization must be non-negative and finite; got"
-                f" {self.user_regularization}"
-            )
-        if not -math.inf < self.center < math.inf:
-            raise ValueError(f"center must be finite; got {self.center}")
-        for name in ("rank", "prior_count", "num_passes", "num_iterations"):
-            value = getattr(self, name)
-            if not (value is None and name == "num_iterations") and not value >= 1:
-                raise ValueError(f"{name} must be at least 1; got {value}")
-        if not 0 < self.matrix_share < 1:
-            raise ValueError(
-                f"matrix_share must lie strictly between 0 and 1; got {self.matrix_share}"
-            )
+        guards.interval("rating_range", self.rating_range)
+        guards.delta("delta", self.delta)
+        guards.fields(
+            self,
+            guards.positive,
+            "epsilon",
+            "regularization",
+            "learning_rate",
+            optional=("rating_bound",),
+        )
+        guards.nonnegative("user_regularization", self.user_regularization)
+        guards.finite("center", self.center)
+        guards.fields(
+            self, guards.count, "rank", "prior_count", "num_passes", optional=("num_iterations",)
+        )
+        guards.probability("matrix_share", self.matrix_share)
 
     @property
     def ridge(self) -> float:

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting import words
+from accounting import guards, words
 from accounting.guarantee import Guarantee
 from accounting.loss import SubsampledGaussian
 from accounting.subsampled import decaying_rates, langevin_phases
@@ -83,26 +83,24 @@ class Config:
                 f"unit must be one of {', '.join(get_args(SampledUnit))}; got {self.unit!r}"
             )
         curator.check(self.rating_range, None, self.unit, self.delta)
-        for name in ("num_steps", "rank", "depth"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
+        guards.fields(self, guards.count, "num_steps", "rank", "depth")
         if not 2.0**-30 <= self.sampling_rate <= 1:
             raise ValueError(f"sampling_rate must be from 2^-30 to 1; got {self.sampling_rate}")
-        for name in ("clip_norm", "noise_multiplier", "temperature", "gain", "initial_scale"):
-            value = getattr(self, name)
-            if not (value is None and name == "noise_multiplier") and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {value}")
-        for name in ("decay", "regularization"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"{name} must be non-negative and finite; got {getattr(self, name)}"
-                )
+        guards.fields(
+            self,
+            guards.positive,
+            "clip_norm",
+            "temperature",
+            "gain",
+            "initial_scale",
+            optional=("noise_multiplier",),
+        )
+        guards.fields(self, guards.nonnegative, "decay", "regularization")
+        guards.fields(self, guards.finite, optional=("center",))
         if callable(self.learning_rate) and self.decay:
             raise ValueError(f"decay must be 0 where learning_rate is a schedule; got {self.decay}")
         if self.query not in ("mean", "median"):
             raise ValueError(f"query must be 'mean' or 'median'; got {self.query!r}")
-        if self.center is not None and not math.isfinite(self.center):
-            raise ValueError(f"center must be finite, or None; got {self.center}")
         rates = self.learning_rates
         if not np.all((rates > 0) & (rates < np.inf)):
             raise ValueError(
@@ -115,8 +113,7 @@ class Config:
         if callable(self.learning_rate):
             rates = np.asarray(self.learning_rate(np.arange(self.num_steps)))
             return np.array(np.broadcast_to(rates, self.num_steps), np.float32)
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be positive and finite; got {self.learning_rate}")
+        guards.positive("learning_rate", self.learning_rate)
         return np.array(decaying_rates(self.learning_rate, self.decay, self.num_steps), np.float32)
 
 

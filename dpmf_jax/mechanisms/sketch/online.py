@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from accounting import guards
 from accounting.guarantee import NO_NOISE, Guarantee, no_guarantee
 from dpmf_jax.errors import UsageError
 from dpmf_jax.kernels import epoch as online_epoch
@@ -64,25 +65,15 @@ class Config:
     query: Query = "mean"
 
     def __post_init__(self) -> None:
-        for name in ("rank", "num_epochs", "depth"):
-            if not getattr(self, name) >= 1:
-                raise ValueError(f"{name} must be at least 1; got {getattr(self, name)}")
-        for name in ("learning_rate", "initial_scale", "gain"):
-            if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be positive and finite; got {getattr(self, name)}")
-        for name in ("decay", "regularization"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(
-                    f"{name} must be non-negative and finite; got {getattr(self, name)}"
-                )
-        if self.threshold is not None and not self.threshold >= 0:
-            raise ValueError(f"threshold must be non-negative; got {self.threshold}")
+        guards.fields(self, guards.count, "rank", "num_epochs", "depth")
+        guards.fields(self, guards.positive, "learning_rate", "initial_scale", "gain")
+        guards.fields(self, guards.nonnegative, "decay", "regularization")
+        guards.fields(self, guards.from_zero, optional=("threshold",))
+        guards.finite("center", self.center)
         if self.convention not in ("4.3", "3.2"):
             raise ValueError(f'convention must be "4.3" or "3.2"; got {self.convention!r}')
         if self.query not in ("mean", "median"):
             raise ValueError(f'query must be "mean" or "median"; got {self.query!r}')
-        if not -math.inf < self.center < math.inf:
-            raise ValueError(f"center must be finite; got {self.center}")
 
 
 @jax.tree_util.register_dataclass

@@ -10,7 +10,6 @@ c and the user's level, for every item alike.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 import accounting
-from accounting import relation, words
+from accounting import guards, relation, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
@@ -52,12 +51,8 @@ class Config:
 
     def __post_init__(self) -> None:
         claims.check(self.rating_range, None, "rating value", self.delta)
-        if not 0 < self.noise_multiplier < math.inf:
-            raise ValueError(
-                f"noise_multiplier must be positive and finite; got {self.noise_multiplier}"
-            )
-        if not math.isfinite(self.center):
-            raise ValueError(f"center must be a number; got {self.center}")
+        guards.positive("noise_multiplier", self.noise_multiplier)
+        guards.finite("center", self.center)
 
 
 class Public(NamedTuple):

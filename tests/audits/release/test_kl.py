@@ -181,8 +181,8 @@ def test_what_makes_no_sense_is_refused():
     refused = {
         "train_errors must be at least two": lambda: kl.gaussian_kl(good[:1], good),
         "test_errors must be at least two": lambda: kl.gaussian_kl(good, np.array([0.0, np.nan])),
-        "confidence must lie": lambda: kl.bootstrap(good, good, seed=0, confidence=1.0),
-        "draws must be at least 1": lambda: kl.bootstrap(good, good, seed=0, draws=0),
+        "confidence must be between": lambda: kl.bootstrap(good, good, seed=0, confidence=1.0),
+        "draws must be an integer of at least 1": lambda: kl.bootstrap(good, good, seed=0, draws=0),
         "both or neither": lambda: kl.bootstrap(good, good, seed=0, train_users=np.arange(2)),
         "as many as": lambda: kl.bootstrap(
             good, good, seed=0, train_users=np.arange(2), test_users=np.arange(3)

@@ -366,7 +366,7 @@ def test_a_coordinate_of_a_random_table_has_the_scale(key, how, factor):
 def test_what_makes_no_sense_is_refused(key):
     hashes = count_sketch.hashes(key, 2)
     refused = {
-        "depth must be at least 1": lambda: count_sketch.hashes(key, 0),
+        "depth must be an integer of at least 1": lambda: count_sketch.hashes(key, 0),
         "width must be from 1": lambda: count_sketch.cells(hashes, USERS, 0, rank=1, width=0),
         "width must be from 1 ": lambda: count_sketch.cells(
             hashes, USERS, 0, rank=1, width=PRIME + 1
@@ -385,15 +385,21 @@ def test_what_makes_no_sense_is_refused(key):
         "at most 2147483647 cells; got 2 rows": lambda: count_sketch.width(
             10**9, 1, 4, depth=2, gain=1
         ),
-        "rank must be at least 1": lambda: count_sketch.width(1, 1, 0, depth=1, gain=1),
+        "rank must be an integer of at least 1": lambda: count_sketch.width(
+            1, 1, 0, depth=1, gain=1
+        ),
         "rank must be at most 32768; got 32769": lambda: count_sketch.cells(
             hashes, USERS, 0, rank=2**15 + 1, width=9
         ),
         "at most 2147483647 cells; got 2 rows of 1073741824": lambda: count_sketch.packed_cells(
             hashes, jnp.arange(2), jnp.arange(2), rank=1, width=2**30
         ),
-        "width must be at least 1": lambda: count_sketch.gain(1, 1, 1, depth=1, width=0),
-        "depth must be at least 1; got -1": lambda: count_sketch.random_table(key, -1, 1, 1.0),
+        "width must be an integer of at least 1": lambda: count_sketch.gain(
+            1, 1, 1, depth=1, width=0
+        ),
+        "depth must be an integer of at least 1, got -1": lambda: count_sketch.random_table(
+            key, -1, 1, 1.0
+        ),
         "at most 2147483647 cells; got": lambda: jax.eval_shape(
             lambda table: count_sketch.query(table, hashes, USERS, 0, rank=1),
             jax.ShapeDtypeStruct((2, 2**30), jnp.float32),

@@ -76,7 +76,7 @@ def test_what_federated_solves_is_stated_at_the_target(dpmf, priced, words, unkn
         (["federated", "--iterations", "3"], "missing --epsilon"),
         (
             ["federated", "--iterations", "0", "--epsilon", "1"],
-            "--iterations must be a whole number",
+            "--iterations must be an integer of at least 1",
         ),
         (
             ["federated", "--iterations", "3", "--epsilon", "-1"],

@@ -106,7 +106,10 @@ _UNKNOWN_DELTA = ["--solve", "delta", "--rounds", "3", "--epsilon", "1", "--repo
     [
         (["local", "--epsilon", "1"], "--rounds"),
         (["local", "--rounds", "3", "--epsilon", "inf"], "--epsilon must be positive and finite"),
-        (["local", "--rounds", "-3", "--epsilon", "1"], "--rounds must be a whole number"),
+        (
+            ["local", "--rounds", "-3", "--epsilon", "1"],
+            "--rounds must be an integer of at least 1",
+        ),
         (
             ["local", "--rounds", "3", "--epsilon", "1", "--delta", "0", "--reports", "9"],
             "--delta must be between 0",

@@ -118,7 +118,7 @@ def test_what_objective_solves_is_stated_at_the_target(dpmf, priced, words, unkn
         (["objective", *SHAPE, "--scale", "nan"], "--scale must be positive and finite"),
         (
             ["objective", "--range-width", "4", "--rank", "0", "--scale", "1"],
-            "--rank must be a whole number",
+            "--rank must be an integer of at least 1",
         ),
         (
             ["objective", "--mechanism", "objective-statistics", "--epsilon", "1"],

@@ -147,7 +147,7 @@ def test_what_nobody_reaches_is_null_in_json_and_inf_on_the_page(dpmf, priced):
     [
         (["plan", "--users", "9", "--items", "9"], "--epsilon"),
         ([*SMALL, "--epsilon", "nan"], "--epsilon must be positive and finite"),
-        ([*SMALL, "--users", "0"], "--users must be a whole number"),
+        ([*SMALL, "--users", "0"], "--users must be an integer of at least 1"),
         ([*SMALL, "--gain", "1.5"], "gain must be between 0 and 1"),
         ([*SMALL, "--ratings-per-user", "51"], "ratings_per_user must be at most 50"),
         ([*SMALL, "--rounds", "0"], "rounds must be whole numbers of at least 1"),

@@ -62,7 +62,10 @@ def test_without_a_delta_or_beyond_the_sum_the_basic_price_stands_alone(
     ("words", "told"),
     [
         (["pure", "--rounds", "3"], "missing --epsilon-round"),
-        (["pure", "--rounds", "0", "--epsilon-round", "1"], "--rounds must be a whole number"),
+        (
+            ["pure", "--rounds", "0", "--epsilon-round", "1"],
+            "--rounds must be an integer of at least 1",
+        ),
         (
             ["pure", "--rounds", "3", "--epsilon-round", "nan"],
             "--epsilon-round must be positive and finite",

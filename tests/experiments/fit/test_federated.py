@@ -153,7 +153,7 @@ def test_bytes_come_from_public_sizes_and_sound_users_list_the_whole_catalogue(c
         ((*PUBLISHED, "--center", "noisy-means"), "--center noisy-means is not for"),
         ((*PUBLISHED, "--join", "0.1"), "--join goes with --dynamic"),
         ((*PUBLISHED, "--participants", "3"), "--participants goes with --dynamic"),
-        ((*PUBLISHED, "--dynamic", "--join", "2"), "join must be from 0 to 1"),
+        ((*PUBLISHED, "--dynamic", "--join", "2"), "join must be between 0 and 1"),
         ((*PUBLISHED, "--dynamic", "--participants", "0"), "at_most must be"),
         ((*PUBLISHED[:-1], "0"), "--steps must be at least 1"),
         ((*PUBLISHED, "--epsilon", "0"), "epsilon must be positive"),

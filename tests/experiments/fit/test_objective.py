@@ -222,7 +222,7 @@ def test_public_user_factors_come_from_a_file_by_id(capsys):
         ((*PUBLIC, "--delta", "1e-6"), "--delta means nothing for pure noise (l2-laplace)"),
         ((*PUBLIC, "--center", "noisy-means"), "--center noisy-means is not for"),
         ((*PUBLIC, "--center", "x"), "is not noisy-means, item, global, none or a number"),
-        ((*PUBLIC, "--prior-count", "0"), "prior_count must be at least 1"),
+        ((*PUBLIC, "--prior-count", "0"), "prior_count must be an integer of at least 1"),
         ((*PUBLIC, "--regularization", "0"), "regularization must be positive"),
         ((*STATISTICS, "--noise", "laplace"), "--noise means nothing"),
         ((*STATISTICS, "--matrix-share", "1"), "share"),

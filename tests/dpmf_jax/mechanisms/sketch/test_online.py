@@ -282,13 +282,13 @@ def test_it_is_fitted_as_any_mechanism():
 
 def test_what_makes_no_sense_is_refused():
     for settings, message in (
-        ({"rank": 0}, "rank must be at least 1"),
-        ({"num_epochs": 0}, "num_epochs must be at least 1"),
+        ({"rank": 0}, "rank must be an integer of at least 1"),
+        ({"num_epochs": 0}, "num_epochs must be an integer of at least 1"),
         ({"learning_rate": float("nan")}, "learning_rate must be positive"),
         ({"gain": np.inf}, "gain must be positive"),
-        ({"decay": -1.0}, "decay must be non-negative"),
-        ({"regularization": -0.1}, "regularization must be non-negative"),
-        ({"threshold": float("nan")}, "threshold must be non-negative"),
+        ({"decay": -1.0}, "decay must be at least 0"),
+        ({"regularization": -0.1}, "regularization must be at least 0"),
+        ({"threshold": float("nan")}, "threshold must be at least 0"),
         ({"center": np.inf}, "center must be finite"),
     ):
         with pytest.raises(ValueError, match=message):
