@@ -100,8 +100,7 @@ def audit(
     import jax
 
     from accounting import guards
-    from dpmf_jax import parts, protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, parts, protocol
 
     for what, value in (
         ("num_steps", num_steps),

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Unit
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 
 ADDED = "the other way round"  # why a pair is there whose first data set is the smaller one
 

@@ -13,12 +13,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from dpmf_jax import protocol
+    from dpmf_jax import layout, protocol
     from dpmf_jax.data import ratings, splits, synthetic
     from dpmf_jax.data.datasets import load
     from dpmf_jax.data.ratings import Ratings
     from dpmf_jax.kernels import count_sketch
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.layout import ordered
     from dpmf_jax.mechanisms.federated import published as federated
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian

@@ -18,7 +18,7 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee
 from dpmf_jax.errors import DpmfError, UsageError
 from dpmf_jax.noise.laws import Noise
-from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
+from dpmf_jax.protocol import Data, Info, Mechanism, Phase, Release, State
 
 NOISE = {
     "sample": "(key, statistics) -> response",
@@ -49,15 +49,15 @@ def as_pytree(mechanism: Any) -> Mechanism:
     """
     if not isinstance(mechanism, Mechanism):
         raise UsageError(
-            f"a mechanism is a dpmf_jax.protocol.Mechanism, not {_words(mechanism)}",
+            f"a mechanism is a dpmf_jax.protocol.Mechanism, not {_description(mechanism)}",
             fix=f"make one of {', '.join(Mechanism._fields)}",
         )
     if not isinstance(mechanism.noise, Noise):
-        raise _wrong("noise", f"is {_words(mechanism.noise)}")
+        raise _error("noise", f"is {_description(mechanism.noise)}")
 
     def wrap(name: str, part: Any) -> Any:
         if not callable(part):
-            raise _wrong(name, f"is {_words(part)}, no function")
+            raise _error(name, f"is {_description(part)}, no function")
         return part if isinstance(part, Partial) else Partial(part)
 
     noise = Noise(
@@ -77,14 +77,14 @@ def check_prices(phases: Sequence[Phase]) -> None:
         try:
             found = mechanism.guarantee(num_steps)
         except (TypeError, AttributeError, KeyError, IndexError) as error:
-            raise _wrong("guarantee", f"ends in {_said(error)}") from error
+            raise _error("guarantee", f"ends in {_first_line(error)}") from error
         if not isinstance(found, Guarantee):
-            raise _wrong("guarantee", f"returns {_words(found)}")
+            raise _error("guarantee", f"returns {_description(found)}")
 
 
 def check(
     phases: Sequence[Phase],
-    data: Any,
+    data: Data,
     *,
     densities: bool = True,
     begun: Callable[[State], Any] = lambda state: None,
@@ -101,13 +101,13 @@ def check(
       part is its own.
     """
 
-    def all_parts(key: jax.Array, data: Any) -> None:
+    def all_parts(key: jax.Array, data: Data) -> None:
         previous: Any = None
         for place, (mechanism, _) in enumerate(phases, 1):
             state = _call("init", mechanism.init, key, data, previous)
-            _held("init", state, State)
+            _require_type("init", state, State)
             if jnp.shape(state.step) != () or jnp.result_type(state.step) != jnp.int32:
-                raise _wrong("init", f"returns a step of {_words(state.step)}")
+                raise _error("init", f"returns a step of {_description(state.step)}")
             if place == len(phases):
                 begun(state)
             _check(mechanism, key, data, state, densities=densities)
@@ -117,15 +117,15 @@ def check(
 
 
 def _check(
-    mechanism: Mechanism, key: jax.Array, data: Any, state: State, *, densities: bool
+    mechanism: Mechanism, key: jax.Array, data: Data, state: State, *, densities: bool
 ) -> None:
     coins = _call("coins", mechanism.coins, key)
     asked = _call("query", mechanism.query, state, data, coins)
     if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Info)):
-        raise _wrong("query", f"returns {_words(asked)}")
+        raise _error("query", f"returns {_description(asked)}")
     statistics, info = asked
     if not all(map(_is_number, info)):
-        raise _wrong("query", f"returns an Info of {_words(tuple(info))}")
+        raise _error("query", f"returns an Info of {_description(tuple(info))}")
     response = _call("noise.sample", mechanism.noise.sample, key, statistics)
     if densities:
         for name, arguments in (
@@ -134,24 +134,24 @@ def _check(
         ):
             found = _call(f"noise.{name}", getattr(mechanism.noise, name), *arguments)
             if not _is_number(found):
-                raise _wrong(f"noise.{name}", f"returns {_words(found)}")
+                raise _error(f"noise.{name}", f"returns {_description(found)}")
     after = _call("update", mechanism.update, state, response, data)
-    _held("update", after, State)
-    _same(state, after)
-    _held("release", _call("release", mechanism.release, after), Release)
+    _require_type("update", after, State)
+    _require_same_leaves(state, after)
+    _require_type("release", _call("release", mechanism.release, after), Release)
 
 
-def _same(state: State, after: State) -> None:
+def _require_same_leaves(state: State, after: State) -> None:
     (first, structure), (second, other) = (
         jax.tree.flatten_with_path(tree) for tree in (state, after)
     )
     if structure != other:
-        raise _wrong("update", f"returns a State of another structure: {other}, not {structure}")
+        raise _error("update", f"returns a State of another structure: {other}, not {structure}")
     for (path, leaf), (_, now) in zip(first, second, strict=True):
         if (jnp.shape(leaf), jnp.result_type(leaf)) != (jnp.shape(now), jnp.result_type(now)):
-            raise _wrong(
-                "update",
-                f"returns {jax.tree_util.keystr(path)} as {_words(now)}, not {_words(leaf)}",
+            name = jax.tree_util.keystr(path)
+            raise _error(
+                "update", f"returns {name} as {_description(now)}, not {_description(leaf)}"
             )
 
 
@@ -161,8 +161,8 @@ def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
     except DpmfError:
         raise
     except Exception as error:  # of a stranger's function: any
-        given = f", given {_words(arguments[0])}" if name.startswith("noise.log") else ""
-        raise _wrong(name, f"ends in {_said(error)}{given}") from error
+        given = f", given {_description(arguments[0])}" if name.startswith("noise.log") else ""
+        raise _error(name, f"ends in {_first_line(error)}{given}") from error
 
 
 def _is_number(found: Any) -> bool:
@@ -172,21 +172,21 @@ def _is_number(found: Any) -> bool:
     )
 
 
-def _held(name: str, found: Any, kind: type) -> None:
+def _require_type(name: str, found: Any, kind: type) -> None:
     if not isinstance(found, kind):
-        raise _wrong(name, f"returns {_words(found)}")
+        raise _error(name, f"returns {_description(found)}")
 
 
-def _wrong(name: str, what: str) -> UsageError:
+def _error(name: str, what: str) -> UsageError:
     return UsageError(f"the mechanism's {name} {what}", where=name, fix=f"{name}: {PARTS[name]}")
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-def _words(found: Any) -> str:
+def _description(found: Any) -> str:
     """What it is, in a few words: an array with its type and shape, or the name of a type with its
     parts.
     """
@@ -194,5 +194,5 @@ def _words(found: Any) -> str:
         return f"{found.dtype}{list(found.shape)}"
     if isinstance(found, tuple | list):
         name = "" if type(found) in (tuple, list) else type(found).__name__
-        return f"{name}({', '.join(map(_words, found))})"
+        return f"{name}({', '.join(map(_description, found))})"
     return "None" if found is None else f"a {type(found).__name__}"

@@ -23,6 +23,9 @@ from dpmf_jax.noise.laws import Noise, draws
 
 PyTree = Any
 Key = jax.Array
+Data = (
+    PyTree  # the ratings on the device, a `layout.Layout`; the protocol looks at its devices alone
+)
 Array = jax.Array | np.ndarray  # on the device while training, on the host in a model
 
 
@@ -139,7 +142,7 @@ def factors(state: State) -> Factors:
     return Factors(*(find(name) for name in Factors._fields))
 
 
-def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[State, Info]:
+def step(mechanism: Mechanism, key: Key, state: State, data: Data) -> tuple[State, Info]:
     """One step in one world: coins, query, noise, update. Spends `key`."""
     coins_key, noise_key = jax.random.split(key)
     statistics, info = mechanism.query(state, data, mechanism.coins(coins_key))
@@ -151,7 +154,7 @@ def step(mechanism: Mechanism, key: Key, state: State, data: PyTree) -> tuple[St
     return mechanism.update(state, response, data)._replace(step=state.step + 1), info
 
 
-def _num_devices(data: PyTree) -> int:
+def _num_devices(data: Data) -> int:
     return getattr(data, "num_devices", 1)
 
 
@@ -160,7 +163,7 @@ def train(
     mechanism: Mechanism,
     key: Key,
     state: State,
-    data: PyTree,
+    data: Data,
     num_steps: int,
     limit: jax.Array | None = None,
 ) -> tuple[State, Info]:
@@ -205,7 +208,7 @@ Phase = tuple[Mechanism, int]  # and its number of steps
 
 
 def _init_after(
-    init: Callable[..., State], public: PyTree, key: Key, data: PyTree, previous: None
+    init: Callable[..., State], public: PyTree, key: Key, data: Data, previous: None
 ) -> State:
     del previous
     return init(key, data, public)
@@ -219,11 +222,11 @@ def after(mechanism: Mechanism, public: PyTree) -> Mechanism:
 
 
 @jax.jit
-def _init(init: Callable[..., State], key: Key, data: PyTree) -> State:
+def _init(init: Callable[..., State], key: Key, data: Data) -> State:
     return init(key, data, None)
 
 
-def link(phases: Sequence[Phase], key: Key, data: PyTree) -> list[Mechanism]:
+def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
     """Each phase's mechanism as it goes on from the one before it; all but the last are run for
     that. Spends `key`.
 
@@ -241,7 +244,7 @@ def link(phases: Sequence[Phase], key: Key, data: PyTree) -> list[Mechanism]:
     return linked
 
 
-def begin(mechanism: Mechanism, key: Key, data: PyTree, earlier: Sequence[Phase] = ()) -> State:
+def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] = ()) -> State:
     """The state that `mechanism` starts from, after the `earlier` phases ran on the same data.
     Spends `key`.
     """
@@ -265,7 +268,7 @@ def train_coupled(
     mechanism: Mechanism,
     key: Key,
     states: tuple[State, State],
-    datas: tuple[PyTree, PyTree],
+    datas: tuple[Data, Data],
     num_steps: int,
     observe: Callable[[PyTree, PyTree, PyTree], PyTree] = l2_distance,
 ) -> tuple[tuple[State, State], PyTree]:

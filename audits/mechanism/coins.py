@@ -24,8 +24,8 @@ from audits.finding import ALPHA, Finding, Verdict, inconclusive, not_applicable
 from audits.mechanism import coins_drawn
 from audits.mechanism.enumeration_draws import binomial_p_value, visible_share
 from audits.mechanism.sampler import critical_distance
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.protocol import Mechanism, State
 
 NAMES = ("coins: both worlds", "coins: rate", "coins: independence", "coins: steps")

@@ -16,8 +16,7 @@ import numpy as np
 
 from accounting.guarantee import Unit
 from audits import neighbours
-from dpmf_jax import protocol
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout, protocol
 from dpmf_jax.protocol import Mechanism, State
 
 ROUNDING = 2.0**-20  # of the largest entry

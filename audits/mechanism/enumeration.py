@@ -24,9 +24,8 @@ from accounting.loss import Pure
 from audits import neighbours, transcript
 from audits.finding import ALPHA, Finding, not_applicable
 from audits.mechanism import enumeration_draws, post_processing
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.noise.laws import Noise, Report
 from dpmf_jax.protocol import Mechanism, State
 

@@ -20,9 +20,9 @@ import numpy as np
 
 from audits import transcript
 from audits.finding import Finding, Verdict, inconclusive, not_applicable
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.noise.laws import Report
 from dpmf_jax.protocol import Mechanism
 

@@ -18,7 +18,7 @@ import numpy as np
 
 from accounting.guarantee import Guarantee
 from accounting.loss import SubsampledGaussian
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.protocol import Mechanism, Poisson
 
 TRIED = 16  # coins under which a query is held to its rate

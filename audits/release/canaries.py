@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from audits.release import shadows
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 
 PROBES = 32  # ratings of one user that are predicted
 KNOWN = 64  # ratings that a vector is fitted to, at most

@@ -20,11 +20,10 @@ import numpy as np
 from jax.tree_util import Partial
 
 from audits import side_by_side
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.kernels import count_sketch, positive_systems
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise

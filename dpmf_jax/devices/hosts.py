@@ -74,14 +74,12 @@ def largest(value: int) -> int:
     return max(int(part) for part in gather(str(value).encode()))
 
 
-def told(find: Callable[[], Any]) -> Any:
-    """What `find` returns in the first process, anything JSON can hold; the others do not call
-    it.
-    """
-    found: Any = None
+def result_of_first(function: Callable[[], Any]) -> Any:
+    """What `function` returns, anything JSON can hold; the first process alone calls it."""
+    result: Any = None
     with together():
-        found = find() if first() else None
-    return json.loads(gather(json.dumps(found).encode())[0])
+        result = function() if first() else None
+    return json.loads(gather(json.dumps(result).encode())[0])
 
 
 def from_first(tree: Any) -> Any:
@@ -111,11 +109,11 @@ def together() -> Generator[None, None, None]:
         return
     words = [error.what, error.where, error.fix, error.exit_code] if error else None
     for process, message in enumerate(gather(json.dumps(words).encode())):
-        if (told_words := json.loads(message)) is None:
+        if (said := json.loads(message)) is None:
             continue
         if error is not None:
             raise error
-        what, where, fix, exit_code = told_words
+        what, where, fix, exit_code = said
         elsewhere = Elsewhere(what, where=f"{where} (process {process})".strip(), fix=fix)
         elsewhere.exit_code = exit_code
         raise elsewhere

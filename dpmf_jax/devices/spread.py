@@ -103,7 +103,7 @@ def over(
         return fn(stored, *trees)
     trees = tuple(_filled(num_devices, tree) if k in cut else tree for k, tree in enumerate(trees))
     if inside():
-        given = (_share(tree) if k in cut else tree for k, tree in enumerate(trees))
+        given = (_local_share(tree) if k in cut else tree for k, tree in enumerate(trees))
         out = fn(gathered(num_devices, stored) if whole else stored, *given)
         return gathered(num_devices, out) if gives_cut else out
     specs = (CUT if k in cut else WHOLE for k in range(len(trees)))
@@ -190,9 +190,11 @@ def first(each: int | None) -> jax.Array | None:
     return None if each is None else jax.lax.axis_index(AXIS) * each
 
 
-def _share(tree: Any) -> Any:
-    def own(leaf: jax.Array) -> jax.Array:
+def _local_share(tree: Any) -> Any:
+    """In a program mapped over `AXIS`: this device's rows of arrays that it has whole."""
+
+    def rows(leaf: jax.Array) -> jax.Array:
         size = leaf.shape[0] // jax.lax.axis_size(AXIS)
         return jax.lax.dynamic_slice_in_dim(leaf, jax.lax.axis_index(AXIS) * size, size)
 
-    return jax.tree.map(own, tree)
+    return jax.tree.map(rows, tree)

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.protocol import Info
 
 
@@ -92,7 +92,7 @@ def user_gradient(
     center: jax.Array,
     clip_norm: jax.Array,
     residual_clip: jax.Array | None,
-    data: Any,
+    data: layout.Layout,
 ) -> tuple[jax.Array, Info]:
     """∇Θ without its λ term, float32[users, rank], and the Info of the same pass.
 
@@ -129,7 +129,7 @@ def item_gradient(
     center: jax.Array,
     clip_norm: jax.Array,
     residual_clip: jax.Array | None,
-    data: Any,
+    data: layout.Layout,
 ) -> jax.Array:
     """∇X without its λ term, float32[items, rank]; arguments as in `user_gradient`."""
     rows = (layout.pad_rank(items), _per_row(center, items), _per_row(residual_clip, items))
@@ -139,7 +139,7 @@ def item_gradient(
 
 
 def mean_squared_error(
-    users: jax.Array, items: jax.Array, center: jax.Array, data: Any
+    users: jax.Array, items: jax.Array, center: jax.Array, data: layout.Layout
 ) -> jax.Array:
     """Mean of e² over the ratings, float32[]; unpriced. One pass, as `user_gradient` makes it."""
     return user_gradient(users, items, center, jnp.float32(jnp.inf), None, data)[1].loss
@@ -152,7 +152,7 @@ def _row_total(
     return values @ present, jnp.sum(present)
 
 
-def item_means(data: Any) -> tuple[jax.Array, jax.Array]:
+def item_means(data: layout.Layout) -> tuple[jax.Array, jax.Array]:
     """(float32[items], float32[]): mean rating per item and overall, unpriced; unrated items get
     the overall mean.
     """

@@ -24,9 +24,9 @@ import numpy as np
 from jax.experimental.xla_metadata import set_xla_metadata
 from jax.typing import ArrayLike
 
+from dpmf_jax import layout
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import count_sketch
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 
 SHORTEST, LANES = (
@@ -224,7 +224,7 @@ def _dense_batches(users, items, schedule, value, rated, rule):
     table = jnp.concatenate([users, items, jnp.zeros((1, rank), users.dtype)])
     buffer = jnp.zeros(
         (2 * size + 1, rank), users.dtype
-    )  # as in layout_split: gathered in place, by one thread
+    )  # as in layout.split: gathered in place, by one thread
 
     def batch(carry, part):
         table, buffer = carry

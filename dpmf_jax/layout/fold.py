@@ -21,14 +21,15 @@ import jax.numpy as jnp
 from dpmf_jax.devices import hosts, spread
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import split
+from dpmf_jax.layout.stored import Layout, in_memory
 
 Tree = Any
 BLOCK_BYTES = 256 << 10  # of carries that are worked on at a time, about
 MOST_PIECES = 1024
 
 
-def fold(
-    data: Any, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree, *, orientation: int
+def fold_rows(
+    data: Layout, fn: Any, carry_tree: Tree, row_tree: Tree, column_tree: Tree, *, orientation: int
 ) -> Tree:
     """See `layout.fold_by_user` (orientation 0) and `layout.fold_by_item` (1)."""
     if hosts.count() > 1:
@@ -64,7 +65,7 @@ def fold(
         return jax.lax.psum(own, spread.AXIS)
 
     return spread.over(
-        data.num_devices, body, data.stored, carry_tree, row_tree, column_tree, whole=True
+        data.num_devices, body, in_memory(data), carry_tree, row_tree, column_tree, whole=True
     )
 
 

@@ -24,8 +24,9 @@ from jax.typing import ArrayLike
 
 from dpmf_jax.devices import bits, spread
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import split
+from dpmf_jax.layout import build, split
+from dpmf_jax.layout.operations import stored_values
+from dpmf_jax.layout.stored import Dense, Layout, in_memory, whole
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -118,13 +119,13 @@ def schedule(
 
 
 def at(
-    data: layout.Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike
+    data: Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
     """(value float32, present bool) of ratings of a schedule, as the layout has them now; 0 where
     not present.
     """
     user, item, slot = (jnp.asarray(part) for part in (user, item, slot))
-    values, present = layout.stored_values(data)
+    values, present = stored_values(data)
     present = (
         present.reshape(-1).at[slot].get(mode="clip")
         & (user < data.num_users)
@@ -133,7 +134,7 @@ def at(
     return jnp.where(present, values.reshape(-1).at[slot].get(mode="clip"), 0.0), present
 
 
-def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: layout.Layout) -> Tree:
+def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: Layout) -> Tree:
     """`carry = fn(carry, user[size], item[size], value[size], present[size])` for each batch, one
     after the other.
 
@@ -150,14 +151,14 @@ def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: layout.Layou
     return jax.lax.scan(body, carry, (schedule.user, schedule.item, value, present))[0]
 
 
-def shuffled(data: layout.Layout, key: jax.Array) -> Schedule:
+def shuffled(data: Layout, key: jax.Array) -> Schedule:
     """All ratings one by one, batches of one, in an order that the key draws; made on the device,
     so inside a program.
 
     Of a neighbour without a rating: the same order without it, and padding at the end. Spends
     `key`.
     """
-    present = layout.stored_values(data)[1].reshape(-1)
+    present = stored_values(data)[1].reshape(-1)
     tickets = jax.random.bits(key, present.shape, jnp.uint32) >> 1
     slot = jnp.argsort(jnp.where(present, tickets, jnp.uint32(2**32 - 1)))[
         : data.num_ratings
@@ -169,9 +170,9 @@ def shuffled(data: layout.Layout, key: jax.Array) -> Schedule:
     return Schedule(*(column[:, None] for column in columns))
 
 
-def num_slots(data: layout.Layout) -> int:
+def num_slots(data: Layout) -> int:
     """The places of the layout that can hold a rating: what a Poisson sample is drawn from."""
-    return layout.stored_values(data)[0].size
+    return stored_values(data)[0].size
 
 
 def capacity_for(num_slots: int, rate: float) -> int:
@@ -202,14 +203,14 @@ def threshold(rate: jax.Array) -> jax.Array:
     return jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
 
 
-def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
+def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
     """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
 
     Whether a rating is in depends on the key and on its slot alone, so it is in or out in all
     neighbours alike, and at the same place of the sample. The probability is at most `rate`, and
     less by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes all. Members beyond `capacity` are left
     out: take `capacity_for(num_slots(data), rate)`. On one device each slot may have a rate of its
-    own, in the shape of `layout.stored_values`.
+    own, in the shape of `stored_values`.
 
     Slots are counted as one device has them: several find their own members, and pass on these
     alone.
@@ -226,17 +227,17 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
         words = jnp.stack(bits.public_words(key))
 
     def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
-        own = _own(data, stored)
-        number = own.first + jnp.arange(own.value.size, dtype=jnp.int32)
+        slots = _device_slots(data, stored)
+        number = slots.first + jnp.arange(slots.value.size, dtype=jnp.int32)
         drawn = bits.threefry(bits.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
         chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
-        if own.counts is not None:
-            chosen &= own.counts
+        if slots.counts is not None:
+            chosen &= slots.counts
         at, found = _where(chosen, capacity)
-        there = own.present.at[at].get(mode="clip") & found
-        user, item = own.pair(at)
+        there = slots.present.at[at].get(mode="clip") & found
+        user, item = slots.pair(at)
         value = jnp.where(
-            there, own.value.at[at].get(mode="clip"), 0.0
+            there, slots.value.at[at].get(mode="clip"), 0.0
         )  # a float throughout: audits differentiate
         parts = jnp.where(
             there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0
@@ -249,12 +250,10 @@ def sample(data: layout.Layout, key: jax.Array, rate: ArrayLike, capacity: int) 
         user, item, there = parts
         return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
 
-    return spread.over(
-        data.num_devices, members, layout.resident(data).stored, words, below, rate >= 1
-    )
+    return spread.over(data.num_devices, members, in_memory(data), words, below, rate >= 1)
 
 
-class _Own(NamedTuple):
+class _DeviceSlots(NamedTuple):
     """A device's slots. value, present: of each; first: the number of its first one; counts: which
     of them are slots of one device at all, None where all are; pair: (user, item) at some of them.
     """
@@ -266,34 +265,38 @@ class _Own(NamedTuple):
     pair: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
 
 
-def _own(data: layout.Layout, stored: Any) -> _Own:
-    alone = data.num_devices == 1
-    if isinstance(stored, layout.Dense):
+def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
+    one_device = data.num_devices == 1
+    if isinstance(stored, Dense):
         value, present = (part.reshape(-1) for part in stored)
         first = (
             jnp.int32(0)
-            if alone
+            if one_device
             else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
         )
-        counts = None if alone else first + jnp.arange(value.size) < data.num_users * data.num_items
+        counts = (
+            None if one_device else first + jnp.arange(value.size) < data.num_users * data.num_items
+        )
 
         def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
             return (first + at) // data.num_items, (first + at) % data.num_items
 
-        return _Own(value, present, first, counts, pair)
+        return _DeviceSlots(value, present, first, counts, pair)
     side = stored.by_user
     pieces, width = side.column.shape
     column, counts, before = side.column.reshape(-1), None, jnp.int32(0)
     if data.users_each is not None:  # pieces of nobody come last on one device
         used = side.row != data.num_users
         counts, before = jnp.repeat(used, width), _before(jnp.sum(used, dtype=jnp.int32))
-    elif not alone:
+    elif not one_device:
         before = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * pieces
 
     def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
         return side.row.at[at // width].get(mode="clip"), column.at[at].get(mode="clip")
 
-    return _Own(side.value.reshape(-1), column != data.num_items, before * width, counts, pair)
+    return _DeviceSlots(
+        side.value.reshape(-1), column != data.num_items, before * width, counts, pair
+    )
 
 
 def _before(count: jax.Array) -> jax.Array:
@@ -312,10 +315,10 @@ def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
     return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
 
 
-def places(data: layout.Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
+def places(data: Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(user, item) of the ratings at these slots."""
-    stored = layout.whole(data)
-    if isinstance(stored, layout.Dense):
+    stored = whole(data)
+    if isinstance(stored, Dense):
         return slot // data.num_items, slot % data.num_items
     side = stored.by_user
     user = side.row.at[slot // side.column.shape[1]].get(mode="clip")
@@ -404,7 +407,7 @@ def _slots(ratings: Ratings, kind: str) -> np.ndarray:
     """Of each rating, its place among the layout's stored values."""
     sizes = (ratings.num_users, ratings.num_items, ratings.num_ratings)
     if kind == "auto":
-        kind = layout.choose(*sizes, backend=spread.backend())
+        kind = build.choose(*sizes, backend=spread.backend())
     user, item = ratings.user.astype(np.int64), ratings.item.astype(np.int64)
     if kind == "dense":
         slot = user * ratings.num_items + item

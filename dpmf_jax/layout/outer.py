@@ -15,6 +15,7 @@ import jax.numpy as jnp
 
 from dpmf_jax.devices import spread
 from dpmf_jax.layout import split
+from dpmf_jax.layout.stored import Layout, in_memory
 
 BLOCK_PIECES = 72  # at most so many are multiplied at a time: their matrices stay in cache
 # a product is fast where its columns are a multiple of the vector registers', and slow by 2 where
@@ -22,7 +23,7 @@ BLOCK_PIECES = 72  # at most so many are multiplied at a time: their matrices st
 TILE = 16
 
 
-def outer(data: Any, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
+def sum_outer(data: Layout, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
     """See `layout.outer_by_item`."""
     item_tree, user_tree = jax.tree.map(jnp.asarray, (item_tree, user_tree))
     num_items, cut = data.num_items, () if data.users_each is None else (1,)
@@ -40,11 +41,12 @@ def outer(data: Any, fn: Any, item_tree: Any, user_tree: Any) -> jax.Array:
         out = jnp.pad(out, ((0, -num_items % data.num_devices), (0, 0), (0, 0)))
         return jax.lax.psum_scatter(out, spread.AXIS, tiled=True)
 
+    stored = in_memory(data)
     if data.kind == "dense":
-        cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, data.stored)]
+        cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, stored)]
         return _dense(*(leaf.T for leaf in cells), fn, item_tree, user_tree)
     return spread.over(
-        data.num_devices, body, data.stored, item_tree, user_tree, cut=cut, gives_cut=True
+        data.num_devices, body, stored, item_tree, user_tree, cut=cut, gives_cut=True
     )[:num_items]
 
 

@@ -141,7 +141,7 @@ def sum_rows(
     *,
     orientation: int,
 ) -> Any:
-    """`layout_split.sum_rows` of blocks that come from files."""
+    """`split.sum_rows` of blocks that come from files."""
     blocks = stream.sides[orientation]
 
     def add(side: split.Side, sums: Any = None) -> Any:

@@ -14,11 +14,11 @@ import jax
 import jax.numpy as jnp
 
 from dpmf_jax.devices import spread
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import split
+from dpmf_jax.layout.stored import Dense, Layout, in_memory
 
 
-def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
+def take_users(data: Layout, chosen: jax.Array) -> Layout:
     """A dense layout whose user k is `chosen[k]`: on one device, float32 and bool [chosen, items].
 
     Args:
@@ -27,18 +27,16 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
         `num_ratings` is that of all the data.
     """
 
-    layout.resident(data)
-
-    def body(stored: Any, chosen: jax.Array) -> layout.Dense:
-        if isinstance(stored, layout.Dense):
+    def body(stored: Any, chosen: jax.Array) -> Dense:
+        if isinstance(stored, Dense):
             found = _rows(stored, chosen, data)
         else:
             found = _pieces(stored.by_user, chosen, data.num_users, data.num_items)
         return jax.lax.psum(found, spread.AXIS) if data.num_devices > 1 else found
 
-    value, present = spread.over(data.num_devices, body, data.stored, chosen)
-    return layout.Layout(
-        stored=layout.Dense(value, present > 0),
+    value, present = spread.over(data.num_devices, body, in_memory(data), chosen)
+    return Layout(
+        stored=Dense(value, present > 0),
         num_users=chosen.shape[0],
         num_items=data.num_items,
         num_ratings=data.num_ratings,
@@ -46,19 +44,19 @@ def users(data: layout.Layout, chosen: jax.Array) -> layout.Layout:
     )
 
 
-def _rows(stored: layout.Dense, chosen: jax.Array, data: layout.Layout) -> layout.Dense:
+def _rows(stored: Dense, chosen: jax.Array, data: Layout) -> Dense:
     """Of a dense layout, whose device s has the users from s times their number on."""
     here = stored.value.shape[0]
     first = jax.lax.axis_index(spread.AXIS) * here if data.num_devices > 1 else 0
     at = jnp.where(chosen < data.num_users, chosen - first, here)
     at = jnp.where(at < 0, here, at)  # a negative index would count from the end
     value = stored.value.at[at].get(mode="fill", fill_value=0)
-    return layout.Dense(
+    return Dense(
         value, stored.present.at[at].get(mode="fill", fill_value=False).astype(jnp.float32)
     )
 
 
-def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int) -> layout.Dense:
+def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int) -> Dense:
     """Of a split layout: the first pieces of all that are chosen, then their second ones, for as
     long as there are.
     """
@@ -71,18 +69,18 @@ def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int)
             chosen < num_users
         )
 
-    def some(carry: tuple[jax.Array, layout.Dense]) -> jax.Array:
+    def some(carry: tuple[jax.Array, Dense]) -> jax.Array:
         return jnp.any(there(carry[0]))
 
-    def add(carry: tuple[jax.Array, layout.Dense]) -> tuple[jax.Array, layout.Dense]:
+    def add(carry: tuple[jax.Array, Dense]) -> tuple[jax.Array, Dense]:
         place, found = carry
         at = jnp.where(there(place), first + place, pieces)
         columns = side.column.at[at].get(mode="fill", fill_value=num_items)
         values = side.value.at[at].get(mode="fill", fill_value=0)
         # what has no rating has the column num_items, which is outside and dropped
         value = found.value.at[rows, columns].set(values, mode="drop")
-        return place + 1, layout.Dense(value, found.present.at[rows, columns].set(1.0, mode="drop"))
+        return place + 1, Dense(value, found.present.at[rows, columns].set(1.0, mode="drop"))
 
     shape = (chosen.shape[0], num_items)
-    nothing = layout.Dense(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32))
+    nothing = Dense(jnp.zeros(shape, jnp.float32), jnp.zeros(shape, jnp.float32))
     return jax.lax.while_loop(some, add, (jnp.int32(0), nothing))[1]

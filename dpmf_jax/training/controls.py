@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.gaussian import solve_rho
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Factors

@@ -25,12 +25,11 @@ import numpy as np
 import accounting
 from accounting import gaussian as price_of
 from accounting.guarantee import Guarantee
-from dpmf_jax import parts
+from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import hosts, keys
 from dpmf_jax.errors import CannotWrite, DpmfError, PrivacyError, UsageError
-from dpmf_jax.kernels import descent as factorization
-from dpmf_jax.layout import operations as layout
+from dpmf_jax.kernels import descent
 from dpmf_jax.models import files as model_file
 from dpmf_jax.models import storage
 from dpmf_jax.models.model import Model
@@ -206,7 +205,7 @@ def _spent(phases: Sequence[Phase], guarantee: Guarantee, done: int) -> float:
     return price(earlier_rho + (guarantee.rho - earlier_rho) * done / num_steps, guarantee.delta)
 
 
-_mean_squared_error = jax.jit(factorization.mean_squared_error)
+_mean_squared_error = jax.jit(descent.mean_squared_error)
 
 
 def fit(
@@ -337,7 +336,7 @@ def fit(
             journal.refuse_second_release(state, num_steps, seeded=seed is not None)
     if resume and hosts.count() > 1:
         state = hosts.from_first(jax.tree.map(np.asarray, state))
-        journal.rmse = hosts.told(lambda: journal.rmse)
+        journal.rmse = hosts.result_of_first(lambda: journal.rmse)
     state = layout.replicate(data, state)
 
     seconds_per_step: list[float] = []  # but for the first chunk of each length, which compiles

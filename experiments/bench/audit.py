@@ -190,8 +190,8 @@ def cases(*, big: bool) -> list[Case]:
 def tightness(case: Case) -> Iterator[dict[str, Any]]:
     """A row for each δ; a pure price has one more, of the largest loss."""
     from audits.mechanism import privacy_loss
+    from dpmf_jax import layout
     from dpmf_jax.devices import keys
-    from dpmf_jax.layout import operations as layout
 
     made, ratings = case.make(), case.ratings()
     data = layout.make(ratings, num_devices=1)
@@ -285,8 +285,8 @@ def l2_laplace_epsilon(distance: float, dimension: int, delta: float) -> float:
 def enumeration_row() -> dict[str, Any]:
     """The one-bit report: its largest loss, exact by enumeration."""
     from audits.mechanism import enumeration
+    from dpmf_jax import layout
     from dpmf_jax.devices import keys
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.mechanisms.local import gd as local
 
     ratings = small()
@@ -410,8 +410,8 @@ def _null_loss(seed: int, delta: float) -> Trial:
 def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[Any]:
     """Findings of many audits of one mechanism; one compiled program."""
     from audits.mechanism import privacy_loss
+    from dpmf_jax import layout
     from dpmf_jax.devices import keys
-    from dpmf_jax.layout import operations as layout
 
     ratings = small()
     data = layout.make(ratings, num_devices=1)

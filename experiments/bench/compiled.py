@@ -138,7 +138,7 @@ def _row(
     targets: Sequence[Any],
     options: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     mechanism, key, state, data = gpu.problem(size, rank, kind)
     program = _compile(mechanism, key, state, data, gpu.STEPS, targets[:1], options)
@@ -170,8 +170,8 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
     import jax
     import jax.numpy as jnp
 
+    from dpmf_jax import layout
     from dpmf_jax.devices import spread
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.layout import split
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
@@ -222,7 +222,7 @@ def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterato
     """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for
     several devices.
     """
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
     from experiments.audit import suite as audit_suite
 
     for trial in _trials(audit_suite.generated(), labels, small=True):
@@ -250,8 +250,8 @@ def _large(
     size: str, targets: Sequence[Any], labels: Sequence[str] | None
 ) -> Iterator[dict[str, Any]]:
     """{label, kernels, moved_mb, temporary_mb, compile_ms} on one device, in the split layout."""
+    from dpmf_jax import layout
     from dpmf_jax.data import synthetic
-    from dpmf_jax.layout import operations as layout
 
     users, items, num_ratings = step.SIZES[size]
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)

@@ -150,9 +150,8 @@ def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
     """(mechanism, key, state, data) of paper 001 as published, on one device."""
     import jax
 
-    from dpmf_jax import protocol
+    from dpmf_jax import layout, protocol
     from dpmf_jax.data import synthetic
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     users, items, num_ratings = step.SIZES[size]
@@ -171,8 +170,7 @@ def _row(
 ) -> dict[str, Any]:
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
 
     mechanism, key, state, data = problem(size, rank, kind)
 

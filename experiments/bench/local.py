@@ -337,7 +337,7 @@ def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
     """(state, key, milliseconds of making the state, compilation apart)."""
     import jax
 
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     init_key, train_key = jax.random.split(jax.random.key(0))
     compiled = (
@@ -391,7 +391,7 @@ def _contenders(
     ratings: Ratings, rank: int, num_projected: int, num_devices: int
 ) -> tuple[list[Contender], dict[str, float]]:
     """All of them, warm and compared: (contenders, largest difference by what)."""
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     data = layout.make(ratings, num_devices=num_devices)
     rng = np.random.default_rng(0)
@@ -556,7 +556,7 @@ def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str
     else:
         import jax
 
-        from dpmf_jax.layout import operations as layout
+        from dpmf_jax import layout
 
         data = jax.block_until_ready(layout.make(ratings, num_devices=devices.use(count)))
         after["layout"] = _peak_mb()

@@ -289,7 +289,7 @@ def _ours(
     """Query, sampler, and both in one program; each compiled beforehand."""
     import jax
 
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     mechanism, scale = _mechanism(users, ratings.rating_range)
     data = layout.make(ratings, num_devices=num_devices)
@@ -363,8 +363,7 @@ def _iterations(
 ) -> list[dict[str, Any]]:
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
     from dpmf_jax.mechanisms.federated import published as federated
 
     num_users, num_items, num_ratings = size

@@ -189,8 +189,7 @@ def make_problem(
 ) -> Problem:
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
     from dpmf_jax.layout import ordered
     from dpmf_jax.mechanisms.sketch import means as preprocessing
 
@@ -487,8 +486,7 @@ def _measure(
     """
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
     from dpmf_jax.layout import ordered
 
     devices.use(1)

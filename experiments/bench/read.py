@@ -152,7 +152,7 @@ def _measure(path: Path, stage: str) -> dict[str, Any]:
         import jax
 
         from dpmf_jax.data import datasets
-        from dpmf_jax.layout.operations import describe, make
+        from dpmf_jax.layout import describe, make
 
         start, start_cpu = time.perf_counter(), time.process_time()
         ratings = datasets.load(path, rating_range=RANGE)

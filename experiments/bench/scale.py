@@ -208,8 +208,7 @@ def _point(
     """The point, and the factors after its first program."""
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
 
     users, items, num_ratings = size
     data = layout.make(_generated(*size), kind=kind, num_devices=num_devices)
@@ -223,13 +222,8 @@ def _point(
 
     compile_ms = 1e3 * measure.compiling(once)
     factors = [np.asarray(part) for part in protocol.factors(once()[0])[:2]]
-    held = (
-        data.stored.nbytes
-        if kind == "stream"
-        else sum(leaf.nbytes for leaf in jax.tree.leaves(data))
-    )
-    counted = roofline.step(users, items, num_ratings, rank, held)
-    return Point(value, once, steps, held / 2**20, compile_ms, counted), factors
+    counted = roofline.step(users, items, num_ratings, rank, data.nbytes)
+    return Point(value, once, steps, data.nbytes / 2**20, compile_ms, counted), factors
 
 
 def _sweep(
@@ -237,8 +231,7 @@ def _sweep(
 ) -> tuple[Point, list[np.ndarray]]:
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
     from dpmf_jax.training import sweep
 
     users, items, most = step.SIZES["ml-100k"]

@@ -18,7 +18,7 @@ What it must cost, counted at MovieLens-1M size and rank 20:
   read twice by the two products: 107 MB written and 321 MB read per orientation, all of it in
   cache. At 32 bytes a cycle that is 3.6 ms on one core.
 - measured on one core (Zen 4): 7.6 ms for the users, 8.3 for the items, so 2.2 times that floor.
-  The gather alone is 2.6 ms (`layout_split.take`), the products 3.5. Two devices take 15 ms of CPU
+  The gather alone is 2.6 ms (`layout.split.take`), the products 3.5. Two devices take 15 ms of CPU
   time in all, 8.0 ms of wall time on two idle cores; the numba kernel takes 13 and 7.1.
 
 What was tried before rows were copied in vectors, in CPU time of the users' orientation against 8.2
@@ -28,7 +28,7 @@ to compile; widths of 16 to 64 within 8%, 128 a quarter more (padding); int16 co
 gradients scattered from the users' pass 11.5 more where the items' own pass costs 10.2; residuals
 handed from one pass to the other save the second product and cost as much. What paid: blocks of 128
 KB in place of 2 MB (0.8 ms), once XLA was kept from handing halves of small gathers to other
-threads (5 ms an orientation; see `layout_split`).
+threads (5 ms an orientation; see `layout.split`).
 """
 
 from __future__ import annotations
@@ -155,11 +155,11 @@ def _jax_step(data, center, state):
     """Both gradients as the mechanisms make them; without Info and noise."""
     import jax.numpy as jnp
 
-    from dpmf_jax.kernels import descent as factorization
+    from dpmf_jax.kernels import descent
 
     (users, items), clip_norm = state, jnp.float32(CLIP_NORM)
-    of_users, _info = factorization.user_gradient(users, items, center, clip_norm, None, data)
-    of_items = factorization.item_gradient(users, items, center, clip_norm, None, data)
+    of_users, _info = descent.user_gradient(users, items, center, clip_norm, None, data)
+    of_items = descent.item_gradient(users, items, center, clip_norm, None, data)
     return tuple(
         factors - LEARNING_RATE * (gradient + REGULARIZATION * factors)
         for factors, gradient in ((users, of_users), (items, of_items))
@@ -180,7 +180,7 @@ def _jax_steps(data, center, state):
 def _jax(problem: Problem, num_devices: int) -> Contender:
     import jax
 
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     data = layout.make(problem.ratings, num_devices=num_devices)
     center, state = layout.replicate(data, (problem.center, (problem.users, problem.items)))
@@ -202,8 +202,7 @@ def _jax_private(problem: Problem, num_devices: int, *, noisy: bool = True) -> C
     """As published in paper 001, with noise and Info, through the protocol."""
     import jax
 
-    from dpmf_jax import protocol
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout, protocol
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.noise import laws as noise
 

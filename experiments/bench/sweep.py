@@ -113,9 +113,8 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax import protocol
+    from dpmf_jax import layout, protocol
     from dpmf_jax.data import synthetic
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.training import sweep
 

@@ -67,7 +67,7 @@ def compiled() -> str:
 
 
 def layouts() -> str:
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     ratings = _ratings()
     generator = np.random.default_rng(2)

@@ -432,7 +432,7 @@ def _resumed(command: Command) -> Command:
             fix="give the folder that --out named",
         )
     model_file.refuse_lost(command.resume)
-    saved = hosts.told(lambda: storage.read_json(where)).get("command", {})
+    saved = hosts.result_of_first(lambda: storage.read_json(where)).get("command", {})
     mechanism = saved.get("mechanism", DEFAULT)
     if command.mechanism not in (DEFAULT, mechanism):
         raise _other("mechanism", mechanism, command.mechanism, where)

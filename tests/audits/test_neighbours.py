@@ -10,9 +10,8 @@ from jax.tree_util import Partial
 
 from audits import neighbours
 from audits.mechanism import sensitivity
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.noise import laws as noise
 from tests.audits.test_suite import RATINGS, joint
 

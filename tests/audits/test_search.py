@@ -11,9 +11,9 @@ import pytest
 from jax.tree_util import Partial
 
 from audits.mechanism import sensitivity
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -39,9 +39,9 @@ def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
     """
     from audits import neighbours
     from audits.mechanism import sensitivity
+    from dpmf_jax import layout
     from dpmf_jax.data import synthetic
     from dpmf_jax.devices import keys
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     ratings = synthetic.generate(num_users=20, num_items=10, num_ratings=80, rank=2)

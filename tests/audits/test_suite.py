@@ -16,9 +16,8 @@ from scipy import stats
 import audits
 from audits.finding import Finding
 from audits.mechanism import density, post_processing, sampler, sensitivity
-from dpmf_jax import parts, protocol
+from dpmf_jax import layout, parts, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import laws as noise
 from experiments.audit import command as audit_command

@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import laws as noise
 

@@ -5,10 +5,9 @@ import math
 import jax
 import numpy as np
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 
 USERS, ITEMS, RANK = 14, 6, 3

@@ -3,10 +3,9 @@
 import jax
 import numpy as np
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
 

@@ -13,11 +13,10 @@ import optax
 import pytest
 from jax.tree_util import Partial
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State

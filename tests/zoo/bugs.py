@@ -11,10 +11,9 @@ import numpy as np
 from jax.tree_util import Partial
 
 from audits.mechanism import keys as keys_used
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective

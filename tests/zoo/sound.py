@@ -10,9 +10,8 @@ import functools
 import jax
 import numpy as np
 
-from dpmf_jax import parts
+from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.crowd import Population
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian

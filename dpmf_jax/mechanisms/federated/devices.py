@@ -12,8 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import take as layout_take
+from dpmf_jax import layout
 from dpmf_jax.mechanisms.federated import crowd
 
 
@@ -71,7 +70,7 @@ def gather(
         return Group(data, None, users)
     index = crowd.members(now, rates.at_most)
     return Group(
-        layout_take.users(data, index), index, users.at[index].get(mode="fill", fill_value=0)
+        layout.take_users(data, index), index, users.at[index].get(mode="fill", fill_value=0)
     )
 
 

@@ -23,9 +23,9 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
 from accounting.iterations import Change, iterations_scale
+from dpmf_jax import layout
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import shared_unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config, grid
 from dpmf_jax.mechanisms.federated.crowd import Sums

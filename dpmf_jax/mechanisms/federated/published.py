@@ -21,8 +21,8 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee, no_guarantee
+from dpmf_jax import layout
 from dpmf_jax.kernels.descent import unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config as Config

@@ -16,8 +16,8 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
+from dpmf_jax import layout
 from dpmf_jax.kernels.descent import shared_unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config
 from dpmf_jax.mechanisms.federated.crowd import Sums

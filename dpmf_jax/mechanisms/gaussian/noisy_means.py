@@ -29,8 +29,8 @@ from accounting import guards, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
+from dpmf_jax import layout
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.claims import Relation
 from dpmf_jax.noise import laws as noise

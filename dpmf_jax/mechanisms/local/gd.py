@@ -30,10 +30,10 @@ from jax.tree_util import Partial
 
 from accounting import guards
 from accounting.guarantee import Guarantee, no_guarantee
+from dpmf_jax import layout
 from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.kernels.descent import unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import device as local_user
 from dpmf_jax.mechanisms.local.device import Coordinate, Message
 from dpmf_jax.mechanisms.local.guarantee import local_guarantee

@@ -26,8 +26,8 @@ from accounting.loss import Pure
 from accounting.relation import USER_REPLACED
 from accounting.status import REAL_NUMBERS
 from accounting.words import FLOAT32_LAPLACE
+from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, State

@@ -32,12 +32,11 @@ from jax.tree_util import Partial
 import accounting
 from accounting import objective as prices
 from accounting.guarantee import Guarantee
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import epoch as online_epoch
 from dpmf_jax.kernels.descent import mean_squared_error, shared_unit_rows, unit_rows
 from dpmf_jax.kernels.positive_systems import raise_eigenvalues as raise_eigenvalues
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.objective import perturbed
@@ -98,7 +97,7 @@ def _on_each_device(fn: Any, data: Any, *arguments: Any) -> Any:
     """
 
     def alone(stored: Any, *arguments: Any) -> Any:
-        return fn(layout.alone(data, stored), *arguments)
+        return fn(layout.on_one_device(data, stored), *arguments)
 
     return spread.over(data.num_devices, alone, data.stored, *arguments, whole=True)
 

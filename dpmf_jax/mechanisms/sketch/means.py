@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings

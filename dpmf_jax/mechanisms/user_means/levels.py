@@ -21,7 +21,7 @@ from accounting import guards, relation, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.mechanisms import claims
 from dpmf_jax.noise import laws
 from dpmf_jax.protocol import Info, Mechanism, Release, State

@@ -75,9 +75,9 @@ def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
       on generated ratings.
     """
     from audits.mechanism import sensitivity
+    from dpmf_jax import layout
     from dpmf_jax.data import datasets, synthetic
     from dpmf_jax.devices import keys
-    from dpmf_jax.layout import operations as layout
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
     here = {row["name"]: row["path"] for row in datasets.list_datasets(data_dir)}

@@ -26,11 +26,11 @@ import numpy as np
 import accounting
 from accounting.gaussian import step_from_noise_multiplier
 from accounting.guarantee import Guarantee
+from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.models import storage

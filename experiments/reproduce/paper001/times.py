@@ -13,9 +13,9 @@ from typing import Any
 
 import jax
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.models import storage
 from dpmf_jax.protocol import train
 from experiments.cli import console, provenance

@@ -23,11 +23,10 @@ from accounting import gaussian as gaussian_price
 from accounting import subsampled
 from accounting.guarantee import Guarantee
 from accounting.status import REAL_NUMBERS
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sampled import langevin, sampled
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd

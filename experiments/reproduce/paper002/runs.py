@@ -27,10 +27,10 @@ import numpy as np
 
 from accounting.guarantee import Guarantee
 from audits.release import kl
+from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch import online

@@ -22,10 +22,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels.descent import unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.models import storage

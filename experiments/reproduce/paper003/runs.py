@@ -26,10 +26,10 @@ import numpy as np
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
+from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.models import metrics, storage

@@ -19,10 +19,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
+from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import plan as local_plan
 from dpmf_jax.models import metrics

@@ -23,11 +23,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Guarantee
+from dpmf_jax import layout
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.kernels import descent as factorization
-from dpmf_jax.layout import operations as layout
+from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.models import metrics, storage
@@ -235,7 +235,7 @@ def _measured(stored: Mapping[str, Any]) -> Measured:
     return Measured(parts["train"], parts["test"], parts["clipped"], **rest)
 
 
-_mean_squared_error = jax.jit(factorization.mean_squared_error)
+_mean_squared_error = jax.jit(descent.mean_squared_error)
 
 
 def _train(run: Run, data: Data) -> Measured:

@@ -10,7 +10,7 @@ import pytest
 from jax.tree_util import Partial
 
 from audits.mechanism import coins, coins_drawn
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.mechanisms.sampled import langevin
 from tests.zoo.bugs import _by_value, _epochs, _shuffle, _twice_as_often, chosen, same_coins
 from tests.zoo.sound import DATA, RATINGS, SAMPLED, STEPS, sound

@@ -22,10 +22,9 @@ from accounting.guarantee import no_guarantee
 from audits import neighbours, transcript
 from audits.finding import ALPHA
 from audits.mechanism import density, enumeration, enumeration_draws
-from dpmf_jax import parts, protocol
+from dpmf_jax import layout, parts, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise

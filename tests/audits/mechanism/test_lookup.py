@@ -14,10 +14,9 @@ import accounting
 import audits
 from accounting.loss import Gaussian
 from audits.mechanism import lookup, lookup_tables
-from dpmf_jax import parts
+from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise

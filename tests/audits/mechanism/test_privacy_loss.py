@@ -9,9 +9,9 @@ import pytest
 
 from accounting import gaussian as price
 from audits.mechanism import privacy_loss, sampled_loss
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin

@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from accounting import composition
 from accounting.loss import SubsampledGaussian
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sampled import langevin, sampled
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd

@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 
 import audits
 from audits.program import fit as fit_audit
-from dpmf_jax.kernels import descent as factorization
+from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.sketch import published as sketch
@@ -251,7 +251,7 @@ def _with_means(release, state):
 
 
 def _private_means(init, key, data, previous):
-    return init(key, data, previous)._replace(private=factorization.item_means(data)[0])
+    return init(key, data, previous)._replace(private=descent.item_means(data)[0])
 
 
 def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():

@@ -12,10 +12,9 @@ import pytest
 from scipy import stats
 
 from audits.release import attack_scores, canaries, membership, roc, shadows
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective

@@ -184,7 +184,7 @@ devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=
 import jax, numpy as np
 from dpmf_jax.data import datasets
 from dpmf_jax.devices import hosts, keys
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 drawn = [jax.random.key_data(keys.from_operating_system()).tolist() for _ in range(2)]
 own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)
 data = layout.make(own)

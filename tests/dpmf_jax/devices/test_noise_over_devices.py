@@ -14,7 +14,7 @@ import numpy as np
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.devices import keys, spread
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax import protocol
 from dpmf_jax.data import synthetic

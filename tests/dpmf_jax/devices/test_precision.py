@@ -5,9 +5,8 @@ bfloat16).
 import jax
 import pytest
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from tests.cases import objective as objective_cases
 from tests.zoo import sound as zoo_sound
 

@@ -14,7 +14,7 @@ jax.config.update("jax_num_cpu_devices", 5)
 import numpy as np
 from tests.zoo import sound as zoo_sound
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax import protocol
 from dpmf_jax.training import sweep
 
@@ -95,7 +95,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 4)
 import sys
 from tests.zoo import sound as zoo_sound
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.training import sweep
 from dpmf_jax.errors import UsageError
 data = layout.make(zoo_sound.RATINGS, kind="split", num_devices=4)

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.kernels import epoch as online_epoch
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from tests.cases.online import ITEMS, ORDER, RATINGS, USERS, split_data
 

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 
 
 def some(num_users: int, num_items: int, num_ratings: int, seed: int = 0) -> Ratings:
@@ -164,7 +164,7 @@ import sys
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from tests.dpmf_jax.layout import test_fold as law
 
 for kind in ("split", "dense"):

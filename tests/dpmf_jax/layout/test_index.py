@@ -10,7 +10,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp
 import numpy as np
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 
 many = synthetic.generate(num_users=901, num_items=150, num_ratings=30000)

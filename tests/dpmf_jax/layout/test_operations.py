@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import split as layout_split
+from dpmf_jax.layout import split
 
 KINDS = ("split", "dense")
 
@@ -126,21 +126,21 @@ def test_blocks_and_large_tables_change_nothing():
     users, items, center = factors(ratings, rank=2048)
     data = layout.make(ratings, kind="split")
     pieces, width = data.stored.by_user.column.shape
-    fit = layout_split.BLOCK_BYTES // (width * 2048 * 4)
-    assert layout_split.num_blocks(pieces, fit) > 1  # the case that this test is about,
-    assert items.nbytes < layout_split.LARGE_TABLE < users.nbytes  # with a table of either size
+    fit = split.BLOCK_BYTES // (width * 2048 * 4)
+    assert split.num_blocks(pieces, fit) > 1  # the case that this test is about,
+    assert items.nbytes < split.LARGE_TABLE < users.nbytes  # with a table of either size
     assert_close(all_sums(data, users, items, center), reference(ratings, users, items, center))
 
 
 @given(st.integers(1, 200), st.integers(1, 5_000_000))
 def test_blocks_divide_the_pieces_and_fill_up_little(shards, pieces):
-    grain = layout_split._grain(pieces // shards)
+    grain = split._grain(pieces // shards)
     padded = -(-pieces // (shards * grain)) * grain
     assert padded <= pieces / shards * 17 / 16 + 4
     for most in (1, 16, 40, 200, 4096):
-        blocks = layout_split.num_blocks(padded, most)
+        blocks = split.num_blocks(padded, most)
         assert padded % blocks == 0
-        assert blocks == 1 or padded // blocks >= layout_split.LEAST_BLOCK
+        assert blocks == 1 or padded // blocks >= split.LEAST_BLOCK
         assert padded < 2048 or most / 2 < padded // blocks <= max(most, 16) or most > 128
 
 
@@ -151,7 +151,7 @@ def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, sha
     mask = np.random.default_rng(seed).random((num_users, num_items)) < density
     ratings = make_ratings(mask, seed)
     expected = sorted(zip(ratings.user, ratings.item, ratings.value, strict=True))
-    sides = layout_split.make(ratings, num_shards=shards)
+    sides = split.make(ratings, num_shards=shards)
     for side, flip, num_columns in zip(sides, (1, -1), (num_items, num_users), strict=True):
         assert len(side.row) % shards == 0
         assert (np.diff(side.row) >= 0).all()
@@ -159,7 +159,7 @@ def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, sha
         pairs = (side.row[piece], side.column[piece, slot])[::flip]
         assert sorted(zip(*pairs, side.value[piece, slot], strict=True)) == expected
         assert not side.value[side.column == num_columns].any()
-    shuffled = layout_split.make(
+    shuffled = split.make(
         ratings.take(np.random.default_rng(seed).permutation(len(ratings))), num_shards=shards
     )
     jax.tree.map(np.testing.assert_array_equal, shuffled, sides)
@@ -328,7 +328,7 @@ def on_four_devices(script: str) -> None:
     """Runs a script, which sees this module as `t`, in a process of four devices."""
     script = (
         "import jax, numpy as np\nfrom tests.dpmf_jax.layout import test_operations as t\n"
-        "from dpmf_jax.layout import operations as layout\n" + textwrap.dedent(script)
+        "from dpmf_jax import layout\n" + textwrap.dedent(script)
     )
     environment = os.environ | {
         "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
@@ -437,10 +437,10 @@ def test_rows_are_taken_to_the_last_bit(numbers):
     )  # a signalling NaN, -0.0, the least number
     table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
     zeros = jnp.zeros(4, jnp.int32)
-    found = jax.jit(layout_split.take)(table, index, zeros)
+    found = jax.jit(split.take)(table, index, zeros)
     np.testing.assert_array_equal(np.asarray(found).view(np.uint32), bits[index])
     ones = jnp.ones(shape)
-    summed = jax.grad(lambda table: jnp.sum(layout_split.take(table, index, zeros)))(ones)
+    summed = jax.grad(lambda table: jnp.sum(split.take(table, index, zeros)))(ones)
     np.testing.assert_array_equal(summed[:, ..., 0].reshape(6, -1)[:, 0], [1, 1, 2, 1, 0, 1])
 
 
@@ -456,7 +456,7 @@ def test_rows_are_taken_to_the_last_bit(numbers):
 )
 def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
     users, items, num = sizes
-    assert tuple(layout_split.width(rows, num) for rows in (users, items)) == expected
+    assert tuple(split.width(rows, num) for rows in (users, items)) == expected
     if num == 900:  # every user has one rating, or none
         ratings = make_ratings(
             np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9

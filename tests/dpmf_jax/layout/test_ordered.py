@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels import epoch as online_epoch
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 
 KINDS = ("split", "dense")

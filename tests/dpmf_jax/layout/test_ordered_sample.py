@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from tests.dpmf_jax.layout.test_operations import on_four_devices
 from tests.dpmf_jax.layout.test_ordered import CASES, KINDS, make

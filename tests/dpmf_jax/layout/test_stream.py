@@ -15,9 +15,9 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from dpmf_jax import layout
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import stream as layout_stream
+from dpmf_jax.layout import stream
 from dpmf_jax.mechanisms import table
 from dpmf_jax.training import controls
 from experiments.cli import main as cli
@@ -30,7 +30,7 @@ SMALL = 1 << 13  # bytes of a block: 32 pieces of 32 slots
 @pytest.fixture
 def blocks(monkeypatch, tmp_path):
     """Small blocks, in a folder of the test's own."""
-    monkeypatch.setattr(layout_stream, "BLOCK_BYTES", SMALL)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", SMALL)
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     return tmp_path
 
@@ -101,7 +101,7 @@ def test_mechanisms_that_stream_make_the_model_of_resident_ratings(
     folder = blocks / "here"
     folder.mkdir()
     fit_cases.elsewhere(folder, monkeypatch)
-    monkeypatch.setattr(layout_stream, "BLOCK_BYTES", 1 << 10)
+    monkeypatch.setattr(stream, "BLOCK_BYTES", 1 << 10)
     known = {field.name for field in dataclasses.fields(table()[name].flags)}
     few = [word for flag, value in FEW.items() if flag in known for word in (f"--{flag}", value)]
     flags = ["--seed", "0", *fit_cases.CATALOGUE, "--mechanism", name, *few]

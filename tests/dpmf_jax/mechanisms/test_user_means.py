@@ -8,10 +8,9 @@ import pytest
 
 import audits
 from accounting import gaussian
-from dpmf_jax import parts
+from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.user_means import levels
 
 RANGE = (1.0, 5.0)

@@ -13,9 +13,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls

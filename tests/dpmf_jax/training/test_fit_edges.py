@@ -12,11 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.kernels import descent as factorization
-from dpmf_jax.layout import operations as layout
+from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
@@ -140,20 +140,20 @@ def test_items_that_nobody_rated_get_the_overall_mean():
         users=np.arange(2),
         items=np.arange(3),
     )
-    means, overall = factorization.item_means(layout.make(ratings, kind="dense"))
+    means, overall = descent.item_means(layout.make(ratings, kind="dense"))
     np.testing.assert_allclose(means, [1.5, 5, 8 / 3], rtol=1e-6)
     np.testing.assert_allclose(overall, 8 / 3, rtol=1e-6)
 
 
 def test_bias_rows_start_small_with_a_bias_column_each(key):
-    users, items = map(np.asarray, factorization.bias_rows(key, 5, 4, 6))
+    users, items = map(np.asarray, descent.bias_rows(key, 5, 4, 6))
     half = np.sqrt(0.5)
     np.testing.assert_allclose(users[:, :2], np.tile([0, half], (5, 1)), rtol=1e-6)
     np.testing.assert_allclose(items[:, :2], np.tile([half, 0], (4, 1)), rtol=1e-6)
     assert max(np.linalg.norm(r[:, 2:], axis=1).max() for r in (users, items)) <= 0.1 + 1e-6
     assert (users[:, 2:] != 0).all()
     assert (items[:, 2:] != 0).all()
-    users, items = factorization.bias_rows(key, 5, 4, 1)  # rank 1: user biases only
+    users, items = descent.bias_rows(key, 5, 4, 1)  # rank 1: user biases only
     assert not np.asarray(users).any()
     np.testing.assert_allclose(items, half, rtol=1e-6)
 

@@ -10,9 +10,9 @@ import jax
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.protocol import train
 from dpmf_jax.training import sweep
@@ -109,7 +109,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 from tests import test_sweep as t
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax.training import sweep
 from dpmf_jax.data import synthetic
 data = layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3),

@@ -11,11 +11,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys, spread
 from dpmf_jax.kernels import projection
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import outer as layout_outer
+from dpmf_jax.layout import outer
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from experiments.bench import measure, suite
 from experiments.cli import main as cli
@@ -88,7 +87,7 @@ def test_an_accelerator_gathers_again_what_a_cpu_keeps(accelerated):
 def test_a_model_trained_as_on_an_accelerator_is_the_same(name, request, monkeypatch):
     for module, size in (
         (projection, "LIFT_ENTRIES"),
-        (layout_outer, "BLOCK_PIECES"),
+        (outer, "BLOCK_PIECES"),
         (sketch_dpsgd, "BLOCK"),
     ):
         monkeypatch.setattr(module, size, 16)  # so that there are several on a CPU

@@ -5,9 +5,9 @@ every contender.
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from experiments.bench import command as bench_command
 from experiments.bench import local, step
 

@@ -76,7 +76,7 @@ def test_what_is_missing_is_named(monkeypatch, tmp_path):
 
 
 def test_a_broken_layout_is_seen(monkeypatch):
-    from dpmf_jax.layout import operations as layout
+    from dpmf_jax import layout
 
     whole = layout.sum_by_user
     monkeypatch.setattr(layout, "sum_by_user", lambda *arguments: 1.001 * whole(*arguments))

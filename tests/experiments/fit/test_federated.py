@@ -241,8 +241,8 @@ def test_the_default_rate_is_bounded_by_the_noise_that_it_lets_in():
 def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
     import jax
 
+    from dpmf_jax import layout
     from dpmf_jax.data import synthetic
-    from dpmf_jax.layout import operations as layout
 
     data = layout.make(
         synthetic.generate(num_users=30, num_items=9, num_ratings=90, rank=2), num_devices=1

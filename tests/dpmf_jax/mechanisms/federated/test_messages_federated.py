@@ -10,9 +10,8 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd, messages
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.messages import Ask, Own

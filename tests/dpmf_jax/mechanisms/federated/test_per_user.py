@@ -13,12 +13,11 @@ import pytest
 import scipy.stats
 
 from audits.mechanism import density, post_processing
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import unit_rows
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.config import grid

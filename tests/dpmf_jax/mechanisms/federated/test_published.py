@@ -16,11 +16,9 @@ import scipy.stats
 
 from accounting.guarantee import Guarantee
 from audits.mechanism import post_processing, sensitivity
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
-from dpmf_jax.layout import take as layout_take
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated import published as federated
 
@@ -314,7 +312,7 @@ def test_the_ratings_of_a_few_users_are_theirs_and_no_others(kind):
     ratings, chosen = many(), [29, 0, 30, 7, 30, 12]
     dense = np.zeros((31, 150), np.float32)
     dense[ratings.user, ratings.item] = ratings.value
-    some = jax.jit(layout_take.users)(
+    some = jax.jit(layout.take_users)(
         layout.make(ratings, kind=kind, num_devices=1), jnp.array(chosen)
     )
     assert some.num_users == 6
@@ -328,14 +326,14 @@ jax.config.update("jax_num_cpu_devices", 2)
 import jax.numpy as jnp, numpy as np
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout, take as layout_take
+from dpmf_jax import layout
 from dpmf_jax import protocol
 from tests.dpmf_jax.mechanisms.federated.test_published import many, CROWD
 ratings = many()
 for kind in ("dense", "split"):
     one, two = (layout.make(ratings, kind=kind, num_devices=n) for n in (1, 2))
     chosen = jnp.array([29, 0, 30, 7, 30, 12])
-    here, there = (jax.jit(layout_take.users)(d, chosen).stored for d in (one, two))
+    here, there = (jax.jit(layout.take_users)(d, chosen).stored for d in (one, two))
     assert np.array_equal(here.value, there.value) and np.array_equal(here.present,
         there.present), kind
     common = dict(epsilon=2.0, rating_range=(1.0, 5.0), rank=3, center=3.0, num_iterations=4)

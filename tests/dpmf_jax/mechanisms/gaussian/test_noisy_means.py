@@ -15,11 +15,10 @@ import accounting
 import audits
 import dpmf_jax
 from accounting import gaussian as price
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from tests.cases.audits import STRUCTURAL

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from dpmf_jax import layout
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import device as local_user
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local.device import Coordinate, Message

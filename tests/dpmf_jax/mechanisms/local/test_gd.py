@@ -18,10 +18,9 @@ import scipy.stats
 
 import audits
 from accounting import pure
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local.device import Message
 from dpmf_jax.noise import laws as noise
@@ -499,7 +498,7 @@ jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 from tests.dpmf_jax.mechanisms.local import test_gd as t
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax import protocol
 from dpmf_jax.data import synthetic
 

@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import strategies as st
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import (
     device as local_user,
 )

@@ -9,7 +9,7 @@ import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
+from dpmf_jax import layout
 from dpmf_jax import protocol
 from tests.cases import objective as cases
 

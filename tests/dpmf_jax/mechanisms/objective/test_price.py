@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from dpmf_jax import layout
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from tests.cases.objective import ITEMS, LAWS, RANK, RATINGS, begun, changed, config, query, sample
 

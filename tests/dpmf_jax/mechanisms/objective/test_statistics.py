@@ -10,10 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import positive_systems
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from tests.cases.objective import ALPHA, RANK, RATINGS, begun, config, query, sample, sums
 

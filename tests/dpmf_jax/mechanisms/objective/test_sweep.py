@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from tests.cases.objective import RATINGS, begun, config, every
 

@@ -11,10 +11,9 @@ import pytest
 import scipy.stats
 
 from audits.mechanism import post_processing, sampler, sensitivity
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import laws as noise
 

@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audits.mechanism import post_processing, sampler, sensitivity
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
 

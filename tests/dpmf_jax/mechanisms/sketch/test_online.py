@@ -11,10 +11,9 @@ import pytest
 
 import audits
 import dpmf_jax
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch import online

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 
 from accounting.gaussian import epsilon_exact, rho
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data import splits
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls, sweep
 from experiments.reproduce.paper001 import (

@@ -10,9 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.federated import published as federated
 from experiments.reproduce.paper003 import (
     density as objective_density,

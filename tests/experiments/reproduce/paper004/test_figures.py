@@ -11,10 +11,9 @@ import jax
 import numpy as np
 import pytest
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import DataError, UsageError
-from dpmf_jax.layout import operations as layout
 from dpmf_jax.mechanisms.local import gd as local
 from experiments.reproduce.paper004 import (
     claims as local_claims,

@@ -1,0 +1,104 @@
+"""Neighbours of a data set: one rating changed, one removed, or all of a user's, on the device.
+
+A neighbour has the same shapes as the data that it is made of, so one compiled program runs on
+both, and audits `vmap` over many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.typing import ArrayLike
+
+from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import split
+from dpmf_jax.layout.stored import Dense, Layout, Split, in_memory
+
+
+class Address(NamedTuple):
+    """Where one rating is stored, or each of a stack of ratings; int32.
+
+    user, item: its indices.
+    user_piece, user_slot: its place among the users' pieces of a split layout; 0 in a dense one.
+    item_piece, item_slot: its place among the items' pieces; 0 in a dense layout.
+    """
+
+    user: jax.Array
+    item: jax.Array
+    user_piece: jax.Array
+    user_slot: jax.Array
+    item_piece: jax.Array
+    item_slot: jax.Array
+
+
+def locate(data: Layout, user: ArrayLike, item: ArrayLike) -> Address:
+    """Where the ratings of these pairs are stored. On the host: `data` must not be traced.
+
+    Scalars give one address, arrays a stack of them.
+
+    Raises: UsageError for a pair that has no rating, and for streamed ratings.
+    """
+    stored = in_memory(data)
+    users, items = np.broadcast_arrays(np.asarray(user, np.int32), np.asarray(item, np.int32))
+    if isinstance(stored, Dense):
+        inside = (users >= 0) & (users < data.num_users) & (items >= 0) & (items < data.num_items)
+        cells = np.where(inside, users, 0), np.where(inside, items, 0)
+        found = inside & np.asarray(stored.present)[cells]
+        places = (np.zeros_like(users),) * 4
+    else:
+        by_user, found = split.locate(stored.by_user, users, items, data.num_items)
+        by_item, _ = split.locate(stored.by_item, items, users, data.num_users)
+        places = (*by_user, *by_item)
+    if not found.all():
+        where = np.flatnonzero(~found.ravel())[0]
+        pair = f"user index {users.ravel()[where]}, item index {items.ravel()[where]}"
+        raise UsageError("no such rating", where=pair, fix="choose a pair that has a rating")
+    return Address(*(jnp.asarray(part, jnp.int32) for part in (users, items, *places)))
+
+
+def replace_value(data: Layout, address: Address, value: ArrayLike) -> Layout:
+    """The neighbour in which one rating has another raw value."""
+    stored = in_memory(data)
+    if isinstance(stored, Dense):
+        return replace(
+            data,
+            stored=stored._replace(value=stored.value.at[address.user, address.item].set(value)),
+        )
+    by_user = split.replace_value(stored.by_user, address.user_piece, address.user_slot, value)
+    by_item = split.replace_value(stored.by_item, address.item_piece, address.item_slot, value)
+    return replace(data, stored=Split(by_user, by_item))
+
+
+def remove_rating(data: Layout, address: Address) -> Layout:
+    """The neighbour without one rating: its slot becomes padding, `num_ratings` stays."""
+    stored = in_memory(data)
+    if isinstance(stored, Dense):
+        at = (address.user, address.item)
+        return replace(
+            data, stored=Dense(stored.value.at[at].set(0.0), stored.present.at[at].set(False))
+        )
+    by_user = split.remove_slot(
+        stored.by_user, address.user_piece, address.user_slot, data.num_items
+    )
+    by_item = split.remove_slot(
+        stored.by_item, address.item_piece, address.item_slot, data.num_users
+    )
+    return replace(data, stored=Split(by_user, by_item))
+
+
+def remove_user(data: Layout, user: ArrayLike) -> Layout:
+    """The neighbour without one user's ratings; the user stays in the catalogue, as a row."""
+    stored = in_memory(data)
+    if isinstance(stored, Dense):
+        return replace(
+            data, stored=Dense(stored.value.at[user].set(0.0), stored.present.at[user].set(False))
+        )
+    by_user = split.remove_where(
+        stored.by_user, (stored.by_user.row == user)[:, None], data.num_items
+    )
+    by_item = split.remove_where(stored.by_item, stored.by_item.column == user, data.num_users)
+    return replace(data, stored=Split(by_user, by_item))
