@@ -398,12 +398,12 @@ def test_the_table_of_mechanisms_has_the_status_of_each():
 
 
 def test_stopping_early_takes_the_proof_away_and_is_no_papers_claim(tmp_path):
-    from dpmf_jax.training import fit as fitting
+    from dpmf_jax.training import price
 
     ratings = audit_suite.generated()
     (entry,) = [entry for entry in audit_suite.ENTRIES if entry.label == "001 sound: joint noise"]
     phases, _ = audit_suite.phases_of(entry, ratings, small=True)
-    guarantee = fitting._priced(phases, seeded=True, patience=3)
+    guarantee = price.guarantee(phases, seeded=True, patience=3)
     held(guarantee, "claimed", True)
     assert guarantee.claimed_by is None
     assert guarantee.epsilon >= gaussian.epsilon_closed_form(guarantee.rho or 0.0, guarantee.delta)

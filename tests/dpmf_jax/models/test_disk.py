@@ -13,11 +13,11 @@ import dpmf_jax
 from dpmf_jax.errors import CannotWrite, DataError, UsageError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.models import storage
-from dpmf_jax.training import fit as fitting
+from dpmf_jax.training import journal
 from experiments.cli import console
 from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, run
-from tests.dpmf_jax.training.test_fit import CONFIG, RATINGS, contents
+from tests.cases.training import CONFIG, RATINGS, contents
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -165,7 +165,7 @@ def test_power_that_fails_between_statement_and_model_json_is_made_good_by_a_res
 ):
     """The checkpoint is still there: it goes only after model.json is written."""
     with monkeypatch.context() as patched:
-        patched.setattr(fitting._Journal, "close", lambda journal: None)
+        patched.setattr(journal.Journal, "close", lambda self: None)
         run(capsys, *FIT, *SMALL, *CATALOGUE, "--out", "model")
     release = Path("model/release.safetensors").read_bytes()
     Path("model/model.json").unlink()

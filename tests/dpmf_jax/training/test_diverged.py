@@ -12,10 +12,11 @@ import dpmf_jax
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.training import fit as fitting
+from dpmf_jax.training import measure
 from experiments.fit.command import utility
 from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, run
-from tests.dpmf_jax.training.test_fit import CONFIG, RATINGS
+from tests.cases.training import CONFIG, RATINGS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -64,7 +65,7 @@ def test_it_diverged_where_every_constant_of_the_range_is_better(rmse, expected)
     """A constant of the range errs by at most its width on every rating; 4 is what the worst one
     may have.
     """
-    assert fitting.diverged(rmse, (1.0, 5.0)) is expected
+    assert measure.diverged(rmse, (1.0, 5.0)) is expected
 
 
 def test_python_is_told_as_well():

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -23,49 +22,10 @@ from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.training.fit import Diverged, Interrupted
+from tests.cases.training import CONFIG, RATINGS, STEPS, contents, fit, same_model, stop_after
+from tests.cases.training import ratings as tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-CONFIG = gaussian.Config(rating_range=(1, 5), noise_multiplier=20.0, rank=3, learning_rate=0.01)
-STEPS = 7
-
-
-def make_ratings(seed: int = 0) -> Ratings:
-    random = np.random.default_rng(seed)
-    pairs = random.choice(12 * 7, size=50, replace=False)
-    return Ratings.from_columns(
-        pairs // 7 + 100, pairs % 7, random.integers(1, 6, 50), rating_range=(1, 5), name="tiny"
-    )
-
-
-RATINGS = make_ratings()
-
-
-def fit(mechanism=None, ratings=RATINGS, **options):
-    mechanism = gaussian.mechanism(CONFIG) if mechanism is None else mechanism
-    return dpmf_jax.fit(
-        ratings, mechanism, **({"num_steps": STEPS, "seed": 0, "chunk_steps": 2} | options)
-    )
-
-
-def contents(folder: Path) -> dict[str, bytes]:
-    return {
-        str(path.relative_to(folder)): path.read_bytes()
-        for path in sorted(folder.rglob("*"))
-        if path.is_file()
-    }
-
-
-def same_model(a, b) -> bool:
-    return all(np.array_equal(x, y) for x, y in zip(a.factors, b.factors, strict=True))
-
-
-def stop_after(step: int):
-    def report(progress):
-        if progress.step >= step:
-            raise KeyboardInterrupt
-
-    return report
 
 
 @pytest.mark.parametrize("chunk_steps", [1, 3, STEPS, 100])
@@ -168,7 +128,7 @@ def test_two_releases_differ_and_two_experiments_do_not():
         ({"num_steps": STEPS + 1}, "guarantee"),
         ({"seed": 1}, "seed"),
         ({"seed": None}, "guarantee"),
-        ({"ratings": make_ratings(1)}, "ratings"),
+        ({"ratings": tiny(1)}, "ratings"),
         ({"settings": {"rank": 4}}, "settings"),
     ],
 )
@@ -323,7 +283,7 @@ def test_a_non_private_run_releases_nothing(tmp_path):
 KILLED = """
 import sys
 from pathlib import Path
-from tests.dpmf_jax.training.test_fit import CONFIG, RATINGS
+from tests.cases.training import CONFIG, RATINGS
 import dpmf_jax
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 out = Path({out!r})

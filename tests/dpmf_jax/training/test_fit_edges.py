@@ -20,8 +20,9 @@ from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
+from dpmf_jax.training import measure
 from dpmf_jax.training.fit import Diverged, Interrupted
-from tests.dpmf_jax.training.test_fit import (
+from tests.cases.training import (
     CONFIG,
     RATINGS,
     STEPS,
@@ -181,7 +182,7 @@ def test_what_a_user_pays_is_the_mechanisms():
 
 
 def test_divergence_in_the_last_step_is_seen(tmp_path, monkeypatch):
-    monkeypatch.setattr(fitting, "_mean_squared_error", lambda *a: jnp.float32(np.inf))
+    monkeypatch.setattr(measure, "_mean_squared_error", lambda *a: jnp.float32(np.inf))
     with pytest.raises(Diverged, match="last step"):
         fit(out=tmp_path)
     assert not (tmp_path / "model.json").exists()

@@ -19,7 +19,7 @@ from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.training.fit import Interrupted
 from experiments.audit import suite as audit_suite
 from tests.cases import local as local_cases
-from tests.dpmf_jax.training.test_fit import CONFIG, RATINGS, STEPS, contents, stop_after
+from tests.cases.training import CONFIG, RATINGS, STEPS, contents, stop_after
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

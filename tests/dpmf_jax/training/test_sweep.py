@@ -2,7 +2,6 @@
 takes no step.
 """
 
-import dataclasses
 import subprocess
 import sys
 
@@ -11,56 +10,15 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout
-from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.protocol import train
 from dpmf_jax.training import sweep
-
-CONFIG = gaussian.Config(
-    rating_range=(1.0, 5.0),
-    noise_multiplier=5.0,
-    rank=3,
-    learning_rate=0.01,
-    regularization=0.1,
-    clip_norm=1.0,
-)
-LENGTHS = (5, 23, 11, 8)
+from tests.cases.sweep import LENGTHS, RATINGS, finished, job
 
 
 @pytest.fixture(scope="module")
 def data():
-    return layout.make(
-        synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3), num_devices=1
-    )
-
-
-def job(data, position, num_steps, make=gaussian.mechanism):
-    """Runs that differ in every real number: noise, learning rate, λ, clip and seed."""
-    config = dataclasses.replace(
-        CONFIG,
-        noise_multiplier=None if make is gaussian.non_private else 5.0 + position,
-        learning_rate=0.01 / (1 + position),
-        regularization=0.1 * position,
-        clip_norm=1.0 + position,
-    )
-    mechanism = make(config)
-    init_key, train_key = jax.random.split(keys.from_seed(position))
-    return sweep.Job(mechanism, train_key, mechanism.init(init_key, data, None), num_steps)
-
-
-def finished(jobs, data, **how):
-    """(final state, losses) of each job, and the steps that each look took."""
-    states, losses, taken = (
-        {},
-        {index: [] for index in range(len(jobs))},
-        {index: [] for index in range(len(jobs))},
-    )
-    for chunk in sweep.run(jobs, data, **how):
-        states[chunk.job] = chunk.state
-        losses[chunk.job] += chunk.info.loss.tolist()
-        taken[chunk.job].append(len(chunk.info.loss))
-    return states, losses, taken
+    return layout.make(RATINGS, num_devices=1)
 
 
 def test_each_run_is_what_it_would_be_alone(data):
@@ -108,16 +66,14 @@ def test_two_devices_give_the_same_runs_whoever_gets_them():
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 import numpy as np
-from tests import test_sweep as t
 from dpmf_jax import layout
 from dpmf_jax.training import sweep
-from dpmf_jax.data import synthetic
-data = layout.make(synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3),
-    num_devices=1)
-jobs = [t.job(data, position, steps) for position, steps in enumerate(t.LENGTHS[:3])]
-one = t.finished(jobs, data, chunk_steps=4, num_devices=1)
+from tests.cases.sweep import LENGTHS, RATINGS, finished, job
+data = layout.make(RATINGS, num_devices=1)
+jobs = [job(data, position, steps) for position, steps in enumerate(LENGTHS[:3])]
+one = finished(jobs, data, chunk_steps=4, num_devices=1)
 sweep.train_many.clear_cache()
-two = t.finished(jobs, data, chunk_steps=4, num_devices=2)
+two = finished(jobs, data, chunk_steps=4, num_devices=2)
 assert sweep.train_many._cache_size() == 1
 assert one[1] == two[1] and one[2] == two[2], (one, two)
 jax.tree.map(np.testing.assert_array_equal, one[0], two[0])
