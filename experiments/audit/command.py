@@ -32,6 +32,7 @@ from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console, devices
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
+from experiments.fit import ratings as fit_ratings
 from experiments.fit.flags import (
     DEFAULT,
     MechanismFlag,
@@ -393,7 +394,7 @@ def read(command: Command, data: str | None) -> Any:
 
         users, items, num, rank = SMALL
         return synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)
-    return fit_command.read(_fit(command, data))[0]
+    return fit_ratings.read(_fit(command, data))[0]
 
 
 def _fit(command: Command, data: str | None) -> fit_command.Command:

@@ -1,6 +1,4 @@
-"""``dpmf data list | check | convert``: which ratings there are, what is wrong with them, another
-format for them.
-"""
+"""``dpmf data list | check | convert``: the known data sets, checks of one, and other formats."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +9,7 @@ import tyro
 
 from dpmf_jax.errors import DataError
 from experiments.cli import console
+from experiments.cli.reading import FileFlags, RepairFlags
 
 Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
 SHOWN = 20
@@ -31,7 +30,7 @@ class List:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check:
+class Check(FileFlags):
     """Read a data set and report rows, users, items, histogram, duplicates, hashes, and every
     problem by row.
 
@@ -41,22 +40,6 @@ class Check:
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""
-    data_dir: Path | None = None
-    """Folder of the data sets; without it, the environment variable DPMF_DATA."""
-    rating_range: tuple[float, float] | None = None
-    """Lowest and highest possible rating of a file: declared, never computed from its ratings."""
-    user_column: str | None = None
-    """Name or position (from 1) of the column of users in a file."""
-    item_column: str | None = None
-    """Name or position of the column of items."""
-    rating_column: str | None = None
-    """Name or position of the column of ratings."""
-    delimiter: str | None = None
-    """What stands between the columns of a file; without it, it is found."""
-    no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
-    positions say.
-    """
     limit: int = 1000
     """List at most so many problems (all are counted); without --json, the first 20 of them are
     shown.
@@ -66,33 +49,13 @@ class Check:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert:
+class Convert(RepairFlags):
     """Write a data set as csv, tsv or parquet, with the columns user, item and rating."""
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DESTINATION")]
     """The file to write; its ending chooses the format: .csv, .tsv or .parquet."""
-    data_dir: Path | None = None
-    """Folder of the data sets; without it, the environment variable DPMF_DATA."""
-    rating_range: tuple[float, float] | None = None
-    """Lowest and highest possible rating of a file: declared, never computed from its ratings."""
-    user_column: str | None = None
-    """Name or position (from 1) of the column of users in a file."""
-    item_column: str | None = None
-    """Name or position of the column of items."""
-    rating_column: str | None = None
-    """Name or position of the column of ratings."""
-    delimiter: str | None = None
-    """What stands between the columns of a file; without it, it is found."""
-    no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
-    positions say.
-    """
-    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
-    """What to do where a user rates an item twice."""
-    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
-    """What to do with a rating outside the declared range."""
     slice: Literal["paper001"] | None = None
     """Keep a paper's slice: users with more than 200 and fewer than 2,500 ratings, then items with
     more than 100.
@@ -125,17 +88,7 @@ def _check(command: Check) -> int:
 
     if command.limit < 1:
         console.refuse(f"a list of {command.limit} problems", where="--limit", fix="give 1 or more")
-    report = datasets.check(
-        command.data,
-        data_dir=command.data_dir,
-        rating_range=command.rating_range,
-        user_column=command.user_column,
-        item_column=command.item_column,
-        rating_column=command.rating_column,
-        delimiter=command.delimiter,
-        no_header=command.no_header,
-        limit=command.limit,
-    )
+    report = datasets.check(command.data, limit=command.limit, **command.reading())
     console.emit(report, json=command.json, render=render_check)
     if report["ok"]:
         return 0
@@ -155,16 +108,8 @@ def _convert(command: Convert) -> None:
         command.data,
         command.destination,
         overwrite=command.overwrite,
-        data_dir=command.data_dir,
-        rating_range=command.rating_range,
-        user_column=command.user_column,
-        item_column=command.item_column,
-        rating_column=command.rating_column,
-        delimiter=command.delimiter,
-        no_header=command.no_header,
-        duplicates=command.duplicates,
-        out_of_range=command.out_of_range,
         slice=command.slice,
+        **command.reading(),
     )
     result = {
         "name": ratings.name,

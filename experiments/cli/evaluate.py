@@ -1,23 +1,23 @@
-"""`dpmf evaluate`: errors and ranking of a saved model on ratings it was not fitted with. Unpriced,
-for the curator.
-"""
+"""`dpmf evaluate`: errors and ranking of a saved model on ratings it was not fitted with."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 
 from experiments.cli import console
+from experiments.cli.reading import RepairFlags
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Command:
-    """RMSE, MAE, NDCG@k and recall@k over all unseen items; for the curator's eyes, the numbers are
-    not priced.
+class Command(RepairFlags):
+    """RMSE, MAE, NDCG@k and recall@k over all unseen items.
+
+    For the curator: the numbers are computed from the ratings, and no guarantee covers them.
     """
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -29,27 +29,7 @@ class Command:
     split: str | None = None
     """Evaluate on the test side of this official split of the data set."""
     rating_range: tuple[float, float] | None = None
-    """Lowest and highest rating of your own file; else the model's."""
-    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
-    """What to do with two ratings of one item by one user."""
-    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
-    """What to do with a rating outside the declared range."""
-    data_dir: Path | None = None
-    """Where the data sets are; else the environment's DPMF_DATA."""
-    user_column: str | None = None
-    """Column of the user ids in your own file, by name or position (1 is the first; digits are
-    always a position).
-    """
-    item_column: str | None = None
-    """Column of the item ids, by name or position."""
-    rating_column: str | None = None
-    """Column of the ratings, by name or position."""
-    delimiter: str | None = None
-    """Between the columns of a text file."""
-    no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
-    positions say.
-    """
+    """Lowest and highest rating of your own file. Default: the model's."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -60,20 +40,10 @@ def run(command: Command) -> None:
     from dpmf_jax.models import metrics
 
     model = load_model(command.model)
-    known = command.data in datasets.DATASETS
-    loaded = datasets.load(
-        command.data,
-        data_dir=command.data_dir,
-        split=command.split,
-        rating_range=command.rating_range or (None if known else model.rating_range),
-        duplicates=command.duplicates,
-        out_of_range=command.out_of_range,
-        user_column=command.user_column,
-        item_column=command.item_column,
-        rating_column=command.rating_column,
-        delimiter=command.delimiter,
-        no_header=command.no_header,
-    )
+    reading = command.reading()
+    if command.data not in datasets.DATASETS:
+        reading["rating_range"] = command.rating_range or model.rating_range
+    loaded = datasets.load(command.data, split=command.split, **reading)
     ratings = loaded[1] if isinstance(loaded, tuple) else loaded
     measured = model.evaluate(ratings, k=command.top)
     result = {

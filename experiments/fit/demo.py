@@ -10,6 +10,7 @@ from pathlib import Path
 from experiments.cli import console
 from experiments.cli import recommend as recommend_command
 from experiments.fit import command as fit_command
+from experiments.fit import report
 from experiments.fit.flags import DEFAULT, with_flags_of
 
 
@@ -32,7 +33,7 @@ def run(command: Command) -> None:
     result = fit_command.fit(
         with_flags_of(fit_command.Command, DEFAULT)(data="synthetic", out=command.out)
     )
-    console.emit(result, json=False, render=fit_command.render)
+    console.emit(result, json=False, render=report.render)
     model = load_model(result["out"])
     user = str(model.users[0])
     console.say("")

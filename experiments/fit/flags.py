@@ -18,6 +18,7 @@ import tyro
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
+from experiments.cli.reading import RepairFlags
 
 DEFAULT = "gaussian-joint-noise"
 _HELP = (
@@ -26,33 +27,11 @@ _HELP = (
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RatingsFlags:
+class RatingsFlags(RepairFlags):
     """How a file of ratings is found and read."""
 
-    data_dir: Path | None = None
-    """Where the data sets are; else the environment's DPMF_DATA."""
     split: str | None = None
     """An official split of the data set, such as u1: its training part is trained on or audited."""
-    rating_range: tuple[float, float] | None = None
-    """Lowest and highest rating of your own file: declared, never computed."""
-    user_column: str | None = None
-    """Column of the user ids in your own file, by name or position (1 is the first; digits are
-    always a position).
-    """
-    item_column: str | None = None
-    """Column of the item ids, by name or position."""
-    rating_column: str | None = None
-    """Column of the ratings, by name or position."""
-    delimiter: str | None = None
-    """Between the columns of a text file."""
-    no_header: bool = False
-    """The first line holds ratings, no header. Columns are user, item, rating in this order, or as
-    positions say.
-    """
-    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
-    """What to do with two ratings of one item by one user."""
-    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
-    """What to do with a rating outside the declared range."""
     slice: Literal["paper001"] | None = None
     """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
 

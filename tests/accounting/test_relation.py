@@ -30,7 +30,7 @@ from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guaran
 from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, statistics_guarantee
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.audit import suite as audit_suite
-from experiments.cli import budget as budget_command
+from experiments.cli import budget_report
 from experiments.fit import mechanisms as fit_mechanisms
 from tests.cases.guarantee import plain, proved
 
@@ -310,9 +310,9 @@ def test_a_ledger_adds_up_joint_noise_and_dpsgd():
     (total,) = budget.totals
     assert budget.epsilon == total.epsilon < math.inf
     assert total.steps == 2 * joint.steps + sampled.steps
-    told = budget_command._as_result(budget)
+    told = budget_report.budget_values(budget)
     assert [one["releases"] for one in told["totals"]] == [3]
-    assert "these protect different things" not in budget_command.render_show(
+    assert "these protect different things" not in budget_report.render_show(
         {"data_sets": [told], "overlaps": [], "covers": [], "ledger": "ledger"}
     )
     json.dumps(told, allow_nan=False)
@@ -326,7 +326,7 @@ def test_a_ledger_adds_up_changes_of_a_value_at_the_smaller_one():
         ("rating value", 4.0),
         ("rating presence", None),
     ]
-    assert [one["releases"] for one in budget_command._as_result(budget)["totals"]] == [2, 1]
+    assert [one["releases"] for one in budget_report.budget_values(budget)["totals"]] == [2, 1]
 
 
 def test_old_ledgers_add_up_too():

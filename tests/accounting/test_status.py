@@ -33,9 +33,9 @@ from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
 from experiments.audit import suite as audit_suite
 from experiments.audit import view as audit_view
-from experiments.cli import budget as budget_command
+from experiments.cli import budget_report
 from experiments.epsilon import phases as epsilon_phases
-from experiments.fit import command as fit_command
+from experiments.fit import report as fit_report
 from tests.cases import CHECKOUT
 from tests.cases.audit_report import trial
 from tests.cases.guarantee import claimed, plain, proved
@@ -344,11 +344,11 @@ def test_a_ledger_says_how_far_its_total_is_proved():
             )
             for number, guarantee in enumerate(guarantees)
         ]
-        told = [budget_command._as_result(budget) for budget in budgets(entries)]
+        told = [budget_report.budget_values(budget) for budget in budgets(entries)]
         assert [one["leaves_open"] for one in told[0]["totals"]] == [
             LEAVES_OPEN if any(guarantee.real_number_noise for guarantee in guarantees) else None
         ]
-        shown = budget_command.render_show(
+        shown = budget_report.render_show(
             {"data_sets": told, "overlaps": [], "covers": [], "ledger": "ledger"}
         )
         return next(line for line in shown.splitlines() if "total:" in line)
@@ -379,7 +379,7 @@ def test_the_table_of_a_fit_says_whether_it_is_private(status, told, capsys):
         "controls": {},
         "notes": [],
     }
-    Console(width=200).print(fit_command.render({**result, "steps": 1}))
+    Console(width=200).print(fit_report.render({**result, "steps": 1}))
     (row,) = [line for line in capsys.readouterr().out.splitlines() if "│ this model" in line]
     assert [cell.strip() for cell in row.strip("│").split("│")][1] == told
 

@@ -13,7 +13,7 @@ from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.training import fit as fitting
 from dpmf_jax.training import measure
-from experiments.fit.command import utility
+from experiments.fit.report import utility
 from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, run
 from tests.cases.training import CONFIG, RATINGS

@@ -25,7 +25,7 @@ from accounting.ledger import Entry, budgets, common_delta, parse, to_line
 from accounting.loss import Approximate, Gaussian, Pure
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments.cli import budget as budget_command
+from experiments.cli import ledger
 from experiments.cli import main as cli
 
 LEDGER = Path("books/ledger.jsonl")
@@ -413,8 +413,8 @@ def test_a_model_without_the_name_of_its_data_needs_one(capsys):
 
 
 def test_record_takes_the_hash_and_the_ledger_it_is_given():
-    made = budget_command.record(saved("one"), data_hash="f00d", ledger=Path("here.jsonl"))
-    assert budget_command.read(Path("here.jsonl")) == (made,)
+    made = ledger.record(saved("one"), data_hash="f00d", ledger=Path("here.jsonl"))
+    assert ledger.read(Path("here.jsonl")) == (made,)
     assert made.data_hash == "f00d"
     assert not LEDGER.exists()
 
@@ -430,19 +430,18 @@ def test_no_ledger_is_no_release_unless_it_was_named(capsys):
 
 
 def test_where_the_ledger_is(monkeypatch, tmp_path):
-    assert budget_command.ledger_path(Path("given")) == Path("given")
-    assert budget_command.ledger_path() == tmp_path / LEDGER
+    assert ledger.ledger_path(Path("given")) == Path("given")
+    assert ledger.ledger_path() == tmp_path / LEDGER
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     monkeypatch.setenv("DPMF_LEDGER", "~/mine.jsonl")
-    assert budget_command.ledger_path() == tmp_path / "home" / "mine.jsonl"
+    assert ledger.ledger_path() == tmp_path / "home" / "mine.jsonl"
     monkeypatch.delenv("DPMF_LEDGER")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert budget_command.ledger_path() == tmp_path / "data" / "dpmf" / "ledger.jsonl"
+    assert ledger.ledger_path() == tmp_path / "data" / "dpmf" / "ledger.jsonl"
     for unset in ("", "relative"):
         monkeypatch.setenv("XDG_DATA_HOME", unset)
         assert (
-            budget_command.ledger_path()
-            == tmp_path / "home" / ".local" / "share" / "dpmf" / "ledger.jsonl"
+            ledger.ledger_path() == tmp_path / "home" / ".local" / "share" / "dpmf" / "ledger.jsonl"
         )
 
 
@@ -499,7 +498,7 @@ def test_an_unreadable_ledger_is_named(capsys):
 
 def test_a_full_disk_leaves_the_ledger_as_it_was():
     """A file size limit, in a process of its own, lets the first 100 bytes of the line through."""
-    budget_command.record(saved("one"))
+    ledger.record(saved("one"))
     saved("two", number=1)
     before = LEDGER.read_bytes()
     code = f"""
@@ -520,11 +519,11 @@ import dataclasses, hashlib, signal, sys
 from pathlib import Path
 from accounting.ledger import parse
 from dpmf_jax.errors import UsageError
-from experiments.cli import budget as budget_command
+from experiments.cli import ledger
 (first,) = parse(Path("first.jsonl").read_text())
 def enter(name):
     digest = hashlib.sha256(name.encode()).hexdigest()
-    budget_command._enter(dataclasses.replace(first, id=digest), budget_command.ledger_path())
+    ledger.enter(dataclasses.replace(first, id=digest), ledger.ledger_path())
 """
 
 

@@ -16,7 +16,7 @@ from accounting.ledger import Entry, budgets, overlaps, parse, to_line
 from accounting.loss import Gaussian, Pure
 from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
-from experiments.cli import budget as budget_command
+from experiments.cli import ledger
 from experiments.cli import main as cli
 from tests.cases.fit import elsewhere, run
 
@@ -173,7 +173,7 @@ def test_a_fit_whose_release_is_refused_does_not_say_that_it_was_entered(capsys,
         )
 
     one_row_changed()
-    monkeypatch.setattr(budget_command, "record", refuse)
+    monkeypatch.setattr(ledger, "record", refuse)
     words = [
         "fit",
         "a.csv",
@@ -397,10 +397,10 @@ def saved(name, users, number=0, data="mine"):
 
 def test_one_ledger_has_one_key_and_another_ledger_another():
     for number in range(3):
-        budget_command.record(saved(f"model {number}", ids(0, 30), number), population=f"p{number}")
-    budget_command.record(saved("model 3", ids(0, 30), 3), ledger=Path("elsewhere.jsonl"))
-    first, *rest = budget_command.read(LEDGER)
-    (other,) = budget_command.read(Path("elsewhere.jsonl"))
+        ledger.record(saved(f"model {number}", ids(0, 30), number), population=f"p{number}")
+    ledger.record(saved("model 3", ids(0, 30), 3), ledger=Path("elsewhere.jsonl"))
+    first, *rest = ledger.read(LEDGER)
+    (other,) = ledger.read(Path("elsewhere.jsonl"))
     assert {one.people.key for one in rest} == {first.people.key}
     assert other.people.key != first.people.key
     assert first.people == people.of(ids(0, 30), key=first.people.key)

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.fit.command import utility
+from experiments.fit.report import utility
 from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, RANGE, fit, interrupted, refused, resumed, run
 

@@ -75,12 +75,13 @@ def test_a_release_needs_a_catalogue_that_no_rating_tells(capsys):
 def test_who_is_held_out_does_not_depend_on_other_users(capsys, monkeypatch):
     """The coin of a pair is its own: taking another user's ratings away moves nobody else's."""
     from experiments.fit import command as fit_command
+    from experiments.fit import ratings as fit_ratings
 
     def parts(path):
         command = fit_command.Command(
             data=path, mechanism="local", seed=0, rating_range=(1, 5), test_fraction=0.3
         )
-        train, _ = fit_command.read(command)
+        train, _ = fit_ratings.read(command)
         return {
             (str(train.users[u]), str(train.items[i]))
             for u, i in zip(train.user, train.item, strict=True)

@@ -158,6 +158,7 @@ def test_presence_needs_a_catalogue_that_no_rating_tells(capsys):
 
 def test_who_is_held_out_of_a_presence_fit_does_not_depend_on_other_ratings(capsys):
     from experiments.fit import command as fit_command
+    from experiments.fit import ratings as fit_ratings
 
     def parts(path):
         command = fit_command.Command(
@@ -167,7 +168,7 @@ def test_who_is_held_out_of_a_presence_fit_does_not_depend_on_other_ratings(caps
             rating_range=(1, 5),
             test_fraction=0.3,
         )
-        train, _ = fit_command.read(command)
+        train, _ = fit_ratings.read(command)
         return {
             (str(train.users[u]), str(train.items[i]))
             for u, i in zip(train.user, train.item, strict=True)

@@ -25,6 +25,7 @@ from dpmf_jax.mechanisms.sketch import published as sketch
 from dpmf_jax.mechanisms.sketch import spec as sketch_spec
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
+from experiments.fit import ratings as fit_ratings
 from tests.cases import CHECKOUT
 from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, RANGE, fit, interrupted, refused, resumed, run
@@ -190,7 +191,7 @@ def test_a_fit_is_that_of_its_mechanism_in_python(capsys, words, module, make, s
     command = fit_command.Command(data="mine.csv", rating_range=(1.0, 5.0), test_fraction=0.0)
     mechanism = make(module.Config(rank=3, learning_rate=0.07, regularization=0.3, **settings))
     model = dpmf_jax.fit(
-        fit_command.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
+        fit_ratings.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
     )
     expected = {name: part for name, part in model.release._asdict().items() if part is not None}
     assert expected.keys() == released(found["out"]).keys()

@@ -1,0 +1,56 @@
+"""Flags that say how a file of ratings is read: the commands that read one share them."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any, Literal
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class FileFlags:
+    """Where the data sets are, and what stands where in a file of your own."""
+
+    data_dir: Path | None = None
+    """Folder of the data sets. Default: the environment variable DPMF_DATA."""
+    rating_range: tuple[float, float] | None = None
+    """Lowest and highest possible rating. Required for a file of your own: declare it, never
+    compute it from the ratings.
+    """
+    user_column: str | None = None
+    """Column of the user ids in your own file, by name or position. Positions count from 1; digits
+    are always a position. Default: found by its name.
+    """
+    item_column: str | None = None
+    """Column of the item ids, likewise."""
+    rating_column: str | None = None
+    """Column of the ratings, likewise."""
+    delimiter: str | None = None
+    """What separates the columns of a text file. Default: found by looking."""
+    no_header: bool = False
+    """The first line holds ratings, not column names. The columns are then user, item, rating, or
+    the positions given.
+    """
+
+    def reading(self) -> dict[str, Any]:
+        """These flags as arguments of `dpmf_jax.data.datasets`, by name."""
+        return {name: getattr(self, name) for name in _names(FileFlags)}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepairFlags(FileFlags):
+    """`FileFlags`, and what happens to rows that are not as they should be."""
+
+    duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
+    """What to do where a user rates an item twice: refuse the file, or keep the first, the last or
+    the mean.
+    """
+    out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
+    """What to do with a rating outside the declared range."""
+
+    def reading(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _names(RepairFlags)}
+
+
+def _names(kind: Any) -> list[str]:
+    return [field.name for field in dataclasses.fields(kind)]
