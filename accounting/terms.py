@@ -182,7 +182,7 @@ class Terms:
         epsilon = user.epsilon(self.losses, self.delta, num_ratings=num_ratings, unit=self.unit)
         if epsilon is None:
             raise ValueError(unknown)
-        return UserPrice(num_ratings, None, gaussian.round_up(epsilon, digits.DIGITS), self.status)
+        return UserPrice(num_ratings, None, digits.round_up(epsilon, digits.DIGITS), self.status)
 
 
 def stated_epsilon(status: Status, prices: Mapping[str, float]) -> float:
@@ -190,8 +190,8 @@ def stated_epsilon(status: Status, prices: Mapping[str, float]) -> float:
     else the largest.
     """
     if status == "claimed":
-        return gaussian.round_up(prices.get("closed_form", max(prices.values())), digits.DIGITS)
-    return gaussian.round_up(min(prices.values()), digits.DIGITS)
+        return digits.round_up(prices.get("closed_form", max(prices.values())), digits.DIGITS)
+    return digits.round_up(min(prices.values()), digits.DIGITS)
 
 
 def _check(g: Terms) -> None:

@@ -1,9 +1,8 @@
-"""The trade-off of one Gaussian of mean shift μ = √(2ρ), exactly: everything that ρ says, and
-nothing rounded away.
+"""ρ of Gaussian steps, and their exact δ(ε): the trade-off of one Gaussian of mean shift μ = √(2ρ).
 
-Whoever guesses from a release which of two neighbours it came from raises false alarms at a rate α
-and misses at a rate β; no guess does better than β = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth & Su 2019). δ(ε)
-is the same curve (Balle & Wang 2018, theorem 8), and J Gaussian steps have it with ρ the sum over
+Somebody guesses from a release which of two neighbours it came from, raises false alarms at a rate
+α and misses at a rate β. No guess does better than β = Φ(Φ⁻¹(1 − α) − μ) (Dong, Roth & Su 2019).
+δ(ε) is the same curve (Balle & Wang 2018, theorem 8). J Gaussian steps have it, with ρ the sum over
 the steps. `accounting.gaussian` has these names as well.
 """
 
@@ -14,40 +13,24 @@ from collections.abc import Callable
 from accounting import guards
 
 
-def mu_from_rho(rho: float) -> float:
-    """μ = √(2ρ), the mean shift of the one Gaussian that has this ρ (μ-GDP).
+def rho(noise_multiplier: float, num_steps: int) -> float:
+    """ρ = J/(2z²) of J Gaussian steps at noise multiplier z = σ/Δ; 0 steps cost 0.
 
     Raises:
-      ValueError: ρ is negative, infinite or NaN.
+      ValueError: z is not positive and finite, J is not an integer of at least 0, or ρ is outside
+        [1e-200, 1e200].
     """
-    return math.sqrt(2 * guards.nonnegative("rho", rho))
-
-
-def rho_from_mu(mu: float) -> float:
-    """ρ = μ²/2, the inverse of `mu_from_rho`.
-
-    Raises:
-      ValueError: μ is negative, infinite or NaN, or ρ would be 0 without μ being 0, or infinite.
-    """
-    mu = guards.nonnegative("mu", mu)
-    rho = mu * mu / 2
-    if mu > 0 and not 0 < rho < math.inf:
-        raise ValueError(f"mu must be 0 or have a ρ that a float can hold, got {mu!r}")
-    return rho
-
-
-def trade_off(rho: float, false_alarm_rate: float) -> float:
-    """β = Φ(Φ⁻¹(1 − α) − μ): the rate at which the best guess with false-alarm rate α misses; 1 − α
-    at ρ = 0.
-
-    Raises:
-      ValueError: ρ is out of range, or α is not in [0, 1].
-    """
-    mu = mu_from_rho(rho)
-    alpha = guards.share("false_alarm_rate", false_alarm_rate)
-    from scipy.special import ndtr, ndtri
-
-    return float(ndtr(-ndtri(alpha) - mu))
+    num_steps = guards.count("num_steps", num_steps, 0)
+    z = guards.positive("noise_multiplier", noise_multiplier)
+    if num_steps == 0:
+        return 0.0
+    total = num_steps / z / z / 2
+    if not 1e-200 <= total <= 1e200:  # no underflow may look like a release that costs nothing
+        raise ValueError(
+            f"noise_multiplier {z!r} prices {num_steps} steps at ρ = {total!r}, which is out of"
+            " range"
+        )
+    return total
 
 
 def delta_exact(rho: float, epsilon: float) -> float:
@@ -65,30 +48,25 @@ def delta_exact(rho: float, epsilon: float) -> float:
 
 
 def epsilon_exact(rho: float, delta: float) -> float:
-    """The ε of ρ at δ by the Gaussian trade-off: the root of `delta_exact`, 0 where δ is at least
-    the total variation.
+    """The exact ε of ρ at δ: the root of `delta_exact`, or 0 where δ reaches the total variation.
 
     An upper bound: `delta_exact(rho, epsilon_exact(rho, delta)) <= delta` holds in floats. Within
     1e-10 relative (or 1e-11·√ρ where that is more) of the true value for ρ in [1e-8, 1e4] and δ in
-    [1e-15, 0.1], increasing in ρ, decreasing in δ.
+    [1e-15, 0.1]. It grows with ρ and falls with δ.
     """
     r, delta = guards.nonnegative("rho", rho), guards.probability("delta", delta)
     if delta_exact(r, 0.0) <= delta:
         return 0.0
-    above = r + 2 * math.sqrt(
-        r * -math.log(delta)
-    )  # equation (9) of paper 001, `gaussian.epsilon_closed_form`
+    # Equation (9) of paper 001, `gaussian.epsilon_closed_form`.
+    above = r + 2 * math.sqrt(r * -math.log(delta))
     if not delta_exact(r, above) <= delta:
-        # the larger one by theory; ρ is so large, or δ so small, that rounding swamps the
-        # difference
+        # By theory `above` is larger: here ρ is so large, or δ so small, that rounding hides it.
         return above
     return bisect(lambda epsilon: delta_exact(r, epsilon) <= delta, 0.0, above)[1]
 
 
 def bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[float, float]:
-    """Neighbouring floats (low, high) with `passes` false at low and true at high, given that it is
-    so at the start.
-    """
+    """Neighbouring floats (low, high) with `passes` false at low, true at high, as at the start."""
     floor = 1e-18 * high
     while high > floor:
         middle = low + (high - low) / 2
@@ -102,16 +80,13 @@ def bisect(passes: Callable[[float], bool], low: float, high: float) -> tuple[fl
 
 
 def _log_delta(mu: float, epsilon: float) -> float:
-    """An upper bound of ln δ(ε) of the trade-off with mean shift μ > 0, a few 1e-12 above it;
-    decreasing in ε.
-    """
+    """ln δ(ε) of the trade-off with mean shift μ > 0, or a few 1e-12 more; it falls with ε."""
     t = epsilon / mu - mu / 2
     if t > 1e6:
         return -t * t / 2  # δ < φ(t); the difference below would drown
     slack = 1e-12 + 1e-15 * (epsilon / mu + mu) * (1 + abs(t))  # of erfcx, and of rounding in t
-    if (
-        mu <= 1
-    ):  # R(t) − R(t + μ) = ∫ 1 − sR(s) ds over [t, t + μ], where the difference itself would cancel
+    if mu <= 1:
+        # R(t) − R(t + μ) = ∫ 1 − sR(s) ds over [t, t + μ]: the difference itself would cancel.
         nodes, weights = _quadrature()
         integral = float(weights @ _one_minus_s_mills(t + mu * nodes))
         return -t * t / 2 - math.log(2 * math.pi) / 2 + math.log(mu) + math.log(integral) + slack
@@ -127,8 +102,9 @@ def _mills(x: float) -> float:
 
 
 def _one_minus_s_mills(s):
-    """1 − sR(s) for an array s; from s = 5 on, where it would cancel, by R = 1/(s + 1/(s + 2/(s +
-    3/(s + …)))).
+    """1 − sR(s) for an array s.
+
+    From s = 5 on it would cancel, and R = 1/(s + 1/(s + 2/(s + 3/(s + …)))) is used instead.
     """
     import numpy as np
     from scipy.special import erfcx

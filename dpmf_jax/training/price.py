@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 import accounting
-from accounting import gaussian
+from accounting import digits, gaussian
 from accounting.guarantee import Guarantee
 from dpmf_jax.protocol import Phase
 
@@ -29,7 +29,7 @@ def guarantee(phases: Sequence[Phase], *, seeded: bool, patience: int | None) ->
     stated = composed.accountants.get("closed_form", composed.epsilon)
     return dataclasses.replace(
         composed,
-        epsilon=max(composed.epsilon, gaussian.round_up(stated)),
+        epsilon=max(composed.epsilon, digits.round_up(stated)),
         status="claimed",
         assumptions=(
             *composed.assumptions,

@@ -41,7 +41,7 @@ def counted(count: int, noun: str) -> str:
 
 def decimals(epsilon: float, digits: int = 6) -> str:
     """ε rounded up at so many decimals, or at 8 digits where it is beyond any use."""
-    from accounting.gaussian import round_up
+    from accounting.digits import round_up
 
     if epsilon >= 1e9:
         return at_least(epsilon)

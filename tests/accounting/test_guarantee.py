@@ -33,7 +33,7 @@ def test_a_proved_epsilon_is_the_exact_one_and_a_claimed_one_is_the_papers():
 @settings(max_examples=10)
 @given(st.floats(0.05, 20), st.integers(1, 2000))
 def test_a_solved_epsilon_is_stated_as_asked(epsilon, num_steps):
-    asked = gaussian.round_up(epsilon)
+    asked = digits.round_up(epsilon)
     assert (
         proved(
             noise_multiplier=gaussian.solve_noise_multiplier(asked, DELTA, num_steps),

@@ -11,7 +11,7 @@ import dp_accounting
 import mpmath
 import pytest
 
-from accounting import epsilon_table, gaussian, verification
+from accounting import epsilon_table, gaussian, gaussian_bounds, verification
 from experiments.cli import main as cli
 
 SMALL = {"num_settings": 60, "num_pld": 10}
@@ -279,7 +279,9 @@ def test_command_prints_one_json_object(tmp_path, short_table, capsys):
 
 
 def test_disagreement_ends_with_code_6_after_the_report(tmp_path, short_table, monkeypatch, capsys):
-    monkeypatch.setattr(gaussian, "epsilon_exact", scaled(1 + 1e-9)(gaussian.epsilon_exact))
+    wrong = scaled(1 + 1e-9)(gaussian.epsilon_exact)
+    for module in (gaussian, gaussian_bounds):
+        monkeypatch.setattr(module, "epsilon_exact", wrong)
     assert verify(tmp_path, "--json") == 6
     said = capsys.readouterr()
     told = json.loads(said.out)

@@ -1,5 +1,6 @@
 """Prices, their ranges and their table, for tests of Gaussian steps."""
 
+import math
 from typing import get_args
 
 import mpmath
@@ -67,3 +68,8 @@ def true_delta(rho, epsilon):
         return (
             upper - mpmath.exp(epsilon) * mpmath.erfc((epsilon / mu + mu / 2) / mpmath.sqrt(2))
         ) / 2
+
+
+def epsilon_rdp_mironov(rho, delta, orders):
+    """min over the orders α of αρ + ln(1/δ)/(α − 1): the paper's conversion (Mironov 2017)."""
+    return min(order * rho - math.log(delta) / (order - 1) for order in orders)

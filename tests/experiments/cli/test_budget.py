@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from accounting import compose, no_guarantee, priced
-from accounting.gaussian import round_up
+from accounting.digits import round_up
 from accounting.ledger import Entry, budgets, common_delta, parse, to_line
 from accounting.loss import Approximate, Gaussian, Pure
 from dpmf_jax.models.model import Model

@@ -6,7 +6,7 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from accounting import gaussian, loss, price
+from accounting import digits, gaussian, loss, price
 from dpmf_jax.errors import UsageError
 from experiments.epsilon import flags as epsilon_flags
 from tests.cases.epsilon import BAD_NUMBERS, STEPS, rows_of
@@ -119,7 +119,7 @@ def test_the_mechanism_decides_status_relation_and_what_a_user_pays(
         20,
     )
     assert found["status"] == status
-    assert found["stated_epsilon"] == gaussian.round_up(
+    assert found["stated_epsilon"] == digits.round_up(
         found["closed_form" if status == "claimed" else "exact"]
     )
     assert found["user"]["rho"] == pytest.approx(weight * found["rho"])

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from accounting import gaussian
+from accounting import digits, gaussian
 from tests.cases.epsilon import BAD_NUMBERS, rows_of
 
 
@@ -30,7 +30,7 @@ def test_a_saved_model_at_another_delta(models, priced):
     assert found["exact"] == pytest.approx(gaussian.epsilon_exact(0.1, 1e-8))
     assert (
         found["epsilon"]
-        == gaussian.round_up(found["exact"])
+        == digits.round_up(found["exact"])
         > saved["epsilon"]
         == found["saved_epsilon"]
     )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting import gaussian, loss, subsampled
+from accounting import digits, loss, subsampled
 from tests.cases.epsilon import SAMPLED, rows_of
 
 
@@ -106,7 +106,7 @@ def test_steps_that_take_a_distribution_minutes_are_priced_by_rdp(dpmf, priced, 
     expected = subsampled.epsilon_rdp((phase,), 1e-5, unit=unit.replace("-", " "))
     assert found["epsilon"] == found["rdp"] == expected
     assert (found["pld"], found["steps"], found["kinds"].keys()) == (None, 10**9, {"rdp"})
-    assert found["stated_epsilon"] == gaussian.round_up(expected)
+    assert found["stated_epsilon"] == digits.round_up(expected)
     assert "pld is left out" in found["notes"][0]
     assert f"ε = {found['stated_epsilon']:.4f} (rounded up)" in found["statement"]
     assert ("per user" in found["statement"]) is False

@@ -14,6 +14,7 @@ import scipy.stats
 import accounting
 import audits
 import dpmf_jax
+from accounting import digits
 from accounting import gaussian as price
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
@@ -206,7 +207,9 @@ def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
     assert model.guarantee.status == "proved for real-number noise"
     rho = 0.5 / 9 + 3 / 2 / 25
     assert model.guarantee.rho == pytest.approx(rho, rel=1e-6)
-    assert model.guarantee.epsilon == price.round_up(price.epsilon_exact(model.guarantee.rho, 1e-5))
+    assert model.guarantee.epsilon == digits.round_up(
+        price.epsilon_exact(model.guarantee.rho, 1e-5)
+    )
     assert "item means" in model.guarantee.released
     center = np.asarray(model.release.center)
     assert center.shape == (7,)
