@@ -104,6 +104,14 @@ def optimized():
 
 
 @pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """The test runs in a folder of its own, with `mine.csv` and catalogues (`tests.cases.fit`)."""
+    from tests.cases import fit
+
+    fit.enter(tmp_path, monkeypatch)
+
+
+@pytest.fixture
 def key():
     """A new-style key, the same in every test; split it rather than use it twice."""
     import jax

@@ -18,15 +18,22 @@ FIT = ["fit", "mine.csv", *RANGE, "--controls", "simple", "--devices", "1"]
 CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 
 
-def elsewhere(tmp_path, monkeypatch):
-    """Goes to an empty folder with ratings of 20 users and 7 items, and catalogues that are
-    larger.
+def write_ratings(path, rows):
+    """A csv of (user, item, rating) rows with a header."""
+    lines = ["user,item,rating", *(",".join(map(str, row)) for row in rows)]
+    Path(path).write_text("\n".join(lines) + "\n")
+
+
+def enter(folder, monkeypatch):
+    """Goes to an empty folder, and writes ratings of 20 users and 7 items there, a longer catalogue
+    of both, and one that is too short. Nothing of this machine's data and ledger is seen.
     """
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(folder)
     monkeypatch.delenv("DPMF_DATA", raising=False)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / "ledger.json"))
-    rows = [f"u{pair // 7},{pair % 7},{value}" for pair, value in zip(PAIRS, VALUES, strict=True)]
-    Path("mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    monkeypatch.setenv("DPMF_LEDGER", str(folder / "ledger.json"))
+    rows = zip(PAIRS // 7, PAIRS % 7, VALUES, strict=True)
+    write_ratings("mine.csv", ((f"u{user}", item, value) for user, item, value in rows))
+    Path("few.txt").write_text("u1\nu2\n")
     Path("users.txt").write_text("\n".join(f"u{user}" for user in range(25)) + "\n")
     Path("items.txt").write_text("\n".join(map(str, range(9))) + "\n")
 

@@ -22,6 +22,7 @@ from dpmf_jax.data.text import Format
 from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
+from tests.cases.fit import write_ratings
 
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = [
@@ -47,8 +48,8 @@ def ratings(tmp_path_factory):
     user, item = np.nonzero(random.random((40, 12)) < 0.5)
     names = np.array([*map(str, range(100, 139)), "a user"])
     path = tmp_path_factory.mktemp("ratings") / "ratings.csv"
-    rows = [f"{names[u]},{i},{random.integers(1, 6)}" for u, i in zip(user, item, strict=True)]
-    path.write_text("\n".join(["user,item,rating", *random.permutation(rows)]) + "\n")
+    rows = [(names[u], i, random.integers(1, 6)) for u, i in zip(user, item, strict=True)]
+    write_ratings(path, (rows[place] for place in random.permutation(len(rows))))
     return path
 
 

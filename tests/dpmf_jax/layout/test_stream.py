@@ -100,7 +100,7 @@ def test_mechanisms_that_stream_make_the_model_of_resident_ratings(
 ):
     folder = blocks / "here"
     folder.mkdir()
-    fit_cases.elsewhere(folder, monkeypatch)
+    fit_cases.enter(folder, monkeypatch)
     monkeypatch.setattr(stream, "BLOCK_BYTES", 1 << 10)
     known = {field.name for field in dataclasses.fields(table()[name].flags)}
     few = [word for flag, value in FEW.items() if flag in known for word in (f"--{flag}", value)]
@@ -120,7 +120,7 @@ def test_mechanisms_that_stream_make_the_model_of_resident_ratings(
 def test_mechanisms_that_do_not_stream_are_refused_before_anything_is_read(
     capsys, monkeypatch, tmp_path
 ):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
+    fit_cases.enter(tmp_path, monkeypatch)
     for name in (*(set(table()) - set(STREAMED)), "federated --dynamic"):
         accept = ["--accept-no-guarantee"] * (name in table() and table()[name].unsafe is not None)
         words = ["no such file", "--layout", "stream", "--mechanism", *name.split(), *accept]

@@ -19,7 +19,7 @@ from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, run
 from tests.cases.training import CONFIG, RATINGS, contents
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 SMALL = ["--steps", "4", "--rank", "3", "--learning-rate", "0.01"]
 READERS = (
@@ -30,11 +30,6 @@ READERS = (
     ("budget", "add", "model"),
     ("fit", "--resume", "model"),
 )
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @contextmanager

@@ -14,19 +14,13 @@ from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.training import fit as fitting
 from dpmf_jax.training import measure
 from experiments.fit.report import utility
-from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, run
 from tests.cases.training import CONFIG, RATINGS
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 WILD = ["--mechanism", "local", "--rounds", "2", "--rank", "3", "--learning-rate", "10"]
 JOINT = ["--steps", "3", "--rank", "3", "--learning-rate", "30", "--center", "3"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize("words", [WILD, JOINT])

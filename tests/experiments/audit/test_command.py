@@ -30,7 +30,7 @@ from experiments.fit.flags import with_flags_of
 from tests.cases import fit as fit_cases
 from tests.cases.fit import run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 
 # Paper 001 where its sensitivity does not hold, on generated ratings.
@@ -52,11 +52,6 @@ PUBLISHED = [
 ]
 FEW = ["--only", "sensitivity", "--neighbours", "40"]
 ONE = ["audit", RATINGS, *PUBLISHED, *FEW]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -33,7 +33,7 @@ VALUE = "two data sets with the same rated pairs, one rating's value differs, by
 
 
 @pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
+def books(tmp_path, monkeypatch):
     """No test may touch the ledger of whoever runs it."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / LEDGER))

@@ -9,6 +9,8 @@ import sys
 import numpy as np
 import pytest
 
+from tests.cases.fit import write_ratings
+
 FIT = [
     "fit",
     "mine.csv",
@@ -26,8 +28,8 @@ FIT = [
 def fitted(folder, cache, values, seed, *words):
     """Names of the cache's entries after a fit of its own process."""
     user, item = np.nonzero(np.random.default_rng(0).random((30, 11)) < 0.5)
-    rows = [f"u{u},{i},{v}" for u, i, v in zip(user, item, values[: len(user)], strict=True)]
-    (folder / "mine.csv").write_text("user,item,rating\n" + "\n".join(rows) + "\n")
+    rows = zip((f"u{u}" for u in user), item, values[: len(user)], strict=True)
+    write_ratings(folder / "mine.csv", rows)
     done = subprocess.run(
         [sys.executable, "-m", "experiments.cli", *FIT, "--seed", str(seed), *words],
         cwd=folder,

@@ -14,13 +14,9 @@ import pytest
 from dpmf_jax import load_model
 from dpmf_jax.data import datasets
 from experiments.cli.evaluate import Command
-from tests.cases import fit as fit_cases
-from tests.cases.fit import fit, run
+from tests.cases.fit import fit, run, write_ratings
 
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 
 def fitted(capsys):
@@ -44,12 +40,6 @@ def fitted(capsys):
     return folder, model, seen, unseen
 
 
-def put(rows):
-    Path("held.csv").write_text(
-        "user,item,rating\n" + "".join(f"{u},{i},{v}\n" for u, i, v in rows)
-    )
-
-
 def rmse(model, rows):
     users, items, values = zip(*rows, strict=True)
     return float(
@@ -65,17 +55,17 @@ def evaluate(capsys, folder, *words):
 
 def test_seen_and_unseen_ratings_are_told_apart(capsys):
     folder, model, seen, unseen = fitted(capsys)
-    put(seen[:20] + unseen)
+    write_ratings("held.csv", seen[:20] + unseen)
     found = evaluate(capsys, folder)
     assert (found["ratings"], found["seen"], found["unseen"]) == (20 + len(unseen), 20, len(unseen))
     assert found["rmse"] == pytest.approx(rmse(model, unseen), rel=1e-5)
     assert found["rmse_seen"] == pytest.approx(rmse(model, seen[:20]), rel=1e-5)
     assert "fitted with 20 of these" in found["warning"]
-    put(unseen)
+    write_ratings("held.csv", unseen)
     found = evaluate(capsys, folder)
     assert (found["seen"], found["warning"], found["rmse_seen"]) == (0, None, None)
     assert "warning" not in run(capsys, "evaluate", folder, "--data", "held.csv")[1]
-    put(seen)
+    write_ratings("held.csv", seen)
     found = evaluate(capsys, folder)
     assert (found["rmse"], found["unseen"]) == (None, 0)
     assert "nothing here is unseen" in found["warning"]
@@ -84,7 +74,7 @@ def test_seen_and_unseen_ratings_are_told_apart(capsys):
 def test_without_the_private_part_it_says_that_nobody_can_tell(capsys):
     folder, model, seen, unseen = fitted(capsys)
     (Path(folder) / "private" / "seen.safetensors").unlink()
-    put(seen + unseen)
+    write_ratings("held.csv", seen + unseen)
     found = evaluate(capsys, folder)
     assert found["seen"] is found["unseen"] is found["ndcg_at_k"] is None
     assert found["rmse"] == pytest.approx(rmse(model, seen + unseen), rel=1e-5)
@@ -117,7 +107,7 @@ def test_every_flag_that_an_error_names_is_one_of_evaluate(capsys, text):
 
 def test_evaluate_merges_duplicates_when_told(capsys):
     folder, _, _, unseen = fitted(capsys)
-    put([*unseen, unseen[0]])
+    write_ratings("held.csv", [*unseen, unseen[0]])
     assert run(capsys, "evaluate", folder, "--data", "held.csv")[0] == 3
     assert evaluate(capsys, folder, "--duplicates", "first", "--rating-range", "1", "5")[
         "ratings"

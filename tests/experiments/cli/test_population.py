@@ -18,7 +18,9 @@ from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
 from experiments.cli import ledger
 from experiments.cli import main as cli
-from tests.cases.fit import elsewhere, run
+from tests.cases.fit import run
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 LEDGER = Path("ledger.json")
 KEY = "00" * 16
@@ -33,11 +35,6 @@ PRICE = priced(
     trust_model="trusted curator",
     status="proved",
 )
-
-
-@pytest.fixture(autouse=True)
-def folder(tmp_path, monkeypatch):
-    elsewhere(tmp_path, monkeypatch)
 
 
 def entry(

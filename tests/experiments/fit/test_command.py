@@ -10,8 +10,19 @@ import numpy as np
 import pytest
 
 from experiments.fit.report import utility
-from tests.cases import fit as fit_cases
-from tests.cases.fit import CATALOGUE, RANGE, fit, interrupted, refused, resumed, run
+from tests.cases.fit import (
+    CATALOGUE,
+    FIT,
+    RANGE,
+    fit,
+    interrupted,
+    refused,
+    resumed,
+    run,
+    write_ratings,
+)
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 RANDOM = np.random.default_rng(0)
 SIX = ("--steps", "6")
@@ -27,12 +38,6 @@ KEYS = {
     "layout",
     "out",
 }
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
-    Path("few.txt").write_text("u1\nu2\n")
 
 
 @pytest.mark.parametrize(
@@ -364,7 +369,7 @@ def test_every_fit_ranks_its_model_and_its_controls(capsys):
     assert 0 <= popularity["ndcg_at_10"] <= 1
     assert "popularity" in result["utility"]
     assert "ranks items alike for all users" in result["utility"]
-    code, out, err = run(capsys, *fit_cases.FIT, *SIX, *words, "--out", "printed")
+    code, out, err = run(capsys, *FIT, *SIX, *words, "--out", "printed")
     assert code == 0, err
     assert "NDCG@10" in out
     assert re.search(r"popularity +.* public here", out)
@@ -402,9 +407,7 @@ def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_g
         np.round(7.5 + random.normal(0, 1, 60)[item] + random.normal(0, 1.4, 6000)), 0, 10
     )
     rows = {(u, i): v for u, i, v in zip(user.tolist(), item.tolist(), value.tolist(), strict=True)}
-    Path("high.csv").write_text(
-        "user,item,rating\n" + "".join(f"{u},{i},{v:g}\n" for (u, i), v in rows.items())
-    )
+    write_ratings("high.csv", ((u, i, f"{v:g}") for (u, i), v in rows.items()))
     words = (
         "fit",
         "high.csv",

@@ -13,20 +13,14 @@ from safetensors.numpy import load_file
 from accounting import iterations
 from dpmf_jax.mechanisms.federated import spec as federated_spec
 from experiments.fit import mechanisms as fit_mechanisms
-from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 PUBLISHED = ["--mechanism", "federated", "--rank", "3", "--steps", "4"]
 USER = ["--mechanism", "federated-user", "--steps", "4"]
 STATISTICS = ["--mechanism", "federated-statistics"]
 DYNAMIC = ["--dynamic", "--join", "0.6", "--leave", "0.1", "--participants", "8"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

@@ -14,15 +14,11 @@ from safetensors.numpy import load_file
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import spec as local_spec
 from dpmf_jax.mechanisms.local import variance as local_variance
-from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
 
+pytestmark = pytest.mark.usefixtures("elsewhere")
+
 LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

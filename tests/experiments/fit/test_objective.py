@@ -14,18 +14,14 @@ from accounting import objective as prices
 from dpmf_jax.mechanisms.objective import spec as objective_spec
 from dpmf_jax.models import model
 from experiments.audit import command as audit_command
-from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, PAIRS, fit, refused, run
+
+pytestmark = pytest.mark.usefixtures("elsewhere")
 
 RANDOM = np.random.default_rng(0)
 PUBLISHED = ["--mechanism", "objective", "--rank", "3", "--user-passes", "5"]
 PUBLIC = ["--mechanism", "objective-public-users"]
 STATISTICS = ["--mechanism", "objective-statistics"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 @pytest.mark.parametrize(

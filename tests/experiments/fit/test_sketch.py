@@ -27,10 +27,9 @@ from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit import ratings as fit_ratings
 from tests.cases import CHECKOUT
-from tests.cases import fit as fit_cases
 from tests.cases.fit import CATALOGUE, FIT, RANGE, fit, interrupted, refused, resumed, run
 
-pytestmark = pytest.mark.usefixtures("quick_compilation")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 PUBLISHED = ["--mechanism", "sketch", "--rank", "3", "--epochs", "4"]
 ACCEPTED = [*PUBLISHED, "--accept-no-guarantee"]
@@ -39,11 +38,6 @@ DENSE = ["--mechanism", "dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate
 LANGEVIN = ["--mechanism", "langevin", *DENSE[2:]]
 SKETCH = ["center", "hashes", "median", "rank", "sketch"]
 MEANS = ["item_factors", "user_factors"]
-
-
-@pytest.fixture(autouse=True)
-def elsewhere(tmp_path, monkeypatch):
-    fit_cases.elsewhere(tmp_path, monkeypatch)
 
 
 def released(folder):
