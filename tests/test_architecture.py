@@ -219,6 +219,20 @@ def test_families_of_mechanisms_stand_alone():
     assert found <= MAY_IMPORT_FAMILY
 
 
+def test_audits_import_no_family_of_mechanisms():
+    """They take any mechanism, and what one declares of itself from the table."""
+    families = {path.parent.name for path in CHECKOUT.glob("dpmf_jax/mechanisms/*/__init__.py")}
+    assert families
+    assert not [
+        f"{name} -> {one}"
+        for name, wanted in arrows().items()
+        for one in wanted
+        if name.startswith("audits.")
+        and one.split(".")[:2] == ["dpmf_jax", "mechanisms"]
+        and families & set(one.split(".")[2:3])
+    ]
+
+
 def test_audits_of_one_kind_import_no_other_kind():
     kinds = {"mechanism", "program", "release"}
     assert not [

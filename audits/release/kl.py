@@ -21,7 +21,7 @@ import numpy as np
 
 from accounting import guards
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.mechanisms.sketch import means as preprocessing
+from dpmf_jax.data.splits import rare
 
 Statistic = Callable[[np.ndarray, np.ndarray], float]
 
@@ -151,14 +151,12 @@ def paper_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
     """The paper's filter: all training rows, and the test rows whose user and item have enough
     training ratings.
     """
-    return Rows(np.ones(len(train), bool), ~preprocessing.rare(test, train, fewer_than))
+    return Rows(np.ones(len(train), bool), ~rare(test, train, fewer_than))
 
 
 def same_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
     """One filter for both sides: rows whose user and item have enough training ratings."""
-    return Rows(
-        ~preprocessing.rare(train, train, fewer_than), ~preprocessing.rare(test, train, fewer_than)
-    )
+    return Rows(~rare(train, train, fewer_than), ~rare(test, train, fewer_than))
 
 
 def of_users(train: Ratings, test: Ratings, users: np.ndarray) -> Rows:

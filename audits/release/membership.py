@@ -16,6 +16,7 @@ guarantee covers its value alone: there a canary is low or high.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -29,6 +30,7 @@ from audits.release import attack_scores, canaries, guesses, roc, shadows
 from audits.release.attack_scores import ATTACKS, Scores
 from audits.release.canaries import ATTACKERS, Plan
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.protocol import Mechanism
 
 LEVELS = ("rating", "user")
@@ -58,7 +60,7 @@ def audit(
     num_steps: int,
     num_shadows: int | None = None,
     num_targets: int = NUM_TARGETS,
-    control: Mechanism | None = None,
+    control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
     """Four findings: of a rating and of a user, by an insider and by an outsider.
 
@@ -72,8 +74,8 @@ def audit(
         16.
       num_targets: ratings that are canaries; a sixth as many users are, since each moves the data
         of the others.
-      control: without noise, attacked beside; by default `shadows.quiet`. Where no attack on it
-        reaches an AUC of 0.9, a claim that stands is inconclusive.
+      control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
+        Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive.
 
     violated: refuted at `finding.ALPHA`, half for each attack. measured: a lower bound on ε, right
       with 95%.
@@ -106,7 +108,7 @@ def audit(
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
     seen: dict[str, Seen] = {}
     at_once = -(-len(role) // 4)  # half of the control's runs
-    for which, made in (("private", mechanism), ("control", control or shadows.quiet(mechanism))):
+    for which, made in (("private", mechanism), ("control", control(mechanism))):
         if which == "control" and guarantee.status == "none":
             continue  # nothing is judged that it would stand beside
         taken = (

@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +16,7 @@ from audits.finding import Finding, inconclusive, not_applicable
 from audits.release import canaries, guesses, roc, shadows
 from audits.release.guesses import Tried
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.protocol import Mechanism
 
 NUM_CANARIES = 256
@@ -32,7 +34,7 @@ def audit(
     num_steps: int,
     num_canaries: int = NUM_CANARIES,
     num_known: int | None = None,
-    control: Mechanism | None = None,
+    control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
     """One finding: many canaries in one run, guessed from its release alone.
 
@@ -45,7 +47,7 @@ def audit(
         of the others.
       num_known: runs without noise whose coins are known; None: what ten seconds can do, at least
         32.
-      control: without noise; by default `shadows.quiet`.
+      control: mechanism -> the same without noise (`Spec.control`).
 
     violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the
       guesses.
@@ -84,7 +86,7 @@ def audit(
             at_once=-(-(LEAST + 1) // 2),
         )[:, 0]
         for which, part in (
-            (control or shadows.quiet(mechanism), slice(known)),
+            (control(mechanism), slice(known)),
             (mechanism, slice(known, None)),
         )
     ]

@@ -9,7 +9,6 @@ private part and all noise are fresh.
 
 from __future__ import annotations
 
-import dataclasses
 import operator
 from functools import partial
 from typing import Any, NamedTuple
@@ -17,16 +16,12 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.tree_util import Partial
 
 from audits import side_by_side
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.kernels import count_sketch, positive_systems
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
-from dpmf_jax.mechanisms.federated import published as federated
-from dpmf_jax.mechanisms.local import gd as local
-from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Mechanism, Release
 
 NOWHERE = 2**31 - 1  # an index outside all arrays: what is written there is dropped
@@ -118,54 +113,6 @@ def nothing_released(release: Release) -> bool:
         part is None
         for part in (release.user_factors, release.item_factors, release.center, release.sketch)
     )
-
-
-def quiet(mechanism: Mechanism) -> Mechanism:
-    """The control: the same mechanism without noise.
-
-    Where noise has a scale that dpmf_jax knows of, this is 0: the same program on other numbers,
-    whose densities are still those of the noise. Where bits are reported, it is dpmf_jax's own
-    descent without reports.
-    """
-    params = next(iter(getattr(mechanism.update, "args", ())), None)
-    if isinstance(params, local.Params):
-        names = (
-            "epsilon",
-            "learning_rate",
-            "user_learning_rate",
-            "regularization",
-            "center",
-            "clip",
-        )
-        settings: dict[str, Any] = {name: float(getattr(params, name)) for name in names}
-        return local.non_private(
-            local.Config(num_rounds=int(params.num_rounds), rank=params.rank, **settings)
-        )
-    sample = noise.silenced(_without_scale(mechanism.noise.sample))
-    known = sample is not mechanism.noise.sample
-    return mechanism._replace(
-        init=(
-            _without_scale(mechanism.init)
-            if isinstance(params, federated.Params)
-            else mechanism.init
-        ),
-        noise=mechanism.noise._replace(sample=sample) if known else noise.none(),
-        update=_without_scale(mechanism.update),
-    )
-
-
-def _without_scale(part: Any) -> Any:
-    """A Partial whose first argument is a dataclass with a noise `scale` (and `spread`), at 0;
-    anything else as is.
-    """
-    params, *rest = getattr(part, "args", None) or (None,)
-    names = [name for name in ("scale", "spread") if hasattr(params, name)]
-    if not dataclasses.is_dataclass(params) or isinstance(params, type) or not names:
-        return part
-    still = dataclasses.replace(
-        params, **{name: jnp.zeros_like(jnp.asarray(getattr(params, name))) for name in names}
-    )
-    return Partial(part.func, still, *rest, **part.keywords)
 
 
 def world(data: Any, toggles: Toggles, coins: jax.Array, *, presence: bool) -> Any:

@@ -144,3 +144,14 @@ def _count(fraction: float, size: int) -> int:
             f"the test fraction is {fraction}", fix="choose from 0 (no test) up to, but not, 1"
         )
     return round(fraction * size)
+
+
+def rare(ratings: Ratings, train: Ratings, fewer_than: int = 10) -> np.ndarray:
+    """bool[ratings]: whether a rating's user or item has fewer training ratings than this.
+
+    Both have one catalogue. Paper 002 drops such rows from validation and test:
+    `test.take(~rare(test, train))`.
+    """
+    per_user = np.bincount(train.user, minlength=ratings.num_users)
+    per_item = np.bincount(train.item, minlength=ratings.num_items)
+    return (per_user[ratings.user] < fewer_than) | (per_item[ratings.item] < fewer_than)

@@ -16,7 +16,7 @@ from dpmf_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.protocol import Phase
+    from dpmf_jax.protocol import Mechanism, Phase
 
 Settings = dict[str, Any]  # what model.json keeps: public, and all that the phases are made of
 Access = Literal["sums", "in place", "by item", "in order"]
@@ -90,6 +90,8 @@ class Spec:
         None. Raises UsageError for flags that contradict each other, PrivacyError for what a
         guarantee does not allow, ValueError for a number out of range.
       phases: (settings, public) -> ((mechanism, number of steps), ...), made of the settings alone.
+      control: (mechanism of the last phase) -> the same program without noise, which attacks are
+        measured against. It protects nothing.
       access: what a step needs of the ratings. "sums": sums over the ratings of a user or of an
         item, so that devices, processes and streams can share them. "in place": more than sums, so
         nothing is streamed. "by item": an item's ratings one after the other, in one process. "in
@@ -114,6 +116,7 @@ class Spec:
     flags: type[Flags]
     settings: Callable[[str, Any, Ratings, Any], Settings]
     phases: Callable[[Mapping[str, Any], Any], tuple[Phase, ...]]
+    control: Callable[[Mechanism], Mechanism]
     access: Access
     unit: Unit | None = None
     unsafe: tuple[str, str, str] | None = None
@@ -135,6 +138,13 @@ class Spec:
         }
         if foreign:
             raise ValueError(f"{self.name}: {', '.join(sorted(foreign))} belong to the commands")
+
+
+def without_noise(mechanism: Mechanism) -> Mechanism:
+    """The control of a mechanism whose noise has a scale, or that has none: `silent.silent`."""
+    from dpmf_jax.mechanisms.silent import silent
+
+    return silent(mechanism)
 
 
 def given_or_default(flags: Flags, defaults: Any, name: str) -> Any:

@@ -90,10 +90,18 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
 
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)
-    covered = table()[trial.settings["mechanism"]].num_steps
+    spec = table()[trial.settings["mechanism"]]
     options = {
         **trial.options,
-        "fit": {"made": trial.made, "covered": covered, **trial.options.get("fit", {})},
+        "fit": {
+            "made": trial.made,
+            "covered": spec.num_steps,
+            **trial.options.get("fit", {}),
+        },
+        **{
+            attack: {"control": spec.control, **trial.options.get(attack, {})}
+            for attack in ("membership", "one run")
+        },
     }
     found = audits.audit(
         mechanism,

@@ -24,6 +24,7 @@ from dpmf_jax.mechanisms.spec import (
     config_values,
     given_or_default,
     public_center,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -348,6 +349,7 @@ _SHARED: dict[str, Any] = {
     "paper": "003",
     "settings": settings,
     "phases": phases,
+    "control": without_noise,
     "access": "sums",
     "traffic": traffic,
 }

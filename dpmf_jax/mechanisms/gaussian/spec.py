@@ -20,6 +20,7 @@ from dpmf_jax.mechanisms.spec import (
     check_steps,
     constant,
     given_or_default,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -286,6 +287,7 @@ _SHARED: dict[str, Any] = {
     "flags": Descent,
     "settings": settings,
     "phases": phases,
+    "control": without_noise,
     "access": "sums",
     "num_steps": num_steps,
 }

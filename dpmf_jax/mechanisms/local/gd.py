@@ -191,7 +191,17 @@ def non_private(config: Config) -> Mechanism:
 
     Guarantee: none. The server sees Σ over users of -2·e_ij·u_i.
     """
-    params = _params(dataclasses.replace(config, num_projected=None))
+    return _without_reports(_params(config))
+
+
+def silent(mechanism: Mechanism) -> Mechanism:
+    """The control of `gd` and of `gd_dr`: `non_private` with the settings of this mechanism."""
+    assert isinstance(mechanism.update, Partial)
+    return _without_reports(mechanism.update.args[0])
+
+
+def _without_reports(params: Params) -> Mechanism:
+    params = dataclasses.replace(params, num_projected=None)
     return Mechanism(
         init=Partial(_init, params),
         coins=Partial(_no_shared_coins),

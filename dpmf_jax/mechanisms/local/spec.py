@@ -21,7 +21,7 @@ from dpmf_jax.mechanisms.spec import (
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.protocol import Phase
+    from dpmf_jax.protocol import Mechanism, Phase
 
 RANK, ROUNDS, EPSILON = 15, 20, 1.6  # d is the paper's; ε the largest of its figures
 REGULARIZATION = 1e-8
@@ -145,6 +145,13 @@ def _config(settings: Mapping[str, Any]) -> Any:
     return local.Config(**config_values(local.Config, settings))
 
 
+def control(mechanism: Mechanism) -> Mechanism:
+    """See `Spec.control`: descent on whole gradients, without reports."""
+    from dpmf_jax.mechanisms.local import gd as local
+
+    return local.silent(mechanism)
+
+
 def num_steps(settings: Mapping[str, Any], priced: int) -> int:
     """Rounds; a guarantee's steps are the reports of one user."""
     return priced * settings["num_rounds"] if settings["schedule"] == "partition" else priced
@@ -177,6 +184,7 @@ SPECS = (
         flags=Reports,
         settings=settings,
         phases=phases,
+        control=control,
         access="sums",
         unit="user",
         trials=(

@@ -18,6 +18,7 @@ from dpmf_jax.mechanisms.spec import (
     Trial,
     config_values,
     public_center,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -196,7 +197,12 @@ _PUBLISHED = Trial(
         "one run": {"num_known": 32},
     },
 )
-_SHARED: dict[str, Any] = {"paper": "003", "settings": settings, "phases": phases}
+_SHARED: dict[str, Any] = {
+    "paper": "003",
+    "settings": settings,
+    "phases": phases,
+    "control": without_noise,
+}
 SPECS = (
     Spec(
         name="objective",

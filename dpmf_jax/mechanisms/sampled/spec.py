@@ -21,6 +21,7 @@ from dpmf_jax.mechanisms.spec import (
     config_values,
     given_or_default,
     public_center,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -211,6 +212,7 @@ _SHARED: dict[str, Any] = {
     "paper": "002",
     "settings": settings,
     "phases": phases,
+    "control": without_noise,
     "access": "in order",
 }
 SPECS = (

@@ -7,16 +7,12 @@ them has no guarantee.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from dpmf_jax import layout
-
-if TYPE_CHECKING:
-    from dpmf_jax.data.ratings import Ratings
 
 
 class Means(NamedTuple):
@@ -83,14 +79,3 @@ def _total(
     own: Any, others: Any, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
     return (present * (values - own - others)) @ jnp.ones_like(values), jnp.sum(present)
-
-
-def rare(ratings: Ratings, train: Ratings, fewer_than: int = 10) -> np.ndarray:
-    """bool[ratings]: whether its user or its item has fewer training ratings than this. On one
-    catalogue; host.
-
-    The paper drops such rows from test and validation sets: `test.take(~rare(test, train))`.
-    """
-    per_user = np.bincount(train.user, minlength=ratings.num_users)
-    per_item = np.bincount(train.item, minlength=ratings.num_items)
-    return (per_user[ratings.user] < fewer_than) | (per_item[ratings.item] < fewer_than)

@@ -20,6 +20,7 @@ from dpmf_jax.mechanisms.spec import (
     config_values,
     constant,
     given_or_default,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -178,6 +179,7 @@ _SHARED: dict[str, Any] = {
     "paper": "002",
     "settings": settings,
     "phases": phases,
+    "control": without_noise,
     "access": "in order",
 }
 SPECS = (

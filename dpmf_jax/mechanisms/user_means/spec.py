@@ -14,6 +14,7 @@ from dpmf_jax.mechanisms.spec import (
     Trial,
     config_values,
     public_center,
+    without_noise,
 )
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ SPECS = (
         flags=Levels,
         settings=settings,
         phases=phases,
+        control=without_noise,
         access="sums",
         unit="rating value",
         trials=(Trial("001 sound: user means", "defaults"),),

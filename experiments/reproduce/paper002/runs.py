@@ -102,7 +102,7 @@ class Data:
         self.train, valid = splits.random(
             rest, fraction=VALIDATION / (1 - TEST), seed=SPLIT_SEED + 1
         )
-        common = ~preprocessing.rare(valid, self.train, RARE)
+        common = ~splits.rare(valid, self.train, RARE)
         self.valid = valid.take(
             common, f"less the rows of users or items with fewer than {RARE} training ratings"
         )

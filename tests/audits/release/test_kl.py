@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from audits.release import kl
+from dpmf_jax.data.splits import rare
 from tests.cases.online import tiny
 
 FALSE_ALARM = 1e-4
@@ -147,7 +148,7 @@ def test_the_papers_filter_alone_makes_a_divergence_where_nothing_was_learnt():
     """
     random = np.random.default_rng(0)
     train, test = tiny(200, seed=3), tiny(200, seed=3)
-    spread = 1 + 2 * kl.preprocessing.rare(train, train, 12)
+    spread = 1 + 2 * rare(train, train, 12)
     errors = spread * random.normal(size=200)
     same, paper = kl.same_rows(train, test, 12), kl.paper_rows(train, test, 12)
     assert kl.gaussian_kl(errors[same.train], errors[same.test]) == 0

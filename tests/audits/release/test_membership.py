@@ -19,6 +19,7 @@ from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from tests.cases.membership import (
     DATA,
@@ -309,7 +310,7 @@ def test_a_sketch_is_read_as_its_factors_are():
 
 def test_an_outsider_s_shadows_do_not_know_who_said_what():
     """Insiders' runs follow the ratings; strangers' see their values dealt out anew, run by run."""
-    plan, quiet = make_plan(), shadows.quiet(sound())
+    plan, quiet = make_plan(), silent(sound())
     coins = np.ones((4, plan.num), bool)
     own, dealt = (
         observe(quiet, plan, coins, stranger=stranger)[:, 0] for stranger in (False, True)
@@ -326,7 +327,7 @@ def test_the_control_has_no_noise_in_what_it_releases():
         ),
     ]
     for mechanism in made:
-        quiet = shadows.quiet(mechanism)
+        quiet = silent(mechanism)
         states = [mechanism.init(keys.from_seed(1), DATA, None)] * 2
         released = [
             quiet.release(protocol.train(quiet, keys.from_seed(seed), state, DATA, 1)[0])
@@ -357,7 +358,7 @@ def test_the_control_of_a_crowd_has_no_noise_whatever_its_law(make):
     def same(made):
         return all(np.array_equal(a, b) for a, b in zip(said(made, 2), said(made, 3), strict=True))
 
-    assert same(shadows.quiet(mechanism))
+    assert same(silent(mechanism))
     assert not same(mechanism)
 
 
@@ -370,7 +371,7 @@ def test_the_control_is_the_same_program_on_other_numbers():
         federated.mechanism(federated.Config(epsilon=1.0, **settings)),
     ]
     for mechanism in made:
-        quiet = shadows.quiet(mechanism)
+        quiet = silent(mechanism)
         assert jax.tree.structure(quiet) == jax.tree.structure(mechanism)
         leaves = list(zip(jax.tree.leaves(quiet), jax.tree.leaves(mechanism), strict=True))
         assert all(jax.typeof(jnp.asarray(a)) == jax.typeof(jnp.asarray(b)) for a, b in leaves)
@@ -439,7 +440,7 @@ def test_without_noise_outliers_and_users_are_told_apart(findings):
 
 
 def test_a_weak_control_leaves_the_claim_open():
-    for finding in audit(sound(), control=blind()).values():
+    for finding in audit(sound(), control=lambda private: blind()).values():
         assert finding.verdict == "inconclusive"
         assert "without noise the attack's AUC is" in finding.details["why"]
 

@@ -12,6 +12,7 @@ import pytest
 from dpmf_jax.data import datasets, splits, synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
+from tests.cases.online import tiny
 
 SPLITS = [splits.random, splits.within_users, splits.whole_users]
 
@@ -141,3 +142,15 @@ def test_by_pair_a_rating_more_moves_no_other():
     other = splits.by_pair(ratings, fraction=0.25, seed=4)[1]
     assert set(zip(other.user.tolist(), other.item.tolist(), strict=True)) != held_out
     assert len(splits.by_pair(ratings, fraction=0, seed=3)[1]) == 0
+
+
+def test_rare_rows_are_those_with_few_training_ratings():
+    train, test = tiny(150, seed=3), tiny(60, seed=4)
+    for fewer_than in (1, 8, 10, 1000):
+        few = [
+            (np.sum(train.user == u) < fewer_than) or (np.sum(train.item == i) < fewer_than)
+            for u, i in zip(test.user, test.item, strict=True)
+        ]
+        np.testing.assert_array_equal(splits.rare(test, train, fewer_than), few)
+    kept = test.take(~splits.rare(test, train))
+    assert 0 < len(kept) < len(test)

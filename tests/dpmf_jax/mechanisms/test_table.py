@@ -1,14 +1,19 @@
 """The table of mechanisms: what a `Spec` declares is what its mechanism is and promises."""
 
 import dataclasses
+import functools
 import inspect
 import subprocess
 import sys
 from functools import partial
 
+import chex
+import jax
+import numpy as np
 import pytest
 
 from accounting import compose
+from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
@@ -24,7 +29,9 @@ RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=200, rank=2
 FEW = {"rank": 2, "steps": 3, "rounds": 3, "epochs": 2, "user_passes": 2}
 
 
+@functools.cache
 def phases(name):
+    """(phases, settings) at few steps; shared by the tests, which change neither."""
     known = {field.name for field in dataclasses.fields(table()[name].flags)}
     flags = fit_mechanisms.flags(name, **{key: value for key, value in FEW.items() if key in known})
     return fit_mechanisms.phases_and_settings(name, flags, RATINGS)
@@ -53,6 +60,32 @@ def test_phases_are_made_again_of_the_settings_alone(name):
     assert [steps for _, steps in again] == [steps for _, steps in made]
     for (one, steps), (other, _) in zip(made, again, strict=True):
         assert one.guarantee(steps) == other.guarantee(steps)
+
+
+@pytest.mark.parametrize("name", table())
+def test_a_control_is_its_mechanism_without_noise(name, quick_compilation):
+    """The same start, the same release by shape, and one response whatever the noise's key."""
+    mechanism, _ = phases(name)[0][-1]
+    control = table()[name].control(mechanism)
+    data = layout.make(RATINGS, kind="dense", num_devices=1)
+    keys = jax.random.split(jax.random.key(0), 3)
+
+    @jax.jit
+    def responses(control, keys):
+        state = control.init(keys[0], data, None)
+        statistics, _ = control.query(state, data, control.coins(keys[0]))
+        return state, statistics, [control.noise.sample(key, statistics) for key in keys[1:]]
+
+    state, statistics, (one, two) = responses(control, keys)
+    chex.assert_tree_all_finite(statistics)
+    chex.assert_trees_all_equal(one, two)
+    if hasattr(state.private, "perturbation"):
+        assert not np.any(state.private.perturbation)
+
+    def released(which):
+        return jax.eval_shape(lambda: which.release(which.init(keys[0], data, None)))
+
+    chex.assert_trees_all_equal(released(control), released(mechanism))
 
 
 @pytest.mark.parametrize("name", table())

@@ -32,7 +32,6 @@ from tests.cases.online import (
     schedule,
     sgd_oracle,
     split_data,
-    tiny,
     trained,
 )
 
@@ -219,18 +218,6 @@ def test_factors_carry_the_means():
         found = metrics.predict(protocol.factors(state), everyone, everything)
         np.testing.assert_allclose(found, expected.ravel(), atol=1e-5)
         assert protocol.factors(state).user_factors.shape == (USERS, 3 + settings["preprocess"])
-
-
-def test_rare_rows_are_those_with_few_training_ratings():
-    train, test = tiny(150, seed=3), tiny(60, seed=4)
-    for fewer_than in (1, 8, 10, 1000):
-        few = [
-            (np.sum(train.user == u) < fewer_than) or (np.sum(train.item == i) < fewer_than)
-            for u, i in zip(test.user, test.item, strict=True)
-        ]
-        np.testing.assert_array_equal(preprocessing.rare(test, train, fewer_than), few)
-    kept = test.take(~preprocessing.rare(test, train))
-    assert 0 < len(kept) < len(test)
 
 
 def test_the_guarantee_says_none_in_plain_words():
