@@ -3,8 +3,6 @@ and on two devices.
 """
 
 import dataclasses
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -13,48 +11,8 @@ import pytest
 from jax.tree_util import Partial
 
 from dpmf_jax import layout
-from dpmf_jax.data.ratings import Ratings
-
-
-def some(num_users: int, num_items: int, num_ratings: int, seed: int = 0) -> Ratings:
-    """User 0 rates all items and item 0 is rated by all users, but for the last of each, which have
-    no rating.
-    """
-    random = np.random.default_rng(seed)
-    rated = np.zeros((num_users - 1, num_items - 1), bool)
-    rated[0], rated[:, 0] = True, True
-    free = np.flatnonzero(~rated)
-    rated.ravel()[random.choice(free, num_ratings - rated.sum(), replace=False)] = True
-    user, item = random.permutation(np.argwhere(rated)).T.astype(np.int32)
-    value = random.integers(1, 6, num_ratings).astype(np.float32)
-    return Ratings(user, item, value, np.arange(num_users), np.arange(num_items), (1.0, 5.0))
-
-
-# Rows of up to 150 ratings: three pieces and more, and a place within a row that few rows reach.
-LONG = some(160, 150, 700)
-
-
-def descend(carry, row, column, value, present):
-    """Depends on the order, on row, column and value, and counts calls that are no rating."""
-    factor, count = carry
-    error = value - row - column[0] - factor @ column[1]
-    return factor + 0.1 * error * column[1], count + jnp.int32(1 + 1000 * (present == 0))
-
-
-def trees(num_rows: int, num_columns: int, rank: int = 3, seed: int = 1):
-    random = np.random.default_rng(seed)
-
-    def normal(*shape):
-        return random.standard_normal(shape).astype(np.float32)
-
-    return (
-        (normal(num_rows, rank), np.zeros(num_rows, np.int32)),
-        normal(num_rows),
-        (
-            normal(num_columns),
-            normal(num_columns, rank),
-        ),
-    )
+from tests.cases.fold import LONG, descend, features, trees
+from tests.cases.processes import python
 
 
 @jax.jit
@@ -142,10 +100,6 @@ def test_a_fold_runs_over_stacked_data_and_compiles_once():
         )
 
 
-def features(shift, row, columns, values, present):
-    return jnp.concatenate([columns, (present * (values - row - shift))[:, None]], axis=1)
-
-
 @pytest.mark.parametrize("kind", ["split", "dense"])
 @pytest.mark.parametrize("rank", [2, 15, 20, 33])
 def test_outer_products_are_those_of_a_loop(kind, rank):
@@ -159,32 +113,28 @@ def test_outer_products_are_those_of_a_loop(kind, rank):
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-3)
 
 
-SHARDED = """
-import sys
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import numpy as np
-from dpmf_jax import layout
-from tests.dpmf_jax.layout import test_fold as law
-
-for kind in ("split", "dense"):
-    one, two = (layout.make(law.LONG, kind=kind, num_devices=n) for n in (1, 2))
-    for fold, sizes in ((layout.fold_by_user, (160, 150)), (layout.fold_by_item, (150, 160))):
-        arguments = law.trees(*sizes)
-        a, b = (jax.jit(lambda d: fold(d, law.descend, *arguments))(data) for data in (one, two))
-        np.testing.assert_allclose(a[0], b[0], rtol=1e-5, atol=1e-5)
-        np.testing.assert_array_equal(a[1], b[1])
-    _, centers, (_, users) = law.trees(150, 160, rank=20)
-    law_of = law.Partial(law.features, np.float32(3))
-    a, b = (jax.jit(lambda d: layout.outer_by_item(d, law_of, centers, users))(data) for data in (
-        one, two))
-    np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
-print("equal")
-"""
-
-
 def test_two_devices_give_what_one_gives():
-    done = subprocess.run(
-        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300
+    python(
+        """
+        import jax, numpy as np
+        from jax.tree_util import Partial
+        from dpmf_jax import layout
+        from tests.cases import fold as cases
+
+        for kind in ("split", "dense"):
+            data = [layout.make(cases.LONG, kind=kind, num_devices=n) for n in (1, 2)]
+            folds = ((layout.fold_by_user, (160, 150)), (layout.fold_by_item, (150, 160)))
+            for fold, sizes in folds:
+                arguments = cases.trees(*sizes)
+                run = jax.jit(lambda d: fold(d, cases.descend, *arguments))
+                one, two = map(run, data)
+                np.testing.assert_allclose(one[0], two[0], rtol=1e-5, atol=1e-5)
+                np.testing.assert_array_equal(one[1], two[1])
+            _, centers, (_, users) = cases.trees(150, 160, rank=20)
+            features = Partial(cases.features, np.float32(3))
+            run = jax.jit(lambda d: layout.outer_by_item(d, features, centers, users))
+            one, two = map(run, data)
+            np.testing.assert_allclose(one, two, rtol=1e-4, atol=1e-4)
+        """,
+        devices=2,
     )
-    assert done.stdout.strip() == "equal", done.stderr

@@ -2,45 +2,45 @@
 and on two devices.
 """
 
-import subprocess
-import sys
-
-TWO_DEVICES = """
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import jax.numpy as jnp
-import numpy as np
-from dpmf_jax import layout
-from dpmf_jax.data import synthetic
-
-many = synthetic.generate(num_users=901, num_items=150, num_ratings=30000)
-
-def sums(row, columns, values, present):
-    factors, index = columns
-    weight = jnp.cos(1.0 + index + row)
-    return (present * values * weight) @ factors, jnp.sum(present * (index == 7))
-
-for kind in ("split", "dense"):
-    for number in (1, 2):
-        data = layout.make(many, kind=kind, num_devices=number)
-        rows, columns = (jnp.arange(count, dtype=jnp.float32) for count in (901, 150))
-        factors = {count: jax.random.normal(jax.random.key(count), (count, 8)) for count in (901,
-            150)}
-        for by, own, other in ((layout.sum_by_user, rows, 150), (layout.sum_by_item, columns, 901)):
-            found, expected = (
-                jax.jit(lambda data, index: by(data, sums, own, (factors[other], index)))(data,
-                    index)
-                for index in (layout.INDEX, jnp.arange(other))
-            )
-            assert float(jnp.sum(found[1])) > 0
-            jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4), found, expected)
-            print(kind, number, by.__name__)
-"""
+from tests.cases.processes import python
 
 
 def test_the_index_of_columns_is_an_array_of_their_indices():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True, timeout=300
+    python(
+        """
+        import jax
+        import jax.numpy as jnp
+        import numpy as np
+        from dpmf_jax import layout
+        from dpmf_jax.data import synthetic
+
+        many = synthetic.generate(num_users=901, num_items=150, num_ratings=30000)
+        users = jax.random.normal(jax.random.key(901), (901, 8))
+        items = jax.random.normal(jax.random.key(150), (150, 8))
+
+        def sums(row, columns, values, present):
+            factors, index = columns
+            weight = jnp.cos(1.0 + index + row)
+            return (present * values * weight) @ factors, jnp.sum(present * (index == 7))
+
+        @jax.jit
+        def found_and_expected(data):
+            return [
+                by(data, sums, rows, (columns, index))
+                for by, rows, columns in (
+                    (layout.sum_by_user, jnp.arange(901.0), items),
+                    (layout.sum_by_item, jnp.arange(150.0), users),
+                )
+                for index in (layout.INDEX, jnp.arange(len(columns)))
+            ]
+
+        for kind in ("split", "dense"):
+            for number in (1, 2):
+                by = found_and_expected(layout.make(many, kind=kind, num_devices=number))
+                for found, expected in (by[:2], by[2:]):
+                    assert float(jnp.sum(found[1])) > 0
+                    close = lambda a, b: np.testing.assert_allclose(a, b, atol=1e-4)
+                    jax.tree.map(close, found, expected)
+        """,
+        devices=2,
     )
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert len(done.stdout.splitlines()) == 8

@@ -2,12 +2,6 @@
 blocks, the devices.
 """
 
-import dataclasses
-import os
-import subprocess
-import sys
-import textwrap
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,120 +10,31 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dpmf_jax import layout
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import split
-
-KINDS = ("split", "dense")
-
-
-def make_ratings(mask: np.ndarray, seed: int = 0) -> Ratings:
-    """Ratings where `mask` [users, items] says, in random order."""
-    rng = np.random.default_rng(seed)
-    user, item = (part.astype(np.int32) for part in rng.permutation(np.argwhere(mask)).T)
-    value = rng.integers(1, 11, len(user)).astype(np.float32) / 2
-    return Ratings(
-        user, item, value, np.arange(mask.shape[0]), np.arange(mask.shape[1]), (0.5, 5.0)
-    )
+from tests.cases import layout as cases
+from tests.cases.processes import python
 
 
-def ragged() -> np.ndarray:
-    """Rows of several pieces in both orientations; a user and an item without ratings, and one of
-    each with all.
-    """
-    mask = np.random.default_rng(5).random((70, 40)) < 0.3
-    mask[0], mask[:, 1] = True, True
-    mask[3], mask[:, 2] = False, False
-    return mask
-
-
-def lone() -> np.ndarray:
-    mask = np.zeros((5, 3), bool)
-    mask[4, 1] = True
-    return mask
-
-
-MASKS = {
-    "ragged": ragged,
-    "lone": lone,
-    "full": lambda: np.ones((20, 7), bool),
-    "none": lambda: np.zeros((4, 3), bool),
-}
-
-
-def factors(ratings: Ratings, rank: int = 3) -> tuple:
-    rng = np.random.default_rng(7)
-    shapes = ((ratings.num_users, rank), (ratings.num_items, rank), (ratings.num_items,))
-    return tuple(rng.normal(size=shape).astype(np.float32) for shape in shapes)
-
-
-def by_user(row, columns, values, present):
-    residual = present * (values - columns["center"] - columns["factors"] @ row)
-    return {
-        "gradient": -residual @ columns["factors"],
-        "squared": residual @ residual,
-        "count": jnp.sum(present),
-    }
-
-
-def by_item(row, columns, values, present):
-    residual = present * (values - row[1] - columns @ row[0])
-    return -residual @ columns, jnp.sum(residual)
-
-
-def residuals(row, columns, values, present):
-    return values - columns["center"] - columns["factors"] @ row + 7 * (1 - present)
-
-
-TRACES = []
-
-
-@jax.jit
-def all_sums(data, users, items, center):
-    TRACES.append(None)  # only Python's pass over the program sees this line
-    columns = {"factors": items, "center": center}
-    return layout.sum_by_user(data, by_user, users, columns), layout.sum_by_item(
-        data, by_item, (items, center), users
-    )
-
-
-def reference(ratings: Ratings, users, items, center):
-    value = np.zeros((ratings.num_users, ratings.num_items))
-    mask = np.zeros_like(value)
-    value[ratings.user, ratings.item] = ratings.value
-    mask[ratings.user, ratings.item] = 1
-    e = mask * (value - center - users.astype(float) @ items.T.astype(float))
-    of_users = {"gradient": -e @ items, "squared": (e**2).sum(1), "count": mask.sum(1)}
-    return of_users, (-e.T @ users, e.sum(0))
-
-
-def assert_close(actual, expected, tolerance=2e-5):
-    def check(a, b):
-        assert a.shape == b.shape
-        assert np.abs(np.asarray(a) - b).max(initial=0) <= tolerance * (
-            1 + np.abs(b).max(initial=0)
-        )
-
-    jax.tree.map(check, actual, expected)
-
-
-@pytest.mark.parametrize("name", MASKS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", cases.MASKS)
+@pytest.mark.parametrize("kind", cases.KINDS)
 def test_sums_equal_a_dense_reference(kind, name):
-    ratings = make_ratings(MASKS[name]())
-    trees = factors(ratings)
-    assert_close(all_sums(layout.make(ratings, kind=kind), *trees), reference(ratings, *trees))
+    ratings = cases.make_ratings(cases.MASKS[name]())
+    trees = cases.factors(ratings)
+    cases.assert_close(
+        cases.all_sums(layout.make(ratings, kind=kind), *trees), cases.reference(ratings, *trees)
+    )
 
 
 def test_blocks_and_large_tables_change_nothing():
-    ratings = make_ratings(ragged())
-    users, items, center = factors(ratings, rank=2048)
+    ratings = cases.make_ratings(cases.ragged())
+    users, items, _ = trees = cases.factors(ratings, rank=2048)
     data = layout.make(ratings, kind="split")
     pieces, width = data.stored.by_user.column.shape
     fit = split.BLOCK_BYTES // (width * 2048 * 4)
     assert split.num_blocks(pieces, fit) > 1  # the case that this test is about,
     assert items.nbytes < split.LARGE_TABLE < users.nbytes  # with a table of either size
-    assert_close(all_sums(data, users, items, center), reference(ratings, users, items, center))
+    cases.assert_close(cases.all_sums(data, *trees), cases.reference(ratings, *trees))
 
 
 @given(st.integers(1, 200), st.integers(1, 5_000_000))
@@ -149,7 +54,7 @@ def test_blocks_divide_the_pieces_and_fill_up_little(shards, pieces):
 )
 def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, shards, seed):
     mask = np.random.default_rng(seed).random((num_users, num_items)) < density
-    ratings = make_ratings(mask, seed)
+    ratings = cases.make_ratings(mask, seed)
     expected = sorted(zip(ratings.user, ratings.item, ratings.value, strict=True))
     sides = split.make(ratings, num_shards=shards)
     for side, flip, num_columns in zip(sides, (1, -1), (num_items, num_users), strict=True):
@@ -166,8 +71,8 @@ def test_split_holds_the_ratings_in_any_order(num_users, num_items, density, sha
 
 
 def test_padding_of_a_split_layout_reads_zeros():
-    ratings = make_ratings(ragged())
-    users, items, _ = factors(ratings)
+    ratings = cases.make_ratings(cases.ragged())
+    users, items, _ = cases.factors(ratings)
 
     def careless(row, columns, values, present):
         return jnp.sum(columns, axis=0), jnp.sum(values)
@@ -175,18 +80,18 @@ def test_padding_of_a_split_layout_reads_zeros():
     actual = layout.sum_by_user(layout.make(ratings, kind="split"), careless, users, items)
     mask = np.zeros((ratings.num_users, ratings.num_items))
     mask[ratings.user, ratings.item] = 1
-    assert_close(
+    cases.assert_close(
         actual, (mask @ items, np.bincount(ratings.user, ratings.value, ratings.num_users))
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases.KINDS)
 def test_map_ratings_gives_each_rating_its_own_and_zero_elsewhere(kind):
-    ratings = make_ratings(ragged())
-    users, items, center = factors(ratings)
+    ratings = cases.make_ratings(cases.ragged())
+    users, items, center = cases.factors(ratings)
     data = layout.make(ratings, kind=kind)
     out = np.asarray(
-        layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
+        layout.map_ratings(data, cases.residuals, users, {"factors": items, "center": center})
     )
     values, present = (np.asarray(part) for part in layout.stored_values(data))
     assert (out[~present] == 0).all()
@@ -196,72 +101,51 @@ def test_map_ratings_gives_each_rating_its_own_and_zero_elsewhere(kind):
     np.testing.assert_allclose(np.sort(out[present]), np.sort(expected), atol=2e-5)
 
 
-def edits(ratings: Ratings):
-    """(name, the edit on a layout, the ratings after the edit)."""
-    spot = len(ratings) // 2
-    user, item = ratings.user[spot], ratings.item[spot]
-    keep = np.arange(len(ratings)) != spot
-    changed = ratings.value.copy()
-    changed[spot] = 0.5
-    replaced = dataclasses.replace(ratings, value=changed)
-    yield (
-        "value",
-        lambda data: layout.replace_value(data, layout.locate(data, user, item), 0.5),
-        replaced,
-    )
-    yield (
-        "rating",
-        lambda data: layout.remove_rating(data, layout.locate(data, user, item)),
-        ratings.take(keep),
-    )
-    yield "user", lambda data: layout.remove_user(data, user), ratings.take(ratings.user != user)
-
-
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases.KINDS)
 def test_neighbours_equal_the_layout_of_the_edited_ratings(kind):
-    ratings = make_ratings(ragged())
-    trees = factors(ratings)
+    ratings = cases.make_ratings(cases.ragged())
+    trees = cases.factors(ratings)
     data = layout.make(ratings, kind=kind)
-    for name, edit, edited in edits(ratings):
+    for name, edit, edited in cases.edits(ratings):
         neighbour = edit(data)
         assert jax.tree.structure(neighbour) == jax.tree.structure(data), name
         assert jax.tree.map(jnp.shape, neighbour) == jax.tree.map(jnp.shape, data), name
-        assert_close(all_sums(neighbour, *trees), reference(edited, *trees))
+        cases.assert_close(cases.all_sums(neighbour, *trees), cases.reference(edited, *trees))
         values, present = layout.stored_values(neighbour)
         np.testing.assert_array_equal(
             np.sort(np.asarray(values)[np.asarray(present)]), np.sort(edited.value)
         )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases.KINDS)
 def test_one_program_serves_all_neighbours_and_stacks_of_them(kind):
-    ratings = make_ratings(ragged())
-    users, items, center = factors(ratings)
+    ratings = cases.make_ratings(cases.ragged())
+    users, items, center = cases.factors(ratings)
     data = layout.make(ratings, kind=kind)
     chosen = slice(0, 4)
     addresses = layout.locate(data, ratings.user[chosen], ratings.item[chosen])
     worlds = jax.vmap(layout.remove_rating, in_axes=(None, 0))(data, addresses)
-    together = jax.vmap(all_sums, in_axes=(0, None, None, None))(worlds, users, items, center)
-    all_sums(data, users, items, center)
-    compiled = len(TRACES)
+    together = jax.vmap(cases.all_sums, in_axes=(0, None, None, None))(worlds, users, items, center)
+    cases.all_sums(data, users, items, center)
+    compiled = len(cases.TRACES)
     for world in range(4):
         keep = np.arange(len(ratings)) != world
-        expected = reference(ratings.take(keep), users, items, center)
-        assert_close(jax.tree.map(lambda leaf, at=world: leaf[at], together), expected)
+        expected = cases.reference(ratings.take(keep), users, items, center)
+        cases.assert_close(jax.tree.map(lambda leaf, at=world: leaf[at], together), expected)
         alone = layout.remove_rating(data, jax.tree.map(lambda leaf, at=world: leaf[at], addresses))
-        assert_close(all_sums(alone, users, items, center), expected)
-    assert len(TRACES) == compiled
-    many = jax.vmap(all_sums, in_axes=(None, 0, None, None))(
+        cases.assert_close(cases.all_sums(alone, users, items, center), expected)
+    assert len(cases.TRACES) == compiled
+    many = jax.vmap(cases.all_sums, in_axes=(None, 0, None, None))(
         data, np.stack([users, 2 * users]), items, center
     )
-    assert_close(
-        jax.tree.map(lambda leaf: leaf[1], many), reference(ratings, 2 * users, items, center)
+    cases.assert_close(
+        jax.tree.map(lambda leaf: leaf[1], many), cases.reference(ratings, 2 * users, items, center)
     )
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", cases.KINDS)
 def test_located_ratings_are_where_they_are_said_to_be(kind):
-    ratings = make_ratings(ragged())
+    ratings = cases.make_ratings(cases.ragged())
     data = layout.make(ratings, kind=kind)
     address = jax.tree.map(np.asarray, layout.locate(data, ratings.user, ratings.item))
     if kind == "split":
@@ -292,16 +176,16 @@ def test_padding_the_rank_adds_only_zeros():
 
 
 def test_everything_on_the_device_is_at_most_four_bytes_wide():
-    for kind in KINDS:
-        data = layout.make(make_ratings(ragged()), kind=kind)
+    for kind in cases.KINDS:
+        data = layout.make(cases.make_ratings(cases.ragged()), kind=kind)
         assert {leaf.dtype.name for leaf in jax.tree.leaves(data)} <= {"float32", "int32", "bool"}
 
 
 def test_the_choice_depends_on_public_sizes_only():
-    thin, thick = ragged(), ragged()
+    thin, thick = cases.ragged(), cases.ragged()
     thick[:] = False
     thick.ravel()[: thin.sum()] = True  # as many ratings, of fewer users
-    kinds = {layout.make(make_ratings(mask)).kind for mask in (thin, thick)}
+    kinds = {layout.make(cases.make_ratings(mask)).kind for mask in (thin, thick)}
     assert len(kinds) == 1
     assert layout.choose(6040, 3706, 1_000_209, backend="cpu") == "split"
     assert layout.choose(20, 7, 50, backend="cpu") == "dense"
@@ -309,7 +193,7 @@ def test_the_choice_depends_on_public_sizes_only():
 
 
 def test_bad_arguments_are_refused():
-    ratings = make_ratings(lone())
+    ratings = cases.make_ratings(cases.lone())
     with pytest.raises(UsageError, match="unknown layout"):
         layout.make(ratings, kind="sparse")
     for devices in (0, len(jax.devices()) + 1):
@@ -318,53 +202,18 @@ def test_bad_arguments_are_refused():
 
 
 def test_description_names_kind_and_sizes():
-    ratings = make_ratings(ragged())
-    for kind in KINDS:
+    ratings = cases.make_ratings(cases.ragged())
+    for kind in cases.KINDS:
         text = layout.describe(layout.make(ratings, kind=kind))
         assert text.startswith(f"{kind} layout, {len(ratings)} ratings, 70 users x 40 items")
 
 
-def on_four_devices(script: str) -> None:
-    """Runs a script, which sees this module as `t`, in a process of four devices."""
-    script = (
-        "import jax, numpy as np\nfrom tests.dpmf_jax.layout import test_operations as t\n"
-        "from dpmf_jax import layout\n" + textwrap.dedent(script)
-    )
-    environment = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=4",
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", script + "\nprint('done')"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.stdout.strip() == "done", done.stderr
-
-
-@jax.jit
-def mapped(data, users, items, center):
-    return layout.map_ratings(data, residuals, users, {"factors": items, "center": center})
-
-
-@jax.jit
-def folded(data, users, items):
-    """Sums in which the order of a row's ratings counts."""
-
-    def met(carry, row, column, value, present):
-        return 0.7 * carry + present * value * column[0]
-
-    nothing = [jnp.zeros(len(rows)) for rows in (users, items)]
-    return (
-        layout.fold_by_user(data, met, nothing[0], users, items),
-        layout.fold_by_item(data, met, nothing[1], items, users),
-    )
-
-
 def test_sharded_equals_unsharded():
-    on_four_devices("""
+    python(
+        """
+        import jax, numpy as np
+        from dpmf_jax import layout
+        from tests.cases import layout as t
         assert len(jax.devices()) == 4
         for name in ("ragged", "lone", "none"):
             ratings = t.make_ratings(t.MASKS[name]())
@@ -386,11 +235,17 @@ def test_sharded_equals_unsharded():
                         both = jax.vmap(t.all_sums, in_axes=(0, None, None, None))(stack, *trees)
                         t.assert_close(jax.tree.map(lambda leaf: leaf[1], both), t.reference(
                             ratings, *trees))
-    """)
+        """,
+        devices=4,
+    )
 
 
 def test_each_device_has_its_own_users():
-    on_four_devices("""
+    python(
+        """
+        import jax, numpy as np
+        from dpmf_jax import layout
+        from tests.cases import layout as t
         ratings = t.make_ratings(np.random.default_rng(0).random((400, 200)) < 0.5)
         data, one = layout.make(ratings, kind="split"), layout.make(ratings, kind="split",
             num_devices=1)
@@ -420,7 +275,9 @@ def test_each_device_has_its_own_users():
         assert exchanged(layout.sum_by_user, t.by_user, users, {"factors": items,
             "center": center}) == 0
         assert exchanged(layout.sum_by_item, t.by_item, (items, center), users) > 0
-    """)
+        """,
+        devices=4,
+    )
 
 
 @pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
@@ -458,7 +315,7 @@ def test_pieces_are_no_wider_than_a_mean_row_needs(sizes, expected):
     users, items, num = sizes
     assert tuple(split.width(rows, num) for rows in (users, items)) == expected
     if num == 900:  # every user has one rating, or none
-        ratings = make_ratings(
+        ratings = cases.make_ratings(
             np.arange(users)[:, None] % 4 == np.arange(items) + np.arange(users)[:, None] // 900 * 9
         )
         [user, item] = layout.make(ratings, kind="split", num_devices=1).stored

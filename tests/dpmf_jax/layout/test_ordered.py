@@ -14,42 +14,14 @@ from hypothesis import strategies as st
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from dpmf_jax.kernels import count_sketch
-from dpmf_jax.kernels import epoch as online_epoch
+from dpmf_jax.kernels import count_sketch, epoch
 from dpmf_jax.layout import ordered
+from tests.cases.layout import KINDS
+from tests.cases.ordered import CASES, make
 
-KINDS = ("split", "dense")
 RATE, PENALTY, RANK = 0.1, 0.05, 5
 # of a sketch: where cells are shared, rounding errors grow with the rate, as all else does
 SLOW = 0.02
-
-
-def make(pairs, shape, seed: int = 0) -> Ratings:
-    user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
-    value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
-    return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
-
-
-def random_pairs(users: int, items: int, share: float, seed: int = 3):
-    rng = np.random.default_rng(seed)
-    return rng.permutation(np.argwhere(rng.random((users, items)) < share))
-
-
-def heavy_user():
-    rest = random_pairs(30, 90, 0.1)
-    return np.random.default_rng(1).permutation(
-        np.concatenate([rest[rest[:, 0] > 0], [(0, j) for j in range(90)]])
-    )
-
-
-CASES = {
-    "one heavy user": (heavy_user(), (30, 90)),
-    "bursts": (np.argwhere(np.random.default_rng(2).random((40, 50)) < 0.3), (40, 50)),
-    "all conflicts": (np.array([(0, j) for j in range(70)]), (2, 70)),
-    "all different": (np.array([(j, j) for j in range(80)]), (80, 80)),
-    "random": (random_pairs(50, 40, 0.4), (50, 40)),
-    "none": (np.zeros((0, 2)), (3, 2)),
-}
 
 
 def start(ratings: Ratings):
@@ -91,10 +63,10 @@ def sgd(carry, user, item, value, present):
 
 
 run = jax.jit(lambda carry, schedule, data: ordered.epoch(sgd, carry, schedule, data))
-RULE = online_epoch.Rule(RATE, PENALTY)
-whole_dense_epoch = jax.jit(online_epoch.dense)
-whole_sketched_epoch = jax.jit(online_epoch.sketched, static_argnames="rank")
-batched_epoch = jax.jit(online_epoch.sketched_batches, static_argnames=("rank", "how"))
+RULE = epoch.Rule(RATE, PENALTY)
+whole_dense_epoch = jax.jit(epoch.dense)
+whole_sketched_epoch = jax.jit(epoch.sketched, static_argnames="rank")
+batched_epoch = jax.jit(epoch.sketched_batches, static_argnames=("rank", "how"))
 
 
 def dense_epoch(*arguments):
@@ -130,14 +102,14 @@ def test_single_rows_columns_ranks_and_cells(key, shape):
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(ratings.num_ratings), size=1, kind="split")
     users, items = dense_epoch(
-        *(0.5 * jnp.ones((n, 1)) for n in shape), batches, data, online_epoch.Rule(1.0, 0.0)
+        *(0.5 * jnp.ones((n, 1)) for n in shape), batches, data, epoch.Rule(1.0, 0.0)
     )
     assert float(users[0, 0]) == 0.5 + 0.5 * (ratings.value[0] - 0.25) or shape[1] > 1
     assert users.shape == (shape[0], 1)
     assert items.shape == (shape[1], 1)
     hashes = count_sketch.hashes(key, 1)
     table = sketched_epoch(
-        jnp.full((1, 1), 0.5), hashes, batches, data, online_epoch.Rule(0.01, 0.0), rank=1
+        jnp.full((1, 1), 0.5), hashes, batches, data, epoch.Rule(0.01, 0.0), rank=1
     )
     assert np.isfinite(table).all()
 
@@ -286,7 +258,7 @@ def test_large_errors_are_skipped(size, threshold):
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, order, size=size, kind="split")
     *actual, found = whole_dense_epoch(
-        *start(ratings), batches, data, online_epoch.Rule(RATE, PENALTY, threshold)
+        *start(ratings), batches, data, epoch.Rule(RATE, PENALTY, threshold)
     )
     seen = []
     assert_close(actual, oracle(ratings, order, threshold, seen))
@@ -321,7 +293,7 @@ def test_long_sums_of_squares_go_on():
         *(np.tile(part, (30, 1)) for part in batches)
     )  # frozen: nothing is learnt
     _, _, found = whole_dense_epoch(
-        jnp.zeros((40, 2)), jnp.zeros((50, 2)), again, data, online_epoch.Rule(0.1, 0, 0)
+        jnp.zeros((40, 2)), jnp.zeros((50, 2)), again, data, epoch.Rule(0.1, 0, 0)
     )
     squared = 30 * np.sum(ratings.value.astype(float) ** 2)
     assert np.sum(np.tile(ratings.value**2, 30).cumsum(dtype=np.float32)[-1:]) != np.float32(
@@ -362,8 +334,8 @@ def sketch_oracle(ratings, table, hashes, order, threshold=np.inf):
 @pytest.mark.parametrize("depth", [1, 4])
 def test_sketched_epochs_equal_one_rating_after_the_other(key, depth, gain):
     ratings = make(*CASES["random"])  # more than one chunk, and the last is not full
-    assert ratings.num_ratings > online_epoch.CHUNK
-    assert ratings.num_ratings % online_epoch.CHUNK
+    assert ratings.num_ratings > epoch.CHUNK
+    assert ratings.num_ratings % epoch.CHUNK
     order = np.random.default_rng(8).permutation(ratings.num_ratings)
     width = count_sketch.width(50, 40, RANK, depth=depth, gain=gain)
     for_hashes, for_table = jax.random.split(key)
@@ -373,9 +345,9 @@ def test_sketched_epochs_equal_one_rating_after_the_other(key, depth, gain):
     batches = ordered.schedule(ratings, order, size=1, kind="split")
     for threshold in (np.inf, 6.0):
         expected, squared, learnt = sketch_oracle(ratings, table, hashes, order, threshold)
-        for epoch in (whole_sketched_epoch, batched_epoch)[: 2 if depth == 4 else 1]:
-            rule = online_epoch.Rule(SLOW, PENALTY, threshold)
-            actual, found = epoch(table, hashes, batches, data, rule, rank=RANK)
+        for one_epoch in (whole_sketched_epoch, batched_epoch)[: 2 if depth == 4 else 1]:
+            rule = epoch.Rule(SLOW, PENALTY, threshold)
+            actual, found = one_epoch(table, hashes, batches, data, rule, rank=RANK)
             assert np.abs(actual - expected).max() <= 2e-5 * (1 + np.abs(expected).max())
             assert found.learnt == learnt
             np.testing.assert_allclose(found.squared, squared, rtol=1e-4)
@@ -390,7 +362,7 @@ def test_tables_are_updated_in_place(key, size):
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(ratings.num_ratings), size=size, kind="split")
     compiled = (
-        jax.jit(online_epoch.dense, donate_argnums=(0, 1))
+        jax.jit(epoch.dense, donate_argnums=(0, 1))
         .lower(*start(ratings), batches, data, RULE)
         .compile()
     )
@@ -400,9 +372,9 @@ def test_tables_are_updated_in_place(key, size):
     assert not set(shapes) & set(copied)
     if size == 1:
         hashes, table = count_sketch.hashes(key, 4), jnp.zeros((4, 997))
-        epoch = jax.jit(online_epoch.sketched, static_argnames="rank", donate_argnums=0)
+        sketched = jax.jit(epoch.sketched, static_argnames="rank", donate_argnums=0)
         text = (
-            epoch.lower(table, hashes, batches, data, RULE, rank=RANK)
+            sketched.lower(table, hashes, batches, data, RULE, rank=RANK)
             .compile()
             .as_text()
             .split("ENTRY")[0]
@@ -421,9 +393,9 @@ def test_loops_can_be_mapped_over_worlds_rules_and_orders(key):
     hashes, table = count_sketch.hashes(key, 2), 0.3 * jax.random.normal(jax.random.key(1), (2, 99))
 
     def both(schedule, rate):
-        rule = online_epoch.Rule(rate, PENALTY)
-        dense = online_epoch.dense(*start(ratings), schedule, data, rule)
-        return dense[:2], online_epoch.sketched(table, hashes, schedule, data, rule, rank=RANK)[0]
+        rule = epoch.Rule(rate, PENALTY)
+        dense = epoch.dense(*start(ratings), schedule, data, rule)
+        return dense[:2], epoch.sketched(table, hashes, schedule, data, rule, rank=RANK)[0]
 
     together = jax.jit(jax.vmap(both))(stacked, rates)
     for row in range(2):

@@ -11,8 +11,9 @@ import scipy.stats
 from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import ordered
-from tests.dpmf_jax.layout.test_operations import on_four_devices
-from tests.dpmf_jax.layout.test_ordered import CASES, KINDS, make
+from tests.cases.layout import KINDS
+from tests.cases.ordered import CASES, make
+from tests.cases.processes import python
 
 FALSE_ALARM = 1e-5  # of each statistical test here; keys are fixed, so it can only go off once
 RATINGS = make(*CASES["one heavy user"])
@@ -104,10 +105,11 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, 
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.3, 1.0])
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 5_000])
 def test_places_of_members_are_found(size, share):
+    places = jax.jit(ordered._where, static_argnums=1)
     chosen = np.random.default_rng(size).random(size) < share
     true = np.flatnonzero(chosen)
     for capacity in (0, 1, size // 2, size, size + 40):
-        at, found = (np.asarray(part) for part in ordered._where(jnp.asarray(chosen), capacity))
+        at, found = (np.asarray(part) for part in places(jnp.asarray(chosen), capacity))
         number = min(len(true), capacity)
         assert found.sum() == number
         np.testing.assert_array_equal(
@@ -116,22 +118,27 @@ def test_places_of_members_are_found(size, share):
 
 
 def test_several_devices_draw_what_one_draws():
-    on_four_devices("""
-        import jax.numpy as jnp
+    python(
+        """
+        import jax, numpy as np
+        from dpmf_jax import layout
         from dpmf_jax.layout import ordered
+        from tests.cases import layout as t
         ratings = t.make_ratings(t.ragged())
+        draw = jax.jit(ordered.sample, static_argnums=3)
         for kind in ("split", "dense"):
-            alone = layout.make(ratings, kind=kind, num_devices=1)
-            for rate, capacity in ((0.3, 400), (0.3, 40), (1.0, 3000), (0.0, 5)):
-                for devices in (2, 4):
-                    data = layout.make(ratings, kind=kind, num_devices=devices)
-                    draw = jax.jit(lambda data, key: ordered.sample(data, key, rate, capacity))
-                    one, other = (jax.device_get(draw(where, jax.random.key(3))) for where in (
-                        alone, data))
-                    for a, b in zip(one, other):
-                        np.testing.assert_array_equal(a, b)
-                assert rate == 0 or one.present.any()
-    """)
+            for capacity in (40, 3000):
+                one, *others = (
+                    layout.make(ratings, kind=kind, num_devices=devices) for devices in (1, 2, 4))
+                for rate in (0.0, 0.3, 1.0):
+                    expected = jax.device_get(draw(one, jax.random.key(3), rate, capacity))
+                    assert expected.present.any() == (rate > 0)
+                    for data in others:
+                        drawn = jax.device_get(draw(data, jax.random.key(3), rate, capacity))
+                        jax.tree.map(np.testing.assert_array_equal, expected, drawn)
+        """,
+        devices=4,
+    )
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -22,7 +22,7 @@ from dpmf_jax.mechanisms import table
 from dpmf_jax.training import controls
 from experiments.cli import main as cli
 from tests.cases import fit as fit_cases
-from tests.dpmf_jax.layout import test_operations as cases
+from tests.cases import layout as cases
 
 SMALL = 1 << 13  # bytes of a block: 32 pieces of 32 slots
 
@@ -88,7 +88,7 @@ FEW = {
     "rank": "3",
 }  # flags of a short run, of mechanisms that have them
 STREAMED = [name for name, spec in table().items() if spec.access == "sums"]
-QUICK = ("gaussian-joint-noise", "local", "federated-statistics", "user-means")
+QUICK = ("gaussian-joint-noise", "user-means")
 
 
 @pytest.mark.parametrize(

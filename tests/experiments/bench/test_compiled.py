@@ -19,7 +19,7 @@ from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from experiments.bench import measure, suite
 from experiments.cli import main as cli
 from tests.cases import CHECKOUT
-from tests.dpmf_jax.layout import test_operations as on_cpu
+from tests.cases import layout as cases
 from tests.zoo import sound as zoo_sound
 
 
@@ -46,23 +46,23 @@ def held_up(jaxpr):
                 yield from held_up(inner)
 
 
-@pytest.mark.parametrize("name", on_cpu.MASKS)
+@pytest.mark.parametrize("name", cases.MASKS)
 def test_sums_of_an_accelerators_program_equal_a_dense_reference(name, accelerated):
-    ratings = on_cpu.make_ratings(on_cpu.MASKS[name]())
-    trees = on_cpu.factors(ratings)
+    ratings = cases.make_ratings(cases.MASKS[name]())
+    trees = cases.factors(ratings)
     data = layout.make(ratings, kind="split", num_devices=1)
-    on_cpu.assert_close(on_cpu.all_sums(data, *trees), on_cpu.reference(ratings, *trees))
+    cases.assert_close(cases.all_sums(data, *trees), cases.reference(ratings, *trees))
 
 
 def test_an_accelerator_gathers_again_what_a_cpu_keeps(accelerated):
-    ratings = on_cpu.make_ratings(on_cpu.ragged())
-    users, items, center = on_cpu.factors(ratings, rank=5)
+    ratings = cases.make_ratings(cases.ragged())
+    users, items, center = cases.factors(ratings, rank=5)
     data = layout.make(ratings, kind="split", num_devices=1)
     pieces, width = data.stored.by_user.column.shape
 
     def shapes():
         program = jax.make_jaxpr(
-            lambda data: layout.sum_by_user(data, on_cpu.by_user, users, columns)
+            lambda data: layout.sum_by_user(data, cases.by_user, users, columns)
         )(data)
         return [*held_up(program.jaxpr)]
 

@@ -1,0 +1,28 @@
+"""A Python script in a process of its own, with as many CPU devices as it needs."""
+
+import os
+import subprocess
+import sys
+import textwrap
+
+
+def python(
+    code: str, *arguments: str, devices: int = 1, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """The finished process, which ran `code` with `arguments` and ended well.
+
+    The script finds this checkout, whatever folder it starts in (`conftest` says so to all that
+    tests start). jax sees `devices` CPU devices in it, and no other.
+    """
+    count = f"--xla_force_host_platform_device_count={devices}"
+    flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), count]))
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *arguments],
+        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-5000:]
+    return done
