@@ -13,7 +13,7 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Literal, get_args
 
-from accounting import gaussian, guards, pure
+from accounting import decimals, gaussian, guards
 from accounting.loss import Gaussian, Loss, Pure
 
 Noise = Literal["laplace", "l2_laplace", "gaussian"]
@@ -32,7 +32,7 @@ def spent(
     if check_noise(noise) == "gaussian":
         z = guards.positive("scale", scale) / sensitivity
         return Gaussian(noise_multiplier=z, num_steps=count, user_rho=user_rho)
-    return Pure(epsilon=pure.epsilon_laplace(scale, _times(count, sensitivity)), num_rounds=count)
+    return Pure(epsilon=epsilon_laplace(scale, _times(count, sensitivity)), num_rounds=count)
 
 
 def scale_for(
@@ -49,7 +49,48 @@ def scale_for(
         return gaussian.solve_noise_multiplier(epsilon, delta, count) * sensitivity
     if delta is not None:
         raise ValueError(f"delta must be left out for pure noise ({noise}), got {delta!r}")
-    return pure.scale_laplace(epsilon, _times(count, sensitivity))
+    return scale_laplace(epsilon, _times(count, sensitivity))
+
+
+def epsilon_laplace(scale: float, sensitivity: float) -> float:
+    """ε = Δ/b of independent Laplace noise on every coordinate, or of L2-Laplace noise.
+
+    Laplace noise has density ∝ exp(−|η|/b) (Dwork et al. 2006). For L2-Laplace noise the log-ratio
+    of two shifted densities is (‖η′‖ − ‖η‖)/b, which the triangle inequality bounds by Δ/b. The
+    dimension decides how much noise that is, not its price.
+
+    Args:
+      scale: b, in the units of the query.
+      sensitivity: Δ, the largest change of the query for the relation of the release, in any
+        dimension: in the L1 norm for Laplace noise, in the L2 norm for L2-Laplace noise.
+
+    Raises:
+      ValueError: either is not positive and finite.
+    """
+    return decimals.up(
+        decimals.quotient(
+            guards.positive("sensitivity", sensitivity), guards.positive("scale", scale)
+        )
+    )
+
+
+def scale_laplace(epsilon: float, sensitivity: float) -> float:
+    """b = Δ/ε, the smallest scale whose `epsilon_laplace` is at most ε.
+
+    Raises:
+      ValueError: ε or Δ is not positive and finite, or b would exceed the largest float.
+    """
+    scale = decimals.up(
+        decimals.quotient(
+            guards.positive("sensitivity", sensitivity), guards.positive("epsilon", epsilon)
+        )
+    )
+    if not scale < math.inf:
+        raise ValueError(
+            f"epsilon {epsilon!r} is too small for a sensitivity of {sensitivity!r}: no scale is"
+            " finite"
+        )
+    return scale
 
 
 def _times(count: int, sensitivity: float) -> float:

@@ -1,31 +1,27 @@
-"""Paper 003's protocol, T noisy iterations before an untrusted recommender: what they cost a
-rating, and a user.
+"""Paper 003's protocol: what T noisy iterations before an untrusted recommender cost.
 
-Each iteration releases a noisy sum Σ_i g_i over users. As published the price of one is claimed for
-all of them; sound is a price per user, whose whole message is clipped to C and so moves the sum by
-2C replaced, by C removed. `accounting.objective` has the same paper's single release; its names and
-these are there.
+Each iteration releases a noisy sum Σ_i g_i over users. The paper claims the price of one iteration
+for all of them. A price per user is sound: his whole message is clipped to C, so it moves the sum
+by 2C where it is replaced, and by C where it is removed. `accounting.objective` has the same
+paper's single release.
 """
 
-from decimal import Decimal
-from fractions import Fraction
 from typing import Literal, get_args
 
 from accounting import guards
-from accounting.additive_noise import Noise, exactly, root_up, scale_for, spent, up
+from accounting.additive_noise import Noise, exactly, scale_for, spent, up
 from accounting.loss import Loss, Pure
 
 Change = Literal["replace", "remove"]
 
 
 def iterations_claimed(epsilon: float, num_iterations: int) -> Pure:
-    """What T iterations of the published protocol spend on one rating, if the paper's claim held in
-    each: T·ε.
+    """T·ε: what T published iterations spend on one rating, if the paper's claim held in each.
 
-    The paper states ε for the whole run; each iteration is a release of its own, so the claim is ε
-    per iteration: 10.0 at ε = 0.1, T = 100. The η of (6) is not paid again, V is post-processing.
-    Even this is not proved: u_i follows the user's own ratings and moves all of his messages, and
-    the residual has no bound.
+    The paper states ε for the whole run. Each iteration is a release of its own, so the claim is ε
+    per iteration: 10.0 at ε = 0.1, T = 100. The η of (6) is not paid again, since V is
+    post-processing. Even this is not proved: u_i follows the user's own ratings and moves all of
+    his messages, and the residual has no bound.
 
     Raises:
       ValueError: ε is not positive and finite, or T is not an integer of at least 1.
@@ -35,12 +31,11 @@ def iterations_claimed(epsilon: float, num_iterations: int) -> Pure:
 
 
 def message_sensitivity(clip_norm: float, change: Change) -> float:
-    """How far one user moves Σ_i g_i where messages are clipped to C: 2C if all of his data are
-    replaced, C if removed.
+    """How far one user moves Σ_i g_i: 2C if all of his data are replaced, C if they are removed.
 
-    The message is all that the user sends in an iteration, over all items; its norm is the one of
-    the noise: Σ_j‖g_ij‖₁ for "laplace", Σ_j‖g_ij‖₂ for "l2_laplace" of scale b on every item,
-    √(Σ_j‖g_ij‖₂²) for "gaussian". Rounding towards zero after the clip keeps every one of these
+    C is the clip of a user's message: all that he sends in an iteration, over all items. Its norm
+    is that of the noise: Σ_j‖g_ij‖₁ for "laplace", Σ_j‖g_ij‖₂ for "l2_laplace" of scale b on every
+    item, √(Σ_j‖g_ij‖₂²) for "gaussian". Rounding towards zero after the clip raises none of these
     norms, so fixed point costs nothing here.
 
     Raises:
@@ -87,8 +82,9 @@ def iterations_scale(
     change: Change = "replace",
     delta: float | None = None,
 ) -> float:
-    """The smallest scale (to 1e-11 relative) at which `iterations_per_user` costs at most ε, at δ
-    for Gaussians.
+    """The smallest scale (to 1e-11 relative) at which `iterations_per_user` costs at most ε.
+
+    At δ for Gaussians, without one otherwise.
 
     Raises:
       ValueError: as `iterations_per_user` and `value_change_scale`.
@@ -97,30 +93,3 @@ def iterations_scale(
     return scale_for(
         noise, epsilon, delta, sensitivity, guards.count("num_iterations", num_iterations, 1)
     )
-
-
-def rounded_sensitivity(sensitivity: float, *, rounding_step: float, num_coordinates: int) -> float:
-    """The L2 sensitivity after rounding to multiples of h, h√n more: each of n coordinates may end
-    one step further.
-
-    Rounding, to the nearest or with coins that are the same in both worlds, moves |x − y| to at
-    most |x − y| + h. The noise must be added after it, on the grid. This is for differences;
-    `message_sensitivity` bounds each message.
-
-    Args:
-      num_coordinates: n that can differ: d for a changed rating, d times the declared catalogue for
-        a user.
-
-    Raises:
-      ValueError: a number is out of range; a step of 0 is no rounding.
-    """
-    base = exactly("sensitivity", sensitivity)
-    step = Fraction(Decimal(repr(guards.nonnegative("rounding_step", rounding_step))))
-    more = (
-        Fraction(
-            Decimal(repr(root_up(step**2 * guards.count("num_coordinates", num_coordinates, 1))))
-        )
-        if step
-        else 0
-    )
-    return up(base + more)

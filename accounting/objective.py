@@ -1,35 +1,32 @@
-"""Paper 003, objective perturbation: what V costs with a trusted recommender, and what T noisy
-iterations cost.
+"""Paper 003, objective perturbation: what a release of V costs with a trusted recommender.
 
 Everything rests on one sensitivity per relation, stated here and nowhere else. In objective (6) the
 ratings of item j meet its noise only in the gradient, −2Σ_i u_i r_ij + 2(Σ_i u_i u_iᵀ + Mμ I) v_j +
-η_j = 0, so V is a function of the noisy 2Σ_i u_i r_ij − η_j and of Σ_i u_i u_iᵀ, and its exact
-minimiser is post-processing of the two.
+η_j = 0. So V is a function of the noisy 2Σ_i u_i r_ij − η_j and of A_j = Σ_i u_i u_iᵀ + Mμ I, and
+its exact minimiser is post-processing of the two.
 
-| relation                        | what is noisy     | one record moves it by
-|
-|---------------------------------|-------------------|----------------------------------------------------------------|
-| a rating's value, by Δ at most  | 2Σur              | 2Δ‖u‖ <= 2Δ in L2, 2Δ√d in L1:
-`value_sensitivity`             | | a rating's presence             | 2Σur, A exact     | without
-bound: `presence_loss`                                 | | a rating's presence             | Σuuᵀ
-and Σur      | ‖u‖² <= 1 (Frobenius) and |r|‖u‖ <= c: `statistics_loss`       | | a user, all of his
-data         | Σ_i g_i           | 2C replaced, C removed, ‖g_i‖ <= C: `iterations_per_user`      |
+What is noisy, and how far one record moves it:
 
-The noise is one of three (`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem
-1), or "gaussian". The iterations of the last row are `accounting.iterations`; those names are here
-as well. What a release promises at these prices, and what of the paper's own claims does not hold,
-stands beside the mechanisms.
+- a rating's value, by Δ at most: 2Σur moves by 2Δ‖u‖ <= 2Δ in L2 and 2Δ√d in L1, see
+  `value_sensitivity`;
+- a rating's presence, A exact: 2Σur moves without bound, so no ε is finite, whatever the noise.
+  With the rating, η_j = 2(b_j − A_j v_j) has 2u(r − uᵀv) more: the noise at which the same v is the
+  minimiser moves by twice the residual, which grows with v without bound. (The Jacobian adds at
+  most log(1 + 1/(Mμ)).)
+- a rating's presence, Σuuᵀ and Σur both noisy: ‖u‖² <= 1 (Frobenius) and |r|‖u‖ <= c, see
+  `statistics_loss`.
+
+What a user costs over noisy iterations is `accounting.iterations`. The noise is one of three
+(`accounting.additive_noise`): "laplace" (Lemma 1), "l2_laplace" (Theorem 1), or "gaussian". What a
+release promises at these prices, and what of the paper's own claims does not hold, stands beside
+the mechanisms.
 """
 
 import math
 
 from accounting import gaussian, guards
 from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
-from accounting.iterations import iterations_claimed as iterations_claimed
-from accounting.iterations import iterations_per_user as iterations_per_user
-from accounting.iterations import iterations_scale as iterations_scale
-from accounting.iterations import rounded_sensitivity as rounded_sensitivity
-from accounting.loss import Gaussian, Loss, Pure
+from accounting.loss import Gaussian, Loss
 
 # ----------------------------------------------------------------------------- one release, trusted
 
@@ -91,18 +88,6 @@ def value_change_scale(
     return scale_for(
         noise, epsilon, delta, value_sensitivity(noise, range_width=range_width, rank=rank), 1
     )
-
-
-def presence_loss() -> Pure:
-    """What V, as the exact minimiser of (6), spends on a rating's presence: no finite ε, whatever
-    the noise.
-
-    With the rating, η_j = 2(b_j − A_j v_j) has 2u(r − uᵀv) more: the noise at which the same v is
-    the minimiser moves by twice the residual, which grows with v without bound, and so does ‖η_j −
-    η_j'‖ in the exponent of the density (beside a Jacobian term of at most log(1 + 1/(Mμ))).
-    `statistics_loss` is what protects presence.
-    """
-    return Pure(epsilon=math.inf)
 
 
 def squared_noise(noise: Noise, *, scale: float, rank: int) -> float:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from accounting import gaussian, guards, rounds
+from accounting import gaussian, guards, pure
 from accounting.loss import (
     Approximate,
     Gaussian,
@@ -96,22 +96,22 @@ def floor(losses: Sequence[Loss], delta: float) -> float:
     known = total(
         times(one.epsilon, one.num_steps) for one in losses if isinstance(one, Approximate)
     )
-    pure = [one for one in merged(losses) if isinstance(one, Pure)]
+    rounds = [one for one in merged(losses) if isinstance(one, Pure)]
     spent = rho([one for one in losses if isinstance(one, Gaussian)]) or 0.0
     left = delta - reserved
     if left <= 0:
         noisy = spent > 0 or any(
             isinstance(one, SubsampledGaussian) and one.num_steps for one in losses
         )
-        return math.inf if noisy else known + total(one.epsilon for one in pure)
-    parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in pure)]
+        return math.inf if noisy else known + total(one.epsilon for one in rounds)
+    parts = [gaussian.epsilon_exact(spent, left), *(_optimal_floor(one, left) for one in rounds)]
     return known + max(parts)
 
 
 def _optimal_floor(phase: Pure, delta: float) -> float:
     if phase.epsilon in (0.0, math.inf) or phase.num_rounds > 10**6:
         return phase.epsilon if phase.epsilon == math.inf else 0.0
-    return rounds.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
+    return pure.epsilon_optimal(phase.epsilon / phase.num_rounds, phase.num_rounds, delta)
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):
@@ -180,9 +180,9 @@ def _accountants(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str
 def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
     if not losses:
         return {"exact": 0.0}
-    pure = [loss for loss in losses if isinstance(loss, Pure)]
-    if len(pure) == len(losses):
-        return _pure(pure, delta)
+    rounds = [loss for loss in losses if isinstance(loss, Pure)]
+    if len(rounds) == len(losses):
+        return _pure(rounds, delta)
     if delta == 0:
         return {"basic": math.inf}  # no Gaussian has a finite pure ε
     gaussians = [loss for loss in losses if isinstance(loss, Gaussian)]
@@ -213,7 +213,7 @@ def _pure(losses: list[Pure], delta: float) -> dict[str, float]:
     if len(losses) == 1:
         count = losses[0].num_rounds
         each = basic / count if count == 1 else math.nextafter(basic / count, math.inf)
-        return {"basic": basic, "optimal": min(basic, rounds.epsilon_optimal(each, count, delta))}
+        return {"basic": basic, "optimal": min(basic, pure.epsilon_optimal(each, count, delta))}
     from accounting import composition
 
     return {"basic": basic, "pld": min(basic, composition.pld(losses, unit="user").epsilon(delta))}

@@ -27,7 +27,7 @@ import math
 
 from accounting import guards
 from accounting.loss import Approximate, times
-from accounting.rounds import share
+from accounting.pure import share
 
 REPORTS_LIMIT = 10**12
 ROUNDS_TRIED = 2**16  # by the solver; the price there is within 1e-4 of its limit

@@ -163,18 +163,18 @@ def _iterations_scale(
     """The smallest scale whose stated price, by the optimal composition where pure noise has a δ,
     is at most ε.
     """
-    from accounting import objective, pure
+    from accounting import iterations, pure
 
     assert command.epsilon is not None
     assert command.iterations is not None
     if noise == "gaussian" or not delta:
         of_solver = delta if noise == "gaussian" else None
         epsilon, count = command.epsilon, command.iterations
-        return objective.iterations_scale(
+        return iterations.iterations_scale(
             noise=noise, epsilon=epsilon, delta=of_solver, num_iterations=count, **shape
         )
     each = pure.solve_epsilon_round(command.epsilon, command.iterations, delta)
-    scale = objective.iterations_scale(noise=noise, epsilon=each, num_iterations=1, **shape)
+    scale = iterations.iterations_scale(noise=noise, epsilon=each, num_iterations=1, **shape)
     return scale * (
         1 + 1e-12
     )  # ε of all iterations is a product, rounded up, and shared again where it is priced
@@ -191,10 +191,10 @@ def _affordable(
     """The largest number of iterations that costs at most ε, and a note where --iterations takes no
     more.
     """
-    from accounting import gaussian, loss, objective, pure
+    from accounting import gaussian, iterations, loss, pure
 
     assert command.epsilon is not None
-    one = objective.iterations_per_user(noise=noise, scale=scale, num_iterations=1, **shape)
+    one = iterations.iterations_per_user(noise=noise, scale=scale, num_iterations=1, **shape)
     if isinstance(one, loss.Gaussian):
         assert delta is not None
         count = gaussian.solve_num_steps(command.epsilon, delta, one.noise_multiplier)
@@ -202,7 +202,7 @@ def _affordable(
         assert isinstance(one, loss.Pure)
         each = one.epsilon if not delta else one.epsilon * (1 + 1e-12)
         count = pure.solve_num_rounds(command.epsilon, each, delta or 0.0)
-        more = objective.iterations_per_user(
+        more = iterations.iterations_per_user(
             noise=noise, scale=scale, num_iterations=count + 1, **shape
         )
         if not delta and isinstance(more, loss.Pure) and more.epsilon <= command.epsilon:

@@ -3,29 +3,16 @@ pair.
 """
 
 import itertools
-import json
 import math
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import digits, gaussian, objective, user
-from accounting.guarantee import Guarantee
-from accounting.loss import Gaussian, Pure
+from accounting import digits, gaussian, iterations, objective, user
+from accounting.loss import Gaussian
 from accounting.price import rho
-from dpmf_jax.mechanisms.federated.guarantee import (
-    iterations_guarantee,
-    published_iterations_guarantee,
-)
-from dpmf_jax.mechanisms.objective.guarantee import (
-    closed_form_guarantee,
-    published_guarantee,
-    statistics_guarantee,
-)
 
 PURE = ["laplace", "l2_laplace"]
 NOISES = [*PURE, "gaussian"]
@@ -137,7 +124,6 @@ def test_a_user_with_m_ratings_pays_m_times(noise):
 
 
 def test_presence_has_no_finite_epsilon_because_the_log_ratio_grows_with_the_item():
-    assert objective.presence_loss() == Pure(epsilon=math.inf)
     random = np.random.default_rng(0)
     users, ratings = factors(random, 5, 3), random.uniform(1, 5, 5)
     users[0] /= np.linalg.norm(users[0])
@@ -241,110 +227,6 @@ def test_statistics_scales_cost_at_most_epsilon_and_share_it_as_asked(epsilon, s
     assert 1 / (2 * first**2) == pytest.approx(share * spent, rel=1e-9)
 
 
-# --------------------------------------------------------------------------------------------------
-
-
-def test_the_papers_hundred_iterations_at_a_tenth_cost_ten():
-    assert objective.iterations_claimed(0.1, 100) == Pure(epsilon=10.0, num_rounds=100)
-    assert objective.iterations_claimed(0.1, 3).epsilon == 0.3
-    assert objective.iterations_claimed(0.8, 10_000).epsilon == 8000.0
-
-
-def clipped(noise, message, bound):
-    """A message on or inside its clip, and the norm that the noise feels of any message."""
-
-    def norm(value):
-        return {
-            "laplace": np.abs(value).sum(),
-            "l2_laplace": np.linalg.norm(value, axis=1).sum(),
-            "gaussian": np.linalg.norm(value),
-        }[noise]
-
-    return message * min(1.0, bound / norm(message)), norm
-
-
-@pytest.mark.parametrize("change", CHANGES)
-@pytest.mark.parametrize("noise", NOISES)
-@given(
-    seed=seeds,
-    clip=st.floats(0.1, 10),
-    scale=st.floats(0.1, 100),
-    num_iterations=st.integers(1, 20),
-)
-def test_a_users_messages_never_cost_more_than_priced(
-    noise, change, seed, clip, scale, num_iterations
-):
-    random, shape = np.random.default_rng(seed), (4, 3)
-    loss = objective.iterations_per_user(
-        noise=noise, clip_norm=clip, scale=scale, num_iterations=num_iterations, change=change
-    )
-    spent = 0.0
-    for _ in range(num_iterations):
-        message, norm = clipped(noise, random.normal(size=shape) * 10, clip)
-        other = (
-            np.zeros(shape)
-            if change == "remove"
-            else clipped(noise, random.normal(size=shape) * 10, clip)[0]
-        )
-        distance = norm(message - other) / scale
-        spent += distance**2 / 2 if noise == "gaussian" else distance
-    assert spent <= (rho([loss]) if noise == "gaussian" else loss.epsilon) * (1 + 1e-9)
-
-
-@pytest.mark.parametrize(("change", "distance"), [("replace", 2.0), ("remove", 1.0)])
-@pytest.mark.parametrize("noise", NOISES)
-def test_opposite_messages_cost_what_is_priced(noise, change, distance):
-    """ε = T·2C/b and ρ = T·2C²/σ² to replace, T·C/b and T·C²/(2σ²) to remove."""
-    loss = objective.iterations_per_user(
-        noise=noise, clip_norm=1.5, scale=6.0, num_iterations=7, change=change
-    )
-    reached = distance * 1.5 / 6.0
-    if noise == "gaussian":
-        assert rho([loss]) == pytest.approx(7 * reached**2 / 2, rel=1e-12)
-        assert loss.user_rho is None
-    else:
-        assert loss == Pure(epsilon=7 * reached, num_rounds=7)
-
-
-def test_replacing_is_the_default():
-    spent = {"noise": "gaussian", "clip_norm": 1.0, "scale": 3.0, "num_iterations": 2}
-    assert objective.iterations_per_user(**spent) == objective.iterations_per_user(
-        **spent, change="replace"
-    )
-
-
-@given(seed=seeds, step=st.floats(1e-3, 10), count=st.integers(1, 50))
-def test_rounding_moves_a_difference_no_further_than_said(seed, step, count):
-    random = np.random.default_rng(seed)
-    first = random.normal(size=count) * 3
-    second = first + random.normal(size=count) * random.uniform(0, 1)
-    bound = objective.rounded_sensitivity(
-        float(np.linalg.norm(first - second)) + 1e-300, rounding_step=step, num_coordinates=count
-    )
-    coins = random.uniform(size=count)
-    for offset in (0.5, coins):
-        rounded = [step * np.floor(values / step + offset) for values in (first, second)]
-        assert np.linalg.norm(rounded[0] - rounded[1]) <= bound * (1 + 1e-9)
-
-
-def test_rounding_can_add_a_step_in_every_coordinate():
-    first, second = np.full(9, 0.4999999), np.full(9, 0.5000001)
-    moved = np.linalg.norm(np.floor(second + 0.5) - np.floor(first + 0.5))
-    bound = objective.rounded_sensitivity(
-        float(np.linalg.norm(first - second)), rounding_step=1, num_coordinates=9
-    )
-    assert moved == 3.0 == pytest.approx(bound, rel=1e-6)
-    assert objective.rounded_sensitivity(0.3, rounding_step=0, num_coordinates=9) == 0.3
-
-
-@given(seed=seeds, step=st.floats(1e-3, 2))
-def test_rounding_towards_zero_keeps_every_clip(seed, step):
-    random = np.random.default_rng(seed)
-    for noise in NOISES:
-        message, norm = clipped(noise, random.normal(size=(4, 3)), 1.0)
-        assert norm(step * np.trunc(message / step)) <= 1 + 1e-9
-
-
 # --------------------------------------------------------------------------------------------- scal
 
 
@@ -365,10 +247,10 @@ def test_pure_scales_cost_at_most_epsilon_and_no_less_than_a_rounding(
             "num_iterations": num_iterations,
             "change": change,
         }
-        scale = objective.iterations_scale(epsilon=epsilon, **run)
+        scale = iterations.iterations_scale(epsilon=epsilon, **run)
         assert (
             epsilon * (1 - 1e-14)
-            <= objective.iterations_per_user(scale=scale, **run).epsilon
+            <= iterations.iterations_per_user(scale=scale, **run).epsilon
             <= epsilon
         )
 
@@ -385,8 +267,8 @@ def test_gaussian_scales_cost_at_most_epsilon(epsilon, width, num_iterations):
     loss = objective.value_change_loss(noise="gaussian", scale=scale, range_width=width, rank=9)
     assert epsilon * (1 - 1e-9) <= gaussian.epsilon_exact(rho([loss]), 1e-5) <= epsilon
     run = {"noise": "gaussian", "clip_norm": width, "num_iterations": num_iterations}
-    loss = objective.iterations_per_user(
-        scale=objective.iterations_scale(epsilon=epsilon, delta=1e-5, **run), **run
+    loss = iterations.iterations_per_user(
+        scale=iterations.iterations_scale(epsilon=epsilon, delta=1e-5, **run), **run
     )
     assert epsilon * (1 - 1e-9) <= gaussian.epsilon_exact(rho([loss]), 1e-5) <= epsilon
 
@@ -433,18 +315,17 @@ def test_numbers_that_are_not_positive_and_finite_are_refused(noise, bad):
     calls = [
         lambda: objective.value_change_loss(noise=noise, scale=bad, range_width=4, rank=2),
         lambda: objective.value_change_loss(noise=noise, scale=1, range_width=bad, rank=2),
-        lambda: objective.iterations_per_user(
+        lambda: iterations.iterations_per_user(
             noise=noise, clip_norm=bad, scale=1, num_iterations=2
         ),
-        lambda: objective.iterations_per_user(
+        lambda: iterations.iterations_per_user(
             noise=noise, clip_norm=1, scale=bad, num_iterations=2
         ),
         lambda: objective.squared_noise(noise, scale=bad, rank=2),
-        lambda: objective.iterations_claimed(bad, 2),
+        lambda: iterations.iterations_claimed(bad, 2),
         lambda: objective.statistics_loss(matrix_scale=bad, vector_scale=1, rating_bound=1),
         lambda: objective.statistics_loss(matrix_scale=1, vector_scale=bad, rating_bound=1),
         lambda: objective.statistics_loss(matrix_scale=1, vector_scale=1, rating_bound=bad),
-        lambda: objective.rounded_sensitivity(bad, rounding_step=1, num_coordinates=1),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="must be positive and finite, got"):
@@ -455,32 +336,14 @@ def test_numbers_that_are_not_positive_and_finite_are_refused(noise, bad):
 def test_counts_that_are_not_positive_integers_are_refused(bad):
     calls = [
         lambda: objective.value_sensitivity("laplace", range_width=4, rank=bad),
-        lambda: objective.iterations_claimed(0.1, bad),
-        lambda: objective.iterations_per_user(
+        lambda: iterations.iterations_claimed(0.1, bad),
+        lambda: iterations.iterations_per_user(
             noise="laplace", clip_norm=1, scale=1, num_iterations=bad
         ),
-        lambda: objective.rounded_sensitivity(1, rounding_step=1, num_coordinates=bad),
     ]
     for call in calls:
         with pytest.raises(ValueError, match="must be an integer of at least 1, got"):
             call()
-
-
-def test_counts_that_are_no_integers_are_refused():
-    """In an interpreter of its own: here the types are checked before the function is."""
-    code = """
-from accounting import objective
-for bad in (2.5, float("nan"), "3", None):
-    try:
-        objective.iterations_claimed(0.1, bad)
-    except ValueError as error:
-        print(error)
-"""
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
-    wanted = ["2.5", "nan", "'3'", "None"]
-    assert told.splitlines() == [f"num_iterations must be an integer, got {bad}" for bad in wanted]
 
 
 def test_other_refusals_name_what_is_allowed():
@@ -488,15 +351,11 @@ def test_other_refusals_name_what_is_allowed():
         objective.value_change_scale(noise="gaussian", epsilon=1, range_width=4, rank=2)
     with pytest.raises(ValueError, match="delta must be left out for pure noise"):
         objective.value_change_scale(noise="laplace", epsilon=1, delta=1e-5, range_width=4, rank=2)
-    with pytest.raises(ValueError, match="rounding_step must be at least 0 and finite"):
-        objective.rounded_sensitivity(1, rounding_step=math.nan, num_coordinates=1)
     for share in (0.0, 1.0, math.nan):
         with pytest.raises(ValueError, match="matrix_share must be between 0 and 1"):
             objective.statistics_scales(epsilon=1, delta=1e-5, rating_bound=1, matrix_share=share)
     with pytest.raises(ValueError, match="out of range"):
         objective.value_sensitivity("laplace", range_width=1e308, rank=2)
-    with pytest.raises(ValueError, match="noise must be laplace or l2_laplace"):
-        published_guarantee(noise="gaussian", scale=1, range_width=4, rank=2)
 
 
 def test_a_price_never_underflows_to_nothing_and_is_infinite_beyond_every_float():
@@ -507,142 +366,3 @@ def test_a_price_never_underflows_to_nothing_and_is_infinite_beyond_every_float(
 
     assert 0 < spent(1e300, 1e-300) < 1e-300
     assert spent(1e-300, 1e300) == math.inf
-
-
-# --------------------------------------------------------------------------------------------------
-
-GUARANTEES = {
-    "published": lambda: published_guarantee(noise="laplace", scale=80.0, range_width=4.0, rank=50),
-    "closed form": lambda: closed_form_guarantee(
-        noise="l2_laplace", scale=80.0, range_width=4.0, rank=50
-    ),
-    "gaussian": lambda: closed_form_guarantee(
-        noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5
-    ),
-    "statistics": lambda: statistics_guarantee(
-        matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5
-    ),
-    "published iterations": lambda: published_iterations_guarantee(
-        epsilon=0.1, num_iterations=100, range_width=4.0
-    ),
-    "iterations": lambda: iterations_guarantee(
-        noise="l2_laplace", clip_norm=1.0, scale=200.0, num_iterations=100, honest_shares=50
-    ),
-    "gaussian iterations": lambda: iterations_guarantee(
-        noise="gaussian",
-        clip_norm=1.0,
-        scale=40.0,
-        num_iterations=10,
-        honest_shares=50,
-        change="remove",
-        delta=1e-5,
-        seeded=True,
-    ),
-}
-CLAIMED = {"published", "published iterations"}
-
-
-@pytest.mark.parametrize("name", GUARANTEES)
-def test_guarantees_say_what_is_proved_for_whom_and_come_back_from_json(name):
-    guarantee = GUARANTEES[name]()
-    assert guarantee.status == ("claimed" if name in CLAIMED else "proved for real-number noise")
-    unit = "user" if "iterations" in name and name not in CLAIMED else "rating value"
-    assert guarantee.unit == ("rating presence" if name == "statistics" else unit)
-    assert 0 < guarantee.epsilon < math.inf
-    assert Guarantee.from_dict(json.loads(json.dumps(guarantee.to_dict()))) == guarantee
-    assert guarantee.seeded == (name == "gaussian iterations")
-    assert max(map(len, guarantee.statement.splitlines())) <= 110
-
-
-def test_published_iterations_state_the_total_with_the_papers_number_beside_it():
-    guarantee = GUARANTEES["published iterations"]()
-    assert guarantee.epsilon == 10.0
-    assert guarantee.delta == 0
-    assert guarantee.steps == 100
-    assert list(guarantee.accountants.items()) == [("paper", 0.1), ("basic", 10.0)]
-    assert "ε = 10.0000" in guarantee.statement
-
-
-def test_published_objective_is_priced_by_its_noise_and_claimed():
-    width, rank = 4.0, 50
-    scale = objective.value_change_scale(
-        noise="laplace", epsilon=0.15, range_width=width, rank=rank
-    )
-    guarantee = published_guarantee(noise="laplace", scale=scale, range_width=width, rank=rank)
-    assert guarantee.epsilon == 0.15
-    assert guarantee.for_user(20).epsilon == 3.0
-    assert any("fitted on the same ratings" in text for text in guarantee.assumptions)
-
-
-def test_sound_objective_is_proved_at_its_epsilon():
-    assert GUARANTEES["closed form"]().epsilon == 0.1
-    assert GUARANTEES["closed form"]().largest_change == 4
-    assert GUARANTEES["gaussian"]().for_user(20).rho == pytest.approx(
-        20 * GUARANTEES["gaussian"]().rho
-    )
-    assert any("norm 1" in text for text in GUARANTEES["closed form"]().assumptions)
-
-
-def test_user_level_iterations_name_the_clip_and_the_shares_they_rest_on():
-    guarantee = GUARANTEES["iterations"]()
-    assert guarantee.epsilon == 1.0
-    assert any(
-        "at least 50 users other than the protected one" in text for text in guarantee.assumptions
-    )
-    assert any("L2 norms, to 1," in text for text in guarantee.assumptions)
-    assert "who takes part at all" in guarantee.not_covered
-    removed = GUARANTEES["gaussian iterations"]()
-    assert removed.rho == pytest.approx(10 / (2 * 40.0**2))
-    assert "who takes part at all" not in removed.not_covered
-
-
-PARTIES = [
-    "public V",
-    "recommender",
-    "third party",
-    "other users",
-    "recommender + third party",
-    "colluding users",
-]
-
-
-@pytest.mark.parametrize("name", GUARANTEES)
-def test_every_statement_says_whom_it_holds_against(name):
-    guarantee = GUARANTEES[name]()
-    table = dict(guarantee.against)
-    assert list(table) == PARTIES
-    assert all(f"    {party} " in guarantee.statement for party in PARTIES)
-    assert table["recommender + third party"].startswith("nothing")
-    trusted = "iterations" not in name
-    assert ("trusted" in table["recommender"]) == trusted
-    assert (table["third party"] == "there is none") == trusted
-    if name == "published iterations":
-        assert "not the claim" in table["recommender"]
-    if name == "iterations":
-        assert table["recommender"].startswith("ε")
-        assert "at least 50 others" in table["colluding users"]
-
-
-def test_all_shares_but_the_protected_users_own_may_be_needed():
-    guarantee = iterations_guarantee(
-        noise="laplace", clip_norm=1.0, scale=2.0, num_iterations=1, honest_shares=None
-    )
-    assert any(
-        "every user other than the protected one adds" in text for text in guarantee.assumptions
-    )
-    assert (
-        "as long as none of those who take part does" in dict(guarantee.against)["colluding users"]
-    )
-
-
-def test_gaussian_noise_says_where_its_float32_normals_end():
-    """Real normals would go further, and the price is that of real ones."""
-    settings = {"scale": 20.0, "range_width": 4.0, "rank": 3}
-    gaussian_noise = [
-        closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
-        statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
-    ]
-    for guarantee in gaussian_noise:
-        assert any("5.42" in assumption for assumption in guarantee.assumptions)
-    laplace = closed_form_guarantee(noise="l2_laplace", **settings)
-    assert not any("5.42" in assumption for assumption in laplace.assumptions)

@@ -4,16 +4,18 @@ dp_accounting.
 
 import math
 from decimal import Decimal
+from fractions import Fraction
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from accounting import loss, pure
-from accounting import rounds as of_rounds
-from dpmf_jax.mechanisms.local.guarantee import local_guarantee
+from accounting import loss, price, pure
+from tests.cases.roundings import named
 
+RANDOM = np.random.default_rng(1)
 positive = st.floats(-100, 100).map(lambda power: 10.0**power)
 epsilons = st.floats(-6, 2).map(lambda power: 10.0**power)
 deltas = st.floats(-15, -0.1).map(lambda power: 10.0**power)
@@ -32,158 +34,6 @@ def true_delta(epsilon_round, num_rounds, epsilon):
             for n in range(k + 1)
         )
         return mpmath.fsum(terms) / (1 + mpmath.exp(each)) ** k
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-@given(positive, positive)
-def test_laplace_price_and_scale_are_safe_in_decimals_and_tight(epsilon, sensitivity):
-    scale = pure.scale_laplace(epsilon, sensitivity)
-    price = pure.epsilon_laplace(scale, sensitivity)
-    assert price <= epsilon
-    assert price == pytest.approx(epsilon, rel=1e-15)
-    assert pure.epsilon_laplace(math.nextafter(scale, 0), sensitivity) > epsilon or price == epsilon
-    exact = Decimal(repr(sensitivity)) / Decimal(repr(scale))
-    assert Decimal(repr(price)) >= exact * (1 - Decimal("1e-27"))
-    assert pure.epsilon_l2_laplace(scale, sensitivity) == price
-    assert pure.scale_l2_laplace(epsilon, sensitivity) == scale
-
-
-def test_laplace_by_example():
-    assert pure.epsilon_laplace(10.0, 1.0) == 0.1
-    assert pure.epsilon_laplace(3.0, 1.0) > 1 / 3  # the quotient is no float: the next one above
-    assert pure.epsilon_laplace(1e300, 1e-300) > 0
-    assert pure.scale_laplace(0.1, 2.0) == 20
-    with pytest.raises(ValueError, match="too small"):
-        pure.scale_laplace(1e-300, 1e300)
-
-
-@given(st.lists(st.floats(-50, 50), min_size=6, max_size=6), st.floats(0.1, 10))
-def test_log_densities_move_by_no_more_than_the_price(numbers, scale):
-    point, shift = numbers[:3], numbers[3:]
-    moved = [a - b for a, b in zip(point, shift, strict=True)]
-    l1, l2 = sum(map(abs, shift)), math.hypot(*shift)
-    if l2 < 1e-6:
-        return
-    laplace = (sum(map(abs, moved)) - sum(map(abs, point))) / scale
-    l2_laplace = (math.hypot(*moved) - math.hypot(*point)) / scale
-    assert abs(laplace) <= pure.epsilon_laplace(scale, l1) + 1e-9
-    assert abs(l2_laplace) <= pure.epsilon_l2_laplace(scale, l2) + 1e-9
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-@given(st.floats(0, 1, exclude_min=True, exclude_max=True), st.integers(2, 1000))
-def test_randomised_response_costs_the_largest_log_ratio_of_an_answer(probability, num_values):
-    with mpmath.workdps(60):
-        truth = mpmath.mpf(repr(probability))
-        lie = (1 - truth) / (num_values - 1)
-        largest = max(mpmath.log(truth / lie), mpmath.log(lie / truth))
-        price = pure.epsilon_randomized_response(probability, num_values)
-        assert mpmath.mpf(repr(price)) >= largest * (1 - mpmath.mpf(10) ** -40)
-        assert price == pytest.approx(float(largest), rel=1e-15, abs=5e-324)
-
-
-def test_randomised_response_by_example():
-    assert pure.epsilon_randomized_response(0.5) == 0
-    assert pure.epsilon_randomized_response(0.25, 4) == 0
-    assert pure.epsilon_randomized_response(0.75) == pytest.approx(math.log(3), rel=1e-15)
-    assert pure.epsilon_randomized_response(0.25) == pytest.approx(
-        math.log(3), rel=1e-15
-    )  # it lies: as telling
-    assert pure.epsilon_randomized_response(1 / 3, 3) > 0  # no float is a third
-    for certain in (0.0, 1.0):
-        assert pure.epsilon_randomized_response(certain, 3) == math.inf
-    with pytest.raises(ValueError, match="too small"):
-        pure.truth_probability(1e-17, 3)
-    assert pure.truth_probability(1e-300) == 0.5
-
-
-@given(st.floats(-12, 4).map(lambda power: 10.0**power), st.integers(2, 1000))
-@example(epsilon=10.0**0.62595, num_values=71)  # the rounded guess is several floats too low
-def test_truth_probability_is_affordable_and_the_largest(epsilon, num_values):
-    probability = pure.truth_probability(epsilon, num_values)
-    assert 1 / num_values <= probability < 1
-    assert pure.epsilon_randomized_response(probability, num_values) <= epsilon
-    above = math.nextafter(probability, 1)
-    assert above >= 1 or pure.epsilon_randomized_response(above, num_values) > epsilon
-
-
-def test_dp_accounting_writes_the_probability_of_a_uniform_value():
-    from dp_accounting.pld import privacy_loss_distribution
-
-    for probability, num_values in ((0.75, 2), (0.4, 5)):
-        uniform = (1 - probability) * num_values / (num_values - 1)
-        theirs = privacy_loss_distribution.from_randomized_response(
-            uniform, num_values, value_discretization_interval=1e-5
-        )
-        ours = pure.epsilon_randomized_response(probability, num_values)
-        assert theirs.get_epsilon_for_delta(0.0) == pytest.approx(ours, abs=2e-5)
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-@given(st.floats(-2, 2), st.floats(-12, 2.8).map(lambda power: 10.0**power))
-def test_one_bit_probability_is_the_printed_one_to_the_last_digits(value, epsilon):
-    with mpmath.workdps(350):
-        x, e = mpmath.mpf(max(-1, min(1, value))), mpmath.exp(epsilon)
-        for sign in (1, -1):
-            printed = (sign * x * (e - 1) + e + 1) / (2 * (e + 1))
-            ours = pure.one_bit_probability(sign * value, epsilon)
-            assert abs(ours - printed) <= 4e-16 * printed
-            assert 0 < ours <= 1
-
-
-@given(
-    st.floats(-12, 4).map(lambda power: 10.0**power),
-    st.lists(st.floats(-3, 3), max_size=8),
-)
-@example(1e-12, [])
-@example(700.0, [0.0])
-@example(700.1, [0.5, -0.5])
-@example(745.0, [0.0])
-def test_one_bit_report_costs_its_epsilon_by_enumeration(epsilon, values):
-    assert pure.one_bit_epsilon(epsilon, [-1, 1, *values]) == pytest.approx(epsilon, rel=1e-12)
-    assert pure.one_bit_epsilon(epsilon, [-math.inf, 7, *values]) == pytest.approx(
-        epsilon, rel=1e-12
-    )
-    if values:
-        assert pure.one_bit_epsilon(epsilon, values) <= epsilon * (1 + 1e-12)
-    assert pure.one_bit_epsilon(epsilon, [0.3, 0.3]) == 0
-    assert pure.one_bit_epsilon(epsilon, [1.5, 2.0]) == 0  # both are clipped to 1
-
-
-@given(
-    st.floats(-9, 2.98).map(lambda power: 10.0**power),
-    st.lists(st.floats(-1.5, 1.5), min_size=2, max_size=6),
-)
-def test_enumeration_is_the_largest_ratio_of_the_printed_probabilities(epsilon, values):
-    with mpmath.workdps(600):
-        e = mpmath.exp(mpmath.mpf(epsilon))
-        ones = [(max(-1, min(1, mpmath.mpf(x))) * (e - 1) + e + 1) / (2 * (e + 1)) for x in values]
-        largest = max(mpmath.log(max(side) / min(side)) for side in (ones, [1 - p for p in ones]))
-        assert pure.one_bit_epsilon(epsilon, values) == pytest.approx(
-            float(largest), rel=1e-12, abs=1e-15 * epsilon
-        )
-
-
-def test_one_bit_report_is_unbiased():
-    for epsilon in (0.01, 1.0, 5.0):
-        size = (math.exp(epsilon) + 1) / (math.exp(epsilon) - 1)
-        for value in (-1.0, -0.2, 0.0, 0.7, 1.0):
-            probability = pure.one_bit_probability(value, epsilon)
-            assert size * (2 * probability - 1) == pytest.approx(value, abs=1e-12)
-
-
-def test_a_certain_report_is_refused():
-    assert pure.one_bit_probability(-1.0, 745.0) > 0
-    with pytest.raises(ValueError, match="745"):
-        pure.one_bit_probability(-1.0, 746.0)
-    with pytest.raises(ValueError, match="at least one"):
-        pure.one_bit_epsilon(1.0, [])
 
 
 # --------------------------------------------------------------------------------------------------
@@ -303,7 +153,7 @@ def test_optimal_for_many_rounds_is_a_gaussian():
 
 def test_binomial_of_many_rounds_is_within_its_slack():
     for num_rounds, epsilon_round in ((10**5, 0.01), (10**8, 1e-4)):
-        losses, probabilities = of_rounds._losses(epsilon_round, num_rounds)
+        losses, probabilities = pure._losses(epsilon_round, num_rounds)
         with mpmath.workdps(40):
             lie = 1 / (1 + mpmath.exp(mpmath.mpf(epsilon_round)))
             for index in range(0, len(losses), len(losses) // 40):
@@ -363,96 +213,31 @@ def test_number_of_rounds_by_example():
 
 # --------------------------------------------------------------------------------------------------
 
-
-def test_local_guarantee_is_pure_per_user_and_names_its_conditions():
-    g = local_guarantee(0.1, 50)
-    assert (g.epsilon, g.delta, g.unit, g.status, g.steps) == (0.1, 0, "user", "proved", 50)
-    assert g.losses == (loss.Pure(epsilon=0.1, num_rounds=50),)
-    assert g.user_price is None
-    text = " ".join(str(g).split())
-    for part in (
-        "any change to all of one user's ratings",
-        "nobody but the user sees",
-        "exactly 50 times (k rounds, not the printed loop's k + 1)",
-        "drawn uniformly and without looking at data",
-        "the bit's probability is a float",
-        "who sends reports is visible",
-    ):
-        assert part in text
-    assert "once" in " ".join(local_guarantee(0.1, 1).assumptions)
-
-
-@given(st.floats(1e-3, 20), st.integers(1, 200))
-def test_local_guarantee_costs_epsilon_whatever_the_number_of_rounds(epsilon, num_rounds):
-    g = local_guarantee(epsilon, num_rounds)
-    assert epsilon <= g.epsilon <= epsilon + 1.0001e-4
-    assert g.accountants == {"basic": epsilon}
-
-
-def test_local_guarantee_at_a_delta_is_the_optimal_composition():
-    g = local_guarantee(1.0, 50, delta=1e-5)
-    assert g.accountants["basic"] == 1
-    assert g.accountants["optimal"] == pytest.approx(
-        pure.epsilon_optimal(0.02, 50, 1e-5), rel=1e-12
-    )
-    assert g.accountants["optimal"] <= g.epsilon <= g.accountants["optimal"] + 1e-4
-
-
-# --------------------------------------------------------------------------------------------------
-
 _FINE = {
-    **dict.fromkeys(("scale", "sensitivity", "epsilon", "epsilon_round", "value", "total"), 1.0),
-    **dict.fromkeys(("num_values", "num_rounds", "count"), 3),
-    "truth_probability": 0.7,
+    **dict.fromkeys(("epsilon", "epsilon_round", "total"), 1.0),
+    **dict.fromkeys(("num_rounds", "count"), 3),
     "delta": 1e-5,
-    "values": [0.5],
 }
 _POSITIVE = (0.0, -1.0, math.inf, math.nan)
 _BAD = {
-    "scale": _POSITIVE,
-    "sensitivity": _POSITIVE,
     "total": _POSITIVE,
-    "truth_probability": (-0.1, 1.1, math.nan),
-    "num_values": (1, 0, -2, True),
     "num_rounds": (-1, True),
     "count": (0, -1, True),
     "delta": (1.0, -1e-5, math.nan, math.inf),
     "epsilon_round": (-1.0, math.nan),
-    "value": (math.nan,),
-    "values": ([math.nan], [0.5, math.nan], []),
     "epsilon": (math.nan,),
 }
 _ARGUMENTS = {
-    pure.epsilon_laplace: ("scale", "sensitivity"),
-    pure.scale_laplace: ("epsilon", "sensitivity"),
-    pure.epsilon_l2_laplace: ("scale", "sensitivity"),
-    pure.scale_l2_laplace: ("epsilon", "sensitivity"),
-    pure.epsilon_randomized_response: ("truth_probability", "num_values"),
-    pure.truth_probability: ("epsilon", "num_values"),
-    pure.one_bit_probability: ("value", "epsilon"),
-    pure.one_bit_epsilon: ("epsilon", "values"),
     pure.epsilon_basic: ("epsilon_round", "num_rounds"),
     pure.delta_optimal: ("epsilon_round", "num_rounds", "epsilon"),
     pure.epsilon_optimal: ("epsilon_round", "num_rounds", "delta"),
     pure.share: ("total", "count"),
     pure.solve_epsilon_round: ("epsilon", "num_rounds", "delta"),
     pure.solve_num_rounds: ("epsilon", "epsilon_round", "delta"),
-    local_guarantee: ("epsilon", "num_rounds", "delta"),
 }
 _MORE = {  # where less is allowed than elsewhere
-    **{
-        (f, "epsilon"): _POSITIVE
-        for f in (pure.scale_laplace, pure.scale_l2_laplace, pure.truth_probability)
-    },
-    **{
-        (f, "epsilon"): _POSITIVE
-        for f in (pure.solve_epsilon_round, pure.solve_num_rounds, local_guarantee)
-    },
-    **{
-        (f, "epsilon"): (-1.0, math.inf, math.nan)
-        for f in (pure.one_bit_probability, pure.one_bit_epsilon)
-    },
-    **{(f, "num_rounds"): (0, -1, True) for f in (pure.solve_epsilon_round, local_guarantee)},
+    **{(f, "epsilon"): _POSITIVE for f in (pure.solve_epsilon_round, pure.solve_num_rounds)},
+    **{(f, "num_rounds"): (0, -1, True) for f in (pure.solve_epsilon_round,)},
     (pure.solve_num_rounds, "epsilon_round"): _POSITIVE,
 }
 
@@ -472,3 +257,57 @@ def test_values_that_are_not_allowed_are_refused(function, name, value):
     function(**arguments)
     with pytest.raises(ValueError, match="must be"):
         function(**{**arguments, name: value})
+
+
+# --------------------------------------------------------------------------------------------------
+
+
+def test_the_losses_of_rounds_are_not_below_the_exact_ones():
+    """By one float: k - 2j reports of ε each, where the product may have been rounded down."""
+    for each in RANDOM.uniform(0.01, 1, 20).tolist():
+        losses, _ = pure._new_losses(each, 7)
+        for count, each_loss in enumerate(losses.tolist()):
+            needed = (7 - 2 * count) * Fraction(each)
+            assert (
+                Fraction(math.nextafter(math.nextafter(each_loss, -math.inf), -math.inf))
+                < needed
+                <= Fraction(each_loss)
+            )
+
+
+def test_rounds_share_what_is_paid_and_no_float_more():
+    for total in [0.1, 1.0, 1e-5, 1 / 3, *RANDOM.uniform(1e-6, 10, 100).tolist()]:
+        for count in (1, 3, 6, 7, 10, 49):
+            each = pure.share(total, count)
+            assert (
+                named(each) * count <= named(total) < named(math.nextafter(each, math.inf)) * count
+            )
+
+
+def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypatch):
+    """ε/k as a float: the least one that k rounds of ε need, or the next one."""
+    asked = []
+    own = pure.epsilon_optimal
+    monkeypatch.setattr(pure, "epsilon_optimal", lambda *given: asked.append(given) or own(*given))
+    for epsilon in [0.1, 0.3, 1.0, 1.6, *RANDOM.uniform(0.1, 5, 30).tolist()]:
+        for count in (1, 3, 7, 10):
+            asked.clear()
+            found = price.accountants(
+                [loss.Pure(epsilon=epsilon, num_rounds=count)], delta=1e-3, unit="user"
+            )
+            ((each, times, _),) = asked
+            assert (times, found["optimal"] <= found["basic"]) == (count, True)
+            low = math.nextafter(math.nextafter(each, 0), 0)
+            assert Fraction(low) * count < Fraction(epsilon) <= Fraction(each) * count
+
+
+@pytest.mark.parametrize("num_rounds", [2, 5, 10, 33])
+def test_the_largest_round_is_paid_for_and_a_little_more_is_not(num_rounds):
+    for epsilon, exponent in zip(
+        RANDOM.uniform(0.1, 8, 15).tolist(), RANDOM.uniform(-10, -1, 15), strict=True
+    ):
+        delta = float(10.0**exponent)
+        each = pure.solve_epsilon_round(epsilon, num_rounds, delta)
+        assert pure.epsilon_optimal(each, num_rounds, delta) <= epsilon
+        assert pure.delta_optimal(each, num_rounds, epsilon) <= delta
+        assert pure.delta_optimal(each * (1 + 1e-11), num_rounds, epsilon) > delta

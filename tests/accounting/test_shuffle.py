@@ -7,12 +7,14 @@ import itertools
 import math
 
 import mpmath
+import numpy as np
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from accounting import pure, shuffle
-from dpmf_jax.mechanisms.local.guarantee import shuffled_guarantee
+from tests.cases.one_bit import one_bit_probability
+from tests.cases.roundings import named
 
 locals_ = st.floats(-6, 1.2).map(lambda power: 10.0**power)
 reports = st.floats(0, 8).map(lambda power: int(10.0**power))
@@ -62,7 +64,7 @@ def one_bit_report(values, epsilon):
     """The law of (coordinate, bit): the coordinate uniform, its bit as paper 004 has it."""
     law = {}
     for coordinate, value in enumerate(values):
-        probability = mpmath.mpf(pure.one_bit_probability(value, epsilon))
+        probability = mpmath.mpf(one_bit_probability(value, epsilon))
         law[coordinate, 1], law[coordinate, 0] = (
             probability / len(values),
             (1 - probability) / len(values),
@@ -287,49 +289,6 @@ def test_alone_in_the_shuffle_nothing_is_gained(local, delta):
 # --------------------------------------------------------------------------------------------------
 
 
-def test_guarantee_is_labelled_central_and_adds_the_rounds_up():
-    g = shuffled_guarantee(1.0, 5, num_reports=100_000, delta=1e-6)
-    each = shuffle.epsilon_numerical(0.2, 100_000, 2e-7)
-    assert g.mechanism.endswith("central, after shuffling")
-    assert (g.unit, g.status, g.delta, g.steps) == ("user", "proved", 1e-6, 5)
-    assert 5 * each <= g.epsilon <= 5 * each * (1 + 1e-7) + 1e-4
-    assert g.accountants["basic"] == pytest.approx(5 * each, rel=1e-7)
-    assert "trusted shuffler" in g.trust_model
-    assert "only the local ε holds" in g.trust_model
-    text = " ".join(str(g).split())
-    for condition in (
-        "100000 honest users",
-        "same randomiser",
-        "anonymous message",
-        "No time".lower(),
-        "upper bound",
-    ):
-        assert condition in text
-
-
-@given(st.floats(0.01, 5), st.integers(1, 30), st.integers(1, 10**6), deltas)
-def test_guarantee_never_exceeds_the_local_one_nor_its_delta(
-    epsilon, num_rounds, num_reports, delta
-):
-    g = shuffled_guarantee(epsilon, num_rounds, num_reports=num_reports, delta=delta)
-    assert g.epsilon <= epsilon * (1 + 1e-12) + 1.0001e-4
-    (loss,) = g.losses
-    assert loss.num_steps * loss.delta <= delta * (1 + 1e-15)
-
-
-def test_groups_that_report_once_are_cheaper_shuffled_than_rounds_of_everybody():
-    rounds = shuffled_guarantee(1.0, 10, num_reports=100_000, delta=1e-6)
-    groups = shuffled_guarantee(1.0, 1, num_reports=10_000, delta=1e-6)
-    assert groups.steps == 1
-    assert groups.losses[0].epsilon == shuffle.epsilon_numerical(
-        math.nextafter(1.0, 2), 10_000, 1e-6
-    )
-    assert rounds.losses[0].num_steps == 10
-
-
-# --------------------------------------------------------------------------------------------------
-
-
 def price_of(epsilon_local, num_rounds, num_reports, delta):
     return shuffle.epsilon_shuffled(epsilon_local, num_rounds, num_reports=num_reports, delta=delta)
 
@@ -357,11 +316,6 @@ def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, 
     )
     assert cheap <= dear * (1 + 1e-7)
     assert dear <= local * (1 + 1e-12)
-
-
-def test_price_of_all_rounds_is_the_one_that_is_stated():
-    g = shuffled_guarantee(3.0, 7, num_reports=5000, delta=1e-5)
-    assert g.accountants["basic"] == price_of(3.0, 7, 5000, 1e-5)
 
 
 @given(st.floats(0.5, 60), st.integers(200, 10**5), deltas, st.floats(0.01, 0.99))
@@ -448,7 +402,6 @@ _ARGUMENTS = {
     shuffle.epsilon_numerical: ("epsilon_local", "num_reports", "delta"),
     shuffle.delta_numerical: ("epsilon_local", "num_reports", "epsilon"),
     shuffle.delta_bounds: ("epsilon_local", "num_reports", "epsilon"),
-    shuffled_guarantee: ("epsilon", "num_rounds", "num_reports", "delta"),
     shuffle.epsilon_shuffled: ("epsilon", "num_rounds", "num_reports", "delta"),
     shuffle.solve_shuffled_rounds: ("epsilon", "delta", "epsilon_local", "num_reports"),
     shuffle.solve_shuffled_delta: ("epsilon", "epsilon_local", "num_rounds", "num_reports"),
@@ -465,3 +418,16 @@ def test_values_that_are_not_allowed_are_refused(function, name, value):
     function(**arguments)
     with pytest.raises(ValueError, match="must be"):
         function(**{**arguments, name: value})
+
+
+def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
+    for delta in [
+        1e-5,
+        1e-6,
+        3e-7,
+        *(10.0 ** np.random.default_rng(1).uniform(-9, -4, 20)).tolist(),
+    ]:
+        for num_rounds in (3, 7, 10):
+            loss = shuffle.shuffled_loss(0.5, num_rounds, 20_000, delta)
+            spent = named(loss.delta) * num_rounds
+            assert spent <= named(delta) < named(math.nextafter(loss.delta, 1)) * num_rounds

@@ -12,7 +12,6 @@ import mpmath
 import numpy as np
 import pytest
 
-from accounting import additive_noise, rounds
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.mechanisms.federated import config as federated_config
 from dpmf_jax.mechanisms.federated import per_user as federated_user
@@ -23,23 +22,11 @@ from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise import ring
+from tests.cases.roundings import MULTIPLIERS, above, below, exact
 
 RANDOM = np.random.default_rng(0)
-MULTIPLIERS = [float(z) for z in 10.0 ** RANDOM.uniform(-1, 3, 40)]
 RANGES = [(1.0, 5.0), (0.1, 0.7), (0.0, 10 / 3)]
 DOUBLE = Fraction(1, 2**53)  # what one product or quotient of floats is off by, of itself
-
-
-def exact(number) -> Fraction:
-    return Fraction(float(number))
-
-
-def below(single) -> Fraction:
-    return exact(np.nextafter(np.float32(single), np.float32(0)))
-
-
-def above(single) -> Fraction:
-    return exact(np.nextafter(np.float32(single), np.float32(np.inf)))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -148,34 +135,6 @@ def test_a_grid_holds_the_clip_from_below_and_the_scale_from_above():
 
 
 # ------------------------------------------------------------------------------------------- what i
-
-
-def named(number: float) -> Fraction:
-    """What a float stands for in prices: the shortest decimal that names it."""
-    return Fraction(repr(number))
-
-
-def test_the_losses_of_rounds_are_not_below_the_exact_ones():
-    """By one float: k - 2j reports of ε each, where the product may have been rounded down."""
-    for each in RANDOM.uniform(0.01, 1, 20).tolist():
-        losses, _ = rounds._new_losses(each, 7)
-        for count, loss in enumerate(losses.tolist()):
-            needed = (7 - 2 * count) * Fraction(each)
-            assert (
-                Fraction(math.nextafter(math.nextafter(loss, -math.inf), -math.inf))
-                < needed
-                <= Fraction(loss)
-            )
-
-
-def test_a_price_in_decimals_is_the_least_float_whose_name_is_not_below_it():
-    for numerator, denominator in RANDOM.integers(1, 10**9, (200, 2)).tolist():
-        value = Fraction(numerator, denominator)
-        found = additive_noise.up(value)
-        assert named(math.nextafter(found, 0)) < value <= named(found)
-        root = additive_noise.root_up(value)
-        assert value <= named(root) ** 2
-        assert named(math.nextafter(math.nextafter(root, 0), 0)) ** 2 < value
 
 
 @pytest.mark.parametrize("epsilon", [1.0, 0.1, 2.0, 1 / 3, 5.0])

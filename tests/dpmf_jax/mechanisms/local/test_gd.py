@@ -17,7 +17,6 @@ import pytest
 import scipy.stats
 
 import audits
-from accounting import pure
 from dpmf_jax import layout, protocol
 from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
@@ -39,6 +38,7 @@ from tests.cases.local import (
     gd_dr,
     gradient_of,
 )
+from tests.cases.one_bit import one_bit_probability
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -105,7 +105,7 @@ def test_the_expected_report_is_the_clipped_entry(epsilon):
         np.clip(values, -1, 1),
         atol=1e-7 / noise.one_bit_gain(epsilon),
     )
-    printed = [pure.one_bit_probability(float(value), epsilon) for value in values]
+    printed = [one_bit_probability(float(value), epsilon) for value in values]
     np.testing.assert_allclose([float(p) for p in law(epsilon, values)], printed, atol=2e-7)
 
 

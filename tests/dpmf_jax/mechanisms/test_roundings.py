@@ -1,8 +1,5 @@
-"""Scales, thresholds and prices that are rounded on purpose: never to the unsafe side, and no
-further than needed.
-"""
+"""Scales and thresholds of mechanisms are rounded to the safe side, and no further than needed."""
 
-import math
 from fractions import Fraction
 
 import jax
@@ -11,20 +8,12 @@ import numpy as np
 import pytest
 
 from accounting import objective as prices
-from accounting import price, rounds, shuffle
-from accounting.loss import Pure
 from dpmf_jax.layout import ordered
-from dpmf_jax.mechanisms.federated import (
-    config as federated_config,
-)
-from dpmf_jax.mechanisms.federated import (
-    per_user as federated_user,
-)
-from dpmf_jax.mechanisms.federated import (
-    published as federated,
-)
+from dpmf_jax.mechanisms.federated import config as federated_config
+from dpmf_jax.mechanisms.federated import per_user as federated_user
+from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
-from tests.dpmf_jax.noise.test_roundings import MULTIPLIERS, above, below, exact, named
+from tests.cases.roundings import MULTIPLIERS, above, below, exact
 
 RANDOM = np.random.default_rng(1)
 
@@ -119,54 +108,3 @@ def test_a_rate_is_never_drawn_more_often_than_it_says():
         chance = Fraction(int(ordered.threshold(jnp.float32(rate))), 2**32)
         assert chance <= Fraction(rate)
         assert chance >= Fraction(rate) * (1 - Fraction(1, 2**21)) - Fraction(1, 2**32)
-
-
-# --------------------------------------------------------------------------------------------------
-
-
-def test_rounds_share_what_is_paid_and_no_float_more():
-    for total in [0.1, 1.0, 1e-5, 1 / 3, *RANDOM.uniform(1e-6, 10, 100).tolist()]:
-        for count in (1, 3, 6, 7, 10, 49):
-            each = rounds.share(total, count)
-            assert (
-                named(each) * count <= named(total) < named(math.nextafter(each, math.inf)) * count
-            )
-
-
-def test_shuffled_rounds_spend_no_more_than_the_delta_they_share():
-    for delta in [1e-5, 1e-6, 3e-7, *(10.0 ** RANDOM.uniform(-9, -4, 20)).tolist()]:
-        for num_rounds in (3, 7, 10):
-            loss = shuffle.shuffled_loss(0.5, num_rounds, 20_000, delta)
-            spent = named(loss.delta) * num_rounds
-            assert spent <= named(delta) < named(math.nextafter(loss.delta, 1)) * num_rounds
-
-
-def test_the_optimal_price_is_of_rounds_that_are_not_below_their_share(monkeypatch):
-    """ε/k as a float: the least one that k rounds of ε need, or the next one."""
-    asked = []
-    own = rounds.epsilon_optimal
-    monkeypatch.setattr(
-        rounds, "epsilon_optimal", lambda *given: asked.append(given) or own(*given)
-    )
-    for epsilon in [0.1, 0.3, 1.0, 1.6, *RANDOM.uniform(0.1, 5, 30).tolist()]:
-        for count in (1, 3, 7, 10):
-            asked.clear()
-            found = price.accountants(
-                [Pure(epsilon=epsilon, num_rounds=count)], delta=1e-3, unit="user"
-            )
-            ((each, times, _),) = asked
-            assert (times, found["optimal"] <= found["basic"]) == (count, True)
-            low = math.nextafter(math.nextafter(each, 0), 0)
-            assert Fraction(low) * count < Fraction(epsilon) <= Fraction(each) * count
-
-
-@pytest.mark.parametrize("num_rounds", [2, 5, 10, 33])
-def test_the_largest_round_is_paid_for_and_a_little_more_is_not(num_rounds):
-    for epsilon, exponent in zip(
-        RANDOM.uniform(0.1, 8, 15).tolist(), RANDOM.uniform(-10, -1, 15), strict=True
-    ):
-        delta = float(10.0**exponent)
-        each = rounds.solve_epsilon_round(epsilon, num_rounds, delta)
-        assert rounds.epsilon_optimal(each, num_rounds, delta) <= epsilon
-        assert rounds.delta_optimal(each, num_rounds, epsilon) <= delta
-        assert rounds.delta_optimal(each * (1 + 1e-11), num_rounds, epsilon) > delta
