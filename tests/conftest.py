@@ -80,8 +80,8 @@ def quick_compilation():
     """For a file whose time goes into compiling small programs, and whose tolerances hold whatever
     the compiler does.
 
-    `test_spread`, `test_sweep` and the tests of the layouts, of the commands and of processes have
-    every mechanism as it ships, and so has a thorough run all files.
+    `test_spread`, `test_sweep` and the tests of the layouts and of processes have every mechanism
+    as it ships. A thorough run has it so in all files.
     """
     import jax
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple
 
 from accounting.loss import Unit
 from dpmf_jax.errors import UsageError
@@ -30,6 +30,8 @@ class Flags:
     """What every mechanism can be told. None stands for the mechanism's own default, see
     experiments/DEFAULTS.md.
     """
+
+    HEADING: ClassVar = "the mechanism"
 
     epsilon: float | None = None
     """Total epsilon. The noise is solved for it, on the safe side."""

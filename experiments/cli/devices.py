@@ -13,7 +13,7 @@ import socket
 import subprocess
 import threading
 from contextlib import suppress
-from typing import Any
+from typing import Any, ClassVar
 
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
@@ -35,6 +35,8 @@ esac >&2
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessFlags:
     """Whether the command is one of several processes that work on one thing."""
+
+    HEADING: ClassVar = "several processes"
 
     distributed: bool = False
     """Train with several processes, on one machine or many: start the same command in each, with

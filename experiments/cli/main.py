@@ -27,7 +27,6 @@ every program.
 
 import difflib
 import importlib
-import inspect
 import io
 import os
 import re
@@ -115,9 +114,10 @@ GROUPS: dict[str, str] = {
     "demo": "the whole job on generated ratings, in a minute; also",
 }
 
-COMMON_FLAGS = """\
-Also: --config FILE.toml reads these flags from a file (explicit flags win);
---debug shows the traceback of an error."""
+COMMON_FLAGS = (
+    "Also: --config FILE.toml reads these flags from a file (flags given here win over it); --debug"
+    " shows the traceback of an error."
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -172,14 +172,12 @@ def usage() -> str:
     return f"""\
 usage: dpmf COMMAND [flags]
 
-Private factorisation of a ratings matrix:
-published mechanisms, their prices, and audits of their claims.
+Private factorisation of a ratings matrix: mechanisms, their prices, and audits of their claims.
 
 {chr(10).join(lines)}
 
-dpmf COMMAND --help lists a command's flags; dpmf --version prints the version;
---debug shows tracebacks.
-Start with: dpmf demo"""
+dpmf COMMAND --help lists a command's flags. Start with: dpmf demo
+dpmf --version prints the version; --debug shows tracebacks."""
 
 
 def group_usage(group: str) -> str:
@@ -287,6 +285,12 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
     if narrowed:  # what it may be told depends on what it is told
         command = narrowed(words, settings.read(Path(config)) if config else {})
     chosen = settings.load(Path(config), command) if config else {}
+    defaults = settings.with_defaults(command, chosen, tyro.MISSING)
+    if {"-h", "--help"} & set(words):
+        from experiments.cli import help as command_help
+
+        print(command_help.text(f"dpmf {name}", command, defaults, COMMON_FLAGS))
+        raise SystemExit(0)
     said = io.StringIO()
     try:
         with redirect_stderr(said):
@@ -294,8 +298,7 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
                 command,
                 args=words,
                 prog=f"dpmf {name}",
-                description=f"{inspect.getdoc(command)}\n\n{COMMON_FLAGS}",
-                default=settings.with_defaults(command, chosen, tyro.MISSING),
+                default=defaults,
                 config=(tyro.conf.FlagCreatePairsOff, tyro.conf.DisallowNone),
             )
     except SystemExit as ended:

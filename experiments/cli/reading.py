@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class FileFlags:
     """Where the data sets are, and what stands where in a file of your own."""
+
+    HEADING: ClassVar = "how ratings are read"
 
     data_dir: Path | None = None
     """Folder of the data sets. Default: the environment variable DPMF_DATA."""

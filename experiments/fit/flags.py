@@ -12,7 +12,7 @@ import itertools
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
 
@@ -39,6 +39,8 @@ class RatingsFlags(RepairFlags):
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismFlag:
     """Which mechanism; its own flags are those of its `Spec`."""
+
+    HEADING: ClassVar = "the mechanism"
 
     mechanism: str = DEFAULT
 
@@ -70,6 +72,8 @@ class MechanismFlag:
 class PublicItems:
     """Public factors of the items."""
 
+    HEADING: ClassVar = MechanismFlag.HEADING
+
     items: Path | None = None
     """Public item factors: csv (item id, then one column a factor), npy or safetensors; without it
     one constant column.
@@ -79,6 +83,8 @@ class PublicItems:
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicUsers:
     """Public factors of the users."""
+
+    HEADING: ClassVar = MechanismFlag.HEADING
 
     users: Path | None = None
     """Public user factors: csv (user id, then one column a factor), npy or safetensors; rows longer

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from dpmf_jax.training import fit as fitting
 from experiments.cli import main as cli
@@ -15,6 +16,9 @@ PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)  # user · 7 + item
 VALUES = RANDOM.integers(1, 6, len(PAIRS))
 RANGE = ["--rating-range", "1", "5"]
 FIT = ["fit", "mine.csv", *RANGE, "--controls", "simple", "--devices", "1"]
+AUDIT = ["--ratings", "mine.csv", *RANGE]
+# A saved model is put to all audits in a thorough run, and else to the family that a test reads.
+AUDITS = [pytest.param((), marks=pytest.mark.slow, id="all"), ("--only", "sensitivity")]
 CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 
 
@@ -86,6 +90,18 @@ def interrupted(capsys, monkeypatch, *words, after=2):
         code, out, err = run(capsys, *FIT, *words)
     assert (code, out) == (130, "")
     return err
+
+
+def audited(capsys, folder, *words, code=0):
+    """The JSON of an audit of a saved model on the file's ratings."""
+    ended, out, err = run(capsys, "audit", folder, *AUDIT, "--json", *words)
+    assert ended == code, err
+    return json.loads(out)
+
+
+def verdicts(audit, family):
+    """Of the findings of a family of audits."""
+    return {one["verdict"] for one in audit["findings"] if one["audit"].startswith(family)}
 
 
 def resumed(capsys, folder):

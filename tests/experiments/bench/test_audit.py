@@ -18,15 +18,10 @@ def test_the_exact_price_of_a_pair_under_l2_laplace_noise(dimension, distance):
     delta = 1e-2
     epsilon = audit.l2_laplace_epsilon(distance, dimension, delta)
     random = np.random.default_rng(0)
-    direction = random.normal(size=(400_000, dimension))
-    eta = (
-        direction
-        / np.linalg.norm(direction, axis=1, keepdims=True)
-        * random.gamma(dimension, size=(400_000, 1))
-    )
-    moved = eta.copy()
-    moved[:, 0] += distance
-    loss = np.linalg.norm(moved, axis=1) - np.linalg.norm(eta, axis=1)
+    radius = random.gamma(dimension, size=400_000)
+    along, across = random.normal(size=400_000), random.chisquare(dimension - 1, size=400_000)
+    cosine = along / np.sqrt(along**2 + across)  # of a direction drawn at random
+    loss = np.sqrt(radius**2 + distance**2 + 2 * radius * distance * cosine) - radius
     terms = -np.expm1(np.minimum(epsilon - loss, 0))
     if epsilon == 0:
         assert terms.mean() < delta

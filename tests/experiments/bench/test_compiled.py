@@ -22,6 +22,8 @@ from tests.cases import CHECKOUT
 from tests.cases import layout as cases
 from tests.zoo import sound as zoo_sound
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 @pytest.fixture
 def accelerated(monkeypatch):

@@ -11,6 +11,8 @@ from dpmf_jax.errors import UsageError
 from experiments.bench import command as bench_command
 from experiments.bench import local, step
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK, Q = 60, 25, 3, 7
 
 

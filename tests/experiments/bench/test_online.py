@@ -11,6 +11,8 @@ from dpmf_jax.errors import UsageError
 from experiments.bench import command as bench_command
 from experiments.bench import measure, online, step
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RATINGS, RANK = 60, 25, 400, 3
 MEMORY = (3_000, 50, 9_000)
 

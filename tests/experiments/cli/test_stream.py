@@ -2,10 +2,14 @@
 shows.
 """
 
+import functools
+
 import numpy as np
 import pytest
 
 from experiments.cli import stream
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
@@ -42,6 +46,7 @@ def test_one_rating_moves_both_stores_by_the_same_rule():
     table = count_sketch.random_table(jax.random.key(1), stream.DEPTH, 4_096, 0.3)
     ids = jnp.array([5, 7], jnp.int32)
 
+    @functools.partial(jax.jit, static_argnums=1)
     def asked(table, family):
         return count_sketch.query(table, hashes, family, jnp.append(ids, 0), rank=stream.RANK)
 

@@ -11,9 +11,10 @@ import pytest
 
 from experiments.fit.report import utility
 from tests.cases.fit import (
+    AUDIT,
     CATALOGUE,
     FIT,
-    RANGE,
+    audited,
     fit,
     interrupted,
     refused,
@@ -22,7 +23,7 @@ from tests.cases.fit import (
     write_ratings,
 )
 
-pytestmark = pytest.mark.usefixtures("elsewhere")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 RANDOM = np.random.default_rng(0)
 SIX = ("--steps", "6")
@@ -106,8 +107,15 @@ def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
     assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
 
 
-@pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
-def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
+@pytest.mark.parametrize(
+    ("mechanism", "only"),
+    [
+        ("gaussian-joint-noise", None),  # `test_noisy_means` audits it so
+        ("gaussian-public-items", ("--only", "lookup")),
+        pytest.param("gaussian-public-items", (), marks=pytest.mark.slow),
+    ],
+)
+def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism, only):
     words = ("--mechanism", mechanism, "--center", "noisy-means", "--epsilon", "2.5")
     found = fit(capsys, *SIX, *words, "--center-share", "0.25", "--seed", "0")
     guarantee, settings = found["guarantee"], found["settings"]
@@ -122,22 +130,17 @@ def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
         3 / settings["noise_multiplier"] ** 2,
     )
     assert means / (means + training) == pytest.approx(0.25)
-    if mechanism == "gaussian-joint-noise":  # `test_noisy_means` audits it so
+    if only is None:
         return
-    audit = ("audit", found["out"], "--ratings", "mine.csv", *RANGE, "--neighbours", "2", "--quick")
-    code, out, err = run(capsys, *audit, "--json")
-    audited = json.loads(out)
-    assert audited["guarantee"]["epsilon"] == guarantee["epsilon"]
-    assert {finding["mechanism"] for finding in audited["findings"]} == {
-        "noisy-item-means",
-        mechanism,
-    }
-    broken = {
-        finding["audit"] for finding in audited["findings"] if finding["verdict"] == "violated"
-    }
-    assert (code, broken) == (5, {"noise: lookup"}), err
-    code, _, err = run(capsys, *audit)  # the table for people says it of both phases too
-    assert code == 5, err
+    words = (found["out"], "--neighbours", "2", "--quick", *only)
+    audit = audited(capsys, *words, code=5)
+    assert audit["guarantee"]["epsilon"] == guarantee["epsilon"]
+    assert {one["mechanism"] for one in audit["findings"]} == {"noisy-item-means", mechanism}
+    broken = {one["audit"] for one in audit["findings"] if one["verdict"] == "violated"}
+    assert broken == {"noise: lookup"}
+    if only:
+        code, _, err = run(capsys, "audit", *words, *AUDIT)  # the table for people shows both too
+        assert code == 5, err
 
 
 @pytest.mark.parametrize(

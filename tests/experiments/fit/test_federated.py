@@ -13,7 +13,17 @@ from safetensors.numpy import load_file
 from accounting import iterations
 from dpmf_jax.mechanisms.federated import spec as federated_spec
 from experiments.fit import mechanisms as fit_mechanisms
-from tests.cases.fit import CATALOGUE, FIT, fit, interrupted, refused, resumed, run
+from tests.cases.fit import (
+    CATALOGUE,
+    FIT,
+    audited,
+    fit,
+    interrupted,
+    refused,
+    resumed,
+    run,
+    verdicts,
+)
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
@@ -256,24 +266,7 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
 @pytest.mark.slow
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     fit(capsys, *USER, *DYNAMIC, "--seed", "0", "--test-fraction", "0", "--out", "model")
-    words = [
-        "audit",
-        "model",
-        "--ratings",
-        "mine.csv",
-        "--rating-range",
-        "1",
-        "5",
-        "--json",
-        "--neighbours",
-        "4",
-    ]
-    code, out, err = run(capsys, *words)
-    assert code == 0, err
-    found = json.loads(out)
-    assert (found["steps"], found["violated"]) == (4, 0)
-    assert found["guarantee"]["epsilon"] == 3.0
-    assert any(
-        one["audit"].startswith("density") and one["verdict"] == "consistent"
-        for one in found["findings"]
-    )
+    audit = audited(capsys, "model", "--neighbours", "4")
+    assert (audit["steps"], audit["violated"]) == (4, 0)
+    assert audit["guarantee"]["epsilon"] == 3.0
+    assert "consistent" in verdicts(audit, "density")

@@ -14,9 +14,9 @@ from accounting import objective as prices
 from dpmf_jax.mechanisms.objective import spec as objective_spec
 from dpmf_jax.models import model
 from experiments.audit import command as audit_command
-from tests.cases.fit import CATALOGUE, PAIRS, fit, refused, run
+from tests.cases.fit import AUDIT, AUDITS, CATALOGUE, PAIRS, audited, fit, refused, run, verdicts
 
-pytestmark = pytest.mark.usefixtures("elsewhere")
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 RANDOM = np.random.default_rng(0)
 PUBLISHED = ["--mechanism", "objective", "--rank", "3", "--user-passes", "5"]
@@ -235,45 +235,18 @@ def test_refusals(capsys, words, told):
     assert "fix:" in err
 
 
-def test_a_saved_model_is_audited_with_its_own_settings(capsys):
+@pytest.mark.parametrize("only", AUDITS)
+def test_a_saved_model_is_audited_with_its_own_settings(capsys, only):
     users = len({f"u{pair // 7}" for pair in PAIRS})
     factors = 0.5 * RANDOM.random((users, 2)).astype(np.float32)
     np.save("factors.npy", factors)
-    fit(
-        capsys,
-        *PUBLIC,
-        "--users",
-        "factors.npy",
-        "--seed",
-        "0",
-        "--test-fraction",
-        "0",
-        "--out",
-        "model",
-    )
-    words = [
-        "audit",
-        "model",
-        "--ratings",
-        "mine.csv",
-        "--rating-range",
-        "1",
-        "5",
-        "--json",
-        "--neighbours",
-        "4",
-        "--quick",
-    ]
-    code, out, err = run(capsys, *words)
-    assert code == 0, err
-    found = json.loads(out)
-    assert (found["steps"], found["violated"]) == (1, 0)
-    assert found["guarantee"]["epsilon"] == 3.0
-    assert any(
-        one["audit"].startswith("sensitivity") and one["verdict"] == "consistent"
-        for one in found["findings"]
-    )
-    code, _, err = run(capsys, *words, "--noise", "laplace")
+    words = [*PUBLIC, "--users", "factors.npy", "--seed", "0", "--test-fraction", "0"]
+    fit(capsys, *words, "--out", "model")
+    audit = audited(capsys, "model", "--neighbours", "4", "--quick", *only)
+    assert (audit["steps"], audit["violated"]) == (1, 0)
+    assert audit["guarantee"]["epsilon"] == 3.0
+    assert "consistent" in verdicts(audit, "sensitivity")
+    code, _, err = run(capsys, "audit", "model", *AUDIT, "--noise", "laplace")
     assert code == 2
     assert "another claim" in err
     ((mechanism, _),), _ = audit_command.saved(Path("model"), audit_command.Command(target="model"))

@@ -27,7 +27,19 @@ from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit import ratings as fit_ratings
 from tests.cases import CHECKOUT
-from tests.cases.fit import CATALOGUE, FIT, RANGE, fit, interrupted, refused, resumed, run
+from tests.cases.fit import (
+    AUDIT,
+    CATALOGUE,
+    FIT,
+    RANGE,
+    audited,
+    fit,
+    interrupted,
+    refused,
+    resumed,
+    run,
+    verdicts,
+)
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
@@ -426,19 +438,12 @@ def test_the_published_one_is_audited_without_consent_for_nothing_is_released(ca
 @pytest.mark.parametrize("words", [DPSGD, DENSE, LANGEVIN])
 def test_a_saved_model_is_audited_with_its_own_settings(capsys, words):
     fit(capsys, *words, "--seed", "0", "--test-fraction", "0", "--out", "model")
-    words = ["audit", "model", "--ratings", "mine.csv", *RANGE, "--json", "--neighbours", "2"]
-    code, out, err = run(capsys, *words)
-    assert code == 5, err
-    found = json.loads(out)
-    assert found["steps"] == 4
-    assert {one["audit"] for one in found["findings"] if one["verdict"] == "violated"} == {
-        "noise: lookup"
-    }
-    assert any(
-        one["audit"].startswith("sensitivity") and one["verdict"] == "consistent"
-        for one in found["findings"]
-    )
-    code, _, err = run(capsys, *words, "--gain", "2")
+    audit = audited(capsys, "model", "--neighbours", "2", code=5)
+    assert audit["steps"] == 4
+    broken = {one["audit"] for one in audit["findings"] if one["verdict"] == "violated"}
+    assert broken == {"noise: lookup"}
+    assert "consistent" in verdicts(audit, "sensitivity")
+    code, _, err = run(capsys, "audit", "model", *AUDIT, "--gain", "2")
     assert code == 2
     assert "another claim" in err
 
