@@ -1,16 +1,22 @@
-"""What a release costs. Host only: no JAX here, and dp_accounting and SciPy are imported where they
-are used.
+"""What a release costs. Host only: no JAX, and heavy packages are imported where they are used.
 
-`loss` is what a release spends, `price` turns it into ε by every accountant. `guarantee` is the
-claim that is printed with every result, `terms` its fields, `relation` which data sets it is about,
-`status` how far it is proved, `words` the sentences that guarantees share. `user` prices all
-ratings of one user, `ledger` adds releases up. One module a kind of noise: `gaussian`,
-`subsampled`, `pure`, `objective`. `shuffle` amplifies local reports, `composition` prices mixes,
-`calibration` and each kind's solvers say what a budget buys, `verification` holds the closed form
-to its word. What a paper promises stands beside its mechanisms.
+- `loss` is what a release spends. `price` turns it into ε by every accountant: `gaussian` and
+  `pure` price one kind of loss, `composition` prices subsampled steps and mixes.
+- `gaussian`, `pure`, `calibration` (for subsampled steps) and `objective` (for paper 003) say what
+  a budget buys. `langevin` writes Langevin dynamics as subsampled steps. `shuffle` prices local
+  reports that a trusted shuffler has mixed.
+- `guarantee` is the claim that is printed with every result: `terms` are its fields, `relation`
+  says which data sets it is about, `status` how far it is proved, and `words` holds the sentences
+  that guarantees share.
+- `user` prices all ratings of one user. `ledger` adds releases up.
+- `verification` holds the closed form of paper 001 against every other way to compute it.
+
+What a paper promises stands beside its mechanisms.
 """
 
 from accounting import (
+    calibration,
+    composition,
     gaussian,
     guarantee,
     loss,
@@ -20,13 +26,14 @@ from accounting import (
     relation,
     shuffle,
     status,
-    subsampled,
 )
 from accounting.guarantee import Guarantee, compose, no_guarantee, priced
 
 __all__ = [
     "Guarantee",
+    "calibration",
     "compose",
+    "composition",
     "gaussian",
     "guarantee",
     "loss",
@@ -38,5 +45,4 @@ __all__ = [
     "relation",
     "shuffle",
     "status",
-    "subsampled",
 ]

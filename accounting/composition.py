@@ -1,11 +1,18 @@
-"""The price of any mix of Gaussian, Poisson-subsampled Gaussian and pure steps, adaptively
-composed.
+"""The price of any mix of Gaussian, Poisson-subsampled Gaussian and pure steps.
 
-`pld` adds the losses' distributions up, nearly exactly; `rdp` adds their Rényi divergences up. Both
-are upper bounds by dp_accounting, built once and asked often. The neighbouring relation is folded
-in here and never left to an accountant, because dp_accounting's two read it differently: a
-Gaussian's z already holds the Δ of the relation, and a subsampled Gaussian is −C against +C where a
-rating changes value, there or not there in the other units.
+`pld` adds up the distributions of the losses and is nearly exact; `rdp` adds up their Rényi
+divergences. Both are upper bounds by dp_accounting, for adaptive steps; they are slow to compose
+and quick to ask.
+
+The neighbouring relation is folded in here and never left to an accountant, because
+dp_accounting's two read it differently. A Gaussian's z already holds the Δ of the relation. A
+subsampled Gaussian is −C against +C where a rating changes value, and C against nothing in the
+other units.
+
+A subsampled step draws a fresh sample, in which every record is with probability q by itself. The
+sample has to stay secret. Batches of a fixed size, and batches cut from a shuffled order, are other
+mechanisms with other prices (for shuffled ones usually higher): nothing here prices them. All m
+ratings of one user are a mixture of Gaussians, see `accounting.mixture`.
 
 A pure loss enters as randomised response, which dominates every mechanism of its ε (Kairouz, Oh &
 Viswanath 2015). `Approximate` losses have no distribution of their own and are refused:

@@ -144,7 +144,7 @@ def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
 
 
 def _given(command: Langevin) -> dict[str, Any]:
-    """What decides the noise, by the names of `accounting.subsampled`; None for what is solved
+    """What decides the noise, by the names of `accounting.calibration`; None for what is solved
     for.
     """
     names = ("sampling_rate", "learning_rate", "decay", "clip_norm", "temperature")
@@ -153,13 +153,13 @@ def _given(command: Langevin) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=4)  # a million steps take ten seconds
 def _phases(command: Langevin) -> tuple[SubsampledGaussian, ...]:
-    from accounting import subsampled
+    from accounting import langevin
 
     known = _given(command)
-    rates = subsampled.decaying_rates(
+    rates = langevin.decaying_rates(
         known.pop("learning_rate"), known.pop("decay"), command.steps or 0
     )
-    return subsampled.langevin_phases(**known, learning_rates=rates)
+    return langevin.langevin_phases(**known, learning_rates=rates)
 
 
 def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> list[str]:
@@ -194,16 +194,16 @@ def _gap(command: Langevin) -> float:
 
 
 def _solved_upwards(command: Langevin, solve: str) -> float:
-    """The rate or the decay of `accounting.subsampled`, rounded up as it is shown, and still at
+    """The rate or the decay of `accounting.calibration`, rounded up as it is shown, and still at
     most ε.
     """
-    from accounting import subsampled
+    from accounting import calibration
 
     assert command.epsilon is not None
     solver: Any = (
-        subsampled.solve_langevin_rate
+        calibration.solve_langevin_rate
         if solve == "sampling_rate"
-        else subsampled.solve_langevin_decay
+        else calibration.solve_langevin_decay
     )
     known = {name: value for name, value in _given(command).items() if name != solve}
     answer = solver(

@@ -132,7 +132,7 @@ def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
 
 def _known(command: Sampled, solve: str) -> dict[str, Any]:
     """z, q and J, one of them solved for."""
-    from accounting import subsampled
+    from accounting import calibration
 
     known = {
         "noise_multiplier": command.noise_multiplier,
@@ -140,9 +140,9 @@ def _known(command: Sampled, solve: str) -> dict[str, Any]:
         "num_steps": command.steps,
     }
     solvers = {
-        "noise_multiplier": subsampled.solve_noise_multiplier,
-        "sampling_rate": subsampled.solve_sampling_rate,
-        "num_steps": subsampled.solve_num_steps,
+        "noise_multiplier": calibration.solve_noise_multiplier,
+        "sampling_rate": calibration.solve_sampling_rate,
+        "num_steps": calibration.solve_num_steps,
     }
     unknown = "num_steps" if solve == "steps" else solve
     if unknown not in known:

@@ -13,7 +13,7 @@ import dp_accounting
 import pytest
 from dp_accounting.pld import privacy_loss_distribution as plds
 
-from accounting import composition, gaussian, mixture, subsampled
+from accounting import composition, gaussian, langevin, mixture
 from accounting.loss import Gaussian, Pure, SubsampledGaussian
 from tests.cases.accounting_gaussian import epsilon_rdp_mironov
 
@@ -121,7 +121,7 @@ def test_our_losses_and_prices_refuse_what_is_not_a_number():
         lambda: Gaussian(noise_multiplier=math.nan, num_steps=1),
         lambda: SubsampledGaussian(noise_multiplier=math.nan, sampling_rate=0.1, num_steps=1),
         lambda: gaussian.epsilon_rdp(math.nan, 1, DELTA),
-        lambda: subsampled.langevin_phases(
+        lambda: langevin.langevin_phases(
             sampling_rate=0.1, temperature=math.nan, clip_norm=1.0, learning_rates=[0.1]
         ),
     ):

@@ -1,14 +1,15 @@
 """Gaussian steps on secret Poisson samples: what DP-SGD and Langevin dynamics promise.
 
-The prices, and what they rest on, are in `accounting.subsampled`.
+The prices, and what they rest on, are in `accounting.composition`.
 """
+
+from collections.abc import Sequence
 
 from accounting import guarantee, guards, price
 from accounting.guarantee import Guarantee
-from accounting.loss import Unit, check_unit
+from accounting.loss import SubsampledGaussian, Unit, check_unit
 from accounting.relation import PRESENCE, USER_ADDED_OR_REMOVED, value
 from accounting.status import REAL_NUMBERS
-from accounting.subsampled import Phases, check_phases
 
 _CURATOR = "a curator holds the ratings and the samples; only what is released leaves it"
 _RELATION = {"rating presence": PRESENCE, "rating value": value(), "user": USER_ADDED_OR_REMOVED}
@@ -43,7 +44,7 @@ _MANY = "all ratings of a user: a mixture of Gaussians is not priced over so man
 
 
 def sampled_guarantee(
-    phases: Phases,
+    phases: Sequence[SubsampledGaussian],
     *,
     delta: float,
     clip_norm: float,
@@ -83,7 +84,7 @@ def sampled_guarantee(
 
 
 def langevin_guarantee(
-    phases: Phases,
+    phases: Sequence[SubsampledGaussian],
     *,
     delta: float,
     clip_norm: float,
@@ -127,11 +128,11 @@ def _guarantee(
 ) -> Guarantee:
     check_unit(unit)
     clip_norm = guards.positive("clip_norm", clip_norm)
-    if not phases:
-        raise ValueError("phases: at least one")
+    if not (phases and all(isinstance(phase, SubsampledGaussian) for phase in phases)):
+        raise ValueError("phases: at least one, and each a SubsampledGaussian")
     return guarantee.priced(
         mechanism=mechanism,
-        losses=check_phases(phases),
+        losses=tuple(phases),
         delta=delta,
         unit=unit,
         relation=_RELATION[unit],

@@ -24,8 +24,8 @@ import numpy as np
 
 from accounting import guards, words
 from accounting.guarantee import Guarantee
+from accounting.langevin import decaying_rates, langevin_phases
 from accounting.loss import SubsampledGaussian
-from accounting.subsampled import decaying_rates, langevin_phases
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms import claims as curator
@@ -153,7 +153,7 @@ def dpsgd_params(config: Config) -> Params:
         raise PrivacyError(
             "no noise multiplier is set, so there is nothing to price",
             fix=(
-                "set noise_multiplier: accounting.subsampled.solve_noise_multiplier gives that of"
+                "set noise_multiplier: accounting.calibration.solve_noise_multiplier gives that of"
                 " an epsilon"
             ),
         )

@@ -136,13 +136,15 @@ def sampled_settings(
 def _priced(
     name: str, made: Settings, epsilon: float, make: Callable[[Any], Mechanism]
 ) -> Settings:
-    from accounting import subsampled
+    from accounting import calibration
 
     make(
         config(made | dict.fromkeys(("noise_multiplier", "temperature"), 1.0))
     )  # says what is wrong with the rest
     hot = name == "langevin"
-    solve: Any = subsampled.solve_langevin_temperature if hot else subsampled.solve_noise_multiplier
+    solve: Any = (
+        calibration.solve_langevin_temperature if hot else calibration.solve_noise_multiplier
+    )
     names = ("sampling_rate", "unit", *(("learning_rate", "decay", "clip_norm") if hot else ()))
     amount = solve(
         epsilon, made["delta"], num_steps=made["steps"], **{field: made[field] for field in names}

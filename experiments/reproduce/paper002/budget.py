@@ -19,8 +19,8 @@ from typing import Any, NamedTuple
 
 import jax
 
+from accounting import calibration
 from accounting import gaussian as gaussian_price
-from accounting import subsampled
 from accounting.guarantee import Guarantee
 from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout, protocol
@@ -102,7 +102,7 @@ class Compared(NamedTuple):
 @functools.cache
 def multiplier(epsilon: float, sampling: float) -> float:
     """z of `STEPS` steps on Poisson samples."""
-    return SAFE * subsampled.solve_noise_multiplier(
+    return SAFE * calibration.solve_noise_multiplier(
         epsilon, DELTA, sampling_rate=sampling, num_steps=STEPS, unit="rating presence"
     )
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from accounting import digits, loss, subsampled
+from accounting import composition, digits, loss
 from tests.cases.epsilon import SAMPLED, rows_of
 
 
@@ -103,7 +103,7 @@ def test_steps_that_take_a_distribution_minutes_are_priced_by_rdp(dpmf, priced, 
     rdp = [*words, "--accountant", "rdp"]
     found = priced(*rdp, "--steps", 10**9)
     phase = loss.SubsampledGaussian(noise_multiplier=100.0, sampling_rate=1e-4, num_steps=10**9)
-    expected = subsampled.epsilon_rdp((phase,), 1e-5, unit=unit.replace("-", " "))
+    expected = composition.rdp((phase,), unit=unit.replace("-", " ")).epsilon(1e-5)
     assert found["epsilon"] == found["rdp"] == expected
     assert (found["pld"], found["steps"], found["kinds"].keys()) == (None, 10**9, {"rdp"})
     assert found["stated_epsilon"] == digits.round_up(expected)

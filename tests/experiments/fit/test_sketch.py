@@ -16,7 +16,7 @@ import pytest
 from safetensors.numpy import load_file
 
 import dpmf_jax
-from accounting import subsampled
+from accounting import composition
 from accounting.loss import SubsampledGaussian
 from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms.sampled import langevin
@@ -358,7 +358,7 @@ def test_a_temperature_has_its_price(capsys):
     found = fit(capsys, *words)
     z = 0.5 * math.sqrt(2 / 0.1)
     phase = SubsampledGaussian(noise_multiplier=z, sampling_rate=0.5, num_steps=4)
-    price = subsampled.epsilon_pld((phase,), 1e-5, unit="rating value")
+    price = composition.pld((phase,), unit="rating value").epsilon(1e-5)
     assert found["guarantee"]["epsilon"] == pytest.approx(price, abs=2e-4)
     code, err = refused(capsys, *words, "--epsilon", "3")
     assert code == 2
