@@ -1,8 +1,6 @@
 """Ratings: the laws of `from_columns`, its options, tables, and the hash of triples."""
 
 import hashlib
-import subprocess
-import sys
 
 import hypothesis
 import hypothesis.extra.numpy as hnp
@@ -14,6 +12,7 @@ import pytest
 from dpmf_jax.data import ids
 from dpmf_jax.data.ratings import Ratings, check_range
 from dpmf_jax.errors import DataError, UsageError
+from tests.cases.processes import python
 
 IDS = st.one_of(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=2, max_size=7, unique=True),
@@ -261,7 +260,4 @@ def test_importing_ratings_imports_neither_jax_nor_pyarrow():
     program = (
         "import dpmf_jax.data.ratings, sys; print(sorted({'jax', 'pyarrow'} & set(sys.modules)))"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.strip() == "[]"
+    assert python(program).stdout.strip() == "[]"

@@ -2,15 +2,13 @@
 one.
 """
 
-import subprocess
-import sys
-
 import pytest
+
+from tests.cases.processes import python
 
 BOTH_AXES = """
 import sys
 import jax
-jax.config.update("jax_num_cpu_devices", 5)
 import numpy as np
 from tests.zoo import sound as zoo_sound
 from dpmf_jax.devices import keys
@@ -24,13 +22,14 @@ def jobs(mechanism, data, steps):
         yield sweep.Job(mechanism, key, protocol.begin(mechanism, init_key, data), steps - (
             number == 2))
 
-for words in sys.argv[1:]:
+device_counts = [int(count) for count in sys.argv[1].split(",")]
+for words in sys.argv[2:]:
     kind, name = words.split(":")
     mechanism, steps = zoo_sound.SOUND[name](), zoo_sound.steps(name)
     one = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=1)
     alone = [protocol.train(m, key, state, one, n) for m, key, state, n in jobs(mechanism, one,
         steps)]
-    for each in (2, 4, 5):
+    for each in device_counts:
         data = layout.make(zoo_sound.RATINGS, kind=kind, num_devices=each)
         found = {}
         if each == 5:  # of 12 users the last device has none
@@ -49,18 +48,14 @@ for words in sys.argv[1:]:
             close = lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5,
                 err_msg=words)
             jax.tree.map(close, expected, found[number])
-print("equal")
 """
-EVERY = (
-    "split:gaussian-joint-noise",
+QUICK = ("split:gaussian-joint-noise", "split:local-gd-dr")  # sums per item, rows per user
+REST = (
     "dense:gaussian-joint-noise",
-    "split:local-gd-dr",
     "split:objective-statistics",
     "dense:objective-statistics",
     "split:federated-user-dynamic",
     "dense:federated-user-dynamic",
-)
-REST = (
     "split:gaussian, published",
     "split:gaussian-public-items",
     "split:objective-public-users",
@@ -77,23 +72,15 @@ REST = (
 
 
 @pytest.mark.parametrize(
-    "words", [EVERY[:3], pytest.param((*EVERY[3:], *REST), marks=pytest.mark.slow)]
+    ("devices", "words"),
+    [("2,5", QUICK), pytest.param("2,4,5", QUICK + REST, marks=pytest.mark.slow)],
+    ids=["quick", "all"],
 )
-def test_each_run_is_what_it_is_alone_whatever_devices_it_has(words):
-    done = subprocess.run(
-        [sys.executable, "-c", BOTH_AXES, *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=900,
-    )
-    assert done.stdout.strip() == "equal", done.stderr
+def test_each_run_is_what_it_is_alone_whatever_devices_it_has(devices, words):
+    python(BOTH_AXES, devices, *words, devices=5, timeout=900)
 
 
 TOO_MANY = """
-import jax
-jax.config.update("jax_num_cpu_devices", 4)
-import sys
 from tests.zoo import sound as zoo_sound
 from dpmf_jax import layout
 from dpmf_jax.training import sweep
@@ -107,9 +94,5 @@ except UsageError as error:
 
 
 def test_ratings_on_more_devices_than_a_sweep_may_use_are_refused():
-    done = subprocess.run(
-        [sys.executable, "-c", TOO_MANY], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout.startswith(
-        "refused: the ratings lie on 4 devices, of which a sweep may use 2"
-    ), done.stderr
+    said = python(TOO_MANY, devices=4).stdout
+    assert said.startswith("refused: the ratings lie on 4 devices, of which a sweep may use 2")

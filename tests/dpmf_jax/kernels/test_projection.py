@@ -2,9 +2,6 @@
 nothing.
 """
 
-import subprocess
-import sys
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,6 +11,7 @@ import scipy.stats
 
 from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
+from tests.cases.processes import python
 
 Q, ITEMS, RANK = 7, 25, 3
 LAWS = ("gaussian", "sign")
@@ -113,9 +111,9 @@ def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
 
 TWO_DEVICES = """
 import jax
-jax.config.update("jax_num_cpu_devices", 2)
 from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
+from tests.cases.processes import python
 projection.LIFT_ENTRIES = 21
 words = bits.public_words(jax.random.key(3))
 compressed = jax.random.normal(jax.random.key(4), (7, 3))
@@ -133,7 +131,4 @@ print(float(abs(alone - jax.device_get(spread)).max()))
 
 
 def test_a_lift_over_two_devices_is_that_of_one():
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], check=True, capture_output=True, text=True
-    )
-    assert float(done.stdout) < 1e-6
+    assert float(python(TWO_DEVICES, devices=2).stdout) < 1e-6
