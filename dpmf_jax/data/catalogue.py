@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from dpmf_jax.data.text import Format
+from dpmf_jax.data.formats import Format
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

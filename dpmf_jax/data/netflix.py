@@ -11,8 +11,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpmf_jax.data import ids
+from dpmf_jax.data.columns import Columns, Keep, Sieve
 from dpmf_jax.data.lines import lines, opened
-from dpmf_jax.data.text import BLOCK, Columns, Keep, Sieve
+from dpmf_jax.data.text import BLOCK
 from dpmf_jax.errors import DataError
 
 CHUNK = 4 * BLOCK  # bytes that are in memory at once

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from dpmf_jax.data.columns import NUMBER, Columns, Keep, Sieve, name_columns
 from dpmf_jax.data.ids import count_rows
 from dpmf_jax.data.tables import arrow_column, table_columns
-from dpmf_jax.data.text import NUMBER, Columns, Keep, Sieve, name_columns
 from dpmf_jax.errors import DataError
 
 RANGE_KEY = b"dpmf.rating_range"  # in the metadata of files of our own
@@ -17,7 +17,7 @@ BLOCK = 1 << 17  # rows that are in memory at once, where only some are kept
 
 
 def declared_range(path: Path, **columns: str | None) -> tuple[float, float] | None:
-    """The rating range that a file declares, if `datasets.convert` wrote it; nothing but its schema
+    """The rating range that a file declares, if `export.convert` wrote it; nothing but its schema
     is read.
 
     Raises: DataError for what is no parquet file, or one without the columns that `read_parquet`

@@ -236,7 +236,7 @@ class Ratings:
         return cls.from_columns(*columns, rating_range=rating_range, **options)
 
 
-# Each check returns the rows that fail: `from_columns` stops at the first, `datasets.check` lists
+# Each check returns the rows that fail: `from_columns` stops at the first, `report.check` lists
 # them all.
 
 

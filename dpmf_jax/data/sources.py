@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 from dpmf_jax.data import netflix, parquet
-from dpmf_jax.data import text as readers
 from dpmf_jax.data.catalogue import COLONS, COMMAS, DATASETS, Dataset
+from dpmf_jax.data.columns import Columns, Keep
+from dpmf_jax.data.formats import Format, sniff
+from dpmf_jax.data.lines import first_line
 from dpmf_jax.data.ratings import Ratings, check_range
-from dpmf_jax.data.text import Columns, Format, Keep
+from dpmf_jax.data.text import read_text
 from dpmf_jax.errors import DataError, UsageError
 
 ENVIRONMENT = "DPMF_DATA"
@@ -35,7 +37,7 @@ class Source:
     def read(self, keep: Keep | None = None) -> Columns:
         """The columns; keep: only the rows of the users that it says yes to."""
         if self.layout is not None:
-            return readers.read_text(self.paths[0], self.layout, keep)
+            return read_text(self.paths[0], self.layout, keep)
         if self.columns is not None:
             return self.columns
         if self.parquet is not None:
@@ -112,7 +114,7 @@ def find(
             "the rating range of a file must be declared", where=str(path), fix=range_fix
         )
     layout = _official_layout(path) if not any(flags.values()) else None
-    layout = layout or readers.sniff(path, **flags)
+    layout = layout or sniff(path, **flags)
     return Source(
         name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range
     )
@@ -181,6 +183,6 @@ def _official_layout(path: Path) -> Format | None:
     if path.name == "u.data" or re.fullmatch(r"u[1-5ab]\.(base|test)", path.name):
         return DATASETS["ml-100k"].layout
     if path.name in ("ratings.dat", "ratings.dat.gz"):
-        _, line = readers.first_line(path)
+        _, line = first_line(path)
         return COLONS if "::" in line else COMMAS
     return None

@@ -84,11 +84,11 @@ def _list(command: List) -> None:
 
 
 def _check(command: Check) -> int:
-    from dpmf_jax.data import datasets
+    from dpmf_jax.data.report import check
 
     if command.limit < 1:
         console.refuse(f"a list of {command.limit} problems", where="--limit", fix="give 1 or more")
-    report = datasets.check(command.data, limit=command.limit, **command.reading())
+    report = check(command.data, limit=command.limit, **command.reading())
     console.emit(report, json=command.json, render=render_check)
     if report["ok"]:
         return 0
@@ -102,9 +102,9 @@ def _check(command: Check) -> int:
 
 
 def _convert(command: Convert) -> None:
-    from dpmf_jax.data import datasets
+    from dpmf_jax.data.export import convert
 
-    ratings = datasets.convert(
+    ratings = convert(
         command.data,
         command.destination,
         overwrite=command.overwrite,

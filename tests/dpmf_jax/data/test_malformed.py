@@ -17,6 +17,7 @@ import pytest
 
 from dpmf_jax.data import datasets
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.data.report import check
 from dpmf_jax.errors import DataError
 
 GOOD = b"user,item,rating\n1,10,3\n2,10,4\n2,11,5\n"
@@ -215,7 +216,7 @@ def test_a_malformed_file_gets_an_error_with_line_and_fix(bad, tmp_path):
 @pytest.mark.parametrize("bad", MALFORMED, ids=lambda bad: bad.name.replace(" ", "-"))
 def test_check_reports_what_load_refuses(bad, tmp_path):
     arguments, options, _ = put(bad, tmp_path)
-    report, error = outcome(datasets.check, *arguments, **options)
+    report, error = outcome(check, *arguments, **options)
     if error is not None:  # no table at all
         assert bad.says in error.what
     else:
@@ -230,7 +231,7 @@ def test_check_reports_what_load_refuses(bad, tmp_path):
 def test_check_lists_every_bad_line(tmp_path):
     path = tmp_path / "many.csv"
     path.write_bytes(GOOD + b"\n3,10,x\n3,10\n3,10,9\n3,11,nan\n1,10,3\n")
-    report = datasets.check(path, rating_range=(1, 5))
+    report = check(path, rating_range=(1, 5))
     assert [problem["where"].rsplit(" ", 1)[1] for problem in report["problems"]] == [
         "6",
         "7",
@@ -239,7 +240,7 @@ def test_check_lists_every_bad_line(tmp_path):
         "10",
     ]
     path.write_bytes(GOOD + b"\n3,10,9\n3,11,nan\n1,10,3\n")
-    report = datasets.check(path, rating_range=(1, 5))
+    report = check(path, rating_range=(1, 5))
     lines = {problem["where"].rsplit(" ", 1)[1]: problem["what"] for problem in report["problems"]}
     assert lines.keys() == {"6", "7", "8"}
     assert "outside" in lines["6"]
@@ -364,7 +365,7 @@ def test_no_byte_string_makes_anything_but_ratings_or_a_data_error(
             == len(ratings)
             >= 1
         )
-    report, refused = outcome(datasets.check, name if name in PLACES else path, **options)
+    report, refused = outcome(check, name if name in PLACES else path, **options)
     assert (error is None) == (refused is None and report["ok"])
 
 

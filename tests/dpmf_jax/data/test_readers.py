@@ -9,12 +9,12 @@ import threading
 import numpy as np
 import pytest
 
-from dpmf_jax.data import datasets
-from dpmf_jax.data import lines as textfile
-from dpmf_jax.data import text as readers
+from dpmf_jax.data import datasets, export, lines
 from dpmf_jax.data.catalogue import DATASETS
+from dpmf_jax.data.formats import Format
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.data.text import Format
+from dpmf_jax.data.report import check
+from dpmf_jax.data.text import read_text
 from dpmf_jax.errors import DataError, UsageError
 
 TRIPLES = [(1, 10, 3), (2, 10, 4), (2, 2**31, 5)]
@@ -104,7 +104,7 @@ def test_anime_drops_and_counts_what_was_watched_but_not_rated(tmp_path):
     assert triples(ratings) == [(1, 10, 3), (2, 11, 10)]
     assert ratings.users.tolist() == [1, 2, 3]
     assert ratings.notes == ("2 rows with rating -1 (not rated) dropped",)
-    report = datasets.check("anime", data_dir=tmp_path)
+    report = check("anime", data_dir=tmp_path)
     assert (report["rows"], report["not_rated"], report["histogram"]) == (4, 2, {"3": 1, "10": 1})
 
 
@@ -233,14 +233,14 @@ def test_blocks_cut_anywhere_read_the_same(tmp_path, monkeypatch):
     rows = [(user, item, 1 + (user + item) % 5) for user in range(20) for item in range(7)]
     path = put(tmp_path, "ratings.dat", "".join(f"{u}::{i}::{v}::0\n" for u, i, v in rows))
     for block in (16, 17, 19, 64):
-        monkeypatch.setattr(readers, "BLOCK", block)
+        monkeypatch.setattr("dpmf_jax.data.text.BLOCK", block)
         assert triples(datasets.load(path, rating_range=(1, 5))) == sorted(rows)
 
 
 def test_a_delimiter_is_found_wherever_a_block_ends(tmp_path):
     for size in range(1, 9):
-        with textfile.opened(put(tmp_path, "x", "1::22::333::4\n5::6::7::8")) as file:
-            blocks = textfile.Blocks(file, tmp_path / "x", "::", [])
+        with lines.opened(put(tmp_path, "x", "1::22::333::4\n5::6::7::8")) as file:
+            blocks = lines.Blocks(file, tmp_path / "x", "::", [])
             assert (
                 b"".join(bytes(blocks.read(size)) for _ in range(40))
                 == b"1\x1f22\x1f333\x1f4\n5\x1f6\x1f7\x1f8"
@@ -250,8 +250,8 @@ def test_a_delimiter_is_found_wherever_a_block_ends(tmp_path):
 @pytest.fixture
 def lent(monkeypatch):
     """Of every stream that the parser has been given: weak references to it and to its blocks."""
-    found, blocks = [], textfile.Blocks
-    monkeypatch.setattr(textfile, "Blocks", lambda *given: found.append(given[3]) or blocks(*given))
+    found, blocks = [], lines.Blocks
+    monkeypatch.setattr(lines, "Blocks", lambda *given: found.append(given[3]) or blocks(*given))
     return found
 
 
@@ -270,11 +270,11 @@ def test_arrow_has_nothing_of_pythons_when_a_file_has_been_read(
     is aborted.
     """
     path = put(tmp_path, "ratings.csv", "user,item,rating\n" + "1,2,3\n" * 200 + f"{last}\n")
-    monkeypatch.setattr(readers, "BLOCK", 64)
+    monkeypatch.setattr("dpmf_jax.data.text.BLOCK", 64)
     errors = []
     for _ in range(50):
         try:
-            readers.read_text(path, Format(user=0, item=1, rating=2, header=True), keep)
+            read_text(path, Format(user=0, item=1, rating=2, header=True), keep)
         except DataError as error:
             errors.append(error)
         assert len(lent[-1]) > 5
@@ -291,12 +291,12 @@ def test_what_arrow_gives_back_late_is_waited_for(tmp_path, lent, fails):
             raise ValueError("not read")
 
     with (
-        textfile.opened(put(tmp_path, "x", "1,2,3\n4,5,6\n")) as file,
+        lines.opened(put(tmp_path, "x", "1,2,3\n4,5,6\n")) as file,
         contextlib.ExitStack() as stack,
     ):
         if fails:
             stack.enter_context(pytest.raises(ValueError, match="not read"))
-        textfile.parsed(file, tmp_path / "x", ",", parse)
+        lines.parsed(file, tmp_path / "x", ",", parse)
     [references] = lent
     assert len(references) == 2
     assert alive(references) == []
@@ -311,7 +311,7 @@ def test_convert_and_load_again(tmp_path, ending, text):
         else "user,item,rating\n1,9,3.5\n2,9,1\n2,8,5\n"
     )
     source = put(tmp_path, "source.csv", rows)
-    written = datasets.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
+    written = export.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
     declared = (
         None if ending == "parquet" else (0.5, 5)
     )  # parquet files of our own declare it themselves
@@ -320,21 +320,21 @@ def test_convert_and_load_again(tmp_path, ending, text):
     assert again.rating_range == (0.5, 5)
     assert [path.name for path in (tmp_path / "new").iterdir()] == [f"out.{ending}"]
     with pytest.raises(UsageError, match="exists"):
-        datasets.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
+        export.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
 
 
 def test_convert_writes_nothing_when_it_fails(tmp_path):
     source = put(tmp_path, "source.csv", "user,item,rating\n1,9,nan\n2,8,1\n")
     with pytest.raises(DataError):
-        datasets.convert(source, tmp_path / "new" / "out.csv", rating_range=(1, 5))
+        export.convert(source, tmp_path / "new" / "out.csv", rating_range=(1, 5))
     with pytest.raises(UsageError, match="ends in"):
-        datasets.convert(source, tmp_path / "out.json", rating_range=(1, 5))
+        export.convert(source, tmp_path / "out.json", rating_range=(1, 5))
     assert [path.name for path in tmp_path.iterdir()] == ["source.csv"]
     source = put(tmp_path, "source.csv", "user,item,rating\n1,9,3\n2,8,1\n")
     taken = tmp_path / "taken.csv"
     taken.mkdir()
     with pytest.raises(DataError, match="cannot be written"):
-        datasets.convert(source, taken, rating_range=(1, 5), overwrite=True)
+        export.convert(source, taken, rating_range=(1, 5), overwrite=True)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["source.csv", "taken.csv"]
 
 
@@ -371,7 +371,7 @@ def test_list_names_what_is_there(tmp_path):
 
 def test_check_knows_that_a_file_is_another_one(tmp_path):
     put(tmp_path, "ml-100k/u.data", "1\t10\t3\t8\n2\t11\t4\t8\n")
-    report = datasets.check("ml-100k", data_dir=tmp_path)
+    report = check("ml-100k", data_dir=tmp_path)
     assert report["ok"]
     assert report["files"][0]["known"] is False
     assert report["triples_known"] is False
@@ -406,7 +406,7 @@ def test_real_files(data_dir, name, size):
     assert isinstance(ratings, Ratings)
     assert (len(ratings), ratings.num_users, ratings.num_items) == size
     assert ratings.sha256() == DATASETS[name].triples
-    report = datasets.check(name, data_dir=data_dir)
+    report = check(name, data_dir=data_dir)
     assert report["ok"]
     assert report["triples_known"]
     assert report["files"][0]["known"] in (True, None)

@@ -16,9 +16,8 @@ import jax
 import numpy as np
 import pytest
 
-from dpmf_jax.data import netflix, parquet
-from dpmf_jax.data import text as readers
-from dpmf_jax.data.text import Format
+from dpmf_jax.data import netflix, parquet, text
+from dpmf_jax.data.formats import Format
 from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
@@ -224,7 +223,7 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
 
 
 def as_text(ratings, folder, keep=None):
-    return readers.read_text(
+    return text.read_text(
         ratings, Format(user="user", item="item", rating="rating", header=True), keep
     )
 

@@ -1,0 +1,173 @@
+"""How a text file holds ratings: the format as declared, or as its first line shows it."""
+
+import csv
+import dataclasses
+from pathlib import Path
+
+from dpmf_jax.data.columns import (
+    ITEM_NAMES,
+    NUMBER,
+    RATING_NAMES,
+    USER_NAMES,
+    name_columns,
+    plain,
+    position,
+)
+from dpmf_jax.data.lines import SEPARATOR, first_line
+from dpmf_jax.errors import DataError, UsageError
+
+MARKS = ("::", "\t", ",", ";", "|", " ")  # that can separate columns, the likelier first
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Format:
+    """How a text file holds ratings.
+
+    Attributes:
+      user, item, rating: names in the header, or positions from 0 where there is no header.
+      delimiter: one character, or several ("::").
+      header: whether the first line names the columns.
+      num_columns: in every row; None takes the number in the first line.
+      integer_ids: whether an id that is no integer is an error (the official layouts) or a string.
+    """
+
+    user: str | int = 0
+    item: str | int = 1
+    rating: str | int = 2
+    delimiter: str = ","
+    header: bool = False
+    num_columns: int | None = None
+    integer_ids: bool = False
+
+
+def sniff(
+    path: Path,
+    *,
+    user_column: str | None = None,
+    item_column: str | None = None,
+    rating_column: str | None = None,
+    delimiter: str | None = None,
+    no_header: bool = False,
+) -> Format:
+    """The format of a text file: columns by name, or by position ("1" is the first; digits are
+    always a position).
+
+    Columns that are not named are found by the usual names in the header (`userId`, `movie_id`,
+    `rating`, ...), or, with `no_header`, are the first three: user, item, rating. A first line with
+    a number in it is a header only where a column is named; three positions read it as ratings.
+
+    Raises: DataError where the delimiter or a column cannot be told, or is 0; UsageError for what
+      cannot be a delimiter, and for a column name where `no_header` says that there are none.
+    """
+    wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    named = [
+        column for column in wanted.values() if column is not None and position(column) is None
+    ]
+    if no_header and named:
+        fix = (
+            "give positions: --user-column 1 --item-column 2 --rating-column 3, or leave out"
+            " --no-header"
+        )
+        raise UsageError(
+            f"a file without a header has no column {named[0]!r}", where="--no-header", fix=fix
+        )
+    number, line = first_line(path)
+    where = f"{path}, line {number}"
+    if delimiter is not None:
+        delimiter = "\t" if delimiter in ("\\t", "tab") else delimiter
+        if not delimiter or set(delimiter) & set('"\r\n\0' + SEPARATOR):
+            raise UsageError(
+                f"{delimiter!r} is no delimiter", fix="name it: --delimiter ',' (or tab, ';', '::')"
+            )
+    else:
+        delimiter = _delimiter(line)
+        if delimiter is None:
+            what, fix = (
+                f"no delimiter is seen in {line[:60]!r}",
+                "name it: --delimiter ',' (or tab, ';', '::')",
+            )
+            raise DataError(what, where=where, fix=fix)
+    fields = [field.strip() for field in split_line(line, delimiter)]
+    if len(fields) == 2:
+        what = (
+            "there are two columns and no ratings; who took what without a rating (implicit"
+            " feedback) is not read yet"
+        )
+        fix = "give a file with a third column, the ratings, or the right --delimiter"
+        raise DataError(what, where=where, fix=fix)
+    if delimiter == " " and "" in fields:
+        fix = "put exactly one space, comma or tab between columns"
+        raise DataError("the columns are separated by runs of spaces", where=where, fix=fix)
+    numbers = any(NUMBER.fullmatch(field) for field in fields)
+    places = [position(column) if column is not None else None for column in wanted.values()]
+    usual = any(
+        plain(field) in names
+        for field in fields
+        for names in (USER_NAMES, ITEM_NAMES, RATING_NAMES)
+    )
+    if no_header or (None not in places and (numbers or not usual)):
+        user, item, rating = (
+            usual if place is None else place for usual, place in enumerate(places)
+        )
+        return Format(user=user, item=item, rating=rating, delimiter=delimiter)
+    if (
+        numbers
+        and not named
+        and not all(any(plain(f) in n for f in fields) for n in (USER_NAMES, ITEM_NAMES))
+    ):
+        fix = (
+            "add --no-header if the columns are user, item, rating in this order; "
+            "else --user-column 1 --item-column 2 --rating-column 3 with their positions"
+        )
+        what = (
+            "the first line holds numbers, so it is no header, and nothing says which column is"
+            " which"
+        )
+        raise DataError(what, where=where, fix=fix)
+    user, item, rating = name_columns(fields, wanted, where)
+    return Format(user=user, item=item, rating=rating, delimiter=delimiter, header=True)
+
+
+def _delimiter(line: str) -> str | None:
+    """What separates the columns of a line; a space only where nothing else can."""
+    line = line.strip(" ")
+    several = [mark for mark in MARKS[:-1] if line.count(mark) >= 2]
+    return next(iter([*several, *(mark for mark in MARKS if mark in line)]), None)
+
+
+def find_columns(path: Path, layout: Format, first: str) -> tuple[int, tuple[int, int, int]]:
+    """How many columns there are, and which of them are user, item and rating."""
+    fields = [field.strip() for field in split_line(first, layout.delimiter)]
+    names = (layout.user, layout.item, layout.rating)
+    places: list[int] = []
+    for name in names:
+        if isinstance(name, int):
+            places.append(name)
+        elif fields.count(name) == 1:
+            places.append(fields.index(name))
+        else:
+            shown = ", ".join(repr(field[:40]) for field in fields[:20])
+            numbers = sum(NUMBER.fullmatch(field) is not None for field in fields) * 2 > len(fields)
+            what = (
+                f"there is no header with a column {name!r}"
+                if numbers
+                else f"there is no column {name!r}"
+            )
+            fix = f"the first line must name the columns {', '.join(map(str, names))}"
+            raise DataError(what, where=f"{path}, line 1, which has {shown}", fix=fix)
+    width = layout.num_columns or len(fields)
+    user, item, rating = places
+    if not 0 <= min(places) <= max(places) < width or len(set(places)) < 3:
+        what = f"columns {user + 1}, {item + 1}, {rating + 1} are asked of a file with {width}"
+        fix = "name three different columns, and the right --delimiter"
+        raise DataError(what, where=f"{path}, line 1", fix=fix)
+    return width, (user, item, rating)
+
+
+def split_line(line: str, delimiter: str) -> list[str]:
+    if len(delimiter) > 1 or '"' not in line:
+        return line.split(delimiter)
+    try:
+        return next(csv.reader([line], delimiter=delimiter), [""])
+    except csv.Error:
+        return line.split(delimiter)
