@@ -29,6 +29,11 @@ install_import_hook(
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+# Compiling is most of the work. Workers, and the programs that tests start, share what is compiled,
+# and so does the next run; `make clean` forgets it.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "programs"))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 
 SHARED_DATA = CHECKOUT.parent / "shared" / "data"
 
