@@ -1,13 +1,12 @@
 """From what a release spends (`accounting.loss`) to ε at a δ, by every accountant that can price
 it.
 
-| losses                  | basic            | optimal          | closed_form, exact | rdp, pld
-|
-|-------------------------|------------------|------------------|--------------------|----------------------|
-| Gaussian steps          | J times (ε, δ/J) |                  | `gaussian`         | dp_accounting
-| | pure rounds             | Σ ε              | equal rounds     |                    | pld:
-unequal rounds  | | subsampled, or a mix    |                  |                  | | `composition`
-| | (ε, δ) and nothing else | Σ ε, Σ δ         |                  | |                      |
+| losses                  | basic            | optimal      | closed_form, exact | rdp, pld      |
+|-------------------------|------------------|--------------|--------------------|---------------|
+| Gaussian steps          | J times (ε, δ/J) |              | `gaussian`         | dp_accounting |
+| pure rounds             | Σ ε              | equal rounds |                    | pld: unequal  |
+| subsampled, or a mix    |                  |              |                    | `composition` |
+| (ε, δ) and nothing else | Σ ε, Σ δ         |              |                    |               |
 
 Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for
 any number. Approximate losses beside others take their Σδ out of δ first. Every number is an upper

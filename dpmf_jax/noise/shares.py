@@ -1,14 +1,12 @@
 """Shares of noise: each user draws one, nobody sees it, and k' of them add up to the noise of one
 sum (paper 003, 4.2).
 
-| law                | whose sum of k' shares is                       | what a user must be told
-|
-|--------------------|-------------------------------------------------|------------------------------------|
-| `published`        | Laplace per coordinate, over a random H         | H and k', by the
-recommender       | | `laplace`          | Laplace per coordinate (Lemma 1)                | nothing
-but the public k'          | | `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1) | nothing but
-the public k'          | | `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32    |
-nothing but the public k'          |
+| law                | whose sum of k' shares is                    | what a user must be told     |
+|--------------------|----------------------------------------------|------------------------------|
+| `published`        | Laplace per coordinate, over a random H      | H and k', by the recommender |
+| `laplace`          | Laplace per coordinate (Lemma 1)             | the public k' alone          |
+| `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1)           | the public k' alone          |
+| `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32 | the public k' alone          |
 
 `published` goes with `messages.published`: whoever knows H, and the recommender drew it, sees
 Gaussian noise of a variance that it chose, which has no pure ε. The three others share nothing;
