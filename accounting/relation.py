@@ -3,14 +3,14 @@ what adds up with what.
 
 The kinds, and the unit that each belongs to:
 
-| kind                    | unit            | neighbours                                             |
-|-------------------------|-----------------|--------------------------------------------------------|
-| "value"                 | rating value    | one rating differs, by at most `largest_change`        |
-| "presence"              | rating presence | one rating more or less, whatever user, item and value |
-| "user replaced"         | user            | all data of one user differ, who takes part in both    |
-| "user added or removed" | user            | one user with all data more or less                    |
-| "stated"                | any             | as a sentence says that is not ours                    |
-| "none"                  | any             | no two: nothing is hidden                              |
+| kind                    | unit            | neighbours                                          |
+|-------------------------|-----------------|-----------------------------------------------------|
+| "value"                 | rating value    | one rating differs, by at most `largest_change`     |
+| "presence"              | rating presence | one rating more or less, whichever it is            |
+| "user replaced"         | user            | all data of one user differ, who takes part in both |
+| "user added or removed" | user            | one user with all data more or less                 |
+| "stated"                | any             | as a sentence says that is not ours                 |
+| "none"                  | any             | no two: nothing is hidden                           |
 
 Of "value" both have the same rated pairs.
 
