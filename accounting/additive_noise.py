@@ -1,5 +1,8 @@
-"""Noise that is added to a sum, one of three: what rounds of it cost at a sensitivity, and which
-scale a budget buys.
+"""Noise that is added to a sum: what rounds of it cost, and which scale a budget buys.
+
+There are three kinds. "laplace" is in every coordinate, "l2_laplace" has density ∝ exp(−‖η‖₂/b)
+(radius Gamma(d, b), uniform direction), and "gaussian" is normal. The sensitivity is in the norm of
+the noise: L1, L2 and L2.
 
 "laplace" in every coordinate, "l2_laplace" of density ∝ exp(−‖η‖₂/b) (radius Gamma(d, b), uniform
 direction), or "gaussian". The sensitivity is in the norm of the noise: L1, L2 and L2.
@@ -19,27 +22,26 @@ from accounting.loss import Gaussian, Loss, Pure
 Noise = Literal["laplace", "l2_laplace", "gaussian"]
 
 
-def spent(
+def loss_of_rounds(
     noise: Noise,
     scale: float,
     sensitivity: float,
     count: int,
     user_rho: tuple[float, float] | None = None,
 ) -> Loss:
-    """What so many rounds of noise of this scale spend: ε = T·Δ/b, or T Gaussian steps of z =
-    σ/Δ.
-    """
+    """ε = T·Δ/b, or T Gaussian steps of z = σ/Δ: what T rounds of noise of this scale spend."""
     if check_noise(noise) == "gaussian":
         z = guards.positive("scale", scale) / sensitivity
         return Gaussian(noise_multiplier=z, num_steps=count, user_rho=user_rho)
-    return Pure(epsilon=epsilon_laplace(scale, _times(count, sensitivity)), num_rounds=count)
+    return Pure(epsilon=epsilon_laplace(scale, _of_rounds(count, sensitivity)), num_rounds=count)
 
 
 def scale_for(
     noise: Noise, epsilon: float, delta: float | None, sensitivity: float, count: int
 ) -> float:
-    """The smallest scale (to 1e-11 relative) at which so many rounds cost at most ε, at δ for
-    Gaussians only.
+    """The smallest scale (to 1e-11 relative) at which T rounds cost at most ε.
+
+    At δ for Gaussians; the others take no δ.
     """
     if check_noise(noise) == "gaussian":
         if delta is None:
@@ -49,7 +51,7 @@ def scale_for(
         return gaussian.solve_noise_multiplier(epsilon, delta, count) * sensitivity
     if delta is not None:
         raise ValueError(f"delta must be left out for pure noise ({noise}), got {delta!r}")
-    return scale_laplace(epsilon, _times(count, sensitivity))
+    return scale_laplace(epsilon, _of_rounds(count, sensitivity))
 
 
 def epsilon_laplace(scale: float, sensitivity: float) -> float:
@@ -67,7 +69,7 @@ def epsilon_laplace(scale: float, sensitivity: float) -> float:
     Raises:
       ValueError: either is not positive and finite.
     """
-    return decimals.up(
+    return decimals.float_up(
         decimals.quotient(
             guards.positive("sensitivity", sensitivity), guards.positive("scale", scale)
         )
@@ -80,7 +82,7 @@ def scale_laplace(epsilon: float, sensitivity: float) -> float:
     Raises:
       ValueError: ε or Δ is not positive and finite, or b would exceed the largest float.
     """
-    scale = decimals.up(
+    scale = decimals.float_up(
         decimals.quotient(
             guards.positive("sensitivity", sensitivity), guards.positive("epsilon", epsilon)
         )
@@ -93,12 +95,12 @@ def scale_laplace(epsilon: float, sensitivity: float) -> float:
     return scale
 
 
-def _times(count: int, sensitivity: float) -> float:
-    """T·Δ: T rounds at Δ/b cost together what one round of T times the change would."""
-    return up(count * exactly("sensitivity", sensitivity))
+def _of_rounds(count: int, sensitivity: float) -> float:
+    """T·Δ: T rounds at Δ/b cost together what one round of T times the change costs."""
+    return float_up(count * as_fraction("sensitivity", sensitivity))
 
 
-def up(value: Fraction) -> float:
+def float_up(value: Fraction) -> float:
     """The smallest float whose decimal name is not below a positive number."""
     try:
         nearest = float(value)
@@ -112,20 +114,18 @@ def up(value: Fraction) -> float:
 
 
 def root_up(square: Fraction) -> float:
-    """The smallest float whose square, in decimals, is not below a positive number, or the next
-    one.
-    """
-    root = math.sqrt(up(square))
+    """The smallest float whose decimal, squared, is not below a positive number, or the next."""
+    root = math.sqrt(float_up(square))
     return root if Fraction(Decimal(repr(root))) ** 2 >= square else math.nextafter(root, math.inf)
 
 
-def exactly(name: str, value: float) -> Fraction:
+def as_fraction(name: str, value: float) -> Fraction:
     """A positive number as the decimal that names it."""
     return Fraction(Decimal(repr(guards.positive(name, value))))
 
 
 def check_noise(noise: Noise) -> Noise:
-    """Refuses a noise that is none of ours."""
+    """The name of the noise itself. Raises: ValueError for another one."""
     if noise not in get_args(Noise):
         raise ValueError(f"noise must be one of {', '.join(get_args(Noise))}, got {noise!r}")
     return noise

@@ -1,4 +1,4 @@
-"""Which noise, sampling rate, decay, or number of steps on secret Poisson samples a budget buys.
+"""What a budget buys on secret Poisson samples: noise, a rate, steps, a decay, a temperature.
 
 Every answer is on the safe side: its price, by the accountant that the target is stated in, is at
 most ε. It is the largest (or the smallest) up to the accuracy of that price; see `composition.pld`.
@@ -17,10 +17,8 @@ Accountant = Literal["pld", "rdp"]
 
 # A price by rdp takes as long for any number of steps.
 STEPS_LIMIT = {"pld": composition.STEPS_LIMIT, "rdp": 10**15}
-TOLD_APART = {
-    "pld": 10**5,
-    "rdp": 10**9,
-}  # numbers of steps up to which one more has a price of its own
+# Up to this many steps one step more has a price of its own.
+EXACT_UP_TO = {"pld": 10**5, "rdp": 10**9}
 
 
 def solve_noise_multiplier(
@@ -32,8 +30,9 @@ def solve_noise_multiplier(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest z (to 1e-5 relative) at which J steps at rate q cost at most ε at δ. Ten prices:
-    seconds.
+    """The smallest z (to 1e-5 relative) at which J steps at rate q cost at most ε at δ.
+
+    It takes some ten prices, which is seconds.
 
     Args:
       epsilon, delta: the target; ε > 0, 0 < δ < 1.
@@ -43,7 +42,7 @@ def solve_noise_multiplier(
       ValueError: a number is out of range; or no z in [1e-3, 1e6] is the answer (where q·J is below
         δ any noise does).
     """
-    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
 
     def excess(log_z: float) -> float:
         phase = SubsampledGaussian(
@@ -63,13 +62,14 @@ def solve_sampling_rate(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The largest q (to 1e-5 relative) at which J steps at noise z cost at most ε at δ; 1 where all
-    data may be used.
+    """The largest q (to 1e-5 relative) at which J steps at noise z cost at most ε at δ.
+
+    It is 1 where all data may be used.
 
     Raises:
       ValueError: a number is out of range, or q would be below 1e-9.
     """
-    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
 
     def excess(log_q: float) -> float:
         q = min(1.0, math.exp(log_q))
@@ -94,6 +94,10 @@ def solve_num_steps(
 ) -> int:
     """The largest J at which J steps cost at most ε at δ; 0 where one is too dear.
 
+    One step more costs more than ε. Above 100,000 steps by "pld", or a billion by "rdp", the answer
+    is known to 1e-5 or 1e-9 of J only. It takes a handful of prices: seconds for "rdp" and below a
+    million steps, a minute near the limit of "pld".
+
     One step more costs more than ε; above 100,000 steps by "pld", a billion by "rdp", so many more
     as are 1e-5 or 1e-9 of J. A handful of prices: seconds for "rdp" and below a million steps, a
     minute near the limit of "pld".
@@ -102,8 +106,8 @@ def solve_num_steps(
       ValueError: a number is out of range, or `STEPS_LIMIT` steps or more are affordable: ten
         million by "pld".
     """
-    epsilon, most = guards.positive("epsilon", epsilon), _of(STEPS_LIMIT, accountant)
-    price = _priced(accountant, delta, unit)
+    epsilon, most = guards.positive("epsilon", epsilon), _by_accountant(STEPS_LIMIT, accountant)
+    price = _epsilon_by(accountant, delta, unit)
 
     def phases(steps: int) -> tuple[SubsampledGaussian, ...]:
         return (
@@ -118,12 +122,12 @@ def solve_num_steps(
 
     likely = gaussian.solve_rho(epsilon, delta) / composition.step_rho(phases(1)[0], unit=unit)
     beyond = accountant == "pld" and unit != "rating value" and likely > most / 4
-    # Rényi's price is an upper bound, and takes no time: it may spare one that takes half a minute
-    if beyond and _priced("rdp", delta, unit)(phases(most)) <= epsilon:
+    # Rényi's price is an upper bound and takes no time: it may spare one that takes half a minute.
+    if beyond and _epsilon_by("rdp", delta, unit)(phases(most)) <= epsilon:
         found = most
     else:
         found = last_affordable(
-            excess, round(min(likely, most)), most, apart=_of(TOLD_APART, accountant)
+            excess, round(min(likely, most)), most, apart=_by_accountant(EXACT_UP_TO, accountant)
         )
     if found == most:
         more = (
@@ -145,15 +149,14 @@ def solve_langevin_rate(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The q (to 1e-5 relative) down to which J Langevin steps cost at most ε at δ, coming from the
-    full batch q = 1.
+    """The q (to 1e-5 relative) down to which J Langevin steps cost at most ε at δ, from q = 1 on.
 
-    The noise z = q·√(2T/η)/C grows with q, so a smaller sample may cost more, and the price need
-    not be monotone. From q = 1 the rate is halved as long as the price is at most ε; between the
-    last such rate and the first that is dearer the crossing is searched. So the price of the answer
-    is at most ε, and so was that of every rate between it and 1 that was looked at; of the others
-    nothing is said. At far smaller q the price may fall again, where δ alone covers that a record
-    takes part at all (J·q < δ): that branch is not searched.
+    The noise z = q·√(2T/η)/C grows with q. A smaller sample may therefore cost more, and the price
+    need not be monotone. From q = 1 the rate is halved as long as the price is at most ε; then the
+    crossing between the last such rate and the first dearer one is searched. The answer costs at
+    most ε, and so does every rate above it that was looked at; of the others nothing is said. At
+    far smaller q the price may fall again, where δ alone covers that a record takes part at all
+    (J·q < δ). That branch is not searched.
 
     Args:
       epsilon, delta: the target; ε > 0, 0 < δ < 1.
@@ -165,7 +168,7 @@ def solve_langevin_rate(
       ValueError: a number is out of range; even the full batch costs more; or no rate down to 1e-9
         does.
     """
-    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
     rates = decaying_rates(learning_rate, decay, num_steps)
 
     def excess(log_q: float) -> float:
@@ -180,9 +183,8 @@ def solve_langevin_rate(
         )
         try:
             return _excess(epsilon_of(phases), epsilon)
-        except (
-            ArithmeticError
-        ):  # z is so small that no float holds the losses: dear, but for what δ covers
+        except ArithmeticError:
+            # z is so small that no float holds the losses: dear, but for what δ covers.
             return 30.0
 
     if excess(0.0) > 0:
@@ -208,8 +210,9 @@ def solve_langevin_temperature(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest T (to 2e-5 relative) at which J Langevin steps cost at most ε at δ; noise grows
-    with √T.
+    """The smallest T (to 2e-5 relative) at which J Langevin steps cost at most ε at δ.
+
+    Noise grows with √T.
 
     Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`.
 
@@ -217,7 +220,7 @@ def solve_langevin_temperature(
       ValueError: a number is out of range; or no T between those with z = 1e-3 and 1e6 at the first
         step is the answer.
     """
-    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
     rates = decaying_rates(learning_rate, decay, num_steps)
     one = (
         guards.positive("clip_norm", clip_norm) / guards.rate("sampling_rate", sampling_rate)
@@ -253,8 +256,9 @@ def solve_langevin_decay(
     unit: Unit,
     accountant: Accountant = "pld",
 ) -> float:
-    """The smallest b, as near as the price is known, at which J Langevin steps cost at most ε at δ;
-    0 if that will do.
+    """The smallest decay b at which J Langevin steps cost at most ε at δ; 0 where that will do.
+
+    It is as near as the price is known.
 
     Learning rates are those of `decaying_rates`, priced in the groups of `langevin_phases`. The
     price falls in b, but not below that of the first step, whose learning rate no decay lowers.
@@ -263,7 +267,7 @@ def solve_langevin_decay(
       ValueError: a number is out of range; the first step alone costs more; or no decay up to 1e12
         is enough.
     """
-    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _priced(accountant, delta, unit)
+    epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
 
     def excess(log_decay: float, steps: int = num_steps) -> float:
         phases = langevin_phases(
@@ -295,14 +299,14 @@ def solve_langevin_decay(
 # --------------------------------------------------------------------------------------------------
 
 
-def _priced(
+def _epsilon_by(
     accountant: str, delta: float, unit: Unit
 ) -> Callable[[Sequence[SubsampledGaussian]], float]:
-    compose = _of({"pld": composition.pld, "rdp": composition.rdp}, accountant)
+    compose = _by_accountant({"pld": composition.pld, "rdp": composition.rdp}, accountant)
     return lambda phases: compose(phases, unit=unit).epsilon(delta)
 
 
-def _of(by_name: Mapping[str, Any], accountant: str) -> Any:
+def _by_accountant(by_name: Mapping[str, Any], accountant: str) -> Any:
     if accountant not in by_name:
         raise ValueError(f"accountant must be one of {', '.join(by_name)}, got {accountant!r}")
     return by_name[accountant]
@@ -324,8 +328,9 @@ def _cheapest(
     start: float,
     sign: int,
 ) -> float:
-    """ln of the unknown at which the price all but reaches the target, never above it; more is
-    cheaper if sign is 1.
+    """ln of the unknown at which the price all but reaches the target, and never exceeds it.
+
+    sign: 1 where more of the unknown is cheaper, −1 where it is dearer.
     """
     low, high, far = math.log(least), math.log(most), sign * math.log(4)
     cheap = dear = math.log(start)
@@ -343,8 +348,9 @@ def _cheapest(
 
 
 def _lowest(excess: Callable[[float], float], least: float) -> float | None:
-    """The crossing nearest to 0, coming down from there by ln 2, with an excess of at most 0; None
-    where there is none.
+    """The first crossing coming down from 0 by steps of ln 2, on its affordable side.
+
+    None where there is none down to `least`. Below the crossing the price may fall again.
 
     The excess may fall again below it.
     """
@@ -357,9 +363,7 @@ def _lowest(excess: Callable[[float], float], least: float) -> float | None:
 
 
 def _crossing(excess: Callable[[float], float], cheap: float, dear: float) -> float:
-    """Where the price all but reaches the target between two sides of it, never above; all it saw
-    beyond is cheap.
-    """
+    """Where the price all but reaches the target, on the cheap side of a cheap and a dear point."""
     from scipy.optimize import brentq
 
     nudge = 2e-6
@@ -370,8 +374,9 @@ def _crossing(excess: Callable[[float], float], cheap: float, dear: float) -> fl
 
 
 def last_affordable(excess: Callable[[int], float], likely: int, most: int, *, apart: int) -> int:
-    """The largest count up to `most` with an excess of at most 0, which grows; to 1/`apart` of
-    itself above that.
+    """The largest count up to `most` with an excess of at most 0, for an excess that grows.
+
+    Above `apart` it is known to one part in `apart` only.
     """
     low, high, factor, count = 0, 0, 1.02, min(max(likely, 1), most)
     while not (low and high):
@@ -384,8 +389,7 @@ def last_affordable(excess: Callable[[int], float], likely: int, most: int, *, a
             if high == 1:
                 return 0
         factor **= 2
-    # regula falsi on logarithms, with the end that stays weighed less (Illinois) so that both ends
-    # move
+    # Regula falsi on logarithms. The end that stays weighs less (Illinois), so that both ends move.
     at_low, at_high = excess(low), excess(high)
     while high - low > (step := max(1, low // apart)):
         share = at_low / (at_low - at_high)

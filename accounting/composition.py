@@ -40,27 +40,26 @@ from accounting.loss import (
     total,
 )
 
-STEPS_LIMIT = (
-    10**7
-    # on samples, by a distribution: 20 s measured there at q = 0.001, z = 10, and beyond soon
-    # minutes
-)
+# Steps on samples that are priced by a distribution: 20 s measured there at q = 0.001, z = 10, and
+# soon minutes beyond.
+STEPS_LIMIT = 10**7
 MAX_POINTS = 4e6  # of a grid of privacy losses, 64 MB of complex numbers
 MAX_STEP_POINTS = 2e5  # of one step's part of it, which dp_accounting holds in a dict
 
 
 class Composed(NamedTuple):
-    """Composed losses: `epsilon(delta)` and `delta(epsilon)`, each an upper bound; δ in (0, 1), ε
-    at least 0.
-    """
+    """Composed losses as two upper bounds: ε at a δ in (0, 1), and δ at an ε of at least 0."""
 
     epsilon: Callable[[float], float]
     delta: Callable[[float], float]
 
 
 class _Factor(NamedTuple):
-    """Equal steps: their number, the variance and the range of one step's privacy loss, its
-    distribution on a grid.
+    """Equal steps, and what is known of one step's privacy loss.
+
+    count: how many steps there are.
+    variance: of one step's privacy loss.
+    range: how far apart the least and the largest loss are.
     """
 
     count: int
@@ -71,15 +70,16 @@ class _Factor(NamedTuple):
 
 
 def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed:
-    """Composition by dp_accounting's privacy loss distributions, pessimistic.
+    """Composition by dp_accounting's privacy loss distributions, rounded upwards.
 
-    The grid follows the whole loss, of standard deviation s in N steps: its interval is s/(50√N),
+    The grid follows the whole loss, of standard deviation s in N steps. Its interval is s/(50√N),
     so that rounding N steps widens s by 1e-4 relative. Against intervals four times finer ε is at
     most 1e-4 relative too large for q from 1e-3 to 1, z from 0.3 to 10, J up to 1e5 and δ from 1e-3
-    to 1e-9, and 1e-3 for q = 1e-4, where the grid is held to `MAX_STEP_POINTS`; 0.02 to 2 s.
+    to 1e-9. For q = 1e-4 it is at most 1e-3 too large, as `MAX_STEP_POINTS` holds the grid. It
+    takes 0.02 to 2 s.
+
     Fourier transforms of N steps leave an error of up to N·1e-16 in δ, and nine times that is added
-    to every δ: prices below δ = N·9e-16 are infinite, and `rdp` is the better bound from there
-    down.
+    to every δ. Prices below δ = N·9e-16 are infinite; `rdp` is the better bound from there down.
 
     Args:
       losses: any mix of Gaussian, SubsampledGaussian and Pure.
@@ -93,7 +93,7 @@ def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed
         the unit or `num_ratings` is unknown or out of range.
     """
     m = guards.count("num_ratings", num_ratings, 1)
-    rho, sampled, pure = _sorted(losses, unit, m)
+    rho, sampled, pure = _by_kind(losses, unit, m)
     if m > 1 and sampled and unit != "rating presence":
         raise ValueError(
             f"num_ratings {m}: several ratings under Poisson sampling are priced where they are"
@@ -113,18 +113,17 @@ def pld(losses: Sequence[Loss], *, unit: Unit, num_ratings: int = 1) -> Composed
 
 
 def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
-    """Composition by dp_accounting's RDP accountant, over its default orders and real ones around
-    the best of them.
+    """Composition by dp_accounting's RDP accountant, at its default orders and around the best.
 
-    Where all losses are Gaussian it is `accounting.gaussian.epsilon_rdp`. Of the orders below 2,
-    where the series of a subsampled step is slow and may not converge, only some are tried; a bound
-    of rounding errors is added to the divergence of each such step. 0.03 to 0.3 s a subsampled
-    loss.
+    Where all losses are Gaussian it is `accounting.gaussian.epsilon_rdp`. Of the orders below 2
+    only some are tried, since the series of a subsampled step is slow there and may not converge. A
+    bound of rounding errors is added to the divergence of each such step. It takes 0.03 to 0.3 s a
+    subsampled loss.
 
     Raises:
       ValueError: a loss is Approximate, or a rating that changes value is sampled.
     """
-    rho, sampled, pure = _sorted(losses, unit)
+    rho, sampled, pure = _by_kind(losses, unit)
     if sampled and unit == "rating value":
         raise ValueError(
             "dp_accounting's Rényi accountant does not price a changed value under Poisson"
@@ -139,14 +138,16 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
     accountants: dict[float, Any] = {}
     default = rdp_privacy_accountant.DEFAULT_RDP_ORDERS
-    # a subsampled step takes α/300 ms at order α, and 20 ms below 2, where its series may not
-    # converge
+    # A subsampled step takes α/300 ms at order α, and 20 ms below 2, where its series may not
+    # converge.
     orders = [*default[:9:3], *default[9:]] if sampled else [*default, 1.02, 1.05, 1e4, 1e5]
 
     def accountant(order: float):
         if order not in accountants:
             of_order = dp_accounting.rdp.RdpAccountant([order])
-            of_order.compose(dp_accounting.ZCDpEvent(rho=rho, xi=_xi(order, sampled, pure)))
+            of_order.compose(
+                dp_accounting.ZCDpEvent(rho=rho, xi=_extra_divergence(order, sampled, pure))
+            )
             for loss in sampled:
                 step = dp_accounting.GaussianDpEvent(loss.noise_multiplier)
                 of_order.compose(
@@ -173,8 +174,8 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
             divergence = float(accountant(order).rdp[0])
             return ((order - 1) * (divergence - target + math.log1p(-1 / order)) - math.log(order),)
 
-        # by total variation the lowest orders are best, by the conversion higher ones: each has a
-        # minimum of its own
+        # By total variation the lowest orders are best, by the conversion higher ones: each has a
+        # minimum of its own.
         _smallest(converted, orders)
         return min(
             _smallest(price, orders),
@@ -188,8 +189,9 @@ def rdp(losses: Sequence[Loss], *, unit: Unit) -> Composed:
 
 
 def step_rho(loss: SubsampledGaussian, *, unit: Unit) -> float:
-    """ρ of the Gaussian that many such steps come to resemble, by the variance of one's loss: no
-    bound, but near it.
+    """ρ of the Gaussian that many such steps come to resemble, by the variance of one's loss.
+
+    It is near the price, but no bound.
 
     Where a search for a number of steps begins.
     """
@@ -215,8 +217,9 @@ def _gaussian_factor(rho: float) -> _Factor:
 
 
 def _pure_factor(epsilon: float, rounds: int) -> _Factor:
-    """Randomised response: ±ε, on a grid by "connect the dots", exact where ε is a multiple of the
-    interval.
+    """Randomised response, which has the losses ±ε, on a grid by "connect the dots".
+
+    It is exact where ε is a multiple of the interval.
     """
 
     def distribution(interval: float):
@@ -273,7 +276,7 @@ def _sampled_factor(loss: SubsampledGaussian, unit: Unit, num_ratings: int) -> _
 
 
 def _variance(z: float, counts, probabilities, replace: bool) -> float:
-    """Variance of one step's privacy loss where the ratings are in: it only chooses the grid."""
+    """Variance of one step's privacy loss where the ratings are in; it only chooses the grid."""
     import numpy as np
 
     t, spacing = np.linspace(-8, 8, 201, retstep=True)
@@ -290,8 +293,7 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
     steps = sum(factor.count for factor in factors)
     variances = [factor.count * factor.variance for factor in factors]
     deviation = math.sqrt(math.fsum(variances))
-    # atoms are exact: what they are convolved with sets the scale, if it is not too small beside
-    # them
+    # Atoms are exact: what they are convolved with sets the scale, unless it is too small.
     smooth = math.fsum(v for v, factor in zip(variances, factors, strict=True) if not factor.atoms)
     scale = max(math.sqrt(smooth), deviation / 10)
     interval = max(
@@ -300,9 +302,8 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
         math.fsum([*(factor.range for factor in factors), 20 * deviation]) / MAX_POINTS,
     )
     atoms = [factor.range / 2 for factor in factors if factor.atoms]
-    if (
-        atoms and min(atoms) > interval
-    ):  # randomised response has two losses: they lie on the grid, to the last bit
+    if atoms and min(atoms) > interval:
+        # Randomised response has two losses: they lie on the grid, to the last bit.
         interval = math.ldexp(min(atoms), -math.ceil(math.log2(min(atoms) / interval)))
     parts = [factor.distribution(interval).self_compose(factor.count, 1e-18) for factor in factors]
     whole = functools.reduce(lambda one, other: one.compose(other), parts)
@@ -321,10 +322,10 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
 # --------------------------------------------------------------------------------------------------
 
 
-def _xi(order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure]) -> float:
-    """What does not come from dp_accounting: randomised response, and the rounding errors of
-    subsampled steps.
-    """
+def _extra_divergence(
+    order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure]
+) -> float:
+    """Divergences of randomised response and of rounding errors, which dp_accounting leaves out."""
     divergences = [
         loss.num_rounds * _randomised_response_divergence(loss.epsilon / loss.num_rounds, order)
         for loss in pure
@@ -337,21 +338,20 @@ def _xi(order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure
 
 
 def _rounding(order: float, z: float, q: float) -> float:
-    """A bound of what rounding may take from the divergence of one subsampled step, a sum over i of
-    C(α, i) q^i ….
+    """A bound of what rounding takes from the divergence of one subsampled step.
+
+    The divergence is a sum over i of C(α, i) q^i ….
     """
-    exponents = (
-        math.lgamma(order + 1) + order * (1 - math.log(q)) + (order / z) ** 2
-    )  # of the terms, each rounded
-    sampled = order * math.log1p(
-        q * math.exp(min(700.0, (order - 1) / (2 * z * z)))
-    )  # their weight beyond i = 0
+    # Of the terms, each rounded, and their weight beyond i = 0.
+    exponents = math.lgamma(order + 1) + order * (1 - math.log(q)) + (order / z) ** 2
+    sampled = order * math.log1p(q * math.exp(min(700.0, (order - 1) / (2 * z * z))))
     return 1e-15 * exponents * min(1.0, math.expm1(min(1.0, sampled))) / (order - 1)
 
 
 def _randomised_response_divergence(epsilon: float, order: float) -> float:
-    """Rényi divergence of order α between answers with odds e^ε and e^−ε, ln(cosh((α −
-    ½)ε)/cosh(ε/2))/(α − 1).
+    """ln(cosh((α − ½)ε)/cosh(ε/2))/(α − 1): Rényi's divergence of randomised response at order α.
+
+    The answers have odds e^ε and e^−ε.
     """
     if order * epsilon > 1:  # ln(e^(αε) + e^((1−α)ε)) − ln(1 + e^ε), without overflow
         large = (
@@ -370,14 +370,15 @@ _PARTS = (0.25, 0.5, 0.75)
 
 
 def _smallest(price: Callable[[float], tuple[float, ...]], orders: Sequence[float]) -> float:
-    """The smallest price over the orders, then over real orders ever closer to the best of them;
-    each is a bound.
+    """The smallest price over the orders, then over real orders ever closer to the best of them.
+
+    Every price is a bound.
 
     Further entries of a price decide between equal ones.
     """
     prices: dict[float, tuple[float, ...]] = {}
     orders = sorted(orders)
-    with _quiet():
+    with _without_warnings():
         for _ in range(5):
             prices.update({order: price(order) for order in orders if order not in prices})
             best = min(range(len(orders)), key=lambda k: prices[orders[k]])
@@ -390,9 +391,10 @@ def _smallest(price: Callable[[float], tuple[float, ...]], orders: Sequence[floa
 
 
 @contextlib.contextmanager
-def _quiet():
-    """Without dp_accounting's warnings of orders that it leaves out because their series does not
-    converge.
+def _without_warnings():
+    """Silences dp_accounting's warnings of orders that it leaves out.
+
+    Their series do not converge.
     """
     logger = logging.getLogger("absl")
     level = logger.level
@@ -406,11 +408,12 @@ def _quiet():
 # --------------------------------------------------------------------------------------------------
 
 
-def _sorted(
+def _by_kind(
     losses: Sequence[Loss], unit: Unit, num_ratings: int = 1
 ) -> tuple[float, list[SubsampledGaussian], list[Pure]]:
-    """ρ of all Gaussians, the losses that are really sampled, the pure ones; phases that cost
-    nothing left out.
+    """ρ of all Gaussians, the losses that are really sampled, and the pure ones.
+
+    Phases that cost nothing are left out.
     """
     check_unit(unit)
     rhos, sampled, pure = [], [], []
@@ -428,9 +431,8 @@ def _sorted(
         else:
             sampled.append(loss)
     everyone = [loss for loss in sampled if loss.sampling_rate == 1]
-    distance = num_ratings * (
-        2 if unit == "rating value" else 1
-    )  # in units of C: −C against +C, or C against nothing
+    # In units of C: −C against +C, or C against nothing.
+    distance = num_ratings * (2 if unit == "rating value" else 1)
     rhos += [gaussian.rho(loss.noise_multiplier / distance, loss.num_steps) for loss in everyone]
     return math.fsum(rhos), [loss for loss in sampled if loss.sampling_rate < 1], pure
 

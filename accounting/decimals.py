@@ -1,5 +1,4 @@
-"""Numbers as their user wrote them: a float stands for the shortest decimal that names it, and is
-reckoned with so.
+"""Floats as the decimals that their users wrote: each stands for the shortest one that names it.
 
 Quotients and multiples are exact in decimals, to 60 digits, and rounded away from what would look
 cheaper.
@@ -23,7 +22,7 @@ def quotient(numerator: float, denominator: float) -> Decimal:
         return named(numerator) / named(denominator)
 
 
-def up(value: Decimal) -> float:
+def float_up(value: Decimal) -> float:
     """The smallest float whose name is not below a decimal."""
     nearest = float(value)
     return (
@@ -33,7 +32,7 @@ def up(value: Decimal) -> float:
     )
 
 
-def down(value: Decimal) -> float:
+def float_down(value: Decimal) -> float:
     """The largest float whose name is not above a decimal."""
     nearest = float(value)
     return nearest if named(nearest) <= value else math.nextafter(nearest, 0)

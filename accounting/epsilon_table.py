@@ -1,5 +1,4 @@
-"""Forty settings of paper 001's steps and what they cost, to the fifth decimal: data that a change
-must not move.
+"""Forty settings of paper 001's steps and their prices, to five decimals, which no change may move.
 
 J steps written as (ε_i, δ = 0.01), at δ_r = 1e-5 in all. CLOSED is equation (9) of paper 001, RDP
 and PLD are dp_accounting 0.6.0 (RDP at its default orders), EXACT is the Gaussian trade-off in 40

@@ -98,7 +98,7 @@ def solve_rho(epsilon: float, delta: float, *, price: Price = "exact") -> float:
     target, delta, priced = (
         guards.positive("epsilon", epsilon),
         guards.probability("delta", delta),
-        _priced(price),
+        _epsilon_by(price),
     )
     log_inverse = -math.log(delta)
     # The root of ρ + 2√(ρ ln(1/δ)) = ε, without the cancellation of √(L + ε) − √L. Every other
@@ -126,7 +126,7 @@ def solve_noise_multiplier(
     Raises:
       ValueError: as `solve_rho`, or there is no step to take.
     """
-    steps, priced = guards.count("num_steps", num_steps, 1), _priced(price)
+    steps, priced = guards.count("num_steps", num_steps, 1), _epsilon_by(price)
     z = math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price))
     return 1 / _with_room(
         1 / z, lambda inverse: priced(1 / inverse, steps, delta) <= epsilon, room=0.0
@@ -149,7 +149,7 @@ def solve_epsilon_step(
     Raises:
       ValueError: as `solve_noise_multiplier`.
     """
-    steps, priced = guards.count("num_steps", num_steps, 1), _priced(price)
+    steps, priced = guards.count("num_steps", num_steps, 1), _epsilon_by(price)
     step = step_from_noise_multiplier(
         math.sqrt(steps / 2 / solve_rho(epsilon, delta, price=price)), delta_step
     )
@@ -170,7 +170,7 @@ def solve_num_steps(
     Raises:
       ValueError: as `solve_rho`, or z is not positive and finite.
     """
-    priced = _priced(price)
+    priced = _epsilon_by(price)
     num_steps = math.floor(solve_rho(epsilon, delta, price=price) / rho(noise_multiplier, 1))
     while num_steps > 0 and priced(noise_multiplier, num_steps, delta) > epsilon:
         num_steps -= 1
@@ -187,7 +187,7 @@ def solve_delta(
       ValueError: ε is negative or NaN, z or J is out of range, or `price` has another name.
     """
     priced, target, r = (
-        _priced(price),
+        _epsilon_by(price),
         guards.from_zero("epsilon", epsilon),
         rho(noise_multiplier, num_steps),
     )
@@ -235,7 +235,7 @@ def _step_constant(delta_step: float) -> float:
     return math.sqrt(2 * math.log(1.25 / guards.probability("delta_step", delta_step)))
 
 
-def _priced(price: str) -> Callable[[float, int, float], float]:
+def _epsilon_by(price: str) -> Callable[[float, int, float], float]:
     """ε of (z, J, δ) by the accountant of that name."""
     prices = {
         "exact": lambda z, steps, delta: epsilon_exact(rho(z, steps), delta),

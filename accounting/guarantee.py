@@ -1,6 +1,4 @@
-"""The claim that goes with a release: what is protected, from whom, at which price, and how far
-that is proved.
-"""
+"""The claim that goes with a release: what is protected, from whom, at which price, how surely."""
 
 import dataclasses
 import math
@@ -28,8 +26,9 @@ _DERIVED = (
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Guarantee(Terms):
-    """What a release promises, see `Terms` for its fields. `priced`, `no_guarantee` and `compose`
-    make these.
+    """What a release promises; `Terms` has its fields.
+
+    `priced`, `no_guarantee` and `compose` make guarantees.
 
     `str()` is the privacy statement, `to_dict()` goes to JSON, `from_dict` comes back and prices
     mixes again.
@@ -78,8 +77,7 @@ class Guarantee(Terms):
         return self.statement
 
     def to_dict(self) -> dict[str, Any]:
-        """For JSON: every field (infinity as the string "inf") and, for the reader, what follows
-        from them.
+        """The fields for JSON, and for the reader what follows from them; infinity is "inf".
 
         The relation is its sentence, `relation_kind` and `largest_change`.
         """
@@ -219,9 +217,7 @@ def no_guarantee(
     reason: str = NO_NOISE,
     seeded: bool = False,
 ) -> Guarantee:
-    """What a path without a guarantee promises: nothing. Its ε is infinite, and its statement says
-    so and why.
-    """
+    """The guarantee of a path that promises nothing: ε is infinite, and its statement says why."""
     return Guarantee(
         mechanism=mechanism,
         epsilon=math.inf,
@@ -239,8 +235,9 @@ def no_guarantee(
 
 
 def compose(*guarantees: Guarantee) -> Guarantee:
-    """The guarantee of phases that run one after the other on the same ratings, each seeing what
-    the earlier released.
+    """The guarantee of phases that run one after the other on the same ratings.
+
+    Each phase may see what the earlier ones released.
 
     Losses add up; the status is the weakest, and decides which ε is stated; one phase without a
     guarantee leaves none. A claim is somebody's (`claimed_by`) where each one in it is. What is

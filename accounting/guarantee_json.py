@@ -23,8 +23,9 @@ def to_json(value: Any) -> Any:
 
 
 def fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
-    """The fields of these names; what an older version wrote is read as this one has it, see
-    `Guarantee.from_dict`.
+    """The fields of these names, as this version has them.
+
+    `Guarantee.from_dict` says how what an older version wrote is read.
     """
     read = {name: _from_json(name, values[name]) for name in names if name in values}
     read["relation"] = _relation(values)
@@ -32,8 +33,10 @@ def fields(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
 
 
 def _relation(values: Mapping[str, Any]) -> Relation:
-    """Of the sentence alone where an older version wrote it; else made anew of the kind, unless it
-    is none of ours.
+    """The relation by its kind; by its sentence where that is all there is.
+
+    The kind is missing where an older version wrote it, and "stated" where the sentence is none of
+    ours.
     """
     sentence, change = values["relation"], values.get("largest_change")
     kind = values.get("relation_kind")

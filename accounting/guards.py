@@ -24,6 +24,13 @@ def is_line(value: Any) -> bool:
     return isinstance(value, str) and bool(value.strip()) and value.isprintable()
 
 
+def line(name: str, value: Any) -> str:
+    """A name, a sentence: one line of text with something in it."""
+    if not is_line(value):
+        raise ValueError(f"{name} must be one line of text, got {value!r}")
+    return value
+
+
 def positive(name: str, value: Any) -> float:
     """A scale, a bound, a target: above 0, below infinity."""
     if not 0 < (checked := number(name, value)) < math.inf:

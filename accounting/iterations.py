@@ -9,7 +9,7 @@ paper's single release.
 from typing import Literal, get_args
 
 from accounting import guards
-from accounting.additive_noise import Noise, exactly, scale_for, spent, up
+from accounting.additive_noise import Noise, as_fraction, float_up, loss_of_rounds, scale_for
 from accounting.loss import Loss, Pure
 
 Change = Literal["replace", "remove"]
@@ -27,7 +27,7 @@ def iterations_claimed(epsilon: float, num_iterations: int) -> Pure:
       ValueError: ε is not positive and finite, or T is not an integer of at least 1.
     """
     rounds = guards.count("num_iterations", num_iterations, 1)
-    return Pure(epsilon=up(rounds * exactly("epsilon", epsilon)), num_rounds=rounds)
+    return Pure(epsilon=float_up(rounds * as_fraction("epsilon", epsilon)), num_rounds=rounds)
 
 
 def message_sensitivity(clip_norm: float, change: Change) -> float:
@@ -43,14 +43,15 @@ def message_sensitivity(clip_norm: float, change: Change) -> float:
     """
     if change not in get_args(Change):
         raise ValueError(f"change must be one of {', '.join(get_args(Change))}, got {change!r}")
-    return up((2 if change == "replace" else 1) * exactly("clip_norm", clip_norm))
+    return float_up((2 if change == "replace" else 1) * as_fraction("clip_norm", clip_norm))
 
 
 def iterations_per_user(
     *, noise: Noise, clip_norm: float, scale: float, num_iterations: int, change: Change = "replace"
 ) -> Loss:
-    """What T iterations spend on a user who clips his whole message: T·2C/b, or ρ = T·2C²/σ²
-    ("replace").
+    """ε = T·2C/b, or ρ = T·2C²/σ²: what T iterations spend on a user whose messages are clipped.
+
+    That is where his data are replaced.
 
     A removed user costs half the ε, a quarter of the ρ. u_i may be anything computed from the
     user's own data and public V, and what is sent may change from iteration to iteration. T = 1 is
@@ -58,14 +59,15 @@ def iterations_per_user(
 
     Args:
       noise: see `message_sensitivity` for the norm that goes with it.
-      clip_norm: C. scale: b or σ, of the sum over users, in every iteration. num_iterations: T,
-        fixed beforehand.
+      clip_norm: C.
+      scale: b or σ, of the sum over users, in every iteration.
+      num_iterations: T, fixed beforehand.
       change: "replace" hides what all of a user's data are, "remove" that he takes part.
 
     Raises:
       ValueError: a number is out of range, or the noise or the change has another name.
     """
-    return spent(
+    return loss_of_rounds(
         noise,
         scale,
         message_sensitivity(clip_norm, change),

@@ -1,5 +1,6 @@
-"""Langevin dynamics on clipped gradients of secret Poisson samples, as Gaussian steps that are
-priced as any other.
+"""Langevin dynamics on clipped gradients of secret Poisson samples, as Gaussian steps.
+
+They are priced as any other subsampled steps.
 
 Step sizes fall, so every step may have its own noise: thousands of phases, which are put into a few
 groups that cost no less. Nothing here uses that a chain comes near a posterior.

@@ -1,15 +1,15 @@
 """What was released about a population, release by release, and what all of it costs together.
 
-A ledger is a text of JSON lines, one a release; it is only ever appended to. A population is named
-by its curator; by default it has the name of the data set. Entries belong together where they share
-the name of a population or the hash of their ratings, over any number of steps: the same ratings
-under two names are one.
+A ledger is a text of JSON lines, one for each release, and is only ever appended to. A curator
+names the population; by default it has the name of the data set. Entries belong together where they
+share a population's name or the hash of their ratings, directly or through other entries: the same
+ratings under two names are one population.
 
-All releases of a population add up, whatever the ratings they were computed from: that is the price
-for a person who is in all of them. Losses of one kind of relation add up (`relation.common`).
-Releases that protect different things stand side by side: no number covers them together, and none
-is made up. Two populations are not one, but `overlaps` finds those that probably hold the same
-people, by a sample of hashed user ids (`accounting.people`), and adds them up for these.
+All releases of a population add up, whatever ratings they were computed from: that is the price for
+a person who is in all of them. Losses of one kind of relation add up (`relation.common`). Releases
+that protect different things stand side by side, as no one number covers them. Two populations stay
+two, but `overlaps` finds those that probably hold the same people, by samples of hashed user ids
+(`accounting.people`), and adds them up for these people.
 """
 
 import dataclasses
@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 from accounting import guards
 from accounting.guarantee import Guarantee, compose
 from accounting.loss import Approximate, total
-from accounting.people import People, shared
+from accounting.people import People, num_shared
 
 FORMAT = 2  # 1 knew of no populations: a data set was one, and no sample of its users was kept
 
@@ -51,8 +51,8 @@ class Entry:
     Attributes:
       id: SHA-256 of the released file: the same release has the same one, wherever its folder is.
       time: when it was entered, ISO 8601 with an offset.
-      data_set: the name of the ratings. population: of those whose ratings they are; empty is the
-        data set's name.
+      data_set: the name of the ratings.
+      population: the name of those whose ratings they are; empty is the data set's name.
       data_hash: of the ratings that it was computed from; None where it is not known. Ratings
         themselves, so private.
       people: a sample of the users' ids; None where it is not known.
@@ -77,7 +77,7 @@ class Entry:
         if not (isinstance(self.id, str) and re.fullmatch(r"[0-9a-f]{64}", self.id)):
             raise ValueError(f"id must be a SHA-256 in hexadecimal digits, got {self.id!r}")
         for name in ("population", "data_set", "model"):
-            check_name(name, getattr(self, name))
+            guards.line(name, getattr(self, name))
         if not (self.data_hash is None or (isinstance(self.data_hash, str) and self.data_hash)):
             raise ValueError(f"data_hash must be a text or null, got {self.data_hash!r}")
         try:
@@ -97,7 +97,8 @@ class Budget:
     """What is known about one population.
 
     Attributes:
-      names: of the population, as they were entered. entries: its releases, oldest first.
+      names: of the population, as they were entered.
+      entries: its releases, oldest first.
       totals: one guarantee for each unit and kind of relation, see `budgets`; the first covers most
         releases.
     """
@@ -108,17 +109,15 @@ class Budget:
 
     @property
     def epsilon(self) -> float:
-        """Of all releases together: the total where there is one, inf where they do not add up to
-        one.
-        """
+        """ε of all releases together; inf where they do not add up to one total."""
         return self.totals[0].epsilon if len(self.totals) == 1 else math.inf
 
 
 class Pair(NamedTuple):
     """Two populations, and about how many users are in both.
 
-    names: of each. shared: None where the ids of one are not known, and only the data sets are
-      called the same.
+    names: of each.
+    shared: None where the ids of one are not known, and only the data sets are called the same.
     users: how many are in the release of each that has most in common with one of the other.
     """
 
@@ -132,19 +131,14 @@ class Overlap:
     """Populations that probably hold the same people.
 
     Attributes:
-      names: of all of them. pairs: those that hang together directly.
+      names: of all of them.
+      pairs: those that share people directly.
       together: all their releases: what a person pays who is in all of them.
     """
 
     names: tuple[str, ...]
     pairs: tuple[Pair, ...]
     together: Budget
-
-
-def check_name(what: str, text: Any) -> None:
-    """Raises: ValueError where a name is not one printable line with something in it."""
-    if not (isinstance(text, str) and text.strip() and text.isprintable()):
-        raise ValueError(f"{what} must be one line of text, got {text!r}")
 
 
 def to_line(entry: Entry) -> str:
@@ -183,9 +177,9 @@ def parse(text: str) -> tuple[Entry, ...]:
 def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Budget, ...]:
     """One budget for each population, by name; the order of the entries does not matter.
 
-    Within a population, the releases of each kind of relation are composed at one δ: `delta`, or
-    `common_delta`. One release without a guarantee leaves none for the population. A claimed one
-    makes its total claimed.
+    The releases of each kind of relation are composed at one δ: `delta`, or `common_delta`. One
+    release without a guarantee leaves none for the population. A claimed one makes its total
+    claimed.
 
     Raises:
       ValueError: δ is out of range; no ε holds at that δ, as where (ε, δ) losses add up to more: it
@@ -213,12 +207,13 @@ def budgets(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Bu
 
 
 def overlaps(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[Overlap, ...]:
-    """Populations that probably hold the same people, each with at least one other; the order does
-    not matter.
+    """Populations that probably hold the same people, each with at least one other.
 
-    Two hang together where a user id is in a release of both (`people.shared`). Where the ids of
-    one are not known, as in a ledger of before, two releases hang together whose data sets have one
-    name. Equal ids are taken for one person.
+    The order of the entries does not matter.
+
+    Two populations share people where a user id is in a release of both (`people.num_shared`).
+    Where the ids of one are not known, as in a ledger of format 1, they do where two data sets have
+    one name. Equal ids are taken for one person.
 
     Raises:
       ValueError: as `budgets`.
@@ -228,7 +223,7 @@ def overlaps(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[O
         (i, j, pair)
         for j in range(len(apart))
         for i in range(j)
-        if (pair := _pair(apart[i], apart[j]))
+        if (pair := _shared_people(apart[i], apart[j]))
     ]
     groups: list[set[int]] = []
     for i, j, _ in pairs:
@@ -251,9 +246,7 @@ def overlaps(entries: Sequence[Entry], *, delta: float | None = None) -> tuple[O
 
 
 def common_delta(guarantees: Sequence[Guarantee]) -> float:
-    """The δ that releases are added up at: the largest of theirs, or more where (ε, δ) losses add
-    up to more.
-    """
+    """The δ at which releases are added up: their largest, or what (ε, δ) losses add up to."""
     losses = [
         loss
         for guarantee in guarantees
@@ -270,7 +263,7 @@ def common_delta(guarantees: Sequence[Guarantee]) -> float:
     )
 
 
-def _age(entry: Entry) -> tuple[datetime.datetime, str]:
+def _time_and_id(entry: Entry) -> tuple[datetime.datetime, str]:
     return datetime.datetime.fromisoformat(entry.time), entry.id
 
 
@@ -278,11 +271,13 @@ def _names(entries: Sequence[Entry]) -> tuple[str, ...]:
     return tuple(sorted({entry.population for entry in entries}))
 
 
-def _pair(first: Sequence[Entry], second: Sequence[Entry]) -> Pair | None:
+def _shared_people(first: Sequence[Entry], second: Sequence[Entry]) -> Pair | None:
     """The two releases with most users in common; None where nobody is known to be in both."""
     names = " = ".join(_names(first)), " = ".join(_names(second))
     if known := [
-        (both, here.users, there.users) for here, there, both in _met(first, second) if both
+        (both, here.users, there.users)
+        for here, there, both in _samples_compared(first, second)
+        if both
     ]:
         both, *users = max(known)
         return Pair(names, both, (users[0], users[1]))
@@ -294,13 +289,13 @@ def _pair(first: Sequence[Entry], second: Sequence[Entry]) -> Pair | None:
     return Pair(names, None, None) if blind else None
 
 
-def _met(
+def _samples_compared(
     first: Sequence[Entry], second: Sequence[Entry]
 ) -> Iterator[tuple[People, People, int | None]]:
     """Each pair of different samples, once, with what they share."""
     for here in dict.fromkeys(entry.people for entry in first if entry.people is not None):
         for there in dict.fromkeys(entry.people for entry in second if entry.people is not None):
-            yield here, there, shared(here, there)
+            yield here, there, num_shared(here, there)
 
 
 def _total(guarantees: Sequence[Guarantee], delta: float | None) -> Guarantee:
@@ -319,7 +314,7 @@ def _connected(entries: Sequence[Entry]) -> list[list[Entry]]:
         groups = [group for group in groups if not group[0] & marks]
         members = [member for _, part in touched for member in part]
         groups.append((marks.union(*(known for known, _ in touched)), [*members, entry]))
-    return [sorted(members, key=_age) for _, members in groups]
+    return [sorted(members, key=_time_and_id) for _, members in groups]
 
 
 def _from_line(line: str) -> Entry:

@@ -1,5 +1,4 @@
-"""What a release spends, phase by phase, before anybody asks for ε: pure data that
-`accounting.price` prices.
+"""What a release spends, phase by phase, before anybody asks for ε: data for `accounting.price`.
 
 A loss says which noise was drawn how often. It keeps more than an (ε, δ) would: losses of one kind
 add up exactly, whatever their order, and the price of a user with m ratings follows from the noise.
@@ -86,8 +85,7 @@ class SubsampledGaussian:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pure:
-    """k rounds that are pure differentially private, each for ε/k: Laplace, randomised response,
-    one-bit reports.
+    """k rounds that are pure differentially private at ε/k each, such as Laplace noise or reports.
 
     Attributes:
       epsilon: ε of all rounds together by basic composition, at least 0; inf where no finite ε
@@ -108,8 +106,9 @@ class Pure:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Approximate:
-    """J releases of which nothing is known but that each is (ε, δ) differentially private; they
-    only add up.
+    """J releases of which only this is known: each is (ε, δ) differentially private.
+
+    They only add up.
 
     Attributes:
       epsilon, delta: of each; δ in (0, 1).
@@ -150,8 +149,9 @@ def num_steps(losses: Sequence[Loss]) -> int:
 
 
 def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
-    """The same losses with equal steps counted together and phases without a step left out; first
-    come, first named.
+    """The same losses with equal steps counted together, and without phases that have no step.
+
+    They keep the order of their first steps.
 
     A run cut into chunks has the losses of the whole. Pure rounds are merged only where each has
     the same ε.
@@ -175,8 +175,9 @@ def merged(losses: Sequence[Loss]) -> tuple[Loss, ...]:
 
 
 def total(epsilons) -> float:
-    """The sum of decimals, as the nearest float: ten times 0.1 is 1.0, where adding floats may end
-    a digit above.
+    """The sum of decimals, as the nearest float: ten times 0.1 is 1.0.
+
+    Adding floats may end a digit above.
 
     A float stands for the shortest decimal that names it, which is how its user wrote it.
     """
@@ -226,7 +227,7 @@ def from_dict(values: Mapping[str, Any]) -> Loss:
 
 
 def check_unit(unit: Any) -> Unit:
-    """Refuses a unit that is none of ours."""
+    """The unit itself. Raises: ValueError for one that is none of ours."""
     if unit not in get_args(Unit):
         raise ValueError(f"unit must be one of {', '.join(get_args(Unit))}, got {unit!r}")
     return unit

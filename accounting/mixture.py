@@ -1,5 +1,4 @@
-"""All m ratings of one user under Poisson sampling: a mixture of Gaussians, and its privacy loss on
-a grid.
+"""All m ratings of one user under Poisson sampling: a mixture of Gaussians and its privacy loss.
 
 Each of the m ratings is in the sample by itself with probability q, so the sum moves by at most K·C
 with K from Binomial(m, q): the noise N(0, z²) stands against Σ_k P(K = k) N(k, z²), in units of C
@@ -20,8 +19,7 @@ NEGLIGIBLE = 1e-18
 
 
 def binomial(num_ratings: int, sampling_rate: float):
-    """Counts of sampled ratings with their probabilities, without those that are all but
-    impossible.
+    """How many of m ratings are sampled, and how probably, without what is all but impossible.
 
     More than are counted have probability `NEGLIGIBLE`; fewer, where that is below 1e-280, are
     counted as the least that is kept, which can only move the sum further.
@@ -56,8 +54,9 @@ def log_ratio(x, noise_multiplier: float, counts, probabilities):
 
 
 def distribution(noise_multiplier: float, counts, probabilities, interval: float):
-    """dp_accounting's PrivacyLossDistribution of one step, both directions, pessimistic ("connect
-    the dots").
+    """dp_accounting's PrivacyLossDistribution of one step, in both directions, rounded upwards.
+
+    Between grid points it connects the dots.
     """
     from dp_accounting.pld import privacy_loss_distribution
 

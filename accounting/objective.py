@@ -25,7 +25,15 @@ the mechanisms.
 import math
 
 from accounting import gaussian, guards
-from accounting.additive_noise import Noise, check_noise, exactly, root_up, scale_for, spent, up
+from accounting.additive_noise import (
+    Noise,
+    as_fraction,
+    check_noise,
+    float_up,
+    loss_of_rounds,
+    root_up,
+    scale_for,
+)
 from accounting.loss import Gaussian, Loss
 
 # ----------------------------------------------------------------------------- one release, trusted
@@ -47,16 +55,15 @@ def value_sensitivity(noise: Noise, *, range_width: float, rank: int) -> float:
       ValueError: Δ is not positive and finite, d is not an integer of at least 1, or the noise has
         another name.
     """
-    width = exactly("range_width", range_width)
+    width = as_fraction("range_width", range_width)
     rank = guards.count("rank", rank, 1)
     if check_noise(noise) == "laplace":
         return root_up(4 * width**2 * rank)
-    return up(2 * width)
+    return float_up(2 * width)
 
 
 def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: int) -> Loss:
-    """What V spends on one rating's value: ε = 2Δ√d/b, ε = 2Δ/b, or one Gaussian step of z =
-    σ/(2Δ).
+    """What V spends on one rating's value: ε = 2Δ√d/b, ε = 2Δ/b, or a Gaussian step of z = σ/(2Δ).
 
     It holds where U and who rated what do not depend on what is protected, every ‖u_i‖ <= 1, M is a
     public constant, and V is the exact minimiser or comes from it. A user with m ratings has rated
@@ -72,14 +79,15 @@ def value_change_loss(*, noise: Noise, scale: float, range_width: float, rank: i
       ValueError: as `value_sensitivity`, or the scale is not positive and finite.
     """
     sensitivity = value_sensitivity(noise, range_width=range_width, rank=rank)
-    return spent(noise, scale, sensitivity, 1, user_rho=(0.0, 1.0))
+    return loss_of_rounds(noise, scale, sensitivity, 1, user_rho=(0.0, 1.0))
 
 
 def value_change_scale(
     *, noise: Noise, epsilon: float, range_width: float, rank: int, delta: float | None = None
 ) -> float:
-    """The smallest scale whose `value_change_loss` costs at most ε (to 1e-11 relative), at δ for
-    Gaussians.
+    """The smallest scale (to 1e-11 relative) whose `value_change_loss` costs at most ε.
+
+    At δ for Gaussians; the others take no δ.
 
     Raises:
       ValueError: as `value_change_loss`; ε is not positive and finite; δ is given for a noise that

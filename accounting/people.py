@@ -1,11 +1,10 @@
-"""Whose ratings a release is about, as far as a ledger may know it: a small keyed sample of the
-users' ids.
+"""Whose ratings a release is about, as far as a ledger may know: a keyed sample of users' ids.
 
 An id is hashed (BLAKE2b, 64 bits) under a key that a ledger draws for itself. The smallest hashes
-are kept: 256 at most, and of a quarter of the users at most. They estimate how many users two lists
-have in common, since whoever is in both has one hash in both. A sample is no list of users, but it
-is not nothing: whoever holds the ledger holds the key too, and can ask of a guessed id whether it
-is among those that were kept.
+are kept: at most 256, and those of at most a quarter of the users. They estimate how many users two
+lists share, since whoever is in both has the same hash in both. A sample is no list of users, but
+it does tell something: whoever holds the ledger holds the key too, and can test whether a guessed
+id is among those that were kept.
 """
 
 import dataclasses
@@ -13,6 +12,8 @@ import hashlib
 import re
 from collections.abc import Iterable, Mapping
 from typing import Any
+
+from accounting import guards
 
 # hashes: where two lists of 10,000 share 5,000, the estimate is then off by 6% (a standard error)
 KEPT = 256
@@ -38,8 +39,7 @@ class People:
     def __post_init__(self):
         if not (isinstance(self.key, str) and re.fullmatch(r"[0-9a-f]{32}", self.key)):
             raise ValueError(f"people: key must be 32 hexadecimal digits, got {self.key!r}")
-        if type(self.users) is not int or self.users < 1:
-            raise ValueError(f"people: users must be a positive whole number, got {self.users!r}")
+        guards.count("people: users", self.users)
         rising = all(
             low < high
             for low, high in zip((-1, *self.hashes), (*self.hashes, 1 << 64), strict=True)
@@ -69,7 +69,7 @@ class People:
         return cls(key=values["key"], users=values["users"], hashes=hashes)
 
 
-def of(ids: Iterable[Any], *, key: str) -> People:
+def sample(ids: Iterable[Any], *, key: str) -> People:
     """The sample of these user ids; 1 and "1" are one id, and one that occurs twice counts once."""
     secret = bytes.fromhex(key)
     found = {hashlib.blake2b(str(one).encode(), digest_size=8, key=secret).digest() for one in ids}
@@ -79,13 +79,12 @@ def of(ids: Iterable[Any], *, key: str) -> People:
     )
 
 
-def shared(first: People, second: People) -> int | None:
-    """About how many users are in both; 0 where the samples have nobody in common, None where the
-    keys differ.
+def num_shared(first: People, second: People) -> int | None:
+    """About how many users are in both samples; 0 where none is, None where the keys differ.
 
-    Up to the smaller of their largest hashes both samples are complete. Of the hashes there, those
-    in both among those in either estimate what share of all users is in both. A few shared users
-    among many, or a small list within one that is hundreds of times longer, may leave none.
+    Both samples are complete up to the smaller of their largest hashes. Of the hashes there, the
+    share that is in both estimates which share of all users is in both. A few shared users among
+    many may leave no trace, and so may a small list within one that is hundreds of times longer.
     """
     if first.key != second.key:
         return None

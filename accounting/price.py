@@ -1,5 +1,4 @@
-"""From what a release spends (`accounting.loss`) to ε at a δ, by every accountant that can price
-it.
+"""ε at a δ of what a release spends (`accounting.loss`), by every accountant that can price it.
 
 | losses                  | basic            | optimal      | closed_form, exact | rdp, pld      |
 |-------------------------|------------------|--------------|--------------------|---------------|
@@ -10,8 +9,7 @@ it.
 
 Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for
 any number. Approximate losses beside others take their Σδ out of δ first. Every number is an upper
-bound or exact; the smallest is valid, because each is by itself. δ = 0 has a finite price for pure
-losses only.
+bound or exact, so the smallest is valid. δ = 0 has a finite price for pure losses only.
 """
 
 import functools
@@ -58,9 +56,7 @@ def epsilon(losses: Sequence[Loss], delta: float, *, unit: Unit) -> float:
 
 
 def rho(losses: Sequence[Loss]) -> float | None:
-    """ρ of Gaussian steps of any noise together, Σ J/(2z²); None where there is another kind of
-    loss, or no loss.
-    """
+    """ρ = Σ J/(2z²) of Gaussian steps of any noise; None for no loss, or one of another kind."""
     phases = [loss for loss in losses if isinstance(loss, Gaussian)]
     if not phases or len(phases) < len(losses):
         return None
@@ -68,9 +64,7 @@ def rho(losses: Sequence[Loss]) -> float | None:
 
 
 def too_many_steps(losses: Sequence[Loss]) -> bool:
-    """Whether there are more steps on samples than a distribution is made of in less than
-    minutes.
-    """
+    """Whether there are more steps on samples than a distribution is composed of in seconds."""
     from accounting import composition
 
     return (
@@ -80,7 +74,9 @@ def too_many_steps(losses: Sequence[Loss]) -> bool:
 
 
 def floor(losses: Sequence[Loss], delta: float) -> float:
-    """What no price of these losses is below, without dp_accounting, which takes seconds.
+    """A bound that no price of these losses is below.
+
+    It does without dp_accounting, which takes seconds.
 
     Raises:
       ValueError: δ is below what (ε, δ) losses add up to.
@@ -114,8 +110,7 @@ def _optimal_floor(phase: Pure, delta: float) -> float:
 
 
 def event(losses: Sequence[Loss], *, unit: Unit):
-    """The losses as a dp_accounting `DpEvent`; None where there is none for one of them
-    (approximate losses).
+    """The losses as a dp_accounting `DpEvent`; None where one is Approximate, which has no event.
 
     Gaussian steps have the relation folded into z, to be priced under ADD_OR_REMOVE_ONE; subsampled
     ones are priced under REPLACE_ONE for a rating's value, ADD_OR_REMOVE_ONE otherwise; pure rounds

@@ -11,7 +11,7 @@ import functools
 import math
 
 from accounting import guards
-from accounting.decimals import EXACT, down, named, quotient, up
+from accounting.decimals import EXACT, float_down, float_up, named, quotient
 from accounting.trade_off import bisect
 
 ROUNDS_LIMIT = 10**9  # of the exact sum at δ > 0, which takes seconds and some 100 MB there
@@ -37,12 +37,13 @@ def epsilon_basic(epsilon_round: float, num_rounds: int) -> float:
     if epsilon_round == math.inf:
         return math.inf
     with decimal.localcontext(EXACT):
-        return up(named(epsilon_round) * num_rounds)
+        return float_up(named(epsilon_round) * num_rounds)
 
 
 def delta_optimal(epsilon_round: float, num_rounds: int, epsilon: float) -> float:
-    """δ(ε) = Σ_l C(k, l)(e^{(k − l)ε₀} − e^{ε + lε₀})₊/(1 + e^{ε₀})^k of k adaptive rounds, for
-    every real ε.
+    """δ(ε) = Σ_l C(k, l)(e^{(k − l)ε₀} − e^{ε + lε₀})₊/(1 + e^{ε₀})^k of k adaptive rounds.
+
+    It holds for every real ε.
 
     It is attained by k randomised responses, so no smaller δ holds for all ε₀-private rounds.
     Kairouz, Oh & Viswanath 2015 state it at ε = (k − 2i)ε₀; Murtagh & Vadhan 2016 (theorem 1.5) for
@@ -61,7 +62,7 @@ def delta_optimal(epsilon_round: float, num_rounds: int, epsilon: float) -> floa
         guards.from_zero("epsilon_round", epsilon_round),
         _rounds_of_sum(num_rounds),
     )
-    if not -math.inf <= epsilon <= math.inf:
+    if math.isnan(guards.number("epsilon", epsilon)):
         raise ValueError(f"epsilon must be a number, got {epsilon!r}")
     if epsilon >= epsilon_basic(epsilon_round, num_rounds):
         return 0.0
@@ -105,14 +106,15 @@ def share(total: float, count: int) -> float:
         or nothing is left.
     """
     total, count = guards.positive("total", total), guards.count("count", count, 1)
-    if not (each := down(quotient(total, count))) > 0:
+    if not (each := float_down(quotient(total, count))) > 0:
         raise ValueError(f"{total!r} is too small to be shared among {count}")
     return each
 
 
 def solve_epsilon_round(epsilon: float, num_rounds: int, delta: float = 0.0) -> float:
-    """The largest ε₀ (to 1e-12 relative) at which k rounds cost at most ε at δ; at δ = 0 ε/k, by
-    `epsilon_basic`.
+    """The largest ε₀ (to 1e-12 relative) at which k rounds cost at most ε at δ.
+
+    At δ = 0 it is ε/k, by `epsilon_basic`.
 
     The price of the answer, by `epsilon_optimal`, is at most ε.
 
@@ -139,8 +141,9 @@ def solve_epsilon_round(epsilon: float, num_rounds: int, delta: float = 0.0) -> 
 
 
 def solve_num_rounds(epsilon: float, epsilon_round: float, delta: float = 0.0) -> int:
-    """The largest k at which k rounds at ε₀ cost at most ε at δ; 0 where one is too dear. At δ = 0
-    by `epsilon_basic`.
+    """The largest k at which k rounds at ε₀ cost at most ε at δ; 0 where one is too dear.
+
+    At δ = 0 the price is `epsilon_basic`.
 
     Raises:
       ValueError: ε or ε₀ is not positive and finite, δ is not in [0, 1), or, at δ > 0, k is above
@@ -173,9 +176,7 @@ def solve_num_rounds(epsilon: float, epsilon_round: float, delta: float = 0.0) -
 
 
 def _losses(epsilon_round: float, num_rounds: int):
-    """The values and probabilities of the privacy loss of k randomised responses, where they are
-    not below 1e-320.
-    """
+    """Values and probabilities of k randomised responses' privacy loss, where not below 1e-320."""
     return (
         _cached_losses(epsilon_round, num_rounds)
         if num_rounds <= 10**5

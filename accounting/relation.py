@@ -1,7 +1,6 @@
-"""Which data sets are neighbours, as data: a kind and a number, one sentence for each kind, and
-what adds up with what.
+"""Which data sets are neighbours: a kind and a number, a sentence for each, and what adds up.
 
-The kinds, and the unit that each belongs to:
+The kinds, the unit that each belongs to, and which data sets are neighbours:
 
 | kind                    | unit            | neighbours                                          |
 |-------------------------|-----------------|-----------------------------------------------------|
@@ -14,15 +13,15 @@ The kinds, and the unit that each belongs to:
 
 Of "value" both have the same rated pairs.
 
-What adds up: `common`. What one kind implies of another, which `common` makes no use of, since unit
-or price change:
+`common` says what adds up. It makes no use of what one kind implies of another, since unit or price
+change:
 
 - A price for a user replaced is one for a value, and for the presence of a rating of a user who
   takes part: each is a change to all data of one user.
-- A price (ε, δ) for a user added or removed is one of (2ε, (1 + e^ε)δ), of Gaussian steps 4ρ, for a
-  user replaced: one step removes the user, a second adds the user with other data. At ε itself it
-  is none: a message clipped to norm C moves by C where it is removed, by 2C where it is replaced by
-  its opposite. In the same way a price for presence is one for a value at twice ε.
+- A price (ε, δ) for a user added or removed is one of (2ε, (1 + e^ε)δ), or 4ρ for Gaussian steps,
+  for a user replaced: one step removes the user, a second adds the user with other data. It is none
+  at ε itself: a message clipped to norm C moves by C where it is removed, and by 2C where its
+  opposite replaces it. In the same way a price for presence is one for a value at twice ε.
 - A price for a user replaced is none for a user removed, at any ε: a release of who takes part
   costs nothing by the first, and shows all of the second. In the same way a price for a value says
   nothing of presence.
@@ -99,8 +98,8 @@ class Relation:
             raise ValueError(
                 f"a sentence belongs to the kind stated, and to no other, got {self.stated!r}"
             )
-        if self.stated is not None and not guards.is_line(self.stated):
-            raise ValueError(f"relation must be one line of text, got {self.stated!r}")
+        if self.stated is not None:
+            guards.line("relation", self.stated)
 
     def __str__(self) -> str:
         if self.stated is not None:
@@ -158,8 +157,9 @@ _KNOWN = {
 
 
 def of_sentence(sentence: str, largest_change: float | None = None) -> Relation:
-    """The relation that a sentence of ours, of this version or an older one, describes; of another
-    one, "stated".
+    """The relation that a sentence describes; "stated" where it is none of ours.
+
+    Sentences of older versions count as ours.
 
     Raises:
       ValueError: not one line of text; a largest change that is not what the sentence says.
@@ -178,16 +178,16 @@ def of_sentence(sentence: str, largest_change: float | None = None) -> Relation:
 
 
 def common(relations: Sequence[Relation]) -> Relation:
-    """What releases protect together, which one by one protect these: the pairs that are neighbours
-    for all of them.
+    """What releases protect together: the pairs that are neighbours by the relation of each.
 
-    Composition is a statement about one pair of data sets: where each release, given what the
-    earlier ones were, is private at its price for that pair, all of them are at the composed price
-    for that pair. So the prices add up for pairs that are neighbours by each relation. Of one kind
-    these are again a relation: values that differ by at most a and by at most b (None: any) differ
-    by at most min(a, b), and every pair that does is a neighbour by both; the other kinds have no
-    number, and stay what they are. Relations of different kinds have no pair in common, or pairs of
-    another unit; they are refused, and so are sentences that differ.
+    Composition is a statement about one pair of data sets. Where each release, given the earlier
+    ones, is private for that pair at its price, all of them are so at the composed price. Prices
+    therefore add up for the pairs that are neighbours by each relation.
+
+    Of one kind these pairs are again a relation. Values that differ by at most a and by at most b
+    (None: any) differ by at most min(a, b), and every such pair is a neighbour by both. The other
+    kinds have no number, and stay what they are. Relations of different kinds have no pair in
+    common, or pairs of another unit. They are refused, and so are sentences that differ.
 
     Raises:
       ValueError: relations that do not add up, or none at all; it names them.

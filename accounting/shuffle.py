@@ -1,5 +1,4 @@
-"""What local reports cost once a trusted shuffler has mixed them: a central (ε, δ), beside the
-local price.
+"""The central (ε, δ) of local reports that a trusted shuffler has mixed, beside the local price.
 
 Feldman, McMillan & Talwar, "Hiding among the clones" (FOCS 2021, arXiv 2012.12803). n users send
 one report each through the same ε₀-differentially private randomiser, and only the multiset of
@@ -15,11 +14,15 @@ other law is at least e^−ε₀ times either.) These are upper bounds for every
 particular less may hold. The tighter C of their later paper (arXiv 2208.04591) has an erratum and
 is not used.
 
-What must hold, and is no part of the computation: all of a report is in the anonymous message, the
-coordinate that was drawn included, and nowhere else; every user has the same randomiser, with the
-same ε₀; no time, size, or address tells reports apart; n counts the honest reporters, because what
-a colluding one sent hides nobody. Users who are split into k groups that report once are n/k in
-each shuffle, and one user is in one of them.
+What must hold, and is no part of the computation:
+
+- all of a report, with the coordinate that was drawn, is in the anonymous message and nowhere else;
+- every user has the same randomiser, with the same ε₀;
+- no time, size or address tells reports apart;
+- n counts the honest reporters, because what a colluding one sent hides nobody.
+
+Where users are split into k groups that report once, each shuffle has n/k users, and each user is
+in one of them.
 """
 
 import functools
@@ -31,14 +34,13 @@ from accounting.pure import share
 
 REPORTS_LIMIT = 10**12
 ROUNDS_TRIED = 2**16  # by the solver; the price there is within 1e-4 of its limit
-BUCKETS = (
-    4096  # values of C that are looked at one by one; where there are more, several share a bound
-)
+BUCKETS = 4096  # values of C that each have a bound of their own; more of them share one
 
 
 def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) -> float:
-    """ε = ln(1 + (e^ε₀ − 1)/(e^ε₀ + 1)·(8√(e^ε₀ ln(4/δ)/n) + 8e^ε₀/n)), theorem 3.1: an upper
-    bound; at most ε₀.
+    """ε = ln(1 + (e^ε₀ − 1)/(e^ε₀ + 1)·(8√(e^ε₀ ln(4/δ)/n) + 8e^ε₀/n)), theorem 3.1.
+
+    An upper bound, and at most ε₀.
 
     Args:
       epsilon_local: ε₀ of one report.
@@ -63,8 +65,9 @@ def epsilon_closed_form(epsilon_local: float, num_reports: int, delta: float) ->
 
 
 def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> float:
-    """The smallest ε (to 1e-9 relative) with `delta_numerical` at most δ: an upper bound, and never
-    above ε₀.
+    """The smallest ε (to 1e-9 relative) with `delta_numerical` at most δ.
+
+    An upper bound, and never above ε₀.
 
     For large ε₀ or small n it is ε₀ or nearly so. 10 ms to 1 s (3 s at n = 1e12), the more clones
     the longer.
@@ -93,8 +96,7 @@ def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> f
 
 
 def delta_numerical(epsilon_local: float, num_reports: int, epsilon: float) -> float:
-    """δ of the shuffled reports at ε, the upper end of `delta_bounds`; 0 from ε₀ on and nowhere
-    else.
+    """δ of the shuffled reports at ε, the upper end of `delta_bounds`; 0 exactly from ε₀ on.
 
     Raises:
       ValueError: as `epsilon_numerical`, or ε is negative or NaN.
@@ -103,8 +105,7 @@ def delta_numerical(epsilon_local: float, num_reports: int, epsilon: float) -> f
 
 
 def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tuple[float, float]:
-    """(lower, upper) bounds of the divergence δ(ε) between P and Q of this module; both directions
-    are equal.
+    """(lower, upper) bounds of the divergence δ(ε) between this module's P and Q, either way round.
 
     Given C = c the likelihood ratio grows with the first count, and the best event is "more than m
     of c + 1", with m = ⌊½(c + 1)(1 + tanh(ε/2)/tanh(ε₀/2))⌋ and
@@ -134,14 +135,15 @@ def delta_bounds(epsilon_local: float, num_reports: int, epsilon: float) -> tupl
 
 
 def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta: float) -> float:
-    """k·ε_r, the central ε at δ of k rounds of local reports at ε/k each: what `shuffled_guarantee`
-    states.
+    """k·ε_r: the central ε at δ of k rounds of local reports at ε/k each.
+
+    `shuffled_guarantee` states it.
 
     Each round is (ε_r, δ/k), ε_r = `epsilon_numerical(ε/k, n, δ/k)`; adaptive rounds add up by
-    basic composition. It falls in k, towards a positive limit, once a report has others to hide
-    among, ε/k ≤ ln n (tested from 200 reports on): weaker reports hide one another better. Before
-    that, sharing δ may cost a little more: at δ = 0.1 two rounds of ε = 17 cost 16.8952 among 200
-    reports, one costs 16.8946. Never above ε, but for a rounding.
+    basic composition. Once a report has others to hide among, ε/k ≤ ln n, the price falls in k
+    towards a positive limit (tested from 200 reports on): weaker reports hide one another better.
+    Before that, sharing δ may cost a little more: at δ = 0.1 two rounds of ε = 17 cost 16.8952
+    among 200 reports, and one costs 16.8946. The price is never above ε, but for a rounding.
 
     Args:
       epsilon: the local ε of all rounds of one user together.
@@ -160,8 +162,7 @@ def epsilon_shuffled(epsilon: float, num_rounds: int, *, num_reports: int, delta
 def solve_shuffled_rounds(
     epsilon: float, delta: float, *, epsilon_local: float, num_reports: int
 ) -> int:
-    """The smallest k at which k rounds of reports at ε₀/k each cost at most ε at δ behind the
-    shuffler.
+    """The smallest k at which k shuffled rounds of reports at ε₀/k each cost at most ε at δ.
 
     The price of the answer, by `epsilon_shuffled`, is at most ε, and that of one round fewer is
     above it. Where the price falls in k, as it does from ε₀/k ≤ ln n on, no smaller number will do.
@@ -197,8 +198,7 @@ def solve_shuffled_rounds(
 def solve_shuffled_delta(
     epsilon: float, *, epsilon_local: float, num_rounds: int, num_reports: int
 ) -> float:
-    """The smallest δ (to 1e-6 relative) at which k rounds at ε₀/k each cost at most ε behind the
-    shuffler.
+    """The smallest δ (to 1e-6 relative) at which k shuffled rounds at ε₀/k each cost at most ε.
 
     The price of the answer, by `epsilon_shuffled`, is at most ε. It is 0 where ε is at least ε₀,
     since there the local price says as much without any δ; else at least k·1e-300, since less is

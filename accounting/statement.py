@@ -1,4 +1,4 @@
-"""The words of a privacy statement: the one text that is printed with every result."""
+"""The text of a privacy statement, which is printed with every result."""
 
 import math
 import textwrap
@@ -6,7 +6,7 @@ import textwrap
 from accounting import gaussian
 from accounting.digits import printed, printed_delta, printed_down, printed_up
 from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian
-from accounting.status import REAL_NUMBERS, words
+from accounting.status import REAL_NUMBERS, meaning
 from accounting.terms import Terms
 
 SHOWN = 4  # phases whose noise a statement spells out
@@ -33,7 +33,7 @@ def lines(guarantee: Terms) -> list[str]:
         out += _entry("released", ", ".join(g.released)) + _entry("trust model", g.trust_model)
         return out
     out += _wrapped(_headline(g))
-    out += _entry("status", words(g.status, g.claimed_by))
+    out += _entry("status", meaning(g.status, g.claimed_by))
     if g.leaves_open:
         out += _entry("leaves open", g.leaves_open)
     out += _entry("unit", f"one {g.unit}")
@@ -47,7 +47,7 @@ def lines(guarantee: Terms) -> list[str]:
         width = max(len(party) for party, _ in g.against)
         for party, holds in g.against:
             out += _wrapped(holds, f"    {party:<{width}}  ", " " * (width + 6))
-    noise = [_spent(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
+    noise = [_noise_of(phase, len(g.losses) > 1) for phase in g.losses[:SHOWN]]
     noise += [f"and {len(g.losses) - SHOWN} more phases"] if len(g.losses) > SHOWN else []
     noise += (
         [f"L2 sensitivity Δ = {g.sensitivity:.6g} of each step"]
@@ -88,8 +88,9 @@ def _headline(guarantee: Terms) -> str:
 
 
 def headline(g: Terms) -> str:
-    """The guarantee in one line, for results that only use what it is about; never in place of the
-    statement.
+    """The guarantee in one line, for results that only use what it is about.
+
+    It never takes the place of the statement.
     """
     seeded = "experiment, do not release: " if g.seeded else ""
     if g.status == "none":
@@ -99,7 +100,7 @@ def headline(g: Terms) -> str:
     return f"{seeded}{price}, unit: one {g.unit}, {_steps(g)}; released: {', '.join(g.released)}"
 
 
-def _spent(phase: Loss, several: bool) -> str:
+def _noise_of(phase: Loss, several: bool) -> str:
     """The noise of one phase; with the number of its steps where there are several phases."""
     match phase:
         case Gaussian():

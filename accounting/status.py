@@ -1,6 +1,4 @@
-"""How far a guarantee is proved, in four words of which the second leaves something open, and what
-it leaves open.
-"""
+"""How far a guarantee is proved, in one of four words, and what the second one leaves open."""
 
 from collections.abc import Iterable
 from typing import Literal, get_args
@@ -8,25 +6,20 @@ from typing import Literal, get_args
 Status = Literal["proved", "proved for real-number noise", "claimed", "none"]  # strongest first
 REAL_NUMBERS: Literal["proved for real-number noise"] = "proved for real-number noise"
 
-# The one sentence that says what float32 noise leaves open. Measured on 1,501 users with one rating
-# each, one step.
+# What float32 noise leaves open, measured on 1,501 users with one rating each, in one step.
 LEAVES_OPEN = (
     "ε is computed for noise that is a real number, but the program draws float32 numbers, and"
     " these can tell more than ε allows: in a test at ε = 0.1, 82% of the ratings were guessed"
     " right from the public files alone, where ε allows 52.5%"
 )
 
-# What float32 noise is, for the assumptions of what draws it: jax.random.normal, and
-# jax.random.laplace or exponential. What it is where it is drawn by comparing random bits with
-# thresholds, and leaves no gaps.
-
 
 def weakest(statuses: Iterable[Status]) -> Status:
-    """What a whole is worth whose parts have these statuses, of which there is at least one."""
+    """The status of a whole whose parts have these statuses, of which there is at least one."""
     return max(statuses, key=get_args(Status).index)
 
 
-def words(status: str, claimed_by: str | None = None) -> str:
+def meaning(status: str, claimed_by: str | None = None) -> str:
     """What a status means, as statements and reports print it."""
     if status == "claimed":
         return (

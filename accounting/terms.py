@@ -1,14 +1,11 @@
-"""The terms of a guarantee: its fields, held to each other and to the price of what is spent, and
-what follows.
-"""
+"""The fields of a guarantee, held to each other and to the price of its losses."""
 
 import dataclasses
 import math
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from typing import NamedTuple, get_args
 
-from accounting import digits, gaussian, loss, price, user
-from accounting.guards import is_line
+from accounting import digits, gaussian, guards, loss, price, user
 from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit
 from accounting.relation import NONE, Relation
 from accounting.status import LEAVES_OPEN, REAL_NUMBERS, Status
@@ -23,9 +20,7 @@ ROUNDING = 1 + 1e-9  # another machine's last digits may differ
 
 
 class UserPrice(NamedTuple):
-    """What all ratings of one user cost together: (epsilon, the guarantee's delta), with the
-    guarantee's status.
-    """
+    """What all ratings of one user cost together, at the guarantee's δ and with its status."""
 
     num_ratings: int
     rho: float | None  # of nothing but Gaussian steps
@@ -35,11 +30,14 @@ class UserPrice(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
-    """What a release promises: for neighbours by `relation`, P(S) <= exp(epsilon) P'(S) + delta for
-    every event S.
+    """What a release promises: P(S) <= exp(epsilon) P'(S) + delta for neighbours and every event S.
 
-    Refuses an ε or an accountant below the exact price of the losses, where that price is cheap to
+    `relation` says which data sets are neighbours.
+
+    Raises ValueError for an ε or an accountant below the exact price, where that price is cheap to
     compute.
+
+    Neighbours are two data sets by `relation`.
 
     Attributes:
       mechanism: its name.
@@ -51,8 +49,9 @@ class Terms:
       released: the names of what the world may see.
       trust_model: a sentence, who sees what.
       steps: of training, or rounds.
-      status: "proved"; "proved for real-number noise": so is the price, and the noise is float32,
-        see `leaves_open`; "claimed": somebody says so, and it is not proved; "none".
+      status: "proved"; "proved for real-number noise": the price is that of real numbers, and the
+        noise is float32, see `leaves_open`; "claimed": somebody says so, and it is not proved;
+        "none".
       losses: what is spent, phase by phase, the relation folded in; empty with status none.
       sensitivity: Δ, the L2 sensitivity of one step, in the units of σ; None where steps differ or
         none holds.
@@ -61,19 +60,18 @@ class Terms:
       not_covered: sentences; `SELECTION` is always among them.
       against: (party, what holds against it) where the parties see different things; empty where
         there is one view.
-      seeded: the noise can be replayed by whoever knows the seed, so nothing holds for the outside
-        world.
-      real_number_noise: the price is that of real numbers, and the noise is float32. It follows
-        from the status where that is "proved for real-number noise", must be false where it is
-        "proved", and is said of a claim.
-      claimed_by: who claims it, such as "paper 001"; None where nobody but the mechanism does, or
-        nothing is claimed.
-      rounds_are_seen: somebody outside sees the response of every round as it is made, such as an
-        untrusted server. A round that was run is then spent, also where its state is lost:
-        `fitting.fit` never answers it again.
+      seeded: whoever knows the seed can replay the noise, so nothing holds for the outside world.
+      real_number_noise: the price is that of real numbers, and the noise is float32. True for the
+        status "proved for real-number noise", false for "proved"; a claim says which.
+      claimed_by: who claims it, such as "paper 001"; None where only the mechanism does, or nothing
+        is claimed.
+      rounds_are_seen: somebody outside, such as an untrusted server, sees the response of every
+        round as it is made. A round that ran is then spent, even where its state is lost:
+        `training.fit` never answers it again.
 
     Raises:
-      ValueError: a field out of range, or fields that contradict each other.
+      ValueError: a field out of range, or fields that contradict each other; an ε or an accountant
+        below the exact price of the losses, where that price is cheap to compute.
     """
 
     mechanism: str
@@ -129,11 +127,9 @@ class Terms:
 
     @property
     def noise_scale(self) -> float | None:
-        """σ of every step, in the units of `sensitivity`: z·Δ, or half of that where z is σ over
-        half of Δ.
+        """σ of every step, in the units of `sensitivity`: z·Δ, or z·Δ/2 where Δ is twice the clip.
 
-        A changed value in a Poisson sample is −C against +C, so Δ = 2C, and its price is written in
-        z = σ/C.
+        A changed value in a Poisson sample is −C against +C: Δ is 2C there, and z is σ/C.
         """
         if self.noise_multiplier is None or self.sensitivity is None:
             return None
@@ -142,8 +138,9 @@ class Terms:
 
     @property
     def user_price(self) -> str | None:
-        """A sentence: what a user with m ratings pays; None where the unit is the user or no price
-        is known.
+        """A sentence, what a user with m ratings pays.
+
+        None where the unit is the user, or no price is known.
         """
         if self.status == "none" or self.unit == "user":
             return None
@@ -158,14 +155,11 @@ class Terms:
 
     @property
     def leaves_open(self) -> str | None:
-        """A sentence: what float32 noise leaves open; None where the noise is not float32, or
-        nothing is promised.
-        """
+        """A sentence, what float32 noise leaves open; None where the noise is not float32."""
         return LEAVES_OPEN if self.real_number_noise else None
 
     def for_user(self, num_ratings: int) -> UserPrice:
-        """The price of all m ratings of one user, by the same δ, relation and status as the
-        guarantee.
+        """The price of all m ratings of one user, by the δ, relation and status of the guarantee.
 
         Raises:
           ValueError: m is not an integer of at least 1, or no such price is known.
@@ -186,8 +180,9 @@ class Terms:
 
 
 def stated_epsilon(status: Status, prices: Mapping[str, float]) -> float:
-    """The ε that is stated, rounded up: the smallest price; of a claim the paper's closed form,
-    else the largest.
+    """The ε that is stated, rounded up: the smallest price.
+
+    For a claim it is the paper's closed form, or the largest price where there is none.
     """
     if status == "claimed":
         return digits.round_up(prices.get("closed_form", max(prices.values())), digits.DIGITS)
@@ -195,14 +190,13 @@ def stated_epsilon(status: Status, prices: Mapping[str, float]) -> float:
 
 
 def _check(g: Terms) -> None:
-    for name in ("mechanism", "trust_model"):
-        if not is_line(value := getattr(g, name)):
-            raise ValueError(f"{name} must be one line of text, got {value!r}")
+    guards.fields(g, guards.line, "mechanism", "trust_model")
     for name in ("released", "assumptions", "not_covered"):
-        if not all(map(is_line, getattr(g, name))):
+        if not all(map(guards.is_line, getattr(g, name))):
             raise ValueError(f"{name} must be lines of text, got {getattr(g, name)!r}")
     if not all(
-        isinstance(row, tuple) and len(row) == 2 and all(map(is_line, row)) for row in g.against
+        isinstance(row, tuple) and len(row) == 2 and all(map(guards.is_line, row))
+        for row in g.against
     ):
         raise ValueError(
             f"against must be pairs (party, what holds), each a line of text, got {g.against!r}"
@@ -219,27 +213,14 @@ def _check(g: Terms) -> None:
             raise ValueError(f"{name} must be true or false, got {getattr(g, name)!r}")
     if g.real_number_noise and g.status in ("proved", "none"):
         raise ValueError(f"status {g.status!r} is not that of real-number noise")
-    if g.claimed_by is not None and not (g.status == "claimed" and is_line(g.claimed_by)):
+    if g.claimed_by is not None and not (g.status == "claimed" and guards.is_line(g.claimed_by)):
         raise ValueError(f"claimed_by must be one line of text, of a claim, got {g.claimed_by!r}")
-    if isinstance(g.steps, bool) or not isinstance(g.steps, int) or g.steps < 0:
-        raise ValueError(f"steps must be an integer of at least 0, got {g.steps!r}")
-    if not (_is_number(g.epsilon) and g.epsilon >= 0):
-        raise ValueError(f"epsilon must be at least 0, got {g.epsilon!r}")
-    if not (_is_number(g.delta) and 0 <= g.delta < 1):
-        raise ValueError(
-            f"delta must be at least 0 and below 1, where it would say nothing, got {g.delta!r}"
-        )
-    if not all(
-        isinstance(name, str) and _is_number(value) and value >= 0
-        for name, value in g.accountants.items()
-    ):
-        raise ValueError(
-            f"accountants must be numbers of at least 0 by name, got {g.accountants!r}"
-        )
-    if g.sensitivity is not None and not (
-        _is_number(g.sensitivity) and 0 < g.sensitivity < math.inf
-    ):
-        raise ValueError(f"sensitivity must be positive and finite, got {g.sensitivity!r}")
+    guards.count("steps", g.steps, 0)
+    guards.from_zero("epsilon", g.epsilon)
+    guards.delta("delta", g.delta)
+    guards.fields(g, guards.positive, optional=("sensitivity",))
+    for name, value in g.accountants.items():
+        guards.from_zero(f"accountants: {guards.line('a name', name)}", value)
     if not all(isinstance(phase, Loss) for phase in g.losses):
         raise ValueError(f"losses must be those of accounting.loss, got {g.losses!r}")
     if g.losses and g.steps != loss.num_steps(g.losses):
@@ -285,9 +266,3 @@ def _claim(g: Terms) -> float:
     if all(isinstance(phase, Pure) for phase in g.losses):
         return loss.total(phase.epsilon for phase in g.losses if isinstance(phase, Pure))
     return price.floor(g.losses, g.delta)
-
-
-def _is_number(value: Any) -> bool:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return False
-    return isinstance(value, float) or abs(value) < 2**1023  # a larger integer is no float

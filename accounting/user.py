@@ -1,7 +1,8 @@
 """What all m ratings of one user cost, where the unit is a single rating.
 
-Pure rounds: m·ε. Gaussian steps: (a·m² + b·m)·ρ, a and b as each mechanism's statistics move.
-Subsampled steps: a mixture of Gaussians, Binomial(m, q). Nothing else has a known price.
+Pure rounds cost m·ε. Gaussian steps cost (a·m² + b·m)·ρ, where a and b follow from how a
+mechanism's statistics move. Subsampled steps are a mixture of Gaussians by Binomial(m, q). Nothing
+else has a known price.
 """
 
 import functools
@@ -13,12 +14,11 @@ from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, Unit, chec
 
 
 def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
-    """What the same release spends on a user who changes m ratings; None where no such price is
-    known.
+    """What a release spends on a user who changes m ratings; None where no such price is known.
 
-    Gaussian steps: ρ times a·m² + b·m. Pure rounds: ε times m (group privacy). Approximate losses:
-    none, their δ would grow as e^(mε). Subsampled steps: none, a mixture of Gaussians is no loss of
-    this kind; see `epsilon`.
+    Gaussian steps spend a·m² + b·m times the ρ, pure rounds m times the ε (group privacy). For
+    approximate losses there is none, as their δ would grow as e^(mε). For subsampled steps there is
+    none either: a mixture of Gaussians is no loss of this kind, see `epsilon`.
 
     Raises:
       ValueError: m is not an integer of at least 1.
@@ -41,8 +41,7 @@ def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
 
 @functools.lru_cache(maxsize=256)
 def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Unit) -> float | None:
-    """ε of all m ratings of one user at δ, the smallest of the accountants; None where no such
-    price is known.
+    """ε of all m ratings of one user at δ, by the smallest accountant; None where it is not known.
 
     Subsampled steps become a mixture of Gaussians, beside which other losses are priced as `losses`
     says. Only for ratings that are there or not: a user who changes m values would be a pair of
@@ -64,9 +63,7 @@ def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Un
 
 
 def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple[int, ...]] | None:
-    """How the price follows from m, in words, and the m of examples; None where no price is
-    known.
-    """
+    """(how the price follows from m, the m of examples); None where no price is known."""
     kinds = {type(phase) for phase in spent}
     if kinds == {Pure}:
         return "m times ε" if delta == 0 else "m times ε in every round", (20, 100)

@@ -1,11 +1,10 @@
 """The closed form of paper 001, and the exact ε, against every other way to compute them.
 
-Settings are the forty of `accounting.epsilon_table` and a seeded, log-uniform grid over what paper
-001 writes a run
-with: ε_i in [1e-3, 10], δ in [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2], drawn again where ρ
-falls outside [1e-6, 1e3], or above 10 where the privacy loss distribution is asked. Theorem 1 of
-the paper says nothing from ε_i = 1 on; the formula is checked there all the same, and those
-settings are marked.
+Settings are the forty of `accounting.epsilon_table`, and a seeded grid over what paper 001 writes a
+run with, drawn log-uniformly: ε_i in [1e-3, 10], δ in [1e-8, 0.1], J in [1, 1e5], δ_r in
+[1e-12, 1e-2]. A setting is drawn again where ρ falls outside [1e-6, 1e3], or above 10 where the
+privacy loss distribution is asked. Theorem 1 of the paper says nothing from ε_i = 1 on. The formula
+is checked there all the same, and those settings are marked.
 """
 
 import math
@@ -45,8 +44,10 @@ class Row(NamedTuple):
 
 
 class Violation(NamedTuple):
-    """A check that does not hold: `left` and `right` are what was compared, `found` is to be at
-    most `allowed`.
+    """A check that does not hold.
+
+    left, right: what was compared.
+    found: what had to be at most `allowed`.
     """
 
     check: str
@@ -58,8 +59,9 @@ class Violation(NamedTuple):
 
 
 class Check(NamedTuple):
-    """What one check found: on how many settings, and the largest of what is to be at most
-    `allowed`.
+    """What one check found, and on how many settings.
+
+    worst: the largest number that was found, which is to be at most `allowed`.
     """
 
     name: str
@@ -71,7 +73,7 @@ class Check(NamedTuple):
 
 
 class Verification(NamedTuple):
-    """All rows, all checks, and every violation; the claim is verified where there is none."""
+    """All rows, all checks and every violation; the claim is verified where there is none."""
 
     seed: int
     rows: tuple[Row, ...]
@@ -93,9 +95,8 @@ class Verification(NamedTuple):
         return sum(row.pld is not None for row in self.rows)
 
 
-HALF_DIGIT = (
-    5.0001e-6  # half of the table's last digit, and what reading a decimal as a float may add
-)
+# Half of the table's last digit, and what reading a decimal as a float may add.
+HALF_DIGIT = 5.0001e-6
 
 # Name: (what holds, the largest that the measured number may be).
 CHECKS = {
@@ -132,8 +133,9 @@ def verify(
     num_pld: int = 400,
     progress: Callable[[int], None] | None = None,
 ) -> Verification:
-    """Every check of `CHECKS` on every setting that it is for. A minute on one core by default;
-    needs mpmath.
+    """Every check of `CHECKS` on every setting that it is for.
+
+    It takes a minute on one core by default, and needs mpmath.
 
     Args:
       num_settings: all of them, the forty of the table included.
@@ -162,9 +164,9 @@ def verify(
         )
         for setting in run:
             pld = None if accountant is None else float(accountant.get_epsilon(setting.delta))
-            row, compared = _row(setting, minima[len(rows)], pld)
+            row, compared = _row_and_compared(setting, minima[len(rows)], pld)
             if len(rows) < len(epsilon_table.TABLE):
-                compared += _table(setting, epsilon_table.TABLE[len(rows)], row)
+                compared += _compared_with_table(setting, epsilon_table.TABLE[len(rows)], row)
             failed = tuple(name for name, _, _, value in compared if not value <= CHECKS[name][1])
             rows.append(row._replace(failed=failed))
             found += [(setting, *one) for one in compared]
@@ -179,8 +181,7 @@ def verify(
 
 
 def settings(num_settings: int, *, seed: int, num_pld: int) -> Iterator[tuple[list[Setting], bool]]:
-    """Runs of settings that differ in δ_r alone, and whether they are priced by PLD; the table's
-    first.
+    """Runs of settings that differ in δ_r alone, and whether PLD prices them; the table's first.
 
     Raises:
       ValueError: there are fewer settings than the table and `num_pld` need.
@@ -200,7 +201,7 @@ def settings(num_settings: int, *, seed: int, num_pld: int) -> Iterator[tuple[li
     while left > 0:
         asked = num_pld - (num_settings - len(table) - left)
         size = min(DELTAS_PER_PLD, asked) if asked > 0 else 1
-        first = _drawn(draw, largest_rho=10.0 if asked > 0 else 1e3)
+        first = _random_setting(draw, largest_rho=10.0 if asked > 0 else 1e3)
         yield (
             [first, *(first._replace(delta=_log_uniform(draw, -12, -2)) for _ in range(size - 1))],
             asked > 0,
@@ -208,7 +209,7 @@ def settings(num_settings: int, *, seed: int, num_pld: int) -> Iterator[tuple[li
         left -= size
 
 
-def _drawn(draw: random.Random, *, largest_rho: float) -> Setting:
+def _random_setting(draw: random.Random, *, largest_rho: float) -> Setting:
     while True:
         setting = Setting(
             epsilon_step=_log_uniform(draw, -3, 1),
@@ -231,7 +232,7 @@ def _noise_multiplier(setting: Setting) -> float:
 # --------------------------------------------------------------------------------------------------
 
 
-def _row(
+def _row_and_compared(
     setting: Setting, minima: tuple[float, float], pld: float | None
 ) -> tuple[Row, list[tuple[str, float, float, float]]]:
     """The row, and what was compared: check, left, right, the number that is to be small."""
@@ -276,7 +277,7 @@ def _row(
     return Row(setting, rho, applies, closed, minimum, mironov, rdp, pld, exact, root, ()), compared
 
 
-def _table(
+def _compared_with_table(
     setting: Setting, entry: epsilon_table.Entry, row: Row
 ) -> list[tuple[str, float, float, float]]:
     import dp_accounting
@@ -296,8 +297,7 @@ def _table(
 
 
 def _oracle(setting: Setting, exact: float) -> tuple[float, float]:
-    """The root of δ(ε) = δ_r in 40 digits, ρ from the paper's letters, and how far `exact` falls
-    short of it.
+    """The root of δ(ε) = δ_r in 40 digits, and how far `exact` falls short of it.
 
     Newton's method on ln δ, which is concave and decreasing: from the closed form, right of the
     root, every step lands between the root and the one before, so that neither `exact` nor a
@@ -333,8 +333,7 @@ def _oracle(setting: Setting, exact: float) -> tuple[float, float]:
 
 
 def _minima(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
-    """For every (ρ, δ) the least αρ + ln(1/δ)/(α − 1), and the order at which dp_accounting's
-    conversion is least.
+    """For every (ρ, δ) the least αρ + ln(1/δ)/(α − 1), and dp_accounting's best order.
 
     Minimised over u = ln(α − 1) in [−20, 20], all settings at once; no formula for the answer takes
     part.
@@ -356,8 +355,9 @@ def _minima(pairs: list[tuple[float, float]]) -> list[tuple[float, float]]:
 
 
 def _least(function: Callable, size: int):
-    """Golden-section search, an array of problems at once: `function` takes and gives arrays of
-    that size.
+    """Golden-section search over an array of problems at once.
+
+    `function` takes and returns arrays of that size.
 
     It ends where rounding hides the slope, about 1e-8 from the minimum, and 1e-16 above it.
     """

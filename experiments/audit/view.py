@@ -169,7 +169,7 @@ def _claim(trial: Mapping[str, Any]) -> list[tuple[str, list[Any]]]:
     guarantee = trial["guarantee"]
     claimed = guarantee["status"] != "none"
     facts = [
-        ("status", status.words(guarantee["status"], guarantee.get("claimed_by"))),
+        ("status", status.meaning(guarantee["status"], guarantee.get("claimed_by"))),
         *([("leaves open", guarantee["leaves_open"])] if guarantee.get("leaves_open") else []),
         ("unit", f"one {guarantee['unit']}" if claimed else "-"),
         ("neighbours", guarantee["relation"]),

@@ -18,8 +18,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from accounting import people
-from accounting.ledger import Entry, check_name, parse, to_line
+from accounting import guards, people
+from accounting.ledger import Entry, parse, to_line
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from experiments.cli import console
 
@@ -87,7 +87,7 @@ def record(
         )
     with console.usage_errors(where=str(model)):
         if population is not None:
-            check_name("population", population)
+            guards.line("population", population)
         entry = Entry(
             id=hashlib.sha256(released.read_bytes()).hexdigest(),
             time=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -156,7 +156,8 @@ def enter(entry: Entry, path: Path, users: Iterable[Any] | None = None) -> Entry
             if users is not None:
                 known = (other.people.key for other in others if other.people is not None)
                 entry = replace(
-                    entry, people=people.of(users, key=next(known, None) or secrets.token_hex(16))
+                    entry,
+                    people=people.sample(users, key=next(known, None) or secrets.token_hex(16)),
                 )
             os.fchmod(descriptor, 0o600)
             line = (b"\n" if before and not before.endswith(b"\n") else b"") + to_line(

@@ -204,12 +204,12 @@ def _notes_of_processes(train: Any) -> list[str]:
 def check_population(command: Command) -> None:
     """Raises: UsageError for a name that the ledger would refuse after the fit."""
     if command.population is not None:
-        from accounting.ledger import check_name
+        from accounting import guards
 
         with console.usage_errors(
             where="--population", fix="give a name, such as --population shop"
         ):
-            check_name("population", command.population)
+            guards.line("population", command.population)
 
 
 def check_shared(command: Command) -> None:

@@ -60,7 +60,7 @@ def test_numbers_out_of_range_are_refused(function, bad):
 def test_a_price_in_decimals_is_the_least_float_whose_name_is_not_below_it():
     for numerator, denominator in np.random.default_rng(0).integers(1, 10**9, (200, 2)).tolist():
         value = Fraction(numerator, denominator)
-        found = additive_noise.up(value)
+        found = additive_noise.float_up(value)
         assert named(math.nextafter(found, 0)) < value <= named(found)
         root = additive_noise.root_up(value)
         assert value <= named(root) ** 2

@@ -46,7 +46,7 @@ def entry(
         population=population,
         data_set=data_set or population,
         data_hash=data_hash,
-        people=None if ids is None else people.of(ids, key=key),
+        people=None if ids is None else people.sample(ids, key=key),
         guarantee=guarantee,
         model=f"runs/{number}",
     )
@@ -198,12 +198,13 @@ def ids(start, stop):
 
 
 def test_equal_lists_share_everyone_in_whatever_order_and_type():
-    first = people.of(range(1, 944), key=KEY)
-    assert people.shared(first, people.of(np.arange(943, 0, -1), key=KEY)) == 943
+    first = people.sample(range(1, 944), key=KEY)
+    assert people.num_shared(first, people.sample(np.arange(943, 0, -1), key=KEY)) == 943
     assert (
-        people.shared(first, people.of(np.array([str(n) for n in range(1, 944)]), key=KEY)) == 943
+        people.num_shared(first, people.sample(np.array([str(n) for n in range(1, 944)]), key=KEY))
+        == 943
     )
-    assert people.of([1, 1, 2], key=KEY).users == 2
+    assert people.sample([1, 1, 2], key=KEY).users == 2
 
 
 @pytest.mark.parametrize(
@@ -211,7 +212,9 @@ def test_equal_lists_share_everyone_in_whatever_order_and_type():
 )
 def test_the_estimate_is_near(first, second, both):
     found = [
-        people.shared(*(people.of(ids(*span), key=f"{seed:032x}") for span in (first, second)))
+        people.num_shared(
+            *(people.sample(ids(*span), key=f"{seed:032x}") for span in (first, second))
+        )
         for seed in range(20)
     ]
     assert all(found)
@@ -220,9 +223,16 @@ def test_the_estimate_is_near(first, second, both):
 
 
 def test_lists_apart_share_nobody_and_other_keys_say_nothing():
-    assert people.shared(people.of(ids(0, 5000), key=KEY), people.of(ids(5000, 9000), key=KEY)) == 0
     assert (
-        people.shared(people.of(ids(0, 100), key=KEY), people.of(ids(0, 100), key="11" * 16))
+        people.num_shared(
+            people.sample(ids(0, 5000), key=KEY), people.sample(ids(5000, 9000), key=KEY)
+        )
+        == 0
+    )
+    assert (
+        people.num_shared(
+            people.sample(ids(0, 100), key=KEY), people.sample(ids(0, 100), key="11" * 16)
+        )
         is None
     )
 
@@ -233,7 +243,7 @@ def test_a_ledger_is_no_second_list_of_users(users):
     no id itself.
     """
     line = to_line(entry(0, ids=ids(0, users)))
-    kept = people.of(ids(0, users), key=KEY).hashes
+    kept = people.sample(ids(0, users), key=KEY).hashes
     assert len(kept) == max(1, min(256, users // 4))
     assert len(line) < 10_000
     assert "user 1" not in line
@@ -245,7 +255,7 @@ def test_the_hashes_are_keyed_blake2b_and_the_smallest():
         int.from_bytes(hashlib.blake2b(one.encode(), digest_size=8, key=bytes(16)).digest())
         for one in ids(0, 40)
     )
-    assert people.of(ids(0, 40), key=KEY).hashes == tuple(every[:10])
+    assert people.sample(ids(0, 40), key=KEY).hashes == tuple(every[:10])
 
 
 @pytest.mark.parametrize(
@@ -400,7 +410,7 @@ def test_one_ledger_has_one_key_and_another_ledger_another():
     (other,) = ledger.read(Path("elsewhere.jsonl"))
     assert {one.people.key for one in rest} == {first.people.key}
     assert other.people.key != first.people.key
-    assert first.people == people.of(ids(0, 30), key=first.people.key)
+    assert first.people == people.sample(ids(0, 30), key=first.people.key)
     assert LEDGER.stat().st_mode & 0o777 == 0o600
 
 
