@@ -42,11 +42,14 @@ class PrivacyError(DpmfError):
 
 
 class CannotWrite(DpmfError, OSError):
-    """The operating system refused a write: a full disk, a quota, no permission. What was there
-    before is as it was.
+    """The operating system refused a write: a full disk, a quota, no permission.
+
+    What was there before is as it was.
 
     Args:
-      name: what could not be written. where: its path. error: what the system said.
+      name: what could not be written.
+      where: its path.
+      error: what the system said.
     """
 
     exit_code = 4

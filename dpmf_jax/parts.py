@@ -1,8 +1,7 @@
-"""Is this a mechanism? Each part held to what the protocol says it returns, by shapes alone:
-nothing is computed.
+"""Is this a mechanism? Holds each part to what the protocol says it returns, by shapes alone.
 
-A part of the wrong shape would end in an error of jax, far from where it comes from. Here it is
-named, with what it returns and what it should.
+Nothing is computed. A part of the wrong shape would end in an error of jax, far from its cause.
+Here it is named, with what it returns and what it should.
 """
 
 from __future__ import annotations
@@ -70,8 +69,10 @@ def as_pytree(mechanism: Any) -> Mechanism:
 
 
 def check_prices(phases: Sequence[Phase]) -> None:
-    """Raises: UsageError where a guarantee is none; whatever the guarantees themselves raise of
-    settings.
+    """Calls every phase's guarantee, and refuses what is none.
+
+    Raises: UsageError where a guarantee is no Guarantee, and whatever the guarantees themselves
+      raise of settings.
     """
     for mechanism, num_steps in phases:
         try:
@@ -89,16 +90,17 @@ def check(
     densities: bool = True,
     begun: Callable[[State], Any] = lambda state: None,
 ) -> None:
-    """Every part of every phase, called with shapes; a phase starts from what the one before it
-    makes public.
+    """Calls every part of every phase with shapes, and refuses what breaks the protocol.
 
-    densities: whether log_prob and log_ratio are held to the protocol too; training asks for
-      neither.
-    begun: called with the state that the last phase starts in, so that what it lacks is said before
-      a query misses it.
+    A phase starts from what the one before it makes public.
+
+    Args:
+      densities: whether log_prob and log_ratio are called too; training asks for neither.
+      begun: called with the state that the last phase starts in. It can say what that state lacks,
+        before a query misses it.
 
     Raises: UsageError that names the part, what it returns, and what it should. A `DpmfError` of a
-      part is its own.
+      part passes as it is.
     """
 
     def all_parts(key: jax.Array, data: Data) -> None:
@@ -187,9 +189,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _description(found: Any) -> str:
-    """What it is, in a few words: an array with its type and shape, or the name of a type with its
-    parts.
-    """
+    """A few words for a value: an array's type and shape, or a type's name with its parts."""
     if isinstance(found, jax.Array | np.ndarray):
         return f"{found.dtype}{list(found.shape)}"
     if isinstance(found, tuple | list):

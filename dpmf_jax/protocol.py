@@ -1,9 +1,9 @@
-"""The one protocol: a training step cut where trust changes hands, so that the cut can be audited.
+"""The one protocol: a training step, cut where trust changes hands, so that the cut can be audited.
 
-The curator computes statistics of the ratings (`query`), noise turns them into a response
-(`noise.sample`), and everything that follows may look at responses and public constants only (the
-public part of `update`). A mechanism that keeps to the cut is as private as its responses; the
-audits check that it does.
+The curator computes statistics of the ratings (`query`). Noise turns them into a response
+(`noise.sample`). Everything after that looks at responses and public constants only (the public
+part of `update`). A mechanism that keeps to this cut is as private as its responses; the audits
+check that it does.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ Array = jax.Array | np.ndarray  # on the device while training, on the host in a
 class State(NamedTuple):
     """What training carries from step to step.
 
-    public: a function of past responses and public constants: what an adversary could know.
-    private: never leaves the curator (or the user's device).
-    step: int32 scalar, the number of updates done.
+    public: a function of past responses and public constants, so what an adversary could know.
+    private: what never leaves the curator, or the user's device.
+    step: int32[], the number of updates done.
     """
 
     public: PyTree
@@ -43,11 +43,11 @@ class State(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What a step's pass over the ratings also shows; unpriced, for the curator's eyes.
+    """What a step's pass over the ratings also shows: unpriced, for the curator's eyes.
 
-    loss: mean squared error over the ratings, in rating units squared, at the state *before* the
-      update.
-    clipped_fraction: share of the factor rows whose norm exceeded the clip in this step.
+    loss: float32[], mean squared error over the ratings, in rating units squared, at the state
+      *before* the update.
+    clipped_fraction: float32[], share of the factor rows whose norm exceeded the clip in this step.
     """
 
     loss: jax.Array
@@ -55,11 +55,13 @@ class Info(NamedTuple):
 
 
 class Factors(NamedTuple):
-    """A bilinear model: the rating of item i by user u is predicted as center[i] +
-    ⟨user_factors[u], item_factors[i]⟩.
+    """A bilinear model, which predicts center[i] + ⟨user_factors[u], item_factors[i]⟩.
 
-    user_factors: float32[users, rank]; item_factors: float32[items, rank]; center: float32[] or
-    float32[items]. A part that is absent is None.
+    That is the rating of item i by user u.
+
+    user_factors: float32[users, rank]; None where absent.
+    item_factors: float32[items, rank]; None where absent.
+    center: float32[] or float32[items], in rating units; None where absent.
     """
 
     user_factors: Array | None = None
@@ -68,13 +70,16 @@ class Factors(NamedTuple):
 
 
 class Release(NamedTuple):
-    """What the world may see, and nothing else; a part that is not released is None. The first
-    fields as in `Factors`.
+    """What the world may see, and nothing else; a part that is not released is None.
 
-    sketch: float32[depth, width], a table in which a count sketch keeps all vectors; hashes: its
-    words; rank: int32[], of the vectors; median: bool[], whether they are median queries, not
-    means. Where there is a sketch, its vectors are the first columns, and user_factors and
-    item_factors, if released, further ones (`count_sketch.factors`).
+    A sketch holds the first columns of all vectors. Released user_factors and item_factors are then
+    further columns (`count_sketch.factors`).
+
+    user_factors, item_factors, center: as in `Factors`.
+    sketch: float32[depth, width], the table in which a count sketch keeps all vectors.
+    hashes: the words of the sketch's hash functions.
+    rank: int32[], of the vectors in the sketch.
+    median: bool[], whether the vectors are median queries; else they are means.
     """
 
     user_factors: Array | None = None
@@ -87,13 +92,12 @@ class Release(NamedTuple):
 
 
 class Poisson(NamedTuple):
-    """Coins of a step on a secret Poisson sample: each rating takes part with probability `rate`,
-    by itself.
+    """The coins of a step on a secret Poisson sample: each rating is in independently, at `rate`.
 
-    key: of all draws; what it says of one rating does not change with another's rate. rate:
-    float32[], or one for each slot, in the shape of `layout.stored_values`: `query` takes whom this
-    says, at 1 surely and at 0 never. `coins` returns the scalar; audits put the record on trial
-    into a sample, or keep it out.
+    key: of all draws. What it says of one rating does not change with another's rate.
+    rate: float32[], or one rate for each slot, in the shape of `layout.stored_values`. `coins`
+      returns the scalar. `query` takes a slot of rate 1 surely and one of rate 0 never: so audits
+      put the record on trial into a sample, or keep it out.
     """
 
     key: jax.Array
@@ -101,21 +105,23 @@ class Poisson(NamedTuple):
 
 
 class Mechanism(NamedTuple):
-    """A private training algorithm. Every field is a `jax.tree_util.Partial` of a module-level
-    function, so a Mechanism is a pytree: jit takes it as an argument, vmap runs over stacked ones,
-    and any part can be replaced with `_replace`.
+    """A private training algorithm, as seven functions.
 
-    init: (key, data, previous) -> State; previous is the public state of an earlier phase, or None.
+    Every field is a `jax.tree_util.Partial` of a module-level function. So a Mechanism is a pytree:
+    jit takes it as an argument, vmap runs over stacked ones, and `_replace` exchanges any part.
+
+    init: (key, data, previous) -> State. `previous` is the public state of an earlier phase, or
+      None.
     coins: (key) -> randomness that does not depend on the data, drawn before looking; None for
-      most. Who takes part stays secret where it is, or holds, a `Poisson`; all else counts as known
-      to whom the claim is made against.
-    query: (state, data, coins) -> (statistics, Info): the raw statistics of this step, no
+      most. A `Poisson` in it, or as it, keeps secret who takes part. All else counts as known to
+      whom the claim is made against.
+    query: (state, data, coins) -> (statistics, Info). The raw statistics of this step, with no
       randomness of its own.
     noise: how statistics become a response.
-    update: (state, response, data) -> State; its public part may depend on (state.public, response)
+    update: (state, response, data) -> State. Its public part may depend on (state.public, response)
       only.
     release: (state) -> Release.
-    guarantee: (num_steps) -> accounting.Guarantee; reads the same numbers that query and noise use.
+    guarantee: (num_steps) -> accounting.Guarantee, from the same numbers that query and noise use.
       Host only.
     """
 
@@ -129,8 +135,7 @@ class Mechanism(NamedTuple):
 
 
 def factors(state: State) -> Factors:
-    """The curator's whole model: each part of `Factors` from the public state, or else from the
-    private one.
+    """The curator's whole model: each part from the public state, else from the private one.
 
     Nothing here is safe to publish: that is what `Mechanism.release` is for.
     """
@@ -170,17 +175,15 @@ def train(
     """`num_steps` steps from `state`; the project's only loop over steps.
 
     The key of a step is fold_in(key, state.step), so chunks equal the whole: 2 + 3 steps give the
-    same bytes as 5. On a GPU, which adds numbers up as they come, only
-    XLA_FLAGS=--xla_gpu_deterministic_ops=true makes them so; without it they are equal but for
-    rounding.
+    same bytes as 5. A GPU adds numbers in no fixed order. There chunks agree up to rounding, and to
+    the byte with XLA_FLAGS=--xla_gpu_deterministic_ops=true.
 
     Args:
-      limit: int32 scalar; the step from which on nothing is done any more, at no cost. Runs of
-        unequal length can so share one compiled program, see `sweep`. None: all `num_steps` are
-        done.
+      limit: int32[], the step from which on nothing is done, at no cost. Runs of unequal length
+        share one compiled program so, see `sweep`. None: all `num_steps` are done.
 
-    Returns: (State, Info), the state whole on every device; each leaf of Info with a leading axis
-      of num_steps, 0 for the steps not done.
+    Returns: (State, Info). The state is whole on every device. Each leaf of Info has a leading axis
+      of num_steps, with 0 for the steps not done.
     """
 
     def body(state: State, _: None) -> tuple[State, Info]:
@@ -215,9 +218,7 @@ def _init_after(
 
 
 def after(mechanism: Mechanism, public: PyTree) -> Mechanism:
-    """`mechanism` as it goes on from the public state of an earlier phase, which its `init` gets as
-    `previous`.
-    """
+    """`mechanism` after an earlier phase, whose public state its `init` gets as `previous`."""
     return mechanism._replace(init=Partial(_init_after, mechanism.init, public))
 
 
@@ -227,11 +228,10 @@ def _init(init: Callable[..., State], key: Key, data: Data) -> State:
 
 
 def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
-    """Each phase's mechanism as it goes on from the one before it; all but the last are run for
-    that. Spends `key`.
+    """Each phase's mechanism as it goes on from the phase before it. Spends `key`.
 
-    A phase sees what the one before it made public, and nothing else of it. Prices add up:
-    `accounting.compose`.
+    All phases but the last are run for that. A phase sees what the one before it made public, and
+    nothing else of it. Prices add up: `accounting.compose`.
     """
     linked = [mechanism for mechanism, _ in phases[:1]]
     keys = jax.random.split(key, max(len(phases) - 1, 1))
@@ -245,8 +245,9 @@ def link(phases: Sequence[Phase], key: Key, data: Data) -> list[Mechanism]:
 
 
 def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] = ()) -> State:
-    """The state that `mechanism` starts from, after the `earlier` phases ran on the same data.
-    Spends `key`.
+    """The state that `mechanism` starts from, after the `earlier` phases. Spends `key`.
+
+    All run on the same data.
     """
     if earlier:
         key, earlier_key = jax.random.split(key)
@@ -255,9 +256,7 @@ def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] =
 
 
 def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
-    """The L2 distance between the two worlds' statistics: a step's sensitivity along this
-    transcript.
-    """
+    """The L2 distance of two worlds' statistics: a step's sensitivity along this transcript."""
     del response
     squares = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), statistics, other)
     return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
@@ -274,17 +273,17 @@ def train_coupled(
 ) -> tuple[tuple[State, State], PyTree]:
     """Two worlds follow one transcript: the first world's responses (and coins) drive both.
 
-    Everything an audit of adaptive steps needs: with the transcript fixed, a step's sensitivity is
-    the distance
-      between the two worlds' statistics, and the privacy loss is the sum of
-      `noise.log_ratio(response, statistics, other)`.
+    That is all that an audit of adaptive steps needs. With the transcript fixed, a step's
+    sensitivity is the distance between the two worlds' statistics, and the privacy loss is the sum
+    of `noise.log_ratio(response, statistics, other)`.
 
     Args:
-      states: the two worlds' states; `init` with one key in both. Equal shapes, as are `datas`.
+      states: the two worlds' states, from `init` with one key in both. Shapes are equal, as are
+        those of `datas`.
       observe: module-level function (response, statistics, other) -> pytree, evaluated at every
         step.
 
-    Returns: (states, observations), each leaf of the observations with a leading axis of num_steps.
+    Returns: (states, observations); each leaf of the observations has a leading axis of num_steps.
     """
 
     def body(states: tuple[State, State], _: None) -> tuple[tuple[State, State], PyTree]:

@@ -1,5 +1,4 @@
-"""A public key as two words, and the hash that makes random words of it: the same at any place, on
-any device.
+"""A public key as two words, and the hash that makes random words of it, the same on any device.
 
 Random projections, sketches' samples and the choice of coordinates share it. What is drawn from a
 public key is known to everybody, so no noise is drawn here.
@@ -21,19 +20,16 @@ class Words(NamedTuple):
 
 
 def public_words(key: jax.Array) -> Words:
-    """The words of a key, made public: what is drawn from them is known to everybody. Spends
-    `key`.
-    """
+    """The words of a key that is now public: all that is drawn from them is known. Spends `key`."""
     drawn = jax.random.bits(key, (2,), jnp.uint32)
     return Words(drawn[0], drawn[1])
 
 
 def threefry(key: Words, first: jax.Array, second: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Both words of Threefry-2x32 with 20 rounds (Salmon, Moraes, Dror and Shaw 2011), as
-    jax.random has it.
+    """Both words of Threefry-2x32 with 20 rounds, as jax.random has it.
 
-    Written out, so that it is fused with what becomes of it: jax's own goes through memory in loops
-    on a CPU.
+    Salmon, Moraes, Dror and Shaw 2011. Written out, so that the compiler fuses it with what uses
+    it: jax's own goes through memory in loops on a CPU.
     """
     keys = (key.high, key.low, key.high ^ key.low ^ jnp.uint32(0x1BD11BDA))
     x, y = first + keys[0], second + keys[1]
@@ -47,10 +43,10 @@ def threefry(key: Words, first: jax.Array, second: jax.Array) -> tuple[jax.Array
 
 
 def places(key: Words, count: int, bound: int) -> jax.Array:
-    """int32[count], independent and uniform below `bound`, up to 2^-64: the upper half of 64 bits
-    times the bound.
+    """int32[count], independent and uniform below `bound`, up to 2^-64.
 
-    jax.random.randint divides, and goes through memory: 17 times as long on a CPU.
+    The upper half of 64 bits times the bound. jax.random.randint divides, and goes through memory:
+    17 times as long on a CPU.
     """
     upper, lower = threefry(key, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
     product = upper * jnp.uint32(bound)

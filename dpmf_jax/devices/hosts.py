@@ -1,11 +1,10 @@
-"""Several processes that run one program, on one machine or many: who holds whose ratings, and how
-they agree.
+"""Several processes that run one program: who holds whose ratings, and how they agree.
 
-Started by `jax.distributed`, whose processes all call the same functions in the same order. Each
-holds the ratings of its own users and nothing of the others' (`owned`); everything else, factors,
-keys and prices, is the same in all. All processes belong to the curator: what they exchange (ids,
-sums without noise) is not private, and goes over their network as it is. With one process
-everything here is the identity.
+They are on one machine or many, started by `jax.distributed`, and all call the same functions in
+the same order. Each holds the ratings of its own users and nothing of the others' (`owned`).
+Everything else is the same in all: factors, keys and prices. All processes belong to the curator.
+What they exchange (ids, sums without noise) is not private, and goes over their network as it is.
+With one process everything here is the identity.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Lost(DpmfError):
 
 
 class Elsewhere(DpmfError):
-    """What went wrong in another process, which knows more."""
+    """What went wrong in another process, which printed more about it."""
 
 
 def count() -> int:
@@ -93,10 +92,11 @@ def from_first(tree: Any) -> Any:
 
 @contextmanager
 def together() -> Generator[None, None, None]:
-    """A block that may fail in one process: then it fails in all of them, with the words of the
-    first that did.
+    """A block that fails in all processes if it fails in one, with the first failure's message.
 
-    Inside the block nothing may be exchanged. Raises: the process's own DpmfError, or `Elsewhere`.
+    Inside the block nothing may be exchanged.
+
+    Raises: the process's own DpmfError, or `Elsewhere`.
     """
     error: DpmfError | None = None
     try:
@@ -121,8 +121,9 @@ def together() -> Generator[None, None, None]:
 
 @contextmanager
 def watched(when: str) -> Generator[None, None, None]:
-    """A block in which the processes compute together. Raises: `Lost` where that ends because one
-    of them is gone.
+    """A block in which the processes compute together.
+
+    Raises: `Lost` where it ends because one of them is gone.
     """
     import jax
 
@@ -138,9 +139,7 @@ def watched(when: str) -> Generator[None, None, None]:
 
 
 def owned(ids: Iterable[Any]) -> np.ndarray:
-    """bool[ids]: whether the ratings of these users are held by this process; a hash of the raw id
-    says so.
-    """
+    """bool[ids]: whether this process holds the ratings of these users, by a hash of the raw id."""
     import jax
 
     number = [

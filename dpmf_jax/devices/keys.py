@@ -13,8 +13,9 @@ from dpmf_jax.errors import UsageError
 
 
 def from_seed(seed: int) -> jax.Array:
-    """The key of an experiment. All 64 bits of the seed count (`jax.random.key` drops the upper 32
-    without x64).
+    """The key of an experiment, from all 64 bits of a seed.
+
+    `jax.random.key` would drop the upper 32 without x64.
 
     Raises: UsageError for a seed outside 0 ≤ seed < 2⁶⁴.
     """
@@ -28,10 +29,9 @@ def from_seed(seed: int) -> jax.Array:
 
 
 def from_operating_system() -> jax.Array:
-    """The key of a release: 64 bits from the operating system, all that a threefry key holds. Store
-    it nowhere.
+    """The key of a release: 64 bits from the operating system, all that a threefry key holds.
 
-    Several processes share the first one's.
+    Store it nowhere. Several processes share the first one's.
     """
     bits = np.frombuffer(hosts.gather(os.urandom(8))[0], np.uint32)
     return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")

@@ -1,10 +1,9 @@
-"""One program on several devices: which of its arguments each device holds a share of, and which
-all hold whole.
+"""One program on several devices: which arguments they share out, and which each has whole.
 
-Ratings are cut along the mesh axis `AXIS`, and with them what there is of their users while a
-program runs (`layout`); everything else is on every device. A program that is mapped over that axis
-already (`sweep`, whose runs each have several devices) is handed its share of the ratings, and runs
-as it is.
+Ratings are cut along the mesh axis `AXIS`, and so is what there is of their users while a program
+runs (`layout`). Everything else is on every device. A program that is already mapped over that axis
+(`sweep`, whose runs each have several devices) is handed its share of the ratings, and runs as it
+is.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ _ELSEWHERE: ContextVar[tuple[Any, ...]] = ContextVar("devices that are not here"
 
 @contextmanager
 def made_for(devices: Sequence[Any]) -> Generator[None]:
-    """Within it programs are made for these devices, which need not be here: such programs can be
-    compiled, not run.
+    """A block in which programs are compiled for these devices, which need not be here.
 
     For a look at what a machine would be given. jax takes programs that it knows for those of any
     backend, so it forgets all of them at both ends.
@@ -47,19 +45,20 @@ def made_for(devices: Sequence[Any]) -> Generator[None]:
 
 
 def devices() -> Sequence[Any]:
-    """Those that programs are made for."""
+    """The devices that programs are compiled for."""
     return _ELSEWHERE.get() or jax.devices()
 
 
 def backend() -> str:
-    """Of the devices that programs are made for: "cpu", or another name for any accelerator."""
+    """The kind of the devices that programs are compiled for: "cpu", or any accelerator's name."""
     elsewhere = _ELSEWHERE.get()
     return elsewhere[0].platform if elsewhere else jax.default_backend()
 
 
 def block(on_a_cpu: int) -> int:
-    """How much to work on at a time: what a CPU's caches hold; more elsewhere, where each block is
-    kernels to start.
+    """How much to work on at a time: what a CPU's caches hold, and more on an accelerator.
+
+    There each block is kernels to start.
     """
     return on_a_cpu if backend() == "cpu" else LARGER * on_a_cpu
 
@@ -93,11 +92,13 @@ def over(
 
     Args:
       fn: may use collectives along `AXIS` where there are several devices.
-      stored: arrays that are cut over the devices; with `whole` each gets all of them.
-      trees: arrays that are whole on every device; `cut`: positions of those of which each device
-        gets a share, as large as the others': leading axes are filled up with zeros.
-      gives_cut: the result is the devices' shares one after the other; else it is the same on all
-        of them.
+      stored: arrays that are cut over the devices.
+      trees: arrays that are whole on every device, except at `cut`.
+      cut: positions of trees of which each device gets a share. Shares are equally large: leading
+        axes are filled up with zeros.
+      whole: each device gets all of `stored`.
+      gives_cut: the result is the devices' shares, one after the other; else all devices have the
+        same result.
     """
     if num_devices == 1:
         return fn(stored, *trees)
@@ -119,13 +120,13 @@ def over(
 def divided(
     num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int | None = None
 ) -> Any:
-    """`fn(tree)`, of whose leading axes each device makes a part. Values are as without it.
+    """`fn(tree)`, of whose leading axes each device makes a part; values are as without it.
 
-    For what costs more to make than to pass on: noise, of which every device would draw all. It is
-    made of floats: other arrays stay where they are, and fewer than `DIVIDED` floats are made by
+    For what costs more to make than to pass on: noise, of which every device would else draw all.
+    It is made of floats: other arrays stay where they are. Fewer than `DIVIDED` floats are made by
     each device.
 
-    rows: arrays of so many rows are cut already, as `over` gave them, and stay so; of the others
+    rows: arrays of so many rows are cut already, as `over` gave them, and stay so. Of the others
       all devices have the whole result.
     """
     if (
@@ -150,7 +151,7 @@ def divided(
 
 
 def whole(num_devices: int, tree: Any) -> Any:
-    """The arrays, of which each device has all, whatever a program made of them."""
+    """The arrays, replicated: every device has all of each, whatever a program made of them."""
     if num_devices == 1 or inside():
         return tree
     return jax.tree.map(lambda leaf: _placed(num_devices, leaf, WHOLE), tree)
@@ -165,16 +166,14 @@ def _floats(leaf: jax.Array) -> bool:
 
 
 def gathered(num_devices: int, tree: Any) -> Any:
-    """The arrays whole, whose shares are what a program that is mapped over `AXIS` sees; elsewhere
-    they are.
-    """
+    """The whole arrays, from the shares in a program mapped over `AXIS`; elsewhere unchanged."""
     if num_devices == 1 or not inside():
         return tree
     return jax.tree.map(lambda leaf: jax.lax.all_gather(leaf, AXIS, tiled=True), tree)
 
 
 def _filled(num_devices: int, tree: Any) -> Any:
-    """Rows of zeros at the end, so that all devices' shares are equally long."""
+    """The arrays with rows of zeros at the end, so that all devices' shares are equally long."""
 
     def fill(leaf: jax.Array) -> jax.Array:
         missing = -leaf.shape[0] % num_devices
@@ -184,9 +183,7 @@ def _filled(num_devices: int, tree: Any) -> Any:
 
 
 def first(each: int | None) -> jax.Array | None:
-    """In a program mapped over `AXIS`: which row a device's share begins with, of shares of so many
-    rows.
-    """
+    """In a program mapped over `AXIS`: the first row of a device's share of `each` rows."""
     return None if each is None else jax.lax.axis_index(AXIS) * each
 
 

@@ -1,13 +1,12 @@
-"""Ratings one after the other: per row a fold over its ratings in the layout's order, rows side by
-side.
+"""Per row, a fold over its ratings, one after the other; rows run side by side.
 
-What sums cannot say: stochastic gradient descent by the rating, in which each rating sees what the
-one before it left. The order is that of column indices within a row, in every layout, on any number
-of devices.
+Stochastic gradient descent by the rating needs it: each rating sees what the one before it left,
+which sums cannot say. Within a row the order is that of column indices, in every layout, on any
+number of devices.
 
-Split: pieces are put in order of their place within their row (the first pieces of all rows, then
-the second ones, …), and within a place by how full they are. A loop goes through blocks of pieces
-of one place and through the slots of each block, so that work is bounded by the longest row and not
+Split layout: pieces are put in order of their place within their row (the first pieces of all rows,
+then the second ones, …), and within a place by how full they are. A loop goes through blocks of
+pieces of one place, and through the slots of each block. So work is bounded by the longest row, not
 by rows times the longest row. How many blocks there are depends on the ratings; shapes do not.
 """
 

@@ -19,18 +19,17 @@ FoldFunction = Callable[[Tree, Tree, Tree, jax.Array, jax.Array], Tree]
 
 
 def pad_rank(factors: jax.Array) -> jax.Array:
-    """Factors [rows, rank] with zero columns up to a multiple of 8 on a CPU, as they are elsewhere;
-    cut sums back.
+    """Factors [rows, rank] with zero columns up to a multiple of 8 on a CPU, unchanged elsewhere.
 
-    Products of gathered columns run on whole vector registers then: 0.79 of the time at rank 20.
+    Products of gathered columns then run on whole vector registers: 0.79 of the time at rank 20.
+    Cut sums back to the rank.
     """
     missing = -factors.shape[-1] % 8 if spread.backend() == "cpu" else 0
     return jnp.pad(factors, [(0, 0)] * (factors.ndim - 1) + [(0, missing)]) if missing else factors
 
 
 def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
-    """Per user, the sums that `fn` makes over the user's ratings: every leaf with a leading axis
-    `num_users`.
+    """Per user, sums of `fn` over the user's ratings; leaves have a leading axis `num_users`.
 
     Args:
       data: the ratings.
@@ -57,15 +56,15 @@ def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
 
 
 def sum_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> Tree:
-    """As `sum_by_user` with roles exchanged: `fn` is for one item, `columns` are users; leading
-    axis `num_items`.
+    """Per item, sums of `fn` over the item's raters; leaves have a leading axis `num_items`.
+
+    As `sum_by_user` with roles exchanged: `fn` is for one item, and `columns` are users.
     """
     return _sum_by(data, fn, item_tree, user_tree, orientation=1)
 
 
 def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
-    """Per rating, what `fn` makes of it: as in `sum_by_user`, but `fn` returns arrays [width] in
-    place of sums.
+    """Per rating, the result of `fn`, which is as in `sum_by_user` but returns arrays [width].
 
     Returns: float32 arrays in the layout's own order, which is that of `stored_values`; 0 where
       there is no rating.
@@ -96,19 +95,22 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
 def fold_by_user(
     data: Layout, fn: FoldFunction, carry_tree: Tree, user_tree: Tree, item_tree: Tree
 ) -> Tree:
-    """Per user, `fn` over the user's ratings one after the other, by item index: every leaf as in
-    `carry_tree`.
+    """Per user, a fold of `fn` over the user's ratings, one after the other, by item index.
 
     Args:
       data: the ratings.
-      fn: `fn(carry, row, column, value, present)` for one rating -> carry. `carry`, `row`:
-        `carry_tree` and `user_tree` without their leading axis; `column`: `item_tree` at the item;
-        `value` float32[], raw; `present` float32[], 1 where the result counts (it is also called
-        where there is no rating; the carry stays what it was there).
-      carry_tree, user_tree: arrays with leading axis `num_users`. item_tree: with `num_items`.
+      fn: `fn(carry, row, column, value, present)` for one rating -> carry.
+        carry, row: `carry_tree` and `user_tree` without their leading axis.
+        column: `item_tree` at the item.
+        value: float32[], raw.
+        present: float32[], 1 where the result counts. `fn` is also called where there is no rating;
+          the carry then stays what it was.
+      carry_tree, user_tree: arrays with leading axis `num_users`.
+      item_tree: arrays with leading axis `num_items`.
 
-    Rows run side by side, so time goes with the longest row; several devices share the rows. See
-    `layout_fold`.
+    Returns: every leaf as in `carry_tree`.
+
+    Rows run side by side, so time goes with the longest row; several devices share the rows.
 
     Raises: UsageError over several processes, where a row's ratings may be anywhere.
     """
@@ -118,18 +120,18 @@ def fold_by_user(
 def fold_by_item(
     data: Layout, fn: FoldFunction, carry_tree: Tree, item_tree: Tree, user_tree: Tree
 ) -> Tree:
-    """As `fold_by_user` with roles exchanged: per item, over its raters by user index."""
+    """Per item, a fold over its raters by user index: `fold_by_user` with roles exchanged."""
     return fold.fold_rows(data, fn, carry_tree, item_tree, user_tree, orientation=1)
 
 
 def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> jax.Array:
-    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]: normal equations, faster than by
-    `sum_by_item`.
+    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]; faster than by `sum_by_item`.
+
+    These are the matrices of normal equations.
 
     Args:
       fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not
-        `present`. `columns` are 0 there already, so that only what is made of values must be
-        masked.
+        `present`. `columns` are 0 there already, so only what is made of values must be masked.
     """
     return outer.sum_outer(data, fn, item_tree, user_tree)
 

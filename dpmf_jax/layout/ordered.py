@@ -1,15 +1,15 @@
-"""One rating after the other, exactly, many at a time; and a Poisson sample of the ratings.
+"""Ratings one after the other, exactly, many at a time; and a Poisson sample of the ratings.
 
 An online method reads ratings in a fixed order, and each update sees all updates before it. Two
-updates that touch different rows commute, so a `Schedule` cuts the order into batches without
-conflict: a rating goes to the first batch with room that lies after every batch which touched its
-user or its item (or, in a sketch, one of its cells). Doing the batches one after the other, and all
-of a batch at once, gives what one rating at a time gives, up to float32 sums.
+updates that touch different rows commute. So a `Schedule` cuts the order into batches without
+conflict: a rating goes to the first batch with room after every batch that touched its user or its
+item (or, in a sketch, one of its cells). The batches run one after the other, each all at once.
+That gives what one rating at a time gives, up to float32 sums.
 
 The schedule is made on the host once and used in every epoch. It names slots of a layout, not
-values: neighbours of a data set (a replaced value, a removed rating, a removed user) have the same
-schedule, and a rating that is gone is skipped. Who rated what decides its shape, so like the layout
-it stays with the curator.
+values. So neighbours of a data set (a replaced value, a removed rating, a removed user) have the
+same schedule, and a rating that is gone is skipped. Who rated what decides its shape, so like the
+layout it stays with the curator.
 """
 
 from __future__ import annotations
@@ -40,11 +40,15 @@ CHUNK = 1 << 14  # ratings whose cells are held at once
 
 
 class Schedule(NamedTuple):
-    """user, item, slot int32[batches, size], used bool[batches, size].
+    """Batches of ratings: which slots of the layout come when.
 
-    `slot`: where the layout stores the value (split: in `by_user`, flattened; dense: user · items +
-    item). Padding is not `used`; its user and item are one past the end, so that a scatter drops
-    it, and its slot is 0.
+    Padding is not `used`. Its user and item are one past the end, so that a scatter drops it, and
+    its slot is 0.
+
+    user, item: int32[batches, size].
+    slot: int32[batches, size], where the layout stores the value (split: in `by_user`, flattened;
+      dense: user · items + item).
+    used: bool[batches, size].
     """
 
     user: Any
@@ -54,8 +58,13 @@ class Schedule(NamedTuple):
 
 
 class Sample(NamedTuple):
-    """user, item int32, value float32, present bool: each [capacity]; one past the end and 0 where
-    not present.
+    """A Poisson sample of the ratings.
+
+    Where not present, user and item are one past the end and value is 0.
+
+    user, item: int32[capacity].
+    value: float32[capacity].
+    present: bool[capacity].
     """
 
     user: jax.Array
@@ -72,8 +81,7 @@ def schedule(
     cells: Cells | None = None,
     kind: str = "auto",
 ) -> Schedule:
-    """Conflict-free batches that are equivalent to the ratings one by one, in `order` (host,
-    NumPy).
+    """Conflict-free batches, equivalent to the ratings one by one in `order`; on the host.
 
     Args:
       ratings: what `layout.make` was given.
@@ -121,8 +129,9 @@ def schedule(
 def at(
     data: Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-    """(value float32, present bool) of ratings of a schedule, as the layout has them now; 0 where
-    not present.
+    """(value float32, present bool) of a schedule's ratings, as the layout has them now.
+
+    The value is 0 where a rating is not present.
     """
     user, item, slot = (jnp.asarray(part) for part in (user, item, slot))
     values, present = stored_values(data)
@@ -135,12 +144,11 @@ def at(
 
 
 def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: Layout) -> Tree:
-    """`carry = fn(carry, user[size], item[size], value[size], present[size])` for each batch, one
-    after the other.
+    """`carry = fn(carry, user, item, value, present)` for each batch, one after the other.
 
-    Where a rating is not `present`, `fn` must leave the carry alone; users (items) of one batch are
-    distinct but for padding, which is one past the end. Arrays of the carry are updated in place,
-    given a `.at[...]` of theirs.
+    The four arrays are of shape [size]. Where a rating is not `present`, `fn` must leave the carry
+    alone. Users (items) of one batch are distinct but for padding, which is one past the end.
+    Arrays of the carry are updated in place, given a `.at[...]` of theirs.
     """
     value, present = at(data, *schedule[:3])
     present &= schedule.used
@@ -152,11 +160,10 @@ def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: Layout) -> T
 
 
 def shuffled(data: Layout, key: jax.Array) -> Schedule:
-    """All ratings one by one, batches of one, in an order that the key draws; made on the device,
-    so inside a program.
+    """All ratings one by one, in batches of one, in an order that the key draws. Spends `key`.
 
-    Of a neighbour without a rating: the same order without it, and padding at the end. Spends
-    `key`.
+    It is made on the device, so inside a program. A neighbour without a rating has the same order
+    without it, and padding at the end.
     """
     present = stored_values(data)[1].reshape(-1)
     tickets = jax.random.bits(key, present.shape, jnp.uint32) >> 1
@@ -171,7 +178,7 @@ def shuffled(data: Layout, key: jax.Array) -> Schedule:
 
 
 def num_slots(data: Layout) -> int:
-    """The places of the layout that can hold a rating: what a Poisson sample is drawn from."""
+    """How many ratings the layout has room for: what a Poisson sample is drawn from."""
     return stored_values(data)[0].size
 
 
@@ -197,8 +204,9 @@ def capacity_for(num_slots: int, rate: float) -> int:
 
 
 def threshold(rate: jax.Array) -> jax.Array:
-    """uint32: how many of 2^32 draws a rate takes, a float32. Inside it by 2⁻²², more than it was
-    rounded up by.
+    """uint32: how many of 2^32 draws a float32 rate takes.
+
+    Inside the rate by a share of 2⁻²², which is more than it was rounded up by.
     """
     return jnp.floor(rate * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32)
 
@@ -206,14 +214,14 @@ def threshold(rate: jax.Array) -> jax.Array:
 def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
     """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
 
-    Whether a rating is in depends on the key and on its slot alone, so it is in or out in all
-    neighbours alike, and at the same place of the sample. The probability is at most `rate`, and
-    less by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes all. Members beyond `capacity` are left
-    out: take `capacity_for(num_slots(data), rate)`. On one device each slot may have a rate of its
-    own, in the shape of `stored_values`.
+    Whether a rating is in depends on the key and on its slot alone. So it is in or out in all
+    neighbours alike, at the same place of the sample. The probability is at most `rate`, and less
+    by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes all. Members beyond `capacity` are left out:
+    take `capacity_for(num_slots(data), rate)`. On one device each slot may have a rate of its own,
+    in the shape of `stored_values`.
 
-    Slots are counted as one device has them: several find their own members, and pass on these
-    alone.
+    Slots are counted as one device has them. Several devices find their own members, and pass on
+    these alone.
     """
     rate = jnp.asarray(rate, jnp.float32)
     if rate.ndim and data.num_devices > 1:
@@ -254,8 +262,12 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
 
 
 class _DeviceSlots(NamedTuple):
-    """A device's slots. value, present: of each; first: the number of its first one; counts: which
-    of them are slots of one device at all, None where all are; pair: (user, item) at some of them.
+    """The slots of one device.
+
+    value, present: of each slot.
+    first: the number of its first slot.
+    counts: which of them are slots of one device at all; None where all are.
+    pair: (user, item) at some of them.
     """
 
     value: jax.Array
@@ -307,9 +319,7 @@ def _before(count: jax.Array) -> jax.Array:
 
 
 def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
-    """Rows moved so many places on, with zeros before them; what is moved beyond the end is
-    dropped.
-    """
+    """Rows moved on by so many places, with zeros before them; what passes the end is dropped."""
     size = parts.shape[1]
     room = jnp.concatenate([jnp.zeros_like(parts), parts], axis=1)
     return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
@@ -328,8 +338,8 @@ def places(data: Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
 def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
     """(indices of the first `capacity` true entries, whether there are so many).
 
-    Counted by words of 32, each of which is a mark where its own begin; then their places in a
-    word, by halving it.
+    Counts by words of 32, marks where each word's entries begin, and finds their places in a word
+    by halving it.
     """
     padded = jnp.pad(chosen, (0, -chosen.size % 32)).reshape(-1, 32).astype(jnp.uint32)
     words = jnp.sum(padded << jnp.arange(32, dtype=jnp.uint32), 1, dtype=jnp.uint32)
@@ -351,9 +361,7 @@ def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _by_rows(user: np.ndarray, item: np.ndarray, size: int) -> tuple[np.ndarray, np.ndarray]:
-    """(batch, place in it) of each rating: the first batch with room after those of its user and
-    its item.
-    """
+    """(batch, place in it) of each rating: the first with room after its user's and item's."""
     last_user = [-1] * (int(user.max(initial=-1)) + 1)
     last_item = [-1] * (int(item.max(initial=-1)) + 1)
     room = _Room(len(user), size)

@@ -1,9 +1,8 @@
-"""Per row, the sum of outer products of one feature vector per rating: normal equations, at the
-speed of a product.
+"""Per row, the sum of outer products of one feature vector per rating: normal equations, fast.
 
-`layout.sum_by_item` would do, but it makes every piece's matrix before it adds them up: 190 MB at a
-million ratings and 50 factors. Here a block of pieces at a time is multiplied and added to the
-rows' matrices in place.
+`layout.sum_by_item` would make every piece's matrix before it adds them up: 190 MB at a million
+ratings and 50 factors. Here a block of pieces at a time is multiplied, and added to the rows'
+matrices in place.
 """
 
 from __future__ import annotations

@@ -1,11 +1,13 @@
 """One orientation of the split layout: rows cut into pieces of fixed width, padded with a sentinel.
 
-A piece is part of one row: `width` slots, each with a column index and a raw value. Slots without a
-rating have the column `num_columns`, which reads a row of zeros, and the value 0. Pieces are sorted
-by row, columns within a row too, so the layout does not depend on the order of the ratings. Pieces
-that fill up the last block belong to row `num_rows`, which is dropped. Where devices have their own
-users, all this holds of each device's pieces, which follow those of the device before it; row and
-column are everybody's all the same, and `place` says where a device's own tables have them.
+A piece is part of one row: `width` slots, each with a column index and a raw value. A slot without
+a rating has the column `num_columns`, which reads a row of zeros, and the value 0. Pieces are
+sorted by row, and columns within a row, so the layout does not depend on the order of the ratings.
+Pieces that fill up the last block belong to row `num_rows`, which is dropped.
+
+Where devices have their own users, this holds of each device's pieces, which follow those of the
+device before it. Rows and columns are numbered for all devices together; `place` says where a
+device's own tables have them.
 """
 
 from __future__ import annotations
@@ -41,7 +43,12 @@ LARGE_TABLE = (
 
 
 class Side(NamedTuple):
-    """row int32[pieces] (sorted), column int32[pieces, width], value float32[pieces, width]."""
+    """The ratings by one orientation's rows.
+
+    row: int32[pieces], sorted.
+    column: int32[pieces, width].
+    value: float32[pieces, width].
+    """
 
     row: Any
     column: Any
@@ -50,9 +57,7 @@ class Side(NamedTuple):
 
 @jax.tree_util.register_static
 class Index:
-    """In a tree of columns, the index of each: it is at hand, where an array of indices would have
-    to be gathered.
-    """
+    """In a tree of columns, the index of each column, which is at hand without a gather."""
 
 
 def with_index(tree: Any, index: Any) -> Any:
@@ -79,11 +84,14 @@ def make(
     num_ratings: int | None = None,
     agreed: Callable[[int], int] = lambda pieces: pieces,
 ) -> tuple[Side, Side]:
-    """Both orientations, on the host; each shard has equally many pieces, in numbers that blocks
-    divide.
+    """Both orientations, on the host.
 
-    users_each: a shard holds the ratings of so many users, in their order, and nobody else's.
-      Without it pieces are spread evenly. num_ratings: of all processes, where there are several.
+    Every shard has equally many pieces, in numbers that blocks divide.
+
+    Args:
+      users_each: a shard holds the ratings of so many users, in their order, and nobody else's.
+        None spreads pieces evenly.
+      num_ratings: of all processes, where there are several.
       agreed: from the pieces that these ratings need to those that are made room for.
     """
     shape = (ratings.num_users, ratings.num_items)
@@ -141,24 +149,24 @@ def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) ->
 
 
 def as_one(side: Side, tree: Any) -> Any:
-    """What there is per piece of several devices, in the order of one device's: by row, that of
-    nobody last.
+    """Several devices' pieces, or what there is per piece, in the order of one device: by row.
+
+    Pieces that belong to nobody come last.
     """
     order = jnp.argsort(side.row, stable=True)
     return jax.tree.map(lambda leaf: leaf[order], tree)
 
 
 def _grain(pieces: int) -> int:
-    """What the number of pieces is made a multiple of, so that blocks of about any size divide it:
-    adds under 1/16.
+    """What the number of pieces is a multiple of, so that blocks of about any size divide it.
+
+    Adds under 1/16 of the pieces.
     """
     return min(128, 4 << max(0, (pieces // 64).bit_length() - 1))
 
 
 def num_blocks(pieces: int, most: int) -> int:
-    """How many blocks of at most so many pieces there are; of at least `LEAST_BLOCK` each, and of
-    equal size.
-    """
+    """How many equal blocks of at most `most` pieces there are, each of at least `LEAST_BLOCK`."""
     if pieces <= most:
         return 1
     sizes = [
@@ -168,13 +176,14 @@ def num_blocks(pieces: int, most: int) -> int:
 
 
 def take(table: jax.Array, index: jax.Array, zeros: jax.Array) -> jax.Array:
-    """`table[index]`, of rows at indices that are in bounds.
+    """`table[index]`, of rows at indices that are in bounds; on a CPU faster than a plain gather.
 
     LLVM unrolls the copy of a row of fewer than 80 numbers whole, at 4 instructions a number, and
-    so into scalars, which takes up to three times as long as a loop of vectors. Therefore bits pass
+    so into scalars. That takes up to three times as long as a loop of vectors. Here bits also pass
     through instructions that leave them as they are, until there are too many to unroll; a
     processor does two or three of them at once. A million rows take 2.6 in place of 4.3 ms at rank
     24, 3.2 in place of 7.1 at 32, 5.8 in place of 18 at 64, and 7.0 at 80, where nothing is added.
+
     zeros: int32[4], of the data, so that the compiler does not know what they are.
     """
     rows = table.at[index].get(mode="promise_in_bounds")
@@ -188,7 +197,7 @@ def take(table: jax.Array, index: jax.Array, zeros: jax.Array) -> jax.Array:
 
 
 def _times(table: jax.Array) -> int:
-    """How many instructions more the copy of a row needs."""
+    """How many more instructions the copy of a row needs."""
     numbers = table.size // max(table.shape[0], 1)
     if spread.backend() != "cpu" or table.dtype != jnp.float32 or numbers < SHORT:
         return 0
@@ -210,13 +219,14 @@ def _(times: int, at: Any, along: Any) -> tuple[jax.Array, jax.Array]:
 
 
 def with_zeros(column_tree: Any) -> Any:
-    """The tables in which `place` finds columns: a row of zeros more."""
+    """The tables in which `place` finds columns: each with one more row, of zeros."""
     return jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
 
 
 def place(column: jax.Array, first: ArrayLike | None, table: Any) -> jax.Array:
-    """Where a table `with_zeros`, of the columns from `first` on, has these: they are there, or no
-    column at all.
+    """Where a table `with_zeros` has these columns; it holds the columns from `first` on.
+
+    Each column is there, or is no column at all.
     """
     return (
         column
@@ -235,11 +245,11 @@ def sum_rows(
     sums: Any = None,
     first: ArrayLike | None = None,
 ) -> Any:
-    """Σ over the pieces of each row of `fn`, every leaf with leading axis `num_rows`; added to
-    `sums`, if there are.
+    """Per row, Σ of `fn` over its pieces; every leaf has a leading axis `num_rows`.
 
-    first: what `column_tree` has at 0, where it is a share of the columns, of which alone there are
-      ratings.
+    sums: what the sums are added to; None: zeros.
+    first: what `column_tree` has at 0, where it is a share of the columns. All ratings are then of
+      that share.
     """
     return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first)
 
@@ -263,13 +273,13 @@ def _over_blocks(
 ) -> Any:
     """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
 
-    With `num_rows` its sums over each row's pieces, added up block by block: what all pieces make
-    is never there.
+    With `num_rows` it returns the sums over each row's pieces, added up block by block, and never
+    holds what all pieces make.
 
-    On an accelerator columns are gathered again wherever they are used, from tables that its caches
-    hold: written down they would be more than all else (6.0 GB, in place of 0.3, for 20 million
-    ratings at rank 64). What a piece makes is written before it is added up there, or the compiler
-    unrolls a loop over both, at rank 512 for a minute.
+    An accelerator gathers columns again wherever they are used, from tables that its caches hold.
+    Written down they would be more than all else (6.0 GB in place of 0.3, for 20 million ratings at
+    rank 64). There what a piece makes is written before it is added up; else the compiler unrolls a
+    loop over both, at rank 512 for a minute.
     """
     pieces, width = side.column.shape
     on_cpu = spread.backend() == "cpu"

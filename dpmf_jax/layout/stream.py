@@ -1,10 +1,9 @@
-"""Ratings that are larger than the device: the split layout in files, of which a program reads a
-block at a time.
+"""Ratings larger than the device: the split layout in files, which a program reads block by block.
 
 A block is some megabytes of one orientation's pieces. While the device works on one, a thread of
-the host reads the next. Sums per user and per item are all that streamed ratings allow: enough for
-the descents of paper 001, for noisy means, and for federated and local mechanisms, not for a
-dynamic population, paper 002's or objective perturbation.
+the host reads the next. Streamed ratings allow sums per user and per item, and nothing else: enough
+for the descents of paper 001, for noisy means, and for federated and local mechanisms; not for a
+dynamic population, paper 002's mechanisms or objective perturbation.
 
 The files are as private as the ratings. They have no names: nobody else can open them, and they are
 gone with the process, however that ends.
@@ -33,9 +32,7 @@ BLOCK_BYTES = 16 << 20  # of columns and values
 
 
 class Blocks:
-    """One orientation in files, cut into `num` blocks of `pieces` pieces; the last one is filled
-    up.
-    """
+    """One orientation in files, cut into `num` blocks of `pieces` pieces; the last is filled up."""
 
     def __init__(self, side: split.Side, num_rows: int, num_columns: int, block_bytes: int):
         total, self.width = side.column.shape
@@ -95,7 +92,7 @@ def _unnamed(owner: Any, array: np.ndarray) -> int:
 
 
 def _fill(file: int, array: np.ndarray, offset: int) -> None:
-    """Reads an array. A read may give less than was asked for."""
+    """Reads an array from a file, in as many reads as it takes."""
     wanted, done = array.data.cast("B"), 0
     while done < len(wanted):
         read = os.preadv(file, [wanted[done:]], offset + done)
@@ -106,8 +103,9 @@ def _fill(file: int, array: np.ndarray, offset: int) -> None:
 
 @jax.tree_util.register_static
 class Stream:
-    """Both orientations. It has no arrays: a jitted program takes it as it is, and reads while it
-    runs.
+    """Both orientations in files.
+
+    It has no arrays: a jitted program takes it as static, and reads while it runs.
     """
 
     def __init__(self, ratings: Ratings, block_bytes: int):
@@ -127,7 +125,7 @@ class Stream:
 
     @property
     def nbytes(self) -> int:
-        """On the device at a time: two blocks of each orientation."""
+        """Bytes on the device at a time: two blocks of each orientation."""
         return 2 * sum(side.nbytes for side in self.sides)
 
 
@@ -141,7 +139,7 @@ def sum_rows(
     *,
     orientation: int,
 ) -> Any:
-    """`split.sum_rows` of blocks that come from files."""
+    """`split.sum_rows` over blocks that come from files."""
     blocks = stream.sides[orientation]
 
     def add(side: split.Side, sums: Any = None) -> Any:

@@ -1,9 +1,8 @@
-"""The ratings of a few users, as a dense layout of their own: what an iteration of a changing crowd
-looks at.
+"""The ratings of a few users, as a dense layout of their own.
 
-The users are chosen inside a jitted program, so shapes depend on how many there are, never on who
-they are or what they rated. A split layout is searched, not read through: its pieces are sorted by
-user.
+An iteration of a changing crowd looks at these alone. The users are chosen inside a jitted program,
+so shapes depend on how many there are, never on who they are or what they rated. A split layout is
+searched, not read through: its pieces are sorted by user.
 """
 
 from __future__ import annotations
@@ -22,9 +21,11 @@ def take_users(data: Layout, chosen: jax.Array) -> Layout:
     """A dense layout whose user k is `chosen[k]`: on one device, float32 and bool [chosen, items].
 
     Args:
-      chosen: int32[chosen], different indices of users; one that is not of this data, such as
-        `num_users`, gives an empty row. All operations of `layout` work on the result; its
-        `num_ratings` is that of all the data.
+      chosen: int32[chosen], different indices of users. One that is not of this data, such as
+        `num_users`, gives an empty row.
+
+    Returns: a Layout that all operations of `layout` take. Its `num_ratings` is that of all the
+      data.
     """
 
     def body(stored: Any, chosen: jax.Array) -> Dense:
@@ -45,7 +46,7 @@ def take_users(data: Layout, chosen: jax.Array) -> Layout:
 
 
 def _rows(stored: Dense, chosen: jax.Array, data: Layout) -> Dense:
-    """Of a dense layout, whose device s has the users from s times their number on."""
+    """From a dense layout, whose device s has the users from s times their number on."""
     here = stored.value.shape[0]
     first = jax.lax.axis_index(spread.AXIS) * here if data.num_devices > 1 else 0
     at = jnp.where(chosen < data.num_users, chosen - first, here)
@@ -57,9 +58,7 @@ def _rows(stored: Dense, chosen: jax.Array, data: Layout) -> Dense:
 
 
 def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int) -> Dense:
-    """Of a split layout: the first pieces of all that are chosen, then their second ones, for as
-    long as there are.
-    """
+    """From a split layout: the first pieces of all chosen users, then their second ones, …"""
     pieces, width = side.column.shape
     first = jnp.searchsorted(side.row, chosen).astype(jnp.int32)
     rows = jnp.broadcast_to(jnp.arange(chosen.shape[0])[:, None], (chosen.shape[0], width))

@@ -1,6 +1,4 @@
-"""How statistics become a response: samplers beside their densities, so that audits can hold one to
-the other.
-"""
+"""How statistics become a response: each sampler beside its density, for audits to compare."""
 
 from __future__ import annotations
 
@@ -15,10 +13,12 @@ PyTree = Any
 
 
 class Noise(NamedTuple):
-    """sample: (key, statistics) -> response, a pytree shaped like the statistics.
-    log_prob: (response, statistics) -> float32 scalar, the log-density of the response.
-    log_ratio: (response, statistics, other) -> float32 scalar, log_prob(response, statistics) -
-      log_prob(response, other), computed without the cancellation that drowns the difference of two
+    """A law of noise: its sampler, its density, and the ratio of densities in two worlds.
+
+    sample: (key, statistics) -> response, a pytree shaped like the statistics.
+    log_prob: (response, statistics) -> float32[], the log-density of the response.
+    log_ratio: (response, statistics, other) -> float32[], log_prob(response, statistics) -
+      log_prob(response, other). Computed without the cancellation that drowns the difference of two
       large log-densities in float32.
     """
 
@@ -59,12 +59,12 @@ def _gaussian_log_ratio(
 
 
 def gaussian(scale: jax.Array | float) -> Noise:
-    """Independent N(0, scale²) on every entry, every declared row included; scale is σ, in the
-    units of the statistics.
+    """Independent N(0, scale²) on every entry, every declared row included.
 
-    float32 normals: at most 2^23 distinct values a draw, none beyond 5.42σ (jax.random.normal); the
-    guarantee's
-      assumptions name this.
+    scale: σ, in the units of the statistics.
+
+    float32 normals (jax.random.normal) have at most 2^23 distinct values a draw, none beyond 5.42σ.
+    The guarantee's assumptions name this.
     """
     scale = jnp.asarray(scale, jnp.float32)
     return Noise(
@@ -75,8 +75,10 @@ def gaussian(scale: jax.Array | float) -> Noise:
 
 
 def silenced(sample: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """A sampler of `gaussian` or `laplace` at scale 0, alone or inside another: the same program on
-    other numbers. Anything else comes back as it is.
+    """The same sampler at scale 0: the same program on other numbers.
+
+    It silences `gaussian` and `laplace`, alone or inside another sampler. Anything else comes back
+    as it is.
     """
     if not isinstance(sample, Partial):
         return sample
@@ -111,8 +113,9 @@ def _none_log_ratio(response: PyTree, statistics: PyTree, other: PyTree) -> jax.
 
 
 def none() -> Noise:
-    """No noise: the response is the statistics, nothing is private, log_ratio is ±∞ as soon as two
-    worlds differ.
+    """No noise: the response is the statistics, and nothing is private.
+
+    log_ratio is ±∞ as soon as two worlds differ.
     """
     return Noise(
         sample=Partial(_none_sample),
@@ -122,17 +125,17 @@ def none() -> Noise:
 
 
 def draws(noise: Noise) -> bool:
-    """Whether there is any: not of `none`."""
+    """Whether a noise draws anything: False for `none` alone."""
     return not (isinstance(noise.sample, Partial) and noise.sample.func is _none_sample)
 
 
 class Report(NamedTuple):
-    """What one user says of one entry, or is about to say; leading axis of users where there are
-    many.
+    """What one user says of one entry, randomised or not; many users have a leading axis.
 
-    row, column: int32, the place of the entry. value: float32 in [-1, 1] before it is randomised;
-    after it the bit as -1 or 1, or 0 where nothing is reported. sent: bool, whether this user
-    reports at all; public.
+    row, column: int32, the place of the entry.
+    value: float32 in [-1, 1] before it is randomised; after it the bit as -1 or 1, or 0 where
+      nothing is reported.
+    sent: bool, whether this user reports at all; public.
     """
 
     row: jax.Array
@@ -142,8 +145,10 @@ class Report(NamedTuple):
 
 
 class OneBit(NamedTuple):
-    """The least probability of either bit, as a whole number of 2^64: upper, lower word uint32;
-    share: as float32.
+    """The least probability of either bit.
+
+    upper, lower: uint32, its two words as a whole number of 2^64.
+    share: the same as float32.
     """
 
     upper: jax.Array
@@ -152,8 +157,9 @@ class OneBit(NamedTuple):
 
 
 def one_bit(epsilon: float) -> Noise:
-    """Paper 004's report: an entry in [-1, 1] becomes one bit, P(1 | x) linear in x, between 1/(1 +
-    e^ε) and its rest.
+    """Paper 004's report: an entry x in [-1, 1] becomes one bit, with P(1 | x) linear in x.
+
+    P(1 | x) lies between 1/(1 + e^ε) and its rest.
 
     Guarantee: ε-differential privacy of each report, pure and exact: probabilities are whole
       numbers of 2^64, drawn by comparing 64 random bits with an integer, and the largest over the
@@ -178,8 +184,9 @@ def _one_bit_params(epsilon: float) -> OneBit:
 
 
 def one_bit_low(epsilon: float) -> int:
-    """The smallest probability of a report, 1/(1 + e^ε) in whole numbers of 2^64: rounded up, so ε
-    is not exceeded.
+    """The smallest probability of a report, 1/(1 + e^ε), in whole numbers of 2^64.
+
+    Rounded up, so that ε is not exceeded.
     """
     import decimal
 
@@ -195,20 +202,17 @@ def one_bit_gain(epsilon: float) -> float:
 
 
 def one_bit_law(epsilon: float, entries: jax.Array) -> list[int]:
-    """P(the bit is 1) of each entry, float32[n], in whole numbers of 2^64: what `one_bit`'s sampler
-    compares with.
-    """
+    """P(the bit is 1) of each entry, float32[n], in whole numbers of 2^64, as it is sampled."""
     upper, lower = _unlikely(_one_bit_params(epsilon), entries)
     unlikely = [int(u) * 2**32 + int(w) for u, w in zip(upper, lower, strict=True)]
     return [p if entry < 0 else 2**64 - p for p, entry in zip(unlikely, entries, strict=True)]
 
 
 def _unlikely(params: OneBit, value: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Of the bit that contradicts the entry's sign: its probability as (upper, lower) word of 2^64,
-    uint32.
+    """The probability of the bit that contradicts the entry's sign: two words of 2^64, uint32.
 
-    Between the least and a half for any float, and exactly the least at -1 and 1 and beyond. Always
-    in float32, so that the law is the sampler's own wherever it is asked for.
+    It lies between the least and a half for any float, and is exactly the least at -1 and 1 and
+    beyond. Always in float32, so that the law is the sampler's own wherever it is asked for.
     """
     far = jnp.clip(jnp.nan_to_num(jnp.abs(value.astype(jnp.float32)), nan=0.0), 0.0, 1.0)
     share = jnp.minimum(params.share + (1 - far) * (0.5 - params.share), 0.5) * jnp.float32(2**32)
@@ -227,8 +231,9 @@ def _one_bit_sample(params: OneBit, key: jax.Array, statistics: Report) -> Repor
 
 
 def _one_bit_logs(params: OneBit, response: Report, statistics: Report) -> jax.Array:
-    """The log-probability of every user's report; in float64 under `jax.enable_x64`, whatever the
-    entries are.
+    """The log-probability of every user's report.
+
+    In float64 under `jax.enable_x64`, whatever the entries are.
     """
     upper, lower = _unlikely(params, statistics.value)
     share = upper.astype(float) * 2.0**-32 + lower.astype(float) * 2.0**-64
@@ -283,11 +288,12 @@ def _laplace_log_ratio(
 
 
 def laplace(scale: jax.Array | float) -> Noise:
-    """Independent Laplace noise, density ∝ exp(-|η|/scale), on every entry; scale is b, in units of
-    the statistics.
+    """Independent Laplace noise, density ∝ exp(-|η|/scale), on every entry.
 
-    float32: at most 2^24 distinct values a draw, none beyond 16b (jax.random.laplace); the
-      guarantee's assumptions name this.
+    scale: b, in the units of the statistics.
+
+    float32 draws (jax.random.laplace) have at most 2^24 distinct values, none beyond 16b. The
+    guarantee's assumptions name this.
     """
     scale = jnp.asarray(scale, jnp.float32)
     return Noise(

@@ -1,8 +1,7 @@
-"""Fixed point in Z_2^32: real numbers as uint32 whose addition wraps around, and noise that is
-exact there.
+"""Fixed point in Z_2^32: real numbers as uint32 that wrap around, and noise that is exact there.
 
 A sum of pads, contributions and noise shares mod 2^32 is exact, whatever the order, and a uniform
-pad hides an element perfectly; neither is so for floats. What is decoded is the sum, as a signed
+pad hides an element perfectly. Neither is so for floats. What is decoded is the sum, as a signed
 number, if it lies within ±2^31 steps. Wrapping around is post-processing: nothing is ever refused
 because of what the data are.
 """
@@ -35,12 +34,11 @@ MARGIN = 40
 
 
 def encode(values: jax.Array, step: ArrayLike) -> jax.Array:
-    """uint32, of the same shape: values as whole multiples of `step`, toward zero, negative ones as
-    2^32 minus theirs.
+    """Values as whole multiples of `step`, toward zero, in uint32 of the same shape.
 
-    Clipped to ±2^30 steps; not a number is 0. The quotient values / step is float32, so what lies
-    within 2^-24 of a multiple, relatively, may become that multiple; for a step that is a power of
-    two it is exact.
+    Negative numbers are 2^32 minus theirs. Values are clipped to ±2^30 steps; not a number is 0.
+    The quotient values / step is float32, so what lies within 2^-24 of a multiple, relatively, may
+    become that multiple; for a step that is a power of two it is exact.
     """
     steps = jnp.trunc(
         jnp.nan_to_num(values.astype(jnp.float32) / step, nan=0.0, posinf=LIMIT, neginf=-LIMIT)
@@ -51,9 +49,7 @@ def encode(values: jax.Array, step: ArrayLike) -> jax.Array:
 
 
 def decode(elements: jax.Array, step: ArrayLike) -> jax.Array:
-    """float32, of the same shape: elements as signed numbers from -2^31 to 2^31 - 1, times `step`;
-    exact below 2^24.
-    """
+    """Elements as signed numbers, -2^31 to 2^31 - 1, times `step`: float32, exact below 2^24."""
     return signed(elements).astype(jnp.float32) * step
 
 
@@ -63,9 +59,13 @@ def signed(elements: jax.Array) -> jax.Array:
 
 
 class Law(NamedTuple):
-    """scale: b in steps, float32. thresholds: uint32[34, words], most significant word first: each
-    is P(a bit is 1) as a whole number of 2^(32 words). The bits are: is it zero, is it negative,
-    and the 32 binary digits of |η| - 1.
+    """The discrete Laplace law as probabilities of bits.
+
+    The bits are: is it zero, is it negative, and the 32 binary digits of |η| - 1.
+
+    scale: float32[], b in steps.
+    thresholds: uint32[34, words], most significant word first: each is P(a bit is 1) as a whole
+      number of 2^(32 words).
     """
 
     scale: jax.Array
@@ -73,8 +73,7 @@ class Law(NamedTuple):
 
 
 def discrete_laplace(scale_in_steps: float) -> Noise:
-    """Adds the discrete Laplace law P(η) ∝ exp(-|η|/b) mod 2^32 to every entry of a pytree of
-    uint32; b in steps.
+    """Adds the law P(η) ∝ exp(-|η|/b) mod 2^32 to every entry of a pytree of uint32; b in steps.
 
     It is the law of K - K′ for two geometric variables, P(K = k) ∝ exp(-k/b), so that of the sum of
     Pólya shares. Drawn as a zero with probability tanh(1/2b), else a fair sign and 1 + G, G
@@ -133,8 +132,9 @@ def thresholds(scale_in_steps: float) -> np.ndarray:
 
 
 def _bits(table: jax.Array, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """bool[34, *shape], independent, each True with its threshold's probability: a uniform number
-    is below it.
+    """bool[34, *shape], independent, each True with its threshold's probability.
+
+    A bit is True where a uniform number is below its threshold.
     """
     size = (table.shape[0], *shape)
 

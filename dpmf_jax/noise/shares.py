@@ -1,5 +1,6 @@
-"""Shares of noise: each user draws one, nobody sees it, and k' of them add up to the noise of one
-sum (paper 003, 4.2).
+"""Shares of noise: each user draws one, in secret, and k' of them add up to a sum's noise.
+
+Paper 003, 4.2:
 
 | law                | whose sum of k' shares is                    | what a user must be told     |
 |--------------------|----------------------------------------------|------------------------------|
@@ -8,8 +9,8 @@ sum (paper 003, 4.2).
 | `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1)           | the public k' alone          |
 | `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32 | the public k' alone          |
 
-`published` goes with `messages.published`: whoever knows H, and the recommender drew it, sees
-Gaussian noise of a variance that it chose, which has no pure ε. The three others share nothing;
+`published` goes with `messages.published`. Whoever knows H, and the recommender drew it, sees
+Gaussian noise of a variance that it chose, which has no pure ε. The three others share nothing.
 `discrete_laplace` is what `messages.per_user` adds, since its sum stays on the grid of the ring:
 real shares that are rounded afterwards have a law that no proof here covers.
 
@@ -54,13 +55,16 @@ def published(
 
 
 def l2_laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, rank: int) -> jax.Array:
-    """√(2G)·b·N(0, I_d), G ~ Gamma((d + 1)/(2k')), float32[rank]; k' of them sum to the noise of
-    Theorem 1.
+    """√(2G)·b·N(0, I_d) with G ~ Gamma((d + 1)/(2k')), float32[rank]. Spends `key`.
 
-    Given all G the sum is N(0, 2b²·ΣG), with ΣG ~ Gamma((d + 1)/2): its characteristic function is
-    (1 + b²‖t‖²)^(−(d + 1)/2), which is that of density ∝ exp(−‖η‖₂/b). Spends `key`.
+    k' of them sum to the noise of Theorem 1. Given all G the sum is N(0, 2b²·ΣG), with ΣG ~
+    Gamma((d + 1)/2). Its characteristic function is (1 + b²‖t‖²)^(−(d + 1)/2), which is that of
+    density ∝ exp(−‖η‖₂/b).
 
-    Args: scale: b = 2Δ/ε. num_shares: k'. rank: d.
+    Args:
+      scale: b = 2Δ/ε.
+      num_shares: k'.
+      rank: d.
 
     Raises: as `published`.
     """
@@ -77,10 +81,13 @@ def l2_laplace(key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, rank: in
 def laplace(
     key: jax.Array, scale: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]
 ) -> jax.Array:
-    """b·(Gamma(1/k') − Gamma(1/k')), float32 of `shape`; k' of them sum to Laplace noise of scale
-    b. Spends `key`.
+    """b·(Gamma(1/k') − Gamma(1/k')), float32 of `shape`. Spends `key`.
 
-    Args: scale: b; Lemma 1 has 2Δ√d/ε. num_shares: k'.
+    k' of them sum to Laplace noise of scale b.
+
+    Args:
+      scale: b; Lemma 1 has 2Δ√d/ε.
+      num_shares: k'.
 
     Raises: as `published`.
     """
@@ -92,8 +99,9 @@ def laplace(
 def discrete_laplace(
     key: jax.Array, scale_in_steps: ArrayLike, num_shares: ArrayLike, shape: tuple[int, ...]
 ) -> jax.Array:
-    """Pólya(1/k') − Pólya(1/k') in Z_2^32, uint32 of `shape`; k' of them sum to P(z) ∝ exp(−|z|/b).
-    Spends `key`.
+    """Pólya(1/k') − Pólya(1/k') in Z_2^32, uint32 of `shape`. Spends `key`.
+
+    k' of them sum to P(z) ∝ exp(−|z|/b).
 
     A Pólya number (negative binomial of shape 1/k', p = exp(−1/b)) is a sum of Poisson many
     logarithmic-series numbers, the mean being −ln(1 − p)/k'; each of those is 1 plus a geometric
@@ -122,8 +130,9 @@ def discrete_laplace(
 
 
 def _logarithmic_series(key: jax.Array, rate: jax.Array, shape: tuple[int, ...]) -> jax.Array:
-    """1 + geometric numbers of parameter q = 1 − exp(−rate·U), mod 2^32; digit i is 1 in 1 of 1 +
-    q^(−2^i) draws.
+    """1 + geometric numbers of parameter q = 1 − exp(−rate·U), mod 2^32.
+
+    Digit i is 1 in 1 of 1 + q^(−2^i) draws.
     """
     mix_key, digit_key = jax.random.split(key)
     uniform = jax.random.uniform(mix_key, shape, jnp.float32)
@@ -140,15 +149,14 @@ def _logarithmic_series(key: jax.Array, rate: jax.Array, shape: tuple[int, ...])
 
 
 def _log_1m_exp(x: jax.Array) -> jax.Array:
-    """ln(1 − exp(−x)), x >= 0, to float32 relative wherever it is small and wherever it is
-    large.
-    """
+    """ln(1 − exp(−x)) for x >= 0, to float32 relative, where it is small and where it is large."""
     return jnp.where(x < 0.69, jnp.log(-jnp.expm1(-x)), jnp.log1p(-jnp.exp(-x)))
 
 
 def check(scale: ArrayLike, num_shares: ArrayLike) -> None:
-    """What is known before tracing has to be in range: ValueError for a scale or a number of shares
-    that is not.
+    """Refuses a scale or a number of shares that is known before tracing and out of range.
+
+    Raises: ValueError.
     """
     if not isinstance(scale, Tracer) and not np.all((np.asarray(scale) > 0) & np.isfinite(scale)):
         raise ValueError(f"the scale of noise shares must be positive and finite, got {scale}")
