@@ -201,10 +201,8 @@ def train(
         )
 
     state, info = jax.lax.scan(body if limit is None else body_or_nothing, state, length=num_steps)
-    return (
-        spread.whole(_num_devices(data), state),
-        info,
-    )  # or the next steps would be another program
+    # a state that is cut over devices would make the next steps another program
+    return spread.replicated(_num_devices(data), state), info
 
 
 Phase = tuple[Mechanism, int]  # and its number of steps

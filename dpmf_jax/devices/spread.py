@@ -26,7 +26,7 @@ _ELSEWHERE: ContextVar[tuple[Any, ...]] = ContextVar("devices that are not here"
 
 
 @contextmanager
-def made_for(devices: Sequence[Any]) -> Generator[None]:
+def compiling_for(devices: Sequence[Any]) -> Generator[None]:
     """A block in which programs are compiled for these devices, which need not be here.
 
     For a look at what a machine would be given. jax takes programs that it knows for those of any
@@ -150,7 +150,7 @@ def divided(
     return floats(whole, floats(cut, fn(floats(cut, floats(whole, tree)))))
 
 
-def whole(num_devices: int, tree: Any) -> Any:
+def replicated(num_devices: int, tree: Any) -> Any:
     """The arrays, replicated: every device has all of each, whatever a program made of them."""
     if num_devices == 1 or inside():
         return tree
@@ -182,7 +182,7 @@ def _filled(num_devices: int, tree: Any) -> Any:
     return jax.tree.map(fill, tree)
 
 
-def first(each: int | None) -> jax.Array | None:
+def first_row(each: int | None) -> jax.Array | None:
     """In a program mapped over `AXIS`: the first row of a device's share of `each` rows."""
     return None if each is None else jax.lax.axis_index(AXIS) * each
 

@@ -29,13 +29,10 @@ from dpmf_jax.devices import spread
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.layout import ordered
 
-SHORTEST, LANES = (
-    24,
-    8,
-)  # floats: of the shortest loop that becomes vector instructions, and of one of these
-CHUNK = (
-    240  # ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
-)
+# floats: of the shortest loop that becomes vector instructions, and of one of these
+SHORTEST, LANES = 24, 8
+# ratings whose cells are hashed at once; rows of CHUNK + 1 words do not share cache sets
+CHUNK = 240
 
 
 class Seen(NamedTuple):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 
 from dpmf_jax.devices import spread
 from dpmf_jax.layout import fold, outer, split, stream
-from dpmf_jax.layout.stored import Dense, Layout, Stream, in_memory, whole
+from dpmf_jax.layout.stored import Dense, Layout, Stream, gathered_stored, in_memory
 
 Tree = Any
 INDEX = split.Index()  # among columns: the index of each, with no table to look it up in
@@ -49,8 +49,9 @@ def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
             residual = present * (values - columns.center - columns.factors @ row)
             return -(residual * columns.scale) @ columns.factors, residual @ residual
 
-        sums, squared = sum_by_user(data, gradient, pad_rank(users), Columns(pad_rank(items),
-        center, scale)) sums = sums[:, : users.shape[1]]
+        columns = Columns(pad_rank(items), center, scale)
+        sums, squared = sum_by_user(data, gradient, pad_rank(users), columns)
+        sums = sums[:, : users.shape[1]]
     """
     return _sum_by(data, fn, user_tree, item_tree, orientation=0)
 
@@ -138,7 +139,7 @@ def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tre
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
     """(values, present) in the order and shape of `map_ratings`; present is bool."""
-    stored = whole(data)
+    stored = gathered_stored(data)
     if isinstance(stored, Dense):
         return stored.value, stored.present
     side = stored.by_user
@@ -158,7 +159,7 @@ def _sum_by(
     by_user = orientation == 0
 
     def body(stored, row_tree, column_tree):
-        first = spread.first(data.users_each)
+        first = spread.first_row(data.users_each)
         if isinstance(stored, Dense):
             out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, first=first)
         elif by_user:
@@ -187,7 +188,9 @@ def _local_rows(data: Layout, side: split.Side) -> split.Side:
     """This device's pieces of users, its own users counted from 0."""
     if data.users_each is None:
         return side
-    return side._replace(row=jnp.clip(side.row - spread.first(data.users_each), 0, data.users_each))
+    return side._replace(
+        row=jnp.clip(side.row - spread.first_row(data.users_each), 0, data.users_each)
+    )
 
 
 def _dense(

@@ -26,7 +26,7 @@ from dpmf_jax.devices import bits, spread
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import build, split
 from dpmf_jax.layout.operations import stored_values
-from dpmf_jax.layout.stored import Dense, Layout, in_memory, whole
+from dpmf_jax.layout.stored import Dense, Layout, gathered_stored, in_memory
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -126,7 +126,7 @@ def schedule(
     return out
 
 
-def at(
+def values_at(
     data: Layout, user: ArrayLike, item: ArrayLike, slot: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
     """(value float32, present bool) of a schedule's ratings, as the layout has them now.
@@ -150,7 +150,7 @@ def epoch(fn: BatchFunction, carry: Tree, schedule: Schedule, data: Layout) -> T
     alone. Users (items) of one batch are distinct but for padding, which is one past the end.
     Arrays of the carry are updated in place, given a `.at[...]` of theirs.
     """
-    value, present = at(data, *schedule[:3])
+    value, present = values_at(data, *schedule[:3])
     present &= schedule.used
 
     def body(carry: Tree, batch: tuple[jax.Array, ...]) -> tuple[Tree, None]:
@@ -171,7 +171,7 @@ def shuffled(data: Layout, key: jax.Array) -> Schedule:
         : data.num_ratings
     ].astype(jnp.int32)
     used = present[slot]
-    user, item = places(data, slot)
+    user, item = pairs_at(data, slot)
     user, item = jnp.where(used, user, data.num_users), jnp.where(used, item, data.num_items)
     columns = user.astype(jnp.int32), item.astype(jnp.int32), jnp.where(used, slot, 0), used
     return Schedule(*(column[:, None] for column in columns))
@@ -241,7 +241,7 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
         chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
         if slots.counts is not None:
             chosen &= slots.counts
-        at, found = _where(chosen, capacity)
+        at, found = _first_true(chosen, capacity)
         there = slots.present.at[at].get(mode="clip") & found
         user, item = slots.pair(at)
         value = jnp.where(
@@ -251,9 +251,9 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
             there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0
         )
         if data.num_devices > 1:
-            before = _before(jnp.sum(chosen, dtype=jnp.int32))
+            before = _sum_before(jnp.sum(chosen, dtype=jnp.int32))
             parts, value = jax.lax.psum(
-                (_moved(parts, before), _moved(value[None], before)[0]), spread.AXIS
+                (_shifted(parts, before), _shifted(value[None], before)[0]), spread.AXIS
             )
         user, item, there = parts
         return Sample(user + data.num_users, item + data.num_items, value, there.astype(bool))
@@ -299,7 +299,7 @@ def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
     column, counts, before = side.column.reshape(-1), None, jnp.int32(0)
     if data.users_each is not None:  # pieces of nobody come last on one device
         used = side.row != data.num_users
-        counts, before = jnp.repeat(used, width), _before(jnp.sum(used, dtype=jnp.int32))
+        counts, before = jnp.repeat(used, width), _sum_before(jnp.sum(used, dtype=jnp.int32))
     elif not one_device:
         before = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * pieces
 
@@ -311,23 +311,23 @@ def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
     )
 
 
-def _before(count: jax.Array) -> jax.Array:
+def _sum_before(count: jax.Array) -> jax.Array:
     """In a program mapped over devices: the sum of the counts of those before this one."""
     counts = jax.lax.all_gather(count, spread.AXIS)
     mine = jnp.arange(counts.size) < jax.lax.axis_index(spread.AXIS)
     return jnp.sum(jnp.where(mine, counts, 0))
 
 
-def _moved(parts: jax.Array, by: jax.Array) -> jax.Array:
+def _shifted(parts: jax.Array, by: jax.Array) -> jax.Array:
     """Rows moved on by so many places, with zeros before them; what passes the end is dropped."""
     size = parts.shape[1]
     room = jnp.concatenate([jnp.zeros_like(parts), parts], axis=1)
     return jax.lax.dynamic_slice_in_dim(room, size - jnp.minimum(by, size), size, axis=1)
 
 
-def places(data: Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
+def pairs_at(data: Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
     """(user, item) of the ratings at these slots."""
-    stored = whole(data)
+    stored = gathered_stored(data)
     if isinstance(stored, Dense):
         return slot // data.num_items, slot % data.num_items
     side = stored.by_user
@@ -335,7 +335,7 @@ def places(data: Layout, slot: jax.Array) -> tuple[jax.Array, jax.Array]:
     return user, side.column.reshape(-1).at[slot].get(mode="clip")
 
 
-def _where(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
+def _first_true(chosen: jax.Array, capacity: int) -> tuple[jax.Array, jax.Array]:
     """(indices of the first `capacity` true entries, whether there are so many).
 
     Counts by words of 32, marks where each word's entries begin, and finds their places in a word

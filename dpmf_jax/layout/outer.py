@@ -17,8 +17,7 @@ from dpmf_jax.layout import split
 from dpmf_jax.layout.stored import Layout, in_memory
 
 BLOCK_PIECES = 72  # at most so many are multiplied at a time: their matrices stay in cache
-# a product is fast where its columns are a multiple of the vector registers', and slow by 2 where
-# not
+# a product is fast where its columns are a multiple of the vector registers', else half as fast
 TILE = 16
 
 
@@ -28,7 +27,7 @@ def sum_outer(data: Layout, fn: Any, item_tree: Any, user_tree: Any) -> jax.Arra
     num_items, cut = data.num_items, () if data.users_each is None else (1,)
 
     def body(stored: Any, item_tree: Any, user_tree: Any) -> jax.Array:
-        first = spread.first(data.users_each)
+        first = spread.first_row(data.users_each)
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
             out = _pieces(
                 stored.by_item, fn, item_tree, user_tree, num_items, data.num_users, first
@@ -73,14 +72,14 @@ def _pieces(
 ) -> jax.Array:
     pieces = side.column.shape[0]
     blocks = split.num_blocks(pieces, spread.block(BLOCK_PIECES))
-    table = split.with_zeros(column_tree)
+    table = split.with_zero_row(column_tree)
 
     def features(part: split.Side) -> jax.Array:
         rows = jax.tree.map(
             lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree
         )
         columns = jax.tree.map(
-            lambda leaf: leaf.at[split.place(part.column, first, table)].get(
+            lambda leaf: leaf.at[split.local_columns(part.column, first, table)].get(
                 mode="promise_in_bounds"
             ),
             table,

@@ -6,8 +6,8 @@ sorted by row, and columns within a row, so the layout does not depend on the or
 Pieces that fill up the last block belong to row `num_rows`, which is dropped.
 
 Where devices have their own users, this holds of each device's pieces, which follow those of the
-device before it. Rows and columns are numbered for all devices together; `place` says where a
-device's own tables have them.
+device before it. Rows and columns are numbered for all devices together; `local_columns` says where
+a device's own tables have them.
 """
 
 from __future__ import annotations
@@ -30,16 +30,13 @@ if TYPE_CHECKING:
 
 LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
 LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
-BLOCK_BYTES = (
-    128 << 10
-)  # of gathered columns: half a core's smallest second-level cache, with the table beside it
-SHORT = (
-    24 if platform.machine() in ("x86_64", "AMD64") else 32
-)  # numbers of a row from which `take` helps
+# of gathered columns: half a core's smallest second-level cache, with the table beside it
+BLOCK_BYTES = 128 << 10
+# numbers of a row from which `take` helps
+SHORT = 24 if platform.machine() in ("x86_64", "AMD64") else 32
 UNROLLED = 320  # instructions of a loop that LLVM does not unroll whole
-LARGE_TABLE = (
-    384 << 10
-)  # bytes from which XLA's CPU backend would run a gather on two threads (512 KB with its result)
+# bytes from which XLA's CPU backend would run a gather on two threads (512 KB with its result)
+LARGE_TABLE = 384 << 10
 
 
 class Side(NamedTuple):
@@ -218,13 +215,13 @@ def _(times: int, at: Any, along: Any) -> tuple[jax.Array, jax.Array]:
     return _as_they_are(times, *at), along[0]
 
 
-def with_zeros(column_tree: Any) -> Any:
-    """The tables in which `place` finds columns: each with one more row, of zeros."""
+def with_zero_row(column_tree: Any) -> Any:
+    """The tables in which `local_columns` finds columns: each with one more row, of zeros."""
     return jax.tree.map(lambda leaf: jnp.concatenate([leaf, jnp.zeros_like(leaf[:1])]), column_tree)
 
 
-def place(column: jax.Array, first: ArrayLike | None, table: Any) -> jax.Array:
-    """Where a table `with_zeros` has these columns; it holds the columns from `first` on.
+def local_columns(column: jax.Array, first: ArrayLike | None, table: Any) -> jax.Array:
+    """Where a table `with_zero_row` has these columns; it holds the columns from `first` on.
 
     Each column is there, or is no column at all.
     """
@@ -283,21 +280,19 @@ def _over_blocks(
     """
     pieces, width = side.column.shape
     on_cpu = spread.backend() == "cpu"
-    table = with_zeros(column_tree)
-    unknown = jnp.minimum(
-        jax.lax.slice(side.column, (0, 0), (1, 4))[0], 0
-    )  # a column's index is not negative
+    table = with_zero_row(column_tree)
+    # zeros, since a column's index is not negative
+    unknown = jnp.minimum(jax.lax.slice(side.column, (0, 0), (1, 4))[0], 0)
 
     def gather(part: Side) -> tuple[Any, Any]:
         rows = jax.tree.map(
             lambda leaf: leaf.at[part.row].get(mode="clip", indices_are_sorted=True), row_tree
         )
         columns = jax.tree.map(
-            lambda leaf: take(leaf, place(part.column, first, table), unknown), table
+            lambda leaf: take(leaf, local_columns(part.column, first, table), unknown), table
         )
-        return rows, (
-            jax.lax.optimization_barrier(columns) if on_cpu else columns
-        )  # or each use repeats the gather
+        # the barrier, or each use repeats the gather
+        return rows, jax.lax.optimization_barrier(columns) if on_cpu else columns
 
     def apply(gathered: tuple[Any, Any], part: Side) -> Any:
         rows, columns = gathered

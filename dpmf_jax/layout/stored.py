@@ -83,7 +83,7 @@ def in_memory(data: Layout) -> Split | Dense:
     return data.stored
 
 
-def whole(data: Layout) -> Split | Dense:
+def gathered_stored(data: Layout) -> Split | Dense:
     """What is stored, in the order of one device; also in a program that is mapped over devices.
 
     Raises: UsageError for streamed ratings.

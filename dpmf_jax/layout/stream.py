@@ -41,7 +41,7 @@ class Blocks:
         self.num, self.total = -(-total // self.pieces), total
         self._empty = (num_rows, num_columns, 0.0)
         self._types = [np.dtype(part.dtype) for part in side]
-        self._files = [_unnamed(self, np.ascontiguousarray(part)) for part in side]
+        self._files = [_unnamed_file(self, np.ascontiguousarray(part)) for part in side]
         self._reader = ThreadPoolExecutor(1)
         self._ahead: dict[int, Future] = {}
         self._lock = threading.Lock()
@@ -76,12 +76,12 @@ class Blocks:
             self._files, self._types, (1, self.width, self.width), self._empty, strict=True
         ):
             whole = np.full(self.pieces * wide, empty, kind)
-            _fill(file, whole[: (end - start) * wide], start * wide * kind.itemsize)
+            _read_into(file, whole[: (end - start) * wide], start * wide * kind.itemsize)
             parts.append(whole if wide == 1 else whole.reshape(self.pieces, wide))
         return tuple(parts)
 
 
-def _unnamed(owner: Any, array: np.ndarray) -> int:
+def _unnamed_file(owner: Any, array: np.ndarray) -> int:
     """An open file without a name that holds an array, closed with its owner."""
     file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115
     weakref.finalize(owner, file.close)
@@ -91,7 +91,7 @@ def _unnamed(owner: Any, array: np.ndarray) -> int:
     return file.fileno()
 
 
-def _fill(file: int, array: np.ndarray, offset: int) -> None:
+def _read_into(file: int, array: np.ndarray, offset: int) -> None:
     """Reads an array from a file, in as many reads as it takes."""
     wanted, done = array.data.cast("B"), 0
     while done < len(wanted):

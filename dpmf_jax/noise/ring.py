@@ -22,9 +22,8 @@ from dpmf_jax.noise.laws import Noise
 
 PyTree = Any
 
-LIMIT = (
-    2**30
-)  # steps: the largest magnitude of one encoded number, so that one addition cannot wrap around
+# steps: the largest magnitude of one encoded number, so that one addition cannot wrap around
+LIMIT = 2**30
 DIGITS = 32
 MOST_WORDS = 128  # of a threshold; what they cannot hold has probability 2^-4096
 GUARD_BITS = 128  # of a threshold beyond its leading one

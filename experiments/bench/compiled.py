@@ -321,7 +321,7 @@ def _compile(
     from dpmf_jax import protocol
     from dpmf_jax.devices import spread
 
-    with spread.made_for(targets):
+    with spread.compiling_for(targets):
         given = _elsewhere((mechanism, key, state, data), len(targets))
         start = time.perf_counter()
         lowered = protocol.train.lower(*given, num_steps=num_steps)

@@ -174,7 +174,7 @@ def _jax_steps(data, center, state):
     state, _ = jax.lax.scan(
         lambda state, _: (_jax_step(data, center, state), None), state, length=STEPS
     )
-    return spread.whole(data.num_devices, state)
+    return spread.replicated(data.num_devices, state)
 
 
 def _jax(problem: Problem, num_devices: int) -> Contender:

@@ -178,7 +178,7 @@ def test_neighbours_are_seen(kind, size):
     )
     assert_close(run(start(ratings), skipped, data), worlds[0][1])
     assert_close(dense_epoch(*start(ratings), skipped, data, RULE), worlds[0][1])
-    value, present = ordered.at(worlds[0][0], batches.user, batches.item, batches.slot)
+    value, present = ordered.values_at(worlds[0][0], batches.user, batches.item, batches.slot)
     at_gone = (batches.user == user) & (batches.item == item)
     assert not present[at_gone]
     assert value[at_gone] == 0
@@ -193,7 +193,7 @@ def test_slots_name_the_values(kind):
     data = layout.make(ratings, kind=kind, num_devices=1)
     order = np.random.default_rng(6).permutation(ratings.num_ratings)
     alone = ordered.schedule(ratings, order, size=1, kind=kind)
-    value, present = ordered.at(data, alone.user, alone.item, alone.slot)
+    value, present = ordered.values_at(data, alone.user, alone.item, alone.slot)
     assert present.all()
     np.testing.assert_array_equal(value[:, 0], ratings.value[order])
 

@@ -105,7 +105,7 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, 
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.3, 1.0])
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 5_000])
 def test_places_of_members_are_found(size, share):
-    places = jax.jit(ordered._where, static_argnums=1)
+    places = jax.jit(ordered._first_true, static_argnums=1)
     chosen = np.random.default_rng(size).random(size) < share
     true = np.flatnonzero(chosen)
     for capacity in (0, 1, size // 2, size, size + 40):

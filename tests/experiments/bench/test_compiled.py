@@ -112,7 +112,7 @@ def test_a_model_trained_as_on_an_accelerator_is_the_same(name, request, monkeyp
 def test_programs_made_for_other_devices_are_not_taken_for_ours():
     padded = jax.jit(lambda factors: layout.pad_rank(factors))
     wide = padded(jnp.ones((4, 20))).shape
-    with spread.made_for([SimpleNamespace(platform="gpu")] * 2):
+    with spread.compiling_for([SimpleNamespace(platform="gpu")] * 2):
         assert (spread.backend(), len(spread.devices())) == ("gpu", 2)
         assert padded(jnp.ones((4, 20))).shape == (4, 20)
         assert spread.block(3) == 3 * spread.LARGER

@@ -300,5 +300,5 @@ def test_schedules_with_conflicts_keep_order_and_padding_apart():
     flat = schedule(16)
     for part, of_cut in zip(flat[:3], cut[:3], strict=True):
         np.testing.assert_array_equal(of_cut[cut.used], np.asarray(part)[flat.used])
-    _, present = ordered.at(split_data(), *cut[:3])
+    _, present = ordered.values_at(split_data(), *cut[:3])
     assert present[cut.used].all()
