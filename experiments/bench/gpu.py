@@ -251,7 +251,6 @@ def _sweep(size: str, repeats: int) -> list[dict[str, Any]]:
 def _curves() -> list[dict[str, Any]]:
     """{figures, seconds, result}; empty without the ratings."""
     from experiments.reproduce import command as reproduce_command
-    from experiments.reproduce.paper001 import figures
 
     with tempfile.TemporaryDirectory() as folder:
         command = reproduce_command.Command(
@@ -259,9 +258,9 @@ def _curves() -> list[dict[str, Any]]:
         )
         start = time.perf_counter()
         try:
-            told = reproduce_command.reproduce(figures.expand(FIGURES), command)
+            result = reproduce_command.reproduce(command)
         except DpmfError as error:
             console.say(f"bench --gpu: no curves: {error.what}")
             return []
         seconds = time.perf_counter() - start
-    return [{"figures": len(FIGURES), "seconds": seconds, "result": told["result"]}]
+    return [{"figures": len(FIGURES), "seconds": seconds, "result": result["result"]}]

@@ -5,12 +5,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
+
+from experiments.reproduce.catalogue import Figure, Record, Stored
 
 Verdict = Literal["reproduced", "not reproduced", "not testable here"]
 VERDICTS = ("reproduced", "not reproduced", "not testable here")
-Told = Mapping[str, Any]  # a figure's json, as `report.summary` makes it
 
 
 class Judged(NamedTuple):
@@ -56,31 +57,54 @@ def judge(evidence: Any, statements: Sequence[Statement]) -> list[Claim]:
     claims = []
     for name, where, statement, how, check in statements:
         try:
-            found = check(evidence)
+            judged = check(evidence)
         except NotTestable as missing:
             claims.append(
                 Claim(name, where, statement, how, "", "not testable here", str(missing), {})
             )
             continue
-        verdict: Verdict = "reproduced" if found.holds else "not reproduced"
+        verdict: Verdict = "reproduced" if judged.holds else "not reproduced"
         claims.append(
-            Claim(name, where, statement, how, found.value, verdict, found.why, found.numbers)
+            Claim(name, where, statement, how, judged.value, verdict, judged.why, judged.numbers)
         )
     return claims
 
 
-def claims_csv(told: Mapping[str, Any]) -> str:
+def rows_of(stored: Stored, figure: Figure, data: str | None = None) -> list[Record]:
+    """The stored rows of a figure on one of its data sets, the first unless another is given.
+
+    Raises: NotTestable where there are none.
+    """
+    record = stored.get(figure.key_on(data or figure.data[0]))
+    if record is None:
+        raise NotTestable(f"run dpmf reproduce {figure.name} first")
+    return record["rows"]
+
+
+def values_of(rows: Sequence[Record], series: str, axis: str) -> dict[float, float]:
+    """A series' values on an axis, by x. Raises: NotTestable where there are none."""
+    values = {
+        float(row["x"]): float(row["value"])
+        for row in rows
+        if (row["series"], row["axis"]) == (series, axis)
+    }
+    if not values:
+        raise NotTestable(f"series {series!r} is not stored")
+    return values
+
+
+def claims_csv(record: Record) -> str:
     """The claims as csv."""
     lines = io.StringIO()
     names = [*Claim._fields, "commit", "device", "notice"]
     writer = csv.DictWriter(lines, names, lineterminator="\n")
     writer.writeheader()
-    for row in told["rows"]:
+    for row in record["rows"]:
         numbers = json.dumps(row["numbers"], ensure_ascii=False)
-        writer.writerow({**row, "numbers": numbers, **{name: told[name] for name in names[-3:]}})
+        writer.writerow({**row, "numbers": numbers, **{name: record[name] for name in names[-3:]}})
     return lines.getvalue()
 
 
-def counted(told: Mapping[str, Any]) -> str:
+def count_verdicts(record: Record) -> str:
     """How many claims have which verdict, in words."""
-    return ", ".join(f"{number} {verdict}" for verdict, number in told["counts"].items())
+    return ", ".join(f"{number} {verdict}" for verdict, number in record["counts"].items())

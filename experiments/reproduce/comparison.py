@@ -174,6 +174,20 @@ def worst(rows: Sequence[Row]) -> Row | None:
     return max((row for row in rows if row.result != "informative"), key=distance, default=None)
 
 
+def furthest(worst: Mapping[str, Any], axis: str | None = None) -> str:
+    """A row by its distance from the paper, in words. axis: how its axis is called."""
+    at = f"step {worst['step']:g}" if worst["step"] == worst["x"] else f"x = {worst['x']:g}"
+    return f"{axis or worst['axis']} {worst['difference']:+.5f} (series {worst['series']}, {at})"
+
+
+def row_from(stored: Mapping[str, Any]) -> Row:
+    """A row that json has kept."""
+    values = tuple(float(value) for value in stored["values"])
+    numbers = {"x": float(stored["x"]), "value": float(stored["value"]), "values": values}
+    kept: dict[str, Any] = {**stored, **numbers}
+    return Row(**kept)
+
+
 def mean(values: Iterable[float]) -> float:
     """Infinite where one of them is."""
     values = tuple(values)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -55,3 +56,25 @@ class Command:
     """Number of devices; all by default (a CPU counts one per core)."""
     json: bool = False
     """Print one JSON object on stdout."""
+
+
+HERE = {"data_dir": None, "out": ROOT, "docs": None, "devices": None, "json": False}
+"""Flags that say where and how on this machine, at their defaults."""
+
+
+def command_line(command: Command) -> str:
+    """The command line that does, or resumes, this."""
+    words = ["dpmf", "reproduce", *command.figures]
+    for field in dataclasses.fields(command):
+        value = getattr(command, field.name)
+        if field.name == "figures" or value == field.default:
+            continue
+        words.append(f"--{field.name.replace('_', '-')}")
+        if value is not True:
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
+    return shlex.join(words)
+
+
+def repeat_of(command: Command, name: str) -> str:
+    """The command line that makes one of a call's figures again, on any machine."""
+    return command_line(dataclasses.replace(command, figures=(name,), **HERE))

@@ -35,7 +35,7 @@ from experiments.reproduce.paper001.runs import (
     TEST_STEPS,
     Curve,
     Run,
-    parted,
+    split_part,
 )
 from experiments.reproduce.paper001.work import config, config_beside, priced, steps_paid
 
@@ -63,16 +63,18 @@ EQUAL = (
 )
 
 
-def told(
+def summary(
     figure: Figure,
     plan: Plan,
     ratings: Ratings,
     trained: Mapping[Setting, Sequence[Run]],
     curves: Mapping[Run, Curve],
 ) -> dict[str, Any]:
-    """rows: controls on all ratings, and what was measured on held-out ones; none of it has a
-    paper's value. settings: what each of these rows promises. verdicts: see `_verdict`. sentence:
-    what they come to.
+    """What a record has beside the paper's rows:
+
+    rows: controls on all ratings, and what was measured on held-out ones; without a paper's value.
+    settings: what each of these rows promises.
+    verdicts: see `_verdict`. sentence: what they come to.
     """
     paid = {setting: steps_paid(setting, trained[setting], curves) for setting in plan.settings}
     private = {setting: steps for setting, steps in paid.items() if setting.series != NON_PRIVATE}
@@ -173,15 +175,16 @@ def _measured(setting: Setting, curves: Sequence[Curve], along: bool) -> list[Ro
 
 def _config(figure: Figure, setting: Setting, ratings: Ratings) -> dict[str, Any]:
     """What differs from the figure's own settings."""
-    own, made = (make(figure, setting, ratings.rating_range) for make in (config, config_beside))
-    if made == own:
+    published = config(figure, setting, ratings.rating_range)
+    beside = config_beside(figure, setting, ratings.rating_range)
+    if beside == published:
         return {}
     center = (
         f"noisy item means, {NOISY_MEANS_SHARE:g} of ρ"
         if setting.beside == "public-items"
-        else made.center
+        else beside.center
     )
-    return {"center": center, "tau": made.span, "residual_clip": made.residual_clip}
+    return {"center": center, "tau": beside.span, "residual_clip": beside.residual_clip}
 
 
 # ---------------------------------------------------------------------------------------------- con
@@ -202,7 +205,7 @@ def _controls(
     On all ratings the axis is the paper's, "rmse"; on a part, that of the part and that of the
     rest.
     """
-    train, test = parted(part, ratings)
+    train, test = split_part(part, ratings)
     rho = _rho(figure, setting, ratings, num_steps)
     noisy = [
         controls.noisy_item_means(train, keys.from_seed(seed), rho=rho).factors for seed in seeds
@@ -260,12 +263,12 @@ def _controls(
 def _promise(variant: str, rho: float, ratings: Ratings) -> accounting.Guarantee:
     if variant != PRICED:
         return accounting.no_guarantee(mechanism=variant, num_steps=1, released=("the mean",))
-    made = noisy_means.Config(
+    means = noisy_means.Config(
         rating_range=ratings.rating_range,
         noise_multiplier=math.sqrt(0.5 / rho),
         delta=plans.SETTINGS["delta"],
     )
-    return noisy_means.mechanism(made).guarantee(1)
+    return noisy_means.mechanism(means).guarantee(1)
 
 
 # ---------------------------------------------------------------------------------------------- ver
@@ -283,13 +286,13 @@ def _verdict(setting: Mapping[str, Any], rows: Iterable[Row], against: str) -> d
     def value(variant: str, axis: str, kind: str) -> float:
         place = setting["x"]
         series = setting["series"]
-        (found,) = [
+        (its,) = [
             one.value
             for one in rows
             if (one.series, one.variant, one.axis, one.kind) == (series, variant, axis, kind)
             and (place is None or one.x == place or variant == MEANS)
         ]
-        return found
+        return its
 
     guarantee = setting["guarantee"]
     error, control = (

@@ -7,15 +7,14 @@ every verdict, beside the numbers, so that a reader may judge otherwise.
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 from accounting.gaussian import noise_multiplier_from_step
-from dpmf_jax.errors import DataError
 from experiments.reproduce import claims
-from experiments.reproduce.claims import Claim, Statement, Told
-from experiments.reproduce.paper001 import figures, measurements, plans
+from experiments.reproduce.catalogue import Stored
+from experiments.reproduce.claims import Claim, Statement
+from experiments.reproduce.paper001 import figures, measurements, page, plans, prices
 from experiments.reproduce.paper001.measurements import (
     CLOSE,
     FLAT,
@@ -23,9 +22,9 @@ from experiments.reproduce.paper001.measurements import (
     NEAR_ZERO,
     SEVERAL,
     STRICT,
-    TIGHT,
+    Evidence,
 )
-from experiments.reproduce.paper001.measurements import Evidence as Evidence
+from experiments.reproduce.paper001.prices import TIGHT
 
 AUDIT_STEPS, AUDIT_PAIRS, AUDIT_SEED, AUDIT_SERIES = 100, 32, 0, "0.15"
 SMALL = (
@@ -34,35 +33,6 @@ SMALL = (
     700,
     3,
 )  # users, items, ratings and rank of what is generated where MovieLens-100K is not there
-
-
-def stored(out: Path) -> dict[str, Told]:
-    """The figures' json that earlier calls wrote into the folder, by the figures' names, in the
-    table's order.
-
-    Raises: DataError for a file that is no figure's json.
-    """
-    found = {}
-    for name, figure in figures.FIGURES.items():
-        path = out / figure.stem / f"{figure.stem}.json"
-        if not path.is_file():
-            continue
-        try:
-            told = json.loads(path.read_text(encoding="utf-8"))
-            if (
-                told["figure"] != name
-                or not isinstance(told["rows"], list)
-                or not told["ratings"]["name"]
-            ):
-                raise ValueError(f"it is of {told['figure']}")
-        except (ValueError, KeyError, TypeError) as broken:
-            raise DataError(
-                f"not the rows of {name}: {broken!r}",
-                where=str(path),
-                fix=f"delete it, then dpmf reproduce {name}",
-            ) from None
-        found[name] = told
-    return found
 
 
 def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
@@ -134,7 +104,7 @@ STATEMENTS = (
         "With a larger ε_i the training curve comes closer to the non-private one.",
         "figure 1: at the last step that all curves have, the gap to the non-private RMSE shrinks"
         " with every ε_i",
-        measurements.nearer,
+        measurements.gaps_shrink,
     ),
     Statement(
         "trade-off",
@@ -143,7 +113,7 @@ STATEMENTS = (
         "the paper gives no criterion; ours: the knee of RMSE against overall ε (the point furthest"
         " below the chord of the ends), over ε and over log ε, is a plotted neighbour of 0.4: 0.30"
         " or 0.50",
-        measurements.trade_off,
+        measurements.knee_at_0_4,
     ),
     Statement(
         "not worth it",
@@ -151,7 +121,7 @@ STATEMENTS = (
         "From ε_i = 0.5 on, the error falls little and the overall ε grows much.",
         "figure 4: RMSE falls by at most a quarter of what it fell up to 0.50, overall ε at least"
         " doubles",
-        measurements.worth,
+        measurements.little_beyond_half,
     ),
     Statement(
         "strict",
@@ -159,21 +129,21 @@ STATEMENTS = (
         "At that balance the privacy is strict and the error very close to the non-private one.",
         f"some plotted setting has an overall ε of at most {STRICT:g} and an RMSE at most"
         f" {CLOSE:.0%} above the non-private one",
-        measurements.strict,
+        measurements.close_and_strict,
     ),
     Statement(
         "to zero",
         "figures 7-9",
         "Without privacy the training error comes very close to zero at large n.",
         f"figure 7: non-private RMSE at n = 512 at most {NEAR_ZERO:g}",
-        measurements.to_zero,
+        measurements.falls_to_zero,
     ),
     Statement(
         "apart",
         "figures 7-9",
         "Private and non-private errors move apart as n grows.",
         "figure 7: at every ε_i the gap at the largest stored n is at least twice that at n = 20",
-        measurements.apart,
+        measurements.gap_grows,
     ),
     Statement(
         "saturation",
@@ -181,35 +151,35 @@ STATEMENTS = (
         "Private errors level off, at a higher level.",
         "figure 7: from n = 256 to 512 private RMSE falls at most half as much, relatively, as the"
         " non-private one",
-        measurements.saturated,
+        measurements.saturates,
     ),
     Statement(
         "flat, by the paper's J",
         "figures 10-12",
         "For ε_i up to 0.5 the overall ε hardly changes with n.",
         f"by the paper's J: {_FLAT_HOW}",
-        measurements.flat("paper"),
+        measurements.flat_at_large_ranks("paper"),
     ),
     Statement(
         "flat, by our J",
         "figures 10-12",
         "For ε_i up to 0.5 the overall ε hardly changes with n.",
         f"by our J: {_FLAT_HOW}",
-        measurements.flat("ours"),
+        measurements.flat_at_large_ranks("ours"),
     ),
     Statement(
         "peak, by the paper's J",
         "figures 10-12",
         "Above 0.5 the overall ε has a high peak over n and then declines a little.",
         f"by the paper's J: {_PEAK_HOW}",
-        measurements.peak("paper"),
+        measurements.peaks_between("paper"),
     ),
     Statement(
         "peak, by our J",
         "figures 10-12",
         "Above 0.5 the overall ε has a high peak over n and then declines a little.",
         f"by our J: {_PEAK_HOW}",
-        measurements.peak("ours"),
+        measurements.peaks_between("ours"),
     ),
     Statement(
         "time",
@@ -244,7 +214,7 @@ STATEMENTS = (
         "the text on figures 19-24",
         "The overall ε is proportional to the number of steps.",
         "equation (9) at twice the J of every point of figure 4: 2.00 times the ε, within 1%",
-        measurements.proportional,
+        prices.proportional,
     ),
     Statement(
         "closed form",
@@ -252,7 +222,7 @@ STATEMENTS = (
         "Equation (9) is the smallest ε that equation (7) has over the orders α.",
         "equation (9) against a numerical minimum of equation (7) over real orders: relative"
         " difference up to 1e-9",
-        measurements.closed_form,
+        prices.closed_form,
     ),
     Statement(
         "tight",
@@ -260,7 +230,7 @@ STATEMENTS = (
         "The overall privacy loss is characterised tightly.",
         f"equation (9) at most {TIGHT:.0%} above the exact ε of the same noise, at every point of"
         " figure 4",
-        measurements.tight,
+        prices.tight,
     ),
     Statement(
         "sensitivity, τ the range",
@@ -284,3 +254,19 @@ STATEMENTS = (
 def judge(evidence: Evidence) -> list[Claim]:
     """Every one of `STATEMENTS`, in their order."""
     return claims.judge(evidence, STATEMENTS)
+
+
+def judge_stored(stored: Stored, data_dir: Path | None) -> tuple[list[Claim], dict[str, Any]]:
+    """The claims by stored rows and by an audit of the sensitivity, and what their record has of
+    both beside them.
+    """
+    findings = audit_sensitivity(data_dir)
+    audit = {
+        "data": findings["range"]["data"],
+        "steps": AUDIT_STEPS,
+        "pairs": AUDIT_PAIRS,
+        "seed": AUDIT_SEED,
+        "findings": findings,
+    }
+    more = {"audit": audit, "beside": page.held_out_sentence(stored)}
+    return judge(Evidence(stored, findings)), more

@@ -31,12 +31,10 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
         rows = comparison.compare(what.plotted, rmse, compared=request.compared)
         for setting, seeds in own.items():
             rows += stopped(setting, None, seeds, "patience", ("rmse", "overall_epsilon"))
-        told = described(what, plan, ratings, trained, curves)
         return {
             "rows": rows,
-            "curves": rmse,
-            **told,
-            "beside": beside.told(what, plan, ratings, trained, curves),
+            **described(what, plan, ratings, trained, curves),
+            "beside": beside.summary(what, plan, ratings, trained, curves),
         }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)

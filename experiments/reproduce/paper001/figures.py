@@ -6,19 +6,20 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import difflib
 import functools
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
+from experiments.cli import console
+from experiments.reproduce import catalogue
 from experiments.reproduce.comparison import NON_PRIVATE, Point
 
 if TYPE_CHECKING:
-    pass
+    from dpmf_jax.data.ratings import Ratings
 
 AXES = {
     "rmse": "RMSE",
@@ -31,48 +32,70 @@ X_LABELS = {"iteration": "Iterations", "epsilon_i": "ε_i", "n": "n", "mu": "μ"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Figure:
-    """One figure of a paper.
+class Figure(catalogue.Figure):
+    """One figure of the paper. data: the paper's data set, then what stands in for it where that is
+    absent, without comparison.
 
-    name: what the command calls it. paper, number: where it stands. what, on: what is plotted, on
-      which ratings.
-    x_name: iteration, epsilon_i, n or mu.
-    axes: what is plotted over it. points: files of the paper's points, none where they are not
-      known.
+    number: in the paper.
+    on: its ratings, as its title says it.
+    axes: what is plotted over x.
+    points: files of the paper's points; empty where they are not known.
     steps: file whose points imply the numbers of steps J; "" where something else gives them.
-    data: the data set as `dpmf data list` names it. fallback: what is taken where it is absent,
-      without comparison.
-    slice: of `data`, see `datasets.load`. tau: the τ that the noise is drawn with.
-    program: "module:function" that says what to train and compares it; see `work.Work`.
+    slice: of the paper's data set, see `datasets.load`.
+    tau: the τ that the noise is drawn with.
+    program: of `programs.PROGRAMS`, which says what to train and compares it.
     """
 
-    name: str
-    paper: str
     number: int
-    what: str
     on: str
-    x_name: Literal["iteration", "epsilon_i", "n", "mu"]
     axes: tuple[str, ...]
     points: tuple[str, ...]
     steps: str
-    data: str
-    fallback: str | None
     slice: str | None
     tau: float
-    program: str
+    program: Literal["curves", "settings", "times"]
 
     @property
     def title(self) -> str:
         return f"{self.what}, Gaussian mechanism as published, {self.on}"
 
-    def shown_on(self, ratings: str) -> Figure:
-        """The same, said of the ratings that it was run on, where they are not the paper's."""
-        return self if ratings == self.data else dataclasses.replace(self, on=ratings)
+    @property
+    def paper_data(self) -> str:
+        return self.data[0]
 
     @property
-    def stem(self) -> str:
-        """Name of its files and of their folder."""
-        return self.name.replace("/", "-")
+    def fallback(self) -> str | None:
+        return self.data[1] if len(self.data) > 1 else None
+
+    def shown_on(self, ratings: str) -> Figure:
+        """The same, said of the ratings that it was run on, where they are not the paper's."""
+        return self if ratings == self.paper_data else dataclasses.replace(self, on=ratings)
+
+    def stem_on(self, ratings: str | None) -> str:
+        """It is run on one data set alone, which its files do not name."""
+        del ratings
+        return self.stem
+
+    def key_on(self, ratings: str | None) -> str:
+        del ratings
+        return self.name
+
+    def data_in(self, here: Iterable[str]) -> list[str]:
+        """The paper's data, else what stands in for it; the paper's where both are absent, which
+        `load` refuses.
+        """
+        return [next((name for name in self.data if name in here), self.paper_data)]
+
+    def load(self, name: str, data_dir: Path | None) -> Ratings:
+        from dpmf_jax.data import datasets
+
+        if name == self.paper_data:
+            return datasets.load(name, data_dir=data_dir, split=None, slice=self.slice)
+        console.say(
+            f"{self.paper_data} is not there: {name} instead, with numbers of its own, nothing to"
+            " compare"
+        )
+        return super().load(name, data_dir)
 
     @property
     def plotted(self) -> tuple[Point, ...]:
@@ -90,13 +113,14 @@ class Figure:
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of a figure. None: series, ranks and seeds are all that the scale has.
+    """What is asked of a figure.
 
+    series, ranks, seeds: None is all that the scale has.
     scale: full is every rank with three seeds; small leaves out what takes a CPU hours (see
       `plans`).
     beside: which of the sound variants, on held-out ratings, are trained too; auto is by the scale.
-    store: where the runs are kept. compared: whether the ratings are the paper's, so that its
-      points apply.
+    store: where the runs are kept.
+    compared: whether the ratings are the paper's, so that its points apply.
     """
 
     series: tuple[str, ...] | None = None
@@ -120,22 +144,18 @@ SWEPT = (
     NON_PRIVATE,
 )  # of figures over μ: those of the figures over n
 
-# Ratings as the paper uses them: title, data set, fallback, slice, τ (5 on MovieLens, found from
-# its plots; the largest rating of a declared range that starts at 1, so 5 and 10 elsewhere).
+# Ratings as the paper uses them: title, data set and what stands in for it, slice, τ. τ is 5 on
+# MovieLens, found from its plots: the largest rating of a declared range that starts at 1. So it is
+# 5 and 10 elsewhere.
 _DATA = (
-    ("MovieLens-1M", "ml-1m", None, None, 5.0),
-    ("Netflix slice", "netflix", None, "paper001", 5.0),
-    ("AnimeReco slice", "anime", "anime-5000", "paper001", 10.0),
+    ("MovieLens-1M", ("ml-1m",), None, 5.0),
+    ("Netflix slice", ("netflix",), "paper001", 5.0),
+    ("AnimeReco slice", ("anime", "anime-5000"), "paper001", 10.0),
 )
-_CURVES, _SETTINGS, _TIMES = (
-    f"experiments.reproduce.paper001.{program}:figure"
-    for program in ("curves", "settings", "times")
-)
-
 # The first of three figures, one a data set; what, x, axes, the first figures of its points and of
 # its J, program.
-_KINDS = (
-    (1, "training RMSE over steps, rank 20", "iteration", ("rmse",), (1,), 0, _CURVES),
+_KINDS: tuple[tuple[Any, ...], ...] = (
+    (1, "training RMSE over steps, rank 20", "iteration", ("rmse",), (1,), 0, "curves"),
     (
         4,
         "training RMSE and overall ε over ε_i, rank 20",
@@ -143,10 +163,10 @@ _KINDS = (
         ("rmse", "overall_epsilon"),
         (4,),
         4,
-        _SETTINGS,
+        "settings",
     ),
-    (7, "training RMSE over the rank n", "n", ("rmse",), (7,), 10, _SETTINGS),
-    (10, "overall ε over the rank n", "n", ("overall_epsilon",), (10,), 10, _SETTINGS),
+    (7, "training RMSE over the rank n", "n", ("rmse",), (7,), 10, "settings"),
+    (10, "overall ε over the rank n", "n", ("overall_epsilon",), (10,), 10, "settings"),
     (
         13,
         "training RMSE and overall ε over the rank n",
@@ -154,10 +174,10 @@ _KINDS = (
         ("rmse", "overall_epsilon"),
         (7, 10),
         10,
-        _SETTINGS,
+        "settings",
     ),
-    (16, "time of an iteration over the rank n", "n", ("ms_per_iteration",), (16,), 0, _TIMES),
-    (19, "training RMSE over the learning rate μ, rank 20", "mu", ("rmse",), (), 0, _SETTINGS),
+    (16, "time of an iteration over the rank n", "n", ("ms_per_iteration",), (16,), 0, "times"),
+    (19, "training RMSE over the learning rate μ, rank 20", "mu", ("rmse",), (), 0, "settings"),
     (
         22,
         "overall ε over the learning rate μ, rank 20",
@@ -165,7 +185,7 @@ _KINDS = (
         ("overall_epsilon",),
         (),
         0,
-        _SETTINGS,
+        "settings",
     ),
     (
         25,
@@ -174,59 +194,34 @@ _KINDS = (
         ("rmse", "overall_epsilon"),
         (),
         0,
-        _SETTINGS,
+        "settings",
     ),
 )
 
-FIGURES: dict[str, Figure] = {
-    figure.name: figure
-    for place, (name, data, fallback, cut, tau) in enumerate(_DATA)
-    for first, what, x_name, axes, numbers, steps, program in _KINDS
-    for figure in (
+CATALOGUE = catalogue.Catalogue.of(
+    "001",
+    "001, arXiv 2304.09096",
+    (
         Figure(
             name=f"001/fig{first + place}",
-            paper="001, arXiv 2304.09096",
-            number=first + place,
             what=what,
-            on=name,
             x_name=x_name,
+            data=data,
+            number=first + place,
+            on=name,
             axes=axes,
             points=tuple(f"fig{number + place:02}.csv" for number in numbers),
             steps=f"fig{steps + place:02}.csv" if steps else "",
-            data=data,
-            fallback=fallback,
             slice=cut,
             tau=tau,
             program=program,
-        ),
-    )
-}
-
-CLAIMS = "001/claims"  # no figure: a table of the paper's statements, see `claims`
-GROUPS = {"001/all": tuple(name for name, figure in FIGURES.items() if figure.data == "ml-1m")}
-
-
-def expand(names: Sequence[str]) -> list[Figure]:
-    """The figures that are named, each once; a group such as 001/all stands for its figures.
-
-    Raises: UsageError for a figure that is not in the table, with the nearest that is.
-    """
-    return [
-        find(name)
-        for name in dict.fromkeys(one for name in names for one in GROUPS.get(name, (name,)))
-    ]
-
-
-def find(name: str) -> Figure:
-    """Raises: UsageError for a figure that is not in the table, with the nearest that is."""
-    if name in FIGURES:
-        return FIGURES[name]
-    nearest = difflib.get_close_matches(name, (*FIGURES, *GROUPS, CLAIMS), n=1, cutoff=0.0)
-    raise UsageError(
-        f"there is no figure {name!r} to reproduce",
-        where="dpmf reproduce --list names them",
-        fix=f"dpmf reproduce {nearest[0]}",
-    )
+        )
+        for place, (name, data, cut, tau) in enumerate(_DATA)
+        for first, what, x_name, axes, numbers, steps, program in _KINDS
+    ),
+    every=(f"001/fig{first}" for first, *_ in _KINDS),  # on MovieLens
+)
+FIGURES: Mapping[str, Figure] = CATALOGUE.figures
 
 
 @functools.cache

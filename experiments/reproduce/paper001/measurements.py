@@ -13,11 +13,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from accounting.gaussian import epsilon_closed_form, epsilon_exact, rho_from_step
-from experiments.reproduce.claims import Judged, NotTestable, Told
+from experiments.reproduce.catalogue import Record
+from experiments.reproduce.claims import Judged, NotTestable
 from experiments.reproduce.paper001 import figures, plans
 from experiments.reproduce.paper001.figures import NON_PRIVATE
-from experiments.reproduce.paper001.work import overall_epsilon
 
 Values = dict[str, dict[float, float]]  # by series, then by x
 
@@ -28,37 +27,35 @@ FLAT = 0.1  # relative, between the smallest and the largest ε from rank FLAT_F
 FLAT_FROM = 128.0
 STRICT = 10.0  # overall ε; no usual reading of "strict" is as wide
 CLOSE = 0.05  # of the non-private RMSE
-TIGHT = 0.01  # relative, above the exact ε
 
 
 class Evidence(NamedTuple):
-    """figures: stored json, by name. findings: "range" and "plots" (see `audit_sensitivity`), as
-    `Finding.to_dict`.
+    """figures: stored records, by name.
+    findings: "range" and "plots" (see `audit_sensitivity`), as `Finding.to_dict`.
     """
 
-    figures: Mapping[str, Told]
+    figures: Mapping[str, Record]
     findings: Mapping[str, Mapping[str, Any]]
 
 
 # ---------------------------------------------------------------------------------------------- wha
 
 
-def _told(evidence: Evidence, name: str) -> Told:
-    told = evidence.figures.get(name)
-    if told is None:
+def _record(evidence: Evidence, name: str) -> Record:
+    record = evidence.figures.get(name)
+    if record is None:
         raise NotTestable(f"run dpmf reproduce {name} first")
-    if told["ratings"]["name"] != figures.FIGURES[name].data:
-        raise NotTestable(
-            f"{name} was run on {told['ratings']['name']}, not on {figures.FIGURES[name].data}"
-        )
-    return told
+    if record["ratings"]["name"] != figures.FIGURES[name].paper_data:
+        wanted = figures.FIGURES[name].paper_data
+        raise NotTestable(f"{name} was run on {record['ratings']['name']}, not on {wanted}")
+    return record
 
 
 def _values(
     evidence: Evidence, name: str, axis: str, kinds: Sequence[str], field: str = "value"
 ) -> Values:
     values: Values = {}
-    for row in _told(evidence, name)["rows"]:
+    for row in _record(evidence, name)["rows"]:
         if row["axis"] == axis and row["kind"] in kinds and row[field] is not None:
             values.setdefault(row["series"], {})[float(row["x"])] = float(row[field])
     return values
@@ -81,14 +78,14 @@ def _private(name: str) -> list[str]:
     return [series for series in figures.FIGURES[name].series if series != NON_PRIVATE]
 
 
-def _each(numbers: Mapping[str, float], form: str = ".3f") -> str:
+def each(numbers: Mapping[str, float], form: str = ".3f") -> str:
     return ", ".join(f"{number:{form}} at ε_i = {series}" for series, number in numbers.items())
 
 
 # ---------------------------------------------------------------------------------------------- ove
 
 
-def nearer(evidence: Evidence) -> Judged:
+def gaps_shrink(evidence: Evidence) -> Judged:
     """At the last step that all curves have: between stored steps, which are dense in a curve's
     bends, linear.
     """
@@ -103,7 +100,7 @@ def nearer(evidence: Evidence) -> Judged:
         all(one > other for one, other in itertools.pairwise(gaps.values()))
         and gaps[series[-1]] > 0
     )
-    value = f"RMSE above the non-private one at step {end:g}: {_each(gaps, '.4f')}"
+    value = f"RMSE above the non-private one at step {end:g}: {each(gaps, '.4f')}"
     why = (
         f"at its own end, step {last:g}, ε_i = {series[-1]} is {left:.1%} above the non-private"
         " RMSE"
@@ -124,12 +121,12 @@ def _at(curve: Mapping[float, float], step: float) -> float:
 def _trade(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:
     """RMSE and overall ε over ε_i, the paper's J, in the order of ε_i."""
     series = _private("001/fig4")
-    found = []
+    values = []
     for axis in ("rmse", "overall_epsilon"):
         rows = _values(evidence, "001/fig4", axis, ("marker",))
         _need(rows, series, "001/fig4")
-        found.append({name: next(iter(rows[name].values())) for name in series})
-    return found[0], found[1]
+        values.append({name: next(iter(rows[name].values())) for name in series})
+    return values[0], values[1]
 
 
 def knee(x: Sequence[float], y: Sequence[float]) -> int:
@@ -143,7 +140,7 @@ def knee(x: Sequence[float], y: Sequence[float]) -> int:
     return max(range(len(below)), key=below.__getitem__)
 
 
-def trade_off(evidence: Evidence) -> Judged:
+def knee_at_0_4(evidence: Evidence) -> Judged:
     rmse, epsilon = _trade(evidence)
     series, errors = list(rmse), list(rmse.values())
     if not errors[0] > errors[-1]:
@@ -162,7 +159,7 @@ def trade_off(evidence: Evidence) -> Judged:
     return Judged(value, holds, why, {"knee": float(plain), "knee_log": float(log)})
 
 
-def worth(evidence: Evidence) -> Judged:
+def little_beyond_half(evidence: Evidence) -> Judged:
     rmse, epsilon = _trade(evidence)
     first, last = next(iter(rmse)), list(rmse)[-1]
     before, after = rmse[first] - rmse["0.50"], rmse["0.50"] - rmse[last]
@@ -176,7 +173,7 @@ def worth(evidence: Evidence) -> Judged:
     return Judged(value, holds, "", {"before": before, "after": after, "times": times})
 
 
-def strict(evidence: Evidence) -> Judged:
+def close_and_strict(evidence: Evidence) -> Judged:
     rmse, epsilon = _trade(evidence)
     rows = _values(evidence, "001/fig1", "rmse", ("line_end",))
     _need(rows, [NON_PRIVATE], "001/fig1")
@@ -207,14 +204,14 @@ def _over_ranks(evidence: Evidence) -> Values:
     return _values(evidence, "001/fig7", "rmse", ("marker", "small fall"))
 
 
-def to_zero(evidence: Evidence) -> Judged:
+def falls_to_zero(evidence: Evidence) -> Judged:
     rows = _over_ranks(evidence)
     _need(rows, [NON_PRIVATE], "001/fig7", (512.0,))
     error = rows[NON_PRIVATE][512.0]
     return Judged(f"{error:.4f} at n = 512", error <= NEAR_ZERO, "", {"rmse": error})
 
 
-def apart(evidence: Evidence) -> Judged:
+def gap_grows(evidence: Evidence) -> Judged:
     rows, series = _over_ranks(evidence), _private("001/fig7")
     _need(rows, [*series, NON_PRIVATE], "001/fig7", (LOW_RANK,))
     most = max(
@@ -236,14 +233,14 @@ def apart(evidence: Evidence) -> Judged:
     )
 
 
-def saturated(evidence: Evidence) -> Judged:
+def saturates(evidence: Evidence) -> Judged:
     rows, series = _over_ranks(evidence), _private("001/fig7")
     _need(rows, [*series, NON_PRIVATE], "001/fig7", (256.0, 512.0))
     falls = {name: 1 - rows[name][512.0] / rows[name][256.0] for name in (*series, NON_PRIVATE)}
     open_fall = falls.pop(NON_PRIVATE)
     holds = all(fall <= open_fall / 2 for fall in falls.values())
     value = (
-        f"from n = 256 to 512 the RMSE falls by {_each(falls, '.1%')}, and by {open_fall:.1%}"
+        f"from n = 256 to 512 the RMSE falls by {each(falls, '.1%')}, and by {open_fall:.1%}"
         " without privacy"
     )
     why = (
@@ -271,7 +268,7 @@ POINTS = (
 )
 
 
-def flat(source: str) -> Callable[[Evidence], Judged]:
+def flat_at_large_ranks(source: str) -> Callable[[Evidence], Judged]:
     def check(evidence: Evidence) -> Judged:
         values = _epsilon_over_ranks(evidence, source)
         low = [series for series in _private("001/fig10") if float(series) <= 0.5]
@@ -287,17 +284,17 @@ def flat(source: str) -> Callable[[Evidence], Judged]:
             changes[series] = (max(high) - min(high)) / min(high)
             all_of_it[series] = max(values[series].values()) / min(values[series].values())
         holds = all(change <= FLAT for change in changes.values())
-        value = f"largest over smallest ε from n = {FLAT_FROM:g} on: {_each(changes, '+.0%')}"
+        value = f"largest over smallest ε from n = {FLAT_FROM:g} on: {each(changes, '+.0%')}"
         why = (
             f"{POINTS if source == 'paper' else OURS}; over all n the largest is"
-            f" {_each(all_of_it, '.2f')} "
+            f" {each(all_of_it, '.2f')} "
         )
         return Judged(value, holds, why + "times the smallest", changes)
 
     return check
 
 
-def peak(source: str) -> Callable[[Evidence], Judged]:
+def peaks_between(source: str) -> Callable[[Evidence], Judged]:
     def check(evidence: Evidence) -> Judged:
         values = _epsilon_over_ranks(evidence, source)
         high = [series for series in _private("001/fig10") if float(series) > 0.5]
@@ -334,7 +331,7 @@ def times_of_iterations(evidence: Evidence) -> Judged:
                 "ranks 20 and below, 320 and above: run dpmf reproduce 001/fig16 --scale full first"
             )
         ratios[name] = min(high) / max(low)
-    device = ", ".join(_told(evidence, "001/fig16")["devices"])
+    device = ", ".join(_record(evidence, "001/fig16")["devices"])
     paper: Values = {}
     for point in figures.points("fig16.csv"):
         paper.setdefault(point.series, {})[round(point.x)] = point.y
@@ -345,8 +342,8 @@ def times_of_iterations(evidence: Evidence) -> Judged:
         )
         for name in series
     }
-    value = f"shortest time at n >= 320 over the longest at n <= 20: {_each(ratios, '.1f')}"
-    why = f"on {device}; the paper's points, on a Tesla P100: {_each(theirs, '.1f')}"
+    value = f"shortest time at n >= 320 over the longest at n <= 20: {each(ratios, '.1f')}"
+    why = f"on {device}; the paper's points, on a Tesla P100: {each(theirs, '.1f')}"
     return Judged(value, all(ratio >= SEVERAL for ratio in ratios.values()), why, ratios)
 
 
@@ -392,69 +389,6 @@ def over_learning_rates(
         return Judged(value, holds, why, changes)
 
     return check
-
-
-# ---------------------------------------------------------------------------------------------- the
-
-
-def _prices() -> dict[str, tuple[float, int]]:
-    """ρ and J of the paper's plotted runs at rank 20, by ε_i."""
-    plan = plans.plan(figures.FIGURES["001/fig4"], figures.Request())
-    return {
-        s.series: (rho_from_step(float(s.series), plans.DELTA_STEP, s.num_steps), s.num_steps)
-        for s in plan.settings
-    }
-
-
-def closed_form(evidence: Evidence) -> Judged:
-    del evidence
-    from scipy.optimize import minimize_scalar
-
-    delta, off = plans.SETTINGS["delta"], {}
-    for series, (rho, _) in _prices().items():
-
-        def price(log: float, rho: float = rho) -> float:
-            return (1 + math.exp(log)) * rho + math.log(1 / delta) * math.exp(-log)
-
-        least = minimize_scalar(
-            price, bounds=(-20, 20), method="bounded", options={"xatol": 1e-12}
-        ).fun
-        off[series] = abs(epsilon_closed_form(rho, delta) / least - 1)
-    worst = max(off.values())
-    value = f"largest relative difference {worst:.1e} at the {len(off)} plotted settings"
-    return Judged(value, worst <= 1e-9, "dpmf epsilon verify does the same at 10,000 settings", off)
-
-
-def tight(evidence: Evidence) -> Judged:
-    del evidence
-    delta, above, parts = plans.SETTINGS["delta"], {}, []
-    for series, (rho, steps) in _prices().items():
-        claimed, exact = epsilon_closed_form(rho, delta), epsilon_exact(rho, delta)
-        above[series] = claimed / exact - 1
-        parts.append(
-            f"ε_i = {series}, J = {steps}: {claimed:.2f}, exact {exact:.2f} ({above[series]:+.1%})"
-        )
-    holds = max(above.values()) <= TIGHT
-    why = (
-        "a valid upper bound; the same runs have a smaller ε at the same δ, by the exact Gaussian"
-        " trade-off"
-    )
-    return Judged("; ".join(parts), holds, why, above)
-
-
-def proportional(evidence: Evidence) -> Judged:
-    del evidence
-    prices = _prices().items()
-    times = {
-        name: overall_epsilon(name, 2 * steps) / overall_epsilon(name, steps)
-        for name, (_, steps) in prices
-    }
-    holds = all(abs(ratio - 2) <= 0.02 for ratio in times.values())
-    why = (
-        "ε grows with J; what is proportional to J is ρ, the Rényi price at a fixed order, not the"
-        " ε after (8)"
-    )
-    return Judged(f"twice the steps: {_each(times, '.2f')} times the ε", holds, why, times)
 
 
 # ---------------------------------------------------------------------------------------------- the

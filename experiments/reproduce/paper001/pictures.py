@@ -1,7 +1,6 @@
-"""A figure in the paper's axes as svg: the paper's points and ours. The same input gives the same
-text.
+"""A figure of paper 001 in the paper's axes as svg, from its record: the paper's points and ours.
 
-Everything here raises ModuleNotFoundError without matplotlib.
+The same record gives the same text. Everything raises ModuleNotFoundError without matplotlib.
 """
 
 from __future__ import annotations
@@ -13,26 +12,47 @@ from typing import Any
 
 import numpy as np
 
-from experiments.reproduce.comparison import Row
+from experiments.reproduce import pictures
+from experiments.reproduce.catalogue import Record
+from experiments.reproduce.comparison import Point, Row, row_from
 from experiments.reproduce.paper001 import plans
 from experiments.reproduce.paper001.beside import GLOBAL, MEANS, PRICED, WORDS
-from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure, Point
-from experiments.reproduce.pictures import save
+from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure
+
+HELD_OUT = "-held-out.svg"  # how the name of the second picture ends
 
 
-def curves(
-    figure: Figure,
-    rmse: Mapping[str, Sequence[np.ndarray]],
-    rows: Sequence[Row],
-    points: Sequence[Point],
-    beside: Sequence[Row] = (),
+def svgs(figure: Figure, record: Record) -> dict[str, str]:
+    """By suffix: the figure and, where something was held out, errors on that."""
+    rows = [row_from(row) for row in record["rows"]]
+    beside = record.get("beside") or {"rows": [], "verdicts": []}
+    beside_rows = [row_from(row) for row in beside["rows"]]
+    points = figure.plotted if any(row.paper is not None for row in rows) else ()
+    over_steps = figure.x_name == "iteration"
+    content = {".svg": (_curves if over_steps else _settings)(figure, rows, points, beside_rows)}
+    if beside["verdicts"]:
+        content[HELD_OUT] = _held_out(figure, beside_rows)
+    return content
+
+
+def _curves(
+    figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row]
 ) -> str:
     """RMSE over steps: ours as a line, the paper's dotted; diamonds where early stopping would have
     ended a run. Thin lines are controls, which are among the rows of `beside`.
+
+    Our curve's bends are among the rows, and between two of them it is straight.
     """
-    with _canvas(figure) as (canvas, axes, drawn):
-        for (series, values), colour in zip(rmse.items(), _colours(len(rmse)), strict=True):
-            mean = np.mean(values, axis=0)
+    names = list(dict.fromkeys(row.series for row in rows))
+    with _canvas(figure) as (axes, svg):
+        for series, colour in zip(names, _colours(len(names)), strict=True):
+            known = {
+                row.x: row.value
+                for row in rows
+                if row.series == series and row.kind != "patience" and row.axis == "rmse"
+            }
+            steps = sorted(known)
+            mean = np.interp(np.arange(steps[-1] + 1), steps, [known[step] for step in steps])
             axes.plot(np.arange(len(mean)), mean, color=colour, linewidth=1.2, label=_label(series))
             theirs = sorted((p.x, p.y) for p in points if p.series == series and p.kind != "marker")
             if theirs:
@@ -52,12 +72,11 @@ def curves(
         _levels(axes, [row for row in beside if row.axis == "rmse" and row.variant != MEANS])
         axes.set(ylabel="RMSE")
         axes.legend(frameon=False)
-        save(canvas, drawn)
-    return drawn.getvalue()
+    return svg.getvalue()
 
 
-def settings(
-    figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row] = ()
+def _settings(
+    figure: Figure, rows: Sequence[Row], points: Sequence[Point], beside: Sequence[Row]
 ) -> str:
     """Values over a setting, a line a series, and the paper's points of these series, trained by us
     or not; thin lines are controls, as in `curves`.
@@ -65,7 +84,7 @@ def settings(
     Of two axes the second stands on the right, dashed. Early stopping, where something else gives
     the paper's J, is dotted; many series on two axes leave no room for it.
     """
-    with _canvas(figure) as (canvas, axes, drawn):
+    with _canvas(figure) as (axes, svg):
         sides = {
             axis: axes if number == 0 else axes.twinx() for number, axis in enumerate(figure.axes)
         }
@@ -126,12 +145,11 @@ def settings(
         handles = [
             handle for side in sides.values() for handle in side.get_legend_handles_labels()[0]
         ]
-        canvas.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
-        save(canvas, drawn)
-    return drawn.getvalue()
+        axes.figure.legend(handles=handles, loc="outside right upper", frameon=False, fontsize=7)
+    return svg.getvalue()
 
 
-def held_out(figure: Figure, beside: Sequence[Row]) -> str:
+def _held_out(figure: Figure, beside: Sequence[Row]) -> str:
     """A panel for each private variant: held-out RMSE solid, RMSE on the part trained on dashed,
     and the controls.
 
@@ -148,7 +166,7 @@ def held_out(figure: Figure, beside: Sequence[Row]) -> str:
     }
     simple = [row for row in rows if row.kind == "control"]
     seeds = max(len(row.values) for row in rows if row.kind == "end")
-    with _canvas(figure, columns=len(plans.BESIDE)) as (canvas, panels, drawn):
+    with _panels(figure, columns=len(plans.BESIDE)) as (canvas, panels, svg):
         words = f"mean over {seeds} seeds" if seeds > 1 else "1 seed"
         canvas.suptitle(
             f"{figure.name}: held-out RMSE, by mechanism, {figure.on}, {words}", fontsize=8
@@ -172,8 +190,7 @@ def held_out(figure: Figure, beside: Sequence[Row]) -> str:
         panels[-1].plot([], [], "--", color="0.5", label="trained on")
         handles, labels = panels[-1].get_legend_handles_labels()
         canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=7)
-        save(canvas, drawn)
-    return drawn.getvalue()
+    return svg.getvalue()
 
 
 # the top of a picture of held-out errors, in the worst control's; what is above is far from any use
@@ -269,24 +286,22 @@ def _paper(axes: Any, points: Sequence[tuple[float, Any]], colour: Any) -> None:
 
 
 @contextlib.contextmanager
-def _canvas(figure: Figure, columns: int = 0) -> Generator[tuple[Any, Any, io.StringIO]]:
-    """One pair of axes, or so many side by side that share their y."""
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    with matplotlib.rc_context(
-        {"svg.hashsalt": figure.name, "svg.fonttype": "none", "font.size": 9}
-    ):
-        canvas = Canvas(figsize=(10, 4) if columns else (8, 5), layout="constrained")
-        panels = (
-            list(canvas.subplots(1, columns, sharey=True)) if columns else [canvas.add_subplot()]
-        )
-        for axes in panels:
+def _panels(figure: Figure, columns: int) -> Generator[tuple[Any, list[Any], io.StringIO]]:
+    """So many pairs of axes side by side that share their y."""
+    size = (10, 4) if columns > 1 else (8, 5)
+    with pictures.canvas(figure.name, size, columns=columns, sharey=True) as (canvas, grid, svg):
+        for axes in grid.flat:
             axes.set(xlabel=X_LABELS[figure.x_name])
             axes.grid(alpha=0.3)
-        if not columns:
-            panels[0].set_title(f"{figure.name}: {figure.title}", fontsize=8)
-        yield canvas, panels if columns else panels[0], io.StringIO()
+        yield canvas, list(grid.flat), svg
+
+
+@contextlib.contextmanager
+def _canvas(figure: Figure) -> Generator[tuple[Any, io.StringIO]]:
+    """One pair of axes, titled."""
+    with _panels(figure, 1) as (_, (axes,), svg):
+        axes.set_title(f"{figure.name}: {figure.title}", fontsize=8)
+        yield axes, svg
 
 
 def _colours(number: int) -> Any:

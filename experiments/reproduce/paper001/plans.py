@@ -6,10 +6,11 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
+from experiments.reproduce.flags import Command
 from experiments.reproduce.paper001.figures import (
     NON_PRIVATE,
     Figure,
@@ -69,12 +70,11 @@ class Setting(NamedTuple):
 
     x: where it stands on the axis of a figure over settings; None on one over iterations.
     num_steps: J; where a rule ends the run (see `stopping`), the most steps.
-    seeds: empty where nothing is trained, because the scale leaves it out and the price needs no
-      training.
+    seeds: empty where the scale trains nothing here and the price alone is shown.
     implied: the J, not a whole number, that the paper's overall ε implies; None where none is
       plotted.
-    beside: the variant that is trained, on the part of the ratings that a test leaves; None: the
-      paper's, on all.
+    beside: the variant that is trained, on the part of the ratings that a test leaves; None for the
+      paper's own, on all ratings.
     """
 
     series: str
@@ -98,10 +98,10 @@ class Setting(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """settings: what is asked for. left_out: the ranks of the figure that the scale does not train.
-
-    beside: the variants that are trained beside them. not_beside: what is not, in words; "" where
-      all of it is.
+    """settings: what is asked for.
+    left_out: the ranks of the figure that the scale does not train.
+    beside: the variants that are trained beside the settings.
+    not_beside: which variants are not, in words; "" where all of them are.
     """
 
     settings: tuple[Setting, ...]
@@ -130,24 +130,46 @@ def plan(figure: Figure, request: Request) -> Plan:
         "n": _over_ranks,
         "mu": _over_learning_rates,
     }
-    return _beside(figure, request, make[figure.x_name](figure, request, series))
+    return _with_variants(figure, request, make[figure.x_name](figure, request, series))
 
 
-def _beside(figure: Figure, request: Request, made: Plan) -> Plan:
+def requests(chosen: Sequence[Figure], command: Command, **rest: Any) -> dict[Figure, Request]:
+    """What is asked of every figure. --ranks and --series go to those that have them, and one of
+    them must.
+
+    Raises: UsageError where a figure has nothing of what is asked.
+    """
+    over_ranks = [figure for figure in chosen if figure.x_name == "n"]
+    known = tuple(dict.fromkeys(series for figure in chosen for series in figure.series))
+    asked = None if command.series is None else choose_series(known, command.series)
+    wanted = {}
+    for figure in chosen:
+        series = None if asked is None else tuple(name for name in figure.series if name in asked)
+        if series == ():
+            choose_series(figure.series, asked)
+        ranks = command.ranks if figure in over_ranks or not over_ranks else None
+        wanted[figure] = Request(
+            series=series, ranks=ranks, seeds=command.seeds, beside=command.beside, **rest
+        )
+        plan(figure, wanted[figure])
+    return wanted
+
+
+def _with_variants(figure: Figure, request: Request, paper: Plan) -> Plan:
     """The plan with the variants beside it, where its private runs have a number of steps to put a
     price on.
     """
     private = [
         setting
-        for setting in made.settings
+        for setting in paper.settings
         if setting.series != NON_PRIVATE and not setting.is_likely
     ]
     if "ms_per_iteration" in figure.axes or not private:
-        return made
+        return paper
     if figure.x_name == "mu":
-        return made._replace(not_beside=NOT_OVER_RATES)
+        return paper._replace(not_beside=NOT_OVER_RATES)
     if request.beside == "none":
-        return made._replace(
+        return paper._replace(
             not_beside="Nothing was trained beside the paper's settings (--beside none)."
         )
     few = request.beside == "auto" and request.scale == "small"
@@ -167,7 +189,7 @@ def _beside(figure: Figure, request: Request, made: Plan) -> Plan:
         f"Nothing was trained beside rank {', '.join(map(str, left))}; --beside all has what the"
         " scale trains."
     )
-    return made._replace(beside=tuple(beside), not_beside=words if left else "")
+    return paper._replace(beside=tuple(beside), not_beside=words if left else "")
 
 
 def _setting(
@@ -242,7 +264,7 @@ def _over_ranks(figure: Figure, request: Request, series: tuple[str, ...]) -> Pl
                     rank in LIKELY_RANKS
                     and seeds
                     and "rmse" in figure.axes
-                    and figure.data == "ml-1m"
+                    and figure.paper_data == "ml-1m"
                 ):
                     likely = {"rank": LIKELY_RANKS[rank], "seeds": seeds[:1]}
                     settings.append(_setting(name, float(rank), round(steps), **likely))

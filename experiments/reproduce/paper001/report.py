@@ -1,5 +1,4 @@
-"""A reproduction on paper: rows as csv and json, the plot in the paper's axes as svg, one page of
-markdown.
+"""A figure of paper 001 on paper: its record, rows as csv, pictures, one page of markdown.
 
 All of it looks at errors on ratings, which no price covers: for the curator's eyes, and every file
 says so.
@@ -7,24 +6,21 @@ says so.
 
 from __future__ import annotations
 
-import csv
-import io
-import json
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from accounting.digits import printed
-from dpmf_jax.models import storage
 from experiments.cli import console
 from experiments.reproduce import comparison
+from experiments.reproduce import page as shared
+from experiments.reproduce import pictures as shared_pictures
+from experiments.reproduce.catalogue import Record
 from experiments.reproduce.comparison import number, signed
 from experiments.reproduce.paper001 import pictures
 from experiments.reproduce.paper001.beside import GLOBAL, MEANS, WORDS
-from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure
+from experiments.reproduce.paper001.figures import AXES, CATALOGUE, NON_PRIVATE, X_LABELS, Figure
+from experiments.reproduce.paper001.pictures import HELD_OUT
 from experiments.reproduce.pictures import NOTICE
-
-HELD_OUT = "-held-out.svg"  # how the name of the second picture ends
 
 _KINDS = {
     "marker": "marker",
@@ -46,9 +42,7 @@ def summary(
       command: the line that repeats it. compared: whether the ratings are the paper's.
     """
     rows = result["rows"]
-    worst = comparison.worst(rows)
-    checked = [row for row in rows if row.result != "informative"]
-    own = ("rows", "curves", "settings", "beside")
+    own = ("rows", "settings", "beside")
     beside = result.get("beside")
     if beside is not None:
         beside = beside | {
@@ -61,9 +55,7 @@ def summary(
             "notice": NOTICE,
             "result": comparison.verdict(rows),
             "rule": _rule(figure, compared),
-            "checked": len(checked),
-            "outside": sum(row.result == "outside" for row in checked),
-            "worst": None if worst is None else worst._asdict(),
+            **shared.comparison_of(rows),
             **{name: value for name, value in result.items() if name not in own},
             "settings": _plain(result["settings"]),
             "command": command,
@@ -81,7 +73,8 @@ def _rule(figure: Figure, compared: bool) -> str:
     """What decides, in words."""
     if not compared:
         return (
-            f"none: these are not the paper's ratings ({figure.data}), so its points do not apply"
+            f"none: these are not the paper's ratings ({figure.paper_data}), so its points do not"
+            " apply"
         )
     if not figure.points:
         return "none: the paper's points are not known"
@@ -108,62 +101,32 @@ def _rule(figure: Figure, compared: bool) -> str:
     return "; ".join((*rules, "early stopping is informative"))
 
 
-def write(
-    figure: Figure, told: Mapping[str, Any], result: Mapping[str, Any], out: Path
-) -> list[Path]:
-    """Writes STEM.csv, .json, .md and, where matplotlib is installed, .svg and -held-out.svg (where
-    something was held out) in `out`; returns their paths.
-    """
-    content = {
-        ".csv": table(told),
-        ".json": json.dumps(told, indent=1, ensure_ascii=False, allow_nan=False) + "\n",
-    }
-    points = figure.plotted if any(row.paper is not None for row in result["rows"]) else ()
-    beside = result["beside"]["rows"] if result.get("beside") else []
-    try:
-        if "curves" in result:
-            content[".svg"] = pictures.curves(
-                figure, result["curves"], result["rows"], points, beside
-            )
-        else:
-            content[".svg"] = pictures.settings(figure, result["rows"], points, beside)
-        if told["beside"] and told["beside"]["verdicts"]:
-            content[HELD_OUT] = pictures.held_out(figure, beside)
-    except ModuleNotFoundError as missing:
-        if (missing.name or "").partition(".")[0] != "matplotlib":
-            raise
-        console.say(
-            "matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'"
-        )
-    drawn = {suffix: f"{figure.stem}{suffix}" for suffix in (".svg", HELD_OUT) if suffix in content}
-    content[".md"] = page(figure, told, plot=drawn.get(".svg"), held_out=drawn.get(HELD_OUT))
-    out.mkdir(parents=True, exist_ok=True)
-    for suffix in {".svg", HELD_OUT} - content.keys():
-        (out / f"{figure.stem}{suffix}").unlink(
-            missing_ok=True
-        )  # of an earlier call, which this one does not draw
-    paths = []
-    for suffix, text in content.items():
-        paths.append(out / f"{figure.stem}{suffix}")
-        storage.write_bytes(paths[-1], text.encode())
-    return paths
+def files(figure: Figure, record: Record) -> dict[str, str]:
+    """csv, json, page and, where matplotlib is installed, pictures, as text by suffix."""
+    figure = figure.shown_on(record["ratings"]["name"])
+    drawn = shared_pictures.if_installed(lambda: pictures.svgs(figure, record))
+    names = {suffix: f"{figure.stem}{suffix}" for suffix in drawn}
+    text = page(figure, record, plot=names.get(".svg"), held_out=names.get(HELD_OUT))
+    return {".csv": table(record), ".json": shared.as_json(record), **drawn, ".md": text}
 
 
-def table(told: Mapping[str, Any]) -> str:
+def table(record: Record) -> str:
     """The rows as csv, each complete in itself: configuration, seeds, commit, device, guarantee and
     notice included.
 
     Those of the paper's points first, then those of what stands beside them.
     """
-    lines = io.StringIO()
-    beside = told.get("beside") or {"rows": [], "settings": []}
-    writer = None
-    for rows, settings in ((told["rows"], told["settings"]), (beside["rows"], beside["settings"])):
+    beside = record.get("beside") or {"rows": [], "settings": []}
+    lines = []
+    for rows, settings in (
+        (record["rows"], record["settings"]),
+        (beside["rows"], beside["settings"]),
+    ):
         for row in rows:
             setting = _setting(settings, row)
-            config = {**told["config"], "residual_clip": None, **setting.get("config", {})}
+            config = {**record["config"], "residual_clip": None, **setting.get("config", {})}
             cells = {
-                "figure": told["figure"],
+                "figure": record["figure"],
                 **row,
                 "values": _joined(row["values"]),
                 **{
@@ -172,17 +135,14 @@ def table(told: Mapping[str, Any]) -> str:
                 },
                 "guarantee": setting["headline"],
                 **{name: _joined(value) for name, value in config.items()},
-                "ratings": told["ratings"]["name"],
-                "ratings_sha256": told["ratings"]["sha256"],
-                "commit": _joined(told["commits"]),
-                "device": _joined(told["devices"]),
-                "notice": told["notice"],
+                "ratings": record["ratings"]["name"],
+                "ratings_sha256": record["ratings"]["sha256"],
+                "commit": _joined(record["commits"]),
+                "device": _joined(record["devices"]),
+                "notice": record["notice"],
             }
-            if writer is None:
-                writer = csv.DictWriter(lines, list(cells), lineterminator="\n")
-                writer.writeheader()
-            writer.writerow(cells)
-    return lines.getvalue()
+            lines.append(cells)
+    return shared.as_csv(lines)
 
 
 def _setting(settings: Sequence[Mapping[str, Any]], row: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -198,39 +158,37 @@ def _joined(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def page(
-    figure: Figure, told: Mapping[str, Any], *, plot: str | None, held_out: str | None = None
-) -> str:
+def page(figure: Figure, record: Record, *, plot: str | None, held_out: str | None = None) -> str:
     """One page: verdict, the points side by side, what each run promises, what stands beside the
     paper's, settings, how to repeat it.
     """
     lines = [
-        f"# Paper {figure.paper}, figure {figure.number}: {verdict_words(told)}",
+        f"# Paper {CATALOGUE.cited}, figure {figure.number}: {verdict_of(record)}",
         "",
-        f"**{told['notice'].capitalize()}.**",
+        f"**{record['notice'].capitalize()}.**",
         "",
-        f"{figure.title}. {told['checked'] - told['outside']} of {told['checked']} checked points"
-        " are inside" + (f"; the furthest: {furthest(told)}." if told["worst"] else "."),
-        f"Rule: {told['rule']}.",
+        f"{figure.title}. {record['checked'] - record['outside']} of {record['checked']} checked"
+        " points are inside" + (f"; the furthest: {furthest(record)}." if record["worst"] else "."),
+        f"Rule: {record['rule']}.",
         "",
     ]
-    if told["left_out"]:
-        lines += [left_out(told), ""]
+    if record["left_out"]:
+        lines += [left_out(record), ""]
     if plot:
         lines += [f"![The paper's points and ours]({plot})", ""]
     for axis in figure.axes:
-        lines += [f"## {AXES[axis]}", "", *_side_by_side(figure, told, axis), ""]
+        lines += [f"## {AXES[axis]}", "", *_side_by_side(figure, record, axis), ""]
     if figure.x_name == "iteration":
-        lines += ["## Overall ε", "", *_side_by_side(figure, told, "overall_epsilon"), ""]
-    notes = dict.fromkeys(row["note"] for row in told["rows"] if row["note"])
+        lines += ["## Overall ε", "", *_side_by_side(figure, record, "overall_epsilon"), ""]
+    notes = dict.fromkeys(row["note"] for row in record["rows"] if row["note"])
     lines += [f"- {note}" for note in notes] + ([""] if notes else [])
-    lines += _promises(figure, told)
-    if told["beside"]:
+    lines += _promises(figure, record)
+    if record["beside"]:
         lines += ["", "## Sound beside published", ""]
         lines += [f"![Held-out RMSE]({held_out})", ""] if held_out else []
-        lines += beside(figure, told)
-    config = ", ".join(f"{name} {_joined(value)}" for name, value in told["config"].items())
-    ratings, pace = told["ratings"], told["milliseconds_per_step"]
+        lines += beside_section(figure, record)
+    config = ", ".join(f"{name} {_joined(value)}" for name, value in record["config"].items())
+    ratings, pace = record["ratings"], record["milliseconds_per_step"]
     lines += [
         "",
         (
@@ -240,19 +198,19 @@ def page(
             " on private errors."
         ),
         "",
-        f"Commit {_joined(told['commits'])}; device {_joined(told['devices'])}"
+        f"Commit {_joined(record['commits'])}; device {_joined(record['devices'])}"
         + (f"; {pace:.1f} ms a step" if pace else "")
-        + f". Repeat: `{told['command']}`",
+        + f". Repeat: `{record['command']}`",
         "",
     ]
     return "\n".join(lines)
 
 
-def beside(figure: Figure, told: Mapping[str, Any]) -> list[str]:
+def beside_section(figure: Figure, record: Record) -> list[str]:
     """What they come to, where the private model does not beat a simple control, each with its
     promise.
     """
-    found = told["beside"]
+    found = record["beside"]
     lines = (
         [f"**{found['sentence']}**", "", f"{_trained_on(found)} {found['equal']}", ""]
         if found["verdicts"]
@@ -335,30 +293,28 @@ _CONTROL_AXES = {
 }
 
 
-def verdict_words(told: Mapping[str, Any]) -> str:
-    return f"{told['result']} tolerance" if told["checked"] else told["result"]
+def verdict_of(record: Record) -> str:
+    return f"{record['result']} tolerance" if record["checked"] else record["result"]
 
 
-def furthest(told: Mapping[str, Any]) -> str:
-    worst = told["worst"]
-    where = f"step {worst['step']:g}" if worst["step"] == worst["x"] else f"x = {worst['x']:g}"
-    return f"{AXES[worst['axis']]} {worst['difference']:+.5f} (series {worst['series']}, {where})"
+def furthest(record: Record) -> str:
+    return comparison.furthest(record["worst"], AXES[record["worst"]["axis"]])
 
 
-def left_out(told: Mapping[str, Any]) -> str:
+def left_out(record: Record) -> str:
     return (
-        f"Not trained at this scale: rank {', '.join(map(str, told['left_out']))}; --scale full has"
-        " them."
+        f"Not trained at this scale: rank {', '.join(map(str, record['left_out']))}; --scale full"
+        " has them."
     )
 
 
-def _side_by_side(figure: Figure, told: Mapping[str, Any], axis: str) -> list[str]:
+def _side_by_side(figure: Figure, record: Record, axis: str) -> list[str]:
     lines = [
         f"| series | {X_LABELS[figure.x_name]} | J | point | paper | ours | spread over seeds |"
         " difference | |"
     ]
     lines += ["|---|---:|---:|---|---:|---:|---:|---:|---|"]
-    for row in told["rows"]:
+    for row in record["rows"]:
         if row["axis"] != axis or row["kind"] == "line_vertex":
             continue
         values = [float(value) for value in row["values"]]
@@ -372,13 +328,13 @@ def _side_by_side(figure: Figure, told: Mapping[str, Any], axis: str) -> list[st
     return lines
 
 
-def _promises(figure: Figure, told: Mapping[str, Any]) -> list[str]:
+def _promises(figure: Figure, record: Record) -> list[str]:
     place = "" if figure.x_name == "iteration" else f" {X_LABELS[figure.x_name]} |"
     lines = [
         f"| series |{place} seeds | guarantee at its last step |",
         f"|---|{'---:|' if place else ''}---|---|",
     ]
-    for setting in told["settings"]:
+    for setting in record["settings"]:
         here = f" {setting['x']:g} |" if place else ""
         seeds = _joined(setting["seeds"]) or "not trained"
         lines.append(f"| {setting['series']} |{here} {seeds} | {setting['headline']} |")

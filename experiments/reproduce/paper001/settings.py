@@ -44,8 +44,11 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
             rows += _rows(what, setting, [curves[run] for run in trained[setting]], paper)
         axes = list(what.axes)
         rows.sort(key=lambda row: (axes.index(row.axis), what.series.index(row.series), row.x))
-        told = described(what, plan, ratings, trained, curves)
-        return {"rows": rows, **told, "beside": beside.told(what, plan, ratings, trained, curves)}
+        return {
+            "rows": rows,
+            **described(what, plan, ratings, trained, curves),
+            "beside": beside.summary(what, plan, ratings, trained, curves),
+        }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)
 

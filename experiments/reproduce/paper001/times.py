@@ -48,32 +48,30 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
                 storage.private_folder(request.store)
                 / f"{run.name}-time-{request.num_devices or 'all'}.json"
             )
-            found = _stored(path, setting, ratings)
-            if found is None:
+            kept = _stored(path, setting, ratings)
+            if kept is None:
                 if data is None:
                     data = layout.make(ratings, num_devices=request.num_devices)
-                found = _timed(path, setting, run, data, ratings)
-            commits.add(found["commit"])
+                kept = _measure(path, setting, run, data, ratings)
+            commits.add(kept["commit"])
             rows.append(
                 row(
                     setting.series,
                     "ms_per_iteration",
                     "marker",
                     float(setting.rank),
-                    [found["milliseconds"]],
+                    [kept["milliseconds"]],
                     paper=paper.get((setting.series, setting.rank)),
                     num_steps=setting.num_steps,
                     note=(
-                        f"mean of {setting.num_steps} iterations, {found['device']}; the paper's:"
+                        f"mean of {setting.num_steps} iterations, {kept['device']}; the paper's:"
                         " of 300, Tesla P100"
                     ),
                 )
             )
         rows.sort(key=lambda row: (what.series.index(row.series), row.x))
-        told = described(what, plan, ratings, {}, {})
-        return (
-            {"rows": rows} | told | {"commits": sorted(commits), "devices": [provenance.device()]}
-        )
+        where = {"commits": sorted(commits), "devices": [provenance.device()]}
+        return {"rows": rows} | described(what, plan, ratings, {}, {}) | where
 
     return Work((), result)
 
@@ -81,16 +79,16 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
 def _stored(path: Path, setting: Setting, ratings: Ratings) -> dict[str, Any] | None:
     if not path.exists():
         return None
-    found = storage.read_json(path)
-    same = (found["steps"], found["device"], found["ratings"]) == (
-        setting.num_steps,
-        provenance.device(),
-        ratings.sha256(),
-    )
-    return found if same else None
+    kept = storage.read_json(path)
+    wanted = {
+        "steps": setting.num_steps,
+        "device": provenance.device(),
+        "ratings": ratings.sha256(),
+    }
+    return kept if all(kept[name] == value for name, value in wanted.items()) else None
 
 
-def _timed(
+def _measure(
     path: Path, setting: Setting, run: Run, data: layout.Layout, ratings: Ratings
 ) -> dict[str, Any]:
     mechanism = run.mechanism
@@ -103,15 +101,15 @@ def _timed(
     for _ in range(setting.num_steps // CHUNK_STEPS):
         state, _ = train(mechanism, train_key, state, data, num_steps=CHUNK_STEPS)
     jax.block_until_ready(state)
-    found = {
+    kept = {
         "milliseconds": 1e3 * (time.perf_counter() - started) / setting.num_steps,
         "steps": setting.num_steps,
         "device": provenance.device(),
         "commit": provenance.commit(),
         "ratings": ratings.sha256(),
     }
-    storage.write_json(path, found, private=True)
+    storage.write_json(path, kept, private=True)
     console.say(
-        f"rank {setting.rank}, {setting.series}: {found['milliseconds']:.2f} ms per iteration"
+        f"rank {setting.rank}, {setting.series}: {kept['milliseconds']:.2f} ms per iteration"
     )
-    return found
+    return kept

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import importlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -14,26 +13,21 @@ from accounting.gaussian import epsilon_closed_form, noise_multiplier_from_step,
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.page import describe
 from experiments.reproduce.paper001 import plans
-from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure, Request
+from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure
 from experiments.reproduce.paper001.plans import Plan, Setting
 from experiments.reproduce.paper001.runs import Curve, Run
 from experiments.reproduce.paper001.stopping import RULES, WORDS
 
 
 class Work(NamedTuple):
-    """runs: what must be trained; others may share them. result: of all their curves, what `report`
-    writes.
+    """runs: what must be trained; others may share them.
+    result: (curves of all runs) -> what `report.summary` takes.
     """
 
     runs: tuple[Run, ...]
     result: Callable[[Mapping[Run, Curve]], dict[str, Any]]
-
-
-def work_of(figure: Figure, request: Request, ratings: Ratings) -> Work:
-    """What has to be trained for a figure, and how the outcome is compared."""
-    module, _, function = figure.program.partition(":")
-    return getattr(importlib.import_module(module), function)(figure, request, ratings)
 
 
 def config(figure: Figure, setting: Setting, rating_range: tuple[float, float]) -> gaussian.Config:
@@ -63,12 +57,12 @@ def config_beside(
     first), residuals are clipped at a quarter of the declared range, and τ is its width: usual
     here, and chosen without the ratings.
     """
-    made = config(figure, setting, rating_range)
+    published = config(figure, setting, rating_range)
     if setting.beside not in ("joint-noise", "public-items"):
-        return made
+        return published
     low, high = rating_range
     change = {"center": (low + high) / 2, "residual_clip": (high - low) / 4, "tau": None}
-    return dataclasses.replace(made, noise_multiplier=_priced_multiplier(made), **change)
+    return dataclasses.replace(published, noise_multiplier=_priced_multiplier(published), **change)
 
 
 @functools.cache
@@ -87,12 +81,10 @@ def runs_of(figure: Figure, setting: Setting, rating_range: tuple[float, float])
 
 
 def _run(figure: Figure, setting: Setting, rating_range: tuple[float, float], seed: int) -> Run:
-    made, part = (
-        config_beside(figure, setting, rating_range),
-        "all" if setting.beside is None else "held-out",
-    )
+    settings = config_beside(figure, setting, rating_range)
+    part = "all" if setting.beside is None else "held-out"
     variant = setting.beside or ("non-private" if setting.series == NON_PRIVATE else "published")
-    return Run(variant, made, seed, setting.num_steps, setting.series, part, setting.rule)
+    return Run(variant, settings, seed, setting.num_steps, setting.series, part, setting.rule)
 
 
 def overall_epsilon(series: str, num_steps: float) -> float:
@@ -166,7 +158,7 @@ def described(
     ]
     steps = sum(len(curve.loss) for curve in own)
     return {
-        "ratings": {"name": ratings.name, "count": ratings.num_ratings, "sha256": ratings.sha256()},
+        "ratings": describe(ratings),
         "config": (
             {name: value for name, value in plans.SETTINGS.items() if name != varied}
             | {

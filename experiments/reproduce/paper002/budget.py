@@ -9,9 +9,7 @@ free temperature and steps of one size it is dense DP-SGD.)
 
 from __future__ import annotations
 
-import contextlib
 import functools
-import io
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +32,11 @@ from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import controls
 from experiments.cli import provenance
+from experiments.reproduce import pictures
 from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
 from experiments.reproduce.comparison import Row, row
-from experiments.reproduce.pictures import save
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Say
 
 EPSILONS, DELTA, UNIT = (1.0, 4.0), 1e-6, "rating presence"
 GAINS, DEPTH = (1.0, 2.0, 4.0), 4
@@ -44,12 +44,14 @@ STEPS, JOINT_STEPS = 100, 20
 SAFE = 1 + 2e-5  # times the noise that is solved for: what float32 takes off
 AXES = ("rmse_test", "rmse_train")
 GLOBAL, MEANS, PRICED = "global mean", "item means", "priced item means"
-Say = Callable[[str], None]
 
 
 class Setting(NamedTuple):
-    """What is searched. pace: η·max(users, items), not read where η follows from the price.
-    sampling: q; joint noise takes all. scale: of the sketch's random table.
+    """What is searched.
+
+    pace: η·max(users, items); not read where η follows from the price.
+    sampling: q; joint noise takes all ratings.
+    scale: of the sketch's random table.
     """
 
     pace: float = 3.0
@@ -70,8 +72,9 @@ COLD = (0.01, 0.03, 0.1)  # q of Langevin dynamics, whose η is 2(q/z)²
 
 
 class Method(NamedTuple):
-    """make: (ratings, ε, setting, γ) -> (mechanism, steps). searched: by setting in this order,
-    what is tried.
+    """make: (ratings, ε, setting, γ) -> (mechanism, steps).
+    searched: by setting, in this order, what is tried.
+    gain: γ.
     start: of the search.
     """
 
@@ -80,20 +83,11 @@ class Method(NamedTuple):
     gain: float = 1.0
     start: Setting = Setting()
 
-    def made(self, ratings: Ratings, epsilon: float, setting: Setting) -> tuple[Mechanism, int]:
+    def mechanism(
+        self, ratings: Ratings, epsilon: float, setting: Setting
+    ) -> tuple[Mechanism, int]:
+        """And its number of steps."""
         return self.make(ratings, epsilon, setting, self.gain)
-
-
-class Compared(NamedTuple):
-    """rows, settings, notes: as the other figures of paper 002 have them, x is ε. searches: by
-    series and ε, the setting that was found, its error on generated ratings and how many were
-    tried.
-    """
-
-    rows: list[Row]
-    settings: list[dict[str, Any]]
-    searches: dict[str, dict[str, Any]]
-    notes: list[str]
 
 
 # ---------------------------------------------------------------------------------------------- the
@@ -141,10 +135,8 @@ def _sketch(
     ratings: Ratings, epsilon: float, setting: Setting, gain: float
 ) -> tuple[Mechanism, int]:
     noise, rate = multiplier(epsilon, setting.sampling), _rate(ratings, setting)
-    made = sketch_dpsgd.mechanism(
-        _config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise)
-    )
-    return made, STEPS
+    config = _config(ratings, setting, gain, learning_rate=rate, noise_multiplier=noise)
+    return sketch_dpsgd.mechanism(config), STEPS
 
 
 def _langevin(
@@ -197,7 +189,7 @@ class Data(NamedTuple):
 
     train: Ratings
     test: Ratings
-    laid: Any
+    laid: layout.Layout
 
     @classmethod
     def of(cls, ratings: Ratings) -> Data:
@@ -205,17 +197,20 @@ class Data(NamedTuple):
         return cls(train, test, layout.make(train, num_devices=1))
 
 
-def errors(made: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, float]:
+def errors(trained: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, float]:
     """RMSE by axis, predictions clipped to the declared range; inf where a run left the finite
     numbers.
     """
-    mechanism, steps = made
+    mechanism, steps = trained
     init_key, train_key = jax.random.split(keys.from_seed(seed))
     state = protocol.begin(mechanism, init_key, data.laid)
     state, _info = protocol.train(mechanism, train_key, state, data.laid, steps)
     model = protocol.factors(state)
-    found = zip(AXES, (metrics.rmse(model, part) for part in (data.test, data.train)), strict=True)
-    return {axis: value if math.isfinite(value) else math.inf for axis, value in found}
+    values = (metrics.rmse(model, part) for part in (data.test, data.train))
+    return {
+        axis: value if math.isfinite(value) else math.inf
+        for axis, value in zip(AXES, values, strict=True)
+    }
 
 
 def search(method: Method, epsilon: float, data: Data) -> tuple[Setting, float, int]:
@@ -229,15 +224,15 @@ def search(method: Method, epsilon: float, data: Data) -> tuple[Setting, float, 
             change: dict[str, Any] = {name: value}
             setting = best._replace(**change)
             if setting not in tried:
-                made = method.made(data.train, epsilon, setting)
-                tried[setting] = errors(made, data, SEARCH_SEED)["rmse_test"]
+                trained = method.mechanism(data.train, epsilon, setting)
+                tried[setting] = errors(trained, data, SEARCH_SEED)["rmse_test"]
         best = min(tried, key=lambda setting: tried[setting])
     return best, tried[best], len(tried)
 
 
 def guarantee(method: Method, ratings: Ratings, epsilon: float, setting: Setting) -> Guarantee:
     """Of the whole run. Raises: ValueError where it costs more than ε."""
-    mechanism, steps = method.made(ratings, epsilon, setting)
+    mechanism, steps = method.mechanism(ratings, epsilon, setting)
     promised = mechanism.guarantee(steps).with_seed()
     if not promised.epsilon <= epsilon * (1 + 1e-9):
         raise ValueError(f"a run costs {promised.epsilon}, more than {epsilon}")
@@ -250,27 +245,32 @@ def compare(
     say: Say = lambda text: None,
     *,
     epsilons: Sequence[float] = EPSILONS,
-) -> Compared:
-    """Every method at every ε on these ratings, and the controls beside them."""
+) -> Outcome:
+    """Every method at every ε on these ratings, and the controls beside them. x is ε.
+
+    more: searches, by series and ε: the setting that was found, its error on generated ratings and
+      how many were tried.
+    """
     sizes = {
         "num_users": ratings.num_users,
         "num_items": ratings.num_items,
         "num_ratings": ratings.num_ratings,
     }
     generated = Data.of(synthetic.generate(**sizes, rating_range=ratings.rating_range))
-    data, out = Data.of(ratings), Compared([], [], {}, [_about(ratings, len(seeds))])
+    data = Data.of(ratings)
+    out = Outcome([], [], [_about(ratings, len(seeds))], {"searches": {}})
     for epsilon in epsilons:
         for series, method in METHODS.items():
             started = time.monotonic()
             setting, error, tried = search(method, epsilon, generated)
             measured = [
-                errors(method.made(data.train, epsilon, setting), data, seed) for seed in seeds
+                errors(method.mechanism(data.train, epsilon, setting), data, seed) for seed in seeds
             ]
             seconds = time.monotonic() - started
             promised = guarantee(method, data.train, epsilon, setting)
             _add(out, series, epsilon, measured, seeds, promised.headline, series)
             out.settings[-1] |= {"config": _read(method, setting), "seconds": seconds}
-            out.searches[f"{series}, ε = {epsilon:g}"] = _read(method, setting) | {
+            out.more["searches"][f"{series}, ε = {epsilon:g}"] = _read(method, setting) | {
                 "rmse": error,
                 "tried": tried,
             }
@@ -288,7 +288,7 @@ def _read(method: Method, setting: Setting) -> dict[str, Any]:
 
 
 def _add(
-    out: Compared,
+    out: Outcome,
     series: str,
     epsilon: float | None,
     measured: Sequence[dict[str, float]],
@@ -322,15 +322,15 @@ def _add(
     )
 
 
-def _controls(out: Compared, data: Data, seeds: Sequence[int], epsilons: Sequence[float]) -> None:
+def _controls(out: Outcome, data: Data, seeds: Sequence[int], epsilons: Sequence[float]) -> None:
     def both(model: Any) -> dict[str, float]:
         return {
             axis: metrics.rmse(model, part)
             for axis, part in zip(AXES, (data.test, data.train), strict=True)
         }
 
-    for series, made in ((GLOBAL, controls.global_mean), (MEANS, controls.item_means)):
-        _add(out, series, None, [both(made(data.train))], [], "not private", series)
+    for series, fit in ((GLOBAL, controls.global_mean), (MEANS, controls.item_means)):
+        _add(out, series, None, [both(fit(data.train))], [], "not private", series)
     for epsilon in epsilons:
         noisy = [
             controls.noisy_item_means(
@@ -363,65 +363,28 @@ def _about(ratings: Ratings, num_seeds: int) -> str:
 # ---------------------------------------------------------------------------------------------- on
 
 
-def table(compared: Compared) -> list[str]:
-    """Markdown: held-out RMSE, mean and standard deviation over seeds, a column for every ε."""
-    rows = [one for one in compared.rows if one.axis == "rmse_test"]
-    epsilons = sorted({one.x for one in rows if one.kind == "end"})
-    lines = ["| | " + " | ".join(f"ε = {epsilon:g}" for epsilon in epsilons) + " |"]
-    lines += ["|---" + "|---:" * len(epsilons) + "|"]
-    for series in dict.fromkeys(one.series for one in rows):
-        found = {one.x: one for one in rows if one.series == series}
-        cells = [_cell(found.get(epsilon, found.get(0.0))) for epsilon in epsilons]
-        lines.append(f"| {series} | " + " | ".join(cells) + " |")
-    return lines
-
-
-def _cell(one: Row | None) -> str:
-    if one is None:
-        return ""
-    spread = math.sqrt(
-        math.fsum((value - one.value) ** 2 for value in one.values) / max(len(one.values) - 1, 1)
-    )
-    return f"{one.value:.4f}" + (f" ± {spread:.4f}" if len(one.values) > 1 else "")
-
-
-def picture(compared: Compared, title: str) -> str:
+def picture(rows: Sequence[Row], title: str) -> str:
     """svg: methods below each other, a mark for every seed and ε, controls as vertical lines.
 
     Raises: ModuleNotFoundError without matplotlib.
     """
-    rows = [one for one in compared.rows if one.axis == "rmse_test"]
+    rows = [one for one in rows if one.axis == "rmse_test"]
     series = list(dict.fromkeys(one.series for one in rows if one.kind == "end"))
     epsilons = sorted({one.x for one in rows if one.kind == "end"})
-    with _canvas(title) as (axes, drawn):
+    with pictures.canvas(title, (8, 4)) as (_, ((axes,),), svg):
+        axes.set(xlabel="held-out RMSE")
+        axes.set_title(f"{title}; δ = {DELTA:g}, one rating's presence", fontsize=8)
+        axes.grid(alpha=0.3, axis="x")
         for place, one in ((series.index(one.series), one) for one in rows if one.kind == "end"):
             number = epsilons.index(one.x)
             at = -place + 0.12 * (len(epsilons) - 1 - 2 * number)
             label = f"ε = {one.x:g}" if place == 0 else None
             axes.plot(one.values, [at] * len(one.values), "|", color=f"C{number}", markersize=8)
             axes.plot([one.value], [at], "o", color=f"C{number}", markersize=4, label=label)
-        for style, one in zip(
-            (":", "--"), (one for one in rows if one.kind == "level"), strict=True
-        ):
-            axes.axvline(
-                one.value, color="0.5", linestyle=style, lw=0.8, label=f"{one.series}, not private"
-            )
+        levels = (one for one in rows if one.kind == "level")
+        for style, one in zip((":", "--"), levels, strict=True):
+            label = f"{one.series}, not private"
+            axes.axvline(one.value, color="0.5", linestyle=style, lw=0.8, label=label)
         axes.set_yticks([-place for place in range(len(series))], series)
         axes.legend(frameon=False, fontsize=7)
-    return drawn.getvalue()
-
-
-@contextlib.contextmanager
-def _canvas(title: str):
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    drawn = io.StringIO()
-    with matplotlib.rc_context({"svg.hashsalt": title, "svg.fonttype": "none", "font.size": 9}):
-        canvas = Figure(figsize=(8, 4), layout="constrained")
-        axes = canvas.add_subplot()
-        axes.set(xlabel="held-out RMSE")
-        axes.set_title(f"{title}; δ = {DELTA:g}, one rating's presence", fontsize=8)
-        axes.grid(alpha=0.3, axis="x")
-        yield axes, drawn
-        save(canvas, drawn)
+    return svg.getvalue()

@@ -12,6 +12,7 @@ from functools import partial
 from experiments.reproduce import claims
 from experiments.reproduce.catalogue import Stored
 from experiments.reproduce.claims import Claim, Statement
+from experiments.reproduce.paper002 import measurements
 from experiments.reproduce.paper002.measurements import (
     AROUND,
     CLOSE,
@@ -19,32 +20,14 @@ from experiments.reproduce.paper002.measurements import (
     LITTLE,
     LITTLE_ERROR,
     MUCH,
-    NEIGHBOUR_EPOCHS,
     SKETCHES,
-    below_regular,
-    compact_leaks_less,
-    degradation,
-    divergence_grows,
-    falls_with_gain,
-    far_below_threshold,
-    gradually,
-    grows_with_rank,
-    improves,
-    nears_regular,
-    no_mechanism,
-    often_small,
-    optimum,
-    sketch_keeps_up,
-    top_users_divergence,
-    top_users_errors,
-    without_regularization,
-    worth_having,
 )
+from experiments.reproduce.paper002.neighbours import NEIGHBOUR_EPOCHS, same_tables
 from experiments.reproduce.paper002.table import FIG1_GAIN, FIG1_RANK, GAINS, RANKS, TEXT
 
 
-def judge(found: Stored) -> list[Claim]:
-    return claims.judge(found, STATEMENTS)
+def judge(stored: Stored) -> list[Claim]:
+    return claims.judge(stored, STATEMENTS)
 
 
 _FIG1 = f"MovieLens-1M in place of EachMovie, d = {FIG1_RANK}, γ = {FIG1_GAIN:g}, η by validation"
@@ -59,15 +42,15 @@ def _divergences() -> tuple[Statement, ...]:
     """Each statement on the divergence under the paper's filter, and under one that is the same on
     both sides.
     """
-    found = []
+    statements = []
     for axis, words in _FILTERS.items():
-        found += [
+        statements += [
             Statement(
                 f"divergence over ε, {words}",
                 "section 5.4, figure 4",
                 f"The divergence grows with the threshold ε ({words}).",
                 f"{_KL}; {_STEADY} {LITTLE:.0%}, and higher without a threshold than at ε = 2",
-                partial(divergence_grows, axis),
+                partial(measurements.divergence_grows, axis),
             ),
             Statement(
                 f"divergence below regular's, {words}",
@@ -75,7 +58,7 @@ def _divergences() -> tuple[Statement, ...]:
                 f"For most settings regular factorisation has the higher divergence ({words}).",
                 f"{_KL}, regular of the same d without a threshold: higher by more than"
                 f" {LITTLE:.0%} at more than half of all (d, γ, ε)",
-                partial(below_regular, axis),
+                partial(measurements.below_regular, axis),
             ),
             *(
                 Statement(
@@ -84,7 +67,7 @@ def _divergences() -> tuple[Statement, ...]:
                     f"Compact models leak less: the divergence is lower with {change} ({words}).",
                     f"{_KL}: lower by more than {LITTLE:.0%} at {over} = {low:g} than at {high:g},"
                     " at every ε",
-                    partial(compact_leaks_less, over, axis),
+                    partial(measurements.compact_leaks_less, over, axis),
                 )
                 for over, change, low, high in (
                     ("γ", "a larger γ", GAINS[-1], GAINS[0]),
@@ -98,10 +81,10 @@ def _divergences() -> tuple[Statement, ...]:
                 f" ({words}).",
                 f"{_KL}, median over all (d, γ, ε) of top users' over everyone's: at most"
                 f" {_TENTH:.2f}, where the nearest power of ten is a tenth",
-                partial(top_users_divergence, axis),
+                partial(measurements.top_users_divergence, axis),
             ),
         ]
-    return tuple(found)
+    return tuple(statements)
 
 
 STATEMENTS = (
@@ -111,7 +94,7 @@ STATEMENTS = (
         "Without regularisation (λ = 0) the sketch has a lower error than regular and hashed"
         " factorisation.",
         f"{_FIG1}: test RMSE at λ = 0 lower by more than {LITTLE_ERROR:.1%}",
-        without_regularization,
+        measurements.without_regularization,
     ),
     Statement(
         "degradation",
@@ -119,7 +102,7 @@ STATEMENTS = (
         "Below the best λ the sketch degrades less than the other two.",
         f"{_FIG1}: test RMSE at λ = 0 relative to the lowest over λ; less by more than"
         f" {LITTLE_ERROR:.1%}",
-        degradation,
+        measurements.degradation,
     ),
     Statement(
         "best λ, figure 1",
@@ -129,7 +112,7 @@ STATEMENTS = (
         f"{_FIG1}: lowest validation RMSE within a factor of √10 of {TEXT['best λ, figure 1']:g};"
         f" test RMSE falls at no step beyond by more than {LITTLE_ERROR:.1%}, and is higher at"
         " the end",
-        optimum,
+        measurements.optimum,
     ),
     Statement(
         "best λ over γ",
@@ -137,7 +120,7 @@ STATEMENTS = (
         "The best λ falls as γ grows, at every d.",
         f"lowest validation RMSE; never higher from one γ to the next, and lower at {GAINS[-1]:g}"
         f" than at {GAINS[0]:g}",
-        falls_with_gain,
+        measurements.falls_with_gain,
     ),
     Statement(
         "best λ over d",
@@ -145,21 +128,21 @@ STATEMENTS = (
         "The best λ falls with d: smaller models need less of it.",
         "lowest validation RMSE; never higher from one d to the next lower, and lower at"
         f" {RANKS[0]} than at {RANKS[-1]}, at every γ",
-        grows_with_rank,
+        measurements.grows_with_rank,
     ),
     Statement(
         "best λ, figure 2",
         "section 5.2, figure 2",
         f"The best λ is often below {TEXT['best λ, figure 2']:g}.",
         "lowest validation RMSE; at more than half of all (d, γ)",
-        often_small,
+        measurements.often_small,
     ),
     Statement(
         "error over ε",
         "section 5.3, figure 3",
         "A larger threshold ε gives a lower error.",
         f"test RMSE; {_STEADY} {LITTLE_ERROR:.1%}, and lower without a threshold than at ε = 2",
-        improves,
+        measurements.improves,
     ),
     Statement(
         "gradually",
@@ -167,7 +150,7 @@ STATEMENTS = (
         "The improvement is significant where ε is small, and drops as it grows.",
         "test RMSE; at every (d, γ) the first step brings most, and no step more than the one"
         " before it",
-        gradually,
+        measurements.gradually,
     ),
     Statement(
         "near regular",
@@ -175,7 +158,7 @@ STATEMENTS = (
         f"Above ε = {TEXT['near regular from ε']:g} the error is close to that of regular"
         " factorisation.",
         f"test RMSE at that ε, every (d, γ): at most {CLOSE:.0%} above regular's of the same d",
-        nears_regular,
+        measurements.nears_regular,
     ),
     *_divergences(),
     Statement(
@@ -184,7 +167,7 @@ STATEMENTS = (
         "Users with many ratings have a lower error.",
         "test RMSE of the twentieth of users with most training ratings, every (d, γ, ε): lower by"
         f" more than {LITTLE_ERROR:.1%}",
-        top_users_errors,
+        measurements.top_users_errors,
     ),
     Statement(
         "divergence below ε",
@@ -192,7 +175,7 @@ STATEMENTS = (
         "The divergence is much smaller than ε, which is a guarantee for the worst case.",
         f"{_KL}, the paper's filter: at most {MUCH:g}·ε at every ε. That ε guarantees nothing is"
         " the next statement",
-        far_below_threshold,
+        measurements.far_below_threshold,
     ),
     Statement(
         "privacy",
@@ -200,14 +183,14 @@ STATEMENTS = (
         "Skipping ratings whose loss is above a threshold gives ε-differential privacy.",
         f"a sketch with the same hashes, start and order, {NEIGHBOUR_EPOCHS} epochs: the tables of"
         " neighbours",
-        no_mechanism,
+        same_tables,
     ),
     Statement(
         "sound: as dense",
         "ours",
         "With a proved price, a sketch of any γ is as good as dense storage.",
         f"{_BUDGET}: at most {LITTLE:.0%} above dense DP-SGD at every γ and ε",
-        sketch_keeps_up,
+        measurements.sketch_keeps_up,
     ),
     *(
         Statement(
@@ -216,7 +199,7 @@ STATEMENTS = (
             f"With a proved price, {words} is worth having.",
             f"{_BUDGET}: at some ε at least {LITTLE:.0%} below the global mean and item means that"
             " cost as much",
-            partial(worth_having, names),
+            partial(measurements.worth_having, names),
         )
         for words, names in (
             ("a sketch of some γ", SKETCHES),

@@ -1,20 +1,18 @@
-"""`002/budget`: what `sketch_budget` compares at equal ε, kept as a whole under `private/`."""
+"""`002/budget`: what `budget` compares at equal ε, kept as a whole."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
-from dpmf_jax.models import storage
 from experiments.cli import console
-from experiments.reproduce.comparison import Row
-from experiments.reproduce.paper002 import budget as sketch_budget
+from experiments.reproduce import store
+from experiments.reproduce.comparison import row_from
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Say
+from experiments.reproduce.paper002 import budget
 from experiments.reproduce.paper002.runs import Data
 
-ASKED = (
+SETTINGS = (
     "EPSILONS",
     "DELTA",
     "UNIT",
@@ -28,27 +26,23 @@ ASKED = (
 )
 
 
-def run(
-    data: Data, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]
-) -> tuple[list[Row], list[dict[str, Any]], dict[str, dict[str, Any]], list[str]]:
-    """(rows, settings, searches, notes); compares what is not stored yet."""
-    asked = {name: getattr(sketch_budget, name) for name in ASKED}
-    asked |= {"methods": list(sketch_budget.METHODS), "seeds": seeds, "ratings": data.digest}
-    asked = json.loads(json.dumps(asked))
-    name = hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:16]
-    path = storage.private_folder(store) / f"sketch-budget-{name}.json"
-    if not path.exists() or storage.read_json(path)["asked"] != asked:
-        found = sketch_budget.compare(data.ratings, seeds, say)
-        storage.write_json(path, console.plain({"asked": asked, "found": found}), private=True)
-    kept = storage.read_json(path)["found"]
-    return [row(one) for one in kept["rows"]], kept["settings"], kept["searches"], kept["notes"]
-
-
-def row(one: Mapping[str, Any]) -> Row:
-    """Of a row as json has it."""
-    read: dict[str, Callable[[Any], Any]] = {
-        "x": float,
-        "value": float,
-        "values": lambda values: tuple(float(value) for value in values),
-    }
-    return Row._make(read.get(name, lambda value: value)(one[name]) for name in Row._fields)
+def run(data: Data, folder: Path, seeds: tuple[int, ...], say: Say) -> Outcome:
+    """Compares what is not stored yet."""
+    settings = {name: getattr(budget, name) for name in SETTINGS}
+    settings |= {"methods": list(budget.METHODS), "seeds": seeds, "ratings": data.digest}
+    kept = store.read(folder, "sketch-budget", settings, label="asked")
+    if kept is None:
+        outcome = budget.compare(data.ratings, seeds, say)
+        found = {
+            "rows": outcome.rows,
+            "settings": outcome.settings,
+            **outcome.more,
+            "notes": outcome.notes,
+        }
+        kept = {"found": console.plain(found)}
+        store.write(folder, "sketch-budget", settings, kept, label="asked")
+    found = kept["found"]
+    more = {"intervals": [], "searches": found["searches"]}
+    return Outcome(
+        [row_from(row) for row in found["rows"]], found["settings"], found["notes"], more
+    )

@@ -10,27 +10,27 @@ have the status none.
   all and top users.
 
 In these ε is a threshold above which a rating is not learnt from, and no privacy parameter.
-`002/budget` is another
-matter: `sketch_budget`, what can be proved, at equal ε.
+`002/budget` is another matter: what can be proved, at equal ε; see `budget`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from experiments.reproduce.comparison import Row, mean, row
-from experiments.reproduce.paper002 import equal as sketch_equal
+from experiments.reproduce.catalogue import Figure
+from experiments.reproduce.comparison import mean, row
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Bench
+from experiments.reproduce.paper002 import equal
 from experiments.reproduce.paper002.runs import (
     CONTROLS,
     DIVERGENCES,
     Data,
     Measured,
     Run,
-    Say,
     Search,
     config,
     guarantee,
@@ -51,52 +51,15 @@ from experiments.reproduce.paper002.table import (
     SKETCHED,
     THRESHOLDS,
     TOP_SHARE,
-    Figure,
     Line,
-    Scale,
 )
 
 
-class Bench(NamedTuple):
-    """What a figure's program works with. epochs: T. seeds: of the runs; searches have the
-    first.
-    """
-
-    data: Data
-    store: Path
-    seeds: tuple[int, ...]
-    say: Say
-    epochs: int
-
-
-class Outcome(NamedTuple):
-    """rows: of `comparison`. settings: by series, what it was run with and what it promises.
-    intervals: of divergences, the ends a mean over seeds. searches: by line, what was tried. notes:
-    to be read beside.
-    """
-
-    rows: list[Row]
-    settings: list[dict[str, Any]]
-    intervals: list[dict[str, Any]]
-    searches: dict[str, dict[str, Any]]
-    notes: list[str]
-
-
-def run(
-    figure: Figure,
-    data: Data,
-    store: Path,
-    seeds: tuple[int, ...],
-    say: Callable[[str], None],
-    *,
-    scale: Scale = "small",
-) -> Outcome:
-    """Trains what is not stored yet."""
+def run(figure: Figure, bench: Bench) -> Outcome:
+    """Trains what is not stored yet. Searches have the first of the seeds."""
     if figure.name == BUDGET:
-        chosen = BUDGET_SEEDS if seeds == SEEDS[scale] else seeds  # its runs are short
-        rows, settings, searches, notes = sketch_equal.run(data, store, chosen, say)
-        return Outcome(rows, settings, [], searches, notes)
-    bench = Bench(data, store, seeds, say, EPOCHS[scale])
+        chosen = BUDGET_SEEDS if bench.seeds == SEEDS[bench.scale] else bench.seeds  # short runs
+        return equal.run(bench.data, bench.store, chosen, bench.say)
     program = {
         "002/fig1": over_regularization,
         "002/fig2": best_regularization,
@@ -104,13 +67,18 @@ def run(
         "002/fig4": divergences,
     }[figure.name]
     outcome = program(bench)
-    outcome.notes[:0] = about(figure, bench)
+    outcome.notes[:0] = notes_of(figure, bench)
     return outcome
 
 
-def about(figure: Figure, bench: Bench) -> list[str]:
+def _empty() -> Outcome:
+    """intervals: of divergences, the ends a mean over seeds. searches: by line, what was tried."""
+    return Outcome([], [], [], {"intervals": [], "searches": {}})
+
+
+def notes_of(figure: Figure, bench: Bench) -> list[str]:
     """What every figure was made with, and where that is not the paper's."""
-    data, paper = bench.data, EPOCHS["full"]
+    data, epochs, paper = bench.data, EPOCHS[bench.scale], EPOCHS["full"]
     notes = [
         "Nothing here has a guarantee (status none): ε is a threshold above which a rating is"
         " skipped, not a privacy parameter."
@@ -120,9 +88,9 @@ def about(figure: Figure, bench: Bench) -> list[str]:
             "The paper draws this on EachMovie, which its publisher withdrew; here it is"
             f" {data.ratings.name}."
         )
-    fewer = "" if bench.epochs == paper else f", where the paper has {paper} (--scale full)"
+    fewer = "" if epochs == paper else f", where the paper has {paper} (--scale full)"
     notes.append(
-        f"T = {bench.epochs} epochs{fewer}; {len(data.train):,} ratings to train on,"
+        f"T = {epochs} epochs{fewer}; {len(data.train):,} ratings to train on,"
         f" {len(data.valid):,} for validation, {int(data.rows['kl'].test.sum()):,} for the test,"
         f" the last two less the rows of users or items with fewer than {RARE}. A run takes its"
         f" ratings in one random order, the same in every epoch; η falls as 1/(1 + {DECAY:g}·t/T),"
@@ -152,13 +120,15 @@ class _Point(NamedTuple):
 
 
 def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Line, Search]:
-    found = search(tuple(lines), bench.data, bench.store, bench.epochs, bench.seeds[0], bench.say)
+    found = search(
+        tuple(lines), bench.data, bench.store, EPOCHS[bench.scale], bench.seeds[0], bench.say
+    )
     for line, one in found.items():
         tried = {
             f"η = {rate:g}, λ = {strength:g}": value
             for (rate, strength), value in one.tried.items()
         }
-        outcome.searches[line.words] = {
+        outcome.more["searches"][line.label] = {
             "learning_rate": one.learning_rate,
             "regularization": one.regularization,
             "tried": tried,
@@ -169,16 +139,16 @@ def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Lin
 def _runs_at(
     bench: Bench,
     line: Line,
-    found: Search,
+    best: Search,
     *,
     strength: float | None = None,
     threshold: float = math.inf,
 ) -> list[Run]:
     """A run for every seed, at the η that was found, and at its λ unless another is given."""
-    strength = found.regularization if strength is None else strength
+    strength = best.regularization if strength is None else strength
     ending = threshold if math.isfinite(threshold) else None
     return [
-        Run(*line, found.learning_rate, strength, ending, bench.epochs, seed)
+        Run(*line, best.learning_rate, strength, ending, EPOCHS[bench.scale], seed)
         for seed in bench.seeds
     ]
 
@@ -187,11 +157,10 @@ def _add(bench: Bench, outcome: Outcome, points: Sequence[_Point], axes: Sequenc
     """Every point's values on the axes, a mean over the seeds, and intervals of those that have
     them.
     """
-    found = measure(
-        [one for point in points for one in point.runs], bench.data, bench.store, bench.say
-    )
+    every = [one for point in points for one in point.runs]
+    by_run = measure(every, bench.data, bench.store, bench.say)
     for point in points:
-        measured = [found[one] for one in point.runs]
+        measured = [by_run[one] for one in point.runs]
         kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
         for axis in axes:
             values = [one.values[axis] for one in measured]
@@ -204,7 +173,7 @@ def _add(bench: Bench, outcome: Outcome, points: Sequence[_Point], axes: Sequenc
             outcome.rows.append(row(point.series, axis, kind, x, values, part="held-out", **place))
             if axis in DIVERGENCES:
                 ends = [mean(one.intervals[axis][end] for one in measured) for end in (0, 1)]
-                outcome.intervals.append(
+                outcome.more["intervals"].append(
                     {
                         "series": point.series,
                         "x": x,
@@ -236,24 +205,24 @@ def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[
 
 
 def _promise(run: Run, data: Data) -> str:
-    made = guarantee(run, data)
+    promised = guarantee(run, data)
     ending = "" if run.threshold is None else "; ε is a threshold, no privacy parameter"
-    return f"{made.headline}, status {made.status}{ending}"
+    return f"{promised.headline}, status {promised.status}{ending}"
 
 
 def _controls(bench: Bench, outcome: Outcome, axes: Sequence[str]) -> None:
     """What is there before any factor is learnt, as levels: a threshold that skips everything comes
     to this.
     """
-    for series, made in CONTROLS.items():
-        values, intervals = look(made(bench.data), bench.data)
+    for series, fit in CONTROLS.items():
+        values, intervals = look(fit(bench.data), bench.data)
         for axis in (axis for axis in axes if axis in values):
             outcome.rows.append(
                 row(series, axis, "level", 0.0, [values[axis]], variant=series, part="held-out")
             )
             if axis in intervals:
                 low, high = intervals[axis]
-                outcome.intervals.append(
+                outcome.more["intervals"].append(
                     {"series": series, "x": 0.0, "axis": axis, "lower": low, "upper": high}
                 )
         outcome.settings.append(
@@ -272,7 +241,7 @@ def _controls(bench: Bench, outcome: Outcome, axes: Sequence[str]) -> None:
 
 def over_regularization(bench: Bench) -> Outcome:
     """Each storage at the η that its search found, over λ."""
-    outcome = Outcome([], [], [], {}, [])
+    outcome = _empty()
     found = _searched(bench, tuple(FIG1.values()), outcome)
     points = [
         _Point(series, _runs_at(bench, line, found[line], strength=strength), strength)
@@ -288,7 +257,7 @@ def best_regularization(bench: Bench) -> Outcome:
     """What the searches found, a series for every γ, and for regular storage; with the errors
     there.
     """
-    outcome = Outcome([], [], [], {}, [])
+    outcome = _empty()
     found = _searched(bench, (*SKETCHED, *REGULAR), outcome)
     points = []
     for line, one in found.items():
@@ -303,7 +272,7 @@ def best_regularization(bench: Bench) -> Outcome:
 
 
 def over_threshold(bench: Bench) -> Outcome:
-    outcome = Outcome([], [], [], {}, [])
+    outcome = _empty()
     axes = ("rmse", "rmse_top", "rmse_train", "skipped")
     _add(bench, outcome, _thresholds(bench, outcome), axes)
     _controls(bench, outcome, axes)
@@ -311,7 +280,7 @@ def over_threshold(bench: Bench) -> Outcome:
 
 
 def divergences(bench: Bench) -> Outcome:
-    outcome = Outcome([], [], [], {}, [])
+    outcome = _empty()
     axes = (*DIVERGENCES, "rmse", "rmse_top")
     _add(bench, outcome, _thresholds(bench, outcome), axes)
     _controls(bench, outcome, axes)
@@ -331,11 +300,11 @@ def _thresholds(bench: Bench, outcome: Outcome) -> list[_Point]:
     """Every sketch over the thresholds, every regular storage as a level without one."""
     found = _searched(bench, (*SKETCHED, *REGULAR), outcome)
     points = [
-        _Point(line.words, _runs_at(bench, line, found[line], threshold=threshold), threshold)
+        _Point(line.label, _runs_at(bench, line, found[line], threshold=threshold), threshold)
         for line in SKETCHED
         for threshold in THRESHOLDS
     ]
     return [
         *points,
-        *(_Point(line.words, _runs_at(bench, line, found[line]), None) for line in REGULAR),
+        *(_Point(line.label, _runs_at(bench, line, found[line]), None) for line in REGULAR),
     ]

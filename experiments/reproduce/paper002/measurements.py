@@ -1,5 +1,4 @@
-"""Measurements behind the statements of paper 002: what stored rows, and the mechanism itself, say
-to each.
+"""Measurements behind the statements of paper 002: what stored rows say to each.
 
 Each takes the stored rows and returns a `Judged`, or raises `NotTestable` where rows are missing.
 The paper gives a number for few of them; the other criteria are ours, and fixed here. Differences
@@ -8,24 +7,13 @@ below `LITTLE` count as none.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-import jax
-import numpy as np
-
-from dpmf_jax import layout, protocol
-from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
-from dpmf_jax.layout import ordered
-from dpmf_jax.mechanisms.sketch import online
-from dpmf_jax.mechanisms.sketch import published as sketch
-from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.claims import Judged, NotTestable
+from experiments.reproduce.catalogue import Record, Stored
+from experiments.reproduce.claims import Judged, rows_of, values_of
 from experiments.reproduce.paper002.budget import GLOBAL, METHODS, PRICED
 from experiments.reproduce.paper002.table import (
     BUDGET,
@@ -46,44 +34,32 @@ AROUND = 10**0.5  # a factor: nearer to the number than to ten times it, or to a
 EDGE = math.log(AROUND) + 0.001  # places of the grid have three digits
 MUCH = 0.1  # of ε: a divergence much smaller than it
 REGULAR, HASHED, SKETCH = FIG1
-LAST = max(epsilon for epsilon in THRESHOLDS if math.isfinite(epsilon))
 
 # ---------------------------------------------------------------------------------------------- wha
 
 
-def _rows(found: Stored, figure: str) -> list[Mapping[str, Any]]:
-    one = FIGURES[figure]
-    told = found.get(one.stem_on(one.data[0]))
-    if told is None:
-        raise NotTestable(f"run dpmf reproduce {figure} first")
-    return told["rows"]
+def _rows(stored: Stored, figure: str) -> list[Record]:
+    return rows_of(stored, FIGURES[figure])
 
 
-def _values(rows: Sequence[Mapping[str, Any]], series: str, axis: str) -> dict[float, float]:
-    values = {
-        float(row["x"]): float(row["value"])
-        for row in rows
-        if (row["series"], row["axis"]) == (series, axis)
-    }
-    if not values:
-        raise NotTestable(f"series {series!r} is not stored")
-    return dict(sorted(values.items()))
+def _values(rows: Sequence[Record], series: str, axis: str) -> dict[float, float]:
+    return dict(sorted(values_of(rows, series, axis).items()))
 
 
-def _over_thresholds(found: Stored, figure: str, axis: str) -> dict[Line, dict[float, float]]:
-    rows = _rows(found, figure)
-    return {line: _values(rows, line.words, axis) for line in SKETCHED}
+def _over_thresholds(stored: Stored, figure: str, axis: str) -> dict[Line, dict[float, float]]:
+    rows = _rows(stored, figure)
+    return {line: _values(rows, line.label, axis) for line in SKETCHED}
 
 
-def _regular(found: Stored, figure: str, axis: str) -> dict[int, float]:
+def _regular(stored: Stored, figure: str, axis: str) -> dict[int, float]:
     """Of regular storage, by d."""
-    rows = _rows(found, figure)
-    return {rank: _values(rows, Line("regular", rank, 1.0).words, axis)[0.0] for rank in RANKS}
+    rows = _rows(stored, figure)
+    return {rank: _values(rows, Line("regular", rank, 1.0).label, axis)[0.0] for rank in RANKS}
 
 
 def _named(values: Mapping[Line, Mapping[float, float]]) -> dict[str, float]:
     return {
-        f"{line.words}, {x:g}": value for line, here in values.items() for x, value in here.items()
+        f"{line.label}, {x:g}": value for line, here in values.items() for x, value in here.items()
     }
 
 
@@ -97,7 +73,7 @@ def _places(xs: Iterable[float]) -> str:
 
 def _lines(values: Mapping[Line, Mapping[float, float]]) -> str:
     places = _places(next(iter(values.values())))
-    said = "; ".join(f"{line.words}: {_listed(here.values())}" for line, here in values.items())
+    said = "; ".join(f"{line.label}: {_listed(here.values())}" for line, here in values.items())
     return f"at ε = {places}: {said}"
 
 
@@ -108,8 +84,8 @@ def _count(yes: int, all_of: int, what: str) -> str:
 # ---------------------------------------------------------------------------------------------- λ
 
 
-def _figure1(found: Stored, axis: str) -> dict[str, dict[float, float]]:
-    rows = _rows(found, "002/fig1")
+def _figure1(stored: Stored, axis: str) -> dict[str, dict[float, float]]:
+    rows = _rows(stored, "002/fig1")
     return {series: _values(rows, series, axis) for series in FIG1}
 
 
@@ -117,9 +93,9 @@ def _best(values: Mapping[float, float]) -> float:
     return min(values, key=lambda x: (values[x], x))
 
 
-def optimum(found: Stored) -> Judged:
+def optimum(stored: Stored) -> Judged:
     """Every storage's best λ is around the paper's, and at every larger one the error is larger."""
-    valid, test = _figure1(found, "rmse_valid"), _figure1(found, "rmse")
+    valid, test = _figure1(stored, "rmse_valid"), _figure1(stored, "rmse")
     best = {series: _best(values) for series, values in valid.items()}
     around = {
         series: one > 0 and abs(math.log(one / TEXT["best λ, figure 1"])) <= EDGE
@@ -146,10 +122,10 @@ def optimum(found: Stored) -> Judged:
     return Judged(value, not whys, "; ".join(whys), best)
 
 
-def degradation(found: Stored) -> Judged:
+def degradation(stored: Stored) -> Judged:
     """From the best λ to none: the error grows, and least in the sketch."""
     grows = {}
-    for series, values in _figure1(found, "rmse").items():
+    for series, values in _figure1(stored, "rmse").items():
         grows[series] = values[0.0] / min(values.values()) - 1
     value = "RMSE at λ = 0 above the best: " + ", ".join(
         f"{more:.2%} ({series})" for series, more in grows.items()
@@ -158,12 +134,12 @@ def degradation(found: Stored) -> Judged:
     return Judged(value, holds, "", grows)
 
 
-def without_regularization(found: Stored) -> Judged:
-    errors = {series: values[0.0] for series, values in _figure1(found, "rmse").items()}
+def without_regularization(stored: Stored) -> Judged:
+    errors = {series: values[0.0] for series, values in _figure1(stored, "rmse").items()}
     value = "RMSE at λ = 0: " + ", ".join(
         f"{error:.4f} ({series})" for series, error in errors.items()
     )
-    trained = {series: values[0.0] for series, values in _figure1(found, "rmse_train").items()}
+    trained = {series: values[0.0] for series, values in _figure1(stored, "rmse_train").items()}
     holds = errors[SKETCH] < (1 - LITTLE_ERROR) * min(errors[REGULAR], errors[HASHED])
     why = "on the ratings trained on: " + ", ".join(
         f"{error:.4f} ({series})" for series, error in trained.items()
@@ -171,8 +147,8 @@ def without_regularization(found: Stored) -> Judged:
     return Judged(value, holds, why, errors)
 
 
-def _best_lambdas(found: Stored) -> dict[tuple[int, float], float]:
-    rows = _rows(found, "002/fig2")
+def _best_lambdas(stored: Stored) -> dict[tuple[int, float], float]:
+    rows = _rows(stored, "002/fig2")
     grid = {gain: _values(rows, f"γ = {gain:g}", "best_lambda") for gain in GAINS}
     return {(rank, gain): grid[gain][float(rank)] for rank in RANKS for gain in GAINS}
 
@@ -191,14 +167,14 @@ def _cells(values: Mapping[tuple[int, float], float]) -> dict[str, float]:
     return {f"d = {rank}, γ = {gain:g}": value for (rank, gain), value in values.items()}
 
 
-def falls_with_gain(found: Stored) -> Judged:
-    best = _best_lambdas(found)
+def falls_with_gain(stored: Stored) -> Judged:
+    best = _best_lambdas(stored)
     rows = [[best[rank, gain] for gain in GAINS] for rank in RANKS]
     return Judged(_grid(best), all(map(_goes_down, rows)), "", _cells(best))
 
 
-def grows_with_rank(found: Stored) -> Judged:
-    best = _best_lambdas(found)
+def grows_with_rank(stored: Stored) -> Judged:
+    best = _best_lambdas(stored)
     rows = [[best[rank, gain] for rank in reversed(RANKS)] for gain in GAINS]
     return Judged(_grid(best), all(map(_goes_down, rows)), "", _cells(best))
 
@@ -208,8 +184,8 @@ def _goes_down(line: Sequence[float]) -> bool:
     return all(after <= before for before, after in itertools.pairwise(line)) and line[-1] < line[0]
 
 
-def often_small(found: Stored) -> Judged:
-    best = _best_lambdas(found)
+def often_small(stored: Stored) -> Judged:
+    best = _best_lambdas(stored)
     small = sum(value < TEXT["best λ, figure 2"] for value in best.values())
     return Judged(
         f"{_count(small, len(best), 'below it')}: {_grid(best)}",
@@ -222,9 +198,9 @@ def often_small(found: Stored) -> Judged:
 # ---------------------------------------------------------------------------------------------- the
 
 
-def improves(found: Stored) -> Judged:
+def improves(stored: Stored) -> Judged:
     """The error falls from 2 to no threshold, and rises nowhere on the way."""
-    errors = _over_thresholds(found, "002/fig3", "rmse")
+    errors = _over_thresholds(stored, "002/fig3", "rmse")
     holds = {
         line: _steady(list(here.values())[::-1], LITTLE_ERROR) for line, here in errors.items()
     }
@@ -240,13 +216,13 @@ def _steady(line: Sequence[float], little: float) -> bool:
 
 
 def _failing(holds: Mapping[Line, bool]) -> str:
-    names = [line.words for line, one in holds.items() if not one]
+    names = [line.label for line, one in holds.items() if not one]
     return f"not so: {'; '.join(names)}" if names else ""
 
 
-def gradually(found: Stored) -> Judged:
+def gradually(stored: Stored) -> Judged:
     """What a larger threshold brings becomes less from step to step."""
-    errors = _over_thresholds(found, "002/fig3", "rmse")
+    errors = _over_thresholds(stored, "002/fig3", "rmse")
     gains = {
         line: [a - b for a, b in itertools.pairwise(here.values())] for line, here in errors.items()
     }
@@ -262,48 +238,48 @@ def gradually(found: Stored) -> Judged:
         for line, gain in finite.items()
     }
     value = "RMSE falls by " + "; ".join(
-        f"{line.words}: {_listed(gain)}" for line, gain in finite.items()
+        f"{line.label}: {_listed(gain)}" for line, gain in finite.items()
     )
     value += f" between ε = {_places(sorted(x for x in THRESHOLDS if math.isfinite(x)))}"
     return Judged(
         value,
         all(holds.values()),
         _failing(holds),
-        {line.words: gain[0] for line, gain in finite.items()},
+        {line.label: gain[0] for line, gain in finite.items()},
     )
 
 
-def nears_regular(found: Stored) -> Judged:
+def nears_regular(stored: Stored) -> Judged:
     errors, regular = (
-        _over_thresholds(found, "002/fig3", "rmse"),
-        _regular(found, "002/fig3", "rmse"),
+        _over_thresholds(stored, "002/fig3", "rmse"),
+        _regular(stored, "002/fig3", "rmse"),
     )
     epsilon = TEXT["near regular from ε"]
     above = {line: here[epsilon] / regular[line.rank] - 1 for line, here in errors.items()}
     value = f"RMSE at ε = {epsilon:g} over regular's: " + "; ".join(
-        f"{line.words}: {more:+.2%}" for line, more in above.items()
+        f"{line.label}: {more:+.2%}" for line, more in above.items()
     )
     holds = {line: more <= CLOSE for line, more in above.items()}
     return Judged(
         value,
         all(holds.values()),
         _failing(holds),
-        {line.words: more for line, more in above.items()},
+        {line.label: more for line, more in above.items()},
     )
 
 
 # ---------------------------------------------------------------------------------------------- div
 
 
-def divergence_grows(axis: str, found: Stored) -> Judged:
-    values = _over_thresholds(found, "002/fig4", axis)
+def divergence_grows(axis: str, stored: Stored) -> Judged:
+    values = _over_thresholds(stored, "002/fig4", axis)
     holds = {line: _steady(list(here.values()), LITTLE) for line, here in values.items()}
     return Judged(_lines(values), all(holds.values()), _failing(holds), _named(values))
 
 
-def below_regular(axis: str, found: Stored) -> Judged:
+def below_regular(axis: str, stored: Stored) -> Judged:
     """At most settings, regular storage of the same rank without a threshold has the higher one."""
-    values, regular = _over_thresholds(found, "002/fig4", axis), _regular(found, "002/fig4", axis)
+    values, regular = _over_thresholds(stored, "002/fig4", axis), _regular(stored, "002/fig4", axis)
     cases = [(line, x, value) for line, here in values.items() for x, value in here.items()]
     below = [value < (1 - LITTLE) * regular[line.rank] for line, _, value in cases]
     exact = [value < (1 - LITTLE) * regular[line.rank] for line, x, value in cases if math.isinf(x)]
@@ -326,9 +302,9 @@ def below_regular(axis: str, found: Stored) -> Judged:
     )
 
 
-def compact_leaks_less(over: str, axis: str, found: Stored) -> Judged:
+def compact_leaks_less(over: str, axis: str, stored: Stored) -> Judged:
     """At every threshold the divergence falls over γ, or over falling d."""
-    values = _over_thresholds(found, "002/fig4", axis)
+    values = _over_thresholds(stored, "002/fig4", axis)
     by = {(line.rank, line.gain): here for line, here in values.items()}
     if over == "γ":
         pairs = [((rank, GAINS[0]), (rank, GAINS[-1])) for rank in RANKS]
@@ -351,8 +327,8 @@ def _ratio(value: float, other: float) -> float:
     return value / other if math.isfinite(value) and 0 < other < math.inf else math.inf
 
 
-def far_below_threshold(found: Stored) -> Judged:
-    values = _over_thresholds(found, "002/fig4", "kl")
+def far_below_threshold(stored: Stored) -> Judged:
+    values = _over_thresholds(stored, "002/fig4", "kl")
     ratios = {
         x: max(here[x] for here in values.values()) / x for x in THRESHOLDS if math.isfinite(x)
     }
@@ -368,8 +344,8 @@ def far_below_threshold(found: Stored) -> Judged:
     )
 
 
-def top_users_errors(found: Stored) -> Judged:
-    every, top = (_over_thresholds(found, "002/fig4", axis) for axis in ("rmse", "rmse_top"))
+def top_users_errors(stored: Stored) -> Judged:
+    every, top = (_over_thresholds(stored, "002/fig4", axis) for axis in ("rmse", "rmse_top"))
     ratios = [_ratio(top[line][x], every[line][x]) for line in every for x in every[line]]
     value = f"RMSE of top users over everyone's from {min(ratios):.4f} to {max(ratios):.4f}"
     return Judged(
@@ -377,8 +353,8 @@ def top_users_errors(found: Stored) -> Judged:
     )
 
 
-def top_users_divergence(axis: str, found: Stored) -> Judged:
-    every, top = (_over_thresholds(found, "002/fig4", name) for name in (axis, f"{axis}_top"))
+def top_users_divergence(axis: str, stored: Stored) -> Judged:
+    every, top = (_over_thresholds(stored, "002/fig4", name) for name in (axis, f"{axis}_top"))
     ratios = [_ratio(top[line][x], every[line][x]) for line in every for x in every[line]]
     middle = statistics.median(ratios)
     value = (
@@ -394,9 +370,9 @@ def top_users_divergence(axis: str, found: Stored) -> Judged:
 DENSE, SKETCHES = "dense DP-SGD", tuple(name for name in METHODS if name.startswith("sketch, "))
 
 
-def sketch_keeps_up(found: Stored) -> Judged:
+def sketch_keeps_up(stored: Stored) -> Judged:
     """Of every γ at every ε: the error over that of dense storage at the same price."""
-    rows = _rows(found, BUDGET)
+    rows = _rows(stored, BUDGET)
     dense = _values(rows, DENSE, "rmse_test")
     over = {
         name: {x: value / dense[x] - 1 for x, value in _values(rows, name, "rmse_test").items()}
@@ -410,9 +386,9 @@ def sketch_keeps_up(found: Stored) -> Judged:
     return Judged(value, all(more <= LITTLE for more in numbers.values()), "", numbers)
 
 
-def worth_having(names: Sequence[str], found: Stored) -> Judged:
+def worth_having(names: Sequence[str], stored: Stored) -> Judged:
     """At some ε: below the global mean, and below item means that cost as much."""
-    rows = _rows(found, BUDGET)
+    rows = _rows(stored, BUDGET)
     priced = _values(rows, PRICED, "rmse_test")
     (mean,) = _values(rows, GLOBAL, "rmse_test").values()
     mine = {name: _values(rows, name, "rmse_test") for name in names}
@@ -427,55 +403,3 @@ def worth_having(names: Sequence[str], found: Stored) -> Judged:
         "",
         {f"{x:g}": value for x, value in best.items()},
     )
-
-
-# ---------------------------------------------------------------------------------------------- the
-
-NEIGHBOURS, NEIGHBOUR_EPOCHS, NEIGHBOUR_THRESHOLD = 20, 3, 2.0
-
-
-def no_mechanism(found: Stored) -> Judged:
-    """With hashes, initial table and order fixed, the table after training: the same again, another
-    for a neighbour.
-    """
-    del found
-    same, moved = _neighbours()
-    value = (
-        f"generated ratings, ε = {NEIGHBOUR_THRESHOLD:g}:"
-        f" {'the same table' if same else 'another table'} when repeated, another for {moved} of"
-        f" {NEIGHBOURS} neighbours that lack one rating"
-    )
-    why = (
-        "no draw from a posterior is made and nothing else is random, so where a neighbour's table"
-        " differs the log-ratio is infinite"
-    )
-    holds = not same or moved == 0
-    return Judged(
-        value, holds, "" if holds else why, {"moved": float(moved), "of": float(NEIGHBOURS)}
-    )
-
-
-@functools.cache
-def _neighbours() -> tuple[bool, int]:
-    ratings = synthetic.generate(num_users=60, num_items=40, num_ratings=900, seed=0)
-    data = layout.make(ratings, kind="split", num_devices=1)
-    order = ordered.schedule(
-        ratings, np.random.default_rng(0).permutation(len(ratings)), size=1, kind="split"
-    )
-    settings = online.Config(rank=8, threshold=NEIGHBOUR_THRESHOLD, num_epochs=NEIGHBOUR_EPOCHS)
-    made = sketch.mechanism(settings, order)
-    init_key, train_key = jax.random.split(keys.from_seed(0))
-
-    def table(here: layout.Layout) -> np.ndarray:
-        start = protocol.begin(made, init_key, here)
-        return np.asarray(
-            protocol.train(made, train_key, start, here, NEIGHBOUR_EPOCHS)[0].public.table
-        )
-
-    first = table(data)
-    chosen = np.random.default_rng(1).choice(len(ratings), NEIGHBOURS, replace=False)
-    places = (layout.locate(data, ratings.user[at], ratings.item[at]) for at in chosen)
-    moved = sum(
-        not np.array_equal(first, table(layout.remove_rating(data, place))) for place in places
-    )
-    return np.array_equal(first, table(data)), moved

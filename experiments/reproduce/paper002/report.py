@@ -1,23 +1,17 @@
-"""Paper 002's figures on paper: pictures as the paper's, pages of markdown, what the terminal
-shows.
-"""
+"""Paper 002's figures on paper and on the terminal: sections of markdown, pictures, tables."""
 
 from __future__ import annotations
 
-import contextlib
-import io
 import math
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dpmf_jax.data.ratings import Ratings
-from experiments.reproduce import papers
-from experiments.reproduce.paper002 import budget as sketch_budget
-from experiments.reproduce.paper002 import equal as sketch_equal
-from experiments.reproduce.paper002.figures import Outcome
-from experiments.reproduce.paper002.table import BUDGET, GAINS, RANKS, Figure
-from experiments.reproduce.papers import Told, joined
-from experiments.reproduce.pictures import NOTICE
+from experiments.reproduce import page, pictures
+from experiments.reproduce.catalogue import Figure, Record
+from experiments.reproduce.comparison import row_from
+from experiments.reproduce.page import joined
+from experiments.reproduce.paper002 import budget
+from experiments.reproduce.paper002.table import BUDGET, GAINS, RANKS
 
 AXES = {
     "best_lambda": "best λ",
@@ -44,65 +38,48 @@ GREY, UNDRAWN = {"means alone": "0.4"}, ("global mean",)  # far above all lines
 STYLES = ("-", "--", ":")  # of γ, in the order of `GAINS`
 
 
-def summary(
-    figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any
-) -> dict[str, Any]:
-    """Everything, as JSON can hold it. rest: command, commit and device."""
-    more = {"intervals": outcome.intervals, "searches": outcome.searches, "notes": outcome.notes}
-    return papers.summary(figure, outcome.rows, outcome.settings, ratings, **rest, **more)
-
-
-def files(figure: Figure, told: Told) -> dict[str, str]:
-    content = papers.files(figure, told, section, picture)
-    if told["intervals"]:
-        content["-intervals.csv"] = papers.as_csv(told["intervals"])
+def files(figure: Figure, record: Record) -> dict[str, str]:
+    content = page.files(figure, record, section, picture)
+    if record["intervals"]:
+        content["-intervals.csv"] = page.as_csv(record["intervals"])
     return content
 
 
 # ---------------------------------------------------------------------------------------------- a p
 
 
-def section(figure: Figure, told: Told, svg: str) -> list[str]:
+def section(figure: Figure, record: Record, svg: str) -> list[str]:
     """Picture, numbers, what each series promises, how to repeat it."""
-    lines = [f"**{told['notice'].capitalize()}.**", "", f"![{figure.what}]({svg})", ""]
-    lines += [f"{note}\n" for note in told["notes"]]
-    for axis in _axes(told):
-        lines += [f"{AXES[axis][0].upper()}{AXES[axis][1:]}:", "", *_grid(figure, told, axis), ""]
-    if told["searches"]:
-        lines += [*(_searches if figure.name != BUDGET else _budget_searches)(told), ""]
+    lines = page.opening(figure, record, svg)
+    for axis in page.axes_of(record, AXES):
+        lines += [f"{AXES[axis][0].upper()}{AXES[axis][1:]}:", "", *_grid(figure, record, axis), ""]
+    if record["searches"]:
+        lines += [*(_searches if figure.name != BUDGET else _budget_searches)(record), ""]
     lines += ["| promise | seeds | series |", "|---|---|---|"]
     lines += [
         f"| {headline} | {seeds} | {'; '.join(names)} |"
-        for (headline, seeds), names in _promises(told).items()
+        for (headline, seeds), names in _promises(record).items()
     ]
-    about = told["ratings"]
-    where = f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
-    lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
-    return [*lines, f"Repeat: `{told['command']}`"]
+    return [*lines, *page.ending(record)]
 
 
-def _axes(told: Told) -> list[str]:
-    return [axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])]
-
-
-def _promises(told: Told) -> dict[tuple[str, str], list[str]]:
+def _promises(record: Record) -> dict[tuple[str, str], list[str]]:
     """The series that promise the same."""
     groups: dict[tuple[str, str], dict[str, None]] = {}
-    for setting in told["settings"]:
+    for setting in record["settings"]:
         groups.setdefault((setting["headline"], joined(setting["seeds"])), {})[
             setting["series"]
         ] = None
     return {promise: list(names) for promise, names in groups.items()}
 
 
-def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
+def _grid(figure: Figure, record: Record, axis: str) -> list[str]:
     """Series by place; levels fill the row. With intervals where there are any."""
-    rows = [row for row in told["rows"] if row["axis"] == axis]
+    rows = [row for row in record["rows"] if row["axis"] == axis]
     places = _places(rows)
-    lines = [f"| {figure.x_name} | " + " | ".join(map(place_name, places)) + " |"]
-    lines += ["|---" + "|---:" * len(places) + "|"]
+    lines = page.heading(figure.x_name, list(map(place_name, places)))
     ends = {
-        (one["series"], float(one["x"])): one for one in told["intervals"] if one["axis"] == axis
+        (one["series"], float(one["x"])): one for one in record["intervals"] if one["axis"] == axis
     }
     for series in dict.fromkeys(row["series"] for row in rows):
         own = [row for row in rows if row["series"] == series]
@@ -112,7 +89,7 @@ def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
         }
         if own[0]["kind"] == "level":
             here = dict.fromkeys(places, here[0.0])
-        lines.append(f"| {series} | " + " | ".join(here.get(x, "") for x in places) + " |")
+        lines.append(page.row_of([series, *(here.get(x, "") for x in places)]))
     return lines
 
 
@@ -142,7 +119,7 @@ def number(value: Any, axis: str = "rmse") -> str:
     return f"{value:.2%}" if axis == "skipped" else f"{value:.4f}"
 
 
-def _searches(told: Told) -> list[str]:
+def _searches(record: Record) -> list[str]:
     lines = [
         (
             "What the searches found, and the validation RMSE from the best to the worst that was"
@@ -151,7 +128,7 @@ def _searches(told: Told) -> list[str]:
         "",
     ]
     lines += ["| | η | λ | best | worst | tried |", "|---|---:|---:|---:|---:|---:|"]
-    for name, found in told["searches"].items():
+    for name, found in record["searches"].items():
         tried = [float(value) for value in found["tried"].values()]
         lines.append(
             f"| {name} | {found['learning_rate']:g} | {found['regularization']:g} |"
@@ -160,7 +137,7 @@ def _searches(told: Told) -> list[str]:
     return lines
 
 
-def _budget_searches(told: Told) -> list[str]:
+def _budget_searches(record: Record) -> list[str]:
     lines = [
         (
             "What the searches on generated ratings found, the RMSE there, and how many settings"
@@ -169,7 +146,7 @@ def _budget_searches(told: Told) -> list[str]:
         "",
     ]
     lines += ["| | setting | RMSE | tried |", "|---|---|---:|---:|"]
-    for name, found in told["searches"].items():
+    for name, found in record["searches"].items():
         words = ", ".join(
             f"{key} {value:g}" for key, value in found.items() if key not in ("rmse", "tried")
         )
@@ -180,34 +157,44 @@ def _budget_searches(told: Told) -> list[str]:
 # ---------------------------------------------------------------------------------------------- a p
 
 
-def picture(figure: Figure, told: Told) -> str:
+def picture(figure: Figure, record: Record) -> str:
     """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
     if figure.name == BUDGET:
-        rows = [sketch_equal.row(row) for row in told["rows"]]
-        return sketch_budget.picture(
-            sketch_budget.Compared(rows, [], {}, []), papers.title(figure, told)
-        )
-    panels = [axis for axis in PANELS[figure.name] if axis in _axes(told)]
-    with _canvas(figure, told, len(panels)) as (axes, drawn):
-        for one, axis in zip(axes, panels, strict=True):
+        return budget.picture(list(map(row_from, record["rows"])), page.title(figure, record))
+    panels = page.axes_of(record, PANELS[figure.name])
+    lines, foot = -(-len(panels) // 2), f"{pictures.NOTICE}; no guarantee"
+    with pictures.canvas(
+        page.stem(figure, record),
+        (9, 3.4 * lines),
+        rows=lines,
+        columns=min(len(panels), 2),
+        font=8,
+        foot=foot,
+    ) as (canvas, grid, svg):
+        for one, axis in zip(grid.flat, panels, strict=False):
             rows = [
-                row | {"value": float(row["value"])} for row in told["rows"] if row["axis"] == axis
+                row | {"value": float(row["value"])}
+                for row in record["rows"]
+                if row["axis"] == axis
             ]
             if axis == "best_lambda":
                 _heatmap(one, rows)
             else:
-                _lines(figure, one, rows, [end for end in told["intervals"] if end["axis"] == axis])
+                _lines(
+                    figure, one, rows, [end for end in record["intervals"] if end["axis"] == axis]
+                )
             one.set_title(AXES[axis], fontsize=8)
-        handles, labels = axes[-1].get_legend_handles_labels()
-        axes[0].figure.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=6)
-    return drawn.getvalue()
+        handles, labels = grid.flat[-1].get_legend_handles_labels()
+        canvas.legend(handles, labels, loc="outside right upper", frameon=False, fontsize=6)
+        canvas.suptitle(page.title(figure, record), fontsize=8)
+    return svg.getvalue()
 
 
 def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     """λ over (d, γ), each cell with its number; regular storage, which has no γ, above."""
     places, names = _places(rows), list(dict.fromkeys(row["series"] for row in rows))
-    found = {(row["series"], float(row["x"])): row["value"] for row in rows}
-    grid = [[math.log10(max(found.get((name, x), 1e-9), 1e-9)) for x in places] for name in names]
+    values = {(row["series"], float(row["x"])): row["value"] for row in rows}
+    grid = [[math.log10(max(values.get((name, x), 1e-9), 1e-9)) for x in places] for name in names]
     axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower", vmin=-4, vmax=0)
     for line, name in enumerate(names):
         for column, x in enumerate(places):
@@ -215,7 +202,7 @@ def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
             axes.text(
                 column,
                 line,
-                f"{found[name, x]:g}",
+                f"{values[name, x]:g}",
                 ha="center",
                 va="center",
                 color=colour,
@@ -276,35 +263,18 @@ def _looks(series: Sequence[str]) -> list[tuple[str, str]]:
     return looks
 
 
-@contextlib.contextmanager
-def _canvas(figure: Figure, told: Told, panels: int) -> Generator[tuple[list[Any], io.StringIO]]:
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    drawn, lines = io.StringIO(), -(-panels // 2)
-    with matplotlib.rc_context(
-        {"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}
-    ):
-        canvas = Canvas(figsize=(9, 3.4 * lines), layout="constrained")
-        yield list(canvas.subplots(lines, min(panels, 2), squeeze=False).flat), drawn
-        canvas.suptitle(papers.title(figure, told), fontsize=8)
-        canvas.supxlabel(f"{NOTICE}; no guarantee", x=0.995, ha="right", fontsize=6, color="0.4")
-        canvas.savefig(drawn, format="svg", metadata={"Date": None})
-
-
 # ---------------------------------------------------------------------------------------------- the
 
 
-def render(told: Told, figure: Figure) -> list[Any]:
+def render(record: Record, figure: Figure) -> list[Any]:
     from rich.table import Table
 
     tables = []
     for axis in PANELS[figure.name]:
-        rows = [row for row in told["rows"] if row["axis"] == axis]
+        rows = [row for row in record["rows"] if row["axis"] == axis]
         places = _places(rows)
-        table = Table(
-            title=f"{told['figure']} on {told['ratings']['name']}, {AXES[axis]} ({told['notice']})"
-        )
+        where = f"{record['figure']} on {record['ratings']['name']}"
+        table = Table(title=f"{where}, {AXES[axis]} ({record['notice']})")
         table.add_column(f"over {figure.x_name}")
         for x in places:
             table.add_column(place_name(x), justify="right")
@@ -317,5 +287,5 @@ def render(told: Told, figure: Figure) -> list[Any]:
             level = next(row["kind"] for row in rows if row["series"] == series) == "level"
             table.add_row(series, *(own[0.0] if level else own.get(x, "") for x in places))
         tables.append(table)
-    words = [*told["notes"], *dict.fromkeys(headline for headline, _ in _promises(told))]
-    return [*tables, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]
+    lines = [*record["notes"], *dict.fromkeys(headline for headline, _ in _promises(record))]
+    return [*tables, "\n".join(lines)]

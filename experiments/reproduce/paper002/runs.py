@@ -1,5 +1,4 @@
-"""The runs behind paper 002's figures: trained once, what is measured of each kept under
-`private/`; and the searches.
+"""The runs behind paper 002's figures, what is measured of each, and the searches.
 
 All runs on the same ratings have the same split, 80% to train on, 10% for validation, 10% for the
 test. Runs of one storage, rank and γ share one compiled program, since η, λ and the threshold are
@@ -13,8 +12,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -31,14 +28,16 @@ from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import Layout, ordered
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
-from dpmf_jax.models import metrics, storage
+from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Factors, Info, Mechanism, State, begin, factors, train
 from dpmf_jax.training import controls, sweep
 from experiments.cli import provenance
+from experiments.reproduce import store
+from experiments.reproduce.paper import Say
 from experiments.reproduce.paper002.table import (
     DECAY,
     DEPTH,
@@ -55,7 +54,6 @@ from experiments.reproduce.paper002.table import (
     place,
 )
 
-Say = Callable[[str], None]
 BOOTSTRAP_SEED, BOOTSTRAP_DRAWS = 0, 400
 DIVERGENCES = ("kl", "kl_same", "kl_top", "kl_same_top")
 
@@ -74,15 +72,16 @@ class Run(NamedTuple):
 
 
 class Measured(NamedTuple):
-    """values, by axis; inf where the run left the finite numbers.
-
-    rmse: on the test, rmse_valid: on the validation set, both less the rows of rare users and
-    items, predictions as they are (18); rmse_top: the test rows of top users; rmse_train. skipped:
-    share of ratings in the last epoch.
-    kl: (19) with the paper's filter, on the test side alone; kl_same: one filter for both sides;
-      _top: of top users.
-    intervals: of the divergences, 95%, whole users drawn. seconds: that a run took beside the
-    others of its program, a mean over those that had ended.
+    """values: by axis; inf where the run left the finite numbers. The axes are
+      rmse: on the test, rmse_valid: on the validation set, both less the rows of rare users and
+        items, predictions as they are (18);
+      rmse_top: on the test rows of top users;
+      rmse_train: on the ratings trained on;
+      skipped: share of ratings in the last epoch;
+      kl: (19) with the paper's filter, on the test side alone;
+      kl_same: (19) with one filter for both sides; _top: of top users.
+    intervals: of the divergences, 95%, whole users drawn.
+    seconds: that a run took beside the others of its program, a mean over those that had ended.
     """
 
     values: dict[str, float]
@@ -109,7 +108,7 @@ class Data:
         self._schedules: dict[int, ordered.Schedule] = {}
 
     @functools.cached_property
-    def layout(self) -> Any:
+    def layout(self) -> Layout:
         return layout.make(self.train, num_devices=1)
 
     @functools.cached_property
@@ -152,8 +151,8 @@ def mechanism(run: Run, data: Data) -> Mechanism:
     """regular: vectors stored as they are; hashed: a sketch of depth 1; sketched: of depth 4. All
     as published.
     """
-    made = online.regular if run.storage == "regular" else sketch.mechanism
-    return made(config(run), data.schedule(run.seed))
+    factory = online.regular if run.storage == "regular" else sketch.mechanism
+    return factory(config(run), data.schedule(run.seed))
 
 
 def guarantee(run: Run, data: Data) -> Guarantee:
@@ -161,10 +160,10 @@ def guarantee(run: Run, data: Data) -> Guarantee:
     return mechanism(run, data).guarantee(run.epochs).with_seed()
 
 
-def words(run: Run) -> str:
+def in_words(run: Run) -> str:
     """A run in a line."""
     ending = "" if run.threshold is None else f", threshold {run.threshold:g}"
-    line = Line(run.storage, run.rank, run.gain).words
+    line = Line(run.storage, run.rank, run.gain).label
     return (
         f"{line}, η = {run.learning_rate:g}, λ = {run.regularization:g}{ending}, {run.epochs}"
         " epochs"
@@ -191,8 +190,8 @@ def look(model: Factors, data: Data) -> tuple[dict[str, float], dict[str, tuple[
     values = {name: _root_mean_square(errors) for name, errors in sides.items()}
     intervals = {}
     for name, rows in data.rows.items():
-        found = _divergence(trained[rows.train], held_out[rows.test], data, rows)
-        values[name], intervals[name] = found.value, (found.lower, found.upper)
+        one = _divergence(trained[rows.train], held_out[rows.test], data, rows)
+        values[name], intervals[name] = one.value, (one.lower, one.upper)
     return values, intervals
 
 
@@ -220,9 +219,9 @@ def _divergence(
 
 def means_alone(data: Data) -> Factors:
     """Global, user and item means and no factors: what every run starts from."""
-    found = jax.jit(preprocessing.means)(data.layout)
+    levels = jax.jit(preprocessing.means)(data.layout)
     nothing = [jnp.zeros((number, 0)) for number in (data.train.num_users, data.train.num_items)]
-    model = Factors(found.with_users(nothing[0]), found.with_items(nothing[1]), found.center)
+    model = Factors(levels.with_users(nothing[0]), levels.with_items(nothing[1]), levels.center)
     return Factors(*(np.asarray(part) for part in model))
 
 
@@ -233,62 +232,34 @@ CONTROLS: dict[str, Callable[[Data], Factors]] = {
 
 
 def measure(
-    runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None
+    runs: Sequence[Run], data: Data, folder: Path, say: Say = lambda text: None
 ) -> dict[Run, Measured]:
-    """What is measured of all runs, from `store` where it is, else trained; each is kept as soon as
-    it is done.
-    """
-    runs = tuple(dict.fromkeys(runs))
-    found = {run: kept for run in runs if (kept := _kept(run, data, store)) is not None}
-    for run, measured in _trained([run for run in runs if run not in found], data):
-        _keep(run, measured, data, store)
-        found[run] = measured
+    """What is measured of all runs, from `folder` where it is kept, else trained."""
+
+    def read(run: Run) -> Measured | None:
+        kept = store.read(folder, f"sketch-{run.storage}", _settings(run, data))
+        return None if kept is None else _from_json(kept)
+
+    def keep(run: Run, measured: Measured) -> None:
+        store.write(folder, f"sketch-{run.storage}", _settings(run, data), measured._asdict())
         say(
-            f"{data.ratings.name}: {words(run)}, seed {run.seed}: validation RMSE "
+            f"{data.ratings.name}: {in_words(run)}, seed {run.seed}: validation RMSE "
             f"{measured.values['rmse_valid']:.4f}, {measured.seconds:.1f} s"
         )
-    return found
+
+    return store.collect(runs, read, lambda missing: _trained(missing, data), keep)
 
 
-def _path(run: Run, data: Data, store: Path) -> tuple[Path, dict[str, Any]]:
-    """Where a run is kept, and the settings that it is of."""
-    settings = {
-        "run": run._asdict(),
-        "config": dataclasses.asdict(config(run)),
-        "ratings": data.digest,
-    }
-    settings = json.loads(json.dumps(settings))
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return storage.private_folder(store) / f"sketch-{run.storage}-{name}.json", settings
+def _settings(run: Run, data: Data) -> dict[str, Any]:
+    """What a stored run is of."""
+    made_of = dataclasses.asdict(config(run))
+    return {"run": run._asdict(), "config": made_of, "ratings": data.digest}
 
 
-def _kept(run: Run, data: Data, store: Path) -> Measured | None:
-    path, settings = _path(run, data, store)
-    if not path.exists():
-        return None
-    stored = storage.read_json(path)
-    if stored["settings"] != settings:
-        return None
-    values = {name: float(value) for name, value in stored["values"].items()}
-    intervals = {
-        name: (float(low), float(high)) for name, (low, high) in stored["intervals"].items()
-    }
-    return Measured(values, intervals, stored["seconds"], stored["commit"], stored["device"])
-
-
-def _keep(run: Run, measured: Measured, data: Data, store: Path) -> None:
-    path, settings = _path(run, data, store)
-    plain = measured._asdict() | {
-        "values": {name: _plain(value) for name, value in measured.values.items()},
-        "intervals": {
-            name: [_plain(end) for end in ends] for name, ends in measured.intervals.items()
-        },
-    }
-    storage.write_json(path, {"settings": settings, **plain}, private=True)
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else "inf"
+def _from_json(kept: Mapping[str, Any]) -> Measured:
+    values = {name: float(value) for name, value in kept["values"].items()}
+    intervals = {name: (float(low), float(high)) for name, (low, high) in kept["intervals"].items()}
+    return Measured(values, intervals, kept["seconds"], kept["commit"], kept["device"])
 
 
 # ---------------------------------------------------------------------------------------------- tra
@@ -302,9 +273,10 @@ def _trained(runs: Sequence[Run], data: Data) -> Iterator[tuple[Run, Measured]]:
     for group in groups.values():
         jobs = []
         for run in group:
-            made = mechanism(run, data)
+            trained = mechanism(run, data)
             init_key, train_key = jax.random.split(keys.from_seed(run.seed))
-            jobs.append(sweep.Job(made, train_key, begin(made, init_key, data.layout), run.epochs))
+            start = begin(trained, init_key, data.layout)
+            jobs.append(sweep.Job(trained, train_key, start, run.epochs))
         since, measuring = time.monotonic(), 0.0
         for done, (number, state, info) in enumerate(_ended(jobs, data), 1):
             rounds = -(-done // data.num_devices)  # of runs side by side
@@ -344,7 +316,7 @@ class Search(NamedTuple):
 
 
 def search(
-    lines: Sequence[Line], data: Data, store: Path, epochs: int, seed: int, say: Say
+    lines: Sequence[Line], data: Data, folder: Path, epochs: int, seed: int, say: Say
 ) -> dict[Line, Search]:
     """Of every line the η and λ with the lowest validation RMSE, without a threshold.
 
@@ -360,9 +332,10 @@ def search(
         asked = {
             line: {at: _searched(line, at, epochs, seed) for at in places(line)} for line in lines
         }
-        found = measure([run for runs in asked.values() for run in runs.values()], data, store, say)
+        every = [run for runs in asked.values() for run in runs.values()]
+        measured = measure(every, data, folder, say)
         for line, runs in asked.items():
-            tried[line] |= {at: found[run].values["rmse_valid"] for at, run in runs.items()}
+            tried[line] |= {at: measured[run].values["rmse_valid"] for at, run in runs.items()}
 
     step(lambda line: [(q, STRENGTH_START) for q in RATES])
     step(lambda line: [(best(line)[0], h) for h in STRENGTHS])

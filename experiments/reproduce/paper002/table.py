@@ -11,10 +11,9 @@ from __future__ import annotations
 import math
 from typing import Literal, NamedTuple
 
-from experiments.reproduce.catalogue import Catalogue
-from experiments.reproduce.catalogue import Figure as Figure
+from experiments.reproduce.catalogue import Catalogue, Figure
+from experiments.reproduce.paper import Scale
 
-Scale = Literal["small", "full"]
 Storage = Literal["regular", "hashed", "sketched"]
 
 MOVIELENS, BUDGET_DATA = "ml-1m", "ml-100k"
@@ -49,7 +48,7 @@ class Line(NamedTuple):
     gain: float
 
     @property
-    def words(self) -> str:
+    def label(self) -> str:
         if self.storage == "regular":
             return f"regular, d = {self.rank}"
         kind = "" if self.storage == "sketched" else "hashed, "

@@ -12,6 +12,7 @@ from functools import partial
 from experiments.reproduce import claims
 from experiments.reproduce.catalogue import Stored
 from experiments.reproduce.claims import Claim, Statement
+from experiments.reproduce.paper003 import measurements
 from experiments.reproduce.paper003.density import BY_PASSES, EPSILON, KEPT, LEMMA, PUBLIC, REFITTED
 from experiments.reproduce.paper003.figures import (
     BASELINE,
@@ -22,28 +23,7 @@ from experiments.reproduce.paper003.figures import (
     STATISTICS,
     USER_STATISTICS,
 )
-from experiments.reproduce.paper003.measurements import (
-    CLOSE,
-    CROWD_ITEMS,
-    LITTLE,
-    NEAR,
-    USER_ITEMS,
-    beats,
-    below_baseline,
-    bytes_sent,
-    close,
-    density,
-    dynamic_netflix,
-    falls,
-    joining,
-    learnt,
-    leaving,
-    near,
-    price,
-    shares_given_factor,
-    shown,
-    trusted_netflix,
-)
+from experiments.reproduce.paper003.measurements import CLOSE, CROWD_ITEMS, LITTLE, NEAR, USER_ITEMS
 from experiments.reproduce.paper003.table import (
     DYNAMIC_EPSILONS,
     MOVIELENS,
@@ -54,8 +34,8 @@ from experiments.reproduce.paper003.table import (
 )
 
 
-def judge(found: Stored) -> list[Claim]:
-    return claims.judge(found, STATEMENTS)
+def judge(stored: Stored) -> list[Claim]:
+    return claims.judge(stored, STATEMENTS)
 
 
 _TRAINED, _HELD_OUT = "increase_train", "increase_test"
@@ -83,7 +63,7 @@ def _errors(axis: str) -> tuple[Statement, ...]:
     """What the paper says of errors, on the ratings trained on, as it measured, or on ratings held
     out.
     """
-    said, also = shown(axis), "" if axis == _TRAINED else " held out"
+    said, also = measurements.where_measured(axis), "" if axis == _TRAINED else " held out"
     s2, s3 = TEXT[NETFLIX, "S2"], TEXT[NETFLIX, "S3"]
     return (
         Statement(
@@ -92,35 +72,37 @@ def _errors(axis: str) -> tuple[Statement, ...]:
             "S1 on Netflix: from ε = 0.15 on, the mean increase is below 0.03 after 70"
             f" iterations{said}.",
             f"{_KEPT_BELOW}, after 70 and 100 passes",
-            partial(trusted_netflix, _PASSES, axis),
+            partial(measurements.trusted_netflix, _PASSES, axis),
         ),
         Statement(
             f"S1, Netflix, with M{also}",
             "equation (6), where the regularisation has M",
             f"The same with V the exact minimiser of (6){said}.",
             f"{_KEPT_BELOW}, regularisation Mμ",
-            partial(trusted_netflix, ["(a) S1, exact with Mμ"], axis),
+            partial(measurements.trusted_netflix, ["(a) S1, exact with Mμ"], axis),
         ),
         Statement(
             f"S1, MovieLens{also}",
             "section 5, figure 2",
             f"S1 on MovieLens: at ε = 0.05 it is very near the baseline after 40 iterations{said}.",
             f"{_NEAR} 0",
-            partial(near, MOVIELENS, "(a) S1, 40 iterations", (0.05,), 0.0, axis),
+            partial(
+                measurements.near_number, MOVIELENS, "(a) S1, 40 iterations", (0.05,), 0.0, axis
+            ),
         ),
         Statement(
             f"S2, Netflix{also}",
             "section 5, figure 7(a)",
             f"S2 on Netflix: the mean increase is about {s2.value:g} at ε = {s2.epsilon:g}{said}.",
             f"{_NEAR} {s2.value:g}",
-            partial(near, NETFLIX, "(a) S2", (s2.epsilon,), s2.value, axis),
+            partial(measurements.near_number, NETFLIX, "(a) S2", (s2.epsilon,), s2.value, axis),
         ),
         Statement(
             f"S2, MovieLens{also}",
             "section 5, figure 8(a)",
             f"S2 on MovieLens: the mean increase is near 0 at ε = {s2.epsilon:g}{said}.",
             f"{_NEAR} 0",
-            partial(near, MOVIELENS, "(a) S2", (s2.epsilon,), 0.0, axis),
+            partial(measurements.near_number, MOVIELENS, "(a) S2", (s2.epsilon,), 0.0, axis),
         ),
         Statement(
             f"S3, Netflix{also}",
@@ -128,7 +110,7 @@ def _errors(axis: str) -> tuple[Statement, ...]:
             f"S3 on Netflix: after 10,000 iterations it is below {s3.value:g} at ε ="
             f" {s3.epsilon:g}{said}.",
             f"{_INCREASE}: below {s3.value:g}",
-            partial(dynamic_netflix, axis),
+            partial(measurements.dynamic_netflix, axis),
         ),
         Statement(
             f"S3, MovieLens{also}",
@@ -136,7 +118,7 @@ def _errors(axis: str) -> tuple[Statement, ...]:
             "S3 on MovieLens: from ε = 0.05 on it cannot be told from the baseline after 10,000"
             f" iterations{said}.",
             f"{_NEAR} 0, at every ε",
-            partial(near, MOVIELENS, "(b) S3", DYNAMIC_EPSILONS, 0.0, axis),
+            partial(measurements.near_number, MOVIELENS, "(b) S3", DYNAMIC_EPSILONS, 0.0, axis),
         ),
     )
 
@@ -148,7 +130,7 @@ _FALLS = (
         f"The error falls with {words}, {scenario}.",
         "mean |prediction − rating| on the ratings trained on, both data sets: falls from each"
         " place to the next",
-        partial(falls, scenario, panel),
+        partial(measurements.error_falls, scenario, panel),
     )
     for words, panel in (("the number of iterations", "(a)"), ("ε", "(b)"))
     for scenario in ("S1", "S2", "S3")
@@ -160,7 +142,7 @@ _BESIDE = (
         "ours",
         f"{words} it is worth having.",
         _BEATS,
-        partial(beats, series),
+        partial(measurements.beats_means, series),
     )
     for series, words in (
         (BASELINE, "Without any privacy"),
@@ -183,7 +165,7 @@ STATEMENTS = (
         "section 5, figure 8",
         "S1 on MovieLens: the error is even a little below the baseline's.",
         f"{_INCREASE}: negative at some ε of the paper's",
-        below_baseline,
+        measurements.below_baseline,
     ),
     *_FALLS,
     Statement(
@@ -192,7 +174,7 @@ STATEMENTS = (
         "S2 is very close to S1: the noise of every iteration hardly matters.",
         f"{_INCREASE}, after 100 iterations: S2's within {CLOSE:g} of S1's at every ε, as the"
         " paper's own numbers are",
-        close,
+        measurements.s2_near_s1,
     ),
     Statement(
         "joining",
@@ -200,7 +182,7 @@ STATEMENTS = (
         "With a larger probability of joining, the increase is smaller.",
         "S3 after 10,000 iterations, both data sets: the increase falls from each probability to"
         " the next",
-        joining,
+        measurements.falls_with_joining,
     ),
     Statement(
         "leaving",
@@ -208,7 +190,7 @@ STATEMENTS = (
         "The probability of leaving matters less than that of joining.",
         "S3 after 10,000 iterations, both data sets: the spread over leaving is less than half of"
         " that over joining",
-        leaving,
+        measurements.leaving_matters_less,
     ),
     *(
         Statement(
@@ -217,7 +199,7 @@ STATEMENTS = (
             f"The training error of S2 is low because of what V has learnt ({words}).",
             "below that of users who descend on their own ratings at a V that stays random (ε = 0),"
             " at every ε",
-            partial(learnt, figure),
+            partial(measurements.items_taught, figure),
         )
         for figure, words in (("003/fig7", "Netflix"), ("003/fig8", "MovieLens"))
     ),
@@ -229,35 +211,35 @@ STATEMENTS = (
         "With noise of density exp(−ε‖η‖/2Δ), V is ε-differentially private, U given and of norm 1"
         " at most.",
         f"{_DENSITY}; public random U",
-        partial(density, PUBLIC),
+        partial(measurements.within_epsilon, PUBLIC),
     ),
     Statement(
         "lemma 1",
         "lemma 1",
         "Laplace noise of scale 2Δ√d/ε in every coordinate does as well.",
         f"{_DENSITY}; public random U",
-        partial(density, LEMMA),
+        partial(measurements.within_epsilon, LEMMA),
     ),
     Statement(
         "theorem 1, by passes",
         "equation (9)",
         "So it is where V is made by passes of gradient descent.",
         f"{_DENSITY}; public random U, 100 passes in a fixed order",
-        partial(density, BY_PASSES),
+        partial(measurements.within_epsilon, BY_PASSES),
     ),
     Statement(
         "theorem 1, fitted U kept",
         "section 4.1",
         "So it is with a U that was fitted first, as the proof takes it: the same in both worlds.",
         f"{_DENSITY}; U fitted on the one world's ratings",
-        partial(density, KEPT),
+        partial(measurements.within_epsilon, KEPT),
     ),
     Statement(
         "theorem 1, as used",
         "section 4.1",
         "So it is as the procedure goes: U fitted on the ratings that it is to protect.",
         f"{_DENSITY}; U fitted in each world on its own ratings",
-        partial(density, REFITTED),
+        partial(measurements.within_epsilon, REFITTED),
     ),
     Statement(
         "shares",
@@ -265,14 +247,14 @@ STATEMENTS = (
         "The recommender, who draws H, learns nothing of use about the users' noise.",
         "given H the log-ratio of the sum of shares in two worlds that one rating sets apart stays"
         " within ε",
-        shares_given_factor,
+        measurements.shares_given_factor,
     ),
     Statement(
         "price",
         "section 4.2",
         "A run of noisy iterations costs ε.",
         "iterations times the ε of each",
-        price,
+        measurements.iterations_cost,
     ),
     Statement(
         "bytes down",
@@ -280,20 +262,20 @@ STATEMENTS = (
         f"A user with {USER_ITEMS} items gets at most 12 KB from the recommender in an iteration.",
         "item factors, pads and pieces of τ̂, counted from the arrays; k and H of equation (12) are"
         " not in the paper's",
-        partial(bytes_sent, "down", 12_000),
+        partial(measurements.bytes_sent, "down", 12_000),
     ),
     Statement(
         "bytes up",
         "section 5",
         f"A user with {USER_ITEMS} items sends at most 5 KB to the third party in an iteration.",
         "counted from the arrays",
-        partial(bytes_sent, "up", 5_000),
+        partial(measurements.bytes_sent, "up", 5_000),
     ),
     Statement(
         "bytes of the third party",
         "section 5",
         f"For {CROWD_ITEMS:,} items the third party sends less than 3 MB in an iteration.",
         "counted from the arrays",
-        partial(bytes_sent, "third party", 3_000_000 - 1),
+        partial(measurements.bytes_sent, "third party", 3_000_000 - 1),
     ),
 )

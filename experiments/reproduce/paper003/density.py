@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import json
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -28,11 +26,13 @@ from dpmf_jax.devices import keys
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.objective import perturbed
-from dpmf_jax.models import storage
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Mechanism, State, begin
 from experiments.cli import provenance
+from experiments.reproduce import store
 from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Bench, Say
 from experiments.reproduce.paper003.table import LEARNING_RATE, RANK, REGULARIZATION, SHORT
 
 EPSILON = 0.15
@@ -66,7 +66,7 @@ def slice_of(ratings: Ratings) -> Ratings:
 
 def kinds(ratings: Ratings) -> dict[str, Kind]:
     """What is measured, by series."""
-    made = objective.Config(
+    config = objective.Config(
         epsilon=EPSILON,
         rating_range=ratings.rating_range,
         rank=RANK,
@@ -77,11 +77,11 @@ def kinds(ratings: Ratings) -> dict[str, Kind]:
         num_passes=SHORT[-1],
     )
     return {
-        PUBLIC: Kind(made, objective.public_users),
-        LEMMA: Kind(dataclasses.replace(made, noise="laplace"), objective.public_users),
-        BY_PASSES: Kind(dataclasses.replace(made, num_iterations=SHORT[-1]), _public_by_passes),
-        KEPT: Kind(made, objective.mechanism),
-        REFITTED: Kind(made, objective.mechanism, refit=True),
+        PUBLIC: Kind(config, objective.public_users),
+        LEMMA: Kind(dataclasses.replace(config, noise="laplace"), objective.public_users),
+        BY_PASSES: Kind(dataclasses.replace(config, num_iterations=SHORT[-1]), _public_by_passes),
+        KEPT: Kind(config, objective.mechanism),
+        REFITTED: Kind(config, objective.mechanism, refit=True),
     }
 
 
@@ -94,7 +94,7 @@ def _public_by_passes(config: objective.Config) -> Mechanism:
     return own._replace(init=jax.tree_util.Partial(_init_by_passes, public.init))
 
 
-def _init_by_passes(init: Any, key: jax.Array, data: Any, previous: Any) -> State:
+def _init_by_passes(init: Any, key: jax.Array, data: layout.Layout, previous: Any) -> State:
     state = init(key, data, previous)
     users = state.public.user_factors
     items = unit_rows(key, data.num_items, users.shape[1])
@@ -103,7 +103,7 @@ def _init_by_passes(init: Any, key: jax.Array, data: Any, previous: Any) -> Stat
 
 
 @jax.jit
-def _statistics(query: Callable[..., Any], state: State, data: Any) -> Any:
+def _statistics(query: Callable[..., Any], state: State, data: layout.Layout) -> Any:
     return query(state, data, None)[0]  # no mechanism here draws coins
 
 
@@ -126,7 +126,7 @@ def _quiet(config: objective.Config) -> Noise:
     return perturbed.passes(config.noise, 0.0, config.learning_rate, config.num_iterations)
 
 
-def neighbours(ratings: Ratings, data: Any, seed: int) -> Iterator[Any]:
+def neighbours(ratings: Ratings, data: layout.Layout, seed: int) -> Iterator[layout.Layout]:
     """Half of them random ratings, half those of the least rated items; each moves to the other end
     of the range.
     """
@@ -143,83 +143,76 @@ def neighbours(ratings: Ratings, data: Any, seed: int) -> Iterator[Any]:
         )
 
 
-def measure(ratings: Ratings, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def measure(ratings: Ratings, seed: int, say: Say) -> dict[str, Any]:
     """By series, for every neighbour the largest log-ratio over ε; and the longest fitted row
     of U.
     """
     data = layout.make(ratings, num_devices=1)
     init_key, key = jax.random.split(keys.from_seed(seed))
     worlds = list(neighbours(ratings, data, seed))
-    found: dict[str, Any] = {}
+    ratios_of: dict[str, Any] = {}
     for name, (config, make, refit) in kinds(ratings).items():
-        made = make(config)
-        state = begin(made, init_key, data)
-        here = _statistics(made.query, state, data)
+        mechanism = make(config)
+        state = begin(mechanism, init_key, data)
+        here = _statistics(mechanism.query, state, data)
         ratios = []
         for place, other in enumerate(worlds):
-            again = begin(made, init_key, other) if refit else state
-            there = _statistics(made.query, again, other)
+            again = begin(mechanism, init_key, other) if refit else state
+            there = _statistics(mechanism.query, again, other)
             ratio = _largest(
-                made.noise, _quiet(config), jax.random.fold_in(key, place), here, there, DRAWS
+                mechanism.noise, _quiet(config), jax.random.fold_in(key, place), here, there, DRAWS
             )
             ratios.append(float(ratio) / EPSILON)
-        found[name] = ratios
+        ratios_of[name] = ratios
         say(
             f"003/theorem1: {name}: largest log-ratio {max(ratios):.4g} of ε, over {len(ratios)}"
             " neighbours"
         )
         if state.private is not None:
             users = jnp.linalg.norm(state.private.user_factors, axis=1)
-            found.setdefault("longest", {})[name] = float(jnp.max(users))
-    return found
+            ratios_of.setdefault("longest", {})[name] = float(jnp.max(users))
+    return ratios_of
 
 
-def _kept(ratings: Ratings, store: Path, seed: int, say: Callable[[str], None]) -> dict[str, Any]:
+def _kept(ratings: Ratings, folder: Path, seed: int, say: Say) -> dict[str, Any]:
     """What `measure` finds, and what computed it; measured once."""
-    described = {name: dataclasses.asdict(kind.config) for name, kind in kinds(ratings).items()}
+    config = {name: dataclasses.asdict(kind.config) for name, kind in kinds(ratings).items()}
     sizes = {"neighbours": NEIGHBOURS, "draws": DRAWS, "seed": seed, "ratings": ratings.sha256()}
-    settings = json.loads(json.dumps({"config": described, **sizes}))
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    path = storage.private_folder(store) / f"objective-density-{name}.json"
-    if path.exists() and (kept := storage.read_json(path))["settings"] == settings:
-        return kept
-    started = time.monotonic()
-    found = measure(ratings, seed, say)
-    where = {
-        "commit": provenance.commit(),
-        "device": provenance.device(),
-        "seconds": time.monotonic() - started,
-    }
-    storage.write_json(path, {"settings": settings, "found": found, **where}, private=True)
-    return {"found": found, **where}
+    settings = {"config": config, **sizes}
+    kept = store.read(folder, "objective-density", settings)
+    if kept is None:
+        started = time.monotonic()
+        kept = {
+            "found": measure(ratings, seed, say),
+            "commit": provenance.commit(),
+            "device": provenance.device(),
+            "seconds": time.monotonic() - started,
+        }
+        store.write(folder, "objective-density", settings, kept)
+    return kept
 
 
-def run(
-    data: Any, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]
-) -> tuple[list[Row], list[dict[str, Any]], list[dict[str, Any]], list[str]]:
-    """(rows, settings, no curves, notes) of `003/theorem1`; what is stored is not measured again.
-    The first seed's.
-    """
-    ratings, seed = slice_of(data.ratings), seeds[0]
-    kept = _kept(ratings, store, seed, say)
+def run(bench: Bench) -> Outcome:
+    """Rows of `003/theorem1`, for the first of the seeds."""
+    ratings, seed = slice_of(bench.data.ratings), bench.seeds[0]
+    kept = _kept(ratings, bench.store, seed, bench.say)
     found = kept["found"]
     rows: list[Row] = []
-    told: list[dict[str, Any]] = []
+    settings: list[dict[str, Any]] = []
     longest = found["longest"]
     for series, kind in kinds(ratings).items():
         rows += [
             row(series, "log_ratio", "end", float(place + 1), [ratio], num_steps=1, variant=series)
             for place, ratio in enumerate(found[series])
         ]
-        made = kind.make(kind.config)
-        told.append(
+        settings.append(
             {
                 "series": series,
                 "x": None,
                 "mechanism": series,
                 "config": dataclasses.asdict(kind.config),
                 "seeds": [seed],
-                "headline": made.guarantee(1).with_seed().headline,
+                "headline": kind.make(kind.config).guarantee(1).with_seed().headline,
                 "commits": [kept["commit"]],
                 "devices": [kept["device"]],
                 "seconds": kept["seconds"],
@@ -234,4 +227,4 @@ def run(
         f" over {DRAWS} responses of the one world and the response without noise. The longest row"
         f" of the fitted U has norm {longest[KEPT]:.2f}; the theorem needs 1 at most."
     )
-    return rows, told, [], [note]
+    return Outcome(rows, settings, [note], {"curves": []})

@@ -6,7 +6,7 @@
   iterations.
 - `003/fig9`, `003/fig10` S3 over the probabilities of joining (a) and leaving (b).
 - `003/sound` held-out error over the whole price: published, sound, and simple controls.
-- `003/theorem1` log-ratios of the exact density of V: `objective_density`.
+- `003/theorem1` log-ratios of the exact density of V: `density`.
 
 S1, S2 and the baseline are trained twice: on all ratings, whose training error is the paper's, and
 on 80% of them, for the error on the rest. S3, whose runs are long, is trained on the 80% alone,
@@ -16,8 +16,7 @@ which gives both errors.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from accounting.gaussian import solve_rho
@@ -26,8 +25,11 @@ from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.federated import spec as federated_spec
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
-from experiments.reproduce.comparison import NOTHING, Row, mean, row
-from experiments.reproduce.paper003 import density as objective_density
+from experiments.reproduce.catalogue import Figure
+from experiments.reproduce.comparison import NOTHING, mean, row
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Bench
+from experiments.reproduce.paper003 import density
 from experiments.reproduce.paper003.runs import (
     ONE_RELEASE,
     Data,
@@ -58,11 +60,10 @@ from experiments.reproduce.paper003.table import (
     PAPER_NETFLIX,
     SHORT,
     TEXT,
+    THRESHOLDS,
     TOTALS,
     WIDE,
-    Figure,
 )
-from experiments.reproduce.papers import Bench
 
 BASELINE, ALONE = "not private", "users alone, V random"
 PARTS: tuple[Part, ...] = ("all", "held-out")
@@ -80,36 +81,26 @@ CDFS: dict[str, Scenario] = {
 }
 
 
-class Outcome(NamedTuple):
-    """rows: of `comparison`. settings: by series, what it was run with and what it promises.
-    curves: of a series at x, on an axis, the CDF of |prediction - rating| at `THRESHOLDS`. notes:
-    to be read beside.
-    """
-
-    rows: list[Row]
-    settings: list[dict[str, Any]]
-    curves: list[dict[str, Any]]
-    notes: list[str]
-
-
-def run(
-    figure: Figure, data: Data, store: Path, seeds: tuple[int, ...], say: Callable[[str], None]
-) -> Outcome:
+def run(figure: Figure, bench: Bench) -> Outcome:
     """Trains what is not stored yet."""
-    bench = Bench(data, store, seeds, say)
     if figure.name == "003/theorem1":
-        return Outcome(*objective_density.run(data, store, seeds, say))
+        return density.run(bench)
     if figure.name in CDFS:
         outcome = cdfs(bench, CDFS[figure.name])
     elif figure.name == "003/sound":
         outcome = sound(bench)
     else:
         outcome = increases(bench) if figure.name in ("003/fig7", "003/fig8") else crowds(bench)
-    outcome.notes[:0] = about(data)
+    outcome.notes[:0] = notes_of(bench.data)
     return outcome
 
 
-def about(data: Data) -> list[str]:
+def _empty() -> Outcome:
+    """curves: of a series at x, on an axis, the CDF of |prediction - rating| at `THRESHOLDS`."""
+    return Outcome([], [], [], {"curves": []})
+
+
+def notes_of(data: Data) -> list[str]:
     """How the ratings differ from the paper's."""
     ratings = data.ratings
     if ratings.name == MOVIELENS:
@@ -181,15 +172,15 @@ def _add(
     Training errors are those of runs on all ratings where there are such runs.
     """
     runs = [one for point in points for one in point.runs]
-    found = measure((*map(_base, runs), *runs), bench.data, bench.store, bench.say)
+    measured = measure((*map(_base, runs), *runs), bench.data, bench.store, bench.say)
     for point in points:
         settings: list[Measured] = []
         for axis in axes:
             parts = {one.part for one in point.runs}
             part: Part = "all" if axis == "train" and "all" in parts else "held-out"
             here = [one for one in point.runs if one.part == part]
-            values = [found[one].errors[axis][point.t] for one in here]
-            bases = [found[_base(one)].errors[axis][SHORT[-1]] for one in here]
+            values = [measured[one].errors[axis][point.t] for one in here]
+            bases = [measured[_base(one)].errors[axis][SHORT[-1]] for one in here]
             place: dict[str, Any] = {
                 "step": point.t,
                 "num_steps": point.t,
@@ -202,16 +193,16 @@ def _add(
             )
             if increase and point.series != BASELINE:
                 over = [_over(one.mean, base.mean) for one, base in zip(values, bases, strict=True)]
-                said = _said(bench, point) if axis == "train" else None
+                said = _in_text(bench, point) if axis == "train" else None
                 outcome.rows.append(
                     row(point.series, f"increase_{axis}", kind, x, over, paper=said, **place)
                 )
             if curves:
                 cdf = [mean(column) for column in zip(*(one.cdf for one in values), strict=True)]
-                outcome.curves.append(
+                outcome.more["curves"].append(
                     {"series": point.series, "x": x, "axis": axis, "part": part, "cdf": cdf}
                 )
-            settings += [found[one] for one in here]
+            settings += [measured[one] for one in here]
         outcome.settings.append(_setting(bench, point, settings))
 
 
@@ -220,7 +211,7 @@ def _over(value: float, base: float) -> float:
     return value - base if math.isfinite(value) and math.isfinite(base) else math.inf
 
 
-def _said(bench: Bench, point: _Point) -> float | None:
+def _in_text(bench: Bench, point: _Point) -> float | None:
     """The number in the paper's text, where it speaks of this point."""
     one = point.runs[0]
     said = TEXT.get((bench.data.ratings.name, one.scenario))
@@ -230,13 +221,13 @@ def _said(bench: Bench, point: _Point) -> float | None:
 
 def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[str, Any]:
     first = point.runs[0]
-    made = config(first, bench.data)
+    settings = config(first, bench.data)
     headline = guarantee(first._replace(at=(point.t,)), bench.data).headline
     return {
         "series": point.series,
         "x": point.x,
         "mechanism": first.scenario,
-        "config": {name: value for name, value in made.items() if value is not None},
+        "config": {name: value for name, value in settings.items() if value is not None},
         "seeds": sorted({one.seed for one in point.runs}),
         "headline": NOTHING if first.scenario == "users-alone" else headline,
         "commits": sorted({one.commit for one in measured}),
@@ -250,7 +241,7 @@ def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[
 
 def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
     """(a) over iterations at one ε, (b) over ε after all iterations; and the baseline in both."""
-    outcome, dynamic = Outcome([], [], [], []), scenario == "S3"
+    outcome, dynamic = _empty(), scenario == "S3"
     at, epsilons = (LONG, DYNAMIC_EPSILONS) if dynamic else (SHORT, EPSILONS)
     along = _dynamic_epsilon(bench) if dynamic else ALONG_EPSILON
     base = _runs(bench, "baseline")
@@ -263,6 +254,7 @@ def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
         _Point(BASELINE, _held_out(base, _long_seeds(bench)) if dynamic else base, SHORT[-1], None),
     ]
     _add(bench, outcome, points, curves=True)
+    outcome.more["thresholds"] = list(THRESHOLDS)
     return outcome
 
 
@@ -274,7 +266,7 @@ def increases(bench: Bench) -> Outcome:
     """S1's other readings beside it: the exact minimiser, whose regularisation has the M of
     equation (1); S2 and S3 without noise, which is what their way to descend makes of the baseline.
     """
-    outcome = Outcome([], [], [], [])
+    outcome = _empty()
     points = []
     for epsilon in (*EPSILONS, *WIDE):
         mine = _runs(bench, "S1", epsilon)
@@ -303,7 +295,7 @@ S1_FROM = 40  # iterations, of S1's lines in the figures of increases
 
 def crowds(bench: Bench) -> Outcome:
     """(a) over the probability of joining, (b) over that of leaving, after all iterations."""
-    outcome, epsilon = Outcome([], [], [], []), _dynamic_epsilon(bench)
+    outcome, epsilon = _empty(), _dynamic_epsilon(bench)
     over = [
         *((f"(a) leaving {JOINS_LEAVE:g}", join, JOINS_LEAVE, join) for join in JOINS),
         *((f"(b) joining {LEAVES_JOIN:g}", LEAVES_JOIN, leave, leave) for leave in LEAVES),
@@ -326,7 +318,7 @@ def sound(bench: Bench) -> Outcome:
     """Everything at its whole price, on held-out ratings: a rating's value, a rating's presence, or
     a user.
     """
-    outcome = Outcome([], [], [], [])
+    outcome = _empty()
     points = []
     for total in TOTALS:
         each = total / SHORT[-1]  # of an iteration of S2

@@ -20,8 +20,8 @@ import numpy as np
 from dpmf_jax.mechanisms.federated import messages
 from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarantee
 from dpmf_jax.noise import shares
-from experiments.reproduce.catalogue import Stored
-from experiments.reproduce.claims import Judged, NotTestable
+from experiments.reproduce.catalogue import Record, Stored
+from experiments.reproduce.claims import Judged, NotTestable, rows_of, values_of
 from experiments.reproduce.paper003.density import EPSILON
 from experiments.reproduce.paper003.figures import ALONE, CDFS, GLOBAL, PRICED
 from experiments.reproduce.paper003.report import number
@@ -46,23 +46,8 @@ ROUNDING = 1e-4  # relative, of a log-ratio in float32
 # ---------------------------------------------------------------------------------------------- wha
 
 
-def _rows(found: Stored, figure: str, data: str | None = None) -> list[Mapping[str, Any]]:
-    data = data or FIGURES[figure].data[0]
-    told = found.get(FIGURES[figure].stem_on(data))
-    if told is None:
-        raise NotTestable(f"run dpmf reproduce {figure} first")
-    return told["rows"]
-
-
-def _values(rows: Sequence[Mapping[str, Any]], series: str, axis: str) -> dict[float, float]:
-    values = {
-        float(row["x"]): float(row["value"])
-        for row in rows
-        if (row["series"], row["axis"]) == (series, axis)
-    }
-    if not values:
-        raise NotTestable(f"series {series!r} is not stored")
-    return values
+def _rows(stored: Stored, figure: str, data: str | None = None) -> list[Record]:
+    return rows_of(stored, FIGURES[figure], data)
 
 
 def _numbers(values: Mapping[float, float], of: str = "ε") -> str:
@@ -73,140 +58,144 @@ def _of(data: str) -> str:
     return {NETFLIX: "003/fig7", MOVIELENS: "003/fig8"}[data]
 
 
-def shown(axis: str) -> str:
+def where_measured(axis: str) -> str:
     return {"increase_train": "", "increase_test": ", on ratings held out"}[axis]
 
 
 # ---------------------------------------------------------------------------------------------- err
 
 
-def trusted_netflix(series: Sequence[str], axis: str, found: Stored) -> Judged:
+def trusted_netflix(series: Sequence[str], axis: str, stored: Stored) -> Judged:
     """Below the paper's number from its ε on; and from which ε on that is so here."""
-    rows, said = _rows(found, _of(NETFLIX)), TEXT[NETFLIX, "S1"]
-    numbers, words, holds, whys = {}, [], True, []
+    rows, said = _rows(stored, _of(NETFLIX)), TEXT[NETFLIX, "S1"]
+    numbers, parts, holds, whys = {}, [], True, []
     for name in series:
-        values = _values(rows, name, axis)
+        values = values_of(rows, name, axis)
         asked = {x: value for x, value in values.items() if x >= said.epsilon and x in EPSILONS}
         holds &= all(value < said.value for value in asked.values())
         numbers |= {f"{name}, {x:g}": value for x, value in values.items()}
-        words.append(f"{name[4:]}: {_numbers(asked)}")
+        parts.append(f"{name[4:]}: {_numbers(asked)}")
         below = [x for x in sorted(values) if all(values[y] < said.value for y in values if y >= x)]
         first = f"from ε = {below[0]:g} on" if below else f"at no ε up to {max(values):g}"
         whys.append(f"{name[4:]} is below {said.value:g} {first}")
-    return Judged("; ".join(words), holds, "" if holds else "; ".join(whys), numbers)
+    return Judged("; ".join(parts), holds, "" if holds else "; ".join(whys), numbers)
 
 
-def near(
-    data: str, series: str, epsilons: Sequence[float], center: float, axis: str, found: Stored
+def near_number(
+    data: str, series: str, epsilons: Sequence[float], center: float, axis: str, stored: Stored
 ) -> Judged:
     """Within `NEAR` of the paper's number, or of 0."""
-    values = _values(_rows(found, _of(data)), series, axis)
+    values = values_of(_rows(stored, _of(data)), series, axis)
     asked = {x: values[x] for x in epsilons if x in values}
     if len(asked) < len(epsilons):
         raise NotTestable(f"{series[4:]} is not stored at every ε that is asked for")
     holds = all(abs(value - center) <= NEAR for value in asked.values())
-    return Judged(_numbers(asked), holds, _without_noise(found, data, series, axis), _named(asked))
+    return Judged(
+        _numbers(asked), holds, _without_noise(stored, data, series, axis), _by_place(asked)
+    )
 
 
-def _without_noise(found: Stored, data: str, series: str, axis: str) -> str:
+def _without_noise(stored: Stored, data: str, series: str, axis: str) -> str:
     """Of S2 and S3: what is left of the increase without any noise."""
     for scenario in ("(a) S2", "(b) S3"):
         if series == scenario:
-            (level,) = _values(_rows(found, _of(data)), f"{scenario} without noise", axis).values()
+            (level,) = values_of(
+                _rows(stored, _of(data)), f"{scenario} without noise", axis
+            ).values()
             return f"without noise {number(level)}"
     return ""
 
 
-def _named(values: Mapping[float, float]) -> dict[str, float]:
+def _by_place(values: Mapping[float, float]) -> dict[str, float]:
     return {f"{x:g}": value for x, value in values.items()}
 
 
-def dynamic_netflix(axis: str, found: Stored) -> Judged:
+def dynamic_netflix(axis: str, stored: Stored) -> Judged:
     said = TEXT[NETFLIX, "S3"]
-    values = _values(_rows(found, _of(NETFLIX)), "(b) S3", axis)
+    values = values_of(_rows(stored, _of(NETFLIX)), "(b) S3", axis)
     if said.epsilon not in values:
         raise NotTestable("S3 is not stored at the paper's ε")
     value = values[said.epsilon]
-    why = _without_noise(found, NETFLIX, "(b) S3", axis)
-    return Judged(_numbers({said.epsilon: value}), value < said.value, why, _named(values))
+    why = _without_noise(stored, NETFLIX, "(b) S3", axis)
+    return Judged(_numbers({said.epsilon: value}), value < said.value, why, _by_place(values))
 
 
-def below_baseline(found: Stored) -> Judged:
-    every = _values(
-        _rows(found, _of(MOVIELENS)), f"(a) S1, {SHORT[-1]} iterations", "increase_train"
+def below_baseline(stored: Stored) -> Judged:
+    every = values_of(
+        _rows(stored, _of(MOVIELENS)), f"(a) S1, {SHORT[-1]} iterations", "increase_train"
     )
     values = {x: value for x, value in every.items() if x in EPSILONS}
-    return Judged(_numbers(values), min(values.values()) < 0, "", _named(values))
+    return Judged(_numbers(values), min(values.values()) < 0, "", _by_place(values))
 
 
-def falls(scenario: str, panel: str, found: Stored) -> Judged:
+def error_falls(scenario: str, panel: str, stored: Stored) -> Judged:
     """Of both data sets: the training error falls from each place to the next."""
-    words, numbers, holds = [], {}, True
+    parts, numbers, holds = [], {}, True
     for figure in (name for name, one in CDFS.items() if one == scenario):
         data = FIGURES[figure].data[0]
-        rows = [row for row in _rows(found, figure) if row["series"].startswith(panel)]
+        rows = [row for row in _rows(stored, figure) if row["series"].startswith(panel)]
         values = {float(row["x"]): float(row["value"]) for row in rows if row["axis"] == "train"}
         line = [value for _, value in sorted(values.items())]
         falling = all(after < before for before, after in itertools.pairwise(line))
         holds &= falling
         numbers |= {f"{data}, {x:g}": value for x, value in values.items()}
         places = ", ".join(f"{x:g}" for x in sorted(values))
-        words.append(
+        parts.append(
             f"{data}: {', '.join(map(number, line))} at {places}"
             f" ({'falls' if falling else 'does not fall'} at each)"
         )
-    return Judged("; ".join(words), holds, "", numbers)
+    return Judged("; ".join(parts), holds, "", numbers)
 
 
-def close(found: Stored) -> Judged:
-    words, numbers, holds = [], {}, True
+def s2_near_s1(stored: Stored) -> Judged:
+    parts, numbers, holds = [], {}, True
     for data in (NETFLIX, MOVIELENS):
-        rows = _rows(found, _of(data))
+        rows = _rows(stored, _of(data))
         one, other = (
-            _values(rows, name, "increase_train")
+            values_of(rows, name, "increase_train")
             for name in (f"(a) S1, {SHORT[-1]} iterations", "(a) S2")
         )
         apart = {x: other[x] - one[x] for x in other if x in one}
         holds &= all(abs(value) <= CLOSE for value in apart.values())
         numbers |= {f"{data}, {x:g}": value for x, value in apart.items()}
-        words.append(f"{data}: {_numbers(apart)}")
-    return Judged("; ".join(words), holds, "", numbers)
+        parts.append(f"{data}: {_numbers(apart)}")
+    return Judged("; ".join(parts), holds, "", numbers)
 
 
-def joining(found: Stored) -> Judged:
-    words, numbers, holds = [], {}, True
+def falls_with_joining(stored: Stored) -> Judged:
+    parts, numbers, holds = [], {}, True
     for figure in ("003/fig9", "003/fig10"):
-        values = _values(_rows(found, figure), f"(a) leaving {JOINS_LEAVE:g}", "increase_train")
+        values = values_of(_rows(stored, figure), f"(a) leaving {JOINS_LEAVE:g}", "increase_train")
         line = [value for _, value in sorted(values.items())]
         holds &= all(after < before for before, after in itertools.pairwise(line))
         data = FIGURES[figure].data[0]
         numbers |= {f"{data}, {x:g}": value for x, value in values.items()}
-        words.append(f"{data}: {_numbers(values, 'joining')}")
-    return Judged("; ".join(words), holds, "", numbers)
+        parts.append(f"{data}: {_numbers(values, 'joining')}")
+    return Judged("; ".join(parts), holds, "", numbers)
 
 
-def leaving(found: Stored) -> Judged:
-    words, numbers, holds = [], {}, True
+def leaving_matters_less(stored: Stored) -> Judged:
+    parts, numbers, holds = [], {}, True
     for figure in ("003/fig9", "003/fig10"):
-        rows, data = _rows(found, figure), FIGURES[figure].data[0]
+        rows, data = _rows(stored, figure), FIGURES[figure].data[0]
         spreads = []
         for series in (f"(a) leaving {JOINS_LEAVE:g}", f"(b) joining {LEAVES_JOIN:g}"):
-            values = _values(rows, series, "increase_train").values()
+            values = values_of(rows, series, "increase_train").values()
             spreads.append(max(values) - min(values))
         holds &= spreads[1] < spreads[0] / 2
         numbers |= {f"{data}, joining": spreads[0], f"{data}, leaving": spreads[1]}
-        words.append(
+        parts.append(
             f"{data}: spread {number(spreads[1])} over leaving, {number(spreads[0])} over joining"
         )
-    return Judged("; ".join(words), holds, "", numbers)
+    return Judged("; ".join(parts), holds, "", numbers)
 
 
-def learnt(figure: str, found: Stored) -> Judged:
+def items_taught(figure: str, stored: Stored) -> Judged:
     """S2 against the same users with a V that nobody's ratings have touched."""
-    rows = _rows(found, figure)
-    mine = _values(rows, "(a) S2", "train")
-    (alone,) = _values(rows, f"(a) {ALONE}", "train").values()
-    (held_out,) = _values(rows, f"(a) {ALONE}", "test").values()
+    rows = _rows(stored, figure)
+    mine = values_of(rows, "(a) S2", "train")
+    (alone,) = values_of(rows, f"(a) {ALONE}", "train").values()
+    (held_out,) = values_of(rows, f"(a) {ALONE}", "test").values()
     value = f"S2: {_numbers(mine)}; users alone {number(alone)} (held out {number(held_out)})"
     holds = all(error < alone for error in mine.values())
     why = (
@@ -217,27 +206,27 @@ def learnt(figure: str, found: Stored) -> Judged:
             " help"
         )
     )
-    return Judged(value, holds, why, _named(mine) | {"alone": alone})
+    return Judged(value, holds, why, _by_place(mine) | {"alone": alone})
 
 
 # ---------------------------------------------------------------------------------------------- sou
 
 
-def beats(series: str, found: Stored) -> Judged:
+def beats_means(series: str, stored: Stored) -> Judged:
     """On some data set, at some whole price: below the global mean, and below item means that cost
     as much.
     """
-    words, numbers, best, missing = [], {}, False, None
+    parts, numbers, best, missing = [], {}, False, None
     for data in (NETFLIX, MOVIELENS):
         try:
-            rows = _rows(found, "003/sound", data)
+            rows = _rows(stored, "003/sound", data)
         except NotTestable as reason:
             missing = reason
             continue
-        mine, priced = (_values(rows, name, "test_clipped") for name in (series, PRICED))
+        mine, priced = (values_of(rows, name, "test_clipped") for name in (series, PRICED))
         if len(mine) == 1:  # a level
             mine = dict.fromkeys(priced, *mine.values())
-        (mean,) = _values(rows, GLOBAL, "test_clipped").values()
+        (mean,) = values_of(rows, GLOBAL, "test_clipped").values()
         wins = [x for x in sorted(mine) if mine[x] < (1 - LITTLE) * min(mean, priced[x])]
         best |= bool(wins)
         numbers |= {f"{data}, {x:g}": value for x, value in mine.items()}
@@ -248,25 +237,25 @@ def beats(series: str, found: Stored) -> Judged:
             if wins
             else "beats both at no ε"
         )
-        words.append(
+        parts.append(
             f"{data}: {_numbers(mine)} ({at}; priced item means {_numbers(priced)}; global mean"
             f" {mean:.4f})"
         )
     if missing is not None and not best:
         raise missing
-    return Judged("; ".join(words), best, "", numbers)
+    return Judged("; ".join(parts), best, "", numbers)
 
 
 # ---------------------------------------------------------------------------------------------- pri
 
 
-def density(series: str, found: Stored) -> Judged:
+def within_epsilon(series: str, stored: Stored) -> Judged:
     """The largest log-ratio over ε that was found."""
-    rows = _rows(found, "003/theorem1")
-    ratios = list(_values(rows, series, "log_ratio").values())
-    told = found[FIGURES["003/theorem1"].stem_on(MOVIELENS)]
+    rows = _rows(stored, "003/theorem1")
+    ratios = list(values_of(rows, series, "log_ratio").values())
+    record = stored[FIGURES["003/theorem1"].stem_on(MOVIELENS)]
     longest = next(
-        one.get("longest_user_factor") for one in told["settings"] if one["series"] == series
+        one.get("longest_user_factor") for one in record["settings"] if one["series"] == series
     )
     norm = "" if longest is None else f"; the longest user factor has norm {longest:.2f}"
     value = f"largest log-ratio {max(ratios):.4g} times ε over {len(ratios)} neighbours{norm}"
@@ -281,14 +270,14 @@ def density(series: str, found: Stored) -> Judged:
 PRICE_AT = ((0.1, SHORT[-1]), (0.8, LONG[-1]))
 
 
-def price(found: Stored) -> Judged:
-    del found
+def iterations_cost(stored: Stored) -> Judged:
+    del stored
     numbers = {}
     for epsilon, rounds in PRICE_AT:
-        made = published_iterations_guarantee(
+        promised = published_iterations_guarantee(
             epsilon=epsilon, num_iterations=rounds, range_width=4.0
         )
-        numbers[f"{epsilon:g} x {rounds}"] = made.epsilon
+        numbers[f"{epsilon:g} x {rounds}"] = promised.epsilon
     value = ", ".join(
         f"ε = {total:g} for {name.replace(' x ', ' in each of ')}"
         for name, total in numbers.items()
@@ -315,11 +304,11 @@ def _sum_of_shares(key: jax.Array, factor: jax.Array, scale: jax.Array) -> jax.A
     return jnp.sum(drawn, axis=0)
 
 
-def shares_given_factor(found: Stored) -> Judged:
+def shares_given_factor(stored: Stored) -> Judged:
     """What the recommender, who drew H, knows of the sum of shares: its law, and the ratio of one
     rating's worlds.
     """
-    del found
+    del stored
     epsilon, width = EPSILON, 4.0
     scale = 2 * width * math.sqrt(RANK) / epsilon
     factor_key, share_key = jax.random.split(jax.random.key(0))
@@ -346,9 +335,9 @@ def shares_given_factor(found: Stored) -> Judged:
 USER_ITEMS, CROWD_ITEMS, CROWD = 20, 10_000, 1000
 
 
-def bytes_sent(which: str, most: float, found: Stored) -> Judged:
+def bytes_sent(which: str, most: float, stored: Stored) -> Judged:
     """Counted from the arrays of the messages themselves."""
-    del found
+    del stored
     word = partial(jnp.zeros, dtype=jnp.uint32)
     own = word((USER_ITEMS, RANK))
     if which == "down":

@@ -1,6 +1,4 @@
-"""Paper 003's figures on paper: pictures in panels as the paper's, pages of markdown, what the
-terminal shows.
-"""
+"""Paper 003's figures on paper and on the terminal: sections of markdown, panels, tables."""
 
 from __future__ import annotations
 
@@ -10,12 +8,10 @@ import math
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
-from dpmf_jax.data.ratings import Ratings
-from experiments.reproduce import papers
-from experiments.reproduce.paper003.figures import BASELINE, CDFS, GLOBAL, MEANS, PRICED, Outcome
-from experiments.reproduce.paper003.table import THRESHOLDS, Figure
-from experiments.reproduce.papers import Told, joined
-from experiments.reproduce.pictures import NOTICE
+from experiments.reproduce import page, pictures
+from experiments.reproduce.catalogue import Figure, Record
+from experiments.reproduce.page import joined
+from experiments.reproduce.paper003.figures import BASELINE, CDFS, GLOBAL, MEANS, PRICED
 
 AXES = {
     "train": "trained on",
@@ -30,31 +26,17 @@ SHOWN = (0.5, 1.0, 2.0, 3.0)  # thresholds of the CDF in tables
 STARS = 0.1  # below it the axis of increases is linear, above it logarithmic
 
 
-def summary(
-    figure: Figure, outcome: Outcome, ratings: Ratings | None, **rest: Any
-) -> dict[str, Any]:
-    """Everything, as JSON can hold it. rest: command, commit and device."""
-    curves = (
-        {"curves": outcome.curves, "thresholds": list(THRESHOLDS)}
-        if outcome.curves
-        else {"curves": []}
-    )
-    return papers.summary(
-        figure, outcome.rows, outcome.settings, ratings, **rest, notes=outcome.notes, **curves
-    )
-
-
-def files(figure: Figure, told: Told) -> dict[str, str]:
-    content = papers.files(figure, told, section, picture)
-    if told["curves"]:
-        content["-cdf.csv"] = papers.as_csv(
+def files(figure: Figure, record: Record) -> dict[str, str]:
+    content = page.files(figure, record, section, picture)
+    if record["curves"]:
+        content["-cdf.csv"] = page.as_csv(
             [
                 {name: curve[name] for name in ("series", "x", "axis", "part")}
                 | {
                     f"<={at:g}": f"{share:.5f}"
-                    for at, share in zip(told["thresholds"], curve["cdf"], strict=True)
+                    for at, share in zip(record["thresholds"], curve["cdf"], strict=True)
                 }
-                for curve in told["curves"]
+                for curve in record["curves"]
             ]
         )
     return content
@@ -63,16 +45,20 @@ def files(figure: Figure, told: Told) -> dict[str, str]:
 # ---------------------------------------------------------------------------------------------- a p
 
 
-def section(figure: Figure, told: Told, svg: str) -> list[str]:
+def section(figure: Figure, record: Record, svg: str) -> list[str]:
     """Picture, numbers, what each series promises, how to repeat it."""
-    lines = [f"**{told['notice'].capitalize()}.**", "", f"![{figure.what}]({svg})", ""]
-    lines += [f"{note}\n" for note in told["notes"]]
-    for axis in (axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])):
+    lines = page.opening(figure, record, svg)
+    for axis in page.axes_of(record, AXES):
         unit = "" if axis == "log_ratio" else ", mean |prediction − rating| in stars"
-        lines += [f"{AXES[axis].capitalize()}{unit}:", "", *_grid(figure, told, axis), ""]
-    if told["curves"]:
-        lines += ["Share of ratings whose error is at most so many stars:", "", *_shares(told), ""]
-    if any(row["paper"] is not None for row in told["rows"]):
+        lines += [f"{AXES[axis].capitalize()}{unit}:", "", *_grid(figure, record, axis), ""]
+    if record["curves"]:
+        lines += [
+            "Share of ratings whose error is at most so many stars:",
+            "",
+            *_shares(record),
+            "",
+        ]
+    if any(row["paper"] is not None for row in record["rows"]):
         lines += [
             (
                 "What the paper's text says in numbers (ours on other ratings, so nothing is"
@@ -83,61 +69,54 @@ def section(figure: Figure, told: Told, svg: str) -> list[str]:
         lines += [
             f"- {row['series'][4:]}, {row['x']:g}: paper {row['paper']:g}, ours"
             f" {number(row['value'])}"
-            for row in told["rows"]
+            for row in record["rows"]
             if row["paper"] is not None
         ]
         lines += [""]
     lines += ["| series | seeds | promise |", "|---|---|---|"]
-    for headline, group in _promises(told).items():
-        lines.append(f"| {'; '.join(group)} | {joined(_seeds(told, group[0]))} | {headline} |")
-    about = told["ratings"]
-    where = f"Ratings: {about['name']}, {about['count']}, sha256 {about['sha256']}. "
-    lines += ["", f"{where}Commit {joined(told['commits'])}; device {joined(told['devices'])}."]
-    return [*lines, f"Repeat: `{told['command']}`"]
+    for headline, group in _promises(record).items():
+        lines.append(f"| {'; '.join(group)} | {joined(_seeds(record, group[0]))} | {headline} |")
+    return [*lines, *page.ending(record)]
 
 
-def _promises(told: Told) -> dict[str, list[str]]:
+def _promises(record: Record) -> dict[str, list[str]]:
     """The series that promise the same, by promise."""
     groups: dict[str, list[str]] = {}
-    for setting in told["settings"]:
+    for setting in record["settings"]:
         place = "" if setting["x"] is None else f" at {setting['x']:g}"
         groups.setdefault(setting["headline"], []).append(f"{setting['series']}{place}")
     return groups
 
 
-def _seeds(told: Told, name: str) -> Sequence[int]:
-    return next(one["seeds"] for one in told["settings"] if name.startswith(one["series"]))
+def _seeds(record: Record, name: str) -> Sequence[int]:
+    return next(one["seeds"] for one in record["settings"] if name.startswith(one["series"]))
 
 
-def _grid(figure: Figure, told: Told, axis: str) -> list[str]:
+def _grid(figure: Figure, record: Record, axis: str) -> list[str]:
     """A table a panel: series by place; levels fill the row."""
     lines = []
-    for panel in _panels(told, axis):
-        rows = [row for row in told["rows"] if row["axis"] == axis and _in(panel, row)]
+    for panel in _panels(record, axis):
+        rows = [row for row in record["rows"] if row["axis"] == axis and _in(panel, row)]
         places = sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
         lines += [] if not lines else [""]
-        lines += [f"| {_x_name(figure, panel)} | " + " | ".join(f"{x:g}" for x in places) + " |"]
-        lines += ["|---" + "|---:" * len(places) + "|"]
+        lines += page.heading(_x_name(figure, panel), [f"{x:g}" for x in places])
         for series in dict.fromkeys(row["series"] for row in rows):
             own = [row for row in rows if row["series"] == series]
             here = {float(row["x"]): number(row["value"]) for row in own}
             if own[0]["kind"] == "level":
                 here = dict.fromkeys(places, number(own[0]["value"]))
-            lines.append(
-                f"| {_name(series)} | " + " | ".join(here.get(x, "") for x in places) + " |"
-            )
+            lines.append(page.row_of([_name(series), *(here.get(x, "") for x in places)]))
     return lines
 
 
-def _shares(told: Told) -> list[str]:
+def _shares(record: Record) -> list[str]:
     at = [
-        told["thresholds"].index(threshold)
+        record["thresholds"].index(threshold)
         for threshold in SHOWN
-        if threshold in told["thresholds"]
+        if threshold in record["thresholds"]
     ]
-    lines = ["| | " + " | ".join(f"{told['thresholds'][place]:g}" for place in at) + " |"]
-    lines += ["|---" + "|---:" * len(at) + "|"]
-    for curve in told["curves"]:
+    lines = page.heading("", [f"{record['thresholds'][place]:g}" for place in at])
+    for curve in record["curves"]:
         shares = " | ".join(f"{curve['cdf'][place]:.3f}" for place in at)
         lines.append(f"| {_label(curve)}, {AXES[curve['axis']]} | {shares} |")
     return lines
@@ -153,11 +132,11 @@ def number(value: Any) -> str:
 # ---------------------------------------------------------------------------------------------- pan
 
 
-def _panels(told: Told, axis: str) -> list[str]:
+def _panels(record: Record, axis: str) -> list[str]:
     """ "(a) " and "(b) ", of series that are named so; "" where none is."""
     starts = {
         row["series"][:4]
-        for row in told["rows"]
+        for row in record["rows"]
         if row["axis"] == axis and row["series"].startswith("(")
     }
     return sorted(starts) or [""]
@@ -188,30 +167,30 @@ def _label(curve: Mapping[str, Any]) -> str:
 # ---------------------------------------------------------------------------------------------- a p
 
 
-def picture(figure: Figure, told: Told) -> str:
+def picture(figure: Figure, record: Record) -> str:
     """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
     if figure.name in CDFS:
-        return _distributions(figure, told)
-    return _lines(figure, told)
+        return _distributions(figure, record)
+    return _lines(figure, record)
 
 
-def _distributions(figure: Figure, told: Told) -> str:
+def _distributions(figure: Figure, record: Record) -> str:
     """The CDFs: on the ratings trained on, as the paper, above; held out below."""
-    with _canvas(figure, told, rows=2, columns=2) as (panels, drawn):
+    with _canvas(figure, record, rows=2, columns=2) as (panels, svg):
         for line, axis in zip(panels, ("train", "test"), strict=True):
             for axes, panel in zip(line, ("(a) ", "(b) "), strict=True):
                 curves = [
                     curve
-                    for curve in told["curves"]
+                    for curve in record["curves"]
                     if curve["axis"] == axis and curve["series"][:4] == panel
                 ]
-                for curve, colour in zip(curves, _colours(len(curves)), strict=True):
+                for curve, colour in zip(curves, pictures.palette(len(curves)), strict=True):
                     axes.plot(
-                        told["thresholds"], curve["cdf"], color=colour, lw=1, label=_label(curve)
+                        record["thresholds"], curve["cdf"], color=colour, lw=1, label=_label(curve)
                     )
-                for curve in told["curves"]:
+                for curve in record["curves"]:
                     if curve["axis"] == axis and curve["series"] == BASELINE:
-                        axes.plot(told["thresholds"], curve["cdf"], "k--", lw=1, label=BASELINE)
+                        axes.plot(record["thresholds"], curve["cdf"], "k--", lw=1, label=BASELINE)
                 title = next((curve["series"] for curve in curves), panel)
                 axes.set_title(f"{title}, {AXES[axis]}", fontsize=8)
                 axes.set(
@@ -219,25 +198,30 @@ def _distributions(figure: Figure, told: Told) -> str:
                 )
                 if axis == "train":
                     axes.legend(frameon=False, fontsize=6)
-    return drawn.getvalue()
+    return svg.getvalue()
 
 
-def _lines(figure: Figure, told: Told) -> str:
+def _lines(figure: Figure, record: Record) -> str:
     """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple
     controls grey.
     """
-    increases = any(row["axis"] == "increase_train" for row in told["rows"])
-    axes_drawn = {row["axis"] for row in told["rows"]}
+    increases = any(row["axis"] == "increase_train" for row in record["rows"])
+    axes_drawn = {row["axis"] for row in record["rows"]}
     styles = {"increase_train": "-", "increase_test": "--"} if increases else {"log_ratio": "o"}
     styles = {"test_clipped": "-"} if "test_clipped" in axes_drawn else styles
     first = next(iter(styles))
-    names = _panels(told, first)
-    with _canvas(figure, told, rows=1, columns=len(names)) as ((panels,), drawn):
+    names = _panels(record, first)
+    with _canvas(figure, record, rows=1, columns=len(names)) as ((panels,), svg):
         for axes, panel in zip(panels, names, strict=True):
-            rows = [row | {"value": float(row["value"])} for row in told["rows"] if _in(panel, row)]
+            rows = [
+                row | {"value": float(row["value"])} for row in record["rows"] if _in(panel, row)
+            ]
             series = list(dict.fromkeys(row["series"] for row in rows if row["axis"] == first))
             coloured = [name for name in series if name not in GREY]
-            looks = dict(zip(coloured, _colours(len(coloured), "tab10"), strict=True)) | GREY
+            looks = (
+                dict(zip(coloured, [f"C{place}" for place in range(len(coloured))], strict=True))
+                | GREY
+            )
             for name in series:
                 for axis, style in styles.items():
                     here = [row for row in rows if (row["series"], row["axis"]) == (name, axis)]
@@ -249,7 +233,7 @@ def _lines(figure: Figure, told: Told) -> str:
                 axes.plot([], [], style, lw=1, label=words)
             outside = {"loc": "upper left", "bbox_to_anchor": (1, 1)} if len(names) == 1 else {}
             axes.legend(frameon=False, fontsize=6, **outside)
-    return drawn.getvalue()
+    return svg.getvalue()
 
 
 def _draw(axes: Any, rows: Sequence[Mapping[str, Any]], style: str, colour: Any) -> None:
@@ -287,53 +271,41 @@ def _scales(
 
 @contextlib.contextmanager
 def _canvas(
-    figure: Figure, told: Told, *, rows: int, columns: int
+    figure: Figure, record: Record, *, rows: int, columns: int
 ) -> Generator[tuple[Any, io.StringIO]]:
-    import matplotlib
-    from matplotlib.figure import Figure as Canvas
-
-    drawn = io.StringIO()
-    with matplotlib.rc_context(
-        {"svg.hashsalt": papers.stem(figure, told), "svg.fonttype": "none", "font.size": 8}
-    ):
-        canvas = Canvas(figsize=(8, 3.6 * rows if rows > 1 else 4), layout="constrained")
-        panels = canvas.subplots(rows, columns, squeeze=False)
+    with pictures.canvas(
+        page.stem(figure, record),
+        (8, 3.6 * rows if rows > 1 else 4),
+        rows=rows,
+        columns=columns,
+        font=8,
+        foot=pictures.NOTICE,
+    ) as (canvas, panels, svg):
         for axes in panels.flat:
             axes.grid(alpha=0.3)
-        canvas.suptitle(papers.title(figure, told), fontsize=8)
-        yield panels, drawn
-        canvas.supxlabel(NOTICE, x=0.995, ha="right", fontsize=6, color="0.4")
-        canvas.savefig(drawn, format="svg", metadata={"Date": None})
-
-
-def _colours(number: int, name: str = "viridis") -> Any:
-    import matplotlib
-
-    palette = matplotlib.colormaps[name]
-    return (
-        palette([place / max(1, number) for place in range(number)])
-        if name == "viridis"
-        else palette(range(number))
-    )
+        canvas.suptitle(page.title(figure, record), fontsize=8)
+        yield panels, svg
 
 
 # ---------------------------------------------------------------------------------------------- the
 
 
-def render(told: Told, figure: Figure) -> list[Any]:
+def render(record: Record, figure: Figure) -> list[Any]:
     from rich.table import Table
 
-    axes = [axis for axis in AXES if any(row["axis"] == axis for row in told["rows"])]
-    table = Table(title=f"{told['figure']} on {told['ratings']['name']} ({told['notice']})")
+    axes = page.axes_of(record, AXES)
+    table = Table(title=f"{record['figure']} on {record['ratings']['name']} ({record['notice']})")
     table.add_column("series")
     for heading in ("x", *(AXES[axis] for axis in axes)):
         table.add_column(heading, justify="right")
-    values = {(row["series"], row["x"], row["axis"]): number(row["value"]) for row in told["rows"]}
-    for series, x in dict.fromkeys((row["series"], row["x"]) for row in told["rows"]):
+    values = {
+        (row["series"], row["x"], row["axis"]): number(row["value"]) for row in record["rows"]
+    }
+    for series, x in dict.fromkeys((row["series"], row["x"]) for row in record["rows"]):
         cells = (values.get((series, x, axis), "") for axis in axes)
         table.add_row(series, f"{x:g}" if x else "", *cells)
-    words = [
-        *told["notes"],
-        *(f"{joined(group[:1])}: {headline}" for headline, group in _promises(told).items()),
+    lines = [
+        *record["notes"],
+        *(f"{group[0]}: {headline}" for headline, group in _promises(record).items()),
     ]
-    return [table, "\n".join(words), "\n".join(f"wrote {file}" for file in told["files"]), ""]
+    return [table, "\n".join(lines)]

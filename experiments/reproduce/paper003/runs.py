@@ -1,5 +1,4 @@
-"""The runs behind paper 003's figures: trained once, their errors at every checkpoint kept under
-`private/`.
+"""The runs behind paper 003's figures, and their errors at every checkpoint.
 
 Two kinds. One release (S1, and what is sound beside it) is one step: the ratings are looked at once
 for every seed, and each ε and number of passes is an answer of its own to the same statistics.
@@ -11,12 +10,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import hashlib
-import itertools
-import json
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -30,6 +26,7 @@ from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.models import metrics, storage
@@ -37,7 +34,9 @@ from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors
 from dpmf_jax.training import sweep
 from experiments.cli import provenance
 from experiments.fit import mechanisms as fit_mechanisms
+from experiments.reproduce import store
 from experiments.reproduce.catalogue import HELD_OUT, SPLIT_SEED
+from experiments.reproduce.paper import Say
 from experiments.reproduce.paper003.table import (
     AT_MOST,
     DELTA,
@@ -68,13 +67,15 @@ Part = Literal["all", "held-out"]
 ON_FITTED_USERS = ("S1", "S1-exact")
 ONE_RELEASE = (*ON_FITTED_USERS, "public-users", "statistics", "user-statistics")
 AXES = ("train", "test", "test_clipped")
-Say = Callable[[str], None]
 
 
 class Run(NamedTuple):
-    """One training. epsilon: as the mechanism's Config takes it, 0 where it takes none. part: of
-    the ratings that it is trained on. at: iterations after which it is measured; the last ends it.
-    join, leave: S3's probabilities.
+    """One training.
+
+    epsilon: as the mechanism's Config takes it, 0 where it takes none.
+    part: of the ratings that it is trained on.
+    at: iterations after which it is measured; the last ends it.
+    join, leave: S3's probabilities; None for the paper's.
     """
 
     scenario: Scenario
@@ -87,8 +88,9 @@ class Run(NamedTuple):
 
 
 class Errors(NamedTuple):
-    """Of |prediction - rating|: its mean, its root mean square, its CDF at `THRESHOLDS`; inf and 0
-    if not finite.
+    """Of |prediction - rating|; of what is not finite, inf and a CDF of 0.
+
+    cdf: at `THRESHOLDS`.
     """
 
     mean: float
@@ -116,7 +118,7 @@ class Data:
     def __init__(self, ratings: Ratings, *, num_devices: int = 1):
         self.ratings, self.num_devices = ratings, num_devices
         self.digest = ratings.sha256()
-        self._layouts: dict[str, Any] = {}
+        self._layouts: dict[str, Layout] = {}
 
     @functools.cached_property
     def split(self) -> tuple[Ratings, Ratings]:
@@ -126,7 +128,7 @@ class Data:
         """(trained on, held out or None)."""
         return (self.ratings, None) if part == "all" else self.split
 
-    def layout(self, part: Part) -> Any:
+    def layout(self, part: Part) -> Layout:
         if part not in self._layouts:
             self._layouts[part] = layout.make(self.parts(part)[0], num_devices=1)
         return self._layouts[part]
@@ -190,13 +192,13 @@ def _sound(run: Run, data: Data) -> tuple[Mechanism, dict[str, Any]]:
     flags = dataclasses.replace(
         flags, **{one: value for one, value in asked.items() if one in known}
     )
-    ((made, _),), settings = fit_mechanisms.phases_and_settings(
+    ((sound, _),), settings = fit_mechanisms.phases_and_settings(
         name, flags, data.parts(run.part)[0]
     )
-    return made, settings
+    return sound, settings
 
 
-_MAKERS: dict[str, Callable[..., Mechanism]] = {
+_FACTORIES: dict[str, Callable[..., Mechanism]] = {
     "baseline": objective.non_private,
     "S1": objective.mechanism,
     "S1-exact": objective.mechanism,
@@ -208,7 +210,7 @@ _MAKERS: dict[str, Callable[..., Mechanism]] = {
 }
 
 
-def _users_alone(update: Any, state: State, response: Any, data: Any) -> State:
+def _users_alone(update: Any, state: State, response: Any, data: Layout) -> State:
     return update(state, response, data)._replace(public=state.public)
 
 
@@ -220,12 +222,10 @@ def mechanism(run: Run, data: Data) -> Mechanism:
     """
     if run.scenario in SOUND:
         return _sound(run, data)[0]
-    made = _MAKERS[run.scenario](published(run, data))
-    return (
-        made
-        if run.scenario != "users-alone"
-        else made._replace(update=Partial(_users_alone, made.update))
-    )
+    whole = _FACTORIES[run.scenario](published(run, data))
+    if run.scenario != "users-alone":
+        return whole
+    return whole._replace(update=Partial(_users_alone, whole.update))
 
 
 def guarantee(run: Run, data: Data) -> Guarantee:
@@ -250,32 +250,36 @@ def errors(model: Factors, ratings: Ratings, *, clip: bool = False) -> Errors:
 
 
 def measure(
-    runs: Sequence[Run], data: Data, store: Path, say: Say = lambda text: None
+    runs: Sequence[Run], data: Data, folder: Path, say: Say = lambda text: None
 ) -> dict[Run, Measured]:
-    """The errors of all runs, from `store` where they are, else trained; each is kept as soon as it
-    is done.
-    """
-    runs = tuple(dict.fromkeys(runs))
-    found = {run: kept for run in runs if (kept := _kept(run, data, store)) is not None}
-    missing = [run for run in runs if run not in found]
-    released = [run for run in missing if run.scenario in ONE_RELEASE]
-    fits = {_fit(run) for run in released if run.scenario in ON_FITTED_USERS}
-    fits = {fit for fit in fits if not _users_path(fit, data, store).exists()}
-    iterated = {run: None for run in (*missing, *sorted(fits)) if run.scenario not in ONE_RELEASE}
-    for run, measured in itertools.chain(
-        _iterated(tuple(iterated), data, store), _released(released, data, store)
-    ):
-        _keep(run, measured, data, store)
-        found[run] = measured
+    """The errors of all runs, from `folder` where they are kept, else trained."""
+
+    def read(run: Run) -> Measured | None:
+        kept = store.read(folder, f"objective-{run.scenario}", _settings(run, data))
+        return None if kept is None else _from_json(kept)
+
+    def train(missing: list[Run]) -> Iterator[tuple[Run, Measured]]:
+        released = [run for run in missing if run.scenario in ONE_RELEASE]
+        fits = {_fit(run) for run in released if run.scenario in ON_FITTED_USERS}
+        fits = {fit for fit in fits if not _users_path(fit, data, folder).exists()}
+        iterated = dict.fromkeys(
+            run for run in (*missing, *sorted(fits)) if run.scenario not in ONE_RELEASE
+        )
+        yield from _iterated(tuple(iterated), data, folder)
+        yield from _released(released, data, folder)
+
+    def keep(run: Run, measured: Measured) -> None:
+        store.write(folder, f"objective-{run.scenario}", _settings(run, data), measured._asdict())
         last = measured.errors["train"][run.at[-1]]
         say(
-            f"{data.ratings.name}: {words(run)}: mean training error {last.mean:.4f},"
+            f"{data.ratings.name}: {in_words(run)}: mean training error {last.mean:.4f},"
             f" {measured.seconds:.1f} s"
         )
-    return found
+
+    return store.collect(runs, read, train, keep)
 
 
-def words(run: Run) -> str:
+def in_words(run: Run) -> str:
     """A run in a line."""
     more = (
         ""
@@ -288,47 +292,20 @@ def words(run: Run) -> str:
     )
 
 
-def _path(run: Run, data: Data, store: Path, kind: str, suffix: str) -> tuple[Path, dict[str, Any]]:
-    """Where something of a run is kept, and the settings that it is of."""
-    settings = {"run": run._asdict(), "config": config(run, data), "ratings": data.digest}
-    settings = json.loads(json.dumps(settings))
-    name = hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
-    return storage.private_folder(store) / f"objective-{kind}-{name}{suffix}", settings
+def _settings(run: Run, data: Data) -> dict[str, Any]:
+    """What a stored run is of."""
+    return {"run": run._asdict(), "config": config(run, data), "ratings": data.digest}
 
 
-def _kept(run: Run, data: Data, store: Path) -> Measured | None:
-    path, settings = _path(run, data, store, run.scenario, ".json")
-    if not path.exists():
-        return None
-    stored = storage.read_json(path)
-    if stored["settings"] != settings:
-        return None
-    found = {
+def _from_json(kept: Mapping[str, Any]) -> Measured:
+    by_axis = {
         axis: {
             int(t): Errors(float(one["mean"]), float(one["rmse"]), tuple(one["cdf"]))
             for t, one in by_t.items()
         }
-        for axis, by_t in stored["errors"].items()
+        for axis, by_t in kept["errors"].items()
     }
-    return Measured(found, stored["seconds"], stored["commit"], stored["device"])
-
-
-def _keep(run: Run, measured: Measured, data: Data, store: Path) -> None:
-    path, settings = _path(run, data, store, run.scenario, ".json")
-    found = {
-        axis: {
-            str(t): one._asdict() | {name: _plain(getattr(one, name)) for name in ("mean", "rmse")}
-            for t, one in by_t.items()
-        }
-        for axis, by_t in measured.errors.items()
-    }
-    storage.write_json(
-        path, {"settings": settings, **measured._asdict(), "errors": found}, private=True
-    )
-
-
-def _plain(value: float) -> float | str:
-    return value if math.isfinite(value) else "inf"
+    return Measured(by_axis, kept["seconds"], kept["commit"], kept["device"])
 
 
 # ---------------------------------------------------------------------------------------------- tra
@@ -364,7 +341,7 @@ class _Watch:
         return Measured(self.errors, seconds, provenance.commit(), provenance.device())
 
 
-def _iterated(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Run, Measured]]:
+def _iterated(runs: Sequence[Run], data: Data, folder: Path) -> Iterator[tuple[Run, Measured]]:
     """Side by side, those of equal parts and checkpoints together; in the order in which they
     end.
     """
@@ -375,9 +352,9 @@ def _iterated(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Ru
         laid = data.layout(part)
         jobs, watches = [], []
         for run in group:
-            made = mechanism(run, data)
+            trained = mechanism(run, data)
             init_key, train_key = _keys(run)
-            jobs.append(sweep.Job(made, train_key, begin(made, init_key, laid), at[-1]))
+            jobs.append(sweep.Job(trained, train_key, begin(trained, init_key, laid), at[-1]))
             watches.append(_Watch(run, data))
         started, steps = time.monotonic(), 0
         for chunk in sweep.run(jobs, laid, chunk_steps=math.gcd(*at), num_devices=data.num_devices):
@@ -388,7 +365,7 @@ def _iterated(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Ru
             if done == at[-1]:
                 if run.scenario == "baseline":
                     users = {"user_factors": np.asarray(chunk.state.private.user_factors)}
-                    storage.write_arrays(_users_path(run, data, store), users, private=True)
+                    storage.write_arrays(_users_path(run, data, folder), users, private=True)
                 yield run, watch.measured((time.monotonic() - started) * at[-1] / steps)
 
 
@@ -397,27 +374,29 @@ def _fit(run: Run) -> Run:
     return Run("baseline", 0.0, run.seed, run.part, SHORT)
 
 
-def _users_path(fit: Run, data: Data, store: Path) -> Path:
-    return _path(fit, data, store, "users", ".safetensors")[0]
+def _users_path(fit: Run, data: Data, folder: Path) -> Path:
+    return store.path_of(folder, "objective-users", _settings(fit, data), ".safetensors")
 
 
 @jax.jit
-def _asked(made: Mechanism, key: jax.Array, state: State, data: Any) -> tuple[Any, jax.Array]:
-    """The statistics of a step, and the key of its noise; with `_answered`, `protocol.step` in two
+def _query(
+    mechanism: Mechanism, key: jax.Array, state: State, data: Layout
+) -> tuple[Any, jax.Array]:
+    """The statistics of a step, and the key of its noise; with `_update`, `protocol.step` in two
     halves.
     """
     coins_key, noise_key = jax.random.split(jax.random.fold_in(key, state.step))
-    return made.query(state, data, made.coins(coins_key))[0], noise_key
+    return mechanism.query(state, data, mechanism.coins(coins_key))[0], noise_key
 
 
 @jax.jit
-def _answered(
-    made: Mechanism, noise_key: jax.Array, state: State, statistics: Any, data: Any
+def _update(
+    mechanism: Mechanism, noise_key: jax.Array, state: State, statistics: Any, data: Layout
 ) -> State:
-    return made.update(state, made.noise.sample(noise_key, statistics), data)
+    return mechanism.update(state, mechanism.noise.sample(noise_key, statistics), data)
 
 
-def _released(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Run, Measured]]:
+def _released(runs: Sequence[Run], data: Data, folder: Path) -> Iterator[tuple[Run, Measured]]:
     """One release each. S1's statistics do not depend on ε or on the number of passes: every seed's
     are made once.
     """
@@ -428,24 +407,24 @@ def _released(runs: Sequence[Run], data: Data, store: Path) -> Iterator[tuple[Ru
     for (scenario, part, *_), group in groups.items():
         since, laid = time.monotonic(), data.layout(part)
         init_key, key = _keys(group[0])
-        made = mechanism(group[0], data)
+        released = mechanism(group[0], data)
         if scenario in ON_FITTED_USERS:
             own = published(group[0], data)
             assert isinstance(own, objective.Config)
             once = objective.mechanism(
                 dataclasses.replace(own, num_passes=1)
             )  # the fit itself is the baseline's
-            users = storage.read_arrays(_users_path(_fit(group[0]), data, store))["user_factors"]
+            users = storage.read_arrays(_users_path(_fit(group[0]), data, folder))["user_factors"]
             state = begin(once, init_key, laid)
             state = state._replace(private=state.private._replace(user_factors=jnp.asarray(users)))
         else:
-            state = begin(made, init_key, laid)
-        statistics, noise_key = _asked(made, key, state, laid)
+            state = begin(released, init_key, laid)
+        statistics, noise_key = _query(released, key, state, laid)
         for run in group:
             watch = _Watch(run, data)
             for t in run.at:
                 one = mechanism(run._replace(at=(t,)), data)
-                watch.look(_answered(one, noise_key, state, statistics, laid), t)
+                watch.look(_update(one, noise_key, state, statistics, laid), t)
             now = time.monotonic()
             yield run, watch.measured(now - since)
             since = now

@@ -10,8 +10,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from experiments.reproduce.catalogue import Catalogue
-from experiments.reproduce.catalogue import Figure as Figure
+from experiments.reproduce.catalogue import Catalogue, Figure
 
 NETFLIX, MOVIELENS = "netflix-52", "ml-100k"
 PAPER_NETFLIX = (191_668, 100)  # users, movies

@@ -5,32 +5,27 @@
 - `004/epsilon` RMSE over ε from 0.05 to 1.6: GD, GD-DR, the planned variant, whole gradients under
   Laplace noise.
 - `004/variants` what each departure from the published algorithm changes, one at a time.
-- `004/error` ‖V* − V‖max over users, items and q, against the rates of theorem 2 and corollary 2.
+- `004/error` is `difference`.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-import jax
-import numpy as np
-
-from dpmf_jax import layout
-from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import plan as local_plan
 from dpmf_jax.models import metrics
-from dpmf_jax.protocol import begin, train
 from dpmf_jax.training import controls
-from experiments.reproduce.comparison import NOTHING, Row, mean, row
-from experiments.reproduce.paper004 import runs as local_runs
-from experiments.reproduce.paper004.runs import Run, Search, Variant
+from experiments.reproduce.catalogue import Figure
+from experiments.reproduce.comparison import mean, row
+from experiments.reproduce.page import Outcome
+from experiments.reproduce.paper import Bench
+from experiments.reproduce.paper004 import difference, runs
+from experiments.reproduce.paper004.runs import Run, Search, Variant, promise
 from experiments.reproduce.paper004.table import (
     EPSILON_ROUNDS,
     EPSILONS,
@@ -42,39 +37,24 @@ from experiments.reproduce.paper004.table import (
     RANK,
     REGULARIZATION,
     ROUNDS,
-    SEEDS,
     TOLERANCE,
     VARIANTS_EPSILON,
     VARIANTS_PROJECTED,
     VARIANTS_ROUNDS,
-    Figure,
 )
-from experiments.reproduce.papers import Bench
 
 LAPLACE_CELLS = 943 * 1_682  # users x items: whole gradients of more are not held for a comparison
 
 
-class Outcome(NamedTuple):
-    """rows: of `comparison`; settings: by series, what it was run with and what it promises; notes:
-    to be read beside.
-
-    searches: by series, the learning rates that were tried.
-    """
-
-    rows: list[Row]
-    settings: list[dict[str, Any]]
-    searches: dict[str, dict[str, Any]]
-    notes: list[str]
-
-
-def run(figure: Figure, bench: Bench | None, store: Path, say: Callable[[str], None]) -> Outcome:
-    """Trains what is not stored yet; bench: None for `004/error`, which makes its own data."""
-    if figure.name == "004/error":
-        return errors(store, say)
-    assert bench is not None
-    return {"004/fig9": over_rounds, "004/epsilon": over_epsilon, "004/variants": over_variants}[
-        figure.name
-    ](bench)
+def run(figure: Figure, bench: Bench) -> Outcome:
+    """Trains what is not stored yet."""
+    program = {
+        "004/fig9": over_rounds,
+        "004/epsilon": over_epsilon,
+        "004/variants": over_variants,
+        "004/error": difference.errors,
+    }[figure.name]
+    return program(bench)
 
 
 def projected(num_items: int) -> int:
@@ -112,16 +92,16 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
     are added later.
     """
     rounds = series.at[-1]
-    found = rate or local_runs.search(
+    search = rate or runs.search(
         series.variant, series.config, rounds, bench.data, bench.store, bench.say
     )
-    config = dataclasses.replace(series.config, learning_rate=found.learning_rate)
-    runs = [Run(series.variant, config, seed, series.at) for seed in bench.seeds]
-    measured = [local_runs.measure(one, bench.data, bench.store, bench.say) for one in runs]
+    config = dataclasses.replace(series.config, learning_rate=search.learning_rate)
+    every = [Run(series.variant, config, seed, series.at) for seed in bench.seeds]
+    measured = [runs.measure(one, bench.data, bench.store, bench.say) for one in every]
     for t in series.at:
         place = float(t) if series.x is None else series.x
         for axis, part in (("rmse", "test"), ("rmse_clipped", "clipped"), ("rmse_train", "train")):
-            values = local_runs.over_seeds(measured, part, t)
+            values = [getattr(one, part)[t] for one in measured]
             variant = "published" if series.variant in ("gd", "gd-dr") else series.variant
             outcome.rows.append(
                 row(
@@ -144,26 +124,19 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
             "config": dataclasses.asdict(config),
             "seeds": list(bench.seeds),
             "outside": mean(one.outside for one in measured),
-            "headline": promise(runs[0], bench.data.train.num_items),
+            "headline": promise(every[0], bench.data.train.num_items),
             "commits": sorted({one.commit for one in measured}),
             "devices": sorted({one.device for one in measured}),
             "seconds": math.fsum(one.seconds for one in measured),
         }
     )
     place = "" if series.x is None else f" at {series.x:g}"
-    tried = {f"{rate:g}": value for rate, value in found.tried.items()}
-    outcome.searches[f"{series.name}{place}"] = {
-        "learning_rate": found.learning_rate,
+    tried = {f"{rate:g}": value for rate, value in search.tried.items()}
+    outcome.more["searches"][f"{series.name}{place}"] = {
+        "learning_rate": search.learning_rate,
         "tried": tried,
     }
-    return found
-
-
-def promise(one: Run, num_items: int) -> str:
-    """What a run promises, in a line."""
-    if one.variant in ("fair-coins", "users-alone"):
-        return NOTHING
-    return local_runs.guarantee(one, num_items).headline
+    return search
 
 
 def _controls(bench: Bench, outcome: Outcome, places: Iterable[float]) -> None:
@@ -191,7 +164,7 @@ def _controls(bench: Bench, outcome: Outcome, places: Iterable[float]) -> None:
 
 
 def _nothing() -> Outcome:
-    return Outcome([], [], {}, [])
+    return Outcome([], [], [], {"searches": {}})
 
 
 # ---------------------------------------------------------------------------------------------- the
@@ -260,23 +233,25 @@ def over_epsilon(bench: Bench) -> Outcome:
     ratings, outcome = bench.data.train, _nothing()
     small = ratings.num_users * ratings.num_items <= LAPLACE_CELLS
     for epsilon in EPSILONS:
-        made = base(ratings, epsilon=epsilon, num_rounds=EPSILON_ROUNDS)
-        with_phi = dataclasses.replace(made, num_projected=projected(ratings.num_items))
+        plain = base(ratings, epsilon=epsilon, num_rounds=EPSILON_ROUNDS)
+        with_phi = dataclasses.replace(plain, num_projected=projected(ratings.num_items))
         at = (EPSILON_ROUNDS,)
-        _trained(bench, _Series("GD", "gd", made, at, epsilon), outcome)
+        _trained(bench, _Series("GD", "gd", plain, at, epsilon), outcome)
         _trained(bench, _Series("GD-DR", "gd-dr", with_phi, at, epsilon), outcome)
         if small:
-            _trained(bench, _Series("Laplace", "laplace", made, at, epsilon), outcome)
-        every = changed(bench, with_phi, EVERY)
-        rate = _trained(bench, _Series("every variant", "gd-dr", every, at, epsilon), outcome)
+            _trained(bench, _Series("Laplace", "laplace", plain, at, epsilon), outcome)
+        changes = changed(bench, with_phi, EVERY)
+        rate = _trained(bench, _Series("every variant", "gd-dr", changes, at, epsilon), outcome)
         _trained(
             bench,
-            _Series("every variant, fair coins", "fair-coins", every, at, epsilon),
+            _Series("every variant, fair coins", "fair-coins", changes, at, epsilon),
             outcome,
             rate,
         )
         plan = planned(ratings, epsilon)
-        config = dataclasses.replace(plan.config, center=made.center, regularization=REGULARIZATION)
+        config = dataclasses.replace(
+            plan.config, center=plain.center, regularization=REGULARIZATION
+        )
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
         _trained(
             bench, _Series("as planned", variant, config, (config.num_rounds,), epsilon), outcome
@@ -328,7 +303,7 @@ def changed(bench: Bench, config: local.Config, name: str) -> local.Config:
     change = dict(CHANGES[name])
     if change.get("user_learning_rate") == OWN:
         exact = dataclasses.replace(config, num_projected=None)
-        alone = local_runs.search(
+        alone = runs.search(
             "users-alone", exact, config.num_rounds, bench.data, bench.store, bench.say
         )
         change["user_learning_rate"] = alone.learning_rate
@@ -338,10 +313,10 @@ def changed(bench: Bench, config: local.Config, name: str) -> local.Config:
 def over_variants(bench: Bench) -> Outcome:
     ratings, outcome = bench.data.train, _nothing()
     q = min(VARIANTS_PROJECTED, ratings.num_items)
-    made = base(ratings, epsilon=VARIANTS_EPSILON, num_rounds=VARIANTS_ROUNDS, num_projected=q)
-    rate, config = None, made
+    published = base(ratings, epsilon=VARIANTS_EPSILON, num_rounds=VARIANTS_ROUNDS, num_projected=q)
+    rate, config = None, published
     for place, name in enumerate(CHANGES):
-        config = changed(bench, made, name)
+        config = changed(bench, published, name)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
         rate = _trained(
             bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome
@@ -351,7 +326,7 @@ def over_variants(bench: Bench) -> Outcome:
         f"{EVERY}, fair coins", "fair-coins", config, (VARIANTS_ROUNDS,), float(places[0])
     )
     _trained(bench, coins, outcome, rate)
-    exact = dataclasses.replace(made, num_projected=None)
+    exact = dataclasses.replace(published, num_projected=None)
     _trained(
         bench,
         _Series("users alone", "users-alone", exact, (VARIANTS_ROUNDS,), float(places[1])),
@@ -359,93 +334,3 @@ def over_variants(bench: Bench) -> Outcome:
     )
     _controls(bench, outcome, range(places[1] + 1))
     return outcome
-
-
-# ---------------------------------------------------------------------------------------------- the
-
-ERROR = {"users": 8_000, "items": 400, "q": 40}  # where one is varied, the others
-ERROR_OVER = {
-    "users": (1_000, 4_000, 16_000, 64_000),
-    "items": (100, 400, 1_600),
-    "q": (10, 20, 40, 80, 160),
-}
-ERROR_RATINGS = 20  # of a user
-ERROR_ROUNDS, ERROR_EPSILON, ERROR_RATE = 10, 10.0, 0.01
-
-
-def errors(store: Path, say: Callable[[str], None]) -> Outcome:
-    """The largest entry of V* - V after the same rounds from the same start, mean over seeds; at a
-    small γ, so that V hardly moves and both runs' gradients are taken near the same V, as the proof
-    takes them.
-    """
-    del store  # seconds
-    outcome = _nothing()
-    for over, values in ERROR_OVER.items():
-        for algorithm in ("GD", "GD-DR") if over != "q" else ("GD-DR",):
-            name = f"{algorithm}, over {over}"
-            for value in values:
-                sizes = ERROR | {over: value}
-                found = [_error(sizes, algorithm == "GD-DR", seed) for seed in SEEDS]
-                outcome.rows.append(
-                    row(
-                        name,
-                        "error",
-                        "end",
-                        float(value),
-                        found,
-                        step=ERROR_ROUNDS,
-                        num_steps=ERROR_ROUNDS,
-                    )
-                )
-                say(f"004/error: {name} = {value}: {mean(found):.4g}")
-            made = _error_config(ERROR | {over: values[0]}, algorithm == "GD-DR")
-            headline = promise(
-                Run("gd" if algorithm == "GD" else "gd-dr", made, 0, (ERROR_ROUNDS,)),
-                ERROR["items"],
-            )
-            config = dataclasses.asdict(made)
-            outcome.settings.append(
-                {
-                    "series": name,
-                    "x": None,
-                    "mechanism": algorithm,
-                    "config": config,
-                    "seeds": list(SEEDS),
-                }
-                | {"headline": headline}
-            )
-    return outcome
-
-
-def _error_config(sizes: Mapping[str, int], with_phi: bool) -> local.Config:
-    return local.Config(
-        epsilon=ERROR_EPSILON,
-        num_rounds=ERROR_ROUNDS,
-        rank=RANK,
-        learning_rate=ERROR_RATE,
-        regularization=REGULARIZATION,
-        center=3.0,
-        num_projected=sizes["q"] if with_phi else None,
-    )
-
-
-def _error(sizes: Mapping[str, int], with_phi: bool, seed: int) -> float:
-    users, items = sizes["users"], sizes["items"]
-    ratings = synthetic.generate(
-        num_users=users, num_items=items, num_ratings=ERROR_RATINGS * users, seed=seed
-    )
-    data = layout.make(ratings, num_devices=1)
-    config = _error_config(sizes, with_phi)
-    start, run_key = jax.random.split(keys.from_seed(seed))
-    ends = []
-    for made in ((local.gd_dr if with_phi else local.gd)(config), local.non_private(config)):
-        state, _ = train(made, run_key, begin(made, start, data), data, num_steps=ERROR_ROUNDS)
-        ends.append(np.asarray(state.public.item_factors, np.float64))
-    return float(np.abs(ends[0] - ends[1]).max())
-
-
-def slope(rows: Sequence[Mapping[str, Any]], series: str) -> float:
-    """Of log error over log x, least squares: the measured exponent."""
-    here = [row for row in rows if row["series"] == series]
-    x, y = (np.log([float(row[name]) for row in here]) for name in ("x", "value"))
-    return float(np.polyfit(x, y, 1)[0])

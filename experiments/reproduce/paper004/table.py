@@ -4,8 +4,7 @@ ask.
 
 from __future__ import annotations
 
-from experiments.reproduce.catalogue import Catalogue
-from experiments.reproduce.catalogue import Figure as Figure
+from experiments.reproduce.catalogue import Catalogue, Figure
 
 RANK, REGULARIZATION = 15, 1e-8
 ROUNDS = (1, 3, 5, 10, 20, 50)  # where the slides have numbers
@@ -64,5 +63,3 @@ CATALOGUE = Catalogue.of(
     ),
 )
 FIGURES = CATALOGUE.figures
-CLAIMS = CATALOGUE.claims
-expand = CATALOGUE.expand

@@ -17,6 +17,7 @@ from dpmf_jax.data import splits
 from dpmf_jax.devices import keys
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls, sweep
+from experiments.reproduce import page as shared
 from experiments.reproduce.paper001 import (
     beside,
     claims,
@@ -25,12 +26,14 @@ from experiments.reproduce.paper001 import (
     pictures,
     plans,
     report,
+    training,
     work,
 )
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
-from experiments.reproduce.paper001.runs import Curve, Run, train_all
-from experiments.reproduce.paper001.work import work_of
+from experiments.reproduce.paper001.programs import work_of
+from experiments.reproduce.paper001.runs import Curve, Run
+from experiments.reproduce.paper001.training import train_all
 from tests.cases import reproduce as cases
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -47,7 +50,8 @@ def tiny():
 
 @pytest.fixture
 def every_five(monkeypatch):
-    monkeypatch.setattr(store, "TEST_STEPS", 5)
+    for module in (store, training):
+        monkeypatch.setattr(module, "TEST_STEPS", 5)
 
 
 def beside_runs(
@@ -276,7 +280,7 @@ def test_a_kill_between_a_chunk_and_its_measurement_costs_no_measurement(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_rmse", killed)
+        patch.setattr(training, "_rmse", killed)
         with pytest.raises(KeyboardInterrupt):
             train_all([run], tiny, tmp_path / "cut")
     stored = json.loads((tmp_path / "cut" / "private" / run.name / "run.json").read_text())
@@ -298,7 +302,7 @@ def test_errors_on_the_device_are_those_of_metrics_clipped(tiny, center):
     )
     state = protocol.State(protocol.Factors(users, items, levels), None, np.int32(1))
     expected = metrics.rmse(protocol.Factors(users, items, levels), tiny)
-    assert store._rmse(state, tiny) == pytest.approx(expected, rel=1e-6)
+    assert training._rmse(state, tiny) == pytest.approx(expected, rel=1e-6)
     assert metrics.rmse(protocol.Factors(users, items, levels), tiny, clip=False) > 1.1 * expected
 
 
@@ -366,8 +370,18 @@ def told(name, level, ratings, **asked):
     figure = FIGURES[name]
     planned = work_of(figure, Request(**{"beside": "auto", "compared": False} | asked), ratings)
     outcome = planned.result({run: planted(run, level) for run in planned.runs})
-    return outcome, report.summary(
-        figure, outcome, command=f"dpmf reproduce {name}", compared=False
+    return report.summary(figure, outcome, command=f"dpmf reproduce {name}", compared=False)
+
+
+def claims_of(judged, stored, **rest):
+    sentence = page.held_out_sentence(stored)
+    return shared.claims_summary(figures.CATALOGUE, judged, stored, beside=sentence, **rest)
+
+
+def write_docs(record, stored, folder):
+    text = page.page(record, stored)
+    return shared.write_docs(
+        figures.CATALOGUE, record, stored, folder, page=text, files=report.files
     )
 
 
@@ -380,7 +394,7 @@ SOME |= {"001/fig7": {"series": ("0.20", "0.90"), "ranks": (4, 20)}}
 
 @pytest.mark.parametrize("name", SOME)
 def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
-    _, found = told(name, lambda run: 1.0, tiny, **SOME[name], seeds=(3,))
+    found = told(name, lambda run: 1.0, tiny, **SOME[name], seeds=(3,))
     train, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
     rows = found["beside"]["rows"]
     simple = [row for row in rows if row["kind"] == "control"]
@@ -438,7 +452,7 @@ def test_verdicts_both_ways_and_in_words(tiny):
         ("", (0, 0, 0)),
     ):
         level = lambda run, low=low: (good if run.variant == low else bad)(run)  # noqa: E731
-        _, found = told("001/fig4", level, tiny, **SOME["001/fig4"])
+        found = told("001/fig4", level, tiny, **SOME["001/fig4"])
         verdicts = found["beside"]["verdicts"]
         assert len(verdicts) == 2 * 3 + 1
         for one in verdicts:
@@ -468,16 +482,16 @@ def test_verdicts_both_ways_and_in_words(tiny):
 
 
 def test_a_tie_and_what_is_no_number_do_not_beat(tiny):
-    _, found = told("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"])
+    found = told("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"])
     control = found["beside"]["verdicts"][0]["control_rmse_test"]
     for level in (control, float("nan")):
-        _, found = told("001/fig4", lambda run, level=level: level, tiny, **SOME["001/fig4"])
+        found = told("001/fig4", lambda run, level=level: level, tiny, **SOME["001/fig4"])
         assert found["beside"]["verdicts"][0]["verdict"] == "DOES NOT BEAT"
 
 
 def test_the_mean_over_seeds_decides_and_the_lowest_along_the_way_is_told(tiny):
     level = lambda run: 0.1 + 9 * (run.seed == 1)  # noqa: E731
-    _, found = told("001/fig4", level, tiny, beside="all", seeds=(0, 1), **SOME["001/fig4"])
+    found = told("001/fig4", level, tiny, beside="all", seeds=(0, 1), **SOME["001/fig4"])
     first = found["beside"]["verdicts"][0]
     assert first["rmse_test"] == pytest.approx(4.6)
     assert first["verdict"] == "DOES NOT BEAT"
@@ -486,7 +500,7 @@ def test_the_mean_over_seeds_decides_and_the_lowest_along_the_way_is_told(tiny):
 
 
 def test_curves_have_rows_along_the_way(tiny):
-    _, found = told("001/fig1", lambda run: 1.0, tiny, **SOME["001/fig1"])
+    found = told("001/fig1", lambda run: 1.0, tiny, **SOME["001/fig1"])
     rows = [
         r for r in found["beside"]["rows"] if (r["series"], r["variant"]) == ("0.15", "joint-noise")
     ]
@@ -508,7 +522,7 @@ def test_curves_have_rows_along_the_way(tiny):
 
 @pytest.mark.parametrize("name", SOME)
 def test_tables_and_pictures_have_what_stands_beside(name, tiny):
-    outcome, found = told(name, lambda run: 1.0, tiny, **SOME[name])
+    found = told(name, lambda run: 1.0, tiny, **SOME[name])
     lines = list(csv.DictReader(io.StringIO(report.table(found))))
     held = [row for row in lines if row["part"] == "held-out"]
     assert {row["variant"] for row in held} == {
@@ -530,9 +544,9 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
         assert row["tau"] == {"published": "5.0", NON_PRIVATE: "5.0"}.get(
             row["variant"], "4.0" if "ε" in row["guarantee"] else ""
         )
-    drawn = pictures.held_out(FIGURES[name], outcome["beside"]["rows"])
-    stored = json.loads(json.dumps(found))
-    assert drawn == pictures.held_out(FIGURES[name], page._beside_rows(stored))
+    drawn = pictures.svgs(FIGURES[name], found)
+    assert drawn == pictures.svgs(FIGURES[name], json.loads(json.dumps(found)))
+    main, held_out = drawn[".svg"], drawn[pictures.HELD_OUT]
     for words in (
         ", 1 seed",
         "as published",
@@ -541,25 +555,25 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
         "without privacy",
         "global mean, not private",
     ):
-        assert words in drawn
-    main = page.picture(FIGURES[name], stored)
+        assert words in held_out
     assert "priced item means, ε = " in main
     assert "global mean, not private" in main
-    assert len(drawn) < 120_000
+    assert len(held_out) < 120_000
 
 
 def test_files_and_the_page(tiny, tmp_path):
     stored = {}
     for name in SOME:
-        outcome, stored[name] = told(name, lambda run: 1.0, tiny, **SOME[name])
-        written = report.write(FIGURES[name], stored[name], outcome, tmp_path / "out")
+        stored[name] = told(name, lambda run: 1.0, tiny, **SOME[name])
+        texts = report.files(FIGURES[name], stored[name])
+        written = shared.write(FIGURES[name], stored[name], tmp_path / "out", texts)
         assert {path.name for path in written} >= {
             f"{FIGURES[name].stem}{end}" for end in (".svg", "-held-out.svg")
         }
-    stored["001/fig10"] = told("001/fig10", lambda run: 1.0, tiny, **SOME["001/fig7"])[1]
+    stored["001/fig10"] = told("001/fig10", lambda run: 1.0, tiny, **SOME["001/fig7"])
     audit = {"data": "tiny", "steps": 9, "pairs": 3, "seed": 0, "findings": {}}
     rest = {"command": "dpmf", "commit": "c0ffee", "device": "cpu", "audit": audit}
-    summary = page.summary(claims.judge(claims.Evidence(stored, {})), stored, **rest)
+    summary = claims_of(claims.judge(claims.Evidence(stored, {})), stored, **rest)
     text = page.page(summary, stored)
     assert summary["beside"] in text.splitlines()[4]
     assert (
@@ -573,35 +587,34 @@ def test_files_and_the_page(tiny, tmp_path):
         lambda run: 1.0,
         dataclasses.replace(cases.tiny(seed=4), name="other"),
         **SOME["001/fig4"],
-    )[1]
-    both = page.summary([], stored | {"001/fig6": other}, **rest)["beside"]
+    )
+    both = claims_of([], stored | {"001/fig6": other}, **rest)["beside"]
     assert both == f"{summary['beside']} {other['beside']['sentence']}"
-    files = {path.name for path in page.write_docs(summary, stored, tmp_path / "docs")}
+    files = {path.name for path in write_docs(summary, stored, tmp_path / "docs")}
     assert {f"001-fig{number}-held-out.svg" for number in (1, 4, 7, 10)} < files
     needed = work_of(FIGURES["001/fig4"], Request(beside="auto", **SOME["001/fig4"]), tiny).runs
     assert f"{2.0 * len(needed):.1f} s" in text
 
     none = {
-        name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"})[1]
-        for name in SOME
+        name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"}) for name in SOME
     }
-    page.write_docs(page.summary([], none, **rest), none, tmp_path / "docs")
+    write_docs(claims_of([], none, **rest), none, tmp_path / "docs")
     assert not list((tmp_path / "docs").rglob("*held-out*"))
     old = {
         name: {key: one[key] for key in one if key not in ("beside", "seconds")}
         for name, one in none.items()
     }
-    text = page.page(page.summary([], old, **rest), old)
+    text = page.page(claims_of([], old, **rest), old)
     assert "No run on held-out ratings is stored" in text
-    assert "priced item means, ε" not in page.picture(FIGURES["001/fig4"], old["001/fig4"])
+    assert "priced item means, ε" not in pictures.svgs(FIGURES["001/fig4"], old["001/fig4"])[".svg"]
     assert len(report.table(old["001/fig4"]).splitlines()) == 1 + len(old["001/fig4"]["rows"])
 
 
 def test_a_picture_that_is_no_longer_drawn_goes(tiny, tmp_path):
-    outcome, found = told("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"])
-    report.write(FIGURES["001/fig4"], found, outcome, tmp_path)
-    outcome, found = told("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"], beside="none")
-    report.write(FIGURES["001/fig4"], found, outcome, tmp_path)
+    figure = FIGURES["001/fig4"]
+    for asked in ({}, {"beside": "none"}):
+        found = told(figure.name, lambda run: 1.0, tiny, **SOME[figure.name], **asked)
+        shared.write(figure, found, tmp_path, report.files(figure, found))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".json", ".md", ".svg"]
     assert "--beside none" in (tmp_path / "001-fig4.md").read_text()
 

@@ -13,23 +13,24 @@ import pytest
 
 from dpmf_jax.errors import DataError
 from experiments.reproduce import comparison
+from experiments.reproduce import page as shared
 from experiments.reproduce.paper001 import (
     claims,
     figures,
     measurements,
     page,
+    pictures,
     plans,
+    prices,
     report,
-    runs,
+    training,
     work,
 )
-from experiments.reproduce.paper001 import (
-    settings as gaussian_settings,
-)
+from experiments.reproduce.paper001 import settings as gaussian_settings
 from experiments.reproduce.paper001.claims import Evidence
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
+from experiments.reproduce.paper001.programs import work_of
 from experiments.reproduce.paper001.runs import Curve
-from experiments.reproduce.paper001.work import work_of
 from tests.cases import reproduce as cases
 
 RATINGS = dataclasses.replace(cases.tiny(), name="ml-1m")
@@ -170,8 +171,8 @@ def test_the_paper_s_points_could_say_otherwise(monkeypatch):
     flat += [point._replace(x=200.0) for point in flat[::2]]
     monkeypatch.setattr(figures, "points", lambda file: tuple(flat))
     evidence = Evidence({}, {})
-    assert measurements.flat("paper")(evidence).holds
-    assert not measurements.peak("paper")(evidence).holds
+    assert measurements.flat_at_large_ranks("paper")(evidence).holds
+    assert not measurements.peaks_between("paper")(evidence).holds
 
 
 def test_overall_epsilon_over_ranks_by_our_j():
@@ -242,11 +243,9 @@ def test_the_price_needs_no_figure(monkeypatch):
         "not reproduced",
     ]
     assert found["tight"].numbers["0.15"] == pytest.approx(7.43592 / 6.261537 - 1, abs=1e-5)
-    monkeypatch.setattr(
-        measurements, "epsilon_closed_form", lambda rho, delta: rho + 2.01 * rho**0.5
-    )
-    monkeypatch.setattr(measurements, "epsilon_exact", lambda rho, delta: rho + 2.01 * rho**0.5)
-    monkeypatch.setattr(measurements, "overall_epsilon", lambda series, steps: 0.1 * steps)
+    monkeypatch.setattr(prices, "epsilon_closed_form", lambda rho, delta: rho + 2.01 * rho**0.5)
+    monkeypatch.setattr(prices, "epsilon_exact", lambda rho, delta: rho + 2.01 * rho**0.5)
+    monkeypatch.setattr(prices, "overall_epsilon", lambda series, steps: 0.1 * steps)
     other = verdicts()
     assert [other[name].verdict for name in ("closed form", "tight", "proportional")] == [
         "not reproduced",
@@ -335,12 +334,12 @@ def save(out, *some):
 
 def test_a_file_that_is_no_figure_s_is_refused(tmp_path):
     save(tmp_path, told("001/fig4", LIKE_THE_PAPER))
-    assert list(claims.stored(tmp_path)) == ["001/fig4"]
+    assert list(figures.CATALOGUE.stored(tmp_path)) == ["001/fig4"]
     path = tmp_path / "001-fig4" / "001-fig4.json"
     for text in ("{", "[]", "{}", path.read_text().replace('"001/fig4"', '"001/fig5"', 1)):
         path.write_text(text)
         with pytest.raises(DataError, match="not the rows of 001/fig4"):
-            claims.stored(tmp_path)
+            figures.CATALOGUE.stored(tmp_path)
 
 
 @pytest.fixture
@@ -353,7 +352,7 @@ def quick_audit(monkeypatch):
 def test_the_command_trains_nothing_and_writes_the_same_twice(
     tmp_path, monkeypatch, capsys, quick_audit
 ):
-    monkeypatch.setattr(runs, "train_all", lambda *_, **__: pytest.fail("it trained"))
+    monkeypatch.setattr(training, "train_all", lambda *_, **__: pytest.fail("it trained"))
     out, docs = tmp_path / "out", tmp_path / "docs"
     save(out, told("001/fig1", LIKE_THE_PAPER), told("001/fig4", LIKE_THE_PAPER))
     words = (
@@ -431,10 +430,11 @@ def pages(*some, **change):
         Evidence(stored, {"range": finding("violated"), "plots": finding("consistent")})
     )
     audit = {"data": "tiny", "steps": 9, "pairs": 3, "seed": 0}
-    return page.page(
-        page.summary(judged, stored, command="dpmf", commit="c0ffee", device="cpu", audit=audit),
-        stored,
+    rest = {"command": "dpmf", "commit": "c0ffee", "device": "cpu", "audit": audit}
+    record = shared.claims_summary(
+        figures.CATALOGUE, judged, stored, beside=page.held_out_sentence(stored), **rest
     )
+    return page.page(record, stored)
 
 
 def test_the_page_opens_with_a_verdict_and_a_picture():
@@ -468,9 +468,9 @@ def test_every_kind_of_figure_has_a_picture_and_a_table():
     for name in ("001/fig1", "001/fig4", "001/fig7", "001/fig10", "001/fig13", "001/fig25"):
         some = {"ranks": (4, 20)} if FIGURES[name].x_name == "n" else {}
         one = told(name, LIKE_THE_PAPER if name in ("001/fig1", "001/fig4") else same_level, **some)
-        drawn = page.picture(FIGURES[name], one)
-        assert drawn == page.picture(FIGURES[name], json.loads(json.dumps(one)))
-        assert "<svg" in drawn
+        drawn = pictures.svgs(FIGURES[name], one)
+        assert drawn == pictures.svgs(FIGURES[name], json.loads(json.dumps(one)))
+        assert "<svg" in drawn[".svg"]
         table = (
             pages(one).split(f"### Figure {FIGURES[name].number}\n")[1].split("## Statements")[0]
         )

@@ -15,8 +15,7 @@ import pytest
 
 from dpmf_jax.errors import UsageError
 from experiments.cli import main as cli
-from experiments.reproduce import command as reproduce_command
-from experiments.reproduce import comparison, pictures
+from experiments.reproduce import comparison, flags, pictures
 from experiments.reproduce.paper001 import figures, plans, work
 from experiments.reproduce.paper001.figures import Point, Request
 from tests.cases.reproduce import FIGURE, SERIES, command_line, rating_file
@@ -417,8 +416,8 @@ def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     assert not list(out.glob("001-fig*"))
 
 
-def test_words_are_the_command():
-    made = reproduce_command.Command(
+def test_the_command_line_is_the_command():
+    command = flags.Command(
         figures=("001/fig1", "001/fig4"),
         series=("0.15", "non-private"),
         seeds=(4,),
@@ -428,8 +427,8 @@ def test_words_are_the_command():
     said = (
         "dpmf reproduce 001/fig1 001/fig4 --scale full --series 0.15 non-private --seeds 4 --json"
     )
-    assert reproduce_command.words(made) == said
-    assert cli.parse("reproduce", reproduce_command.Command, said.split()[2:]) == made
+    assert flags.command_line(command) == said
+    assert cli.parse("reproduce", flags.Command, said.split()[2:]) == command
 
 
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):

@@ -13,11 +13,12 @@ import pytest
 
 from dpmf_jax.data import splits
 from dpmf_jax.errors import UsageError
+from dpmf_jax.models import storage
 from dpmf_jax.training import checkpoint, sweep
 from dpmf_jax.training import fit as fitting
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001 import stopping
-from experiments.reproduce.paper001.runs import train_all
+from experiments.reproduce.paper001.training import train_all
 from tests.cases import CHECKOUT
 from tests.cases import reproduce as cases
 from tests.cases.reproduce import small_runs
@@ -263,7 +264,7 @@ from pathlib import Path
 import jax
 jax.config.update("jax_num_cpu_devices", 2)
 from dpmf_jax.training import sweep
-from experiments.reproduce.paper001.runs import train_all
+from experiments.reproduce.paper001.training import train_all
 from tests.cases import reproduce as cases
 
 out, after = Path(sys.argv[1]), int(sys.argv[2])
@@ -380,13 +381,16 @@ def test_states_and_losses_are_the_owner_s_alone(tiny, tmp_path):
     assert {path.stat().st_mode & 0o077 for path in [*found, tmp_path / "private"]} == {0}
 
 
-def test_two_sweeps_do_not_work_in_one_folder(tiny, tmp_path):
+def test_two_calls_do_not_work_in_one_folder(tmp_path, capsys):
     """Each would write its own, shorter, curve over the other's."""
-    from dpmf_jax.models import storage
+    data, out = cases.rating_file(tmp_path / "data"), tmp_path / "out"
+    words = ("001/fig10", "--series", "0.5", "--ranks", "4", "--seeds", "0", "--beside", "none")
+    words = (*words, "--data-dir", str(data), "--out", str(out), "--devices", "1")
+    with storage.lock(storage.private_folder(out / "ml-1m")):
+        assert cases.command_line(*words) == 2
+    assert "another process is at work" in capsys.readouterr().err
+    assert not list(out.rglob("run.json"))
 
-    with (
-        storage.lock(storage.private_folder(tmp_path)),
-        pytest.raises(UsageError, match="another process is at work"),
-    ):
-        train_all([], tiny, tmp_path)
+
+def test_nothing_is_trained_where_nothing_is_asked_for(tiny, tmp_path):
     assert train_all([], tiny, tmp_path) == {}

@@ -14,8 +14,9 @@ from experiments.reproduce import comparison
 from experiments.reproduce.paper001 import figures, pictures, plans, report
 from experiments.reproduce.paper001 import settings as gaussian_settings
 from experiments.reproduce.paper001.figures import FIGURES, Request
+from experiments.reproduce.paper001.programs import work_of
 from experiments.reproduce.paper001.runs import Curve
-from experiments.reproduce.paper001.work import overall_epsilon, work_of
+from experiments.reproduce.paper001.work import overall_epsilon
 from experiments.reproduce.pictures import NOTICE
 from tests.cases import reproduce as cases
 
@@ -247,7 +248,7 @@ def test_a_price_needs_no_training():
 
 def test_figures_share_their_runs():
     settings = {
-        name: plans.plan(FIGURES[name], Request()).settings for name in figures.GROUPS["001/all"]
+        name: plans.plan(FIGURES[name], Request()).settings for name in figures.CATALOGUE.every
     }
     work = {name: set(plans.work(some)) for name, some in settings.items()}
     assert work["001/fig4"] < work["001/fig1"]
@@ -265,15 +266,15 @@ def test_every_figure_of_the_table_can_be_planned():
         assert plans.plan(figure, Request(scale="full")).settings
         assert figure.number == int(figure.name.removeprefix("001/fig"))
         assert (
-            figure.tau == {"ml-1m": 5, "netflix": 5, "anime": 10}[figure.data]
+            figure.tau == {"ml-1m": 5, "netflix": 5, "anime": 10}[figure.paper_data]
         )  # what the noise is drawn with
-    assert figures.GROUPS["001/all"] == tuple(
+    assert figures.CATALOGUE.every == tuple(
         f"001/fig{number}" for number in (1, 4, 7, 10, 13, 16, 19, 22, 25)
     )
     for number in (2, 5, 8, 11, 14, 17, 20, 23, 26):
-        assert FIGURES[f"001/fig{number}"].data == "netflix"
+        assert FIGURES[f"001/fig{number}"].paper_data == "netflix"
     for number in (3, 6, 9, 12, 15, 18, 21, 24, 27):
-        assert (FIGURES[f"001/fig{number}"].data, FIGURES[f"001/fig{number}"].fallback) == (
+        assert (FIGURES[f"001/fig{number}"].paper_data, FIGURES[f"001/fig{number}"].fallback) == (
             "anime",
             "anime-5000",
         )
@@ -299,14 +300,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
     for setting in told["settings"]:
         assert setting["headline"] in page
     assert NOTICE.capitalize() in page
-    drawn, again = (
-        (
-            pictures.curves(figure, outcome["curves"], outcome["rows"], figure.plotted)
-            if "curves" in outcome
-            else pictures.settings(figure, outcome["rows"], figure.plotted)
-        )
-        for _ in range(2)
-    )
+    drawn, again = (pictures.svgs(figure, told)[".svg"] for _ in range(2))
     assert drawn == again
     assert NOTICE in drawn
     for axis in figure.axes:
@@ -336,7 +330,7 @@ def test_another_rank_stands_beside_a_plotted_one_and_decides_nothing():
     """The points at rank 44 fit rank 48: shown with the same J, in no verdict, price or held-out
     run.
     """
-    figure = figures.find("001/fig7")
+    figure = figures.CATALOGUE.find("001/fig7")
     plan = plans.plan(figure, Request(ranks=(20, 44), beside="all"))
     likely = [setting for setting in plan.settings if setting.is_likely]
     assert [(setting.x, setting.rank, len(setting.seeds)) for setting in likely] == [
@@ -346,7 +340,9 @@ def test_another_rank_stands_beside_a_plotted_one_and_decides_nothing():
     assert all(setting.num_steps == own[setting.series, 44.0].num_steps for setting in likely)
     assert {setting.rank for setting in plan.beside} == {20, 44}
     for other in ("001/fig10", "001/fig16", "001/fig8", "001/fig9"):  # no RMSE, or other ratings
-        assert not [s for s in plans.plan(figures.find(other), Request()).settings if s.is_likely]
+        assert not [
+            s for s in plans.plan(figures.CATALOGUE.find(other), Request()).settings if s.is_likely
+        ]
     curve = Curve(tuple(np.linspace(2.0, 0.5, likely[0].num_steps)), (), (), 1.0)
     (told,) = gaussian_settings._rows(
         figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7}

@@ -5,19 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from experiments.reproduce import papers
-from experiments.reproduce.paper002 import (
-    claims as sketch_claims,
-)
-from experiments.reproduce.paper002 import (
-    measurements as sketch_measurements,
-)
-from experiments.reproduce.paper002 import (
-    page as sketch_page,
-)
-from experiments.reproduce.paper002 import (
-    table as sketch_table,
-)
+from experiments.reproduce import page as shared
+from experiments.reproduce.paper002 import claims, neighbours, page, table
 from experiments.reproduce.paper002.table import (
     FIG1,
     FIGURES,
@@ -92,13 +81,13 @@ def over_thresholds(errors=error, found=divergence, regular=0.05, top=0.98):
     for line in SKETCHED:
         for x in THRESHOLDS:
             rows += [
-                row(line.words, "rmse", x, errors(line, x)),
-                row(line.words, "rmse_top", x, top * errors(line, x)),
+                row(line.label, "rmse", x, errors(line, x)),
+                row(line.label, "rmse_top", x, top * errors(line, x)),
             ]
-            rows += [row(line.words, axis, x, found(line, x, axis)) for axis in DIVERGENCES]
+            rows += [row(line.label, axis, x, found(line, x, axis)) for axis in DIVERGENCES]
     for line in REGULAR:
-        rows.append(row(line.words, "rmse", 0.0, 0.86, "level"))
-        rows += [row(line.words, axis, 0.0, regular, "level") for axis in DIVERGENCES]
+        rows.append(row(line.label, "rmse", 0.0, 0.86, "level"))
+        rows += [row(line.label, axis, 0.0, regular, "level") for axis in DIVERGENCES]
     return told("002/fig3", rows) | told("002/fig4", rows)
 
 
@@ -127,7 +116,7 @@ def at_equal_epsilon(errors=None, priced=1.0, mean=1.1):
 
 
 def verdicts(found):
-    return {claim.name: claim.verdict for claim in sketch_claims.judge(found)}
+    return {claim.name: claim.verdict for claim in claims.judge(found)}
 
 
 def held(found):
@@ -138,8 +127,8 @@ def held(found):
 def once():
     """The mechanism is asked once."""
     with pytest.MonkeyPatch.context() as patch:
-        asked = sketch_measurements._neighbours()
-        patch.setattr(sketch_measurements, "_neighbours", lambda: asked)
+        asked = neighbours.trained_tables()
+        patch.setattr(neighbours, "trained_tables", lambda: asked)
         yield
 
 
@@ -150,7 +139,7 @@ def test_what_the_paper_draws_holds_and_its_privacy_does_not():
     found = verdicts(over_lambda() | best_lambda() | over_thresholds() | at_equal_epsilon())
     assert {name for name, verdict in found.items() if verdict != "reproduced"} == {"privacy"}
     assert found["privacy"] == "not reproduced"
-    assert len(found) == len(sketch_claims.STATEMENTS) == 27
+    assert len(found) == len(claims.STATEMENTS) == 27
 
 
 def test_without_rows_only_the_mechanism_is_judged():
@@ -158,7 +147,7 @@ def test_without_rows_only_the_mechanism_is_judged():
     assert {name for name, verdict in found.items() if verdict != "not testable here"} == {
         "privacy"
     }
-    (claim,) = [one for one in sketch_claims.judge({}) if one.name == "privacy"]
+    (claim,) = [one for one in claims.judge({}) if one.name == "privacy"]
     assert claim.numbers == {"moved": 20.0, "of": 20.0}
     assert "the same table when repeated" in claim.value
 
@@ -170,7 +159,7 @@ def test_without_rows_only_the_mechanism_is_judged():
 def test_privacy_falls_with_one_neighbour_and_a_mechanism_that_repeats_itself(
     monkeypatch, same, moved, verdict
 ):
-    monkeypatch.setattr(sketch_measurements, "_neighbours", lambda: (same, moved))
+    monkeypatch.setattr(neighbours, "trained_tables", lambda: (same, moved))
     assert verdicts({})["privacy"] == verdict
 
 
@@ -338,21 +327,20 @@ def test_what_diverged_refutes():
 
 
 def test_names_are_told_apart():
-    names = [statement.name for statement in sketch_claims.STATEMENTS]
+    names = [statement.name for statement in claims.STATEMENTS]
     assert len(names) == len(set(names))
 
 
 def test_the_page_opens_with_its_privacy(monkeypatch):
     def first():
-        claims = sketch_claims.judge({})
-        whole = papers.claims_summary(
-            sketch_table.CATALOGUE, claims, {}, command="x", commit="c", device="d"
+        whole = shared.claims_summary(
+            table.CATALOGUE, claims.judge({}), {}, command="x", commit="c", device="d"
         )
-        page = sketch_page.page(whole, {})
-        assert "status none" in page
-        return page.splitlines()[2]
+        text = page.page(whole, {})
+        assert "status none" in text
+        return text.splitlines()[2]
 
     assert "There is no differential privacy in a threshold" in first()
-    monkeypatch.setattr(sketch_measurements, "_neighbours", lambda: (True, 0))
+    monkeypatch.setattr(neighbours, "trained_tables", lambda: (True, 0))
     assert "was not seen to give anything away" in first()
-    assert Path(sketch_table.CATALOGUE.claims_stem).name == "002-claims"
+    assert Path(table.CATALOGUE.claims_stem).name == "002-claims"

@@ -15,61 +15,23 @@ import pytest
 
 from audits.release import kl
 from dpmf_jax import protocol
-from dpmf_jax.data import synthetic
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
-from experiments.reproduce.paper002 import (
-    budget as sketch_budget,
-)
-from experiments.reproduce.paper002 import (
-    figures as sketch_figures,
-)
-from experiments.reproduce.paper002 import (
-    measurements as sketch_measurements,
-)
-from experiments.reproduce.paper002 import (
-    report as sketch_report,
-)
-from experiments.reproduce.paper002 import (
-    runs as sketch_runs,
-)
-from experiments.reproduce.paper002 import (
-    table as sketch_table,
-)
+from experiments.reproduce import page
+from experiments.reproduce.paper import Bench
+from experiments.reproduce.paper002 import budget, figures, measurements, report, runs, table
 from experiments.reproduce.paper002.runs import Run
 from experiments.reproduce.paper002.table import FIGURES, Line
 from tests.cases import CHECKOUT
 from tests.cases import reproduce as cases
+from tests.cases.reproduce import RANKS, SEVERAL, SKETCH, SKETCHED
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-RANKS, GAINS = (2, 3), (1.0, 4.0)
-SMALL = {
-    "RANKS": RANKS,
-    "GAINS": GAINS,
-    "REGULAR": tuple(Line("regular", rank, 1.0) for rank in RANKS),
-    "SKETCHED": tuple(Line("sketched", rank, gain) for rank in RANKS for gain in GAINS),
-    "FIG1": {
-        "regular": Line("regular", 3, 1.0),
-        "hashed, k = 1": Line("hashed", 3, 1.0),
-        "sketched, k = 4": Line("sketched", 3, 1.0),
-    },
-    "EPOCHS": {"small": 2, "full": 3},
-    "RATES": (-6, -4),
-    "STRENGTHS": (-8, -4),
-    "LAMBDAS": (0.0, 0.1, 10.0),
-    "THRESHOLDS": (1.0, 16.0, math.inf),
-    "RARE": 4,
-    "TOP_SHARE": 0.2,
-}
 PAPERS = ("002/fig1", "002/fig2", "002/fig3", "002/fig4")
-MODULES = (sketch_table, sketch_runs, sketch_figures, sketch_measurements, sketch_report)
-REGULAR, SKETCHED = (
-    Run(storage, 3, 1.0, 0.1, 0.1, None, 2, 0) for storage in ("regular", "sketched")
-)
-
-SEVERAL = (SKETCHED, SKETCHED._replace(threshold=0.3), SKETCHED._replace(seed=1))
+MODULES = (table, runs, figures, measurements, report)
+REGULAR = SKETCHED._replace(storage="regular")
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -77,20 +39,19 @@ def small():
     """Everything at a size of seconds."""
     with pytest.MonkeyPatch.context() as patch:
         for module in MODULES:
-            for name, value in SMALL.items():
+            for name, value in SKETCH.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
         yield
 
 
 def ratings(seed=3):
-    made = synthetic.generate(num_users=40, num_items=20, num_ratings=380, seed=seed)
-    return dataclasses.replace(made, name="ml-1m")
+    return cases.ratings("ml-1m", seed)
 
 
 @pytest.fixture(scope="module")
 def data():
-    return sketch_runs.Data(ratings())
+    return runs.Data(ratings())
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +59,8 @@ def store(tmp_path_factory):
     return tmp_path_factory.mktemp("store")
 
 
-def bench(data, store, seeds=(0,)):
-    return sketch_figures.Bench(data, store, seeds, lambda text: None, 2)
-
-
 def figure(name, data, store, seeds=(0,)):
-    return sketch_figures.run(FIGURES[name], data, store, seeds, lambda text: None)
+    return figures.run(FIGURES[name], Bench(data, store, seeds, lambda text: None))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -148,7 +105,7 @@ def test_rows_that_are_compared(data):
     ],
 )
 def test_a_run_is_the_mechanism_and_its_errors_are_those_of_its_factors(data, tmp_path, run, made):
-    found = sketch_runs.measure([run], data, tmp_path)[run]
+    found = runs.measure([run], data, tmp_path)[run]
     settings = online.Config(
         rank=3,
         learning_rate=0.1,
@@ -187,11 +144,11 @@ def test_a_run_is_the_mechanism_and_its_errors_are_those_of_its_factors(data, tm
 
 
 def test_runs_of_one_storage_rank_and_gain_share_a_program(data, tmp_path):
-    sketch_runs.measure([SKETCHED], data, tmp_path)
+    runs.measure([SKETCHED], data, tmp_path)
     before = protocol.train._cache_size()
     others = [SKETCHED._replace(learning_rate=0.03), SKETCHED._replace(regularization=0.0)]
     others += [SKETCHED._replace(threshold=0.3), SKETCHED._replace(seed=1)]
-    sketch_runs.measure(others, data, tmp_path)
+    runs.measure(others, data, tmp_path)
     assert protocol.train._cache_size() == before
 
 
@@ -202,54 +159,54 @@ def test_runs_side_by_side_on_two_devices_are_the_same(data, tmp_path):
         import json, sys
         import jax
         jax.config.update("jax_num_cpu_devices", 2)
-        from tests.experiments.reproduce.paper002 import test_figures as here
         from pathlib import Path
-        from experiments.reproduce.paper002 import runs as sketch_runs
+        from experiments.reproduce.paper002 import runs
+        from tests.cases import reproduce as cases
         for name in ("RARE", "TOP_SHARE"):
-            setattr(sketch_runs, name, here.SMALL[name])
-        two = sketch_runs.Data(here.ratings(), num_devices=2)
-        found = sketch_runs.measure(here.SEVERAL, two, Path(sys.argv[1]))
-        print(json.dumps([found[run].values for run in here.SEVERAL]))
+            setattr(runs, name, cases.SKETCH[name])
+        two = runs.Data(cases.ratings("ml-1m"), num_devices=2)
+        measured = runs.measure(cases.SEVERAL, two, Path(sys.argv[1]))
+        print(json.dumps([measured[run].values for run in cases.SEVERAL]))
     """
     done = subprocess.run(
         [sys.executable, "-c", code, str(tmp_path)], cwd=CHECKOUT, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    found = sketch_runs.measure(SEVERAL, data, tmp_path / "one")
+    found = runs.measure(SEVERAL, data, tmp_path / "one")
     for run, values in zip(SEVERAL, json.loads(done.stdout), strict=True):
         assert values == pytest.approx(found[run].values, rel=1e-4)
 
 
 def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
     told = []
-    first = sketch_runs.measure([REGULAR, SKETCHED], data, tmp_path, told.append)
+    first = runs.measure([REGULAR, SKETCHED], data, tmp_path, told.append)
     assert len(told) == 2
     assert all(path.parent.name == "private" for path in tmp_path.rglob("*.*"))
-    assert sketch_runs.measure([SKETCHED, REGULAR], data, tmp_path, told.append) == first
+    assert runs.measure([SKETCHED, REGULAR], data, tmp_path, told.append) == first
     assert len(told) == 2
     for other in (
         SKETCHED._replace(threshold=3.0),
         SKETCHED._replace(epochs=1),
         SKETCHED._replace(storage="hashed"),
     ):
-        sketch_runs.measure([other], data, tmp_path, told.append)
+        runs.measure([other], data, tmp_path, told.append)
     assert len(told) == 5
-    sketch_runs.measure([REGULAR], sketch_runs.Data(ratings(seed=4)), tmp_path, told.append)
+    runs.measure([REGULAR], runs.Data(ratings(seed=4)), tmp_path, told.append)
     assert len(told) == 6
 
 
 def test_a_run_that_diverges_is_stored_as_that(data, tmp_path):
     run = REGULAR._replace(learning_rate=100.0)
-    found = sketch_runs.measure([run], data, tmp_path)[run]
+    found = runs.measure([run], data, tmp_path)[run]
     assert {
         found.values[name] for name in ("rmse", "rmse_valid", "rmse_train", "kl", "kl_same_top")
     } == {math.inf}
-    assert sketch_runs.measure([run], data, tmp_path)[run] == found
+    assert runs.measure([run], data, tmp_path)[run] == found
 
 
 def test_nothing_is_promised(data):
     for run in (REGULAR, SKETCHED._replace(threshold=2.0)):
-        promise = sketch_runs.guarantee(run, data)
+        promise = runs.guarantee(run, data)
         assert (promise.status, promise.epsilon) == ("none", math.inf)
     assert "not a privacy parameter" in " ".join(promise.statement.split())
 
@@ -259,28 +216,28 @@ def test_nothing_is_promised(data):
 
 def test_a_search_takes_the_lowest_validation_error_and_never_sees_the_test(data, tmp_path, store):
     line = Line("regular", 3, 1.0)
-    found = sketch_runs.search((line,), data, store, 2, 0, lambda text: None)[line]
+    found = runs.search((line,), data, store, 2, 0, lambda text: None)[line]
     best = min(found.tried, key=lambda place: found.tried[place])
     assert (found.learning_rate, found.regularization) == best
     rates, strengths = ({place[side] for place in found.tried} for side in (0, 1))
-    assert {sketch_table.place(-6), sketch_table.place(-4)} < rates
-    assert {sketch_table.place(q) for q in (-8, -6, -4)} < strengths
+    assert {table.place(-6), table.place(-4)} < rates
+    assert {table.place(q) for q in (-8, -6, -4)} < strengths
     near = {round(math.log10(rate / found.learning_rate), 2) for rate in rates}
     assert near & {0.25, -0.25}  # the smaller step
-    other = sketch_runs.Data(data.ratings)
+    other = runs.Data(data.ratings)
     other.test = dataclasses.replace(other.test, value=6 - other.test.value)
-    again = sketch_runs.search((line,), other, tmp_path, 2, 0, lambda text: None)[line]
+    again = runs.search((line,), other, tmp_path, 2, 0, lambda text: None)[line]
     assert again == found
-    other = sketch_runs.Data(data.ratings)
+    other = runs.Data(data.ratings)
     other.valid = dataclasses.replace(other.valid, value=6 - other.valid.value)
     assert (
-        sketch_runs.search((line,), other, tmp_path / "o", 2, 0, lambda text: None)[line].tried
+        runs.search((line,), other, tmp_path / "o", 2, 0, lambda text: None)[line].tried
         != found.tried
     )
 
 
 def test_the_grids_are_logarithmic():
-    assert [sketch_table.place(q) for q in (-12, -10, -8, -6, 0, 4)] == [
+    assert [table.place(q) for q in (-12, -10, -8, -6, 0, 4)] == [
         0.001,
         0.00316,
         0.01,
@@ -299,13 +256,13 @@ def values(outcome, series, axis):
 
 def test_every_storage_goes_over_lambda_at_its_own_rate(data, store):
     outcome = figure("002/fig1", data, store)
-    for series, line in SMALL["FIG1"].items():
-        rate = outcome.searches[line.words]["learning_rate"]
-        runs = {x: Run(*line, rate, x, None, 2, 0) for x in (0.0, 0.1, 10.0)}
-        found = sketch_runs.measure(list(runs.values()), data, store)
+    for series, line in SKETCH["FIG1"].items():
+        rate = outcome.more["searches"][line.label]["learning_rate"]
+        over = {x: Run(*line, rate, x, None, 2, 0) for x in (0.0, 0.1, 10.0)}
+        found = runs.measure(list(over.values()), data, store)
         for axis in ("rmse", "rmse_valid", "rmse_train"):
             assert values(outcome, series, axis) == {
-                x: found[run].values[axis] for x, run in runs.items()
+                x: found[run].values[axis] for x, run in over.items()
             }
     (level,) = values(outcome, "global mean", "rmse_train").values()
     assert level == pytest.approx(np.std(data.train.value), rel=1e-5)
@@ -321,7 +278,7 @@ def test_the_best_lambdas_are_the_searches(data, store):
             ("γ = 4", Line("sketched", rank, 4.0)),
             ("regular", Line("regular", rank, 1.0)),
         ):
-            found = outcome.searches[line.words]
+            found = outcome.more["searches"][line.label]
             assert values(outcome, series, "best_lambda")[rank] == found["regularization"]
             assert values(outcome, series, "best_rate")[rank] == found["learning_rate"]
             (row,) = [
@@ -333,22 +290,22 @@ def test_the_best_lambdas_are_the_searches(data, store):
 
 def test_thresholds_have_the_rate_and_lambda_that_were_found_without_one(data, store):
     outcome = figure("002/fig3", data, store)
-    for line in SMALL["SKETCHED"]:
-        found = outcome.searches[line.words]
+    for line in SKETCH["SKETCHED"]:
+        found = outcome.more["searches"][line.label]
         plain = Run(*line, found["learning_rate"], found["regularization"], None, 2, 0)
-        runs = {
+        over = {
             1.0: plain._replace(threshold=1.0),
             16.0: plain._replace(threshold=16.0),
             math.inf: plain,
         }
-        measured = sketch_runs.measure(list(runs.values()), data, store)
+        measured = runs.measure(list(over.values()), data, store)
         for axis in ("rmse", "rmse_top", "skipped"):
-            assert values(outcome, line.words, axis) == {
-                x: measured[run].values[axis] for x, run in runs.items()
+            assert values(outcome, line.label, axis) == {
+                x: measured[run].values[axis] for x, run in over.items()
             }
         assert (
-            values(outcome, line.words, "skipped")[1.0]
-            > values(outcome, line.words, "skipped")[math.inf]
+            values(outcome, line.label, "skipped")[1.0]
+            > values(outcome, line.label, "skipped")[math.inf]
             == 0
         )
     levels = {row.series for row in outcome.rows if row.kind == "level"}
@@ -356,13 +313,17 @@ def test_thresholds_have_the_rate_and_lambda_that_were_found_without_one(data, s
 
 
 def test_divergences_are_those_of_the_same_runs_with_intervals(data, store):
-    runs = {path.name for path in store.rglob("*.json")}
+    before = {path.name for path in store.rglob("*.json")}
     outcome = figure("002/fig4", data, store)
     figure("002/fig3", data, store)
-    assert {path.name for path in store.rglob("*.json")} >= runs
+    assert {path.name for path in store.rglob("*.json")} >= before
     for axis in ("kl", "kl_same", "kl_top", "kl_same_top"):
         here = {(row.series, row.x): row.value for row in outcome.rows if row.axis == axis}
-        ends = {(one["series"], one["x"]): one for one in outcome.intervals if one["axis"] == axis}
+        ends = {
+            (one["series"], one["x"]): one
+            for one in outcome.more["intervals"]
+            if one["axis"] == axis
+        }
         assert here.keys() == ends.keys()
         assert {series for series, _ in here} >= {"means alone", "regular, d = 2", "d = 3, γ = 4"}
         assert all(end["lower"] <= end["upper"] for end in ends.values())
@@ -373,18 +334,16 @@ def test_every_figure_says_that_nothing_is_guaranteed(data, store):
     for name in PAPERS:
         one, outcome = FIGURES[name], figure(name, data, store)
         assert "status none" in outcome.notes[0]
-        told = sketch_report.summary(
-            one, outcome, data.ratings, command="x", commit="c", device="d"
-        )
+        told = page.summary(one, outcome, data.ratings, command="x", commit="c", device="d")
         names = {row["series"] for row in told["rows"]}
         assert names == {setting["series"] for setting in told["settings"]}
-        plain = (s for s in told["settings"] if s["series"] not in sketch_runs.CONTROLS)
+        plain = (s for s in told["settings"] if s["series"] not in runs.CONTROLS)
         promises = {s["series"]: s["headline"] for s in plain if "threshold" not in s["config"]}
         assert all(promise.endswith("status none") for promise in promises.values())
         limited = [s["headline"] for s in told["settings"] if s.get("config", {}).get("threshold")]
         assert bool(limited) == (name in ("002/fig3", "002/fig4"))
         assert all("no privacy parameter" in promise for promise in limited)
-        for line in sketch_report.files(one, told)[".csv"].splitlines()[1:]:
+        for line in report.files(one, told)[".csv"].splitlines()[1:]:
             assert any(word in line for word in ("status none", "not private"))
 
 
@@ -395,7 +354,7 @@ def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
             one._replace(value=math.inf) if place % 2 and "best" not in one.axis else one
             for place, one in enumerate(outcome.rows)
         ]
-        told = sketch_report.summary(
+        told = page.summary(
             FIGURES[name],
             outcome._replace(rows=gone),
             data.ratings,
@@ -403,43 +362,39 @@ def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
             commit="c",
             device="d",
         )
-        assert sketch_report.picture(FIGURES[name], told) == sketch_report.picture(
-            FIGURES[name], told
-        )
-        assert "diverged" in "\n".join(sketch_report.section(FIGURES[name], told, "x.svg"))
+        assert report.picture(FIGURES[name], told) == report.picture(FIGURES[name], told)
+        assert "diverged" in "\n".join(report.section(FIGURES[name], told, "x.svg"))
 
 
 def test_a_plan_has_room_for_all_that_is_trained(data, tmp_path, monkeypatch):
     """Figure by figure: never more runs than planned, and at most the shared ones fewer."""
-    monkeypatch.setattr(sketch_table, "SEARCH_RUNS", 8)
-    monkeypatch.setattr(sketch_table, "SEEDS", {"small": (0, 1), "full": (0,)})
+    monkeypatch.setattr(table, "SEARCH_RUNS", 8)
+    monkeypatch.setattr(table, "SEEDS", {"small": (0, 1), "full": (0,)})
     for name in PAPERS:
         before = len(list(tmp_path.rglob("*.json")))
         figure(name, data, tmp_path, (0, 1))
         trained = len(list(tmp_path.rglob("*.json"))) - before
-        planned = sum(work.runs for work in sketch_table.plan(name, "small"))
+        planned = sum(work.runs for work in table.plan(name, "small"))
         assert 0.5 * planned <= trained <= planned, name
-    assert sketch_table.minutes("002/fig3", "full") > 0.2
+    assert table.minutes("002/fig3", "full") > 0.2
 
 
 def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatch):
-    """One method of `sketch_budget` at one ε."""
+    """One method of `budget` at one ε."""
+    monkeypatch.setattr(budget, "METHODS", {"joint noise": budget.METHODS["joint noise"]})
     monkeypatch.setattr(
-        sketch_budget, "METHODS", {"joint noise": sketch_budget.METHODS["joint noise"]}
+        budget, "STAGES", {name: values[:1] for name, values in budget.STAGES.items()}
     )
-    monkeypatch.setattr(
-        sketch_budget, "STAGES", {name: values[:1] for name, values in sketch_budget.STAGES.items()}
-    )
-    monkeypatch.setattr(sketch_budget, "EPSILONS", (4.0,))
+    monkeypatch.setattr(budget, "EPSILONS", (4.0,))
     one, told = FIGURES["002/budget"], []
-    compare = sketch_budget.compare
+    compare = budget.compare
     monkeypatch.setattr(
-        sketch_budget,
+        budget,
         "compare",
         lambda *given: told.append(given) or compare(*given, epsilons=(4.0,)),
     )
-    first = sketch_figures.run(one, data, tmp_path, (0,), lambda text: None)
-    again = sketch_figures.run(one, data, tmp_path, (0,), lambda text: None)
+    first = figure(one.name, data, tmp_path)
+    again = figure(one.name, data, tmp_path)
     assert first == again
     assert [seeds for _, seeds, _ in told] == [
         (0, 1, 2)
@@ -450,8 +405,8 @@ def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatc
         "global mean",
         "item means",
     }
-    shown = sketch_report.summary(one, first, data.ratings, command="x", commit="c", device="d")
-    content = sketch_report.files(one, shown)
+    shown = page.summary(one, first, data.ratings, command="x", commit="c", device="d")
+    content = report.files(one, shown)
     assert content[".svg"].startswith("<?xml")
     assert "proved" in content[".md"]
     assert "status none" not in content[".md"]
@@ -462,14 +417,7 @@ def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatc
 
 def data_folder(folder: Path) -> Path:
     """The same ratings as a data set, so that its programs are compiled already."""
-    one = ratings()
-    lines = [
-        f"{u + 1}::{i + 1}::{round(v)}::0"
-        for u, i, v in zip(one.user, one.item, one.value, strict=True)
-    ]
-    (folder / "ml-1m").mkdir(parents=True)
-    (folder / "ml-1m" / "ratings.dat").write_text("\n".join(lines) + "\n")
-    return folder
+    return cases.rating_file(folder, ratings())
 
 
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, capsys, monkeypatch):
@@ -495,14 +443,14 @@ def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, c
     assert "status none" in page
     assert "dpmf reproduce 002/fig1" in page  # was not run
     monkeypatch.setattr(
-        sketch_runs, "_trained", lambda runs, *_: pytest.fail("again") if runs else iter(())
+        runs, "_trained", lambda runs, *_: pytest.fail("again") if runs else iter(())
     )
     assert cases.command_line(*words) == 0
     assert {path: path.read_bytes() for path in made} == made
 
 
 def test_the_full_scale_has_more_epochs_and_seeds_and_says_so(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(sketch_figures, "FIG1", {"regular": Line("regular", 3, 1.0)})
+    monkeypatch.setattr(figures, "FIG1", {"regular": Line("regular", 3, 1.0)})
     folder = data_folder(tmp_path / "data")
     words = (
         "002/fig1",

@@ -4,22 +4,8 @@ which.
 
 import pytest
 
-from experiments.reproduce import papers as objective_papers
-from experiments.reproduce.paper003 import (
-    claims as objective_claims,
-)
-from experiments.reproduce.paper003 import (
-    density as objective_density,
-)
-from experiments.reproduce.paper003 import (
-    measurements as objective_measurements,
-)
-from experiments.reproduce.paper003 import (
-    page as objective_page,
-)
-from experiments.reproduce.paper003 import (
-    table as objective_table,
-)
+from experiments.reproduce import page as shared
+from experiments.reproduce.paper003 import claims, density, measurements, page, table
 
 
 def row(series, axis, x, value, kind="end"):
@@ -34,7 +20,7 @@ def row(series, axis, x, value, kind="end"):
 
 
 def told(name, data, rows, **more):
-    stem = objective_table.FIGURES[name].stem_on(data)
+    stem = table.FIGURES[name].stem_on(data)
     return {stem: {"figure": name, "ratings": {"name": data}, "rows": rows, "settings": [], **more}}
 
 
@@ -81,14 +67,14 @@ def errors_told(**change):
 
 
 @pytest.fixture
-def table(monkeypatch):
-    monkeypatch.setattr(objective_measurements, "SHORT", (3, 100))
-    monkeypatch.setattr(objective_measurements, "EPSILONS", (0.05, 0.15, 0.8))
-    return lambda found: {claim.name: claim for claim in objective_claims.judge(found)}
+def judged(monkeypatch):
+    monkeypatch.setattr(measurements, "SHORT", (3, 100))
+    monkeypatch.setattr(measurements, "EPSILONS", (0.05, 0.15, 0.8))
+    return lambda found: {claim.name: claim for claim in claims.judge(found)}
 
 
-def held(claims):
-    return {name for name, claim in claims.items() if claim.verdict == "reproduced"}
+def held(found):
+    return {name for name, claim in found.items() if claim.verdict == "reproduced"}
 
 
 NUMBERS = (
@@ -102,10 +88,10 @@ NUMBERS = (
 NUMBERS += ("S3, MovieLens",)
 
 
-def test_every_number_of_the_text_can_go_either_way(table):
-    claims = table(errors_told())
+def test_every_number_of_the_text_can_go_either_way(judged):
+    like = judged(errors_told())
     every = {name + part for name in NUMBERS for part in ("", " held out")}
-    assert every | {"S1, MovieLens, below", "what V teaches, Netflix"} <= held(claims)
+    assert every | {"S1, MovieLens, below", "what V teaches, Netflix"} <= held(like)
     for name, place, values in (
         ("S1, Netflix", "netflix-52/(a) S1, 70 iterations", {0.05: 0.0, 0.15: 0.031, 0.8: 0.0}),
         ("S1, Netflix", "netflix-52/(a) S1, 100 iterations", {0.15: 0.0, 0.8: 0.03}),
@@ -120,30 +106,30 @@ def test_every_number_of_the_text_can_go_either_way(table):
         ("S2 as S1", "netflix-52/(a) S2", {0.15: 0.14, 0.8: 0.14}),
         ("what V teaches, Netflix", "netflix-52/(a) S2", {0.15: 1.1}),
     ):
-        assert claims[name].verdict == "reproduced" or name == "S2 as S1", name
-        assert table(errors_told(**{place: values}))[name].verdict == "not reproduced", (
+        assert like[name].verdict == "reproduced" or name == "S2 as S1", name
+        assert judged(errors_told(**{place: values}))[name].verdict == "not reproduced", (
             name,
             values,
         )
     close = {f"{data}/(a) S2": {0.15: 0.1, 0.8: 0.02} for data in ("netflix-52", "ml-100k")}
-    assert table(errors_told(**close))["S2 as S1"].verdict == "reproduced"
+    assert judged(errors_told(**close))["S2 as S1"].verdict == "reproduced"
 
 
-def test_a_small_epsilon_that_the_paper_does_not_speak_of_decides_nothing(table):
+def test_a_small_epsilon_that_the_paper_does_not_speak_of_decides_nothing(judged):
     change = {"netflix-52/(a) S1, 70 iterations": {0.05: 9.0, 0.15: 0.0, 0.8: 0.0}}
-    assert table(errors_told(**change))["S1, Netflix"].verdict == "reproduced"
+    assert judged(errors_told(**change))["S1, Netflix"].verdict == "reproduced"
 
 
-def test_the_why_says_from_which_epsilon_on_the_number_is_reached(table):
+def test_the_why_says_from_which_epsilon_on_the_number_is_reached(judged):
     change = {
         f"netflix-52/(a) S1, {t} iterations": {0.15: 2.0, 0.8: 0.5, 51.2: 0.02} for t in (70, 100)
     }
-    assert "below 0.03 from ε = 51.2 on" in table(errors_told(**change))["S1, Netflix"].why
+    assert "below 0.03 from ε = 51.2 on" in judged(errors_told(**change))["S1, Netflix"].why
     change = {place: dict.fromkeys((0.15, 0.8), 1.0) for place in change}
-    assert "below 0.03 at no ε up to 0.8" in table(errors_told(**change))["S1, Netflix"].why
+    assert "below 0.03 at no ε up to 0.8" in judged(errors_told(**change))["S1, Netflix"].why
 
 
-def test_falling_is_at_every_place_on_both_data_sets(table):
+def test_falling_is_at_every_place_on_both_data_sets(judged):
     def cdfs(first, second):
         found = {}
         for name, data, line in (
@@ -152,7 +138,7 @@ def test_falling_is_at_every_place_on_both_data_sets(table):
         ):
             rows = [row("(a) ε = 0.1", "train", x, value) for x, value in line.items()]
             found |= told(name, data, [*rows, row("(b) 100 iterations", "train", 0.1, 1.0)])
-        return table(found)["the number of iterations, S1"]
+        return judged(found)["the number of iterations, S1"]
 
     assert cdfs({10: 1.0, 40: 0.9, 100: 0.8}, {100: 0.1, 10: 0.3}).verdict == "reproduced"
     assert cdfs({10: 1.0, 40: 0.9, 100: 0.9}, {100: 0.1, 10: 0.3}).verdict == "not reproduced"
@@ -160,7 +146,7 @@ def test_falling_is_at_every_place_on_both_data_sets(table):
     assert cdfs({10: 1.0, 40: "inf", 100: 0.8}, {100: 0.1, 10: 0.3}).verdict == "not reproduced"
 
 
-def test_joining_and_leaving(table):
+def test_joining_and_leaving(judged):
     def crowds(joining, leaving):
         found = {}
         for name, data in (("003/fig9", "netflix-52"), ("003/fig10", "ml-100k")):
@@ -171,15 +157,15 @@ def test_joining_and_leaving(table):
                 row("(b) joining 0.01", "increase_train", x, value) for x, value in leaving.items()
             ]
             found |= told(name, data, rows)
-        claims = table(found)
-        return claims["joining"].verdict, claims["leaving"].verdict
+        verdicts = judged(found)
+        return verdicts["joining"].verdict, verdicts["leaving"].verdict
 
     yes, no = "reproduced", "not reproduced"
     assert crowds({0.005: 0.5, 0.02: 0.1}, {0.005: 0.2, 0.02: 0.3}) == (yes, yes)
     assert crowds({0.005: 0.5, 0.02: 0.6}, {0.005: 0.2, 0.02: 0.3}) == (no, no)
 
 
-def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beaten(table):
+def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beaten(judged):
     def sound(mine, priced, mean):
         rows = [row("S1, U public", "test_clipped", x, value) for x, value in mine.items()]
         rows += [row("priced item means", "test_clipped", x, value) for x, value in priced.items()]
@@ -188,7 +174,7 @@ def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beat
             row("not private", "test_clipped", 0, 0.8, "level"),
         ]
         found = told("003/sound", "netflix-52", rows) | told("003/sound", "ml-100k", rows)
-        return table(found)
+        return judged(found)
 
     assert (
         sound({1.5: 0.9, 15: 0.85}, {1.5: 0.8, 15: 0.86}, 0.95)["useful: S1, U public"].verdict
@@ -199,64 +185,59 @@ def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beat
         == "not reproduced"
     )
     assert sound({1.5: 0.9}, {1.5: 0.95}, 0.85)["useful: S1, U public"].verdict == "not reproduced"
-    claims = sound({1.5: 0.9}, {1.5: 0.81, 15: 0.7}, 0.85)
+    usual = sound({1.5: 0.9}, {1.5: 0.81, 15: 0.7}, 0.85)
     assert (
-        claims["useful: not private"].verdict == "reproduced"
+        usual["useful: not private"].verdict == "reproduced"
     )  # at the one price at which means are worse than it
-    assert claims["useful: S2 as published"].verdict == "not testable here"
+    assert usual["useful: S2 as published"].verdict == "not testable here"
 
 
-def test_a_log_ratio_above_epsilon_refutes(table):
+def test_a_log_ratio_above_epsilon_refutes(judged):
     def theorem(ratio):
-        rows = [
-            row(objective_density.PUBLIC, "log_ratio", x, value)
-            for x, value in enumerate((0.2, ratio))
-        ]
-        settings = [{"series": objective_density.PUBLIC, "x": None}]
-        return table(told("003/theorem1", "ml-100k", rows, settings=settings))["theorem 1"]
+        rows = [row(density.PUBLIC, "log_ratio", x, value) for x, value in enumerate((0.2, ratio))]
+        settings = [{"series": density.PUBLIC, "x": None}]
+        return judged(told("003/theorem1", "ml-100k", rows, settings=settings))["theorem 1"]
 
     assert theorem(1 + 1e-5).verdict == "reproduced"
     assert theorem(1.001).verdict == "not reproduced"
 
 
-def test_without_rows_only_what_needs_none_is_judged(table):
-    claims = table({})
-    assert {name for name, claim in claims.items() if claim.verdict != "not testable here"} == {
+def test_without_rows_only_what_needs_none_is_judged(judged):
+    found = judged({})
+    assert {name for name, claim in found.items() if claim.verdict != "not testable here"} == {
         "shares",
         "price",
         "bytes down",
         "bytes up",
         "bytes of the third party",
     }
-    assert held(claims) == {"bytes down", "bytes up", "bytes of the third party"}
-    assert claims["bytes down"].numbers == {"bytes": 4 * 3 * 20 * objective_table.RANK}
-    assert claims["bytes up"].numbers == {"bytes": 4 * 20 * (objective_table.RANK + 1)}
-    assert claims["price"].numbers["0.1 x 100"] == pytest.approx(10.0)
-    assert claims["shares"].numbers["kurtosis"] == pytest.approx(3, abs=0.3)
+    assert held(found) == {"bytes down", "bytes up", "bytes of the third party"}
+    assert found["bytes down"].numbers == {"bytes": 4 * 3 * 20 * table.RANK}
+    assert found["bytes up"].numbers == {"bytes": 4 * 20 * (table.RANK + 1)}
+    assert found["price"].numbers["0.1 x 100"] == pytest.approx(10.0)
+    assert found["shares"].numbers["kurtosis"] == pytest.approx(3, abs=0.3)
 
 
 def test_names_are_told_apart():
-    names = [statement.name for statement in objective_claims.STATEMENTS]
+    names = [statement.name for statement in claims.STATEMENTS]
     assert len(names) == len(set(names)) > 40
 
 
-def test_the_page_opens_with_what_a_stranger_can_read(table):
+def test_the_page_opens_with_what_a_stranger_can_read(judged):
     def first(**verdicts):
-        claims = objective_claims.judge({})
-        claims = [one._replace(verdict=verdicts.get(one.name, one.verdict)) for one in claims]
-        catalogue = objective_table.CATALOGUE
-        whole = objective_papers.claims_summary(
-            catalogue, claims, {}, command="x", commit="c", device="d"
+        some = [
+            one._replace(verdict=verdicts.get(one.name, one.verdict)) for one in claims.judge({})
+        ]
+        whole = shared.claims_summary(
+            table.CATALOGUE, some, {}, command="x", commit="c", device="d"
         )
-        return objective_page.page(whole, {}).splitlines()[2]
+        return page.page(whole, {}).splitlines()[2]
 
     theorem = {"theorem 1": "reproduced", "theorem 1, as used": "not reproduced"}
     assert "has not been measured yet" in first()
     assert "holds where the user factors are public, but the paper fits them" in first(**theorem)
     useful = {
-        one.name: "not reproduced"
-        for one in objective_claims.STATEMENTS
-        if one.name.startswith("useful: ")
+        one.name: "not reproduced" for one in claims.STATEMENTS if one.name.startswith("useful: ")
     }
     assert "Nothing of it, not even without privacy, beats simple means" in first(**useful)
     useful["useful: S1, U public"] = "reproduced"

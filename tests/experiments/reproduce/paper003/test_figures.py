@@ -13,24 +13,16 @@ import pytest
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms.federated import published as federated
+from experiments.reproduce import page
+from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper003 import (
-    density as objective_density,
-)
-from experiments.reproduce.paper003 import (
-    figures as objective_figures,
-)
-from experiments.reproduce.paper003 import (
-    measurements as objective_measurements,
-)
-from experiments.reproduce.paper003 import paper as reproduce_objective
-from experiments.reproduce.paper003 import (
-    report as objective_report,
-)
-from experiments.reproduce.paper003 import (
-    runs as objective_runs,
-)
-from experiments.reproduce.paper003 import (
-    table as objective_table,
+    density,
+    figures,
+    measurements,
+    paper,
+    report,
+    runs,
+    table,
 )
 from experiments.reproduce.paper003.runs import Run
 from tests.cases import reproduce as cases
@@ -40,11 +32,11 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 SHORT, LONG = (1, 3), (2, 4)
 EPSILONS = (0.15, 0.8)
 MODULES = (
-    objective_table,
-    objective_runs,
-    objective_figures,
-    objective_density,
-    objective_measurements,
+    table,
+    runs,
+    figures,
+    density,
+    measurements,
 )
 SMALL = {
     "SHORT": SHORT,
@@ -73,21 +65,16 @@ def small():
             for name, value in SMALL.items():
                 if hasattr(module, name):
                     patch.setattr(module, name, value)
-        patch.setattr(reproduce_objective, "SEEDS", (0,))
+        patch.setattr(paper, "SEEDS", (0,))
         yield
-
-
-def ratings(name="ml-100k"):
-    made = synthetic.generate(num_users=24, num_items=7, num_ratings=80, seed=3)
-    return dataclasses.replace(made, name=name)
 
 
 def in_two_parts(name="ml-100k"):
     """Both parts have the same pairs and other values, so that they share their compiled
     programs.
     """
-    made = objective_runs.Data(ratings(name))
-    other = synthetic.generate(num_users=24, num_items=7, num_ratings=20, seed=4)
+    made = runs.Data(cases.ratings(name))
+    other = cases.ratings(name, seed=4).take(np.arange(0, 380, 19))
     made.__dict__["split"] = (
         dataclasses.replace(made.ratings, value=6 - made.ratings.value),
         other,
@@ -126,11 +113,11 @@ def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, sto
     """
     for epsilon in EPSILONS:
         run = Run("S1", epsilon, 1, "held-out", SHORT)
-        found = objective_runs.measure([run], data, store)[run]
+        found = runs.measure([run], data, store)[run]
         laid = data.layout("held-out")
-        init_key, train_key = objective_runs._keys(run)
+        init_key, train_key = runs._keys(run)
         for t in SHORT:
-            made = objective_runs.mechanism(run._replace(at=(t,)), data)
+            made = runs.mechanism(run._replace(at=(t,)), data)
             end, _ = protocol.train(made, train_key, protocol.begin(made, init_key, laid), laid, 1)
             train, test = model_errors(end, data.split)
             assert found.errors["train"][t].mean == pytest.approx(train, rel=1e-4)
@@ -141,8 +128,8 @@ def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, sto
 def test_iterations_are_measured_at_every_checkpoint_of_one_run(data, store, scenario):
     at = LONG if scenario == "S3" else SHORT
     run = Run(scenario, 0.0 if scenario == "baseline" else 5.0, 0, "all", at)
-    found = objective_runs.measure([run], data, store)[run]
-    made, (init_key, train_key) = objective_runs.mechanism(run, data), objective_runs._keys(run)
+    found = runs.measure([run], data, store)[run]
+    made, (init_key, train_key) = runs.mechanism(run, data), runs._keys(run)
     state = protocol.begin(made, init_key, data.layout("all"))
     for t in range(1, at[-1] + 1):
         state, _ = protocol.train(made, train_key, state, data.layout("all"), 1)
@@ -156,7 +143,7 @@ def test_iterations_are_measured_at_every_checkpoint_of_one_run(data, store, sce
 
 def test_a_fifth_of_the_pairs_is_held_out():
     whole = synthetic.generate(num_users=200, num_items=40, num_ratings=2000, seed=0)
-    found = objective_runs.Data(whole)
+    found = runs.Data(whole)
     train, test = found.split
     assert 300 < test.num_ratings < 500
     assert train.num_ratings + test.num_ratings == 2000
@@ -165,47 +152,44 @@ def test_a_fifth_of_the_pairs_is_held_out():
 
 
 def test_settings_are_the_papers():
-    found = objective_runs.Data(ratings("netflix-52"))
+    found = runs.Data(cases.ratings("netflix-52"))
     for run in (Run("S1", 0.15, 0, "all", (100,)), Run("S2", 0.15, 0, "all", (100,))):
-        made = objective_runs.published(run, found)
+        made = runs.published(run, found)
         assert (made.learning_rate, made.regularization, made.user_regularization) == (
             2**-5,
             0.001,
             0.001,
         )
         assert (made.center, made.epsilon) == (0.0, 0.15)
-    assert objective_runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).prior_count == 80
-    assert (
-        objective_runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).num_iterations
-        is None
-    )
-    crowd = objective_runs.published(Run("S3", 0.8, 0, "all", (100,)), found).population
+    assert runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).prior_count == 380
+    assert runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).num_iterations is None
+    crowd = runs.published(Run("S3", 0.8, 0, "all", (100,)), found).population
     assert crowd == federated.Population(join=0.005, leave=0.01, at_most=1000)
-    crowd = objective_runs.published(Run("S3", 0.8, 0, "all", (100,), 0.02, 0.03), found).population
+    crowd = runs.published(Run("S3", 0.8, 0, "all", (100,), 0.02, 0.03), found).population
     assert (crowd.join, crowd.leave) == (0.02, 0.03)
 
 
 def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
     told = []
-    runs = [Run("S2", 1.0, 0, "held-out", SHORT), Run("S1", 1.0, 0, "held-out", SHORT)]
-    first = objective_runs.measure(runs, data, tmp_path, told.append)
+    some = [Run("S2", 1.0, 0, "held-out", SHORT), Run("S1", 1.0, 0, "held-out", SHORT)]
+    first = runs.measure(some, data, tmp_path, told.append)
     assert len(told) == 3  # the baseline, whose users S1 has
     assert all(path.parent.name == "private" for path in tmp_path.rglob("*.*"))
     for name in ("_iterated", "_released"):
         monkeypatch.setattr(
-            objective_runs,
+            runs,
             name,
             lambda runs, *_: pytest.fail("it trained again") if runs else iter(()),
         )
-    again = objective_runs.measure(runs, data, tmp_path, told.append)
-    assert {run: again[run] for run in runs} == {run: first[run] for run in runs}
+    again = runs.measure(some, data, tmp_path, told.append)
+    assert {run: again[run] for run in some} == {run: first[run] for run in some}
     with pytest.raises(pytest.fail.Exception):
-        objective_runs.measure([runs[0]._replace(epsilon=2.0)], data, tmp_path)
+        runs.measure([some[0]._replace(epsilon=2.0)], data, tmp_path)
 
 
 def test_users_alone_learn_from_no_other_and_v_stays(data):
     run = Run("users-alone", 0.0, 0, "all", SHORT)
-    made, (init_key, train_key) = objective_runs.mechanism(run, data), objective_runs._keys(run)
+    made, (init_key, train_key) = runs.mechanism(run, data), runs._keys(run)
     ends = []
     for one in (data.ratings, dataclasses.replace(data.ratings, value=6 - data.ratings.value)):
         laid = layout.make(one, num_devices=1)
@@ -217,28 +201,28 @@ def test_users_alone_learn_from_no_other_and_v_stays(data):
 
 
 def test_errors_by_hand_and_of_what_diverged():
-    one = ratings()
-    model = protocol.Factors(np.zeros((24, 1)), np.zeros((7, 1)), np.float32(2.0))
+    one = cases.ratings("ml-100k")
+    model = protocol.Factors(np.zeros((40, 1)), np.zeros((20, 1)), np.float32(2.0))
     off = np.abs(2.0 - one.value)
-    found = objective_runs.errors(model, one)
+    found = runs.errors(model, one)
     assert (found.mean, found.rmse) == (
         pytest.approx(off.mean()),
         pytest.approx(np.sqrt((off**2).mean())),
     )
-    assert found.cdf == tuple(pytest.approx(np.mean(off <= t)) for t in objective_table.THRESHOLDS)
+    assert found.cdf == tuple(pytest.approx(np.mean(off <= t)) for t in table.THRESHOLDS)
     high = model._replace(center=np.float32(9.0))
-    assert objective_runs.errors(high, one).mean == pytest.approx(np.mean(9 - one.value))
-    assert objective_runs.errors(high, one, clip=True).mean == pytest.approx(np.mean(5 - one.value))
+    assert runs.errors(high, one).mean == pytest.approx(np.mean(9 - one.value))
+    assert runs.errors(high, one, clip=True).mean == pytest.approx(np.mean(5 - one.value))
     gone = model._replace(center=np.float32(np.nan))
-    assert objective_runs.errors(gone, one) == (math.inf, math.inf, (0.0,) * 30)
+    assert runs.errors(gone, one) == (math.inf, math.inf, (0.0,) * 30)
 
 
 def test_a_run_that_diverges_is_stored_as_that(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(objective_runs, "LEARNING_RATE", 1e6)
+    monkeypatch.setattr(runs, "LEARNING_RATE", 1e6)
     run = Run("baseline", 0.0, 0, "held-out", (1, 30))
-    found = objective_runs.measure([run], data, tmp_path)[run]
+    found = runs.measure([run], data, tmp_path)[run]
     assert found.errors["test"][30].mean == math.inf
-    assert objective_runs.measure([run], data, tmp_path)[run] == found
+    assert runs.measure([run], data, tmp_path)[run] == found
 
 
 # -------------------------------------------------------------------------------------------------
@@ -248,10 +232,8 @@ def values(outcome, series, axis):
     return {row.x: row.value for row in outcome.rows if (row.series, row.axis) == (series, axis)}
 
 
-def figure(name, data, store, seeds=(0,)):
-    return objective_figures.run(
-        objective_table.FIGURES[name], data, store, seeds, lambda text: None
-    )
+def figure(name, data, store, seeds=(0,), say=lambda text: None):
+    return figures.run(table.FIGURES[name], Bench(data, store, seeds, say))
 
 
 def test_a_cdf_has_both_panels_and_the_baseline_on_both_parts(data, store):
@@ -267,9 +249,9 @@ def test_a_cdf_has_both_panels_and_the_baseline_on_both_parts(data, store):
         ("increase_train", "all"),
     }
     assert {row.part for row in outcome.rows if "test" in row.axis} == {"held-out"}
-    assert len(outcome.curves) == 2 * 5
-    for curve in outcome.curves:
-        assert len(curve["cdf"]) == len(objective_table.THRESHOLDS)
+    assert len(outcome.more["curves"]) == 2 * 5
+    for curve in outcome.more["curves"]:
+        assert len(curve["cdf"]) == len(table.THRESHOLDS)
         assert all(a <= b for a, b in zip(curve["cdf"], curve["cdf"][1:], strict=False))
 
 
@@ -287,7 +269,7 @@ def test_an_increase_is_over_the_baseline_of_the_same_seed(data, store):
                     Run(scenario, x, seed, part, SHORT),
                     Run("baseline", 0.0, seed, part, SHORT),
                 )
-                found = objective_runs.measure([mine, base], data, store)
+                found = runs.measure([mine, base], data, store)
                 ours, theirs = (found[one].errors[axis][3].mean for one in (mine, base))
                 assert value == pytest.approx(ours - theirs)
     seeds = {s["series"]: s["seeds"] for s in outcome.settings}
@@ -310,15 +292,15 @@ def test_the_papers_numbers_stand_beside_its_own_places_alone(store, tmp_path):
     }
     assert {row.result for row in outcome.rows} == {"informative"}
     assert "191,668 users and 100 movies" in outcome.notes[0]
-    assert "24 users and 7 movies" in outcome.notes[0]
+    assert "40 users and 20 movies" in outcome.notes[0]
 
 
 def test_crowds_share_the_usual_run(data, store, monkeypatch):
-    monkeypatch.setattr(objective_figures, "JOINS", (0.005, 0.02))
+    monkeypatch.setattr(figures, "JOINS", (0.005, 0.02))
     asked = []
-    measure = objective_figures.measure
+    measure = figures.measure
     monkeypatch.setattr(
-        objective_figures, "measure", lambda runs, *rest: asked.append(runs) or measure(runs, *rest)
+        figures, "measure", lambda runs, *rest: asked.append(runs) or measure(runs, *rest)
     )
     outcome = figure("003/fig10", data, store)
     assert values(outcome, "(a) leaving 0.01", "increase_train").keys() == {0.005, 0.02}
@@ -362,30 +344,24 @@ def test_everything_in_the_sound_figure_costs_its_place(data, store):
 
 def test_the_density_keeps_to_epsilon_where_u_is_public_and_not_where_it_is_fitted(data, store):
     outcome = figure("003/theorem1", data, store)
-    for series in (objective_density.PUBLIC, objective_density.LEMMA, objective_density.BY_PASSES):
+    for series in (density.PUBLIC, density.LEMMA, density.BY_PASSES):
         assert 0.01 < max(values(outcome, series, "log_ratio").values()) <= 1 + 1e-4
-    assert max(values(outcome, objective_density.PUBLIC, "log_ratio").values()) == pytest.approx(
-        1, abs=1e-3
-    )
-    kept = max(values(outcome, objective_density.KEPT, "log_ratio").values())
-    longest = {s["series"]: s["longest_user_factor"] for s in outcome.settings}[
-        objective_density.KEPT
-    ]
+    assert max(values(outcome, density.PUBLIC, "log_ratio").values()) == pytest.approx(1, abs=1e-3)
+    kept = max(values(outcome, density.KEPT, "log_ratio").values())
+    longest = {s["series"]: s["longest_user_factor"] for s in outcome.settings}[density.KEPT]
     assert 1 < kept <= longest * (1 + 1e-3)  # what the theorem's norm of 1 at most is for
-    assert max(values(outcome, objective_density.REFITTED, "log_ratio").values()) > 2 * kept
+    assert max(values(outcome, density.REFITTED, "log_ratio").values()) > 2 * kept
     told = []
-    again = objective_figures.run(
-        objective_table.FIGURES["003/theorem1"], data, store, (0,), told.append
-    )
+    again = figure("003/theorem1", data, store, say=told.append)
     assert (again.rows, told) == (outcome.rows, [])
 
 
 def test_neighbours_differ_in_one_value_moved_to_the_other_end(data):
-    one = objective_density.slice_of(data.ratings)
+    one = density.slice_of(data.ratings)
     assert (one.num_users, one.num_items) == (15, 6)
     laid = layout.make(one, num_devices=1)
     here, _ = layout.stored_values(laid)
-    for other in objective_density.neighbours(one, laid, 0):
+    for other in density.neighbours(one, laid, 0):
         there, _ = layout.stored_values(other)
         (place,) = np.argwhere(np.asarray(here) != np.asarray(there))
         before, after = float(here[tuple(place)]), float(there[tuple(place)])
@@ -394,26 +370,25 @@ def test_neighbours_differ_in_one_value_moved_to_the_other_end(data):
 
 
 def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
-    figures = objective_table.FIGURES
     for name in ("003/fig4", "003/fig8", "003/sound", "003/theorem1"):
         outcome = figure(name, data, store)
         gone = [
             one._replace(value=math.inf) if place % 2 else one
             for place, one in enumerate(outcome.rows)
         ]
-        shown = objective_report.summary(
-            figures[name],
+        shown = page.summary(
+            table.FIGURES[name],
             outcome._replace(rows=gone),
             data.ratings,
             command="x",
             commit="c",
             device="d",
         )
-        assert objective_report.picture(figures[name], shown).startswith("<?xml")
-        page = "\n".join(objective_report.section(figures[name], shown, "x.svg"))
-        assert "diverged" in page
-        assert objective_report.picture(figures[name], shown) == objective_report.picture(
-            figures[name], shown
+        assert report.picture(table.FIGURES[name], shown).startswith("<?xml")
+        text = "\n".join(report.section(table.FIGURES[name], shown, "x.svg"))
+        assert "diverged" in text
+        assert report.picture(table.FIGURES[name], shown) == report.picture(
+            table.FIGURES[name], shown
         )
 
 
@@ -421,7 +396,7 @@ def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
 
 
 def test_the_whole_paper_is_every_figure_once():
-    expand = objective_table.CATALOGUE.expand
+    expand = table.CATALOGUE.expand
     assert [one.name for one in expand(["003/fig2", "003/all"])][:3] == [
         "003/fig2",
         "003/fig1",
@@ -431,14 +406,7 @@ def test_the_whole_paper_is_every_figure_once():
 
 
 def data_folder(folder: Path) -> Path:
-    one = ratings()
-    lines = [
-        f"{u + 1}\t{i + 1}\t{round(v)}\t0"
-        for u, i, v in zip(one.user, one.item, one.value, strict=True)
-    ]
-    (folder / "ml-100k").mkdir(parents=True)
-    (folder / "ml-100k" / "u.data").write_text("\n".join(lines) + "\n")
-    return folder
+    return cases.rating_file(folder, cases.ratings("ml-100k"))
 
 
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, capsys, monkeypatch):
@@ -462,10 +430,10 @@ def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, c
     assert said["objective_claims"]["counts"]["reproduced"] >= 3
     page = (docs / "003.md").read_text()
     assert "Whether it is of use has not been measured yet" in page
-    assert f"![{objective_table.FIGURES['003/fig6'].what}](003/003-fig6-{name}.svg)" in page
+    assert f"![{table.FIGURES['003/fig6'].what}](003/003-fig6-{name}.svg)" in page
     assert "dpmf reproduce 003/fig1" in page  # was not run
     monkeypatch.setattr(
-        objective_runs, "_iterated", lambda runs, *_: pytest.fail("again") if runs else iter(())
+        runs, "_iterated", lambda runs, *_: pytest.fail("again") if runs else iter(())
     )
     assert cases.command_line(*words) == 0
     assert {path: path.read_bytes() for path in made} == made

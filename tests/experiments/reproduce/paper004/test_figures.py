@@ -5,7 +5,6 @@ that can fail.
 import dataclasses
 import json
 import math
-from pathlib import Path
 
 import jax
 import numpy as np
@@ -15,30 +14,23 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms.local import gd as local
+from experiments.reproduce import page as shared
+from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper004 import (
-    claims as local_claims,
-)
-from experiments.reproduce.paper004 import (
-    figures as local_figures,
-)
-from experiments.reproduce.paper004 import (
-    page as local_page,
-)
-from experiments.reproduce.paper004 import paper as reproduce_local
-from experiments.reproduce.paper004 import (
-    report as local_report,
-)
-from experiments.reproduce.paper004 import (
-    runs as local_runs,
-)
-from experiments.reproduce.paper004 import (
-    table as local_table,
+    claims,
+    figures,
+    measurements,
+    page,
+    paper,
+    report,
+    runs,
+    table,
 )
 from tests.cases import reproduce as cases
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-FIG9 = local_table.FIGURES["004/fig9"]
+FIG9 = table.FIGURES["004/fig9"]
 CONFIG = local.Config(
     epsilon=1.0, num_rounds=3, rank=3, num_projected=2, center=3.0, learning_rate=0.1
 )
@@ -46,12 +38,12 @@ CONFIG = local.Config(
 
 @pytest.fixture(scope="module")
 def data():
-    return local_runs.Data(cases.tiny(), num_devices=1)
+    return runs.Data(cases.tiny(), num_devices=1)
 
 
 def run_of(variant, **change):
     config = dataclasses.replace(CONFIG, **change)
-    return local_runs.Run(variant, config, 0, (1, 3))
+    return runs.Run(variant, config, 0, (1, 3))
 
 
 # -------------------------------------------------------------------------------------------------
@@ -59,7 +51,7 @@ def run_of(variant, **change):
 
 def after(variant, ratings, rounds=3):
     made, laid = (
-        local_runs.mechanism(variant, CONFIG, ratings.num_items),
+        runs.mechanism(variant, CONFIG, ratings.num_items),
         layout.make(ratings, num_devices=1),
     )
     init_key, train_key = jax.random.split(keys.from_seed(0))
@@ -94,7 +86,7 @@ def test_a_run_is_measured_as_a_fit_is_and_stored(data, tmp_path):
     same.
     """
     told = []
-    found = local_runs.measure(run_of("gd-dr"), data, tmp_path, told.append)
+    found = runs.measure(run_of("gd-dr"), data, tmp_path, told.append)
     made = local.gd_dr(CONFIG)
     init_key, train_key = jax.random.split(keys.from_seed(0))
     state = protocol.begin(made, init_key, data.layout)
@@ -110,26 +102,26 @@ def test_a_run_is_measured_as_a_fit_is_and_stored(data, tmp_path):
             rmse = math.sqrt(np.mean((predicted - ratings.value) ** 2))
             assert getattr(found, part)[rounds] == pytest.approx(rmse, rel=1e-5)
     assert len(told) == 1
-    again = local_runs.measure(run_of("gd-dr"), data, tmp_path, told.append)
+    again = runs.measure(run_of("gd-dr"), data, tmp_path, told.append)
     assert (again, len(told)) == (found, 1)
-    local_runs.measure(run_of("gd-dr", epsilon=2.0), data, tmp_path, told.append)
+    runs.measure(run_of("gd-dr", epsilon=2.0), data, tmp_path, told.append)
     assert len(told) == 2
     assert all(path.parent.name == "private" for path in tmp_path.rglob("*.json"))
 
 
 def test_a_run_that_diverges_says_so_and_is_stored_as_that(data, tmp_path):
     wild = run_of("non-private", learning_rate=1e6)._replace(at=(1, 30))
-    found = local_runs.measure(wild, data, tmp_path)
+    found = runs.measure(wild, data, tmp_path)
     assert found.train[30] == math.inf
     assert found.test[30] == math.inf
-    assert local_runs.measure(wild, data, tmp_path) == found
+    assert runs.measure(wild, data, tmp_path) == found
 
 
 def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(
     data, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(local_runs, "RATES", (1e-3, 0.5, 1e6))
-    found = local_runs.search("non-private", CONFIG, 30, data, tmp_path, lambda text: None)
+    monkeypatch.setattr(runs, "RATES", (1e-3, 0.5, 1e6))
+    found = runs.search("non-private", CONFIG, 30, data, tmp_path, lambda text: None)
     assert found.learning_rate == min(found.tried, key=lambda rate: found.tried[rate]) == 0.5
     assert found.tried[1e6] == math.inf
     made = {
@@ -147,21 +139,21 @@ def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(
 
 @pytest.fixture
 def quick(monkeypatch):
-    monkeypatch.setattr(local_runs, "RATES", (0.01, 0.1))
-    for module in (local_table, local_figures, local_claims):
+    monkeypatch.setattr(runs, "RATES", (0.01, 0.1))
+    for module in (table, figures, measurements):
         monkeypatch.setattr(module, "ROUNDS", (1, 3))
-    monkeypatch.setattr(reproduce_local, "SEEDS", (0,))
+    monkeypatch.setattr(paper, "SEEDS", (0,))
 
 
 def test_figure_9_is_held_to_the_slides_on_their_ratings_alone(data, tmp_path, quick):
     """On ml-20m every value is outside 5%, or inside; elsewhere nothing is decided."""
-    bench = local_figures.Bench(data, tmp_path, (0,), lambda text: None)
-    own = local_figures.over_rounds(bench)
+    bench = Bench(data, tmp_path, (0,), lambda text: None)
+    own = figures.over_rounds(bench)
     assert {row.result for row in own.rows} == {"informative"}
     assert any("no number is compared" in note for note in own.notes)
-    theirs = local_runs.Data(dataclasses.replace(data.ratings, name="ml-20m"), num_devices=1)
+    theirs = runs.Data(dataclasses.replace(data.ratings, name="ml-20m"), num_devices=1)
     theirs.train = dataclasses.replace(theirs.train, name="ml-20m")
-    held = local_figures.over_rounds(bench._replace(data=theirs))
+    held = figures.over_rounds(bench._replace(data=theirs))
     checked = [row for row in held.rows if row.result != "informative"]
     assert {(row.series, row.x) for row in checked} == {
         (series, x)
@@ -170,19 +162,19 @@ def test_figure_9_is_held_to_the_slides_on_their_ratings_alone(data, tmp_path, q
     }
     for row in checked:
         kind = "non-private" if row.series == "non-private" else "private"
-        assert row.paper == local_table.PAPER[kind][round(row.x)]
+        assert row.paper == table.PAPER[kind][round(row.x)]
         assert (row.result == "inside") == (abs(row.value - row.paper) <= 0.05 * row.paper + 1e-12)
-    told = local_report.summary(FIG9, held, theirs.train, command="x", commit="c", device="d")
+    told = shared.summary(FIG9, held, theirs.train, command="x", commit="c", device="d")
     assert told["checked"] == 4
     assert "| private, seen during 50 rounds | 1 |" in "\n".join(
-        local_report.section(FIG9, told, "x.svg")
+        report.section(FIG9, told, "x.svg")
     )
 
 
 def test_q_is_the_slides_share_of_the_items():
-    assert local_figures.projected(26_744) == 2_700
-    assert local_figures.projected(3_706) == 374
-    assert local_figures.projected(5) == 1
+    assert figures.projected(26_744) == 2_700
+    assert figures.projected(3_706) == 374
+    assert figures.projected(5) == 1
 
 
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(
@@ -214,7 +206,7 @@ def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(
     for path in made:
         assert str(tmp_path) not in path.read_text()
     assert said["local_claims"]["counts"]["reproduced"] >= 1
-    monkeypatch.setattr(local_runs, "_train", lambda *_: pytest.fail("it trained again"))
+    monkeypatch.setattr(runs, "_train", lambda *_: pytest.fail("it trained again"))
     assert cases.command_line(*words) == 0
     assert {path: path.read_bytes() for path in made} == made
 
@@ -230,7 +222,7 @@ def test_refusals(tmp_path, capsys):
     )
     assert "dpmf data list" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no figure"):
-        local_table.expand(["004/nothing"])
+        table.CATALOGUE.expand(["004/nothing"])
 
 
 # -------------------------------------------------------------------------------------------------
@@ -251,7 +243,7 @@ def fig9(**change):
     rows = [
         row(name, t, v)
         for name, line in lines.items()
-        for t, v in zip(local_table.ROUNDS, line, strict=True)
+        for t, v in zip(table.ROUNDS, line, strict=True)
     ]
     return {
         "004-fig9-ml-1m": {
@@ -264,7 +256,7 @@ def fig9(**change):
 
 
 def verdicts(found):
-    return {claim.name: claim.verdict for claim in local_claims.judge(found)}
+    return {claim.name: claim.verdict for claim in claims.judge(found)}
 
 
 def test_every_claim_on_figure_9_can_go_either_way():
@@ -314,7 +306,7 @@ def test_without_rows_only_what_needs_none_is_judged():
 
 
 def test_the_lift_by_the_transpose_keeps_what_the_pseudo_inverse_loses():
-    (claim,) = [claim for claim in local_claims.judge({}) if claim.name == "lift"]
+    (claim,) = [claim for claim in claims.judge({}) if claim.name == "lift"]
     assert claim.numbers["pseudo-inverse"] == pytest.approx(0.1, abs=0.01)
     assert claim.numbers["transpose"] == pytest.approx(1.0, abs=0.05)
 
@@ -330,9 +322,7 @@ def test_usefulness_needs_both_controls_to_be_beaten():
             "global-mean": mean,
         }
         rows = [
-            row(name, x, v, "rmse_clipped")
-            for name, v in lines.items()
-            for x in local_table.EPSILONS
+            row(name, x, v, "rmse_clipped") for name, v in lines.items() for x in table.EPSILONS
         ]
         return {
             "004-epsilon-ml-1m": {
@@ -352,11 +342,10 @@ def test_a_file_that_is_no_figure_is_refused(tmp_path):
     path.parent.mkdir()
     path.write_text("{}")
     with pytest.raises(DataError, match="not the rows of 004/fig9"):
-        local_claims.stored(tmp_path)
+        table.CATALOGUE.stored(tmp_path)
 
 
 def test_the_page_says_first_whether_it_is_of_use():
-    claims = local_claims.judge({})
-    told = local_page.summary(claims, {}, command="x", commit="c", device="d")
-    assert "has not been measured yet" in local_page.page(told, {}).splitlines()[2]
-    assert Path(local_page.STEM).name == "004-claims"
+    judged = claims.judge({})
+    record = shared.claims_summary(table.CATALOGUE, judged, {}, command="x", commit="c", device="d")
+    assert "has not been measured yet" in page.page(record, {}).splitlines()[2]
