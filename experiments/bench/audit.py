@@ -1,16 +1,11 @@
-"""The audits on trial: how near the lower bound on ε comes to the exact one, false alarms on what
-is true, power.
+"""The audits on trial: how near the lower bound on ε comes to the exact one, false alarms, power.
 
 - tightness: on pairs of data sets whose exact ε(δ) is known, the bound of
   `audits.mechanism.privacy_loss` over it, and seconds with compilation. Of a Gaussian pair the
   exact ε follows from its μ; of the L2-Laplace law from a quadrature over the radius and the angle
   of η; of a pure price the largest loss is held against ε, of one-bit reports by enumeration. Where
   samples are secret, the price of the steps stands in for the exact ε, which it is not below.
-- calibration: each audit that rests on chance, many times over on what is true, each time with
-  other randomness. How often its p-value is at most 0.05, and how often it said `violated`, which
-  may happen once in 1 / `finding.ALPHA`.
-- power: noise of 0.95 of the priced scale, in the sampler and in its density; how often 3,000
-  transcripts showed it.
+- calibration and power: see `bench.calibration`.
 """
 
 from __future__ import annotations
@@ -24,11 +19,9 @@ import numpy as np
 
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from experiments.bench import measure, step
+from experiments.bench import calibration, generated, measure
+from experiments.bench.audited import DELTAS, RANGE, joint, small
 
-RANGE = (1.0, 5.0)
-DELTAS = (1e-2, 1e-5)
-LEVEL = 0.05  # of the p-values that are counted
 GOAL = {"joint noise": 0.98, "objective": 0.98, "subsampled": 0.95, "ml-100k": 0.93, "pure": 1.0}
 
 
@@ -70,8 +63,8 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
             "ratings of 30 users and 20 items" + (f", and {of_size_100k().name}" if big else "")
         ),
         "rows": [*rows, enumeration_row()],
-        "calibration": [*calibration(trials)],
-        "power": [*power(max(trials // 10, 10))],
+        "calibration": [*calibration.calibration(trials)],
+        "power": [*calibration.power(max(trials // 10, 10))],
     }
     return result | {"others": others()} | measure.machine(1)
 
@@ -79,50 +72,15 @@ def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
 # --- tightness
 
 
-def small() -> Ratings:
-    """30 × 20, half of all pairs rated."""
-    random = np.random.default_rng(0)
-    user, item = np.nonzero(random.random((30, 20)) < 0.5)
-    value = random.integers(1, 6, len(user)).astype(np.float32)
-    return Ratings.from_columns(
-        user,
-        item,
-        value,
-        rating_range=RANGE,
-        users=np.arange(30),
-        items=np.arange(20),
-        name="30 x 20",
-    )
-
-
 def of_size_100k() -> Ratings:
     """MovieLens-100K where it is at hand, else generated ratings of its size."""
-    from dpmf_jax.data import datasets, synthetic
+    from dpmf_jax.data import datasets
     from dpmf_jax.errors import DpmfError
 
     try:
         return datasets.load("ml-100k")
     except DpmfError:
-        users, items, num = step.SIZES["ml-100k"]
-        return synthetic.generate(num_users=users, num_items=items, num_ratings=num)
-
-
-def joint(num_steps: int, rank: int = 3, clip_norm: float = 0.25) -> Any:
-    """Joint noise at μ = 1 for all steps, with C below the norms of all factors, so that Δ is
-    reached.
-    """
-    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
-
-    # as long a way in all, however many steps: factors stay long, and finite
-    rate = 0.02 / (num_steps * rank)
-    config = gaussian.Config(
-        rating_range=RANGE,
-        noise_multiplier=math.sqrt(num_steps),
-        rank=rank,
-        learning_rate=rate,
-        clip_norm=clip_norm,
-    )
-    return gaussian.joint_noise(config)
+        return generated.ratings("ml-100k")
 
 
 def objective_s1(**law: Any) -> Any:
@@ -309,149 +267,3 @@ def enumeration_row() -> dict[str, Any]:
         "runs": None,
         "verdict": finding.verdict,
     }
-
-
-# --- calibration and power
-
-
-def calibration(trials: int) -> Iterator[dict[str, Any]]:
-    """Everything is true here. allowed: 5% and three standard errors."""
-    costly = max(trials // 10, 10)
-    yield _counted("noise: scale", [_null_scale(seed) for seed in range(trials)])
-    yield _counted("noise: independence", [_null_independence(seed) for seed in range(trials)])
-    yield _counted("density: sampler", [_null_density(seed) for seed in range(trials)])
-    for delta in DELTAS:
-        yield _counted(
-            f"privacy loss: δ = {delta:g}, Gaussian losses",
-            [_null_loss(s, delta) for s in range(trials)],
-        )
-    yield _counted("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
-
-
-class Trial(NamedTuple):
-    p_value: float
-    violated: bool
-
-
-def _counted(name: str, trials: list[Trial]) -> dict[str, Any]:
-    num = len(trials)
-    return {
-        "audit": name,
-        "trials": num,
-        "rejected_at_5%": float(np.mean([trial.p_value <= LEVEL for trial in trials])),
-        "allowed": LEVEL + 3 * math.sqrt(LEVEL * (1 - LEVEL) / num),
-        "violated": sum(trial.violated for trial in trials),
-    }
-
-
-def _null_scale(seed: int) -> Trial:
-    from audits.mechanism import sampler
-
-    random = np.random.default_rng(seed)
-    drawn = [random.normal(size=(40, 30)) * 1.7 for _ in range(3)]
-    finding = sampler._scale(drawn, 1.7, 1e-5, 1, {})
-    # Massart's bound of the tail, over three worlds
-    p = min(1.0, 3 * 2 * math.exp(-2 * drawn[0].size * finding.details["ks_distance"] ** 2))
-    return Trial(p, finding.verdict == "violated")
-
-
-def _null_independence(seed: int) -> Trial:
-    from audits.mechanism import sampler
-
-    random = np.random.default_rng(seed)
-    leaves = [random.normal(size=(5, 30)), random.normal(size=(5, 12))]
-    finding = sampler._independence(leaves, 1.0, {})
-    return Trial(
-        min(1.0, 2 * finding.details["pairs"] * finding.details["p_value"]),
-        finding.verdict == "violated",
-    )
-
-
-def _null_density(seed: int) -> Trial:
-    from scipy.special import ndtr
-
-    from audits.mechanism import density
-
-    random = np.random.default_rng(seed)
-    finding = density._sampler(0.7**2 / 2 + 0.7 * random.normal(size=density.DRAWS), {})
-    assert finding.measured is not None
-    assert finding.upper is not None
-    error = (finding.upper - finding.measured) / 1.96
-    return Trial(float(2 * ndtr(-abs(finding.measured - 1) / error)), finding.verdict == "violated")
-
-
-def _null_loss(seed: int, delta: float) -> Trial:
-    """1,000 losses of a Gaussian pair of μ = 1, drawn with the tilt that the audit would take."""
-    from accounting import gaussian
-    from audits.finding import ALPHA
-    from audits.mechanism import loss_bound
-
-    random = np.random.default_rng(seed)
-    mu, num = 1.0, 1_000
-    epsilon = gaussian.epsilon_exact(mu**2 / 2, delta)
-    shift = max(1.0, epsilon / mu**2 + 0.5)
-    # ⟨response - other, own - other⟩/σ², of a response around other + shift·(own - other)
-    place = shift * mu**2 + mu * random.normal(size=num)
-    loss = place - mu**2 / 2
-    log_weight = (1 - shift) * place - (1 - shift**2) * mu**2 / 2
-    at = np.log(shift / (shift - 1)) if shift > 1 else np.inf
-    largest = 1.0
-    if shift > 1:
-        largest = float(
-            -np.expm1(-at) * np.exp(-(shift - 1) * (epsilon + at) + shift * (shift - 1) * mu**2 / 2)
-        )
-    scored = loss_bound.scores(
-        loss_bound.Losses(loss, log_weight), random.random(num), 1.05 * largest
-    )
-    p = loss_bound.p_value(scored, epsilon, delta, 1.05 * largest)
-    return Trial(p, p <= ALPHA)
-
-
-def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[Any]:
-    """Findings of many audits of one mechanism; one compiled program."""
-    from audits.mechanism import privacy_loss
-    from dpmf_jax import layout
-    from dpmf_jax.devices import keys
-
-    ratings = small()
-    data = layout.make(ratings, num_devices=1)
-    for seed in range(trials):
-        [finding] = privacy_loss.audit(
-            made,
-            ratings,
-            data,
-            key=keys.from_seed(seed),
-            num_steps=20,
-            num_neighbours=8,
-            num_runs=num_runs,
-            deltas=(delta,),
-        )
-        yield finding
-
-
-def _null_transcripts(trials: int) -> Iterator[Trial]:
-    for finding in _audited(joint(20), trials, 512, 1e-2):
-        p = min(1.0, 2 * min(direction["p_value"] for direction in finding.details["directions"]))
-        yield Trial(p, finding.verdict == "violated")
-
-
-def power(trials: int, share: float = 0.95, num_runs: int = 3_000) -> Iterator[dict[str, Any]]:
-    """How often the same audit at the same α sees noise that is `share` of what is priced."""
-    from dpmf_jax.noise import laws as noise
-
-    made = joint(20)
-    less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
-    for delta in DELTAS:
-        start = time.perf_counter()
-        seen = [
-            finding.verdict == "violated" for finding in _audited(less, trials, num_runs, delta)
-        ]
-        yield {
-            "audit": f"privacy loss: δ = {delta:g}",
-            "planted": f"σ × {share:g} in sample and log_prob",
-            "trials": trials,
-            "seen": float(np.mean(seen)),
-            "goal": 0.95,
-            "runs": num_runs,
-            "seconds_each": (time.perf_counter() - start) / trials,
-        }

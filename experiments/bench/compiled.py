@@ -23,7 +23,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DpmfError, PrivacyError
-from experiments.bench import gpu, hlo, measure, roofline, step
+from experiments.bench import generated, gpu, hlo, measure, roofline
 from experiments.cli import console, devices, provenance
 
 # An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of
@@ -142,7 +142,7 @@ def _row(
 
     mechanism, key, state, data = gpu.problem(size, rank, kind)
     program = _compile(mechanism, key, state, data, gpu.STEPS, targets[:1], options)
-    users, items, num_ratings = step.SIZES[size]
+    users, items, num_ratings = generated.SIZES[size]
     counted = roofline.step(
         users, items, num_ratings if kind == "split" else users * items, rank, program.held
     )
@@ -251,10 +251,8 @@ def _large(
 ) -> Iterator[dict[str, Any]]:
     """{label, kernels, moved_mb, temporary_mb, compile_ms} on one device, in the split layout."""
     from dpmf_jax import layout
-    from dpmf_jax.data import synthetic
 
-    users, items, num_ratings = step.SIZES[size]
-    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     data = layout.make(ratings, kind="split", num_devices=1)
     for trial in _trials(ratings, labels, small=False):
         if trial.ratings is ratings and trial.label != SEQUENTIAL:

@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
-from experiments.bench import measure, roofline, step
+from experiments.bench import generated, measure, roofline
 from experiments.cli import console, devices, provenance
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
@@ -50,7 +50,7 @@ def run(
     """Times on one device; see the module for the parts of the result, a JSON-able object.
 
     Args:
-      repeats: interleaved rounds, whose median counts. sizes: of `step.SIZES`. side: of the
+      repeats: interleaved rounds, whose median counts. sizes: of `generated.SIZES`. side: of the
         products' matrices.
       any_backend: also without an accelerator, to try the program out.
       limit: seconds, after which nothing new is begun.
@@ -136,14 +136,13 @@ def cases(sizes: Sequence[str], ranks: Mapping[str, Sequence[int]]) -> list[tupl
 
 
 def num_cells(size: str) -> int:
-    users, items, _ = step.SIZES[size]
+    users, items, _ = generated.SIZES[size]
     return users * items
 
 
 def _summary(once: Callable[[], Any], repeats: int, units: int) -> dict[str, float]:
     """`measure.summary` of one unit of a call, which has run before."""
-    times, _others = measure.interleaved({"": partial(measure.timed, once, units)}, repeats)
-    return measure.summary([spent.wall for spent in times[""]])
+    return measure.interleaved({"": partial(measure.timed, once, units)}, repeats).summary[""]
 
 
 def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
@@ -151,11 +150,9 @@ def problem(size: str, rank: int, kind: str) -> tuple[Any, Any, Any, Any]:
     import jax
 
     from dpmf_jax import layout, protocol
-    from dpmf_jax.data import synthetic
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 
-    users, items, num_ratings = step.SIZES[size]
-    ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     config = gaussian.Config(
         rating_range=ratings.rating_range, rank=rank, noise_multiplier=20.0, center="item"
     )
@@ -180,7 +177,7 @@ def _row(
     compile_ms = 1e3 * measure.compiling(once)
     first, again = (jax.device_get(once()) for _ in range(2))
     found = _summary(once, repeats, STEPS)
-    users, items, num_ratings = step.SIZES[size]
+    users, items, num_ratings = generated.SIZES[size]
     stored = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     counted = roofline.step(
         users, items, num_ratings if kind == "split" else num_cells(size), rank, stored

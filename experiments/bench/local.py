@@ -37,23 +37,29 @@ checkpoint too.
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
-from experiments.bench import measure, roofline
-from experiments.bench.step import SIZES
+from experiments.bench import generated, measure, process, roofline
+from experiments.bench.local_loops import (
+    SETTINGS,
+    Loop,
+    factored,
+    numpy_round,
+    server_step,
+    user_entries,
+    user_steps,
+)
 from experiments.cli import devices
+
+MODULE = "experiments.bench.local"
 
 STEPS = 3  # consecutive rounds of ours in one program
 TIMED_USERS = 5_000  # of the loops
@@ -72,14 +78,6 @@ LOOPS = {
     "fresh": ("one pass", "two passes"),
     "unprojected": ("two passes",),
 }
-SETTINGS = {
-    "epsilon": 1.6,
-    "num_rounds": 20,
-    "learning_rate": 0.01,
-    "regularization": 1e-8,
-    "center": 3.0,
-}
-COLUMNS = ("user", "item", "value")
 
 
 def run(
@@ -94,7 +92,7 @@ def run(
     its own process.
 
     Args:
-      size: one of `step.SIZES`.
+      size: one of `generated.SIZES`.
       rank, num_projected: d and q.
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       num_devices: of ours; None takes one device per core, or every accelerator.
@@ -113,13 +111,8 @@ def run(
     Raises: UsageError for an unknown size, a rank or number of repeats below 1, or more rows of Φ
       than items. FloatingPointError where the contenders do not compute the same.
     """
-    if size not in SIZES:
-        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if min(rank, repeats) < 1:
-        raise UsageError(
-            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
-        )
-    num_users, num_items, num_ratings = SIZES[size]
+    generated.check(size, rank, repeats)
+    num_users, num_items, num_ratings = generated.SIZES[size]
     if not 1 <= num_projected <= num_items:
         raise UsageError(
             f"{num_projected} rows of Φ for {num_items:,} items",
@@ -127,17 +120,17 @@ def run(
             fix=f"at most {num_items:,}",
         )
     count = devices.use(num_devices)
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     peaks = _peaks(ratings, rank, num_projected, count)
     contenders, differences = _contenders(ratings, rank, num_projected, count)
-    times, others = measure.interleaved(
+    rounds = measure.interleaved(
         {(made.variant, made.name): made.round for made in contenders}, repeats
     )
-    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    found = rounds.summary
     machine = roofline.machine()
     return {
         "benchmark": "local",
-        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "data": generated.describe(size),
         "rank": rank,
         "projection": num_projected,
         "variants": {variant: WHAT[variant] for variant in VARIANTS},
@@ -158,7 +151,7 @@ def run(
                 "ratings_mb": peaks[made.variant, made.kind]["ratings_mb"],
                 "once_ms": made.once_ms,
                 "compile_ms": made.compile_ms,
-                "cpu_ms": 1e3 * min(one.cpu for one in times[made.variant, made.name]),
+                "cpu_ms": rounds.least_cpu_ms((made.variant, made.name)),
             }
             for made in contenders
         ],
@@ -180,7 +173,7 @@ def run(
         "peak_after": peaks["published", "jax"]["after"],
         "whole_loop_ms": {variant: peaks[variant, "numpy"]["round_ms"] for variant in VARIANTS},
         "largest_difference": differences,
-        "others": others,
+        "others": rounds.others,
         **measure.machine(count),
     }
 
@@ -200,124 +193,6 @@ def one_round(
         "flops": float(each * num_ratings + lift),
         "bytes": 8.0 * num_ratings + 8.0 * rank * (num_users + num_items),
     }
-
-
-# --- the NumPy loops
-
-
-class Loop(NamedTuple):
-    """What the loops of one variant hold. starts: int[users + 1], where a user's ratings begin;
-    they are in order.
-
-    phi float32[q, items]; factor: of ΦΦᵀ, for scipy. None without Φ, or where the transpose lifts.
-    """
-
-    ratings: Ratings
-    starts: np.ndarray
-    users: np.ndarray
-    items: np.ndarray
-    phi: np.ndarray | None
-    factor: tuple[np.ndarray, bool] | None
-    fresh: bool
-
-
-def user_entries(
-    loop: Loop,
-    who: np.ndarray,
-    row: np.ndarray,
-    column: np.ndarray,
-    moved: np.ndarray | None = None,
-) -> np.ndarray:
-    """float32[len(who)]: the entries that these users are asked for, not clipped. With `moved` U's
-    rows are stepped.
-    """
-    value, item, center = loop.ratings.value, loop.ratings.item, np.float32(SETTINGS["center"])
-    out = np.zeros(len(who), np.float32)
-    for k, u in enumerate(who):
-        first, last = loop.starts[u], loop.starts[u + 1]
-        items, own = item[first:last], loop.users[u]
-        if loop.phi is None:  # a row of ∇V is 0 but at the own ratings
-            place = np.searchsorted(items, row[k])
-            if place < len(items) and items[place] == row[k]:
-                residual = value[first + place] - center - loop.items[row[k]] @ own
-                out[k] = -2 * own[column[k]] * residual
-            continue
-        factors = loop.items.take(items, axis=0)
-        residual = value[first:last] - center
-        residual -= factors @ own
-        out[k] = -2 * own[column[k]] * (loop.phi[row[k]].take(items) @ residual)
-        if moved is not None:
-            moved[u] = _user_step(own, residual, factors)
-    return out
-
-
-def user_steps(loop: Loop, who: np.ndarray, moved: np.ndarray) -> None:
-    """Steps of these users' rows of U at the item factors of the loop, into `moved`."""
-    value, item, center = loop.ratings.value, loop.ratings.item, np.float32(SETTINGS["center"])
-    for u in who:
-        first, last = loop.starts[u], loop.starts[u + 1]
-        factors, own = loop.items.take(item[first:last], axis=0), loop.users[u]
-        residual = value[first:last] - center
-        residual -= factors @ own
-        moved[u] = _user_step(own, residual, factors)
-
-
-def _user_step(own: np.ndarray, residual: np.ndarray, factors: np.ndarray) -> np.ndarray:
-    gradient = (-2 / max(len(residual), 1)) * (residual @ factors)
-    return own - np.float32(SETTINGS["learning_rate"]) * (
-        gradient + 2 * SETTINGS["regularization"] * own
-    )
-
-
-def server_step(loop: Loop, row: np.ndarray, column: np.ndarray, bits: np.ndarray) -> np.ndarray:
-    """The item factors after a round in which everybody reported."""
-    import scipy.linalg
-
-    rows = len(loop.items) if loop.phi is None else len(loop.phi)
-    rank = loop.items.shape[1]
-    gain = np.tanh(SETTINGS["epsilon"] / SETTINGS["num_rounds"] / 2)
-    said = np.bincount(row.astype(np.int64) * rank + column, bits, rows * rank).reshape(rows, rank)
-    mean = (said * (rows * rank / gain / len(bits))).astype(np.float32)
-    if loop.factor is not None:
-        mean = scipy.linalg.cho_solve(loop.factor, mean)
-    if loop.phi is not None:
-        mean = loop.phi.T @ mean
-    return loop.items - np.float32(SETTINGS["learning_rate"]) * (
-        mean + 2 * SETTINGS["regularization"] * loop.items
-    )
-
-
-def _factor(phi: np.ndarray) -> tuple[np.ndarray, bool]:
-    import scipy.linalg
-
-    factor, lower = scipy.linalg.cho_factor(phi @ phi.T, lower=True)
-    return factor, bool(lower)
-
-
-def numpy_round(loop: Loop, who: np.ndarray, rng: np.random.Generator, *, one_pass: bool) -> float:
-    """Seconds of a round of all users, of which these were gone through."""
-    num_users, rank = loop.users.shape
-    start = time.perf_counter()
-    if loop.fresh:
-        assert loop.phi is not None
-        rng.standard_normal(dtype=np.float32, out=loop.phi)
-        np.multiply(loop.phi, np.float32(len(loop.phi) ** -0.5), out=loop.phi)
-    rows = len(loop.items) if loop.phi is None else len(loop.phi)
-    row, column = rng.integers(rows, size=num_users), rng.integers(rank, size=num_users)
-    moved = np.empty_like(loop.users)
-    entries = np.zeros(num_users, np.float32)
-    drawn_at = time.perf_counter()
-    entries[who] = user_entries(loop, who, row[who], column[who], moved if one_pass else None)
-    asked_at = time.perf_counter()
-    gain = np.tanh(SETTINGS["epsilon"] / SETTINGS["num_rounds"] / 2)
-    bits = np.where(rng.random(num_users) < 0.5 + 0.5 * gain * np.clip(entries, -1, 1), 1.0, -1.0)
-    after = loop._replace(items=server_step(loop, row, column, bits))
-    lifted_at = time.perf_counter()
-    if not one_pass:  # algorithm 1 moves the users after V, algorithm 2 before it
-        user_steps(after if loop.phi is None else loop, who, moved)
-    done = time.perf_counter()
-    per_user = (asked_at - drawn_at) + (done - lifted_at)
-    return per_user * num_users / len(who) + (drawn_at - start) + (lifted_at - asked_at)
 
 
 # --- ours
@@ -340,8 +215,8 @@ def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
     from dpmf_jax import layout
 
     init_key, train_key = jax.random.split(jax.random.key(0))
-    compiled = (
-        jax.jit(lambda key, data: mechanism.init(key, data, None)).lower(init_key, data).compile()
+    compiled, _ms = measure.compiled(
+        lambda key, data: mechanism.init(key, data, None), init_key, data
     )
     start = time.perf_counter()
     state = jax.block_until_ready(compiled(init_key, data))
@@ -369,7 +244,7 @@ def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> 
             )
         )
         phi = np.stack([np.asarray(rows(row)) for row in range(num_projected)])
-        factor = _factor(phi) if variant == "published" else None
+        factor = factored(phi) if variant == "published" else None
     return Loop(ratings, starts, users, items, phi, factor, variant == "fresh")
 
 
@@ -430,12 +305,10 @@ def _rounds(
 
     from dpmf_jax import protocol
 
-    start = time.perf_counter()
-    train = jax.jit(
-        lambda key, state, data: protocol.train(mechanism, key, state, data, num_steps=STEPS)
-    )
-    compiled = train.lower(key, state, data).compile()
-    compile_ms = 1e3 * (time.perf_counter() - start)
+    def train(key, state, data):
+        return protocol.train(mechanism, key, state, data, num_steps=STEPS)
+
+    compiled, compile_ms = measure.compiled(train, key, state, data)
 
     def rounds() -> None:
         nonlocal state
@@ -490,11 +363,7 @@ def _differences(
             np.abs(moved - users)[who].max() / np.abs(moved - loop.users)[who].max()
         ),
     }
-    if not max(differences.values()) < 1e-3:
-        raise FloatingPointError(
-            f"the contenders differ by {differences}: they do not compute the same round"
-        )
-    return differences
+    return measure.check_same(differences, "round")
 
 
 # --- peaks, each in a process of its own
@@ -503,41 +372,25 @@ def _differences(
 def _peaks(
     ratings: Ratings, rank: int, num_projected: int, num_devices: int
 ) -> dict[tuple[str, str], dict[str, Any]]:
-    """By (variant, kind): what `_measure` says in a fresh process."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in COLUMNS:
-            np.save(Path(folder) / f"{name}.npy", getattr(ratings, name))
-        sizes = [ratings.num_users, ratings.num_items, rank, num_projected, num_devices]
+    """What `_measure` says in a fresh process, by (variant, kind)."""
+    sizes = (ratings.num_users, ratings.num_items, rank, num_projected, num_devices)
+    with process.columns_on_disk(ratings) as folder:
         return {
-            (variant, kind): _fresh_process(folder, variant, kind, sizes)
+            (variant, kind): process.run(MODULE, folder, variant, kind, *sizes)
             for variant in VARIANTS
             for kind in ("jax", "numpy")
         }
 
 
-def _fresh_process(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
-    command = [
-        sys.executable,
-        "-m",
-        "experiments.bench.local",
-        folder,
-        variant,
-        kind,
-        *map(str, sizes),
-    ]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
-
-
 def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str, Any]:
-    """One contender in this process: {after, ratings_mb, round_ms}; after: peak MB so far when a
-    stage is done.
+    """One contender in this process: {after, ratings_mb, round_ms}.
+
+    after: the peak in MB so far when a stage is done, by stage.
     """
     num_users, num_items, rank, num_projected, count = sizes
-    user, item, value = columns = [np.load(Path(folder) / f"{name}.npy") for name in COLUMNS]
-    ratings = Ratings(user, item, value, np.arange(num_users), np.arange(num_items), (1.0, 5.0))
+    ratings = process.read_columns(folder, num_users, num_items)
     after = {"reading": _peak_mb()}
-    held = sum(column.nbytes for column in columns)
+    held = sum(column.nbytes for column in (ratings.user, ratings.item, ratings.value))
     if kind == "numpy":
         rng = np.random.default_rng(0)
         users, items = (
@@ -548,7 +401,7 @@ def _measure(folder: str, variant: str, kind: str, sizes: list[int]) -> dict[str
         if variant != "unprojected":
             phi = rng.standard_normal((num_projected, num_items), np.float32)
             phi *= np.float32(num_projected**-0.5)
-            factor = _factor(phi) if variant == "published" else None
+            factor = factored(phi) if variant == "published" else None
         after["start"] = _peak_mb()
         loop = Loop(ratings, starts, users, items, phi, factor, variant == "fresh")
         seconds = numpy_round(loop, np.arange(num_users), rng, one_pass=False)

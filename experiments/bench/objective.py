@@ -24,23 +24,17 @@ from __future__ import annotations
 
 import json
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.errors import UsageError
-from experiments.bench import measure, roofline
-from experiments.bench.step import SIZES
+from experiments.bench import generated, measure, process, roofline
 from experiments.cli import devices
 
 PARTS = ("whole", "assemble", "solve")
@@ -50,7 +44,7 @@ REGULARIZATION = 1e-3
 ITERATIONS_SIZE = (95_029, 52, 245_189)  # netflix-52
 ITERATIONS = {"static": 100, "dynamic": 10_000}  # of a whole run, as the paper has it
 CONSECUTIVE = 20  # of S3 in one program
-COLUMNS = ("user", "item", "value")
+MODULE = "experiments.bench.objective"
 
 
 def run(
@@ -65,7 +59,7 @@ def run(
     ratings.
 
     Args:
-      size: one of `step.SIZES`. rank: d, of both.
+      size: one of `generated.SIZES`. rank: d, of both.
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       num_devices: of ours; None takes one device per core, or every accelerator.
       iterations_size: users, items and ratings of S3.
@@ -82,24 +76,17 @@ def run(
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError
       where the contenders do not compute the same.
     """
-    if size not in SIZES:
-        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if min(rank, repeats) < 1:
-        raise UsageError(
-            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
-        )
-    num_users, num_items, num_ratings = SIZES[size]
+    generated.check(size, rank, repeats)
     count = devices.use(num_devices)
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     peaks = _peaks(ratings, rank, count)
     made, differences = _contenders(ratings, rank, count)
     calls = {who: partial(measure.timed, contender.call) for who, contender in made.items()}
-    times, others = measure.interleaved(calls, repeats)
-    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    rounds = measure.interleaved(calls, repeats)
     machine = roofline.machine()
     return {
         "benchmark": "objective",
-        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "data": generated.describe(size),
         "rank": rank,
         "repeats": repeats,
         "goal": {"ratio": 1.5, "contender": "jax", "whole_run_s": 600},
@@ -107,22 +94,22 @@ def run(
             {
                 "part": part,
                 "contender": name,
-                **found[part, name],
-                "ratio": _ratio(spent, times[part, "NumPy"]),
-                "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
+                **rounds.summary[part, name],
+                "ratio": rounds.ratio((part, name), (part, "NumPy")),
+                "cpu_ms": rounds.median_cpu_ms((part, name)),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": peaks.get(name) if part == "whole" else None,
             }
-            for (part, name), spent in times.items()
+            for part, name in made
         ],
         "floors": [
-            roofline.floor(f"{part}, jax", counted, machine, found[part, "jax"]["ms"])
-            for part, counted in closed_form(num_items, num_ratings, rank).items()
+            roofline.floor(f"{part}, jax", counted, machine, rounds.summary[part, "jax"]["ms"])
+            for part, counted in closed_form(ratings.num_items, len(ratings), rank).items()
         ],
         "iterations": _iterations(iterations_size, rank, repeats, count),
-        "iterations_data": "generated, {2:,} ratings, {0:,} x {1:,}".format(*iterations_size),
+        "iterations_data": generated.describe(iterations_size),
         "largest_difference": differences,
-        "others": others,
+        "others": rounds.others,
         **measure.machine(count),
     }
 
@@ -145,15 +132,6 @@ def closed_form(num_items: int, num_ratings: int, rank: int) -> dict[str, dict[s
     }
     whole = {name: assemble[name] + solve[name] for name in assemble}
     return {"whole": whole, "assemble": assemble, "solve": solve}
-
-
-def _ratio(spent: list[measure.Spent], reference: list[measure.Spent]) -> float:
-    """Median over the rounds of one wall time over another of the same round: bursts of others'
-    work slow both.
-    """
-    return statistics.median(
-        one.wall / other.wall for one, other in zip(spent, reference, strict=True)
-    )
 
 
 # --- NumPy
@@ -181,14 +159,14 @@ def assemble(
     matrix = np.empty((num_items, rank, rank), np.float32)
     vector = np.empty((num_items, rank), np.float32)
 
-    def some(items: np.ndarray) -> None:
+    def chunk_of(items: np.ndarray) -> None:
         for j in items:
             own = slice(rated.starts[j], rated.starts[j + 1])
             rows = users.take(rated.user[own], axis=0)
             np.matmul(rows.T, rows, out=matrix[j])
             np.matmul(rated.value[own], rows, out=vector[j])
 
-    _shared_out(some, num_items, pool)
+    _on_chunks(chunk_of, num_items, pool)
     return matrix, vector
 
 
@@ -206,23 +184,23 @@ def solve(
     target = vector - eta * (radius / np.linalg.norm(eta, axis=1, keepdims=True) / 2)
     factors = np.empty_like(vector)
 
-    def some(items: np.ndarray) -> None:
+    def chunk_of(items: np.ndarray) -> None:
         chunk = slice(items[0], items[-1] + 1)
         system = matrix[chunk] + np.float32(RIDGE) * np.eye(rank, dtype=np.float32)
         factors[chunk] = np.linalg.solve(system, target[chunk, :, None])[..., 0]
 
-    _shared_out(some, num_items, pool)
+    _on_chunks(chunk_of, num_items, pool)
     return factors
 
 
-def _shared_out(
-    some: Callable[[np.ndarray], None], num_items: int, pool: ThreadPoolExecutor | None
+def _on_chunks(
+    chunk_of: Callable[[np.ndarray], None], num_items: int, pool: ThreadPoolExecutor | None
 ) -> None:
     if pool is None:
-        some(np.arange(num_items))
+        chunk_of(np.arange(num_items))
         return
     for done in [
-        pool.submit(some, part)
+        pool.submit(chunk_of, part)
         for part in np.array_split(np.arange(num_items), 4 * devices.cores())
     ]:
         done.result()
@@ -304,11 +282,8 @@ def _ours(
         return mechanism.noise.sample(key, asked), info
 
     def compiled(program: Any, *given: Any) -> Contender:
-        start = time.perf_counter()
-        ready = jax.jit(program).lower(*given).compile()
-        return Contender(
-            lambda: jax.block_until_ready(ready(*given)), 1e3 * (time.perf_counter() - start)
-        )
+        ready, compile_ms = measure.compiled(program, *given)
+        return Contender(lambda: jax.block_until_ready(ready(*given)), compile_ms)
 
     made = {
         ("whole", "jax"): compiled(whole, noise_key, state, data),
@@ -339,14 +314,9 @@ def _differences(
             solve(matrix, vector, 0.0, np.random.default_rng(0)),
         ),
     }
-    differences = {
-        name: float(np.abs(a - b).max() / np.abs(b).max()) for name, (a, b) in pairs.items()
-    }
-    if not max(differences.values()) < 1e-3:
-        raise FloatingPointError(
-            f"the contenders differ by {differences}: they do not compute the same"
-        )
-    return differences
+    return measure.check_same(
+        {name: measure.relative_difference(*pair) for name, pair in pairs.items()}
+    )
 
 
 def _call(sample: Any, asked: Any) -> Any:
@@ -366,8 +336,7 @@ def _iterations(
     from dpmf_jax import layout, protocol
     from dpmf_jax.mechanisms.federated import published as federated
 
-    num_users, num_items, num_ratings = size
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     data = layout.make(ratings, num_devices=num_devices)
     shared: dict[str, Any] = {"epsilon": 0.8, "rank": rank, "rating_range": ratings.rating_range}
     rows = []
@@ -375,10 +344,8 @@ def _iterations(
         mechanism = federated.mechanism(federated.Config(population=population, **shared))
         init_key, train_key = jax.random.split(jax.random.key(0))
         state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
-        start = time.perf_counter()
-        train = jax.jit(partial(_consecutive, mechanism))
-        compiled = train.lower(train_key, state, data).compile()
-        compile_ms = 1e3 * (time.perf_counter() - start)
+        train = partial(_consecutive, mechanism)
+        compiled, compile_ms = measure.compiled(train, train_key, state, data)
         spent = []
         for turn in range(repeats + 1):
             start = time.perf_counter()
@@ -409,30 +376,15 @@ def _consecutive(mechanism: Any, key: Any, state: Any, data: Any) -> Any:
 
 def _peaks(ratings: Ratings, rank: int, num_devices: int) -> dict[str, float]:
     """MB by contender."""
-    with tempfile.TemporaryDirectory() as folder:
-        for name in COLUMNS:
-            np.save(Path(folder) / f"{name}.npy", getattr(ratings, name))
-        sizes = [ratings.num_users, ratings.num_items, rank, num_devices]
-        peaks = {}
-        for name in ("jax", "NumPy"):
-            command = [
-                sys.executable,
-                "-m",
-                "experiments.bench.objective",
-                folder,
-                name,
-                *map(str, sizes),
-            ]
-            done = subprocess.run(command, check=True, capture_output=True, text=True)
-            peaks[name] = json.loads(done.stdout.splitlines()[-1])
-        return peaks
+    sizes = (ratings.num_users, ratings.num_items, rank, num_devices)
+    with process.columns_on_disk(ratings) as folder:
+        return {name: process.run(MODULE, folder, name, *sizes) for name in ("jax", "NumPy")}
 
 
 def _peak_of(folder: str, name: str, sizes: list[int]) -> float:
     """Of one contender in this process, in MB, after the whole is done twice."""
     num_users, num_items, rank, count = sizes
-    user, item, value = (np.load(Path(folder) / f"{column}.npy") for column in COLUMNS)
-    ratings = Ratings(user, item, value, np.arange(num_users), np.arange(num_items), (1.0, 5.0))
+    ratings = process.read_columns(folder, num_users, num_items)
     users = _users(num_users, rank)
     if name == "NumPy":
         rated, rng = by_item(ratings), np.random.default_rng(0)

@@ -30,10 +30,7 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
-import inspect
 import json
-import statistics
-import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -41,12 +38,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.errors import UsageError
-from experiments.bench import measure, objective, roofline
-from experiments.bench.step import SIZES
+from experiments.bench import generated, measure, process, roofline
+from experiments.bench.online_loops import kernels
 from experiments.cli import devices
+
+MODULE = "experiments.bench.online"
 
 EPOCHS = 3  # consecutive ones, which a contender is timed over
 LEARNING_RATE, REGULARIZATION = 0.02, 0.02
@@ -72,7 +69,7 @@ def run(
     out and named.
 
     Args:
-      size: one of `step.SIZES`. rank: d. gain: γ of the sketch that is timed; its depth is 4.
+      size: one of `generated.SIZES`. rank: d. gain: γ of the sketch that is timed; its depth is 4.
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       memory_size: users, items and ratings of the comparison of memory.
 
@@ -90,30 +87,20 @@ def run(
     Raises: UsageError for an unknown size, a rank or number of repeats below 1. FloatingPointError
       where the contenders do not compute the same.
     """
-    if size not in SIZES:
-        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if min(rank, repeats) < 1:
-        raise UsageError(
-            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
-        )
-    num_users, num_items, num_ratings = SIZES[size]
+    generated.check(size, rank, repeats)
     count = devices.use(1)
-    memory = [_fresh_process(storage, memory_size, rank) for storage in MECHANISMS]
-    problem = make_problem(num_users, num_items, num_ratings, rank, gain)
+    memory = [process.run(MODULE, storage, *memory_size, rank) for storage in MECHANISMS]
+    problem = make_problem(generated.SIZES[size], rank, gain)
     made, growth, differences = _contenders(problem)
     calls = {
         who: functools.partial(measure.timed, contender.call, EPOCHS)
         for who, contender in made.items()
     }
-    times, others = measure.interleaved(calls, repeats)
-    found = {who: measure.summary([one.wall for one in spent]) for who, spent in times.items()}
+    rounds = measure.interleaved(calls, repeats)
     machine = roofline.machine()
     return {
         "benchmark": "online",
-        "data": (
-            f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}, one shuffled"
-            " order, one core"
-        ),
+        "data": f"{generated.describe(size)}, one shuffled order, one core",
         "rank": rank,
         "depth": DEPTH,
         "gain": gain,
@@ -124,33 +111,33 @@ def run(
             {
                 "part": part,
                 "contender": name,
-                **found[part, name],
+                **rounds.summary[part, name],
                 "ratio": (
-                    objective._ratio(spent, times[part, REFERENCE])
-                    if (part, REFERENCE) in times
+                    rounds.ratio((part, name), (part, REFERENCE))
+                    if (part, REFERENCE) in made
                     else None
                 ),
-                "cpu_ms": 1e3 * statistics.median(one.cpu for one in spent),
+                "cpu_ms": rounds.median_cpu_ms((part, name)),
                 "compile_ms": made[part, name].compile_ms,
                 "peak_mb": (made[part, name].held + growth[part, name]) / 2**20,
             }
-            for (part, name), spent in times.items()
+            for part, name in made
         ],
         "floors": [
             roofline.floor(
                 f"jax {part}",
-                epoch(num_ratings, rank, depth),
+                epoch(len(problem.ratings), rank, depth),
                 machine,
-                found[part, f"jax {part}"]["ms"],
+                rounds.summary[part, f"jax {part}"]["ms"],
             )
             for part, depth in (("dense", 0), ("sketch", DEPTH))
         ],
         "memory": memory,
-        "memory_data": "generated, {2:,} ratings, {0:,} x {1:,}; 1 epoch".format(*memory_size),
+        "memory_data": f"{generated.describe(memory_size)}; 1 epoch",
         "memory_gain": MEMORY_GAIN,
         "left_out": sorted({package for package in NEEDS.values() if not _installed(package)}),
         "largest_difference": differences,
-        "others": others,
+        "others": rounds.others,
         **measure.machine(count),
         "versions": measure.versions("scikit-surprise"),
     }
@@ -184,16 +171,15 @@ class Problem(NamedTuple):
     left: np.ndarray
 
 
-def make_problem(
-    num_users: int, num_items: int, num_ratings: int, rank: int, gain: float
-) -> Problem:
+def make_problem(size: tuple[int, int, int], rank: int, gain: float) -> Problem:
+    """The problem at so many users, items and ratings, which are generated."""
     import jax
 
     from dpmf_jax import layout, protocol
     from dpmf_jax.layout import ordered
     from dpmf_jax.mechanisms.sketch import means as preprocessing
 
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     data = layout.make(ratings, num_devices=1)
     order = np.random.default_rng(0).permutation(len(ratings))
     schedule = ordered.schedule(ratings, order, size=1)
@@ -284,90 +270,8 @@ def _parameters(storage: str, state: Any) -> tuple[np.ndarray, ...]:
     )
 
 
-@functools.cache
-def _kernels() -> dict[str, Callable[..., None]]:
-    """The loops, compiled at their first call: they move the parameters in place."""
-    import numba
-
-    def compiled(loop: Callable[..., None]) -> Any:
-        return numba.njit(fastmath=True)(
-            inspect.unwrap(loop)
-        )  # without a wrapper that checks types in tests
-
-    @compiled
-    def dense(users, items, user, item, left, rate, decay):
-        rank = users.shape[1]
-        for t in range(len(user)):
-            u, i = user[t], item[t]
-            product = np.float32(0.0)
-            for f in range(rank):
-                product += users[u, f] * items[i, f]
-            error = left[t] - product
-            for f in range(rank):
-                p, q = users[u, f], items[i, f]
-                users[u, f] = p + rate * (error * q - decay * p)
-                items[i, f] = q + rate * (error * p - decay * q)
-
-    @compiled
-    def plain(words, number, rank, values):
-        for f in range(rank):
-            values[f] = ((words[0] + words[1] * np.uint64(f)) % PRIME * number + words[2]) % PRIME
-
-    @compiled
-    def at_once(words, number, rank, values):
-        value, move = (words[0] * number + words[2]) % PRIME, words[1] * number % PRIME
-        for f in range(rank):
-            values[f] = value
-            value += move
-            value -= PRIME if value >= PRIME else np.uint64(0)
-
-    def sketch(hashed):
-        @compiled
-        def loop(table, words, user, item, left, rate, decay, rank):
-            depth, width = table.shape
-            values = np.empty((2, rank), np.uint64)
-            places, signs = (
-                np.empty((2, depth, rank), np.int64),
-                np.empty((2, depth, rank), np.float32),
-            )
-            both = np.empty((2, rank), np.float32)
-            for t in range(len(user)):
-                for family in range(2):
-                    number = np.uint64((item[t] if family else user[t]) + 1)
-                    for f in range(rank):
-                        both[family, f] = 0.0
-                    for k in range(depth):
-                        hashed(words[family, 0, k], number, rank, values[0])
-                        hashed(words[family, 1, k], number, rank, values[1])
-                        for f in range(rank):
-                            place = np.int64(values[0, f] * np.uint64(width) // PRIME)
-                            sign = np.float32(1) - np.float32(2) * np.float32(
-                                values[1, f] & np.uint64(1)
-                            )
-                            places[family, k, f], signs[family, k, f] = place, sign
-                            both[family, f] += sign * table[k, place]
-                    for f in range(rank):
-                        both[family, f] /= np.float32(depth)
-                product = np.float32(0.0)
-                for f in range(rank):
-                    product += both[0, f] * both[1, f]
-                error = left[t] - product
-                for family in range(2):
-                    for k in range(depth):
-                        for f in range(rank):
-                            change = rate * (error * both[1 - family, f] - decay * both[family, f])
-                            table[k, places[family, k, f]] += signs[family, k, f] * change
-
-        return loop
-
-    return {"dense": dense, "sketch": sketch(plain), "sketch, hashes at once": sketch(at_once)}
-
-
-PRIME = np.uint64(2**31 - 1)
-
-
 def _numba(storage: str, problem: Problem, *, kernel: str | None = None) -> Contender:
-    loop = _kernels()[kernel or storage]
+    loop = kernels()[kernel or storage]
     start, state = _parameters(storage, problem.states[storage]), problem.states[storage]
     columns = problem.user, problem.item, problem.left
     rates = np.float32(LEARNING_RATE), np.float32(REGULARIZATION)
@@ -458,24 +362,14 @@ def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[s
     for (part, name), mine in first.items():
         loops = first.get((part, REFERENCE), ())
         if name not in (REFERENCE, SURPRISE) and loops:
-            apart = [
-                np.abs(a - b).max() / np.abs(b).max() for a, b in zip(mine, loops, strict=True)
-            ]
-            differences[f"{part}, {name}"] = float(max(apart))
-    if not max(differences.values(), default=0.0) < 1e-3:
-        raise FloatingPointError(
-            f"the contenders differ by {differences}: they do not compute the same"
-        )
-    return differences
+            pairs = zip(mine, loops, strict=True)
+            differences[f"{part}, {name}"] = max(
+                measure.relative_difference(*pair) for pair in pairs
+            )
+    return measure.check_same(differences)
 
 
 # --- memory, each storage in a process of its own
-
-
-def _fresh_process(storage: str, size: tuple[int, int, int], rank: int) -> dict[str, Any]:
-    command = [sys.executable, "-m", "experiments.bench.online", storage, *map(str, (*size, rank))]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measure(
@@ -490,7 +384,7 @@ def _measure(
     from dpmf_jax.layout import ordered
 
     devices.use(1)
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings((num_users, num_items, num_ratings))
     data = jax.block_until_ready(layout.make(ratings, num_devices=1))
     order = np.random.default_rng(0).permutation(len(ratings))
     mechanism = MECHANISMS[storage](rank, MEMORY_GAIN, ordered.schedule(ratings, order, size=1))

@@ -3,7 +3,6 @@ memory.
 """
 
 import json
-import subprocess
 import sys
 import tempfile
 import time
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import measure
+from experiments.bench import measure, process
 
 RANGE = (0.5, 5.0)
 STAGES = ("jax read + checks", "jax read + checks + layout", "pyarrow parse only")
@@ -52,19 +51,17 @@ def run(
         results: dict[str, list[dict[str, Any]]] = {stage: [] for stage in STAGES}
 
         def fresh(stage: str) -> measure.Spent:
-            results[stage].append(_fresh_process(path, stage))
+            results[stage].append(process.run("experiments.bench.read", path, stage))
             return measure.Spent(results[stage][-1]["ms"] / 1e3, results[stage][-1]["cpu_ms"] / 1e3)
 
-        times, others = measure.interleaved(
-            {stage: partial(fresh, stage) for stage in STAGES}, repeats
-        )
-    found = {stage: measure.summary([one.wall for one in spent]) for stage, spent in times.items()}
+        rounds = measure.interleaved({stage: partial(fresh, stage) for stage in STAGES}, repeats)
+    found = rounds.summary
     rows = [
         {
             "contender": stage,
             **found[stage],
             "ratio": found[stage]["ms"] / found[STAGES[-1]]["ms"],
-            "cpu_ms": 1e3 * min(one.cpu for one in times[stage]),
+            "cpu_ms": rounds.least_cpu_ms(stage),
             "peak_mb": max(result["peak_mb"] for result in results[stage]),
         }
         for stage in STAGES
@@ -80,7 +77,7 @@ def run(
         "goal": {"ms": 20_000, "peak_mb": 3_000, "contender": STAGES[1]},
         "layout": results[STAGES[1]][-1]["layout"],
         "rows": rows,
-        "others": others,
+        "others": rounds.others,
         **measure.machine(1),
     }
 
@@ -121,12 +118,6 @@ def write(path: Path, num_ratings: int, *, num_users: int, num_items: int, seed:
                 stamps,
             ]
             writer.write_table(pa.table([pa.array(column) for column in columns], schema=schema))
-
-
-def _fresh_process(path: Path, stage: str) -> dict[str, Any]:
-    command = [sys.executable, "-m", "experiments.bench.read", str(path), stage]
-    done = subprocess.run(command, check=True, capture_output=True, text=True)
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def _measure(path: Path, stage: str) -> dict[str, Any]:

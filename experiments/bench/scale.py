@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import measure, roofline, step
+from experiments.bench import generated, measure, roofline
 from experiments.cli import devices
 
 RATINGS = (10_000, 100_000, 1_000_000, 10_000_000, 20_000_000)
@@ -106,8 +106,8 @@ def exponents(rows: Sequence[dict[str, Any]], curve: str) -> dict[str, float | N
 
 def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Callable[[], Any]]]:
     """By name, for each point a function that makes it: not all data are there at once."""
-    users, items, num = step.SIZES["ml-1m"]
-    big_users, big_items, big = step.SIZES["ml-20m"]
+    users, items, num = generated.SIZES["ml-1m"]
+    big_users, big_items, big = generated.SIZES["ml-20m"]
     num = min(num, most)
 
     def sized(ratings: int) -> tuple[int, int, int]:
@@ -150,8 +150,7 @@ def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[di
         place: functools.partial(measure.timed, point.once, point.steps)
         for place, point in enumerate(points)
     }
-    times, _others = measure.interleaved(calls, repeats)
-    found = [measure.summary([one.wall for one in times[place]]) for place in calls]
+    found = [*measure.interleaved(calls, repeats).summary.values()]
     same = curve == "devices, the same ratings"
     reference = made[0][1]
     return [
@@ -195,11 +194,7 @@ def _mechanism(rank: int, noise_multiplier: float = 20.0) -> Any:
     return gaussian.joint_noise(config)
 
 
-@functools.lru_cache(maxsize=8)
-def _generated(users: int, items: int, num_ratings: int) -> Any:
-    from dpmf_jax.data import synthetic
-
-    return synthetic.generate(num_users=users, num_items=items, num_ratings=num_ratings)
+_generated = functools.lru_cache(maxsize=8)(generated.ratings)
 
 
 def _point(
@@ -211,7 +206,7 @@ def _point(
     from dpmf_jax import layout, protocol
 
     users, items, num_ratings = size
-    data = layout.make(_generated(*size), kind=kind, num_devices=num_devices)
+    data = layout.make(_generated(size), kind=kind, num_devices=num_devices)
     mechanism = _mechanism(rank)
     init_key, key = jax.random.split(jax.random.key(0))
     state = layout.replicate(data, protocol.begin(mechanism, init_key, data))
@@ -234,8 +229,8 @@ def _sweep(
     from dpmf_jax import layout, protocol
     from dpmf_jax.training import sweep
 
-    users, items, most = step.SIZES["ml-100k"]
-    ratings = _generated(users, items, min(num_ratings, most))
+    users, items, most = generated.SIZES["ml-100k"]
+    ratings = _generated((users, items, min(num_ratings, most)))
     data = layout.make(ratings, kind="split", num_devices=1)
     jobs, steps = [], 20
     for place in range(number):

@@ -39,9 +39,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dpmf_jax.data import synthetic
-from dpmf_jax.errors import UsageError
-from experiments.bench import measure, peers, roofline
+from experiments.bench import generated, measure, peers, roofline
 from experiments.bench.problem import (
     CLIP_NORM,
     LEARNING_RATE,
@@ -53,12 +51,6 @@ from experiments.bench.problem import (
 )
 from experiments.cli import devices
 
-SIZES = {
-    "ml-100k": (943, 1_682, 100_000),
-    "ml-1m": (6_040, 3_706, 1_000_209),
-    "ml-20m": (138_493, 26_744, 20_000_263),
-}
-
 
 def run(
     rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: int | None = None
@@ -68,7 +60,7 @@ def run(
 
     Args:
       rank: number of factors.
-      size: one of `SIZES`.
+      size: one of `generated.SIZES`.
       repeats: interleaved rounds, whose median counts; every contender is warm before the first.
       num_devices: of ours; None takes one device per core, or every accelerator.
 
@@ -81,12 +73,7 @@ def run(
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1.
     """
-    if size not in SIZES:
-        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if rank < 1 or repeats < 1:
-        raise UsageError(
-            "rank and repeats must be at least 1", where=f"rank {rank}, repeats {repeats}"
-        )
+    generated.check(size, rank, repeats)
     count = devices.use(num_devices)
     problem = _problem(rank, size)
     made = [
@@ -97,31 +84,27 @@ def run(
     contenders = {
         warm.contender.name: partial(measure.timed, warm.contender.steps, STEPS) for warm in made
     }
-    times, others = measure.interleaved(contenders, repeats)
-    found = {name: measure.summary([one.wall for one in spent]) for name, spent in times.items()}
-    medians = {name: summary["ms"] for name, summary in found.items()}
+    rounds = measure.interleaved(contenders, repeats)
+    medians = {name: summary["ms"] for name, summary in rounds.summary.items()}
     rows = [
         {
             "contender": contender.name,
-            **found[contender.name],
+            **rounds.summary[contender.name],
             "ratio": medians[contender.name] / medians[REFERENCE] if REFERENCE in medians else None,
             "peak_mb": (contender.held + growth) / 2**20,
             "compile_ms": contender.compile_ms,
-            "cpu_ms": 1e3 * min(one.cpu for one in times[contender.name]),
+            "cpu_ms": rounds.least_cpu_ms(contender.name),
         }
         for contender, growth, _first in made
     ]
-    users, items, num_ratings = SIZES[size]
+    users, items, num_ratings = generated.SIZES[size]
     counted = roofline.step(users, items, num_ratings, rank, made[0].contender.held)
     noisy, silent = (medians[name] for name in ("jax private step", "jax silent step"))
     return {
         "benchmark": "step",
         "floors": [roofline.floor("jax", counted, roofline.machine(), medians["jax"])],
         "noise_share": (noisy - silent) / noisy,
-        "data": (
-            f"generated, {problem.ratings.num_ratings:,} ratings, {SIZES[size][0]:,} x"
-            f" {SIZES[size][1]:,}"
-        ),
+        "data": generated.describe(size),
         "rank": rank,
         "consecutive_steps": STEPS,
         "repeats": repeats,
@@ -129,14 +112,14 @@ def run(
         "rows": rows,
         "left_out": [name for name, there in peers.installed(problem).items() if not there],
         "largest_difference": differences,
-        "others": others,
+        "others": rounds.others,
         **measure.machine(count),
     }
 
 
 def _problem(rank: int, size: str) -> Problem:
-    num_users, num_items, num_ratings = SIZES[size]
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
+    num_users, num_items = ratings.num_users, ratings.num_items
     rng = np.random.default_rng(0)
     users, items = (rng.standard_normal((n, rank), np.float32) for n in (num_users, num_items))
     users /= np.linalg.norm(users, axis=1, keepdims=True)
@@ -184,18 +167,15 @@ def _jax(problem: Problem, num_devices: int) -> Contender:
 
     data = layout.make(problem.ratings, num_devices=num_devices)
     center, state = layout.replicate(data, (problem.center, (problem.users, problem.items)))
-    start = time.perf_counter()
-    compiled = jax.jit(_jax_steps).lower(data, center, state).compile()
-    seconds = time.perf_counter() - start
+    compiled, compile_ms = measure.compiled(_jax_steps, data, center, state)
 
     def steps():
         nonlocal state
         state = jax.block_until_ready(compiled(data, center, state))
         return state
 
-    return Contender(
-        "jax", steps, sum(leaf.nbytes for leaf in jax.tree.leaves(data)), 1e3 * seconds
-    )
+    held = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+    return Contender("jax", steps, held, compile_ms)
 
 
 def _jax_private(problem: Problem, num_devices: int, *, noisy: bool = True) -> Contender:

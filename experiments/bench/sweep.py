@@ -18,8 +18,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import measure, roofline
-from experiments.bench.step import SIZES
+from experiments.bench import generated, measure, roofline
 from experiments.cli import devices
 
 STEPS = 20
@@ -48,12 +47,9 @@ def run(
 
     Raises: UsageError for an unknown size, or numbers below 1.
     """
-    if size not in SIZES:
-        raise UsageError(f"unknown size {size!r}", where="--size", fix=f"one of {', '.join(SIZES)}")
-    if min(num_configurations, rank, repeats, steps) < 1:
-        raise UsageError(
-            "configurations, rank, repeats and steps must be at least 1", fix="dpmf bench sweep"
-        )
+    generated.check(size, rank, repeats)
+    if min(num_configurations, steps) < 1:
+        raise UsageError("configurations and steps must be at least 1", fix="dpmf bench sweep")
     count = devices.use(num_devices)
     contenders = _contenders(num_configurations, rank, size, count, steps)
     first = {}
@@ -67,13 +63,12 @@ def run(
         }
     units = steps * num_configurations
     calls = {name: partial(measure.timed, made.once, units) for name, made in contenders.items()}
-    times, others = measure.interleaved(calls, repeats)
-    found = {name: measure.summary([one.wall for one in spent]) for name, spent in times.items()}
-    num_users, num_items, num_ratings = SIZES[size]
-    counted = roofline.step(num_users, num_items, num_ratings, rank, contenders["sweep"].held)
+    rounds = measure.interleaved(calls, repeats)
+    found = rounds.summary
+    counted = roofline.step(*generated.SIZES[size], rank, contenders["sweep"].held)
     return {
         "benchmark": "sweep",
-        "data": f"generated, {num_ratings:,} ratings, {num_users:,} x {num_items:,}",
+        "data": generated.describe(size),
         "configurations": num_configurations,
         "rank": rank,
         "consecutive_steps": steps,
@@ -89,7 +84,7 @@ def run(
             for name in contenders
         ],
         "floors": [roofline.floor("sweep", counted, roofline.machine(), found["sweep"]["ms"])],
-        "others": others,
+        "others": rounds.others,
         **measure.machine(count),
     }
 
@@ -114,12 +109,10 @@ def _contenders(number: int, rank: int, size: str, count: int, steps: int) -> di
     import jax.numpy as jnp
 
     from dpmf_jax import layout, protocol
-    from dpmf_jax.data import synthetic
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.training import sweep
 
-    num_users, num_items, num_ratings = SIZES[size]
-    ratings = synthetic.generate(num_users=num_users, num_items=num_items, num_ratings=num_ratings)
+    ratings = generated.ratings(size)
     alone, spread = layout.make(ratings, num_devices=1), layout.make(ratings, num_devices=count)
     mechanisms = [
         gaussian.mechanism(

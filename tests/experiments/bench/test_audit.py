@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import audit
+from experiments.bench import audit, calibration
 
 
 @pytest.mark.parametrize("dimension", [2, 3, 50])
@@ -37,18 +37,18 @@ def test_the_exact_price_nears_the_pure_one_and_never_passes_it():
 
 
 @pytest.mark.parametrize(
-    "trial", [audit._null_scale, audit._null_independence, audit._null_density]
+    "trial", [calibration._null_scale, calibration._null_independence, calibration._null_density]
 )
 def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
-    row = audit._counted("x", [trial(seed) for seed in range(200)])
+    row = calibration._counted("x", [trial(seed) for seed in range(200)])
     assert row["rejected_at_5%"] <= row["allowed"]
     assert row["violated"] == 0
 
 
-@pytest.mark.parametrize("delta", audit.DELTAS)
+@pytest.mark.parametrize("delta", calibration.DELTAS)
 def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so(delta):
-    trials = [audit._null_loss(seed, delta) for seed in range(600)]
-    row = audit._counted("x", trials)
+    trials = [calibration._null_loss(seed, delta) for seed in range(600)]
+    row = calibration._counted("x", trials)
     assert (
         0.02 < row["rejected_at_5%"] <= row["allowed"]
     )  # not far below either: the test is of this very δ

@@ -9,7 +9,7 @@ from dpmf_jax import layout
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
 from experiments.bench import command as bench_command
-from experiments.bench import local, step
+from experiments.bench import generated, local, local_loops
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -41,8 +41,8 @@ def test_the_loops_compute_the_round_of_the_mechanism(variant, ratings, data):
     assert max(differences.values()) < 1e-5
     if variant != "unprojected":  # both ways through the users move them alike
         moved, again = np.empty_like(loop.users), np.empty_like(loop.users)
-        local.user_entries(loop, everybody, everybody % Q, everybody % RANK, moved)
-        local.user_steps(loop, everybody, again)
+        local_loops.user_entries(loop, everybody, everybody % Q, everybody % RANK, moved)
+        local_loops.user_steps(loop, everybody, again)
         np.testing.assert_array_equal(moved, again)
 
 
@@ -74,7 +74,7 @@ def test_a_planted_disagreement_is_refused(planted, ratings, data):
 
 @pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender_and_its_peak(monkeypatch):
-    monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, 400))
+    monkeypatch.setitem(generated.SIZES, "tiny", (USERS, ITEMS, 400))
     monkeypatch.delitem(local.VARIANTS, "fresh")  # two processes fewer
     told = local.run("tiny", RANK, Q, 1, num_devices=1)
     rows = {(row["variant"], row["contender"]): row for row in told["rows"]}
@@ -113,10 +113,10 @@ def test_the_time_of_some_users_is_scaled_up_to_all(monkeypatch, ratings, data):
     """A clock that ticks once a reading: whatever is between two readings takes one second."""
     _mechanism, _key, _state, loop = begun("published", ratings, data)
     ticks = iter(range(100))
-    monkeypatch.setattr(local.time, "perf_counter", lambda: float(next(ticks)))
+    monkeypatch.setattr(local_loops.time, "perf_counter", lambda: float(next(ticks)))
     some = np.arange(USERS // 4)
     random = np.random.default_rng(0)
-    assert local.numpy_round(loop, some, random, one_pass=False) == 2 * 4 + 2
+    assert local_loops.numpy_round(loop, some, random, one_pass=False) == 2 * 4 + 2
 
 
 def test_sizes_and_numbers_that_make_no_sense_are_refused():

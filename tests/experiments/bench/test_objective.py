@@ -8,7 +8,7 @@ import pytest
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
 from experiments.bench import command as bench_command
-from experiments.bench import measure, objective, step
+from experiments.bench import generated, measure, objective
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -82,7 +82,7 @@ def test_a_planted_disagreement_is_refused(planted, ratings, ours):
 
 @pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
-    monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, RATINGS))
+    monkeypatch.setitem(generated.SIZES, "tiny", (USERS, ITEMS, RATINGS))
     monkeypatch.setattr(objective, "CONSECUTIVE", 2)
     told = objective.run("tiny", RANK, 2, num_devices=1, iterations_size=(50, 6, 120))
     rows = {(row["part"], row["contender"]): row for row in told["rows"]}
@@ -127,9 +127,11 @@ def test_a_ratio_is_the_median_of_those_of_the_rounds():
     """A burst of others' work that slows both of a round leaves it alone; the ratio of medians
     would be 3.
     """
-    ours, theirs = (
-        [measure.Spent(wall, 0.0) for wall in walls]
-        for walls in ((3.0, 36.0, 39.0), (1.0, 10.0, 12.0))
-    )
-    assert objective._ratio(ours, theirs) == 3.25
-    assert objective._ratio(ours, [theirs[0], theirs[2], theirs[1]]) == 3.0
+    ours, theirs = (3.0, 36.0, 39.0), (1.0, 10.0, 12.0)
+
+    def ratio(*walls):
+        spent = {who: [measure.Spent(wall, 0.0) for wall in walls[who]] for who in (0, 1)}
+        return measure.Rounds(spent, {}, None).ratio(0, 1)
+
+    assert ratio(ours, theirs) == 3.25
+    assert ratio(ours, (1.0, 12.0, 10.0)) == 3.0

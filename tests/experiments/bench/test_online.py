@@ -9,7 +9,7 @@ import pytest
 
 from dpmf_jax.errors import UsageError
 from experiments.bench import command as bench_command
-from experiments.bench import measure, online, step
+from experiments.bench import generated, measure, online
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -19,7 +19,7 @@ MEMORY = (3_000, 50, 9_000)
 
 @pytest.fixture(scope="module")
 def problem():
-    return online.make_problem(USERS, ITEMS, RATINGS, RANK, 2.0)
+    return online.make_problem((USERS, ITEMS, RATINGS), RANK, 2.0)
 
 
 @pytest.fixture(scope="module")
@@ -71,14 +71,14 @@ def test_surprise_has_the_same_rule(problem):
     left[problem.order] = problem.left
     for _ in range(online.EPOCHS):
         rates = np.float32(online.LEARNING_RATE), np.float32(online.REGULARIZATION)
-        online._kernels()["dense"](users, items, ratings.user, ratings.item, left, *rates)
+        online.kernels()["dense"](users, items, ratings.user, ratings.item, left, *rates)
     for mine, other in zip((users, items), theirs, strict=True):
         np.testing.assert_allclose(other, mine, atol=1e-5)
 
 
 @pytest.mark.slow
 def test_a_small_run_has_a_row_for_every_contender(monkeypatch):
-    monkeypatch.setitem(step.SIZES, "tiny", (USERS, ITEMS, RATINGS))
+    monkeypatch.setitem(generated.SIZES, "tiny", (USERS, ITEMS, RATINGS))
     told = online.run("tiny", RANK, 2, memory_size=MEMORY)
     rows = {(row["part"], row["contender"]): row for row in told["rows"]}
     there = [who for who in online.CONTENDERS if online._installed(online.NEEDS.get(who[1]))]

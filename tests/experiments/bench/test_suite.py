@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError, UsageError
-from experiments.bench import gpu, measure, roofline, scale, step, suite
+from experiments.bench import generated, gpu, measure, roofline, scale, suite
 from experiments.cli import console
 from experiments.cli import main as cli
 from tests.cases import CHECKOUT
@@ -35,7 +35,7 @@ def test_several_devices_that_compute_something_else_are_an_error():
 
 @pytest.mark.slow
 def test_every_curve_has_its_points(monkeypatch):
-    monkeypatch.setitem(step.SIZES, "ml-1m", (60, 40, 600))
+    monkeypatch.setitem(generated.SIZES, "ml-1m", (60, 40, 600))
     for name, values in {
         "RATINGS": (2_000, 4_000),
         "USERS": (50, 60),
@@ -111,7 +111,7 @@ def test_compilation_is_what_jax_says_it_took_and_not_the_run():
 
 @pytest.mark.slow
 def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
-    monkeypatch.setitem(step.SIZES, "ml-100k", (60, 40, 600))
+    monkeypatch.setitem(generated.SIZES, "ml-100k", (60, 40, 600))
     told = gpu.run(2, sizes=("ml-100k",), ranks={"ml-100k": (3, 5)}, side=64, any_backend=True)
     assert [(row["rank"], row["layout"]) for row in told["rows"]] == [
         (rank, kind) for rank in (3, 5) for kind in ("split", "dense")

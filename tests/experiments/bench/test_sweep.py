@@ -5,12 +5,12 @@ contender.
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments.bench import step, sweep
+from experiments.bench import generated, sweep
 
 
 @pytest.mark.slow
 def test_a_sweep_compiles_once_whatever_the_number_of_configurations(monkeypatch):
-    monkeypatch.setitem(step.SIZES, "tiny", (20, 7, 60))
+    monkeypatch.setitem(generated.SIZES, "tiny", (20, 7, 60))
     for number in (3, 5):
         told = sweep.run(number, 3, "tiny", 1, num_devices=1)
         rows = {row["contender"]: row for row in told["rows"]}
