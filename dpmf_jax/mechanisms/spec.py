@@ -27,14 +27,14 @@ SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What every mechanism can be told. None stands for the mechanism's own default, see
-    experiments/DEFAULTS.md.
+    """What every mechanism can be told. None stands for the mechanism's own default, which
+    `Spec.defaults` says in words.
     """
 
     HEADING: ClassVar = "the mechanism"
 
     epsilon: float | None = None
-    """Total epsilon. The noise is solved for it, on the safe side."""
+    """Total epsilon. The noise is solved for it, rounded up."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -44,7 +44,7 @@ class FactorFlags(Flags):
     rank: int | None = None
     """Number of factors."""
     center: str | None = None
-    """What is subtracted from the ratings: a public number, or none."""
+    """What is subtracted from the ratings: a public number in their unit, or none."""
     regularization: float | None = None
     """Weight of the squared norms of the factors."""
 
@@ -87,6 +87,8 @@ class Spec:
       name: of `--mechanism`.
       paper: "001" to "004", whose mechanism or claim it is, or whose problem it mends.
       flags: a dataclass of its settings; the string below a field is its help.
+      defaults: what stands for a flag that is not given and whose field is None, by name of the
+        field: a number, or words. For help and tests; `settings` decides.
       settings: (name, flags, ratings, public) -> the public settings of a run. Reads the sizes, ids
         and declared range of the ratings, and no rating. public: float32[users or items, rank], or
         None. Raises UsageError for flags that contradict each other, PrivacyError for what a
@@ -120,6 +122,7 @@ class Spec:
     phases: Callable[[Mapping[str, Any], Any], tuple[Phase, ...]]
     control: Callable[[Mechanism], Mechanism]
     access: Access
+    defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unit: Unit | None = None
     unsafe: tuple[str, str, str] | None = None
     public: Literal["items", "users"] | None = None

@@ -1,8 +1,7 @@
-"""How many devices a program uses, and which processes it is one of; called before jax computes
-anything.
+"""How many devices a program uses, and which processes it belongs to.
 
-XLA runs a blocked scan on little more than one thread of a CPU, so further cores are reached by
-telling jax to show each of them as a device. Accelerators are shown as they are.
+Called before jax computes anything. XLA runs a blocked scan on little more than one thread of a
+CPU, so jax is told to show each core as a device. Accelerators are shown as they are.
 """
 
 import dataclasses
@@ -39,20 +38,18 @@ class ProcessFlags:
     HEADING: ClassVar = "several processes"
 
     distributed: bool = False
-    """Train with several processes, on one machine or many: start the same command in each, with
-    another --process-id. Each reads and holds the ratings of its own users; the first one prints
-    and writes. What they exchange is not encrypted.
+    """Train with several processes: start the same command for each, with another --process-id. A
+    process reads and holds the ratings of its own users; the first one prints and writes. What they
+    exchange is not encrypted.
     """
     coordinator: str | None = None
-    """HOST:PORT at which the first process waits for the others; not needed where a cluster's
-    manager tells it.
-    """
+    """HOST:PORT at which the first process waits. [what the cluster's manager says]"""
     processes: int | None = None
-    """How many there are; likewise."""
+    """Number of processes, likewise."""
     process_id: int | None = None
-    """Which one this is, from 0; likewise."""
+    """Number of this process, from 0, likewise."""
     lost_after: int = 60
-    """Seconds without a sign of life after which a process counts as lost, and the run ends."""
+    """Seconds of silence after which a process counts as lost and the run ends."""
 
 
 def cores() -> int:

@@ -29,7 +29,7 @@ class Command(RepairFlags):
     split: str | None = None
     """Evaluate on the test side of this official split of the data set."""
     rating_range: tuple[float, float] | None = None
-    """Lowest and highest rating of your own file. Default: the model's."""
+    """Lowest and highest rating of your own file. [the model's]"""
     json: bool = False
     """Print one JSON object on stdout."""
 

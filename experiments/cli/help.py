@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 import tyro
 
-COLUMN = 28  # where the text on a flag begins
+COLUMN = 24  # where the text on a flag begins
 WIDEST = 100  # columns
 KINDS = {int: "INT", float: "FLOAT", str: "TEXT", pathlib.Path: "PATH"}
 ARGUMENTS, FLAGS = "arguments", "flags"
@@ -26,11 +26,12 @@ def text(name: str, command: Any, defaults: Any, more: str) -> str:
 
     Args:
       name: the words that start it, such as "dpmf fit".
-      command: its dataclass. A flag stands under the `HEADING` of the class that declares it.
+      command: its dataclass. A flag stands under the `HEADING` of the class that declares it. What
+        a flag of None means is in `DEFAULTS` of the command, by field, or in its text.
       defaults: has the default of each field as an attribute.
       more: a paragraph below the description.
     """
-    width = min(shutil.get_terminal_size().columns, WIDEST)
+    width = min(shutil.get_terminal_size((WIDEST, 24)).columns, WIDEST)
     hints, documented = typing.get_type_hints(command, include_extras=True), _documented(command)
     groups: dict[str, list[str]] = {ARGUMENTS: [], FLAGS: []}
     places = []
@@ -42,7 +43,9 @@ def text(name: str, command: Any, defaults: Any, more: str) -> str:
         if tyro.conf.Positional in marks:
             heading, shown = ARGUMENTS, metavar
             places.append(metavar)
-        about = f"{_setting(marks, 'help') or about}{_default(getattr(defaults, field.name))}"
+        value = getattr(defaults, field.name)
+        value = getattr(command, "DEFAULTS", {}).get(field.name) if value is None else value
+        about = f"{_setting(marks, 'help') or about}{_default(value)}"
         groups.setdefault(heading, []).append(_entry(shown, about, width))
     lines = [f"usage: {' '.join([name, '[flags]', *places])}", ""]
     for paragraph in (*(inspect.getdoc(command) or "").split("\n\n"), more):
@@ -105,11 +108,11 @@ def _metavar(kind: Any) -> str:
 
 def _default(value: Any) -> str:
     if value is tyro.MISSING:
-        return " (required)"
+        return " [required]"
     if value is None or value is False or value == () or value == "":
         return ""
     shown = " ".join(map(str, value)) if isinstance(value, tuple) else value
-    return f" (default: {shown})"
+    return f" [{shown}]"
 
 
 def _entry(shown: str, about: str, width: int) -> str:

@@ -115,8 +115,8 @@ GROUPS: dict[str, str] = {
 }
 
 COMMON_FLAGS = (
-    "Also: --config FILE.toml reads these flags from a file (flags given here win over it); --debug"
-    " shows the traceback of an error."
+    "Defaults stand in brackets. --config FILE.toml reads flags from a file (explicit flags win);"
+    " --debug shows the traceback of an error."
 )
 
 

@@ -14,24 +14,22 @@ class FileFlags:
     HEADING: ClassVar = "how ratings are read"
 
     data_dir: Path | None = None
-    """Folder of the data sets. Default: the environment variable DPMF_DATA."""
+    """Folder of the data sets. [the environment variable DPMF_DATA]"""
     rating_range: tuple[float, float] | None = None
-    """Lowest and highest possible rating. Required for a file of your own: declare it, never
-    compute it from the ratings.
+    """Lowest and highest possible rating. Required for a file of your own; never compute it from
+    the ratings.
     """
     user_column: str | None = None
-    """Column of the user ids in your own file, by name or position. Positions count from 1; digits
-    are always a position. Default: found by its name.
-    """
+    """Column of the user ids in your file: its name, or its position from 1. [found]"""
     item_column: str | None = None
     """Column of the item ids, likewise."""
     rating_column: str | None = None
     """Column of the ratings, likewise."""
     delimiter: str | None = None
-    """What separates the columns of a text file. Default: found by looking."""
+    """What separates the columns of a text file. [found]"""
     no_header: bool = False
-    """The first line holds ratings, not column names. The columns are then user, item, rating, or
-    the positions given.
+    """The first line holds ratings. The columns are user, item, rating, or at the positions
+    given.
     """
 
     def reading(self) -> dict[str, Any]:
@@ -44,9 +42,7 @@ class RepairFlags(FileFlags):
     """`FileFlags`, and what happens to rows that are not as they should be."""
 
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
-    """What to do where a user rates an item twice: refuse the file, or keep the first, the last or
-    the mean.
-    """
+    """What to do where a user rates an item twice."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
     """What to do with a rating outside the declared range."""
 

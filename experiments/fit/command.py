@@ -29,42 +29,37 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     data: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")] = None
     """A data set that `dpmf data list` knows, or a file of ratings."""
     test_fraction: float = 0.1
-    """Share of the ratings held out at random."""
+    """Share of the ratings held out at random, from 0 to below 1."""
     split_seed: int = 0
-    """Of the random split."""
+    """Seed of the random split."""
     seed: int | None = None
-    """Makes an experiment that can be repeated, not to be released. Without it the operating system
-    gives the key.
-    """
+    """Seed of an experiment to repeat; its model must not be released. [a secret key]"""
     patience: int | None = None
-    """Stop after so many steps without a new minimum of the training RMSE. Not private."""
+    """Stop after so many steps without a lower training RMSE; not private. [never]"""
     controls: Literal["all", "simple", "none"] = "all"
-    """Baselines beside the model: all (with a biased factorisation), simple (means and popularity),
-    none.
-    """
+    """Baselines to compare with: simple are means and popularity, all has a factorisation too."""
     out: Path | None = None
-    """Folder of the model; by default a new one under runs/. Never overwritten."""
+    """Folder of the model, which must be new. [one in runs/]"""
     population: str | None = None
-    """Name of those whose ratings these are; without it the data set's name. In the ledger all
-    releases of a population add up, whatever their data: give the same name to data of the same
-    people. See dpmf budget show --help.
+    """Name of the people whose ratings these are: their releases add up in the ledger, see dpmf
+    budget show --help. [the data set's name]
     """
     resume: Path | None = None
-    """Folder of an interrupted run to go on with; needs no other flag."""
+    """Go on with the interrupted run in this folder; needs no other flag."""
     catalogue_users: Path | None = None
-    """Every user there could be, one id a line; without it the users who rate. Needed where the
-    relation covers who rated what.
+    """File with the id of every possible user, one a line. Required where the guarantee hides who
+    rated what. [the users who rate]
     """
     catalogue_items: Path | None = None
-    """Every item there could be, likewise."""
+    """File with the id of every possible item, likewise."""
     layout: Literal["auto", "split", "dense", "stream"] = "auto"
-    """How ratings are laid out on the device; stream: in blocks from files, for ratings larger than
-    the device.
+    """How ratings lie on the device; stream reads them in blocks from files, where they are larger
+    than its memory.
     """
     devices: int | None = None
-    """Number of devices; all by default (a CPU counts one per core), one for paper 002."""
+    """Number of devices; a CPU has one per core. [all; of paper 002 one]"""
     accept_no_guarantee: bool = False
-    """Fit and release without any guarantee of privacy; for a mechanism that has none."""
+    """Fit and release with a mechanism that promises no privacy."""
     json: bool = False
     """Print one JSON object on stdout."""
 

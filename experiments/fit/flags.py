@@ -1,6 +1,4 @@
-"""What commands that train or audit are told: which ratings, which mechanism. Fields alone, shared
-by inheritance.
-"""
+"""The flags that commands share which train or audit: which ratings, which mechanism."""
 
 from __future__ import annotations
 
@@ -21,19 +19,17 @@ from dpmf_jax.mechanisms import table
 from experiments.cli.reading import RepairFlags
 
 DEFAULT = "gaussian-joint-noise"
-_HELP = (
-    f"One of {', '.join(table())}. Each has flags of its own: --mechanism NAME --help shows them."
-)
+_HELP = f"One of {', '.join(table())}. Each has flags of its own, see --mechanism NAME --help."
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class RatingsFlags(RepairFlags):
-    """How a file of ratings is found and read."""
+    """How the ratings to train on or to audit are found and read."""
 
     split: str | None = None
-    """An official split of the data set, such as u1: its training part is trained on or audited."""
+    """Official split of the data set, such as u1, whose training part is used. [none]"""
     slice: Literal["paper001"] | None = None
-    """Paper 001's rule: users with 201 to 2,499 ratings, then items with more than 100."""
+    """Keep users with 201 to 2,499 ratings, then items with more than 100. [keep all]"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,8 +71,8 @@ class PublicItems:
     HEADING: ClassVar = MechanismFlag.HEADING
 
     items: Path | None = None
-    """Public item factors: csv (item id, then one column a factor), npy or safetensors; without it
-    one constant column.
+    """File of public item factors: csv (item id, then a column for each factor), npy or
+    safetensors. [one constant column]
     """
 
 
@@ -87,8 +83,8 @@ class PublicUsers:
     HEADING: ClassVar = MechanismFlag.HEADING
 
     users: Path | None = None
-    """Public user factors: csv (user id, then one column a factor), npy or safetensors; rows longer
-    than 1 are scaled to 1. Without it random rows.
+    """File of public user factors: csv (user id, then a column for each factor), npy or
+    safetensors. Rows longer than 1 are scaled to 1. [random rows]
     """
 
 
@@ -126,7 +122,7 @@ def with_flags_of(command: type, mechanism: str) -> Any:
 
 @functools.cache
 def _joined(command: type, mechanism: str) -> Any:
-    made = dataclasses.make_dataclass(
+    return dataclasses.make_dataclass(
         command.__name__,
         [
             (
@@ -141,11 +137,10 @@ def _joined(command: type, mechanism: str) -> Any:
             table()[mechanism].flags,
             MechanismFlag,
         ),
+        namespace={"__doc__": command.__doc__, "DEFAULTS": table()[mechanism].defaults},
         frozen=True,
         kw_only=True,
     )
-    made.__doc__ = command.__doc__
-    return made
 
 
 def _named(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:

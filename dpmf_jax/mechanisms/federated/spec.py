@@ -54,20 +54,17 @@ class Iterations(Crowd):
     """Settings of iterations, in which users may come and go."""
 
     steps: int | None = None
-    """Number of iterations, T, fixed up front; as published 100, with --dynamic 10000; per user 20.
-    """
+    """Number of iterations, fixed up front."""
     learning_rate: float | None = None
-    """Step size; per user of the items, along the mean message."""
+    """Step size; of federated-user that of the items, along the mean message."""
     dynamic: bool = False
     """Users come and go, and at most --participants take part in an iteration."""
     join: float | None = None
-    """With --dynamic: probability that an absent user comes back before an iteration; 0.005."""
+    """With --dynamic: probability with which an absent user comes back before an iteration."""
     leave: float | None = None
-    """With --dynamic: that a present one goes; 0.01."""
+    """With --dynamic: probability with which a present user goes before an iteration."""
     participants: int | None = None
-    """With --dynamic: so many of those present take part at most; a tenth of the users, 1000 at
-    most.
-    """
+    """With --dynamic: the most users who take part in an iteration."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -77,15 +74,13 @@ class Messages(Crowd):
     clip_norm: float = 1.0
     """Bound on the L1 norm of all that a user sends in an iteration."""
     rounding_step: float | None = None
-    """Messages are rounded towards zero to multiples of this, and the noise is drawn on the same
-    grid.
-    """
+    """Messages are rounded towards zero to multiples of this; the noise has the same grid."""
     honest_shares: int | None = None
-    """So many users other than the protected one surely add their share of the noise, and keep it
-    to themselves; by default all who take part, so that nobody may drop out or collude.
+    """How many other users surely add their share of the noise and keep it secret. By default
+    nobody who takes part may drop out or collude.
     """
     change: Literal["replace", "remove"] = "replace"
-    """What is hidden of a user: which data they are, or that there are any."""
+    """What is hidden of a user: which data they have, or whether they take part."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,13 +88,9 @@ class Published(Iterations):
     """Settings of the crowd as published."""
 
     epsilon: float | None = None
-    """Of each iteration, which the paper states for all of them; the total is --steps times as
-    much.
-    """
+    """Epsilon of each iteration, which the paper states for all; the total is --steps times it."""
     prior_count: int | None = None
-    """M, a public number: items minimise the sum of squares plus M times mu times their squared
-    norm; 1, as in equation (9).
-    """
+    """Public M: items minimise the sum of squares plus M mu times their squared norm."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -107,7 +98,7 @@ class PerUser(Messages, Iterations):
     """Settings of the crowd with whole messages clipped."""
 
     user_learning_rate: float | None = None
-    """Of the users' own steps, which cost nothing."""
+    """Step size of the users' own steps, which cost no privacy."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -115,7 +106,7 @@ class OneRound(Messages):
     """Settings of one round of clipped statistics."""
 
     prior_count: int | None = None
-    """M, a public number, see the objective; by default by the size of the noise."""
+    """Public M: items minimise the sum of squares plus M mu times their squared norm."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -353,10 +344,64 @@ _SHARED: dict[str, Any] = {
     "access": "sums",
     "traffic": traffic,
 }
+_MIDDLE = "middle of the rating range"
+_COMMON: dict[str, Any] = {"regularization": REGULARIZATION, "user_regularization": REGULARIZATION}
+_CROWD: dict[str, Any] = {
+    "join": JOIN,
+    "leave": LEAVE,
+    "participants": f"a tenth of the users, {PARTICIPANTS} at most",
+}
+_WHOLE: dict[str, Any] = {
+    "epsilon": SOUND_EPSILON,
+    "rank": 1,
+    "center": _MIDDLE,
+    "rounding_step": "a power of two that keeps sums within 32 bits",
+    "honest_shares": "all others who take part",
+}
 SPECS = (
-    Spec(name="federated", flags=Published, unit="rating value", trials=_PUBLISHED, **_SHARED),
-    Spec(name="federated-user", flags=PerUser, unit="user", trials=(_PER_USER,), **_SHARED),
     Spec(
-        name="federated-statistics", flags=OneRound, unit="user", trials=(_STATISTICS,), **_SHARED
+        name="federated",
+        flags=Published,
+        unit="rating value",
+        trials=_PUBLISHED,
+        defaults={
+            **_COMMON,
+            **_CROWD,
+            "epsilon": EPSILON,
+            "rank": RANK,
+            "center": 0.0,
+            "learning_rate": LEARNING_RATE,
+            "steps": f"{PASSES}; {DYNAMIC_ITERATIONS} with --dynamic",
+            "prior_count": 1,
+        },
+        **_SHARED,
+    ),
+    Spec(
+        name="federated-user",
+        flags=PerUser,
+        unit="user",
+        trials=(_PER_USER,),
+        defaults={
+            **_COMMON,
+            **_CROWD,
+            **_WHOLE,
+            "steps": USER_ITERATIONS,
+            "user_learning_rate": USER_RATE,
+            "learning_rate": "from public sizes",
+        },
+        **_SHARED,
+    ),
+    Spec(
+        name="federated-statistics",
+        flags=OneRound,
+        unit="user",
+        trials=(_STATISTICS,),
+        defaults={
+            **_COMMON,
+            **_WHOLE,
+            "user_regularization": 2.0,
+            "prior_count": "by the size of the noise",
+        },
+        **_SHARED,
     ),
 )

@@ -35,40 +35,29 @@ class Descent(FactorFlags):
     delta: float = 1e-5
     """Delta of the total."""
     center: str | None = None
-    """What is subtracted from the ratings: a number, none; noisy-means: item means with noise,
-    which are a part of the price (sound variants, their default); item or global: unpriced means
-    (gaussian, non-private).
+    """What is subtracted from the ratings: a public number in their unit, or none; noisy-means,
+    item means with noise, paid for (sound variants); item or global, unpriced means (the others).
     """
     learning_rate: float | None = None
     """Step size."""
     steps: int | None = None
-    """Number of steps, fixed up front; 20 for joint-noise, 30 for public-items, 791 for the other
-    two.
-    """
+    """Number of steps, fixed up front."""
     epsilon_step: float | None = None
-    """Noise of a step, as paper 001 writes it: sigma = sensitivity * sqrt(2 ln(1.25/delta_step)) /
-    epsilon_step.
+    """In place of --epsilon: noise of a step as paper 001 writes it, with standard deviation
+    sensitivity * sqrt(2 ln(1.25/delta_step)) / epsilon_step.
     """
     delta_step: float = 0.01
-    """Goes with --epsilon-step; a way to write sigma, not a price."""
+    """Of the formula of --epsilon-step; no price."""
     tau: float | None = None
-    """Largest change of one rating; by default the width of the rating range (paper 001's figures:
-    5 on MovieLens).
-    """
+    """Largest change of one rating, in its unit; 5 in paper 001's figures on MovieLens."""
     center_share: float | None = None
-    """Share of the price (in rho) that --center noisy-means takes; 0.25 for joint-noise, 0.5 for
-    public-items.
-    """
+    """Share of the price (in rho) that --center noisy-means takes, from 0 to 1."""
     clip_norm: float = 1.0
     """Bound on a factor row's norm where it enters a gradient."""
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
-    """What is protected: one rating's value, or that it is there at all (sound variants, with
-    --residual-clip).
-    """
+    """What is protected: one rating's value, or whether it exists (sound variants only)."""
     residual_clip: float | None = None
-    """Bound on a rating's residual where it enters a gradient; the sound variants take a quarter of
-    the range.
-    """
+    """Bound on a rating's residual where it enters a gradient, in the ratings' unit."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -291,9 +280,49 @@ _SHARED: dict[str, Any] = {
     "access": "sums",
     "num_steps": num_steps,
 }
+_RANGE = "the width of the rating range"
+_PAPERS: dict[str, Any] = {
+    "rank": 20,
+    "steps": 791,
+    "learning_rate": 5e-4,
+    "regularization": 0.01,
+    "center": "item",
+    "tau": _RANGE,
+    "residual_clip": "none",
+    "epsilon": "none",
+    "epsilon_step": "none",
+    "center_share": "none",
+}
+_SOUND: dict[str, Any] = {
+    "epsilon": SOUND_EPSILON,
+    "regularization": 1.0,
+    "center": NOISY_MEANS,
+    "tau": _RANGE,
+    "residual_clip": "a quarter of the rating range",
+    "epsilon_step": "none",
+}
+_RATE = "max(users, items)"
 SPECS = (
-    Spec(name="gaussian", trials=_TRIALS, **_SHARED),
-    Spec(name="gaussian-joint-noise", trials=(_JOINT,), **_SHARED),
-    Spec(name="gaussian-public-items", public="items", trials=(_PUBLIC,), **_SHARED),
-    Spec(name="non-private", **_SHARED),
+    Spec(
+        name="gaussian",
+        trials=_TRIALS,
+        defaults=_PAPERS | {"epsilon_step": 0.15},
+        **_SHARED,
+    ),
+    Spec(
+        name="gaussian-joint-noise",
+        trials=(_JOINT,),
+        defaults=_SOUND
+        | {"rank": 2, "steps": 20, "learning_rate": f"3 / {_RATE}", "center_share": 0.25},
+        **_SHARED,
+    ),
+    Spec(
+        name="gaussian-public-items",
+        public="items",
+        trials=(_PUBLIC,),
+        defaults=_SOUND
+        | {"rank": 1, "steps": 30, "learning_rate": f"2 / {_RATE}", "center_share": 0.5},
+        **_SHARED,
+    ),
+    Spec(name="non-private", defaults=_PAPERS, **_SHARED),
 )

@@ -33,31 +33,29 @@ class Reports(FactorFlags):
     """Settings of users' reports and of the server's steps."""
 
     epsilon: float | None = None
-    """Of all reports of one user together."""
+    """Epsilon of all reports of one user together."""
     delta: float = 1e-5
-    """Of the shuffled price that is printed beside; the local price needs none."""
+    """Delta of the shuffled price, which is printed too; the local price needs none."""
     learning_rate: float | None = None
-    """Step size of the first round; a t-th of it in round t."""
+    """Step size of the first round; round t takes a t-th of it."""
     rounds: int | None = None
-    """Number of rounds, k."""
+    """Number of rounds, k, fixed up front."""
     schedule: Literal["every-round", "partition"] = "every-round"
-    """Everybody reports in each round, at epsilon/k (the paper's), or each of k groups in one, at
-    epsilon.
+    """Everybody reports in each round, at epsilon/k as in the paper; or each of k groups in one
+    round, at epsilon.
     """
     projection: int | None = None
-    """Rows of the random projection, q (Private GD-DR); without it Private GD."""
+    """Number of rows of the random projection, q (Private GD-DR)."""
     projection_law: Literal["gaussian", "sign"] = "gaussian"
-    """Of the projection's entries."""
+    """Law of the projection's entries."""
     lift: Literal["pseudo-inverse", "transpose"] = "pseudo-inverse"
-    """How a projected gradient comes back; the pseudo-inverse is the paper's, and shrinks by
-    q/items.
-    """
+    """How a projected gradient comes back; the paper's pseudo-inverse shrinks it by q/items."""
     fresh_projection: bool = False
-    """Another projection in each round; needs --lift transpose."""
+    """Draw another projection in each round; needs --lift transpose."""
     user_learning_rate: float | None = None
-    """Of the users' own steps, which cost nothing; None is that of the items, as in the paper."""
+    """Step size of the users' own steps, which cost no privacy."""
     entry_clip: float = 1.0
-    """Entries of a user's gradient are clipped to plus or minus this, and reports scaled by it."""
+    """Bound on an entry of a user's gradient; reports are scaled by it."""
 
 
 def learning_rate(config: Any, num_users: int, num_items: int) -> float:
@@ -182,6 +180,16 @@ SPECS = (
         name="local",
         paper="004",
         flags=Reports,
+        defaults={
+            "epsilon": EPSILON,
+            "rank": RANK,
+            "rounds": ROUNDS,
+            "regularization": REGULARIZATION,
+            "center": "middle of the rating range",
+            "learning_rate": "from public sizes",
+            "user_learning_rate": "that of the items, as in the paper",
+            "projection": "none: Private GD",
+        },
         settings=settings,
         phases=phases,
         control=control,

@@ -33,14 +33,11 @@ class Objective(FactorFlags):
     """Settings of an objective of the item factors."""
 
     delta: float = 1e-5
-    """Delta of the total, of Gaussian noise alone."""
+    """Delta of the total, where the noise is Gaussian."""
     regularization: float | None = None
     """Weight of the items' squared norms, mu."""
     prior_count: int | None = None
-    """M, a public number: items minimise the sum of squares plus M times mu times their squared
-    norm. By default the number of ratings (objective, where who rated what is public), or by the
-    size of the noise (the sound ones).
-    """
+    """Public M: items minimise the sum of squares plus M mu times their squared norm."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,19 +45,15 @@ class Published(Objective):
     """Settings of the objective as published."""
 
     noise: Literal["l2-laplace", "laplace", "gaussian"] | None = None
-    """Law of the perturbation: l2-laplace is theorem 1's (the default), laplace lemma 1's; gaussian
-    is not its.
-    """
+    """Law of the perturbation: l2-laplace of theorem 1 or laplace of lemma 1."""
     learning_rate: float | None = None
     """Step size of the factorisation that the user factors come from."""
     user_regularization: float | None = None
     """Weight of the users' squared norms, lambda."""
     user_passes: int | None = None
-    """Passes of the non-private factorisation that the user factors come from; 100."""
+    """Passes of the non-private factorisation that the user factors come from."""
     sgd_passes: int | None = None
-    """Item factors by so many passes of per-rating updates, as in the paper's figures; without it
-    the exact minimiser.
-    """
+    """Item factors by so many passes of updates at each rating, as in the paper's figures."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -68,7 +61,7 @@ class PublicUsers(Objective):
     """Settings of the objective with public users."""
 
     noise: Literal["l2-laplace", "laplace", "gaussian"] | None = None
-    """Law of the perturbation: l2-laplace (the default), laplace, or gaussian, with --delta."""
+    """Law of the perturbation; --delta goes with gaussian."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,9 +69,9 @@ class Statistics(Objective):
     """Settings of noisy statistics of the items."""
 
     rating_bound: float | None = None
-    """Ratings are clipped to so much on either side of the centre; half the range."""
+    """Ratings are clipped to so much on either side of the centre, in their unit."""
     matrix_share: float = 0.5
-    """Share of the price (in rho) that the noise on the sum of u·u' takes."""
+    """Share of the price (in rho) that the noise on the sum of u·u' takes, from 0 to 1."""
 
 
 def settings(name: str, flags: Any, ratings: Ratings, public: Any) -> Settings:
@@ -203,9 +196,29 @@ _SHARED: dict[str, Any] = {
     "phases": phases,
     "control": without_noise,
 }
+_MIDDLE = "middle of the rating range"
+_SOUND: dict[str, Any] = {
+    "epsilon": SOUND_EPSILON,
+    "rank": 1,
+    "regularization": REGULARIZATION,
+    "center": _MIDDLE,
+    "prior_count": "by the size of the noise",
+}
 SPECS = (
     Spec(
         name="objective",
+        defaults={
+            "epsilon": EPSILON,
+            "rank": RANK,
+            "center": 0.0,
+            "noise": "l2-laplace",
+            "regularization": REGULARIZATION,
+            "user_regularization": REGULARIZATION,
+            "learning_rate": LEARNING_RATE,
+            "user_passes": PASSES,
+            "prior_count": "number of ratings",
+            "sgd_passes": "none: the exact minimiser",
+        },
         flags=Published,
         access="by item",
         unit="rating value",
@@ -214,6 +227,7 @@ SPECS = (
     ),
     Spec(
         name="objective-public-users",
+        defaults=_SOUND | {"noise": "l2-laplace"},
         flags=PublicUsers,
         access="in place",
         unit="rating value",
@@ -223,6 +237,7 @@ SPECS = (
     ),
     Spec(
         name="objective-statistics",
+        defaults=_SOUND | {"rating_bound": "up to the end of the rating range"},
         flags=Statistics,
         access="in place",
         unit="rating presence",

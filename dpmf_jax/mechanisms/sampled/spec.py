@@ -36,17 +36,17 @@ class Sampled(FactorFlags):
     delta: float = 1e-5
     """Delta of the total."""
     learning_rate: float | None = None
-    """Step size, eta, of the first step."""
+    """Step size of the first step, eta."""
     steps: int | None = None
-    """Number of samples, fixed up front; 100."""
+    """Number of samples, one a step, fixed up front."""
     clip_norm: float = 1.0
     """Bound on the norm of one rating's gradient."""
     relation: Literal["rating-value", "rating-presence"] = "rating-value"
-    """What is protected: one rating's value, or that it is there at all."""
+    """What is protected: one rating's value, or whether it exists."""
     sampling_rate: float | None = None
-    """Probability with which each rating is in a step's sample, by itself, q."""
+    """Probability with which each rating, by itself, is in a step's sample, q."""
     decay: float | None = None
-    """b: step t of T has learning rate eta/(1 + b t/T)."""
+    """Step t of T has the learning rate eta/(1 + decay t/T)."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -54,9 +54,8 @@ class Langevin(Sampled):
     """Settings of Langevin dynamics."""
 
     temperature: float | None = None
-    """In place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 is that of the posterior.
-    Without --decay langevin is dpsgd with noise multiplier z, T = eta (z
-    clip_norm/sampling_rate)^2/2: one algorithm, two names.
+    """In place of --epsilon: T of the noise sqrt(2 eta T) of a step; 1 samples the posterior.
+    Without --decay langevin is dpsgd with T = eta (noise multiplier clip_norm/sampling_rate)^2/2.
     """
 
 
@@ -217,11 +216,27 @@ _SHARED: dict[str, Any] = {
     "control": without_noise,
     "access": "in order",
 }
+SAMPLES: dict[str, Any] = {
+    "epsilon": SOUND_EPSILON,
+    "steps": 100,
+    "sampling_rate": 0.1,
+    "decay": 0.0,
+    "regularization": 1.0,
+    "center": "middle of the rating range",
+}
+_DEFAULTS = SAMPLES | {"rank": 2, "learning_rate": "1 / max(users, items)"}
 SPECS = (
-    Spec(name="dpsgd", flags=Sampled, trials=(trial("002 sound: DP-SGD"),), **_SHARED),
+    Spec(
+        name="dpsgd",
+        flags=Sampled,
+        trials=(trial("002 sound: DP-SGD"),),
+        defaults=_DEFAULTS,
+        **_SHARED,
+    ),
     Spec(
         name="langevin",
         flags=Langevin,
+        defaults=_DEFAULTS | {"temperature": "solved for --epsilon"},
         notes=notes,
         trials=(trial("002 sound: Langevin"),),
         **_SHARED,

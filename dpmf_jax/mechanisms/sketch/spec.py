@@ -10,7 +10,14 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.mechanisms.sampled.spec import Defaults, Sampled, config, sampled_settings, trial
+from dpmf_jax.mechanisms.sampled.spec import (
+    SAMPLES,
+    Defaults,
+    Sampled,
+    config,
+    sampled_settings,
+    trial,
+)
 from dpmf_jax.mechanisms.spec import (
     NOISY_MEANS,
     FactorFlags,
@@ -36,11 +43,11 @@ class Table(FactorFlags):
     """Settings of the sketch's table."""
 
     depth: int = 4
-    """Rows of the table, k; 1 is feature hashing."""
+    """Number of rows of the table; 1 is feature hashing."""
     gain: float | None = None
-    """How many times smaller the table is than all vectors, gamma."""
+    """How many times smaller the table is than all vectors together."""
     query: Literal["mean", "median"] = "mean"
-    """How a vector is read from its rows; the published sketch is slow with median."""
+    """How a vector is read from its rows; median is slow in the published sketch."""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -48,18 +55,18 @@ class Published(Table):
     """Settings of the sketch as published."""
 
     center: str | None = None
-    """What is subtracted from the ratings: a number, none; means: global, user and item means,
-    unpriced (default).
+    """What is subtracted from the ratings: a public number in their unit; none; or means, the
+    global, user and item means, unpriced.
     """
     learning_rate: float | None = None
-    """Step size, eta, of the first epoch."""
+    """Step size of the first epoch, eta."""
     decay: float | None = None
-    """b: epoch t of T has learning rate eta/(1 + b t/T)."""
+    """Epoch t of T has the learning rate eta/(1 + decay t/T)."""
     epochs: int | None = None
-    """Passes over the ratings, T."""
+    """Number of passes over the ratings, T."""
     threshold: float | None = None
-    """What paper 002 calls epsilon, and no privacy parameter: ratings with a larger loss are not
-    learnt from.
+    """Ratings with a larger loss are not learnt from. Paper 002 calls it epsilon; it promises no
+    privacy.
     """
     convention: Literal["4.3", "3.2"] = "4.3"
     """With --threshold: the loss is the squared error (4.3), or half of it (3.2)."""
@@ -183,11 +190,29 @@ _SHARED: dict[str, Any] = {
     "access": "in order",
 }
 SPECS = (
-    Spec(name="sketch", flags=Published, unsafe=_UNSAFE, trials=(_PUBLISHED,), **_SHARED),
+    Spec(
+        name="sketch",
+        flags=Published,
+        unsafe=_UNSAFE,
+        trials=(_PUBLISHED,),
+        defaults={
+            "epsilon": "none",
+            "rank": 16,
+            "epochs": 20,
+            "gain": 1.0,
+            "learning_rate": 0.05,
+            "regularization": 0.1,
+            "decay": 0.0,
+            "center": MEANS,
+            "threshold": "none",
+        },
+        **_SHARED,
+    ),
     Spec(
         name="sketch-dpsgd",
         flags=SampledTable,
         trials=(trial("002 sound: sketch, DP-SGD"),),
+        defaults=SAMPLES | {"rank": 1, "gain": 0.25, "learning_rate": "6 / max(users, items)"},
         **_SHARED,
     ),
 )

@@ -29,9 +29,7 @@ class Levels(Flags):
     delta: float = 1e-5
     """Delta of the total."""
     center: str | None = None
-    """What is subtracted from the ratings: a public number, or none; by default the middle of the
-    declared range.
-    """
+    """What is subtracted from the ratings: a public number in their unit, or none."""
 
 
 def settings(name: str, flags: Levels, ratings: Ratings, public: Any) -> Settings:
@@ -68,6 +66,7 @@ SPECS = (
         name="user-means",
         paper="001",
         flags=Levels,
+        defaults={"epsilon": SOUND_EPSILON, "center": "middle of the rating range"},
         settings=settings,
         phases=phases,
         control=without_noise,
