@@ -18,6 +18,7 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee
 from dpmf_jax import layout
 from dpmf_jax.kernels.descent import shared_unit_rows
+from dpmf_jax.kernels.positive_systems import raise_eigenvalues
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config
 from dpmf_jax.mechanisms.federated.crowd import Sums
@@ -32,7 +33,6 @@ from dpmf_jax.mechanisms.federated.per_user import (
     whole_message,
 )
 from dpmf_jax.mechanisms.objective import perturbed
-from dpmf_jax.mechanisms.objective.mechanisms import raise_eigenvalues
 from dpmf_jax.mechanisms.objective.perturbed import Quadratic
 from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, State
