@@ -5,24 +5,11 @@ printed.
 import numpy as np
 
 from dpmf_jax import protocol
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
+from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4
-
-
-def tiny(seed: int = 0) -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
 RATINGS = tiny()

@@ -6,26 +6,13 @@ import jax
 import numpy as np
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.objective import mechanisms as objective
+from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK = 14, 6, 3
 ALPHA = 1e-4
 LAWS = ({"noise": "l2_laplace"}, {"noise": "laplace"}, {"noise": "gaussian", "delta": 1e-5})
-
-
-def tiny(seed: int = 0) -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
 RATINGS = tiny()

@@ -8,21 +8,14 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
+from tests.cases import ratings
 
 USERS, ITEMS, RANK = 20, 15, 3
 
 
 def tiny(num: int = 120, seed: int = 0) -> Ratings:
     """The last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=num, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, num).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
+    return ratings.tiny(num, seed, users=USERS, items=ITEMS)
 
 
 RATINGS = tiny()

@@ -1,7 +1,7 @@
 """One user's device in paper 004: from the own ratings to the one message that leaves it.
 
 Everything here is written for one user. What goes in besides the own ratings and factors is public;
-what comes out and is sent is a `Message`, and the server (`local.server`) takes nothing else.
+what comes out and is sent is a `Message`, and the server (`server.update`) takes nothing else.
 """
 
 from __future__ import annotations

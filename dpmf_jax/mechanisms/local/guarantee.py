@@ -1,11 +1,19 @@
-"""Paper 004: what k one-bit reports of each user promise, against the server itself and behind a
-shuffler.
-"""
+"""Paper 004: what k one-bit reports of a user promise, to the server and behind a shuffler."""
+
+import math
+from fractions import Fraction
 
 from accounting import guards, shuffle, words
 from accounting.guarantee import Guarantee, priced
 from accounting.loss import Pure
 from accounting.relation import USER_REPLACED
+
+
+def epsilon_spent(epsilon: float, reports: int, num_rounds: int) -> float:
+    """ε·reports/num_rounds, rounded up: what so many reports of one user cost."""
+    exact = Fraction(float(epsilon)) * reports / num_rounds
+    nearest = float(exact)
+    return nearest if Fraction(nearest) >= exact else math.nextafter(nearest, math.inf)
 
 
 def local_guarantee(
@@ -19,8 +27,7 @@ def local_guarantee(
     not_covered: tuple[str, ...] = (),
     seeded: bool = False,
 ) -> Guarantee:
-    """The guarantee of k one-bit reports of each user, each for ε/k: ε per user, pure, against the
-    server itself.
+    """ε per user, pure, against the server itself: k one-bit reports of each user, each for ε/k.
 
     Proved: each report is ε/k-differentially private whatever the user's factors and the public
     state are (lemma 1), and k adaptive rounds add up (theorem 1). The loop of the printed

@@ -1,11 +1,12 @@
-"""Local differential privacy by the whole gradient: Hua, Xia and Zhong's way per user, which paper
-004 compares with.
+"""Local differential privacy by the whole gradient, which paper 004 compares with.
 
-In each of k rounds every user sends the own gradient of V, all items × rank entries of it, each
-item's row protected at ε/(k·m) by Laplace noise of its own; the server averages over users and
-descends. `local` sends one bit of one entry
-instead: an entry of the mean has a variance of 8(d·c·m·k/ε)²/n here and of about m·d·(2c·k/ε)²/n
-there, which is 2·m·d times less. Messages are held whole, float32[users, items, rank].
+Every user sends the own gradient of V in each of k rounds: all items × rank entries. Each item's
+row is protected at ε/(k·m) by Laplace noise of its own (Hua, Xia and Zhong 2015, per user). The
+server averages over users and descends.
+
+`local.gd` sends one bit of one entry instead. An entry of the mean has a variance of
+8(d·c·m·k/ε)²/n here and of about m·d·(2c·k/ε)²/n there, which is 2·m·d times less. Messages are
+held whole, float32[users, items, rank].
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from accounting.status import REAL_NUMBERS
 from accounting.words import FLOAT32_LAPLACE
 from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local.guarantee import epsilon_spent
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, State
 
@@ -39,10 +42,14 @@ LARGEST = 1 << 31  # bytes of one round's reports; a run holds a few such arrays
 class Config:
     """Settings; host numbers, all public. Paper 004's letters in brackets.
 
-    epsilon: of all reports of one user together [ε]. num_rounds: [k]. num_items: size of the
-      catalogue, rated or not, over which a round's ε/k is split [m]. rank: [d].
-    learning_rate: γ of the first round; round t has γ/t. regularization: [λ], of both sides.
-    center: subtracted from ratings; a public constant. clip: c > 0; entries are clipped to [-c, c].
+    epsilon: of all reports of one user together [ε].
+    num_rounds: [k].
+    num_items: size of the catalogue, rated or not, over which a round's ε/k is split [m].
+    rank: [d].
+    learning_rate: γ of the first round; round t has γ/t.
+    regularization: [λ], of both sides.
+    center: a public constant, subtracted from ratings.
+    clip: c > 0; entries are clipped to [-c, c].
     """
 
     epsilon: float
@@ -96,18 +103,16 @@ class Params:
 
 
 def mechanism(config: Config) -> Mechanism:
-    """Every user's whole gradient of V in every round, each item's row at ε/(k·m) (Hua, Xia and
-    Zhong 2015, per user).
+    """Item factors by every user's whole noisy gradient of V, each item's row at ε/(k·m).
 
-    Guarantee: ε-differential privacy per user, pure, in the local model: any change to all of a
-      user's ratings and items; proved for real-number noise: a round moves m rows by at most 2·d·c
-      each in the L1 norm, against Laplace noise of scale 2·d·c·k·m/ε; that is ε/k, and k rounds add
-      up. Taking part is visible.
-    Departs from the papers: entries of the gradient, and nothing before them, are clipped; the
-    order of the two
-      updates, which paper 004's slides leave open, is that of its algorithm 1.
+    Guarantee: pure ε per user in the local model, for any change to all of a user's ratings and
+      items; proved for real-number noise. A round moves m rows by at most 2·d·c each in the L1
+      norm, against Laplace noise of scale 2·d·c·k·m/ε. That costs ε/k, and k rounds add up. Taking
+      part is visible.
+    Departs from the papers: only the entries of the gradient are clipped. Paper 004's slides leave
+      the order of the two updates open; it is that of its algorithm 1.
 
-    Of what it returns, `init` raises UsageError where a round's messages take more than `LARGEST`
+    The mechanism's `init` raises UsageError where a round's messages take more than `LARGEST`
     bytes, and ValueError where the data have another number of items than the noise is made for.
     """
     params = Params(
@@ -133,7 +138,7 @@ def _descent(config: Config) -> local.Config:
     return local.Config(**shared)
 
 
-def _init(params: Params, init: Partial, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, init: Partial, key: jax.Array, data: Layout, previous: Any) -> State:
     if data.num_items != params.num_items:
         raise ValueError(
             f"num_items must be {data.num_items}, the items of the data; got {params.num_items}"
@@ -164,10 +169,8 @@ def _residuals(
     return jnp.zeros(num_items).at[known.index].add(residual, mode="drop")
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[jax.Array, Info]:
-    """Every user's own gradient of V, clipped, float32[users, items, rank]; 0 where an item is not
-    rated.
-    """
+def _query(params: Params, state: State, data: Layout, coins: jax.Array) -> tuple[jax.Array, Info]:
+    """Every user's own clipped gradient of V, float32[users, items, rank]; 0 where not rated."""
     public, users, clip = state.public, state.private.user_factors, params.clip
     num_items = data.num_items
     center = jnp.broadcast_to(public.center, (num_items,))
@@ -181,17 +184,14 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[j
     return jnp.clip(gradient, -clip, clip), info
 
 
-def _update(exact: Partial, state: State, response: jax.Array, data: Any) -> State:
+def _update(exact: Partial, state: State, response: jax.Array, data: Layout) -> State:
     """As if the mean of all messages were the mean gradient."""
     return exact(state, jnp.mean(response, axis=0), data)
 
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
     num_rounds, rank = params.num_rounds, params.rank
-    spent = Fraction(float(params.epsilon)) * num_steps / num_rounds
-    epsilon = (
-        float(spent) if Fraction(float(spent)) >= spent else math.nextafter(float(spent), math.inf)
-    )
+    epsilon = epsilon_spent(float(params.epsilon), num_steps, num_rounds)
     rows = params.num_items * num_rounds
     return priced(
         mechanism="local-laplace",

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 
 from dpmf_jax.kernels.projection import Law
-from dpmf_jax.mechanisms.local.gd import Config, Lift
+from dpmf_jax.mechanisms.local.config import Config, Lift
 from dpmf_jax.noise import laws as noise
 
 

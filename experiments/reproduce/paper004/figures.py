@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import plan as local_plan
+from dpmf_jax.mechanisms.local.forecast import Assumptions
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls
 from experiments.reproduce.catalogue import Figure
@@ -219,7 +220,7 @@ def planned(ratings: Ratings, epsilon: float) -> local_plan.Plan:
     """The best plan of `local_plan` for the public sizes; its assumptions are its own, but for the
     mean number of ratings of a user, which is taken for public here.
     """
-    assumed = local_plan.Assumptions(ratings_per_user=ratings.num_ratings / ratings.num_users)
+    assumed = Assumptions(ratings_per_user=ratings.num_ratings / ratings.num_users)
     return local_plan.plan(
         epsilon=epsilon,
         num_users=ratings.num_users,

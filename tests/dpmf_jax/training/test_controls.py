@@ -4,8 +4,6 @@ ratings.
 
 import dataclasses
 import math
-import subprocess
-import sys
 from functools import partial
 
 import jax
@@ -19,6 +17,7 @@ from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.models import metrics
 from dpmf_jax.training import controls
+from tests.cases.processes import python
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -223,9 +222,7 @@ def test_epochs_and_seeds_share_one_program():
 
 
 TWO_DEVICES = """
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import numpy as np
+import jax, numpy as np
 from dpmf_jax.training import controls
 from dpmf_jax.data.ratings import Ratings
 user, item = np.divmod(np.random.default_rng(0).permutation(1000 * 200)[:40_000].astype(np.int32),
@@ -242,10 +239,7 @@ def test_two_cpu_devices_do_not_hang():
     """Enough ratings that a layout spreads itself: the epochs, spread over two CPU devices, were
     seen to deadlock.
     """
-    done = subprocess.run(
-        [sys.executable, "-c", TWO_DEVICES], capture_output=True, text=True, timeout=200, check=True
-    )
-    devices, rmse = done.stdout.split()
+    devices, rmse = python(TWO_DEVICES, devices=2, timeout=200).stdout.split()
     assert devices == "2"
     assert 0 < float(rmse) < 2
 

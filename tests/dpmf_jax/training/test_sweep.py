@@ -2,9 +2,6 @@
 takes no step.
 """
 
-import subprocess
-import sys
-
 import jax
 import numpy as np
 import pytest
@@ -13,6 +10,7 @@ from dpmf_jax import layout
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.protocol import train
 from dpmf_jax.training import sweep
+from tests.cases.processes import python
 from tests.cases.sweep import LENGTHS, RATINGS, finished, job
 
 
@@ -63,9 +61,7 @@ def test_a_run_goes_on_from_where_it_stands_and_one_that_is_done_is_left_alone(d
 def test_two_devices_give_the_same_runs_whoever_gets_them():
     """In a process of its own: the number of devices is set before jax starts."""
     code = """
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import numpy as np
+import jax, numpy as np
 from dpmf_jax import layout
 from dpmf_jax.training import sweep
 from tests.cases.sweep import LENGTHS, RATINGS, finished, job
@@ -79,8 +75,7 @@ assert one[1] == two[1] and one[2] == two[2], (one, two)
 jax.tree.map(np.testing.assert_array_equal, one[0], two[0])
 print("equal")
 """
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
-    assert run.stdout == "equal\n", run.stderr
+    assert python(code, devices=2).stdout == "equal\n"
 
 
 def test_a_job_that_has_seen_enough_ends_early_and_the_next_takes_its_place(data):

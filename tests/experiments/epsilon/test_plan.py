@@ -5,6 +5,7 @@ import math
 import pytest
 
 from dpmf_jax.mechanisms.local import plan as local_plan
+from dpmf_jax.mechanisms.local.forecast import Assumptions
 
 ISSUE = ["plan", "--epsilon", "1.6", "--users", "6040", "--items", "3706", "--rank", "15"]
 SMALL = [
@@ -31,7 +32,7 @@ def test_the_answer_is_that_of_the_planner(priced):
         num_users=10_000_000,
         num_items=50,
         rank=10,
-        assumptions=local_plan.Assumptions(ratings_per_user=25.0, gain=0.3),
+        assumptions=Assumptions(ratings_per_user=25.0, gain=0.3),
         rounds=(3, 50),
         num_projected=(10, 50),
     )

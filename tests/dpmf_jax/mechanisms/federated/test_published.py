@@ -5,8 +5,6 @@ the stated price.
 import dataclasses
 import json
 import math
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -17,28 +15,16 @@ import scipy.stats
 from accounting.guarantee import Guarantee
 from audits.mechanism import post_processing, sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated import published as federated
+from tests.cases.processes import python
+from tests.cases.ratings import many, tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 USERS, ITEMS, RANK = 14, 6, 3
 ALPHA = 1e-4
-
-
-def tiny(seed: int = 0) -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
 RATINGS = tiny()
@@ -239,7 +225,7 @@ def test_who_takes_part_is_listed_and_padded_with_nobody():
 
 def test_taking_part_does_not_depend_on_the_ratings(one):
     mechanism = federated.mechanism(config(population=CROWD))
-    other = layout.make(tiny(1), kind="dense", num_devices=1)
+    other = layout.make(tiny(seed=1), kind="dense", num_devices=1)
     seen = []
     for ratings in (one, other):
         state = begun(mechanism, ratings)
@@ -251,7 +237,7 @@ def test_taking_part_does_not_depend_on_the_ratings(one):
 
 
 def test_one_program_serves_all_data_of_a_shape_and_all_rates_and_scales(one):
-    other = layout.make(tiny(1), kind="dense", num_devices=1)
+    other = layout.make(tiny(seed=1), kind="dense", num_devices=1)
     runs = [(config(population=CROWD), one), (config(population=CROWD), other)]
     runs += [
         (
@@ -292,21 +278,6 @@ def test_an_iteration_in_which_nobody_takes_part_changes_nothing(data):
 # ------------------------------------------------------------------------------------- the ratings
 
 
-def many() -> Ratings:
-    """Users with 0 to 150 ratings, so with several pieces each."""
-    random = np.random.default_rng(3)
-    user, item = np.nonzero(random.random((30, 150)) < (np.arange(30) / 29)[:, None])
-    value = random.integers(1, 6, len(user)).astype(np.float32)
-    return Ratings(
-        user.astype(np.int32),
-        item.astype(np.int32),
-        value,
-        np.arange(30),
-        np.arange(150),
-        (1.0, 5.0),
-    )
-
-
 @pytest.mark.parametrize("kind", ["dense", "split"])
 def test_the_ratings_of_a_few_users_are_theirs_and_no_others(kind):
     ratings, chosen = many(), [29, 0, 30, 7, 30, 12]
@@ -321,14 +292,14 @@ def test_the_ratings_of_a_few_users_are_theirs_and_no_others(kind):
 
 
 ON_TWO_DEVICES = """
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import jax.numpy as jnp, numpy as np
+import jax, jax.numpy as jnp, numpy as np
 from dpmf_jax.mechanisms.federated import published as federated
+from tests.cases.ratings import many
 from dpmf_jax.devices import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
-from tests.dpmf_jax.mechanisms.federated.test_published import many, CROWD
+from tests.cases.ratings import many
+CROWD = federated.Population(join=0.5, leave=0.3, at_most=5)
 ratings = many()
 for kind in ("dense", "split"):
     one, two = (layout.make(ratings, kind=kind, num_devices=n) for n in (1, 2))
@@ -358,13 +329,7 @@ print("same")
 
 @pytest.mark.slow
 def test_two_devices_give_what_one_gives():
-    done = subprocess.run(
-        [sys.executable, "-c", ON_TWO_DEVICES],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
-    assert done.stdout.endswith("same\n"), done.stderr
+    assert python(ON_TWO_DEVICES, devices=2).stdout == "same\n"
 
 
 # ----------------------------------------------------------------------------------------------- wh

@@ -12,7 +12,7 @@ from dpmf_jax import layout
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import device as local_user
-from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local.device import Coordinate, Message
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise.laws import Report
@@ -35,7 +35,7 @@ def ratings_of(user: int, padding: int = 3) -> local_user.Ratings:
 
 def heard(made, state, user: int, randomiser, num: int = DRAWS, *, sent: bool = True) -> Message:
     """So many messages of one user, from one state."""
-    announced = local.announce(made.update.args[0], state.public, state.step)
+    announced = server.announce(made.update.args[0], state.public, state.step)
     own = state.private.user_factors[user]
     speak = jax.jit(
         jax.vmap(
@@ -99,7 +99,7 @@ def test_a_message_is_a_uniform_place_and_a_bit_of_the_printed_probability(name,
 def test_places_are_the_same_whatever_the_ratings_are(data):
     made = gd()
     state = begun(made, data)
-    announced = local.announce(made.update.args[0], state.public, state.step)
+    announced = server.announce(made.update.args[0], state.public, state.step)
     own, key = state.private.user_factors[0], keys.from_seed(3)
     said = [
         local_user.speak(
@@ -125,7 +125,7 @@ def test_the_server_does_with_messages_what_a_round_does_with_reports(name, data
     """
     made = MAKERS[name]()
     state = begun(made, data)
-    announced = local.announce(made.update.args[0], state.public, state.step)
+    announced = server.announce(made.update.args[0], state.public, state.step)
     said = [
         local_user.speak(
             announced,
@@ -138,11 +138,11 @@ def test_the_server_does_with_messages_what_a_round_does_with_reports(name, data
         for user in range(USERS)
     ]
     messages = jax.tree.map(lambda *leaves: jnp.stack(leaves), *said)
-    served = local.server(made.update.args[0], state.public, messages, state.step)
+    served = server.update(made.update.args[0], state.public, messages, state.step)
     response = Report(*messages.coordinate, messages.bit, jnp.ones(USERS, bool))
     np.testing.assert_array_equal(
         served.item_factors, made.update(state, response, data).public.item_factors
     )
     nothing = Message(Coordinate(*messages.coordinate), jnp.zeros(USERS))
-    unmoved = local.server(made.update.args[0], state.public, nothing, state.step)
+    unmoved = server.update(made.update.args[0], state.public, nothing, state.step)
     assert np.abs(np.asarray(served.item_factors - unmoved.item_factors)).max() > 0

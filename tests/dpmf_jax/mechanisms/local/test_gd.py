@@ -1,13 +1,8 @@
-"""Local DP: the exact law of a report, what the server sees, unbiased sums, the printed order, both
-schedules.
-"""
+"""Local DP: what the server sees, unbiased sums, the printed order, both schedules."""
 
 import dataclasses
-import decimal
 import inspect
 import math
-import subprocess
-import sys
 from fractions import Fraction
 
 import jax
@@ -21,9 +16,8 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.devices import bits, keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local.device import Message
-from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise.laws import Report
 from tests.cases.audits import STRUCTURAL
 from tests.cases.local import (
     ITEMS,
@@ -38,11 +32,9 @@ from tests.cases.local import (
     gd_dr,
     gradient_of,
 )
-from tests.cases.one_bit import one_bit_probability
+from tests.cases.processes import python
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-EPSILONS = (1e-3, 0.05, 0.7, 1.6, 5.0, 20.0)
 
 
 @pytest.fixture(scope="module")
@@ -50,107 +42,7 @@ def data():
     return layout.make(RATINGS, num_devices=1)
 
 
-def report(values, *, sent=True) -> Report:
-    values = jnp.atleast_1d(jnp.asarray(values, jnp.float32))
-    zeros = jnp.zeros(values.shape, jnp.int32)
-    return Report(zeros, zeros, values, jnp.full(values.shape, sent))
-
-
 # -------------------------------------------------------------------------------------------------
-
-
-def law(epsilon: float, values) -> list[Fraction]:
-    """P(bit = 1) of every entry, as the sampler has it."""
-    params, values = noise.one_bit(epsilon).sample.args[0], np.asarray(values, np.float32)
-    upper, lower = noise._unlikely(params, jnp.asarray(values))
-    unlikely = [Fraction(int(u) * 2**32 + int(w), 2**64) for u, w in zip(upper, lower, strict=True)]
-    return [p if value < 0 else 1 - p for p, value in zip(unlikely, values, strict=True)]
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_largest_log_ratio_over_all_entries_and_bits_is_epsilon(epsilon):
-    """By enumeration, in whole numbers: never above ε, and as near to it as 32 bits allow."""
-    random = np.random.default_rng(0).uniform(-1.2, 1.2, 500)
-    extreme = [
-        -1.0,
-        1.0,
-        0.0,
-        -0.0,
-        5.0,
-        -5.0,
-        math.inf,
-        -math.inf,
-        math.nan,
-        1e-30,
-        np.nextafter(1, 0),
-        1 - 2**-24,
-    ]
-    ones = law(epsilon, [*extreme, *random])
-    assert all(0 < p < 1 for p in ones)  # so 1 - p is what is left, and both sum to 1
-    ratio = max(max(ones) / min(ones), (1 - min(ones)) / (1 - max(ones)))
-    with decimal.localcontext(prec=50):
-        measured = float((decimal.Decimal(ratio.numerator) / ratio.denominator).ln())
-    assert measured <= epsilon * (1 + 1e-12)
-    assert measured == pytest.approx(epsilon, rel=1e-12)
-    low, high = min(ones), max(ones)
-    assert low + high == 1
-
-
-@pytest.mark.parametrize("epsilon", EPSILONS)
-def test_the_expected_report_is_the_clipped_entry(epsilon):
-    values = np.linspace(-1.5, 1.5, 301).astype(np.float32)
-    expected = [(2 * p - 1) / Fraction(noise.one_bit_gain(epsilon)) for p in law(epsilon, values)]
-    np.testing.assert_allclose(
-        [float(e) for e in expected],
-        np.clip(values, -1, 1),
-        atol=1e-7 / noise.one_bit_gain(epsilon),
-    )
-    printed = [one_bit_probability(float(value), epsilon) for value in values]
-    np.testing.assert_allclose([float(p) for p in law(epsilon, values)], printed, atol=2e-7)
-
-
-def test_the_sampler_keeps_to_the_law():
-    """200,000 bits at five entries against Binomial(n, p), false alarm 1e-4 each; 0.02 beside p is
-    seen.
-    """
-    made, num = noise.one_bit(1.0), 200_000
-    for value, p in zip(
-        (-1.0, -0.3, 0.0, 0.8, 1.0), law(1.0, [-1.0, -0.3, 0.0, 0.8, 1.0]), strict=True
-    ):
-        drawn = made.sample(keys.from_seed(7), report(np.full(num, value)))
-        ones = int(jnp.sum(drawn.value > 0))
-        assert set(np.unique(drawn.value)) == {-1.0, 1.0}
-        assert scipy.stats.binomtest(ones, num, float(p)).pvalue > 1e-4
-        assert scipy.stats.binomtest(ones, num, float(p) + 0.02).pvalue < 1e-6
-
-
-def test_log_prob_is_the_law_and_log_ratio_its_difference():
-    made = noise.one_bit(1.0)
-    values = np.array([-1.0, -0.2, 0.5, 1.0], np.float32)
-    bits = np.array([1.0, -1.0, 1.0, -1.0], np.float32)
-    p = [float(x) for x in law(1.0, values)]
-    expected = sum(math.log(one if bit > 0 else 1 - one) for one, bit in zip(p, bits, strict=True))
-    assert float(made.log_prob(report(bits), report(values))) == pytest.approx(expected, rel=1e-5)
-    other = report(-values)
-    ratio = float(made.log_ratio(report(bits), report(values), other))
-    expected -= float(made.log_prob(report(bits), other))
-    assert ratio == pytest.approx(expected, rel=1e-5)
-
-
-def test_a_report_that_is_not_sent_says_nothing_in_every_world():
-    made = noise.one_bit(1.0)
-    drawn = made.sample(keys.from_seed(0), report([-1.0, 1.0], sent=False))
-    assert np.all(np.asarray(drawn.value) == 0)
-    assert float(made.log_prob(drawn, report([0.3, 1.0], sent=False))) == 0
-    assert float(made.log_prob(drawn, report([0.3, 1.0]))) == -math.inf
-    moved = drawn._replace(row=drawn.row + 1)
-    assert float(made.log_prob(moved, report([0.3, 1.0], sent=False))) == -math.inf
-
-
-@pytest.mark.parametrize("bad", [0.0, -1.0, math.nan, math.inf, 21.0])
-def test_a_report_has_a_finite_epsilon(bad):
-    with pytest.raises(ValueError, match="epsilon of one report"):
-        noise.one_bit(bad)
 
 
 # -------------------------------------------------------------------------------------------------
@@ -238,8 +130,7 @@ def test_a_user_without_ratings_reports_a_fair_coin(data):
     made = gd()
     state = begun(made, data)
     reports, _ = made.query(state, data, keys.from_seed(5))
-    assert float(reports.value[USERS - 1]) == 0
-    assert law(1.0, [0.0])[0] == Fraction(1, 2)
+    assert float(reports.value[USERS - 1]) == 0  # of which the report is a fair coin
 
 
 def test_users_are_asked_for_every_entry_alike(data):
@@ -258,7 +149,7 @@ def test_users_are_asked_for_every_entry_alike(data):
 
 
 def test_the_server_is_given_messages_and_nothing_else():
-    assert list(inspect.signature(local.server).parameters) == [
+    assert list(inspect.signature(server.update).parameters) == [
         "params",
         "public",
         "messages",
@@ -493,10 +384,8 @@ def test_the_two_algorithms_are_not_mixed_up():
 
 
 ON_TWO_DEVICES = """
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import numpy as np
-from tests.dpmf_jax.mechanisms.local import test_gd as t
+import jax, numpy as np
+from tests.cases.local import MAKERS
 from dpmf_jax.devices import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
@@ -505,7 +394,7 @@ from dpmf_jax.data import synthetic
 many = synthetic.generate(num_users=1000, num_items=150, num_ratings=40000)
 one, two = (layout.make(many, kind="split", num_devices=n) for n in (1, 2))
 for name in ("gd", "gd-dr", "transpose"):
-    made = t.MAKERS[name]()
+    made = MAKERS[name]()
     ends = []
     for data in (one, two):
         state = layout.replicate(data, protocol.begin(made, keys.from_seed(0), data))
@@ -522,8 +411,6 @@ def test_two_devices_give_the_same_and_go_through_the_ratings_once():
     """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose
     passes differ.
     """
-    words = [sys.executable, "-c", ON_TWO_DEVICES]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    loops = dict(line.split() for line in done.stdout.splitlines())
+    said = python(ON_TWO_DEVICES, devices=2).stdout
+    loops = dict(line.split() for line in said.splitlines())
     assert loops == {"gd": "2", "gd-dr": "1", "transpose": "1"}

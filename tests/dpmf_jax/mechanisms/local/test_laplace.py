@@ -21,24 +21,12 @@ from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.noise import laws as noise
 from tests.cases.audits import STRUCTURAL
+from tests.cases.ratings import tiny
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 USERS, ITEMS, RANK = 14, 6, 3
 ALPHA = 1e-4
-
-
-def tiny(seed: int = 0) -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
 RATINGS = tiny()
@@ -282,12 +270,12 @@ def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
 
 def test_the_noise_in_the_mean_is_what_is_stated_beside_one_bit(data):
     """Of one entry: 8(d·c·m·k/ε)²/n here; m·d·(2c·k/ε)²/n for one bit at small ε."""
-    from dpmf_jax.mechanisms.local import plan as local_plan
+    from dpmf_jax.mechanisms.local import variance
 
     scale = local_laplace.scale(config())
     here = 2 * scale**2 / USERS
     assert here == pytest.approx(8 * (RANK * ITEMS * 4) ** 2 / USERS)
-    one_bit = local_plan.step_variance(
+    one_bit = variance.step_variance(
         local.Config(epsilon=1.0, num_rounds=4, rank=RANK), num_users=USERS, num_items=ITEMS
     )
     assert here / one_bit == pytest.approx(2 * ITEMS * RANK, rel=0.02)

@@ -1,13 +1,9 @@
 """Objective perturbation on two CPU devices: it ends, and with what one device gives."""
 
-import subprocess
-import sys
+from tests.cases.processes import python
 
 SHARDED = """
-import sys
-import jax
-jax.config.update("jax_num_cpu_devices", 2)
-import numpy as np
+import jax, numpy as np
 from dpmf_jax.devices import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
@@ -27,7 +23,4 @@ print("equal")
 
 
 def test_two_devices_release_what_one_does():
-    done = subprocess.run(
-        [sys.executable, "-c", SHARDED], capture_output=True, text=True, check=False, timeout=300
-    )
-    assert done.stdout.strip() == "equal", done.stderr
+    assert python(SHARDED, devices=2).stdout == "equal\n"
