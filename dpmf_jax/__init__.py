@@ -1,9 +1,11 @@
 """Private factorisation of a ratings matrix: mechanisms, their training, and what they release.
 
     import dpmf_jax
+
     train, test = dpmf_jax.load("ml-100k", split="u1")
-    mechanism = dpmf_jax.gaussian.joint_noise(dpmf_jax.gaussian.Config(rating_range=(1, 5),
-    noise_multiplier=40.0)) model = dpmf_jax.fit(train, mechanism, num_steps=50, test=test)
+    config = dpmf_jax.gaussian.Config(rating_range=(1, 5), noise_multiplier=40.0)
+    mechanism = dpmf_jax.gaussian.joint_noise(config)
+    model = dpmf_jax.fit(train, mechanism, num_steps=50, test=test)
     print(model.guarantee)
 
 Names are imported when they are first used, so that reading ratings does not start JAX.

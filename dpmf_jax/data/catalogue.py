@@ -1,6 +1,4 @@
-"""Published data sets by name: files, layout, declared range, official splits, hashes, and where to
-get them.
-"""
+"""Published data sets by name: files, layout, declared range, official splits, hashes, sources."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -14,15 +12,17 @@ class Dataset:
     """What is known about a published data set.
 
     Attributes:
-      files: candidates under the data folder; the first that exists is read; with `*`, many files
+      title, size: for people.
+      rating_range: the lowest and the highest possible rating.
+      files: candidates under the data folder. The first that exists is read; with `*`, many files
         together.
       layout: of its files; None for the Netflix Prize's own.
+      source: how to get the data.
       not_rated: the value that means "no rating".
       splits: of each official split, the names of the train and test files, in the folder of the
         ratings.
-      sha256, triples: of the file that was checked by this project, and of its sorted triples
-        (`Ratings.sha256`).
-      source: how to get the data.
+      sha256: of the file that this project checked.
+      triples: of its sorted triples (`Ratings.sha256`).
     """
 
     title: str

@@ -71,9 +71,7 @@ class Sieve:
 def name_columns(
     fields: Sequence[str], wanted: dict[str, str | None], where: str
 ) -> tuple[int, int, int]:
-    """The places (from 0) of the user, item and rating columns among `fields`: as wanted, else by
-    the usual names.
-    """
+    """The places (from 0) of user, item and rating columns: as wanted, else by the usual names."""
     found = []
     for (what, name), usual in zip(
         wanted.items(), (USER_NAMES, ITEM_NAMES, RATING_NAMES), strict=True

@@ -54,8 +54,9 @@ def load(
     items: Any = None,
     shared: bool = False,
 ) -> Ratings | tuple[Ratings, Ratings]:
-    """Checked ratings of a named data set, of generated ones, or of a csv, tsv or parquet file;
-    nothing is downloaded.
+    """Checked ratings: of a named data set, generated, or of a csv, tsv or parquet file.
+
+    Nothing is downloaded.
 
     Args:
       name_or_path: a name in `DATASETS`; "synthetic-USERSxITEMSxRATINGS-seedN", with either part
@@ -63,15 +64,16 @@ def load(
         Netflix Prize.
       data_dir: the folder of named data sets, or the folder of this one; None takes the variable
         DPMF_DATA.
-      split: an official split ("u1"); then (train, test) with one catalogue is returned.
+      split: an official split ("u1"). Then (train, test) with one catalogue is returned.
       rating_range: the declared range; needed for a file, since it is never computed from ratings.
       user_column, item_column, rating_column: of a file, by name, or by position ("1" is the first;
-        digits are always a position); None finds usual names. delimiter: of a file; None finds it.
-      no_header: the file's first line holds ratings; columns without a position are user, item,
-        rating in this order.
+        digits are always a position). None finds usual names.
+      delimiter: of a file; None finds it.
+      no_header: the file's first line holds ratings. Columns without a position are then user,
+        item, rating in this order.
       duplicates, out_of_range, users, items: as in `Ratings.from_columns`.
       slice: "paper001" is `splits.paper001_slice`.
-      shared: of several processes (`hosts`), that all call this: only the ratings of this one's
+      shared: of several processes (`hosts`) that all call this, only the ratings of this one's
         users, over the catalogue of all. Of text no others are kept while reading; other files are
         read whole first.
 
@@ -116,8 +118,10 @@ def load(
 
 
 def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:
-    """Every known data set: name, title, size, rating_range, splits, path (None where it is
-    absent), how to get it.
+    """Every known data set, one row each.
+
+    A row has name, title, size, rating_range, splits, path (None where it is absent) and
+    how_to_get.
     """
     rows = [
         {
@@ -159,8 +163,9 @@ def _share(
     options: dict[str, Any],
     catalogue: dict[str, Any],
 ) -> Ratings:
-    """What this process holds; blocks in which one process may fail alone stand in
-    `hosts.together`.
+    """The ratings that this process holds.
+
+    Blocks in which one process may fail alone stand in `hosts.together`.
     """
     source, columns = None, None
     with hosts.together():
@@ -194,8 +199,9 @@ def _share(
 def _official(
     source: Source, split: str, options: dict[str, Any], catalogue: dict[str, Any]
 ) -> tuple[Ratings, Ratings]:
-    """(train, test) of an official split over the union of their ids; a rating that is in both is
-    an error.
+    """(train, test) of an official split over the union of their ids.
+
+    A rating that is in both is an error.
     """
     if split not in source.splits or source.layout is None:
         known = (

@@ -23,11 +23,11 @@ def convert(
     overwrite: bool = False,
     **options: Any,
 ) -> Ratings:
-    """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet with columns
-    user, item, rating.
+    """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet.
 
-    The file appears whole or not at all. A parquet file also declares the rating range, so `load`
-    need not be told.
+    The columns are user, item, rating. The file appears whole or not at all. A parquet file also
+    declares the rating range, so `load` need not be told.
+
     Raises: as `load`; UsageError for another ending, a split, or a destination that exists.
     """
     destination = Path(destination)

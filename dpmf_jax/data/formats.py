@@ -49,10 +49,10 @@ def sniff(
     delimiter: str | None = None,
     no_header: bool = False,
 ) -> Format:
-    """The format of a text file: columns by name, or by position ("1" is the first; digits are
-    always a position).
+    """The format of a text file, from its first line and from what is told of its columns.
 
-    Columns that are not named are found by the usual names in the header (`userId`, `movie_id`,
+    Columns are told by name, or by position ("1" is the first; digits are always a position).
+    Columns that are not told are found by the usual names in the header (`userId`, `movie_id`,
     `rating`, ...), or, with `no_header`, are the first three: user, item, rating. A first line with
     a number in it is a header only where a column is named; three positions read it as ratings.
 

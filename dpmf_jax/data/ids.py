@@ -1,6 +1,4 @@
-"""Raw ids to indices: columns of integers or strings as codes into distinct ids, and the catalogue
-that they index.
-"""
+"""Raw ids to indices: columns of integers or strings as codes, and the catalogue they index."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
@@ -15,8 +13,10 @@ LONGEST_ID = 256  # characters; NumPy keeps every string of an array as wide as 
 
 
 class Coded(NamedTuple):
-    """A column of ids that is already cut into codes: `ids[codes]` is the column. `ids` are
-    distinct, in any order.
+    """A column of ids as codes: `ids[codes]` is the column.
+
+    codes: int32[rows].
+    ids: int64 or str, [distinct], in any order.
     """
 
     codes: np.ndarray  # int32[n]
@@ -24,16 +24,17 @@ class Coded(NamedTuple):
 
 
 def count_rows(name: str) -> Where:
-    """Names rows of a table in memory."""
+    """A function that names rows of a table in memory."""
     return lambda rows: [f"{name}, row {row} (the first is row 0)" for row in rows]
 
 
 def as_coded(column: Any, what: str, name: str, where: Where) -> Coded:
-    """An id column as codes and distinct ids: a lookup table where integer ids are dense, sorting
-    or hashing elsewhere.
+    """An id column as codes and distinct ids.
 
-    Raises DataError for ids that are neither whole numbers below 2^63 nor strings of 1 to 256
-    printable characters.
+    A lookup table where integer ids are dense, sorting or hashing elsewhere.
+
+    Raises: DataError for ids that are neither whole numbers below 2^63 nor strings of 1 to 256
+      printable characters.
     """
     if isinstance(column, Coded):
         return column
@@ -66,8 +67,9 @@ def as_coded(column: Any, what: str, name: str, where: Where) -> Coded:
 def catalogue(
     column: Coded, declared: Any, what: str, where: Where
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Indices into the catalogue (int32[n]), and the catalogue: the declared ids as given, or those
-    in use, sorted.
+    """(indices into the catalogue, int32[rows]; the catalogue).
+
+    The catalogue is the declared ids as given, or the ids in use, sorted.
     """
     present = np.flatnonzero(np.bincount(column.codes, minlength=len(column.ids)))
     if declared is None:
@@ -107,8 +109,9 @@ def catalogue(
 
 
 def decode_dictionary(column: Any, what: str, where: Where) -> Coded:
-    """A chunked Arrow dictionary of strings as codes and distinct ids; blanks around an id are not
-    part of it.
+    """A chunked Arrow dictionary of strings as codes and distinct ids.
+
+    Blanks around an id are not part of it.
     """
     column = column.unify_dictionaries()
     if not len(column):
@@ -127,8 +130,9 @@ def decode_dictionary(column: Any, what: str, where: Where) -> Coded:
 
 
 def integers(column: Coded) -> Coded | None:
-    """String ids as int64 if each is written as integers are (7, -7; not 07, +7, 7.0), else None:
-    nothing is lost.
+    """String ids as int64, if each is written as integers are (7, -7; not 07, +7, 7.0); else None.
+
+    So nothing is lost.
     """
     if column.ids.dtype.kind != "U":
         return column

@@ -1,5 +1,6 @@
-"""The bytes of a text file: opened, unpacked, in lines for messages, in blocks for the parser; all
-else is refused.
+"""The bytes of a text file: opened and unpacked, in lines for messages, in blocks for the parser.
+
+What is not text is refused.
 """
 
 import contextlib
@@ -39,8 +40,9 @@ NOT_TEXT = {
 
 @contextlib.contextmanager
 def opened(path: Path, *, unpack: bool = True) -> Generator[Any, None, None]:
-    """The text file as a binary stream, unpacked if it is gzip; what goes wrong inside the `with`
-    is DataError.
+    """The text file as a binary stream, unpacked if it is gzip.
+
+    What goes wrong inside the `with` becomes a DataError.
     """
     try:
         with open(path, "rb") as file:
@@ -70,8 +72,9 @@ def opened(path: Path, *, unpack: bool = True) -> Generator[Any, None, None]:
 
 
 def lines(path: Path) -> Iterator[tuple[int, str]]:
-    """Numbered lines (from 1) without line ends, blank ones left out. Slow: for first lines and for
-    messages.
+    """Numbered lines (from 1) without line ends and without blank lines.
+
+    Slow: for first lines and for messages.
     """
     with opened(path) as file:
         text = io.TextIOWrapper(file, "utf-8-sig", errors="surrogateescape", newline=None)
@@ -85,8 +88,9 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
 
 
 def first_line(path: Path) -> tuple[int, str]:
-    """The first line that is not blank, and its number; DataError if the file is empty or is no
-    text.
+    """The number of the first line that is not blank, and the line.
+
+    Raises: DataError if the file is empty or is no text.
     """
     number, line = next(lines(path), (0, ""))
     if not line:
@@ -104,8 +108,8 @@ def parsed(file: Any, path: Path, delimiter: str, parse: Callable[[Any], Parsed]
     """`parse(stream)` of an opened file's `Blocks`; returns when Arrow has given all of it back.
 
     Arrow lets go of a stream and of its blocks in threads of its own, some time after it is done,
-    and needs Python for
-    that: a program that ends meanwhile, because the file was wrong, would be aborted.
+    and needs Python for that. A program that ends meanwhile, because the file was wrong, would be
+    aborted.
     """
     import pyarrow as pa
 
@@ -122,10 +126,9 @@ def parsed(file: Any, path: Path, delimiter: str, parse: Callable[[Any], Parsed]
 
 
 class Blocks:
-    """A stream for the parser: no NUL bytes, and a delimiter of several characters replaced by
-    SEPARATOR.
+    """A stream for the parser: no NUL bytes, and SEPARATOR for a delimiter of several characters.
 
-    lent: is given weak references to the stream and to every block that is read.
+    lent: receives weak references to the stream and to every block that is read.
     """
 
     closed = False

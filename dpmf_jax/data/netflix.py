@@ -1,5 +1,6 @@
-"""The Netflix Prize layout to columns: a line "movie:", then lines "user,rating,date", many movies
-in a file or one.
+"""The Netflix Prize layout to columns: a line "movie:", then lines "user,rating,date".
+
+A file has one movie or many.
 """
 
 import itertools
@@ -79,8 +80,9 @@ def _parts(path: Path) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
 def _parse(
     path: Path, movie: int, data: bytes
 ) -> tuple[int, tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """The last movie of some whole lines, and their user, movie and rating columns; `movie` is the
-    one before them.
+    """The last movie of some whole lines, and their user, movie and rating columns.
+
+    `movie` is the one before them.
     """
     import pyarrow as pa
     import pyarrow.csv
@@ -123,8 +125,9 @@ def _parse(
 
 
 def _of_arrow(text: bytes) -> Any:
-    """The text in Arrow's own memory: its threads would need Python to give bytes back, at a time
-    when that may end.
+    """The text in Arrow's own memory.
+
+    Else Arrow's threads would need Python to give bytes back, when the program may be ending.
     """
     import pyarrow as pa
 

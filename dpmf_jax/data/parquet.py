@@ -17,8 +17,9 @@ BLOCK = 1 << 17  # rows that are in memory at once, where only some are kept
 
 
 def declared_range(path: Path, **columns: str | None) -> tuple[float, float] | None:
-    """The rating range that a file declares, if `export.convert` wrote it; nothing but its schema
-    is read.
+    """The rating range that a file declares, if `export.convert` wrote it; else None.
+
+    Nothing but the file's schema is read.
 
     Raises: DataError for what is no parquet file, or one without the columns that `read_parquet`
       would be asked for.
@@ -51,10 +52,10 @@ def _names(
 
 
 def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None) -> Columns:
-    """The three columns of a file: `user_column`, `item_column`, `rating_column`, each by name or
-    by the usual names.
+    """The three columns of a file: `user_column`, `item_column`, `rating_column`.
 
-    With `keep`, the rows of the users that it wants, and a block of the others at a time.
+    Each is given by name, or found by the usual names. With `keep`, the rows of the users that it
+    wants are in memory, and a block of the others at a time.
 
     Raises: DataError for anything that is not such a file.
     """
@@ -102,9 +103,7 @@ def _some_rows(file: Any, names: tuple[str, str, str], sieve: Sieve, name: str) 
 
 @contextmanager
 def _opened(path: Path) -> Generator[Any, None, None]:
-    """A file, for a block that reads of it. Raises: DataError where it is no parquet, or not to be
-    read.
-    """
+    """An open parquet file. Raises: DataError where it is no parquet, or cannot be read."""
     import pyarrow as pa
     import pyarrow.parquet
 

@@ -1,5 +1,6 @@
-"""Ratings on the host: three columns, the raw ids, a declared range; every check happens here,
-once, vectorised.
+"""Ratings on the host: three columns, the raw ids, a declared range.
+
+Every check happens here, once, vectorised.
 """
 
 import dataclasses
@@ -20,8 +21,9 @@ OutOfRange = Literal["refuse", "drop", "clip"]
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ratings:
-    """Who rated what with which value. `Ratings.from_columns` builds and checks; the plain
-    constructor checks nothing.
+    """Who rated what with which value.
+
+    `Ratings.from_columns` builds and checks; the plain constructor checks nothing.
 
     Attributes:
       user: int32[n], index into `users`.
@@ -68,8 +70,9 @@ class Ratings:
         return f"Ratings({self.name}: {size}, range {_span(self.rating_range)})"
 
     def take(self, rows: np.ndarray, note: str | None = None) -> "Ratings":
-        """The ratings at `rows` (a mask or indices) with the same catalogue and range; `note` joins
-        the notes.
+        """The ratings at `rows` (a mask or indices), with the same catalogue and range.
+
+        `note` joins the notes.
         """
         return dataclasses.replace(
             self,
@@ -80,12 +83,11 @@ class Ratings:
         )
 
     def sha256(self) -> str:
-        """Hash of the (user id, item id, value) triples; the order of rows and unrated ids do not
-        matter.
+        """Hash of the (user id, item id, value) triples.
 
-        It is the SHA-256 of the lines `user TAB item TAB value LF` in byte order, with values in
-        their shortest decimal
-        form: for MovieLens 100K, `cut -f1-3 u.data | LC_ALL=C sort | sha256sum` prints the same.
+        The order of rows and unrated ids do not matter. It is the SHA-256 of the lines `user TAB
+        item TAB value LF` in byte order, with values in their shortest decimal form: for MovieLens
+        100K, `cut -f1-3 u.data | LC_ALL=C sort | sha256sum` prints the same.
         """
         user_text, user_rank = _byte_order(self.users)
         item_text, item_rank = _byte_order(self.items)
@@ -124,8 +126,9 @@ class Ratings:
         origin: str = "",
         notes: tuple[str, ...] = (),
     ) -> "Ratings":
-        """Checked ratings from three columns of equal length: O(n) for ids, one sort of n int64
-        keys for duplicates.
+        """Checked ratings from three columns of equal length.
+
+        Costs O(n) for ids, and one sort of n int64 keys for duplicates.
 
         Args:
           user, item: raw ids (integers or strings), or `ids.Coded`.
@@ -224,9 +227,10 @@ class Ratings:
         rating: str = "rating",
         **options: Any,
     ) -> "Ratings":
-        """Checked ratings from a table: Arrow (anything with `__arrow_c_stream__`: pandas 2.2,
-        polars, duckdb too), an older dataframe, or a mapping of arrays. `user`, `item`, `rating`
-        name columns; `options` as in `from_columns`.
+        """Checked ratings from a table, whose columns `user`, `item` and `rating` name.
+
+        The table is Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
+        older dataframe, or a mapping of arrays. `options` are those of `from_columns`.
 
         Raises: as `from_columns`, and DataError for a missing column, a null, or an object that is
           no table.
@@ -258,8 +262,9 @@ def not_finite(value: np.ndarray) -> list[Problem]:
 
 
 def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
-    """The finite rows beyond the range, whose bounds become float32 as the values did: a bound is
-    inside.
+    """The finite rows beyond the range.
+
+    Its bounds become float32 as the values did: a bound is inside.
     """
     rows = np.flatnonzero(
         np.isfinite(value)
@@ -271,8 +276,9 @@ def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
 
 
 def duplicated(user: np.ndarray, item: np.ndarray, num_items: int) -> Problem:
-    """The rows whose (user, item) came before: one sort of int64 keys, and a second only if there
-    are any.
+    """The rows whose (user, item) came before.
+
+    One sort of int64 keys, and a second only if there are any.
     """
     key = user.astype(np.int64)
     key *= num_items

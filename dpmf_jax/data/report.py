@@ -29,13 +29,17 @@ def check(
     no_header: bool = False,
     limit: int = 1000,
 ) -> dict[str, Any]:
-    """A report on a data set, for its curator: everything that `load` would refuse, and all of it
-    by row.
+    """A report on a data set, for its curator: all that `load` would refuse, row by row.
 
-    Returns: ok, name, rating_range, files ({path, bytes, sha256, known}); where the file parses,
-      rows, users, items, histogram ({value: rows}), not_rated, duplicates; num_problems, problems
-      (the first `limit`: {where, what}); where there are none, triples_sha256 and triples_known.
-      `known` is None where no hash is known, else the comparison.
+    Returns:
+      ok, name, rating_range.
+      files: {path, bytes, sha256, known} of each.
+      rows, users, items, histogram ({value: rows}), not_rated, duplicates: where the file parses.
+      num_problems, problems: their number, and the first `limit` of them: {where, what}.
+      triples_sha256, triples_known: where there are no problems.
+
+    `known` is None where no hash is known, else the comparison.
+
     Raises: DataError for a missing file or one that is no table at all; UsageError as `load`.
     """
     if match := SYNTHETIC.fullmatch(str(name_or_path)):

@@ -35,7 +35,7 @@ class Source:
     triples: str | None = None
 
     def read(self, keep: Keep | None = None) -> Columns:
-        """The columns; keep: only the rows of the users that it says yes to."""
+        """The columns. With `keep`, only the rows of the users that it says yes to."""
         if self.layout is not None:
             return read_text(self.paths[0], self.layout, keep)
         if self.columns is not None:
@@ -45,7 +45,7 @@ class Source:
         return netflix.read_netflix(self.paths, keep)
 
     def rate(self, columns: Columns, **options: Any) -> Ratings:
-        """`columns` of this source as checked ratings; `options` of `Ratings.from_columns`."""
+        """The columns as checked ratings, with `options` of `Ratings.from_columns`."""
         return Ratings.from_columns(
             columns.user,
             columns.item,
@@ -65,8 +65,9 @@ def find(
     flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
 ) -> Source:
-    """The files that a name or a path means; `flags` are the three columns, delimiter and no_header
-    of `datasets.load`.
+    """The files that a name or a path means, their layout and their declared range.
+
+    flags: the three columns, delimiter and no_header of `datasets.load`.
 
     Raises: DataError for files that are not there, with every place looked at; UsageError for a
       file without a range.

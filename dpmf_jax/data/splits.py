@@ -11,10 +11,11 @@ from dpmf_jax.errors import DataError, UsageError
 
 
 def random(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: round(fraction · n) ratings drawn at random are the test; 0 leaves the test
-    empty.
+    """Train and test: round(fraction · n) ratings drawn at random are the test.
 
-    Both sides keep the rows' order, the catalogue and the range; the draw is recorded in the notes.
+    0 leaves the test empty. Both sides keep the rows' order, the catalogue and the range; the draw
+    is recorded in the notes.
+
     Raises: UsageError unless 0 <= fraction < 1.
     """
     number = _count(fraction, len(ratings))
@@ -24,12 +25,12 @@ def random(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ra
 
 
 def by_pair(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: a rating is in the test where a hash of (seed, user id, item id) says so,
-    about `fraction`.
+    """Train and test by a hash of (seed, user id, item id), about `fraction` in the test.
 
     Whether a rating is held out depends on nothing but its own ids, so a rating more or less moves
-    no other: what the presence of a rating needs, and `random` does not give. Raises: UsageError
-    unless 0 <= fraction < 1.
+    no other. The presence of a rating needs that, and `random` does not give it.
+
+    Raises: UsageError unless 0 <= fraction < 1.
     """
     _count(fraction, len(ratings))
     user, item = (
@@ -47,7 +48,7 @@ def by_pair(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, R
 
 
 def _id_hashes(ids: np.ndarray, salt: str) -> np.ndarray:
-    """uint64[ids]: of the ids as text."""
+    """uint64[ids]: a hash of each id as text."""
     digests = (
         hashlib.blake2b(f"{salt} {entry}".encode(), digest_size=8).digest()
         for entry in ids.tolist()
@@ -56,8 +57,9 @@ def _id_hashes(ids: np.ndarray, salt: str) -> np.ndarray:
 
 
 def within_users(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, Ratings]:
-    """Train and test: of each user's m ratings, floor(fraction · m) at random are the test, so that
-    all users train.
+    """Train and test: of each user's m ratings, floor(fraction · m) at random are the test.
+
+    So all users train.
 
     Raises: UsageError unless 0 <= fraction < 1.
     """
@@ -87,8 +89,9 @@ def whole_users(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Rating
 
 
 def folds(ratings: Ratings, *, k: int, seed: int) -> Iterator[tuple[Ratings, Ratings]]:
-    """The (train, test) pairs of a cross-validation: each rating is in exactly one test, sizes
-    differ by at most one.
+    """The (train, test) pairs of a cross-validation.
+
+    Each rating is in exactly one test; sizes differ by at most one.
 
     Raises: UsageError unless 2 <= k <= n.
     """
@@ -105,12 +108,12 @@ def folds(ratings: Ratings, *, k: int, seed: int) -> Iterator[tuple[Ratings, Rat
 
 
 def paper001_slice(ratings: Ratings) -> Ratings:
-    """Paper 001's slice: users with more than 200 and fewer than 2,500 ratings, then items with
-    more than 100, once.
+    """Paper 001's slice: users with 201 to 2,499 ratings, then items with more than 100, once.
 
-    The catalogue shrinks to the users and items that are left: it now depends on who rated what,
-    and no guarantee of this project covers that choice. Raises: DataError if fewer than two users
-    or items are left.
+    The catalogue shrinks to the users and items that are left. It now depends on who rated what,
+    and no guarantee of this project covers that choice.
+
+    Raises: DataError if fewer than two users or items are left.
     """
     per_user = np.bincount(ratings.user, minlength=ratings.num_users)
     users = (per_user > 200) & (per_user < 2500)

@@ -1,5 +1,6 @@
-"""Generated ratings: long-tailed users and items, planted low rank plus noise, seeded; the default
-data of the demo.
+"""Generated ratings, seeded: long-tailed users and items, planted low rank plus noise.
+
+The default data of the demo.
 """
 
 import itertools
@@ -22,8 +23,7 @@ def generate(
     rating_range: tuple[float, float] = (1.0, 5.0),
     rating_step: float = 1.0,
 ) -> Ratings:
-    """Generated ratings of MovieLens-100K size and difficulty by default, or of any size; ids count
-    from 1.
+    """Generated ratings, by default of MovieLens-100K's size and difficulty; ids count from 1.
 
     Who rates what: users' activity is log-normal; their items are drawn without replacement,
     long-tailed. What they say on a scale of 1 to 5: 3.45 + user + item + <factors> + noise, with
@@ -69,8 +69,9 @@ def generate(
 
 
 def _popularity(rng: np.random.Generator, num_items: int) -> np.ndarray:
-    """Zipf-Mandelbrot: MovieLens-100K's most rated item has 0.6% of all ratings, its median item
-    0.03%.
+    """Zipf-Mandelbrot weights of items.
+
+    MovieLens-100K's most rated item has 0.6% of all ratings, its median item 0.03%.
     """
     rank = np.arange(num_items) / num_items
     weight = np.exp(-5.5 * rank) * (0.03 / (0.03 + rank)) ** 0.3
@@ -80,8 +81,9 @@ def _popularity(rng: np.random.Generator, num_items: int) -> np.ndarray:
 def _activity(
     rng: np.random.Generator, num_users: int, num_items: int, num_ratings: int
 ) -> np.ndarray:
-    """Ratings per user, long-tailed, summing to num_ratings; at most 45% of the items each, where
-    that suffices.
+    """Ratings per user, long-tailed, summing to num_ratings.
+
+    At most 45% of the items each, where that suffices.
     """
     most = min(num_items, max(int(0.45 * num_items), -(-3 * num_ratings // (2 * num_users))))
     weight = 0.2 + rng.lognormal(0.0, 0.95, num_users)
@@ -118,8 +120,9 @@ def _who_rates_what(
 def _distinct(
     rng: np.random.Generator, activity: np.ndarray, popularity: np.ndarray, cumulative: np.ndarray
 ) -> np.ndarray:
-    """Sorted user · items + item; draws are repeated for users short of items, who still is then is
-    settled exactly.
+    """Sorted user · items + item of distinct pairs.
+
+    Draws are repeated for users who are short of items; who still is then is settled exactly.
     """
     num_items = len(popularity)
     drawn = np.zeros(0, np.int64)

@@ -1,6 +1,4 @@
-"""Tables in memory to columns: Arrow, any dataframe that speaks its interface, and mappings of
-arrays.
-"""
+"""Tables in memory to columns: Arrow, dataframes that speak its interface, mappings of arrays."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -14,8 +12,9 @@ from dpmf_jax.errors import DataError
 def table_columns(
     table: Any, names: tuple[str, str, str], name: str, where: Where | None = None
 ) -> tuple[Any, Any, Any]:
-    """The user, item and rating columns of a table, ready for `Ratings.from_columns`; DataError as
-    `from_table`.
+    """The user, item and rating columns of a table, ready for `Ratings.from_columns`.
+
+    Raises: DataError, as `Ratings.from_table`.
     """
     if isinstance(table, Mapping):
         found = list(table)
@@ -47,8 +46,9 @@ def table_columns(
 
 
 def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:
-    """An Arrow array of integers, strings or a dictionary of strings, chunked or not, as codes and
-    distinct ids.
+    """An Arrow array of ids, chunked or not, as codes and distinct ids.
+
+    Ids are integers, strings, or a dictionary of strings.
     """
     import pyarrow as pa
     import pyarrow.compute as pc

@@ -21,12 +21,11 @@ INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
 def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
-    """The three columns of a delimited text file; gzip, byte order mark, CRLF, quotes and blank
-    lines are no problem.
+    """The three columns of a delimited text file.
 
-    Ids become int64 where all of them are written as integers are, else strings (so "007" is not
-    7). Memory is about 12 bytes a row and a few blocks; with `keep`, of the rows whose users it
-    wants.
+    Gzip, a byte order mark, CRLF, quotes and blank lines are no problem. Ids become int64 where all
+    of them are written as integers are, else strings (so "007" is not 7). Memory is about 12 bytes
+    a row and a few blocks; with `keep`, 12 bytes a row of the users that it wants.
 
     Raises: DataError, with the line, for anything that is not such a file.
     """
@@ -101,11 +100,10 @@ def problems(
     rating_range: tuple[float, float] | None = None,
     not_rated: float | None = None,
 ) -> Iterator[tuple[int, str]]:
-    """Every bad line as (line number, what is wrong): a slow pass in Python, for files that
-    `read_text` refuses.
+    """Every bad line as (line number, what is wrong).
 
-    Without a rating range only what does not parse is looked for; with one, also values and
-    repeated pairs.
+    A slow pass in Python, for files that `read_text` refuses. Without a rating range it looks only
+    for what does not parse; with one, also at values and repeated pairs.
     """
     _, first = first_line(path)
     width, (user, item, rating) = find_columns(path, layout, first)

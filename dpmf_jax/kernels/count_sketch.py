@@ -1,5 +1,6 @@
-"""A count sketch of vectors: a table float32[depth, width] that all users and items share (paper
-002, 2.3 and 3.2).
+"""A count sketch of vectors: a table float32[depth, width] that all users and items share.
+
+Paper 002, 2.3 and 3.2.
 
 Component l of the vector of an id is kept with a sign in one cell of each row (Charikar, Chen and
 Farach-Colton, ICALP 2002). Nobody is registered: an id never seen before is queried and updated
@@ -43,28 +44,31 @@ MOST_COMPONENTS = 2**15  # of a vector: products with a component's index have r
 
 
 class Hashes(NamedTuple):
-    """words: uint32[2 families, 2 (address, sign), depth, 3] in [0, p), p = 2³¹ - 1: a₁, a₂, b of
-    one function each.
+    """The hash functions of a sketch.
 
-    h(id, l) = ((a₁ + a₂·l)·(id + 1) + b) mod p for ids in [0, p - 1) and components in [0, p):
-    uniform, and independent for two different (id, l), whose (id + 1, l·(id + 1)) differ (Carter
-    and Wegman 1979; in a sum a₁·id + a₂·l + b two ids that meet in a cell would meet in all
-    components). The address is ⌊h·width/p⌋, the sign the lowest bit of another function's value:
-    each address has probability 1/width and each sign ½, within 1/p. Functions are independent of
-    each other, so addresses are of signs, rows of rows, users of items.
+    words: uint32[2 families, 2 (address, sign), depth, 3] in [0, p), p = 2³¹ - 1: a₁, a₂, b of one
+      function each.
+
+    h(id, l) = ((a₁ + a₂·l)·(id + 1) + b) mod p for ids in [0, p - 1) and components in [0, p). It
+    is uniform, and independent for two different (id, l), whose (id + 1, l·(id + 1)) differ (Carter
+    and Wegman 1979). In a sum a₁·id + a₂·l + b two ids that meet in a cell would meet in all
+    components.
+
+    The address is ⌊h·width/p⌋, the sign the lowest bit of another function's value: each address
+    has probability 1/width and each sign ½, within 1/p. Functions are independent of each other, so
+    addresses are of signs, rows of rows, users of items.
     """
 
     words: jax.Array
 
 
 def hashes(key: jax.Array, depth: int) -> Hashes:
-    """The functions of a sketch with `depth` rows: public, and to be kept with the table. Spends
-    `key`.
+    """The functions of a sketch with `depth` rows. Spends `key`.
 
-    words[family, kind, row, place] is the first word of Threefry-2x32 (20 rounds) under the first
-    two words of the key's data at the counter (row, 6·family + 3·kind + place), less its lowest
-    bit; 2³¹ - 1 becomes 0. Whole numbers
-    only: the same for every machine, flag and version of jax. Each word is uniform within 2⁻³¹.
+    They are public, and to be kept with the table. words[family, kind, row, place] is the first
+    word of Threefry-2x32 (20 rounds) under the first two words of the key's data at the counter
+    (row, 6·family + 3·kind + place), less its lowest bit; 2³¹ - 1 becomes 0. Whole numbers only:
+    the same for every machine, flag and version of jax. Each word is uniform within 2⁻³¹.
 
     Raises: ValueError for a depth below 1.
     """
@@ -77,8 +81,9 @@ def hashes(key: jax.Array, depth: int) -> Hashes:
 
 
 def width(num_users: int, num_items: int, rank: int, *, depth: int, gain: float) -> int:
-    """w = ⌈(users + items)·rank/(gain·depth)⌉ (20): the cells of a row at a space gain γ over
-    storing all vectors.
+    """w = ⌈(users + items)·rank/(gain·depth)⌉ (20): the cells of a row.
+
+    The gain γ is the space gain over storing all vectors.
 
     A gain stands for the shortest decimal that names it. The paper has γ ≥ 1; a smaller one makes a
     larger table.
@@ -94,8 +99,9 @@ def width(num_users: int, num_items: int, rank: int, *, depth: int, gain: float)
 
 
 def gain(num_users: int, num_items: int, rank: int, *, depth: int, width: int) -> float:
-    """γ = (users + items)·rank/(width·depth) (17): how many times smaller the table is than all
-    vectors.
+    """γ = (users + items)·rank/(width·depth) (17): the space gain of a table.
+
+    The table is so many times smaller than all vectors.
 
     Raises: ValueError for a number below 1.
     """
@@ -104,10 +110,10 @@ def gain(num_users: int, num_items: int, rank: int, *, depth: int, width: int) -
 
 
 def random_table(key: jax.Array, depth: int, width: int, scale: ArrayLike) -> jax.Array:
-    """float32[depth, width] of independent normals: the mean query of a coordinate has standard
-    deviation `scale`.
+    """float32[depth, width] of independent normals. Spends `key`.
 
-    The median's is larger from depth 3 on, by a factor 1.09 at depth 4. Spends `key`.
+    The mean query of a coordinate then has standard deviation `scale`. The median's is larger from
+    depth 3 on, by a factor 1.09 at depth 4.
     """
     _check_counts(depth=depth, width=width)
     return (
@@ -120,12 +126,14 @@ def random_table(key: jax.Array, depth: int, width: int, scale: ArrayLike) -> ja
 def cells(
     hashes: Hashes, family: ArrayLike, ids: ArrayLike, *, rank: int, width: int
 ) -> tuple[jax.Array, jax.Array]:
-    """Where the vectors of ids are kept: (int32[..., depth, rank] addresses within a row, float32
-    signs, ±1).
+    """Where the vectors of ids are kept: (addresses within a row, signs), [..., depth, rank] both.
 
-    family: USERS or ITEMS. ids: int32 or uint32[...], in [0, 2³¹ - 2); others count as their
-    remainder by 2³¹ - 1 (as uint32), of which 2³¹ - 2 is no id: all of its components share their
-    cells.
+    Args:
+      family: USERS or ITEMS.
+      ids: int32 or uint32[...], in [0, 2³¹ - 2). Others count as their remainder by 2³¹ - 1 (as
+        uint32), of which 2³¹ - 2 is no id: all of its components share their cells.
+
+    Returns: int32 addresses, and float32 signs, ±1.
 
     Raises: ValueError for a width outside 1 ≤ width ≤ 2³¹ - 1, or a rank above 2¹⁵.
     """
@@ -139,8 +147,7 @@ def cells(
 def packed_cells(
     hashes: Hashes, users: jax.Array, items: jax.Array, *, rank: int, width: int
 ) -> jax.Array:
-    """`cells` of the users [n] and items [n] of n ratings in one word each: uint32[2 families,
-    depth, rank, n].
+    """`cells` of n ratings' users and items, one word each: uint32[2 families, depth, rank, n].
 
     A word is twice the place in the flat table, plus 1 for the sign -1. Ratings lie on the last
     axis, side by side: n updates one after the other, which read a column each, share the
@@ -168,10 +175,10 @@ def query(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> jax.Array:
-    """The vectors of ids, float32[..., rank]: the mean (13), (14) or the median over rows of sign
-    times cell.
+    """The vectors of ids, float32[..., rank]: the mean (13), (14) or the median of sign times cell.
 
-    The median of an even number of rows is the mean of the middle two.
+    The mean and the median are over rows. The median of an even number of rows is the mean of the
+    middle two.
 
     Raises: ValueError for another `how`, a table that does not have the hashes' depth, one of 2³¹
       cells and more.
@@ -195,8 +202,9 @@ def vectors(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> jax.Array:
-    """The vectors of ids 0 to num - 1, float32[num, rank]: `query` in blocks, whose cells take
-    little memory.
+    """The vectors of ids 0 to num - 1, float32[num, rank].
+
+    By `query` in blocks, whose cells take little memory.
     """
     ids = jnp.arange(num, dtype=jnp.int32)
     return jax.lax.map(
@@ -207,8 +215,9 @@ def vectors(
 
 
 def factors(release: Release, num_users: int, num_items: int) -> Factors:
-    """The bilinear model of a released sketch, on the host: its vectors, and released factors as
-    further columns.
+    """The bilinear model of a released sketch, on the host.
+
+    It has the sketch's vectors, and released factors as further columns.
 
     Raises: ValueError for a release without sketch, hashes or rank.
     """
@@ -231,12 +240,11 @@ def factors(release: Release, num_users: int, num_items: int) -> Factors:
 def update(
     table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, change: ArrayLike
 ) -> jax.Array:
-    """The table after `change`, float32[..., rank], is added to the vectors of ids (6): linear in
-    table and change.
+    """The table after `change`, float32[..., rank], is added to the vectors of ids (6).
 
-    An id may occur more than once, and cells may be shared: all changes are added, in the order of
-    ids on a CPU. As float32 addition, so in another order (as on a GPU) within rounding; exact
-    where sums are, as for whole numbers.
+    It is linear in table and change. An id may occur more than once, and cells may be shared: all
+    changes are added, in the order of ids on a CPU. In another order (as on a GPU) results agree
+    within rounding, as float32 addition does; they are exact where sums are, as for whole numbers.
 
     Raises: ValueError for a table that does not have the hashes' depth, one of 2³¹ cells and more.
     """
@@ -249,8 +257,9 @@ def update(
 def _cells_of_table(
     table: jax.Array, hashes: Hashes, family: ArrayLike, ids: ArrayLike, rank: int
 ) -> tuple[jax.Array, jax.Array]:
-    """(places in the flat table, which is read faster than one of two axes; signs), both [...,
-    depth, rank].
+    """(places in the flat table, signs), both [..., depth, rank].
+
+    A flat table is read faster than one of two axes.
     """
     depth, width = table.shape
     if depth != hashes.words.shape[2]:
@@ -264,12 +273,11 @@ def _cells_of_table(
 
 
 def _median(each: jax.Array) -> jax.Array:
-    """The median over the last axis but one, by a network of exchanges: a sort along an axis is
-    slower on a CPU.
+    """The median over the last axis but one, by a network of exchanges.
 
-    In a loop because it then reads an array that is there: XLA:CPU fuses slices of a gather with
-    the gather and with the hashes before it, however many barriers are put in between, into one
-    loop several times slower.
+    On a CPU a sort along an axis is slower. The exchanges stand in a loop, because it then reads an
+    array that is there: XLA:CPU fuses slices of a gather with the gather and with the hashes before
+    it, however many barriers are put in between, into one loop several times slower.
     """
     depth = each.shape[-2]
     if depth < 3:
@@ -295,8 +303,9 @@ def _median(each: jax.Array) -> jax.Array:
 
 
 def _values(words: jax.Array, ids: jax.Array, rank: int, bits: int, axis: int = -1) -> jax.Array:
-    """h(id, l), uint32, with an axis of l put in: words[..., 3] but for their last axis, and ids,
-    are broadcast.
+    """h(id, l), uint32, with an axis of l put in.
+
+    words[..., 3] but for their last axis, and ids, are broadcast.
     """
     ids = _reduced(_reduced((ids & jnp.uint32(2**bits - 1)) + (ids >> bits), bits) + 1, bits)
     start = _reduced(_product(words[..., 0], ids, bits) + words[..., 2], bits)
@@ -311,8 +320,9 @@ def _values(words: jax.Array, ids: jax.Array, rank: int, bits: int, axis: int = 
 
 
 def _multiple(x: jax.Array, times: jax.Array, bits: int) -> jax.Array:
-    """x·times mod p for x < p and a small number, below `MOST_COMPONENTS`: two products in place of
-    five.
+    """x·times mod p for x < p and times below `MOST_COMPONENTS`.
+
+    It takes two products in place of five.
     """
     low = bits // 2 + 1
     high = (x >> low) * times  # below 2^30: times 2^low is a rotation of its bits
@@ -322,8 +332,9 @@ def _multiple(x: jax.Array, times: jax.Array, bits: int) -> jax.Array:
 
 
 def _address(values: jax.Array, width: int, bits: int) -> jax.Array:
-    """⌊h·width/p⌋, int32, exactly, for h < p and width ≤ p: h·width = q·2^bits + r = q·p + (q + r),
-    and q + r < 2p.
+    """⌊h·width/p⌋, int32, exactly, for h < p and width ≤ p.
+
+    h·width = q·2^bits + r = q·p + (q + r), and q + r < 2p.
     """
     quotient, rest = _split(values, jnp.uint32(width), bits)
     return (quotient + (quotient + rest >= 2**bits - 1)).astype(jnp.int32)
@@ -345,8 +356,9 @@ def _product(x: jax.Array, y: jax.Array, bits: int) -> jax.Array:
 
 
 def _split(x: jax.Array, y: jax.Array, bits: int) -> tuple[jax.Array, jax.Array]:
-    """(⌊x·y/2^bits⌋, x·y mod 2^bits) for x < 2^bits: the upper word of 2^(32 - bits)·x times y, by
-    limbs of 16 bits.
+    """(⌊x·y/2^bits⌋, x·y mod 2^bits) for x < 2^bits.
+
+    The first is the upper word of 2^(32 - bits)·x times y, by limbs of 16 bits.
     """
     lower = x * y & jnp.uint32(2**bits - 1)
     x = x << (32 - bits)

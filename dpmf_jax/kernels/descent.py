@@ -1,5 +1,6 @@
-"""The regularised factorisation V ≈ center + Θ Xᵀ and its clipped gradients, shared by the
-mechanisms that descend on it.
+"""The regularised factorisation V ≈ center + Θ Xᵀ and its clipped gradients (paper 001).
+
+The mechanisms that descend on it share them.
 
     ∇Θ_u = -Σ_i e_ui x_i / max(1, ‖x_i‖/C)        ∇X_i = -Σ_u e_ui θ_u / max(1, ‖θ_u‖/C)
     paper 001, eqs. (4), (5), Algorithm 1
@@ -29,12 +30,13 @@ def unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
 def bias_rows(
     key: jax.Array, num_users: int, num_items: int, rank: int
 ) -> tuple[jax.Array, jax.Array]:
-    """(float32[users, rank], float32[items, rank]) from which a descent first finds the biases.
-    Spends `key`.
+    """Initial factors from which a descent first finds the biases. Spends `key`.
 
-    Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias;
-    column 1 is the reverse and grows into an item bias. The other columns are random and small. No
+    Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias.
+    Column 1 is the reverse and grows into an item bias. The other columns are random and small. No
     row is longer than 1.
+
+    Returns: (float32[users, rank], float32[items, rank]).
     """
     bias = jnp.sqrt(0.5).astype(jnp.float32)
     keys = jax.random.split(key)
@@ -52,8 +54,9 @@ def bias_rows(
 
 
 def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
-    """float32[num_rows, rank]: random unit rows that share their first coordinate, 1/√2. Spends
-    `key`.
+    """float32[num_rows, rank]: unit rows, random but for the first coordinate. Spends `key`.
+
+    All rows share the same first coordinate, 1/√2.
     """
     rest = unit_rows(key, num_rows, rank - 1) if rank > 1 else jnp.zeros((num_rows, 0), jnp.float32)
     rows = jnp.concatenate([jnp.ones((num_rows, 1), jnp.float32), rest], axis=1)
@@ -97,10 +100,11 @@ def user_gradient(
     """∇Θ without its λ term, float32[users, rank], and the Info of the same pass.
 
     Args:
-      users, items: float32[users, rank], float32[items, rank]. center: float32[] or float32[items],
-        in rating units.
-      clip_norm: C. residual_clip: c, or None for residuals as they are (Info's loss is never
-        clipped). data: a Layout.
+      users, items: float32[users, rank], float32[items, rank].
+      center: float32[] or float32[items], in rating units.
+      clip_norm: C.
+      residual_clip: c, or None for residuals as they are. Info's loss is never clipped.
+      data: the ratings.
     """
     rank, scale = users.shape[1], clip_scale(items, clip_norm)
     wide_users, wide_items = layout.pad_rank(users), layout.pad_rank(items)
@@ -153,8 +157,9 @@ def _row_total(
 
 
 def item_means(data: layout.Layout) -> tuple[jax.Array, jax.Array]:
-    """(float32[items], float32[]): mean rating per item and overall, unpriced; unrated items get
-    the overall mean.
+    """Mean rating per item and overall, (float32[items], float32[]); unpriced.
+
+    Unrated items get the overall mean.
     """
     total, count = layout.sum_by_item(data, _row_total, (), ())
     overall = jnp.sum(total) / jnp.maximum(jnp.sum(count), 1)

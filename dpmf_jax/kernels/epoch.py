@@ -1,15 +1,14 @@
-"""One epoch of online factorisation, one rating after the other: over dense factors, or over a
-count sketch.
+"""One epoch of online factorisation, one rating after the other: over factors or a count sketch.
 
 Paper 002 (2), (3) with the sign that descends: both vectors of a rating move from their old values,
-p ← p + η(e q − λp), q ← q + η(e p − λq), e = r − p·q; a rating with e² above the threshold is
+p ← p + η(e q − λp), q ← q + η(e p − λq), e = r − p·q. A rating with e² above the threshold is
 skipped.
 
-On a CPU a loop over single ratings is compiled into one function, not interpreted operation by
-operation, which takes more than ten times as long at rank 20 (Zen 5). XLA does so for a call with
-the attribute `xla_cpu_small_call` if it contains no scatter (see `_one_function`). Other backends,
-and versions that do not know it, give the same result,
-slowly: batches without conflict (`ordered.schedule` with size > 1) are for them.
+On a CPU a loop over single ratings is compiled into one function. Interpreted operation by
+operation it takes more than ten times as long at rank 20 (Zen 5). XLA compiles it so for a call
+with the attribute `xla_cpu_small_call` if it contains no scatter (see `_one_function`). Other
+backends, and versions that do not know the attribute, give the same result, slowly: batches without
+conflict (`ordered.schedule` with size > 1) are for them.
 """
 
 from __future__ import annotations
@@ -36,8 +35,11 @@ CHUNK = 240
 
 
 class Seen(NamedTuple):
-    """What an epoch sees on its way: Σe² over the ratings, each before its own update; how many
-    were not skipped; how many there are.
+    """What an epoch sees on its way.
+
+    squared: Σe² over the ratings, each before its own update.
+    learnt: how many ratings were not skipped.
+    rated: how many ratings there are.
     """
 
     squared: jax.Array
@@ -46,8 +48,11 @@ class Seen(NamedTuple):
 
 
 class Rule(NamedTuple):
-    """One update: η, λ, and the largest e² that is learnt from: ε by 4.3, 2ε by 3.2 (e²/2 of at
-    most ε), ∞: all.
+    """One update.
+
+    learning_rate: η.
+    regularization: λ.
+    threshold: the largest e² that is learnt from: ε by 4.3, 2ε by 3.2 (e²/2 of at most ε); ∞: all.
     """
 
     learning_rate: ArrayLike
@@ -63,12 +68,12 @@ def dense(
     rule: Rule,
     offset: ArrayLike = 0.0,
 ) -> tuple[jax.Array, jax.Array, Seen]:
-    """One epoch: factors float32[users, rank] and [items, rank] after all ratings of the schedule,
-    in its order.
+    """One epoch over factors, in the schedule's order: float32[users, rank], [items, rank], Seen.
 
-    `offset`, subtracted from the values: anything that has the shape of `schedule.user`, or one
-    number. Batches of one rating run as a loop on a CPU; larger ones run all at once: exact where
-    `ordered.schedule` made them, and else mini-batches, whose updates are summed.
+    Batches of one rating run as a loop on a CPU. Larger ones run all at once: exact where
+    `ordered.schedule` made them; else they are mini-batches, whose updates are summed.
+
+    offset: subtracted from the values; one number, or of the shape of `schedule.user`.
     """
     value, rated = _values(schedule, data, offset)
     if schedule.user.shape[1] > 1:
@@ -97,12 +102,11 @@ def sketched(
     *,
     rank: int,
 ) -> tuple[jax.Array, Seen]:
-    """One epoch over a count sketch, table float32[depth, width], in the order of the schedule (any
-    size; best 1).
+    """One epoch over a count sketch, table float32[depth, width], in the order of the schedule.
 
-    Vectors are mean queries; the change of both goes into their cells, which may be shared (paper
-    002, 3.2). Hashes are computed on the way, `CHUNK` ratings at once; nothing of the size of users
-    and items is kept.
+    Batches may have any size; 1 is best. Vectors are mean queries; the change of both goes into
+    their cells, which may be shared (paper 002, 3.2). Hashes are computed on the way, `CHUNK`
+    ratings at once; nothing of the size of users and items is kept.
     """
     depth, width = table.shape
     value, rated = _values(schedule, data, offset)
@@ -142,10 +146,9 @@ def sketched_batches(
     rank: int,
     how: Literal["mean", "median"] = "mean",
 ) -> tuple[jax.Array, Seen]:
-    """As `sketched`, but all of a batch from the same table, changes added up, and median queries
-    if asked for.
+    """As `sketched`, but all of a batch from the same table; median queries if asked for.
 
-    With batches of one rating it is exact too, and slow.
+    Changes of a batch are added up. With batches of one rating it is exact too, and slow.
     """
 
     def batch(table, part):
@@ -170,10 +173,10 @@ def sketched_batches(
 def _values(
     schedule: ordered.Schedule, data: layout.Layout, offset: ArrayLike
 ) -> tuple[jax.Array, jax.Array]:
-    """(What is left to predict, NaN where there is no rating, which no threshold admits; how many
-    ratings there are).
+    """(what is left to predict, how many ratings there are).
 
-    All but the offset is the same in every epoch, and XLA moves it out of a loop over them.
+    It is NaN where there is no rating, which no threshold admits. All but the offset is the same in
+    every epoch, and XLA moves it out of a loop over them.
     """
     stored, present = layout.stored_values(data)
     value = (
@@ -188,8 +191,9 @@ def _floats(rule: Rule) -> Rule:
 
 
 def _steps(rule: Rule, error: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(shrink, step, learn): both vectors change by step · other - shrink · own; by 0 where nothing
-    is learnt.
+    """(shrink, step, learn): both vectors change by step · other - shrink · own.
+
+    They change by 0 where nothing is learnt.
     """
     learn = error * error <= rule.threshold
     shrink = _where(learn, rule.learning_rate * rule.regularization)
@@ -197,8 +201,9 @@ def _steps(rule: Rule, error: jax.Array) -> tuple[jax.Array, jax.Array, jax.Arra
 
 
 def _squared(value: jax.Array, error: jax.Array) -> jax.Array:
-    """e², 0 where there is no rating; not a number where an error is none, so that a divergence is
-    seen.
+    """e², and 0 where there is no rating.
+
+    Not a number where an error is none, so that a divergence is seen.
     """
     return _where(value == value, error * error)
 
@@ -242,8 +247,9 @@ def _dense_batches(users, items, schedule, value, rated, rule):
 
 
 def _dense_loop(users, items, places, value, rule, *, rank, width):
-    """Flat tables of rows `width` long, whose end is zeros; `places` uint32[ratings, 2]: where rows
-    begin.
+    """The loop over single ratings on flat tables of rows `width` long, whose end is zeros.
+
+    places: uint32[ratings, 2], where rows begin.
     """
     rule, zero = Rule(*rule), jnp.uint32(0)
 
@@ -299,12 +305,11 @@ def _dense_loop(users, items, places, value, rule, *, rank, width):
 
 
 def _unfolded(row: jax.Array, rank: int, times: int) -> jax.Array:
-    """The row, by way of operations that leave its first `rank` numbers as they are, and the zeros
-    behind them zero.
+    """The row, after operations that change neither its first `rank` numbers nor the zeros after.
 
-    LLVM unrolls a loop of few cheap turns into scalars before it looks for vectors, and leaves so.
-    These make a turn dear enough to stay one; once it is vectors they fold away, but in the last,
-    where they differ from place to place.
+    LLVM unrolls a loop of few cheap turns into scalars before it looks for vectors, and leaves it
+    so. These operations make a turn dear enough to stay one. Once the loop is of vectors they fold
+    away, except in the last vector, where they differ from place to place.
     """
     behind = np.arange(row.size) >= rank
     for turn in range(times):
@@ -319,8 +324,10 @@ def _unfolded(row: jax.Array, rank: int, times: int) -> jax.Array:
 
 
 def _sketch_loop(table, cells, value, rule, *, depth, rank):
-    """`cells` uint32[2 · depth, rank, ratings + 1]: twice the place in the flat table, plus 1 for
-    the sign −1.
+    """The loop over single ratings on a flat table.
+
+    cells: uint32[2 · depth, rank, ratings + 1], twice the place in the flat table, plus 1 for the
+      sign −1.
     """
     zero, one, rule = jnp.uint32(0), jnp.uint32(1), Rule(*rule)
 
@@ -390,12 +397,11 @@ def _tree(terms: list[jax.Array]) -> jax.Array:
 
 
 def _one_function(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """`fn`, compiled on a CPU as one function without calls into XLA's runtime; under `vmap` one
-    after the other.
+    """`fn`, compiled on a CPU as one function without calls into XLA's runtime.
 
-    XLA refuses a scatter there, which is why batching must not reach a `dynamic_update_slice`, and
-    aborts where an argument is not used; so arguments are few, and each is used whatever the sizes
-    (an index into one row is not).
+    Under `vmap` the runs follow one another. XLA refuses a scatter there, which is why batching
+    must not reach a `dynamic_update_slice`. It aborts where an argument is not used, so arguments
+    are few, and each is used whatever the sizes (an index into one row is not).
     """
 
     def called(*arguments):

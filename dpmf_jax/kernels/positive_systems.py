@@ -21,7 +21,11 @@ SIGN_STEPS = 30
 
 
 class Solution(NamedTuple):
-    """solved float[n, d]; log_det float[n], of the matrices."""
+    """Solved systems.
+
+    solved: float[n, d].
+    log_det: float[n], of the matrices.
+    """
 
     solved: jax.Array
     log_det: jax.Array
@@ -29,8 +33,9 @@ class Solution(NamedTuple):
 
 @jax.jit
 def solve(matrix: jax.Array, target: jax.Array, ridge: jax.Array | float = 0.0) -> Solution:
-    """x with (matrix + ridge·I)x = target, and the matrices' log det, for float[n, d, d] and
-    float[n, d].
+    """x with (matrix + ridge·I)x = target, and the log det of matrix + ridge·I.
+
+    For float[n, d, d] and float[n, d].
 
     Each matrix + ridge·I must be symmetric and positive definite: entries are not a number where
     one is not.

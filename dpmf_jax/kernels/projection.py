@@ -1,9 +1,8 @@
-"""A random matrix Φ, float32[q, items], that nobody stores: every entry is a function of a public
-key and its place.
+"""A random matrix Φ, float32[q, items], that nobody stores.
 
-Entries are independent with mean 0 and variance 1/q, so E[ΦᵀΦ] is the identity. A user looks at one
-row at the rated items, the server runs through Φ in blocks; both see the same entries, on any
-device and in any order.
+Every entry is a function of a public key and its place. Entries are independent with mean 0 and
+variance 1/q, so E[ΦᵀΦ] is the identity. A user looks at one row at the rated items, the server runs
+through Φ in blocks. Both see the same entries, on any device and in any order.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ QUANTILE = (
 def entries(
     key: bits.Words, law: Law, rows: ArrayLike, columns: ArrayLike, num_rows: int
 ) -> jax.Array:
-    """Φ at (rows, columns), int32 arrays that are broadcast against each other; num_rows is q."""
+    """Φ at (rows, columns), int32 arrays that are broadcast against each other.
+
+    num_rows: q.
+    """
     first, _second = bits.threefry(key, jnp.uint32(rows), jnp.uint32(columns))
     scale = jnp.float32(num_rows) ** -0.5
     if law == "sign":
@@ -43,11 +45,11 @@ def entries(
 
 
 def _normal_quantile(uniform: jax.Array) -> jax.Array:
-    """The normal quantile at (1 + uniform)/2, for a uniform in (-1, 1): off by at most 5e-5 of
-    itself.
+    """The normal quantile at (1 + uniform)/2 for uniform in (-1, 1), to 5e-5 relative.
 
-    uniform times a polynomial in √(-ln(1 - uniform²)), one for all of the range, with a logarithm
-    that is as coarse: a lift is bound by what an entry costs, and this costs half of √2·erf_inv.
+    The value is uniform times a polynomial in √(-ln(1 - uniform²)), one for all of the range, with
+    a logarithm that is as coarse. A lift is bound by what an entry costs, and this costs half of
+    √2·erf_inv.
     """
     pattern = jax.lax.bitcast_convert_type((1 - uniform) * (1 + uniform), jnp.int32)
     exponent = (pattern - 0x3F3504F3) >> 23  # so that the rest lies within √½ and √2
@@ -134,7 +136,9 @@ def apply_pseudo_inverse(
     *,
     num_devices: int = 1,
 ) -> jax.Array:
-    """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; inverse: `gram_inverse`. Needs q ≤ items.
+    """Φ†·compressed = Φᵀ(ΦΦᵀ)⁻¹·compressed; needs q ≤ items.
+
+    inverse: of ΦΦᵀ, as `gram_inverse` gives it.
 
     A product with the inverse reads q² numbers once, where two triangular solves take four times as
     long; it is for q well below items, where ΦΦᵀ is near the identity's multiple (condition 4 at a

@@ -58,7 +58,7 @@ def _rows(stored: Dense, chosen: jax.Array, data: Layout) -> Dense:
 
 
 def _pieces(side: split.Side, chosen: jax.Array, num_users: int, num_items: int) -> Dense:
-    """From a split layout: the first pieces of all chosen users, then their second ones, …"""
+    """From a split layout: first pieces of all chosen users, then their second ones, and so on."""
     pieces, width = side.column.shape
     first = jnp.searchsorted(side.row, chosen).astype(jnp.int32)
     rows = jnp.broadcast_to(jnp.arange(chosen.shape[0])[:, None], (chosen.shape[0], width))

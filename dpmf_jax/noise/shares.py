@@ -44,8 +44,9 @@ def published(
       the paper says it follows.
 
     Args:
-      factor: H, float32, broadcast to `shape`; the recommender's numbers. scale: b = 2Δ√d/ε.
-        num_shares: k, broadcast to `shape`.
+      factor: H, float32, broadcast to `shape`; the recommender's numbers.
+      scale: b = 2Δ√d/ε.
+      num_shares: k, broadcast to `shape`.
 
     Raises: ValueError for a known scale that is not positive, or a known number of shares below 1.
     """
@@ -110,7 +111,9 @@ def discrete_laplace(
     occur however large b is, where floats would leave gaps, and the wrap-around is exact. Each
     digit's probability is right to float32, about 1e-7 relative.
 
-    Args: scale_in_steps: b over the step of the grid. num_shares: k'.
+    Args:
+      scale_in_steps: b over the step of the grid.
+      num_shares: k'.
 
     Raises: as `published`.
     """
