@@ -1,5 +1,4 @@
-"""Curves of a price: ε against the number of steps and δ against ε, as svg, and their numbers as
-csv.
+"""Curves of a price as svg and csv: ε against the number of steps, and δ against ε.
 
 Every point is priced by the accountants themselves. The same numbers give the same bytes.
 """
@@ -24,13 +23,8 @@ if TYPE_CHECKING:
     from accounting.loss import Loss, Unit
 
 DELTAS = [float(f"1e-{power}") for power in range(1, 13)]
-SHARES = (
-    0.9,
-    0.75,
-    0.5,
-    0.25,
-    0.1,
-)  # of the total variation, where the ε of pure rounds falls to 0
+# Of the total variation, at which the ε of pure rounds falls to 0.
+SHARES = (0.9, 0.75, 0.5, 0.25, 0.1)
 SHUFFLED = "shuffled"  # prices that no loss has by itself: see `others`
 
 
@@ -49,9 +43,9 @@ def draw(
 ) -> list[str]:
     """Writes epsilon-steps.svg, .csv and delta-epsilon.svg, .csv; returns their paths.
 
-    ε goes from 1 to twice the steps of the release, at its δ; δ runs over powers of ten, at its
-    steps. Pure rounds have their optimal composition at every δ, which for a single one is δ =
-    (e^ε₀ − e^ε)/(1 + e^ε₀), and their sum at 0.
+    The first pair prices 1 to twice the steps of the release, at its δ. The second prices its steps
+    at powers of ten of δ. Pure rounds are priced by their optimal composition (for a single round
+    δ = (e^ε₀ − e^ε)/(1 + e^ε₀)), and by their sum at δ = 0.
 
     Args:
       folder: made if it is not there; files of these names are replaced.
@@ -84,7 +78,7 @@ def draw(
     names = [*accountants, *others]
 
     def prices(count: int) -> Callable[[float], dict[str, float]]:
-        known = _priced(losses(count), guarantee, accountants)
+        known = _epsilon_by_delta(losses(count), guarantee, accountants)
 
         def at(delta: float) -> dict[str, float]:
             priced = {
@@ -98,12 +92,12 @@ def draw(
     by_steps = [(count, prices(count)(delta)) for count in _counts(steps, points, most)]
     of_release = prices(steps)
     by_delta = [(at, of_release(at)) for at in _deltas(losses(steps), delta, accountants)]
-    told = f"{title}\n{guarantee.status}, unit: one {guarantee.unit}\n{guarantee.relation}"
+    subtitle = f"{title}\n{guarantee.status}, unit: one {guarantee.unit}\n{guarantee.relation}"
     texts = {
         "epsilon-steps.svg": _plot(
             "epsilon-steps",
             by_steps,
-            f"ε at δ = {report.shown(delta)}, {told}",
+            f"ε at δ = {report.delta_text(delta)}, {subtitle}",
             x=f"number of {noun}s {letter}",
             y="ε",
             mark=steps,
@@ -112,7 +106,7 @@ def draw(
         "delta-epsilon.svg": _plot(
             "delta-epsilon",
             by_delta,
-            f"δ of {report.counted(steps, noun)}, {told}",
+            f"δ of {report.counted(steps, noun)}, {subtitle}",
             x="ε",
             y="δ",
             mark=delta,
@@ -126,8 +120,9 @@ def draw(
 
 
 def first_steps(losses: Sequence[Loss]) -> Callable[[int], list[Loss]]:
-    """Of a release that takes its phases in this order, what its first k steps spend; past its end,
-    more of the last.
+    """What the first k steps of a release spend; past its end, more of the last phase.
+
+    The release takes its phases in this order.
 
     Pure rounds are cut at ε/k of each, rounded up.
     """
@@ -139,14 +134,14 @@ def first_steps(losses: Sequence[Loss]) -> Callable[[int], list[Loss]]:
             own = loss.num_steps([phase])
             part = left if place == len(losses) - 1 else min(left, own)
             if part:
-                taken.append(phase if part == own else _resized(phase, part))
+                taken.append(phase if part == own else _with_num_steps(phase, part))
             left -= part
         return taken
 
     return first
 
 
-def _resized(phase: Loss, count: int) -> Loss:
+def _with_num_steps(phase: Loss, count: int) -> Loss:
     from accounting import loss, pure
 
     if not isinstance(phase, loss.Pure):
@@ -159,7 +154,7 @@ def _resized(phase: Loss, count: int) -> Loss:
     return loss.Pure(epsilon=pure.epsilon_basic(each, count), num_rounds=count)
 
 
-def _priced(
+def _epsilon_by_delta(
     losses: Sequence[Loss], guarantee: Guarantee, accountants: Sequence[str]
 ) -> Callable[[float], dict[str, float]]:
     """ε of these losses as a function of δ; a distribution is built once and asked at every δ."""
@@ -231,8 +226,9 @@ def _plot(
     mark: float,
     swapped: bool = False,
 ) -> str:
-    """One line an accountant. swapped: the priced ε goes along x, and what it is priced at
-    along y.
+    """The curves as svg, one line an accountant.
+
+    swapped: the priced ε goes along x, and what it is priced at along y.
     """
     import matplotlib
     from matplotlib.figure import Figure

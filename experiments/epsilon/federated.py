@@ -1,6 +1,4 @@
-"""`dpmf epsilon federated`: what T noisy iterations of paper 003 cost, as claimed and as proved per
-user.
-"""
+"""`dpmf epsilon federated`: the price of T noisy iterations of paper 003, claimed or per user."""
 
 from __future__ import annotations
 
@@ -77,7 +75,7 @@ class Federated:
 def run(command: Federated) -> None:
     epsilon_flags.check_flags(command, pure=command.noise in ("laplace", "l2-laplace"))
     with epsilon_flags.pricing(PROGRAM):
-        result, guarantee = _priced(command)
+        result, guarantee = _price(command)
         if command.curves is not None:
             result["curves"] = scale_of.curves(
                 command.curves, result, guarantee, noun="iteration", letter="T"
@@ -85,8 +83,7 @@ def run(command: Federated) -> None:
     console.emit(result, json=command.json, render=lambda shown: scale_of.render(shown, guarantee))
 
 
-def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
-
+def _price(command: Federated) -> tuple[dict[str, Any], Guarantee]:
     if command.clip_norm is None:
         unused = ("scale", "honest_shares", "delta", "noise", "change")
         why = "without --clip-norm, as published"
@@ -102,8 +99,8 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
             range_width=command.range_width or 4.0,
         )
         title = f"{report.counted(command.iterations, 'iteration')} as published"
-        told = scale_of.told(command, guarantee, title, None, "epsilon")
-        told |= {
+        fields = scale_of.result_fields(command, guarantee, title, None, "epsilon")
+        fields |= {
             "target": None,
             "epsilon_iteration": command.epsilon,
             "iterations": command.iterations,
@@ -112,12 +109,14 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
             "the paper states ε once, for the whole run; each iteration is a release of its own,"
             " and they add up"
         )
-        return {**told, "user": None, "curves": None, "notes": [note]}, guarantee
+        return {**fields, "user": None, "curves": None, "notes": [note]}, guarantee
     why = "with --clip-norm, per user"
     epsilon_flags.require(
         command, PROGRAM, needed=("honest_shares",), unused=("range_width",), why=why
     )
-    solve = epsilon_flags.unknown(command, PROGRAM, noise=(("scale",),), others=("iterations",))
+    solve = epsilon_flags.unknown_quantity(
+        command, PROGRAM, noise=(("scale",),), others=("iterations",)
+    )
     noise, change = scale_of.law(command.noise or "gaussian"), command.change or "replace"
     delta = (
         command.delta
@@ -146,10 +145,10 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
     title = (
         f"{report.counted(iterations, 'iteration')}, {law} noise, b or σ = {report.at_least(scale)}"
     )
-    told = scale_of.told(command, guarantee, title, scale, solve)
-    told |= {"iterations": iterations, "clip_norm": command.clip_norm, "change": change}
+    fields = scale_of.result_fields(command, guarantee, title, scale, solve)
+    fields |= {"iterations": iterations, "clip_norm": command.clip_norm, "change": change}
     return {
-        **told,
+        **fields,
         "noise": law,
         "user": None,
         "curves": None,
@@ -160,8 +159,9 @@ def _priced(command: Federated) -> tuple[dict[str, Any], Guarantee]:
 def _iterations_scale(
     command: Federated, noise: Any, delta: float | None, shape: Mapping[str, Any]
 ) -> float:
-    """The smallest scale whose stated price, by the optimal composition where pure noise has a δ,
-    is at most ε.
+    """The smallest scale whose stated price is at most ε.
+
+    Where pure noise has a δ, that is the optimal composition.
     """
     from accounting import iterations, pure
 
@@ -175,9 +175,8 @@ def _iterations_scale(
         )
     each = pure.solve_epsilon_round(command.epsilon, command.iterations, delta)
     scale = iterations.iterations_scale(noise=noise, epsilon=each, num_iterations=1, **shape)
-    return scale * (
-        1 + 1e-12
-    )  # ε of all iterations is a product, rounded up, and shared again where it is priced
+    # ε of all iterations is a product, rounded up, and shared again where it is priced.
+    return scale * (1 + 1e-12)
 
 
 def _affordable(
@@ -188,9 +187,7 @@ def _affordable(
     shape: Mapping[str, Any],
     program: str,
 ) -> tuple[int, list[str]]:
-    """The largest number of iterations that costs at most ε, and a note where --iterations takes no
-    more.
-    """
+    """The largest number of iterations that costs at most ε, and a note where it is cut."""
     from accounting import gaussian, iterations, loss, pure
 
     assert command.epsilon is not None
@@ -209,7 +206,7 @@ def _affordable(
             count += 1  # ε of one was rounded up, and the product is not that of rounded ones
     if not count >= 1:
         raise UsageError(
-            f"not one iteration costs as little as ε = {report.exactly(command.epsilon)}",
+            f"not one iteration costs as little as ε = {report.in_full(command.epsilon)}",
             where=PROGRAM,
             fix="a larger --scale or --epsilon, or a smaller --clip-norm",
         )

@@ -1,6 +1,4 @@
-"""What the `dpmf epsilon` commands ask of a command line: numbers in range, and all but one of them
-given.
-"""
+"""What the `dpmf epsilon` commands ask of a command line: numbers in range, and one unknown."""
 
 from __future__ import annotations
 
@@ -27,9 +25,9 @@ def flag(name: str) -> str:
 def check_flags(command: Any, *, pure: bool = False) -> None:
     """Refuses numbers that no quantity of these commands can have, by the name of the field.
 
-    Whole numbers are at least 1; a delta is inside (0, 1); a sampling rate in (0, 1]; every other
-    one is positive and finite. So NaN, infinities, 0 and negative numbers end here, and never as a
-    price of 0.
+    Whole numbers are at least 1, a delta is inside (0, 1), a sampling rate in (0, 1]; every other
+    one is positive and finite. NaN, infinities, 0 and negative numbers therefore end here, and
+    never as a price of 0.
 
     Args:
       command: the dataclass.
@@ -58,8 +56,9 @@ def check_flags(command: Any, *, pure: bool = False) -> None:
 
 @contextmanager
 def pricing(program: str) -> Generator[None, None, None]:
-    """Around everything that prices: what an accountant refuses, or cannot hold in a float, is a
-    usage error.
+    """Turns what an accountant refuses, or what no float can hold, into a usage error.
+
+    It goes around everything that prices.
 
     NumPy's warnings of overflows on the way are not shown: what comes out is checked, and is never
     NaN.
@@ -87,8 +86,9 @@ def check_known(
     program: str,
     optional: Sequence[str] = ("delta",),
 ) -> None:
-    """Refuses a command line that does not leave exactly one quantity unknown, naming what is
-    missing and superfluous.
+    """Refuses a command line that does not leave exactly one quantity unknown.
+
+    It names what is missing and what is superfluous.
 
     Args:
       command: the dataclass; a field that was not given is None.
@@ -114,7 +114,7 @@ def check_known(
             superfluous.append(f"{' or '.join(given)} (they say the same)")
     if not missing and not superfluous:
         return
-    told = [
+    wrong = [
         f"{word} {', '.join(names)}"
         for word, names in (("missing", missing), ("too many", superfluous))
         if names
@@ -125,7 +125,7 @@ def check_known(
     unknowns = [field.replace("_", "-") for fields in quantities.values() for field in fields]
     unknowns = [name for name in unknowns if name in solvable(command)]
     raise UsageError(
-        f"to solve for {solve.replace('_', '-')}: {'; '.join(told)}",
+        f"to solve for {solve.replace('_', '-')}: {'; '.join(wrong)}",
         where=program,
         fix=f"give {', '.join(wanted)}; or name another unknown: --solve {'|'.join(unknowns)}",
     )
@@ -149,13 +149,13 @@ def require(
     missing = [flag(name) for name in needed if getattr(command, name) is None]
     idle = [flag(name) for name in unused if getattr(command, name) is not None]
     if missing or idle:
-        told = [f"missing {', '.join(missing)}"] if missing else []
-        told += [f"{', '.join(idle)} means nothing here"] if idle else []
+        wrong = [f"missing {', '.join(missing)}"] if missing else []
+        wrong += [f"{', '.join(idle)} means nothing here"] if idle else []
         fix = f"give {', '.join(map(flag, needed))}" if needed else f"leave out {', '.join(idle)}"
-        raise UsageError(f"{why}: {'; '.join(told)}", where=program, fix=fix)
+        raise UsageError(f"{why}: {'; '.join(wrong)}", where=program, fix=fix)
 
 
-def one_way(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
+def check_one_way(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
     """Refuses a command line that does not give exactly one of these ways to write the noise."""
     given = [way for way in ways if all(getattr(command, name) is not None for name in way)]
     touched = [way for way in ways if any(getattr(command, name) is not None for name in way)]
@@ -169,18 +169,19 @@ def one_way(command: Any, program: str, ways: Sequence[Sequence[str]]) -> None:
         )
 
 
-def unknown(
+def unknown_quantity(
     command: Any, program: str, *, noise: Sequence[Sequence[str]], others: Sequence[str] = ()
 ) -> str:
-    """What is unknown: as --solve says, or what is not given of scale and ε. Refuses what does not
-    fit.
+    """The unknown: what --solve says, or what is not given of scale and ε.
+
+    It refuses flags that do not fit.
 
     Args:
       noise: ways to write the noise, each by flags that go together.
       others: further quantities that have to be given unless they are solved for.
     """
     if command.solve is None:
-        one_way(command, program, (*noise, ("epsilon",)))
+        check_one_way(command, program, (*noise, ("epsilon",)))
         solve = "epsilon" if command.epsilon is None else "scale"
     else:
         solve = command.solve
@@ -193,7 +194,7 @@ def unknown(
                 why="for the scale",
             )
         else:
-            one_way(command, program, noise)
+            check_one_way(command, program, noise)
             given = ("epsilon",)
             needed, unused = (
                 ((), given)
@@ -208,9 +209,7 @@ def unknown(
 
 
 def capped(count: int, what: str, most: int = LARGEST_COUNT) -> tuple[int, list[str]]:
-    """A solved number of steps that is not above what its flag takes, and a note where it is
-    cut.
-    """
+    """A solved number of steps, cut to what its flag takes, and a note where it is cut."""
     if count <= most:
         return count, []
     return most, [

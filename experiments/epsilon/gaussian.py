@@ -1,6 +1,4 @@
-"""`dpmf epsilon gaussian`: what Gaussian steps on all of the data cost, by every accountant; no
-data, no training.
-"""
+"""`dpmf epsilon gaussian`: the price of Gaussian steps on all of the data, by every accountant."""
 
 from __future__ import annotations
 
@@ -10,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from accounting import guards
 from dpmf_jax.errors import PrivacyError, UsageError
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
     from accounting.loss import Gaussian
 
 PROGRAM = "dpmf epsilon gaussian"
-ROOM = (
-    1 + 1e-12
-)  # z written as ε_i or as σ and read back may lose its last digits, and must not cost more then
+# z written as ε_i or as σ and read back may lose its last digits, and must not cost more then.
+ROOM = 1 + 1e-12
 # What must be known, all but one, and the flags that write it.
 QUANTITIES = {
     "noise": ("epsilon_step", "noise_multiplier", "sigma"),
@@ -38,8 +36,7 @@ REPLACED = ("epsilon_step", "noise_multiplier", "sigma", "sensitivity", "steps")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """The price of J Gaussian steps on all of the data, or (--solve) any one number that a price
-    leaves open.
+    """The price of J Gaussian steps on all of the data, or (--solve) one number it leaves open.
 
     The noise of a step is written in one of three ways: --epsilon-step with --delta-step as paper
     001 does, --noise-multiplier, or --sigma with --sensitivity. Steps of several noises are
@@ -104,7 +101,7 @@ def run(command: Command) -> None:
             fix="--mechanism gaussian-joint-noise or gaussian-public-items, which clip it",
         )
     with epsilon_flags.pricing(PROGRAM):
-        result, guarantee = _priced(command, solve)
+        result, guarantee = _price(command, solve)
     if command.curves is not None:
         with epsilon_flags.pricing(PROGRAM):
             result["curves"] = _curves(command.curves, result, guarantee)
@@ -139,7 +136,7 @@ def _check_given(command: Command, solve: str) -> None:
     epsilon_flags.check_known(command, QUANTITIES_OF_PHASES, solve=solve, program=PROGRAM)
 
 
-def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
+def _price(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     from accounting import gaussian, price
 
     accountant = command.accountant or (
@@ -148,12 +145,12 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
     cut: list[str] = []
     try:
         if command.phases is not None:
-            phases = epsilon_phases.read(command.phases, PROGRAM)
+            phases = epsilon_phases.parse(command.phases, PROGRAM)
             sensitivity = None
             losses = epsilon_phases.losses_of(command.mechanism, phases)
             delta = _delta(command, solve, losses, accountant)
         else:
-            z, steps, sensitivity = _solved(command, solve, accountant)
+            z, steps, sensitivity = _solve(command, solve, accountant)
             steps, cut = epsilon_flags.capped(steps, "steps")
             losses = epsilon_phases.losses_of(command.mechanism, [(z, steps)])
             delta = _delta(command, solve, losses, accountant)
@@ -183,7 +180,7 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "target": command.epsilon,
         "delta": delta,
         "steps": guarantee.steps,
-        **_noise(command, losses, sensitivity),
+        **_noise_spellings(command, losses, sensitivity),
         "phases": [
             {"noise_multiplier": phase.noise_multiplier, "steps": phase.num_steps}
             for phase in losses
@@ -193,22 +190,23 @@ def _priced(command: Command, solve: str) -> tuple[dict[str, Any], Guarantee]:
         "pld": None,
         **prices,
         "kinds": report.kinds(list(prices)),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "user": (
             guarantee.for_user(command.user_ratings)._asdict() if command.user_ratings else None
         ),
         "curves": None,
     }
-    as_steps = "epsilon_step" in (solve, *_given(command))
+    as_steps = "epsilon_step" in (solve, *_noise_flags(command))
     result["notes"] = [*cut, *_notes(result, as_steps=as_steps), *report.price_notes(prices, delta)]
     return result, guarantee
 
 
-def _noise(
+def _noise_spellings(
     command: Command, losses: Sequence[Gaussian], sensitivity: float | None
 ) -> dict[str, Any]:
-    """The noise of a step in all its spellings; with phases there is no one noise, but for their
-    multipliers.
+    """The noise of a step in all its spellings.
+
+    Phases have no one noise, unless their multipliers are equal.
     """
     from accounting import gaussian
 
@@ -221,8 +219,7 @@ def _noise(
         z = losses[0].noise_multiplier
         step = command.epsilon_step or gaussian.step_from_noise_multiplier(z, command.delta_step)
         sigma = z * sensitivity if command.sigma is None else command.sigma
-        if not 0 < sigma < math.inf:
-            raise ValueError(f"sigma, {z!r} times --sensitivity {sensitivity!r}, is out of range")
+        guards.positive(f"sigma, {z!r} times --sensitivity {sensitivity!r},", sigma)
     return {
         "epsilon_step": step,
         "delta_step": command.delta_step,
@@ -232,11 +229,11 @@ def _noise(
     }
 
 
-def _given(command: Command) -> list[str]:
+def _noise_flags(command: Command) -> list[str]:
     return [name for name in QUANTITIES["noise"] if getattr(command, name) is not None]
 
 
-def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, float]:
+def _solve(command: Command, solve: str, accountant: Any) -> tuple[float, int, float]:
     """(z, J, Δ), one of them, or none, solved for."""
     from accounting import gaussian
 
@@ -268,7 +265,7 @@ def _solved(command: Command, solve: str, accountant: Any) -> tuple[float, int, 
         if not steps >= 1:
             raise UsageError(
                 f"not one step at z = {z:.6g} costs as little as ε ="
-                f" {report.exactly(command.epsilon)} at δ = {report.shown(delta)}",
+                f" {report.in_full(command.epsilon)} at δ = {report.delta_text(delta)}",
                 where=PROGRAM,
                 fix="more noise, or a larger --epsilon or --delta",
             )
@@ -285,11 +282,11 @@ def _delta(command: Command, solve: str, losses: Sequence[Gaussian], accountant:
         return epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
     assert command.epsilon is not None
     delta = gaussian.solve_delta(
-        command.epsilon, *epsilon_phases.together(losses), price=accountant
+        command.epsilon, *epsilon_phases.equivalent_steps(losses), price=accountant
     )
-    if not (delta := report.shown_delta(delta)) < 1:
+    if not (delta := report.rounded_delta(delta)) < 1:
         raise UsageError(
-            f"no δ below 1 holds at ε = {report.exactly(command.epsilon)} by {accountant}",
+            f"no δ below 1 holds at ε = {report.in_full(command.epsilon)} by {accountant}",
             where=PROGRAM,
             fix="more noise, fewer steps, a larger --epsilon, or --accountant exact",
         )
@@ -309,9 +306,7 @@ def _noise_multiplier(command: Command, sensitivity: float) -> float:
 
 def _ratio(sigma: float, sensitivity: float) -> float:
     z = sigma / sensitivity if sensitivity > 0 else math.inf
-    if not 0 < z < math.inf:
-        raise ValueError(f"--sigma / --sensitivity = {sigma!r}/{sensitivity!r} is out of range")
-    return z
+    return guards.positive(f"--sigma / --sensitivity = {sigma!r}/{sensitivity!r}", z)
 
 
 def _notes(result: Mapping[str, Any], *, as_steps: bool) -> list[str]:
@@ -326,8 +321,8 @@ def _notes(result: Mapping[str, Any], *, as_steps: bool) -> list[str]:
     if as_steps and (spent := result["steps"] * result["delta_step"]) >= 1:
         notes.append(
             f"{report.counted(result['steps'], 'step')} at δ_i ="
-            f" {report.shown(result['delta_step'])} add up to δ = {spent:g}, which is 1 or more:"
-            " (ε_i, δ_i) per step says nothing about the whole by basic composition; it only"
+            f" {report.delta_text(result['delta_step'])} add up to δ = {spent:g}, which is 1 or"
+            " more: (ε_i, δ_i) per step says nothing about the whole by basic composition; it only"
             " writes the noise, and `basic` composes other pairs of the same noise"
         )
     stated = "closed_form" if result["status"] == "claimed" else "exact"
@@ -349,16 +344,16 @@ def _curves(folder: Path, result: Mapping[str, Any], guarantee: Guarantee) -> li
         folder,
         epsilon_curves.first_steps(guarantee.losses),
         guarantee,
-        title=f"{result['mechanism']}, {_noise_words(result, digits=6)}",
+        title=f"{result['mechanism']}, {_noise_text(result, digits=6)}",
         accountants=("basic", "closed_form", "rdp", "pld", "exact"),
     )
 
 
-def _noise_words(result: Mapping[str, Any], digits: int = 8) -> str:
+def _noise_text(result: Mapping[str, Any], digits: int = 8) -> str:
     if (z := result["noise_multiplier"]) is not None:
         return f"z = {report.at_least(z, digits)}"
     phases = [
-        f"{report.exactly(phase['noise_multiplier'])}x{phase['steps']}"
+        f"{report.in_full(phase['noise_multiplier'])}x{phase['steps']}"
         for phase in result["phases"]
     ]
     shown = phases if len(phases) <= 6 else [*phases[:5], f"and {len(phases) - 5} more"]
@@ -369,7 +364,7 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     steps = result["steps"]
     drawn = report.table(
         f"{report.counted(steps, 'Gaussian step')} ({result['mechanism']}), "
-        f"{_noise_words(result).replace('z = ', 'z = σ/Δ = ')}",
+        f"{_noise_text(result).replace('z = ', 'z = σ/Δ = ')}",
         {name: result[name] for name in guarantee.accountants},
         result["delta"],
     )
@@ -378,12 +373,12 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     if result["sigma"] is not None:
         noise += (
             f", σ = {report.at_least(result['sigma'])} at Δ ="
-            f" {report.exactly(result['sensitivity'])}"
+            f" {report.in_full(result['sensitivity'])}"
         )
     if result["epsilon_step"] is not None:
         noise += (
             f", ε_i = {report.at_most(result['epsilon_step'])} at δ_i ="
-            f" {report.exactly(result['delta_step'])}"
+            f" {report.in_full(result['delta_step'])}"
         )
     lines += [noise, *report.user_lines(result), *report.written_lines(result)]
     return report.page(drawn, lines, result["notes"], report.without_prices(guarantee))

@@ -1,6 +1,4 @@
-"""`dpmf epsilon langevin`: Langevin dynamics on secret Poisson samples of the ratings, priced step
-by step.
-"""
+"""`dpmf epsilon langevin`: the price of Langevin dynamics on secret Poisson samples."""
 
 from __future__ import annotations
 
@@ -38,12 +36,10 @@ CHEAPER = {"temperature": 1, "learning_rate": -1, "clip_norm": -1}  # 1: ε fall
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Langevin:
-    """The price of J steps of Langevin dynamics on secret Poisson samples, or (--solve) one
-    unknown.
+    """The price of J steps of Langevin dynamics on secret Poisson samples, or (--solve) an unknown.
 
     Temperature, learning rate and clip fix the noise of a step: z = q·sqrt(2T / learning rate) / C.
-    Convergence is not
-    used: the price is that of the steps that are taken.
+    The price is that of the steps that are taken; it makes no use of convergence.
     """
 
     solve: Literal[
@@ -56,9 +52,9 @@ class Langevin:
         "clip-norm",
         "sampling-rate",
     ] = "epsilon"
-    """What is unknown; all the rest is given. sampling-rate: the smallest going down from 1, for
-    the noise grows with q and the price may rise or fall in it; decay: the smallest, 0 if that will
-    do.
+    """What is unknown; all the rest is given. sampling-rate: the smallest on the way down from 1,
+    since the noise grows with q and the price may rise or fall in it. decay: the smallest, 0 if
+    that will do.
     """
     sampling_rate: float | None = None
     """q, the public probability with which each record takes part in a step."""
@@ -100,34 +96,33 @@ def run(command: Langevin) -> None:
     )
     sampling.check_sizes(command, PROGRAM, most=MAX_STEPS)
     with sampling.pricing(PROGRAM, "--temperature"):
-        result, guarantee = _priced(command, solve)
+        result, guarantee = _price(command, solve)
     if command.curves is not None:
         with sampling.pricing(PROGRAM, "--temperature"):
             result["curves"] = _curves(command.curves, result, guarantee)
     console.emit(result, json=command.json, render=lambda shown: sampling.render(shown, guarantee))
 
 
-def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
-
+def _price(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
     command = dataclasses.replace(command, decay=command.decay or 0.0)
     cut: list[str] = []
     if solve == "steps":
-        steps, cut = _solved_steps(command)
+        steps, cut = _solve_steps(command)
         command = dataclasses.replace(command, steps=steps)
     elif solve in CHEAPER:
-        command = dataclasses.replace(command, **{solve: _solved_noise(command, solve)})
+        command = dataclasses.replace(command, **{solve: _solve_noise(command, solve)})
     elif solve in ("sampling_rate", "decay"):
-        command = dataclasses.replace(command, **{solve: _solved_upwards(command, solve)})
+        command = dataclasses.replace(command, **{solve: _solve_upwards(command, solve)})
     phases = _phases(command)
     delta, command, notes = sampling.solved_delta(command, solve, phases)
     assert command.clip_norm is not None
     guarantee = langevin_guarantee(
-        phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit(command.unit)
+        phases, delta=delta, clip_norm=command.clip_norm, unit=report.unit_of_flag(command.unit)
     )
     multipliers = [phase.noise_multiplier for phase in phases]
     assert command.temperature is not None
     assert command.sampling_rate is not None
-    result = sampling.told(command, solve, guarantee, [*cut, *notes]) | {
+    result = sampling.result_fields(command, solve, guarantee, [*cut, *notes]) | {
         "temperature": command.temperature,
         "learning_rate": command.learning_rate,
         "decay": command.decay,
@@ -143,10 +138,8 @@ def _priced(command: Langevin, solve: str) -> tuple[dict[str, Any], Guarantee]:
     return result, guarantee
 
 
-def _given(command: Langevin) -> dict[str, Any]:
-    """What decides the noise, by the names of `accounting.calibration`; None for what is solved
-    for.
-    """
+def _noise_settings(command: Langevin) -> dict[str, Any]:
+    """What decides the noise, by the names of `accounting.calibration`; None if unknown."""
     names = ("sampling_rate", "learning_rate", "decay", "clip_norm", "temperature")
     return {name: getattr(command, name) for name in names}
 
@@ -155,7 +148,7 @@ def _given(command: Langevin) -> dict[str, Any]:
 def _phases(command: Langevin) -> tuple[SubsampledGaussian, ...]:
     from accounting import langevin
 
-    known = _given(command)
+    known = _noise_settings(command)
     rates = langevin.decaying_rates(
         known.pop("learning_rate"), known.pop("decay"), command.steps or 0
     )
@@ -187,16 +180,14 @@ def _gap(command: Langevin) -> float:
 
     assert command.epsilon is not None
     compose = composition.pld if command.accountant == "pld" else composition.rdp
-    price = compose(_phases(command), unit=report.unit(command.unit)).epsilon(
+    price = compose(_phases(command), unit=report.unit_of_flag(command.unit)).epsilon(
         sampling.delta_of(command)
     )
     return max(-30.0, min(30.0, math.log(price / command.epsilon))) if price > 0 else -30.0
 
 
-def _solved_upwards(command: Langevin, solve: str) -> float:
-    """The rate or the decay of `accounting.calibration`, rounded up as it is shown, and still at
-    most ε.
-    """
+def _solve_upwards(command: Langevin, solve: str) -> float:
+    """The rate or decay of `accounting.calibration`, rounded up as shown, and still at most ε."""
     from accounting import calibration
 
     assert command.epsilon is not None
@@ -205,12 +196,12 @@ def _solved_upwards(command: Langevin, solve: str) -> float:
         if solve == "sampling_rate"
         else calibration.solve_langevin_decay
     )
-    known = {name: value for name, value in _given(command).items() if name != solve}
+    known = {name: value for name, value in _noise_settings(command).items() if name != solve}
     answer = solver(
         command.epsilon,
         sampling.delta_of(command),
         num_steps=command.steps,
-        unit=report.unit(command.unit),
+        unit=report.unit_of_flag(command.unit),
         accountant=command.accountant,
         **known,
     )
@@ -222,9 +213,10 @@ def _solved_upwards(command: Langevin, solve: str) -> float:
     return answer
 
 
-def _solved_noise(command: Langevin, solve: str) -> float:
-    """The T, η or C (to 1e-6 relative) whose steps just about cost ε: each sets z alone, as the
-    root of T/(η·C²).
+def _solve_noise(command: Langevin, solve: str) -> float:
+    """The T, η or C (to 1e-6 relative) whose steps just about cost ε.
+
+    Each sets z alone, as the root of T/(η·C²).
     """
     from scipy.optimize import brentq
 
@@ -234,7 +226,7 @@ def _solved_noise(command: Langevin, solve: str) -> float:
     def gap(log_value: float) -> float:
         return _gap(dataclasses.replace(command, **{solve: math.exp(log_value)}))
 
-    # from where the first step has z = 1, by factors of 4 to both sides of the target
+    # From where the first step has z = 1, by factors of 4 to both sides of the target.
     assert command.sampling_rate is not None
     logs = {name: math.log(getattr(command, name) or 1.0) for name in CHEAPER}
     ahead = (
@@ -256,7 +248,7 @@ def _solved_noise(command: Langevin, solve: str) -> float:
         raise ValueError(
             f"no {solve.replace('_', '-')} was found at which"
             f" {report.counted(command.steps or 0, 'step')} cost ε ="
-            f" {report.exactly(command.epsilon or math.nan)}"
+            f" {report.in_full(command.epsilon or math.nan)}"
         )
     root, nudge = float(brentq(gap, dear, cheap, xtol=1e-6)), 1e-6
     while gap(root) > 0:
@@ -264,7 +256,7 @@ def _solved_noise(command: Langevin, solve: str) -> float:
     return math.exp(root) * (1 + side * 1e-12)
 
 
-def _solved_steps(command: Langevin) -> tuple[int, list[str]]:
+def _solve_steps(command: Langevin) -> tuple[int, list[str]]:
     """The largest J that costs at most ε, and a note where more than `MAX_STEPS` would."""
     from accounting import calibration
 
@@ -274,7 +266,7 @@ def _solved_steps(command: Langevin) -> tuple[int, list[str]]:
 
     if gap(1) > 0:
         raise UsageError(
-            f"not one step costs as little as ε = {report.exactly(command.epsilon or math.nan)}",
+            f"not one step costs as little as ε = {report.in_full(command.epsilon or math.nan)}",
             where=PROGRAM,
             fix=(
                 "a higher --temperature, a smaller --learning-rate or --clip-norm, or a larger"
@@ -293,14 +285,13 @@ def _likely_steps(command: Langevin) -> int:
     """J by the ρ that steps of the mean learning rate come to resemble: where the search begins."""
     from accounting import composition, gaussian
 
-    known = _given(command)
+    known = _noise_settings(command)
     assert command.epsilon is not None
-    slower = (
-        math.log1p(known["decay"]) / known["decay"] if known["decay"] > 0 else 1.0
-    )  # mean of the learning rates
+    # The mean of the learning rates over the first one.
+    slower = math.log1p(known["decay"]) / known["decay"] if known["decay"] > 0 else 1.0
     mean = dataclasses.replace(
         command, decay=0.0, learning_rate=known["learning_rate"] * slower, steps=1
     )
     affordable = gaussian.solve_rho(command.epsilon, sampling.delta_of(command))
-    each = composition.step_rho(_phases(mean)[0], unit=report.unit(command.unit))
+    each = composition.step_rho(_phases(mean)[0], unit=report.unit_of_flag(command.unit))
     return min(MAX_STEPS, max(2, round(affordable / max(each, affordable / MAX_STEPS))))

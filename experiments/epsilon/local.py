@@ -1,6 +1,4 @@
-"""`dpmf epsilon local`: one-bit reports of each user, against the server itself and behind a
-trusted shuffler.
-"""
+"""`dpmf epsilon local`: the price of users' one-bit reports, by themselves and shuffled."""
 
 from __future__ import annotations
 
@@ -32,11 +30,10 @@ QUANTITIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Local:
-    """The price of paper 004's one-bit reports: per user, against the server itself; with
-    --reports, shuffled as well.
+    """The price of paper 004's one-bit reports per user; with --reports, shuffled as well.
 
-    The shuffled number holds behind a trusted shuffler only. It stands beside the local one, never
-    in its place.
+    The shuffled number holds behind a trusted shuffler only. It stands beside the local one and
+    never replaces it.
     """
 
     epsilon: float | None = None
@@ -91,8 +88,8 @@ def run(command: Local) -> None:
         )
     with epsilon_flags.pricing(PROGRAM):
         if command.solve:
-            command = dataclasses.replace(command, **{command.solve: _solved(command)})
-        result, guarantees = _priced(command)
+            command = dataclasses.replace(command, **{command.solve: _solve(command)})
+        result, guarantees = _price(command)
         if result["shuffled"] and command.solve:
             report.check_answer(
                 result["shuffled"]["epsilon"], command.shuffled_epsilon, command.solve
@@ -113,9 +110,10 @@ def _times(command: Local) -> int:
     return command.rounds // _groups(command)
 
 
-def _solved(command: Local) -> float | int:
-    """ε of a user (to 1e-6 relative), users, rounds or δ, at which the shuffled price is at most
-    the target.
+def _solve(command: Local) -> float | int:
+    """ε of a user (to 1e-6 relative), users, rounds or δ at which the shuffled price is the target.
+
+    The price is at most the target.
     """
     from accounting import shuffle
 
@@ -133,12 +131,12 @@ def _solved(command: Local) -> float | int:
         )
         if not delta > 0:
             raise UsageError(
-                f"any δ will do: the local ε = {report.exactly(command.epsilon)} is no larger than "
-                f"{report.exactly(target)}, without a shuffler",
+                f"any δ will do: the local ε = {report.in_full(command.epsilon)} is no larger than "
+                f"{report.in_full(target)}, without a shuffler",
                 where=PROGRAM,
                 fix="a smaller --shuffled-epsilon",
             )
-        return report.shown_delta(delta)
+        return report.rounded_delta(delta)
     delta = epsilon_flags.USUAL_DELTA if command.delta is None else command.delta
     if command.solve == "rounds":
         assert command.epsilon is not None
@@ -151,7 +149,7 @@ def _solved(command: Local) -> float | int:
         if not (rounds := command.reports // needed) >= 1:
             raise UsageError(
                 f"{command.reports} reports in one shuffle cost more than ε ="
-                f" {report.exactly(target)}, which takes {needed}",
+                f" {report.in_full(target)}, which takes {needed}",
                 where=PROGRAM,
                 fix=(
                     f"--reports {needed} for one round, a smaller --epsilon, or a larger"
@@ -182,9 +180,7 @@ def _solved(command: Local) -> float | int:
 
 
 def _least_reports(target: float, epsilon: float, times: int, delta: float) -> int:
-    """The least number of reports in each shuffle at which `times` rounds cost at most the
-    target.
-    """
+    """The fewest reports in each shuffle at which `times` rounds cost at most the target."""
     from accounting import shuffle
 
     def affordable(count: int) -> bool:
@@ -194,7 +190,7 @@ def _least_reports(target: float, epsilon: float, times: int, delta: float) -> i
     while not affordable(enough):
         if enough > MOST_SHUFFLED:
             raise ValueError(
-                f"not even {MOST_SHUFFLED:.0e} reports bring ε down to {report.exactly(target)}"
+                f"not even {MOST_SHUFFLED:.0e} reports bring ε down to {report.in_full(target)}"
             )
         few, enough = enough, 2 * enough
     while enough - few > 1:
@@ -203,7 +199,7 @@ def _least_reports(target: float, epsilon: float, times: int, delta: float) -> i
     return enough
 
 
-def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
+def _price(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
     from accounting import pure, shuffle
 
     assert command.epsilon is not None
@@ -261,7 +257,7 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
             "delta": delta,
             "epsilon": central.accountants["basic"],
             "closed_form": closed_form,
-            **report.of_guarantee(central),
+            **report.guarantee_fields(central),
         }
     result = {
         "mechanism": "local",
@@ -279,7 +275,7 @@ def _priced(command: Local) -> tuple[dict[str, Any], list[Guarantee]]:
         "optimal_delta": delta,
         "shuffled": shuffled,
         "kinds": report.kinds(["basic"] if optimal is None else ["basic", "optimal"]),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "curves": None,
         "notes": notes,
     }
@@ -332,20 +328,20 @@ def _render(result: Mapping[str, Any], guarantees: list[Guarantee]) -> Any:
             "rounds": result["rounds"],
         }
         answer = f"--{result['solved']} {answers[result['solved']]}"
-        lines.append(f"solved: {answer}, for ε = {report.exactly(target)} behind the shuffler")
+        lines.append(f"solved: {answer}, for ε = {report.in_full(target)} behind the shuffler")
     if result["optimal"] is not None:
-        optimal = report.decimals(result["optimal"])
+        optimal = report.epsilon_text(result["optimal"])
         lines.append(
-            f"local, by optimal composition at δ = {report.shown(result['optimal_delta'])}: ε ="
-            f" {optimal}"
+            f"local, by optimal composition at δ = {report.delta_text(result['optimal_delta'])}:"
+            f" ε = {optimal}"
         )
     if shuffled := result["shuffled"]:
         closed = shuffled["closed_form"]
         lines.append(
             f"central, behind a trusted shuffler, {shuffled['reports']} honest reports in each"
-            f" shuffle, δ = {report.shown(shuffled['delta'])}:\n  ε ="
-            f" {report.decimals(shuffled['epsilon'])} (numerical), closed form"
-            f" {'says nothing' if closed is None else report.decimals(closed)}"
+            f" shuffle, δ = {report.delta_text(shuffled['delta'])}:\n  ε ="
+            f" {report.epsilon_text(shuffled['epsilon'])} (numerical), closed form"
+            f" {'says nothing' if closed is None else report.epsilon_text(closed)}"
         )
     lines += report.written_lines(result)
     return report.page(drawn, lines, result["notes"], *map(str, guarantees))

@@ -1,6 +1,4 @@
-"""`dpmf epsilon model`: what a saved model promised, priced again from what it spent; no data, and
-no jax.
-"""
+"""`dpmf epsilon model`: what a saved model promised, priced again; no data, and no jax."""
 
 from __future__ import annotations
 
@@ -25,8 +23,7 @@ PROGRAM = "dpmf epsilon model"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """The price of a saved model by every accountant, computed again from the noise it says it had,
-    and its statement.
+    """The price of a saved model by every accountant, from the noise it says it had.
 
     At another --delta too. It reads model.json, checks that files are the ones that were saved, and
     nothing private.
@@ -61,16 +58,16 @@ def run(command: Command) -> None:
             "--delta must be between 0 and 1, both excluded: the noise of this model has no finite"
             " ε at δ = 0",
             where=str(command.model),
-            fix=f"--delta {report.shown(saved.delta)}, with which it was saved",
+            fix=f"--delta {report.delta_text(saved.delta)}, with which it was saved",
         )
     with epsilon_flags.pricing(PROGRAM):
-        result, guarantee = _priced(command, saved)
+        result, guarantee = _price(command, saved)
         if command.curves is not None:
             result["curves"] = _curves(command.curves, result, guarantee)
     console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantee))
 
 
-def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarantee]:
+def _price(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarantee]:
     from accounting import price
 
     delta = saved.delta if command.delta is None else command.delta
@@ -81,11 +78,11 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
     else:
         prices = price.accountants(guarantee.losses, delta, unit=guarantee.unit)
     for name, value in prices.items():
-        told = saved.accountants.get(name) if delta == saved.delta else None
-        if told is not None and not math.isclose(told, value, rel_tol=1e-6):
+        before = saved.accountants.get(name) if delta == saved.delta else None
+        if before is not None and not math.isclose(before, value, rel_tol=1e-6):
             notes.append(
-                f"{name} was {told:.6g} when the model was saved, {value:.6g} now: another version"
-                " of a library?"
+                f"{name} was {before:.6g} when the model was saved, {value:.6g} now: another"
+                " version of a library?"
             )
     notes += report.price_notes(prices, delta)
     own = {name: value for name, value in guarantee.accountants.items() if name == "paper"}
@@ -111,7 +108,7 @@ def _priced(command: Command, saved: Guarantee) -> tuple[dict[str, Any], Guarant
         **prices,
         "accountants": {**own, **prices},
         "kinds": report.kinds([*own, *prices]),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "user": user,
         "curves": None,
         "notes": notes,
@@ -142,8 +139,8 @@ def _render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
     lines = [*report.user_lines(result), *report.written_lines(result)]
     if result["delta"] != result["saved_delta"]:
         lines.append(
-            f"saved with ε = {report.decimals(result['saved_epsilon'], 4)} at δ ="
-            f" {report.shown(result['saved_delta'])}"
+            f"saved with ε = {report.epsilon_text(result['saved_epsilon'], 4)} at δ ="
+            f" {report.delta_text(result['saved_delta'])}"
         )
     title = f"{result['model']}: {guarantee.mechanism}, {report.counted(guarantee.steps, 'step')}"
     drawn = (

@@ -1,6 +1,4 @@
-"""`dpmf epsilon objective`: what the noise of paper 003's perturbed objective costs, as published
-and sound.
-"""
+"""`dpmf epsilon objective`: the price of the noise of paper 003's perturbed objective."""
 
 from __future__ import annotations
 
@@ -28,12 +26,11 @@ PROGRAM = "dpmf epsilon objective"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Objective:
-    """The price of paper 003's perturbed objective by --scale, or the smallest scale for an
-    --epsilon.
+    """The price of paper 003's perturbed objective at a --scale, or the scale for an --epsilon.
 
-    objective is as published (user factors fitted on the same ratings: claimed),
-    objective-public-users its sound variant, both for a rating's value; objective-statistics has
-    noise on both sums, for a rating's presence.
+    objective is as published: its user factors are fitted on the same ratings, so it is only
+    claimed. objective-public-users is its sound variant. Both are for a rating's value.
+    objective-statistics has noise on both sums, and is for a rating's presence.
     """
 
     mechanism: Literal["objective", "objective-public-users", "objective-statistics"] = "objective"
@@ -77,7 +74,7 @@ class Objective:
 def run(command: Objective) -> None:
     epsilon_flags.check_flags(command)
     with epsilon_flags.pricing(PROGRAM):
-        result, guarantee = _priced(command)
+        result, guarantee = _price(command)
         if command.curves is not None:
             result["curves"] = scale_of.curves(
                 command.curves, result, guarantee, noun="release", letter="k"
@@ -85,7 +82,7 @@ def run(command: Objective) -> None:
     console.emit(result, json=command.json, render=lambda shown: scale_of.render(shown, guarantee))
 
 
-def _priced(command: Objective) -> tuple[dict[str, Any], Guarantee]:
+def _price(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     statistics = command.mechanism == "objective-statistics"
     own = "rating-presence" if statistics else "rating-value"
     if command.unit not in (None, own):
@@ -124,7 +121,7 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         unused=unused,
         why=f"mechanism {command.mechanism}",
     )
-    solve = epsilon_flags.unknown(command, PROGRAM, noise=(("scale",),))
+    solve = epsilon_flags.unknown_quantity(command, PROGRAM, noise=(("scale",),))
     noise = scale_of.law(command.noise or "l2-laplace")
     delta = _delta(command, noise)
     if solve == "delta" and delta is None:
@@ -150,10 +147,10 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
             scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM)
         )
     title = f"{noise.replace('_', '-')} noise, b or σ = {report.at_least(scale)}"
-    told = scale_of.told(command, guarantee, title, scale, solve)
+    fields = scale_of.result_fields(command, guarantee, title, scale, solve)
     squared = objective.squared_noise(noise, scale=scale, rank=command.rank)
     return {
-        **told,
+        **fields,
         "noise": noise.replace("_", "-"),
         **shape,
         "squared_noise_per_item": squared,
@@ -167,7 +164,9 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     epsilon_flags.require(
         command, PROGRAM, needed=("rating_bound",), unused=("scale", "range_width", "rank"), why=why
     )
-    solve = epsilon_flags.unknown(command, PROGRAM, noise=(("matrix_scale", "vector_scale"),))
+    solve = epsilon_flags.unknown_quantity(
+        command, PROGRAM, noise=(("matrix_scale", "vector_scale"),)
+    )
     if command.noise not in (None, "gaussian"):
         raise UsageError(
             f"{why} has Gaussian noise, not {command.noise}", where=PROGRAM, fix="--noise gaussian"
@@ -193,9 +192,9 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     title = (
         f"gaussian noise, σ = {report.at_least(matrix)} on Σuuᵀ, {report.at_least(vector)} on Σur"
     )
-    told = scale_of.told(command, guarantee, title, None, solve)
+    fields = scale_of.result_fields(command, guarantee, title, None, solve)
     scales = {"matrix_scale": matrix, "vector_scale": vector, "rating_bound": command.rating_bound}
-    return {**told, "noise": "gaussian", **scales}, guarantee
+    return {**fields, "noise": "gaussian", **scales}, guarantee
 
 
 def _delta(command: Objective, noise: str) -> float | None:

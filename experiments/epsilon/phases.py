@@ -1,6 +1,4 @@
-"""Gaussian steps of `dpmf epsilon gaussian` as phases of a noise and a number of steps, and the
-guarantee they have.
-"""
+"""Gaussian steps of `dpmf epsilon gaussian` as phases, and the guarantee that they have."""
 
 from __future__ import annotations
 
@@ -21,7 +19,7 @@ if TYPE_CHECKING:
 SPELLING = re.compile(r"([0-9.]+(?:e[+-]?[0-9]+)?)x([0-9]+)", re.IGNORECASE)
 
 
-def read(words: Sequence[str], program: str) -> list[tuple[float, int]]:
+def parse(words: Sequence[str], program: str) -> list[tuple[float, int]]:
     """(z, J) of every phase, in the order in which they are written.
 
     Raises:
@@ -51,9 +49,10 @@ def read(words: Sequence[str], program: str) -> list[tuple[float, int]]:
     return phases
 
 
-def together(losses: Sequence[Gaussian]) -> tuple[float, int]:
-    """(z, J) that cost what the phases cost: their own where there is one, else one step of all
-    their ρ.
+def equivalent_steps(losses: Sequence[Gaussian]) -> tuple[float, int]:
+    """(z, J) that cost what the phases cost.
+
+    Their own where there is one phase, else one step of all their ρ.
     """
     from accounting import loss, price
 

@@ -1,6 +1,4 @@
-"""`dpmf epsilon plan`: rounds, schedule and projection of local DP for so many users, and what to
-expect of them.
-"""
+"""`dpmf epsilon plan`: rounds, schedule and projection of local DP for so many users."""
 
 from __future__ import annotations
 
@@ -22,13 +20,11 @@ PROGRAM = "dpmf epsilon plan"
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """What one-bit reports (paper 004) can be expected to give, from public sizes: no data, no
-    training, no report.
+    """What one-bit reports (paper 004) can be expected to give, from public sizes alone.
 
-    Of every kind, by schedule and projection, the plan with the least expected error. Sizes and
-    assumptions are public
-    constants: guesses, or numbers of another data set, never computed from the ratings that are to
-      be protected.
+    It prints the plan with the least expected error of every kind, by schedule and projection.
+    Sizes and assumptions are public constants: guesses, or numbers of another data set. Never
+    compute them from the ratings that are to be protected.
     """
 
     epsilon: float
@@ -60,11 +56,11 @@ class Command:
 def run(command: Command) -> None:
     epsilon_flags.check_flags(command)
     with epsilon_flags.pricing(PROGRAM):
-        found, result = _planned(command)
+        found, result = _plans_and_result(command)
     console.emit(result, json=command.json, render=lambda shown: _render(shown, found))
 
 
-def _planned(command: Command) -> tuple[tuple[Plan, ...], dict[str, Any]]:
+def _plans_and_result(command: Command) -> tuple[tuple[Plan, ...], dict[str, Any]]:
     from dpmf_jax.mechanisms.local import plan as local_plan
 
     found = local_plan.plans(
@@ -91,7 +87,7 @@ def _planned(command: Command) -> tuple[tuple[Plan, ...], dict[str, Any]]:
         "mean_rmse": best.mean_rmse,
         "plans": [_row(plan) for plan in found],
         "assumptions": dataclasses.asdict(best.assumptions),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "notes": _notes(best),
     }
 
@@ -169,7 +165,7 @@ def _render(result: Mapping[str, Any], found: tuple[Plan, ...]) -> Any:
     from dpmf_jax.mechanisms.local import plan as local_plan
 
     title = (
-        f"local: the best plan of every kind at ε = {report.exactly(result['epsilon'])} per user,"
+        f"local: the best plan of every kind at ε = {report.in_full(result['epsilon'])} per user,"
         " best first"
     )
     drawn = Table(title=Text(title), title_justify="left")

@@ -33,8 +33,7 @@ _RELATIONS = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Pure:
-    """The price of k rounds that are pure differentially private, each at --epsilon-round, or
-    (--solve) one unknown.
+    """The price of k rounds of pure differential privacy, or (--solve) any one unknown.
 
     Laplace noise, randomised response, one-bit reports. By basic composition the rounds cost k
     times as much, at delta 0; by the optimal one (Kairouz, Oh and Viswanath 2015) less, at a delta
@@ -70,17 +69,15 @@ def run(command: Pure) -> None:
     solve = command.solve.replace("-", "_")
     epsilon_flags.check_known(command, QUANTITIES, solve=solve, program=PROGRAM)
     with epsilon_flags.pricing(PROGRAM):
-        each, rounds, delta = _solved(command, solve)
-        result, guarantee = _priced(command, solve, each, rounds, delta)
+        each, rounds, delta = _solve(command, solve)
+        result, guarantee = _price(command, solve, each, rounds, delta)
         if command.curves is not None:
             result["curves"] = _curves(command.curves, result, guarantee)
     console.emit(result, json=command.json, render=lambda shown: _render(shown, guarantee))
 
 
-def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
-    """(ε of a round, k, δ), one of them solved for; δ is 0 where basic composition is all there
-    is.
-    """
+def _solve(command: Pure, solve: str) -> tuple[float, int, float]:
+    """(ε of a round, k, δ), one of them solved for; δ is 0 where only basic composition applies."""
     from accounting import pure
 
     limit = pure.ROUNDS_LIMIT
@@ -116,7 +113,7 @@ def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
         if not rounds >= 1:
             raise UsageError(
                 f"not one round at ε = {report.at_most(each)} costs as little as ε ="
-                f" {report.exactly(target)}",
+                f" {report.in_full(target)}",
                 where=PROGRAM,
                 fix="a smaller --epsilon-round, or a larger --epsilon",
             )
@@ -133,17 +130,17 @@ def _solved(command: Pure, solve: str) -> tuple[float, int, float]:
                     fix="--accountant optimal",
                 )
             return each, rounds, 0.0
-        delta = report.shown_delta(pure.delta_optimal(each, rounds, target))
+        delta = report.rounded_delta(pure.delta_optimal(each, rounds, target))
         if not delta < 1:
             raise UsageError(
-                f"no δ below 1 holds at ε = {report.exactly(target)}",
+                f"no δ below 1 holds at ε = {report.in_full(target)}",
                 where=PROGRAM,
                 fix="a smaller --epsilon-round, fewer --rounds, or a larger --epsilon",
             )
     return each, rounds, delta
 
 
-def _priced(
+def _price(
     command: Pure, solve: str, each: float, rounds: int, delta: float
 ) -> tuple[dict[str, Any], Guarantee]:
     from accounting import loss, priced, pure
@@ -163,7 +160,7 @@ def _priced(
         mechanism="rounds of pure differential privacy",
         losses=(loss.Pure(epsilon=basic, num_rounds=rounds),),
         delta=delta,
-        unit=report.unit(command.unit),
+        unit=report.unit_of_flag(command.unit),
         relation=_RELATIONS[command.unit],
         released=("every round's answer",),
         trust_model=(
@@ -172,7 +169,7 @@ def _priced(
         status="proved",
         assumptions=(
             (
-                f"each round is pure differentially private at ε = {report.exactly(each)} for this"
+                f"each round is pure differentially private at ε = {report.in_full(each)} for this"
                 " relation, whatever came before"
             ),
             "the number of rounds is fixed beforehand",
@@ -192,7 +189,7 @@ def _priced(
         "optimal": None,
         **prices,
         "kinds": report.kinds(list(prices)),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "curves": None,
         "notes": [
             *notes,

@@ -1,6 +1,4 @@
-"""What the `dpmf epsilon` commands print: numbers on their safe side, the table, notes, and the
-statement.
-"""
+"""What the `dpmf epsilon` commands print: numbers on their safe side, a table and a statement."""
 
 from __future__ import annotations
 
@@ -18,18 +16,14 @@ if TYPE_CHECKING:
 
 
 def at_least(value: float, digits: int = 8) -> str:
-    """The number with so many significant digits, rounded up: for what is safe when larger, such as
-    noise.
-    """
+    """The number in so many significant digits, rounded up: for what is safe when larger."""
     from accounting.digits import printed_up
 
     return printed_up(value, digits)
 
 
 def at_most(value: float, digits: int = 8) -> str:
-    """The number with so many significant digits, rounded down: for what is safe when smaller, such
-    as ε of a step.
-    """
+    """The number in so many significant digits, rounded down: for what is safe when smaller."""
     from accounting.digits import printed_down
 
     return printed_down(value, digits)
@@ -39,7 +33,7 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
-def decimals(epsilon: float, digits: int = 6) -> str:
+def epsilon_text(epsilon: float, digits: int = 6) -> str:
     """ε rounded up at so many decimals, or at 8 digits where it is beyond any use."""
     from accounting.digits import round_up
 
@@ -48,24 +42,20 @@ def decimals(epsilon: float, digits: int = 6) -> str:
     return f"{round_up(epsilon, digits):.{digits}f}" if math.isfinite(epsilon) else "inf"
 
 
-def shown_delta(delta: float) -> float:
-    """A solved δ rounded up to the 6 digits that statements show of it, so that what is shown is
-    what is priced.
-    """
+def rounded_delta(delta: float) -> float:
+    """A solved δ, rounded up to the 6 digits that are shown: these are priced."""
     return float(at_least(delta, 6))
 
 
-def shown(delta: float) -> str:
+def delta_text(delta: float) -> str:
     """δ as every page shows it: never below the one that is priced."""
     from accounting.digits import printed_delta
 
     return printed_delta(delta)
 
 
-def exactly(value: float) -> str:
-    """A number that was given, in all its digits: a target that is shown is the one that is
-    kept.
-    """
+def in_full(value: float) -> str:
+    """A number that was given, in all its digits, such as a target."""
     from accounting.digits import printed_whole
 
     return printed_whole(value)
@@ -81,12 +71,12 @@ def kinds(names: Sequence[str]) -> dict[str, str]:
     return {name: KINDS[name] for name in names if name in KINDS}
 
 
-def unit(name: str) -> Any:
+def unit_of_flag(name: str) -> Any:
     """A flag's rating-value as the unit it names."""
     return name.replace("-", " ")
 
 
-def of_guarantee(guarantee: Guarantee) -> dict[str, Any]:
+def guarantee_fields(guarantee: Guarantee) -> dict[str, Any]:
     """What a reader of JSON needs of a guarantee, flat; its statement included."""
     return {
         "unit": guarantee.unit,
@@ -107,36 +97,32 @@ def table(title: str, prices: Mapping[str, float], delta: float) -> Any:
 
     drawn = Table(title=Text(title), title_justify="left")
     drawn.add_column("accountant")
-    drawn.add_column(Text(f"ε at δ = {shown(delta)}, rounded up"), justify="right")
+    drawn.add_column(Text(f"ε at δ = {delta_text(delta)}, rounded up"), justify="right")
     drawn.add_column("kind")
     known = kinds(list(prices))
     for name, value in prices.items():
-        drawn.add_row(name, decimals(value), Text(known.get(name, "")))
+        drawn.add_row(name, epsilon_text(value), Text(known.get(name, "")))
     return drawn
 
 
 def check_answer(price: float, target: float | None, solve: str) -> None:
-    """Refuses an answer that costs more than was asked, as one may where a price jumps: no safe one
-    was found.
-    """
+    """Refuses an answer that costs more than was asked, which happens where a price jumps."""
     if solve != "epsilon" and target is not None and not price <= target:
         raise ValueError(
             f"no {solve.replace('_', '-')} was found that surely costs at most ε ="
-            f" {exactly(target)}"
+            f" {in_full(target)}"
         )
 
 
 def price_notes(prices: Mapping[str, float], delta: float) -> list[str]:
-    """What an ε of 0 means, where an accountant finds one, and what an infinite one of pld beside a
-    finite one.
-    """
+    """Notes on prices that mislead: an ε of 0, and an infinite pld beside a finite price."""
     free = [name for name, value in prices.items() if value == 0]
     finite = [name for name, value in prices.items() if value < math.inf]
     notes = []
     if prices.get("pld") == math.inf and finite:
         notes.append(
-            f"pld = inf is that accountant's floor and no price: at δ = {shown(delta)} its Fourier"
-            " transforms leave an error as large as δ (9e-16 for each step);"
+            f"pld = inf is that accountant's floor and no price: at δ = {delta_text(delta)} its"
+            " Fourier transforms leave an error as large as δ (9e-16 for each step);"
             f" {' and '.join(finite)} is below"
         )
     if not free:
@@ -144,7 +130,7 @@ def price_notes(prices: Mapping[str, float], delta: float) -> list[str]:
     return [
         *notes,
         (
-            f"ε = 0 by {', '.join(free)} is not free: δ = {shown(delta)} alone covers all that"
+            f"ε = 0 by {', '.join(free)} is not free: δ = {delta_text(delta)} alone covers all that"
             " tells two neighbours apart, and with a probability of δ anything may be learnt"
         ),
     ]
@@ -160,7 +146,7 @@ def solved_line(result: Mapping[str, Any], answers: Mapping[str, str]) -> list[s
     if (solved := result["solved"]) == "epsilon":
         return []
     return [
-        f"solved: {flag(solved)} {answers[solved]}, for ε = {exactly(result['target'])} by"
+        f"solved: {flag(solved)} {answers[solved]}, for ε = {in_full(result['target'])} by"
         f" {result['accountant']}"
     ]
 
@@ -171,7 +157,7 @@ def user_lines(result: Mapping[str, Any]) -> list[str]:
         return []
     rho = "" if user["rho"] is None else f"ρ = {at_least(user['rho'], 6)}, "
     return [
-        f"a user with {user['num_ratings']} ratings pays ε = {decimals(user['epsilon'], 4)}"
+        f"a user with {user['num_ratings']} ratings pays ε = {epsilon_text(user['epsilon'], 4)}"
         f" ({rho}{user['status']})"
     ]
 

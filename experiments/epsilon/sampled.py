@@ -29,8 +29,7 @@ QUANTITIES = {
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sampled:
-    """The price of J Gaussian steps, each on a fresh, secret Poisson sample, or (--solve) any one
-    unknown.
+    """The price of J Gaussian steps on secret Poisson samples, or (--solve) any one unknown.
 
     A record's part is clipped to C where it enters the sum and the noise is z·C. Batches of a fixed
     size, and batches cut from a shuffled order, are other mechanisms, and are not priced here.
@@ -85,7 +84,7 @@ def run(command: Sampled) -> None:
             ),
         )
     with sampling.pricing(PROGRAM, "--noise-multiplier"):
-        result, guarantee = _priced(command, solve)
+        result, guarantee = _price(command, solve)
     if command.curves is not None:
         with sampling.pricing(PROGRAM, "--noise-multiplier"):
             result["curves"] = _curves(command.curves, result, guarantee)
@@ -101,7 +100,7 @@ def _most(command: Sampled) -> int:
     )
 
 
-def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
+def _price(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
     from accounting import loss
 
     known = _known(command, solve)
@@ -109,19 +108,19 @@ def _priced(command: Sampled, solve: str) -> tuple[dict[str, Any], Guarantee]:
     phase = loss.SubsampledGaussian(**known)
     if not phase.num_steps >= 1:
         raise UsageError(
-            f"not one step costs as little as ε = {report.exactly(command.epsilon or math.nan)}",
+            f"not one step costs as little as ε = {report.in_full(command.epsilon or math.nan)}",
             where=PROGRAM,
             fix="more noise, a smaller --sampling-rate, or a larger --epsilon or --delta",
         )
     delta, command, notes = sampling.solved_delta(command, solve, (phase,))
-    unit = report.unit(command.unit)
+    unit = report.unit_of_flag(command.unit)
     guarantee = sampled_guarantee((phase,), delta=delta, clip_norm=command.clip_norm, unit=unit)
     if "pld" not in guarantee.accountants:
         notes.append(
             f"pld is left out: above {MAX_STEPS:,} steps it takes minutes; rdp is linear in them"
         )
     z, q = phase.noise_multiplier, phase.sampling_rate
-    result = sampling.told(command, solve, guarantee, [*cut, *notes]) | {
+    result = sampling.result_fields(command, solve, guarantee, [*cut, *notes]) | {
         "noise_multiplier": z,
         "sigma": z * command.clip_norm,
         "sampling_rate": q,
@@ -150,7 +149,7 @@ def _known(command: Sampled, solve: str) -> dict[str, Any]:
     given: dict[str, Any] = {name: value for name, value in known.items() if name != unknown}
     assert command.epsilon is not None
     delta = sampling.delta_of(command)
-    unit = report.unit(command.unit)
+    unit = report.unit_of_flag(command.unit)
     try:
         answer = solvers[unknown](
             command.epsilon, delta, unit=unit, accountant=command.accountant, **given

@@ -1,6 +1,4 @@
-"""What `dpmf epsilon sampled` and `langevin` share: steps on secret Poisson samples, δ, curves, the
-page.
-"""
+"""What `dpmf epsilon sampled` and `langevin` share: δ, sizes, curves and the page."""
 
 from __future__ import annotations
 
@@ -82,8 +80,9 @@ def delta_of(command: Any) -> float:
 def solved_delta(
     command: Any, solve: str, phases: Sequence[SubsampledGaussian]
 ) -> tuple[float, Any, list[str]]:
-    """δ, and where it is solved for the command with the accountant that says it, and why where
-    that is another one.
+    """(δ, the command with the accountant that says it, notes) where δ is solved for.
+
+    Otherwise δ is as given.
 
     The distribution knows no δ below 9e-16 for each step; there Rényi's is asked too, and the
     smaller one holds.
@@ -96,28 +95,28 @@ def solved_delta(
     delta = _least_delta(command, "pld", phases)
     if not delta <= 2 * floor:
         return delta, command, []
-    told = (
-        f"δ is at the floor of pld, {report.shown(floor)} for so many steps, and not at what these"
-        " cost"
+    floor_note = (
+        f"δ is at the floor of pld, {report.delta_text(floor)} for so many steps, and not at"
+        " what these cost"
     )
     if command.unit == "rating-value":
         return (
             delta,
             command,
-            [f"{told}; rdp, which is better there, does not price a changed value"],
+            [f"{floor_note}; rdp, which is better there, does not price a changed value"],
         )
     try:
         by_rdp = _least_delta(command, "rdp", phases)
     except ValueError:  # its δ is below every float, or 1
-        return delta, command, [f"{told}; rdp says none"]
+        return delta, command, [f"{floor_note}; rdp says none"]
     if by_rdp >= delta:
-        return delta, command, [f"{told}; rdp says no less"]
+        return delta, command, [f"{floor_note}; rdp says no less"]
     return (
         by_rdp,
         dataclasses.replace(command, accountant="rdp"),
         [
-            f"pld says δ = {report.shown(delta)}, its floor for so many steps; rdp says less, and"
-            " is taken"
+            f"pld says δ = {report.delta_text(delta)}, its floor for so many steps; rdp says"
+            " less, and is taken"
         ],
     )
 
@@ -126,19 +125,21 @@ def _least_delta(command: Any, accountant: str, phases: Sequence[SubsampledGauss
     from accounting import composition
 
     compose = composition.pld if accountant == "pld" else composition.rdp
-    composed = compose(phases, unit=report.unit(command.unit))
+    composed = compose(phases, unit=report.unit_of_flag(command.unit))
     least = composed.delta(command.epsilon)
     for room in (0.0, 1e-5, 1e-3):  # a few roundings are between δ(ε) and ε(δ)
-        delta = report.shown_delta(least * (1 + room))
+        delta = report.rounded_delta(least * (1 + room))
         if 0 < delta < 1 and composed.epsilon(delta) <= command.epsilon:
             return delta
     raise ValueError(
-        f"no δ below 1 was found at ε = {report.exactly(command.epsilon)} by {accountant}"
+        f"no δ below 1 was found at ε = {report.in_full(command.epsilon)} by {accountant}"
     )
 
 
-def told(command: Any, solve: str, guarantee: Guarantee, notes: Sequence[str]) -> dict[str, Any]:
-    """The part of the result that both have."""
+def result_fields(
+    command: Any, solve: str, guarantee: Guarantee, notes: Sequence[str]
+) -> dict[str, Any]:
+    """The part of the result that both commands have."""
     prices = dict(guarantee.accountants)
     if command.accountant not in prices:
         raise ValueError(
@@ -164,7 +165,7 @@ def told(command: Any, solve: str, guarantee: Guarantee, notes: Sequence[str]) -
         "pld": None,
         **prices,
         "kinds": report.kinds(list(prices)),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
         "user": user,
         "curves": None,
         "notes": [*notes, *left_out, *report.price_notes(prices, guarantee.delta)],

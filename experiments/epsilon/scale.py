@@ -1,6 +1,4 @@
-"""What `dpmf epsilon objective` and `federated` share: a price by the scale of paper 003's noise,
-and its page.
-"""
+"""What `dpmf epsilon objective` and `federated` share: a price by a scale, and its page."""
 
 from __future__ import annotations
 
@@ -23,8 +21,9 @@ def law(name: str) -> Any:
 
 
 def least_delta(guarantee: Guarantee, epsilon: float, program: str) -> float:
-    """δ at which the loss costs just ε: of Gaussian steps by the exact trade-off, of pure rounds by
-    the optimal one.
+    """The δ at which the loss costs just ε.
+
+    Of Gaussian steps it is exact; of pure rounds it is that of the optimal composition.
     """
     from accounting import gaussian, loss, pure
 
@@ -39,16 +38,16 @@ def least_delta(guarantee: Guarantee, epsilon: float, program: str) -> float:
             return 0.0
         each = math.nextafter(spent.epsilon / spent.num_rounds, math.inf)
         delta = pure.delta_optimal(each, spent.num_rounds, epsilon)
-    if not (delta := report.shown_delta(delta)) < 1:
+    if not (delta := report.rounded_delta(delta)) < 1:
         raise UsageError(
-            f"no δ below 1 holds at ε = {report.exactly(epsilon)}",
+            f"no δ below 1 holds at ε = {report.in_full(epsilon)}",
             where=program,
             fix="a larger scale, or a larger --epsilon",
         )
     return delta
 
 
-def told(
+def result_fields(
     command: Any, guarantee: Guarantee, title: str, scale: float | None, solve: str
 ) -> dict[str, Any]:
     price = min(value for name, value in guarantee.accountants.items() if name != "paper")
@@ -65,7 +64,7 @@ def told(
         "rho": guarantee.rho,
         **guarantee.accountants,
         "kinds": report.kinds(list(guarantee.accountants)),
-        **report.of_guarantee(guarantee),
+        **report.guarantee_fields(guarantee),
     }
 
 
@@ -110,7 +109,7 @@ def render(result: Mapping[str, Any], guarantee: Guarantee) -> Any:
                 if result.get(name) is not None
             ),
         }
-        lines.append(f"solved: {answers[solved]}, for ε = {report.exactly(result['target'])}")
+        lines.append(f"solved: {answers[solved]}, for ε = {report.in_full(result['target'])}")
     if "squared_noise_per_item" in result:
         lines.append(
             f"E‖η‖² of one item's noise: {report.at_least(result['squared_noise_per_item'], 6)}"

@@ -1,6 +1,4 @@
-"""`dpmf epsilon verify`: the closed form, and the exact price, against every other way to compute
-them; a report.
-"""
+"""`dpmf epsilon verify`: the closed form and the exact price against every other way."""
 
 from __future__ import annotations
 
@@ -25,8 +23,9 @@ LISTED = 50  # violations on the page; all of them are in the json
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Verify the closed form of paper 001 on 10,000 settings; a report; exit code 6 on any
-    disagreement.
+    """Verify the closed form of paper 001 on 10,000 settings, and write a report.
+
+    The exit code is 6 where anything disagrees.
 
     It is held against a numerical minimum over real orders, dp-accounting's own Rényi divergences,
     its privacy loss distribution, the Gaussian trade-off in 40 digits, and the forty settings whose
@@ -44,14 +43,14 @@ class Command:
 
 
 def run(command: Command) -> None:
-    told = verified(command)
-    console.emit(told, json=command.json, render=_render)
-    if told["num_violations"]:
-        first = told["violations"][0]
-        names = ", ".join(check["name"] for check in told["checks"] if check["violations"])
+    result = verify(command)
+    console.emit(result, json=command.json, render=_render)
+    if result["num_violations"]:
+        first = result["violations"][0]
+        names = ", ".join(check["name"] for check in result["checks"] if check["violations"])
         raise OutsideTolerance(
-            f"{told['num_violations']} disagreements: {names}",
-            where=f"the first: {_sentence(first)}; all of them in {told['files']['json']}",
+            f"{result['num_violations']} disagreements: {names}",
+            where=f"the first: {_sentence(first)}; all of them in {result['files']['json']}",
             fix=(
                 "see whether dp-accounting, SciPy or mpmath changed (dpmf doctor), then which side"
                 " of it is wrong"
@@ -59,10 +58,8 @@ def run(command: Command) -> None:
         )
 
 
-def verified(command: Command) -> dict[str, Any]:
-    """Everything but the printing: verifies, writes the report; the result's keys are the command's
-    JSON interface.
-    """
+def verify(command: Command) -> dict[str, Any]:
+    """Verifies, writes the report and returns the result, whose keys are the JSON interface."""
     started = time.perf_counter()
     if not command.num_settings >= (least := len(epsilon_table.TABLE)):
         raise UsageError(
@@ -76,39 +73,37 @@ def verified(command: Command) -> dict[str, Any]:
         console.usage_errors(fix=f"--num-settings {ENOUGH}"),
         console.progress("settings", command.num_settings) as report,
     ):
-        result = verification.verify(
+        checked = verification.verify(
             num_settings=command.num_settings, seed=command.seed, num_pld=num_pld, progress=report
         )
-    told = summary(result, seconds=round(time.perf_counter() - started, 1))
-    return told | {
-        "files": {name: str(path) for name, path in write(told, result, command.out).items()}
+    result = summary(checked, seconds=round(time.perf_counter() - started, 1))
+    return result | {
+        "files": {name: str(path) for name, path in write(result, checked, command.out).items()}
     }
 
 
-def summary(result: Verification, *, seconds: float) -> dict[str, Any]:
-    """What was found, as plain names and values; violations with their settings, the largest first
-    within a check.
-    """
+def summary(checked: Verification, *, seconds: float) -> dict[str, Any]:
+    """What was found, as plain names and values; violations by check, the largest first."""
     from importlib.metadata import version
 
     by_check = sorted(
-        result.violations, key=lambda v: (v.check, -v.found if v.found == v.found else -math.inf)
+        checked.violations, key=lambda v: (v.check, -v.found if v.found == v.found else -math.inf)
     )
-    told: dict[str, Any] = {
-        "verified": not result.violations,
-        "num_settings": len(result.rows),
-        "num_table": sum(check.count for check in result.checks if check.name == "table exact"),
-        "num_pld": result.num_pld,
-        "num_outside_theorem_1": result.num_outside_theorem,
-        "num_at_floor": result.num_at_floor,
-        "num_violations": len(result.violations),
-        "seed": result.seed,
+    result: dict[str, Any] = {
+        "verified": not checked.violations,
+        "num_settings": len(checked.rows),
+        "num_table": sum(check.count for check in checked.checks if check.name == "table exact"),
+        "num_pld": checked.num_pld,
+        "num_outside_theorem_1": checked.num_outside_theorem,
+        "num_at_floor": checked.num_at_floor,
+        "num_violations": len(checked.violations),
+        "seed": checked.seed,
         "seconds": seconds,
         "versions": {name: version(name) for name in ("dp-accounting", "scipy", "numpy", "mpmath")},
-        "checks": [check._asdict() for check in result.checks],
+        "checks": [check._asdict() for check in checked.checks],
         "violations": [_violation(violation) for violation in by_check],
     }
-    return told | {"summary": _line(told)}
+    return result | {"summary": _verdict(result)}
 
 
 def _violation(violation: Violation) -> dict[str, Any]:
@@ -118,12 +113,12 @@ def _violation(violation: Violation) -> dict[str, Any]:
     }
 
 
-def _line(told: Mapping[str, Any]) -> str:
-    worst = {check["name"]: check["worst"] for check in told["checks"]}
-    verdict = "verified" if told["verified"] else "NOT VERIFIED"
+def _verdict(result: Mapping[str, Any]) -> str:
+    worst = {check["name"]: check["worst"] for check in result["checks"]}
+    verdict = "verified" if result["verified"] else "NOT VERIFIED"
     return (
-        f"{verdict}: {told['num_settings']} settings ({told['num_pld']} with PLD),"
-        f" {told['num_violations']} violations, {told['seconds']:g} s; worst: minimum"
+        f"{verdict}: {result['num_settings']} settings ({result['num_pld']} with PLD),"
+        f" {result['num_violations']} violations, {result['seconds']:g} s; worst: minimum"
         f" {worst['minimum']:.1e}, mironov {worst['mironov']:.1e}, oracle {worst['oracle']:.1e}"
     )
 
@@ -140,18 +135,16 @@ def _sentence(violation: Mapping[str, Any]) -> str:
 # --------------------------------------------------------------------------------------------------
 
 
-def write(told: Mapping[str, Any], result: Verification, out: Path) -> dict[str, Path]:
-    """Writes the report's files in `out`, each whole or not at all, and returns their paths by
-    suffix.
-    """
+def write(result: Mapping[str, Any], checked: Verification, out: Path) -> dict[str, Path]:
+    """Writes the report's files in `out`, each whole or not at all; their paths by suffix."""
     from dpmf_jax.models import storage
 
     out.mkdir(parents=True, exist_ok=True)
     paths = {suffix: out / f"{STEM}.{suffix}" for suffix in ("csv", "json", "svg", "md")}
-    storage.write_bytes(paths["csv"], table(result.rows).encode())
-    storage.write_json(paths["json"], console.plain(told))
+    storage.write_bytes(paths["csv"], table(checked.rows).encode())
+    storage.write_json(paths["json"], console.plain(result))
     try:
-        storage.write_bytes(paths["svg"], plot(result.rows).encode())
+        storage.write_bytes(paths["svg"], plot(checked.rows).encode())
     except ModuleNotFoundError as missing:
         if (missing.name or "").partition(".")[0] != "matplotlib":
             raise
@@ -159,14 +152,12 @@ def write(told: Mapping[str, Any], result: Verification, out: Path) -> dict[str,
             "matplotlib is not installed, so there is no svg: pip install 'dpmf-jax[report]'"
         )
         paths.pop("svg").unlink(missing_ok=True)  # an older run's would be taken for this one's
-    storage.write_bytes(paths["md"], page(told, plotted="svg" in paths).encode())
+    storage.write_bytes(paths["md"], page(result, plotted="svg" in paths).encode())
     return paths
 
 
 def table(rows: tuple[Row, ...]) -> str:
-    """One setting a line, every digit; the columns are the fields of
-    `accounting.verification.Row`.
-    """
+    """The rows as csv, one setting a line, every digit; columns are the fields of `Row`."""
     lines = io.StringIO()
     writer = csv.writer(lines, lineterminator="\n")
     for index, row in enumerate(rows):
@@ -181,34 +172,32 @@ def table(rows: tuple[Row, ...]) -> str:
     return lines.getvalue()
 
 
-def page(told: Mapping[str, Any], *, plotted: bool) -> str:
-    """One page: the verdict, every check and its worst setting, what is marked, and the
-    violations.
-    """
+def page(result: Mapping[str, Any], *, plotted: bool) -> str:
+    """The report as markdown: the verdict, every check, what is marked, and the violations."""
     lines = [
         (
             "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001, verified"
-            if told["verified"]
+            if result["verified"]
             else "# The closed form ε = ρ + 2√(ρ ln(1/δ)) of paper 001: NOT verified"
         ),
         "",
-        f"{told['summary']}.",
+        f"{result['summary']}.",
         "",
         (
-            f"{told['num_settings']} settings: the {told['num_table']} whose prices are written"
-            f" down, and a log-uniform grid (seed {told['seed']}) over ε_i in [1e-3, 10], δ in"
+            f"{result['num_settings']} settings: the {result['num_table']} whose prices are written"
+            f" down, and a log-uniform grid (seed {result['seed']}) over ε_i in [1e-3, 10], δ in"
             " [1e-8, 0.1], J in [1, 1e5], δ_r in [1e-12, 1e-2] with ρ = J ε_i²/(4 ln(1.25/δ)) in"
             " [1e-6, 1e3]; up to ρ = 10 for those with PLD, several δ_r from one PLD."
         ),
         "",
         (
-            f"In {told['num_outside_theorem_1']} of them ε_i >= 1, where Theorem 1 of the paper"
+            f"In {result['num_outside_theorem_1']} of them ε_i >= 1, where Theorem 1 of the paper"
             " says nothing of a single step; the formula is one of ρ and holds all the same. They"
             " are marked in the plot and in the csv (theorem_1_applies = 0)."
         ),
         "",
     ]
-    if told["num_settings"] < ENOUGH:
+    if result["num_settings"] < ENOUGH:
         lines += [f"**A look only: the verification takes {ENOUGH:,} settings.**", ""]
     if plotted:
         lines += [f"![closed form over exact ε against ρ]({STEM}.svg)", ""]
@@ -219,36 +208,37 @@ def page(told: Mapping[str, Any], *, plotted: bool) -> str:
     lines += [
         f"| {check['name']} | {check['statement']} | {check['count']} | {check['worst']:.3g} |"
         f" {check['allowed']:.3g} | {check['violations']} |"
-        for check in told["checks"]
+        for check in result["checks"]
     ]
     lines += [
         "",
         (
             "Found is left minus right where a check is an inequality, so that a negative number"
             " is room to spare. The oracle's difference is relative to ε, but to 0.1·√ρ in the"
-            f" {told['num_at_floor']} settings whose ε is below that: as ε falls to 0 at the total"
-            " variation, a relative error loses its meaning. An ε of 0 is right where δ_r is at"
-            " least the total variation."
+            f" {result['num_at_floor']} settings whose ε is below that: as ε falls to 0 at the"
+            " total variation, a relative error loses its meaning. An ε of 0 is right where δ_r is"
+            " at least the total variation."
         ),
         "",
     ]
-    if told["violations"]:
-        lines += [f"## Violations ({told['num_violations']})", ""]
-        lines += [f"- {_sentence(violation)}" for violation in told["violations"][:LISTED]]
-        if told["num_violations"] > LISTED:
-            lines += [f"- and {told['num_violations'] - LISTED} more, in {STEM}.json"]
+    if result["violations"]:
+        lines += [f"## Violations ({result['num_violations']})", ""]
+        lines += [f"- {_sentence(violation)}" for violation in result["violations"][:LISTED]]
+        if result["num_violations"] > LISTED:
+            lines += [f"- and {result['num_violations'] - LISTED} more, in {STEM}.json"]
         lines += [""]
-    versions = ", ".join(f"{name} {number}" for name, number in told["versions"].items())
-    return "\n".join([*lines, f"{versions}. Repeat: `{_words(told)}`", ""])
+    versions = ", ".join(f"{name} {number}" for name, number in result["versions"].items())
+    return "\n".join([*lines, f"{versions}. Repeat: `{_command_line(result)}`", ""])
 
 
-def _words(told: Mapping[str, Any]) -> str:
-    return f"dpmf epsilon verify --num-settings {told['num_settings']} --seed {told['seed']}"
+def _command_line(result: Mapping[str, Any]) -> str:
+    return f"dpmf epsilon verify --num-settings {result['num_settings']} --seed {result['seed']}"
 
 
 def plot(rows: tuple[Row, ...]) -> str:
-    """Closed form over exact against ρ, as svg, settings with ε_i >= 1 marked. The same rows, the
-    same text.
+    """Closed form over exact against ρ, as svg, with settings of ε_i >= 1 marked.
+
+    The same rows give the same text.
 
     Raises: ModuleNotFoundError without matplotlib.
     """
@@ -289,19 +279,19 @@ def plot(rows: tuple[Row, ...]) -> str:
     return drawn.getvalue()
 
 
-def _render(told: Mapping[str, Any]) -> Any:
+def _render(result: Mapping[str, Any]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
     rows = Table(
         title=(
-            f"{told['num_settings']} settings, {told['num_outside_theorem_1']} of them with ε_i"
+            f"{result['num_settings']} settings, {result['num_outside_theorem_1']} of them with ε_i"
             " >= 1"
         )
     )
     for heading in ("name", "check", "settings", "largest found", "allowed", "violations"):
         rows.add_column(heading, justify="left" if heading in ("name", "check") else "right")
-    for check in told["checks"]:
+    for check in result["checks"]:
         numbers = (
             str(check["count"]),
             f"{check['worst']:.3g}",
@@ -309,5 +299,5 @@ def _render(told: Mapping[str, Any]) -> Any:
             str(check["violations"]),
         )
         rows.add_row(check["name"], check["statement"], *numbers)
-    lines = [told["summary"], *(f"wrote {path}" for path in told["files"].values())]
+    lines = [result["summary"], *(f"wrote {path}" for path in result["files"].values())]
     return Group(rows, "\n".join(lines))

@@ -75,7 +75,7 @@ def test_the_oracle_is_the_root_in_forty_digits(honest):
 
 def test_an_epsilon_of_zero_is_right_where_delta_is_the_total_variation(monkeypatch, short_table):
     wide = verification.Setting(1e-3, 0.01, 1, 5e-3)
-    monkeypatch.setattr(verification, "_drawn", lambda draw, *, largest_rho: wide)
+    monkeypatch.setattr(verification, "_random_setting", lambda draw, *, largest_rho: wide)
     result = verification.verify(num_settings=4, num_pld=0)
     assert result.rows[-1].exact == result.rows[-1].oracle == 0
     assert result.num_at_floor == 1

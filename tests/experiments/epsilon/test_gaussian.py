@@ -323,10 +323,8 @@ def test_steps_are_whole_and_countable(refused, steps):
     ],
 )
 def test_no_number_underflows_to_a_free_release(refused, words):
-    assert (
-        "out of range" in (said := refused("gaussian", "--steps", "1", *words))
-        or "too small" in said
-    )
+    said = refused("gaussian", "--steps", "1", *words)
+    assert any(part in said for part in ("out of range", "positive and finite", "too small"))
 
 
 @hypothesis.given(
