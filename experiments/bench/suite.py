@@ -1,5 +1,4 @@
-"""All benchmarks one after the other, each in a process of its own, and what came out beside the
-goals.
+"""All benchmarks one after the other, each in its own process, and their results beside the goals.
 
 Every result is a JSON file, kept as soon as it is there; `tables` and `pictures` need nothing but
 these files, so a page is always what some run printed, with the machine's name.
@@ -42,14 +41,19 @@ BUSY = 0.1  # share of the machine that others took, above which ratios mean lit
 
 
 class Goal(NamedTuple):
-    """found: from the results to the figure, or None where it was not measured. at_least: else at
-    most.
+    """What a benchmark should reach.
+
+    what: the figure, in words.
+    part: the benchmark, one of `PARTS`.
+    goal: the most, or with at_least the least, that the figure may be.
+    figure: a result -> the figure, or None where it was not measured.
+    why: the reason, printed where the goal is missed.
     """
 
     what: str
     part: str
     goal: float
-    found: Callable[[Result], float | None]
+    figure: Callable[[Result], float | None]
     at_least: bool = False
     why: str = ""
 
@@ -57,8 +61,7 @@ class Goal(NamedTuple):
 def run(
     folder: Path, *, again: bool = False, say: Callable[[str], None] = lambda message: None
 ) -> dict[str, Any]:
-    """Runs what is not in `folder` yet (all of it if `again`), and writes pictures there and a page
-    beside the folder.
+    """Runs what `folder` lacks (all if `again`); writes pictures there and a page beside it.
 
     Returns: {rows: the goals' table, parts: {name: seconds}, ...}. A part that fails is named under
       `failed`; the others are run all the same.
@@ -112,26 +115,26 @@ def run(
 
 def load(folder: Path) -> dict[str, Result]:
     """The results that are in a folder, by part. Raises: DataError for a file that is none."""
-    found = {}
+    results = {}
     for name in (*PARTS, GPU, COMPILED):
         place = folder / f"{name}.json"
         if not place.exists():
             continue
         try:
-            found[name] = json.loads(place.read_text())
-            found[name]["rows"]
+            results[name] = json.loads(place.read_text())
+            results[name]["rows"]
         except (ValueError, KeyError, TypeError):
             raise DataError(
                 "the file is no result of a benchmark", where=str(place), fix="remove it"
             ) from None
-    return found
+    return results
 
 
 # --- the goals
 
 
 def _row(result: Result, field: str = "ratio", **wanted: str) -> float | None:
-    """A field of the only row with these entries."""
+    """A field of the only row with these entries; None where there is none, or more than one."""
     rows = [
         row
         for row in result["rows"]
@@ -140,34 +143,18 @@ def _row(result: Result, field: str = "ratio", **wanted: str) -> float | None:
     return rows[0][field] if len(rows) == 1 else None
 
 
-def _over(contender: str, other: str) -> Callable[[Result], float | None]:
-    """Of two contenders' medians."""
+def _over(contender: str, other: str, **part: str) -> Callable[[Result], float | None]:
+    """A result -> the median time of a contender over that of another one, within a part."""
 
-    def found(result: Result) -> float | None:
-        ours, theirs = (_row(result, "ms", contender=name) for name in (contender, other))
+    def ratio(result: Result) -> float | None:
+        ours, theirs = (_row(result, "ms", contender=name, **part) for name in (contender, other))
         return None if ours is None or theirs is None else ours / theirs
 
-    return found
-
-
-def _in_part(part: str, contender: str, other: str) -> Callable[[Result], float | None]:
-    """Of two contenders' medians within a part; rows have the median of the rounds' ratios beside
-    it.
-    """
-
-    def found(result: Result) -> float | None:
-        ours, theirs = (
-            _row(result, "ms", part=part, contender=name) for name in (contender, other)
-        )
-        return None if ours is None or theirs is None else ours / theirs
-
-    return found
+    return ratio
 
 
 def _least_share(result: Result) -> float:
-    """Of the bounds of the tightness table over their goals; 1.000, of what is exact, is meant to
-    three digits.
-    """
+    """The least bound of the tightness table over its goal; a goal of 1 counts to three digits."""
     return min(
         (round(row["share"], 3) if row["goal"] == 1 else row["share"]) / row["goal"]
         for row in result["rows"]
@@ -175,15 +162,13 @@ def _least_share(result: Result) -> float:
 
 
 def _fastest(size: str, rank: int) -> Callable[[Result], float | None]:
-    """Of the layouts, in milliseconds a step."""
+    """A result -> the least milliseconds a step of all layouts."""
 
-    def found(result: Result) -> float | None:
-        return min(
-            (r["ms"] for r in result["rows"] if (r["size"], r["rank"]) == (size, rank)),
-            default=None,
-        )
+    def fastest(result: Result) -> float | None:
+        times = (r["ms"] for r in result["rows"] if (r["size"], r["rank"]) == (size, rank))
+        return min(times, default=None)
 
-    return found
+    return fastest
 
 
 GATHER = (
@@ -250,19 +235,22 @@ GOALS = (
         "exact sequential SGD: to numba",
         "online",
         3.0,
-        _in_part("dense", "jax dense", "numba"),
+        _over("jax dense", "numba", part="dense"),
         why=INSTRUCTIONS,
     ),
     Goal(
         "exact sequential SGD: times Surprise's speed",
         "online",
         2.0,
-        _in_part("dense", "Surprise SVD", "jax dense"),
+        _over("Surprise SVD", "jax dense", part="dense"),
         at_least=True,
         why=INSTRUCTIONS,
     ),
     Goal(
-        "exact count-sketch SGD: to numba", "online", 0.8, _in_part("sketch", "jax sketch", "numba")
+        "exact count-sketch SGD: to numba",
+        "online",
+        0.8,
+        _over("jax sketch", "numba", part="sketch"),
     ),
     Goal(
         "local DP round, 20M: to a NumPy loop over users",
@@ -270,7 +258,9 @@ GOALS = (
         0.1,
         lambda r: _row(r, variant="published", contender="jax"),
     ),
-    Goal("closed form of paper 003: to NumPy", "objective", 1.5, _in_part("whole", "jax", "NumPy")),
+    Goal(
+        "closed form of paper 003: to NumPy", "objective", 1.5, _over("jax", "NumPy", part="whole")
+    ),
     Goal(
         "reading 20M ratings, checked and laid out: ms",
         "read",
@@ -306,12 +296,13 @@ GOALS = (
 
 
 def goals(results: Mapping[str, Result]) -> Iterator[dict[str, Any]]:
-    """{what, goal, found, met, why}: met is None where it was not measured; why, where it was
-    missed.
+    """A row for each goal: {what, goal, found, met, why}.
+
+    met: None where the figure was not measured. why: of a goal that is missed, or "not measured".
     """
     for goal in GOALS:
         result = results.get(goal.part)
-        found = None if result is None else goal.found(result)
+        found = None if result is None else goal.figure(result)
         met = (
             None if found is None else (found >= goal.goal if goal.at_least else found <= goal.goal)
         )
@@ -328,7 +319,7 @@ def goals(results: Mapping[str, Result]) -> Iterator[dict[str, Any]]:
 
 
 def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str) -> str:
-    """Markdown, of nothing but the results; folder: where they are, as seen from the page."""
+    """The page in Markdown; folder: where the results are, as seen from the page."""
     lines = [
         "# How fast",
         "",
@@ -411,7 +402,7 @@ def _number(value: Any, digits: int = 3) -> str:
 
 
 def pictures(results: Mapping[str, Result]) -> Iterator[tuple[str, str]]:
-    """(file name, svg) of the growth curves, where they are there and matplotlib is installed."""
+    """(file name, svg) of the growth curves, if they are measured and matplotlib is installed."""
     result = results.get("scale")
     if result is None:
         return

@@ -31,18 +31,18 @@ class Show:
     population: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POPULATION")] = (
         None
     )
-    """Name of a population or of a data set of it, or the hash of ratings; without it, all."""
+    """Name of a population or of its data set, or hash of its ratings. [all populations]"""
     different_people: bool = False
-    """Equal user ids in two populations are different people, as where each numbers its users from
-    1: look for no overlap.
+    """Look for no overlap: equal user ids in two populations are different people, as where each
+    numbers its users from 1.
     """
     limit: float | None = None
-    """The largest total epsilon that is acceptable."""
+    """The largest acceptable total epsilon. [no limit]"""
     delta: float | None = None
-    """Delta of the totals; without it, the largest delta of the releases that are added up."""
+    """Delta of the totals. [the largest delta of the releases that are added up]"""
     ledger: Path | None = None
-    """The ledger; without it, the environment variable DPMF_LEDGER, or dpmf/ledger.jsonl in the
-    user's data folder.
+    """File of the ledger. [the environment variable DPMF_LEDGER, or dpmf/ledger.jsonl in the
+    user's data folder]
     """
     json: bool = False
     """Print one JSON object on stdout."""
@@ -52,21 +52,18 @@ class Show:
 class Add:
     """Enter the release of a saved model in the ledger.
 
-    A seeded experiment, and a model that releases nothing, are refused; so is the same release once
-    more.
+    Refuses a seeded experiment, a model that releases nothing, and a release that is in the ledger.
     """
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Folder of the model."""
     data_set: str | None = None
-    """Name of the data set it was fitted on; without it, the name that the model has."""
+    """Name of the data set it was fitted on. [the name that the model has]"""
     population: str | None = None
-    """Name of those whose ratings they are; without it, what fit --population said, or else the
-    data set's name.
-    """
+    """Name of the people whose ratings they are. [that of fit --population, or the data set's]"""
     ledger: Path | None = None
-    """The ledger; without it, the environment variable DPMF_LEDGER, or dpmf/ledger.jsonl in the
-    user's data folder.
+    """File of the ledger. [the environment variable DPMF_LEDGER, or dpmf/ledger.jsonl in the
+    user's data folder]
     """
     json: bool = False
     """Print one JSON object on stdout."""

@@ -1,5 +1,4 @@
-"""What the command says, and to whom: results on stdout, everything else on stderr, and one exit
-code per kind of end.
+"""What a command says, where, and how it ends: results on stdout, all else on stderr, exit codes.
 
 Exit codes: 0 done, 1 a bug or a broken machine, 2 usage, 3 data, 4 privacy or environment
 precondition, 5 audit violated, 6 reproduction outside tolerance, 130 interrupted.
@@ -28,7 +27,7 @@ INTERRUPTED = 130
 BROKEN_PIPE = 141  # as the shell reports a program ended by SIGPIPE
 PRECONDITION = 4
 
-# Which optional extra brings a package that is not there.
+# The optional extra that brings a package.
 EXTRA_OF = {
     "matplotlib": "report",
     "jinja2": "report",
@@ -42,15 +41,12 @@ EXTRA_OF = {
 }
 
 
-abrupt: bool = (
-    False  # whether a failure must end the process at once, without waiting for anything at exit
-)
+# Whether a failure must end the process at once, without waiting for anything at exit.
+abrupt: bool = False
 
 
 def own_stdout() -> None:
-    """Only what Python prints reaches stdout from now on: libraries below it print there too (Gloo,
-    on connecting).
-    """
+    """Keeps stdout for what Python prints: libraries below it, such as Gloo, print there too."""
     sys.stdout.flush()
     ours, encoding, errors = os.dup(sys.stdout.fileno()), sys.stdout.encoding, sys.stdout.errors
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,11 +54,12 @@ def own_stdout() -> None:
 
 
 def mute() -> None:
-    """Nothing more is said: another process speaks."""
+    """Silences this process, where another one speaks."""
     sys.stdout = sys.stderr = open(os.devnull, "w", encoding="utf-8")  # noqa: SIM115
 
 
 def unmute() -> None:
+    """Undoes `mute`."""
     sys.stdout, sys.stderr = sys.__stdout__, sys.__stderr__
 
 
@@ -70,9 +67,7 @@ def unmute() -> None:
 
 
 def plain(value: Any) -> Any:
-    """``value`` with only dicts, lists, strings, finite numbers, booleans and None in it: what JSON
-    can hold.
-    """
+    """``value`` as JSON can hold it: dicts, lists, strings, finite numbers, booleans and None."""
     if value is None or isinstance(value, bool | str):
         return value
     if isinstance(value, float):
@@ -135,13 +130,12 @@ def say(message: str) -> None:
 def progress(
     label: str, total: int, *, every: float = 5.0
 ) -> Generator[Callable[..., None], None, None]:
-    """A progress bar on stderr; where stderr is no terminal, a plain line at most every ``every``
-    seconds.
+    """Shows progress on stderr: a bar on a terminal, else a plain line now and then.
 
     Args:
       label: what is being done.
       total: how much there is of it.
-      every: seconds between plain lines; the last step always gets one.
+      every: least seconds between plain lines; the last step always gets one.
 
     Yields:
       ``report(done, **values)``: how much is done, and numbers to show beside it, such as
@@ -157,7 +151,7 @@ def progress(
         if done < total and time.monotonic() - last < every:
             return
         last = time.monotonic()
-        say(f"{label}: {done}/{total} {_beside(values)}".rstrip())
+        say(f"{label}: {done}/{total} {_pairs(values)}".rstrip())
 
     yield report
 
@@ -177,14 +171,14 @@ def _bar(label: str, total: int) -> Generator[Callable[..., None], None, None]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeRemainingColumn(),
-        TextColumn("{task.fields[beside]}"),
+        TextColumn("{task.fields[values]}"),
     )
     with Progress(*columns, console=Console(stderr=True)) as bar:
-        task = bar.add_task(label, total=total, beside="")
-        yield lambda done, **values: bar.update(task, completed=done, beside=_beside(values))
+        task = bar.add_task(label, total=total, values="")
+        yield lambda done, **values: bar.update(task, completed=done, values=_pairs(values))
 
 
-def _beside(values: Mapping[str, Any]) -> str:
+def _pairs(values: Mapping[str, Any]) -> str:
     return "  ".join(
         f"{name} {value:.4g}" if isinstance(value, float) else f"{name} {value}"
         for name, value in values.items()
@@ -204,9 +198,7 @@ class Interrupted(KeyboardInterrupt):
 
 @contextmanager
 def usage_errors(where: str = "", fix: str = "") -> Generator[None, None, None]:
-    """Turns a ValueError inside the block into a `UsageError`: for settings that a Config's own
-    guards refuse.
-    """
+    """Turns a ValueError of the block, such as a Config's own guards raise, into a `UsageError`."""
     try:
         yield
     except ValueError as error:
@@ -231,7 +223,7 @@ def _coloured(name: str) -> str:
 
 
 def end(error: BaseException, *, debug: bool) -> int:
-    """Says how the command ended and returns its exit code; the traceback only if ``debug``."""
+    """Says how the command ended and returns its exit code, with a traceback if ``debug``."""
     if isinstance(error, BrokenPipeError):
         # Python flushes stdout once more on the way out; there is nobody to read it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

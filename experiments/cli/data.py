@@ -17,33 +17,29 @@ SHOWN = 20
 
 @dataclass(frozen=True, kw_only=True)
 class List:
-    """Print the data sets that are known: their size, their declared range, and where they are or
-    how to get them.
+    """Print the known data sets: size, declared range, and where they are or how to get them.
 
     Nothing is ever downloaded.
     """
 
     data_dir: Path | None = None
-    """Folder of the data sets; without it, the environment variable DPMF_DATA."""
+    """Folder of the data sets. [the environment variable DPMF_DATA]"""
     json: bool = False
     """Print one JSON object on stdout."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check(FileFlags):
-    """Read a data set and report rows, users, items, histogram, duplicates, hashes, and every
-    problem by row.
+    """Read a data set and report its rows, users, items, histogram, hashes, and every problem.
 
-    The report is for the curator: its numbers are computed from the ratings, with nothing that
-    protects them. Exits with 3 if there is a problem.
+    The report is for the curator: its numbers are computed from the ratings, and nothing protects
+    them. Exits with 3 if there is a problem.
     """
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""
     limit: int = 1000
-    """List at most so many problems (all are counted); without --json, the first 20 of them are
-    shown.
-    """
+    """The most problems to list; all are counted, and without --json 20 are shown."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -57,9 +53,7 @@ class Convert(RepairFlags):
     destination: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="DESTINATION")]
     """The file to write; its ending chooses the format: .csv, .tsv or .parquet."""
     slice: Literal["paper001"] | None = None
-    """Keep a paper's slice: users with more than 200 and fewer than 2,500 ratings, then items with
-    more than 100.
-    """
+    """Keep users with 201 to 2,499 ratings, then items with more than 100. [keep all]"""
     overwrite: bool = False
     """Replace the file if it exists."""
     json: bool = False
@@ -125,7 +119,7 @@ def _convert(command: Convert) -> None:
 
 
 def render_list(result: Mapping[str, Any]) -> str:
-    """One paragraph a data set; what is there comes first."""
+    """One paragraph a data set; those that are here come first."""
     rows = sorted(
         result["datasets"], key=lambda row: row["path"] is None and row["name"] != "synthetic"
     )
@@ -145,7 +139,7 @@ def render_list(result: Mapping[str, Any]) -> str:
 
 
 def render_check(report: Mapping[str, Any]) -> str:
-    """The report as lines; a hash is said to be known, unknown, or not the known one."""
+    """The report as lines; a hash is the known one, another, or has none to compare with."""
     lines = [
         f"{report['name']} (for the curator: computed from the ratings, nothing protects it; do not"
         " show it)"

@@ -1,6 +1,4 @@
-"""``dpmf doctor``: what an installation is made of, where it looks for data, whether it computes
-what it should.
-"""
+"""``dpmf doctor``: what an installation consists of, its data, and a self-test."""
 
 import os
 import platform
@@ -41,9 +39,9 @@ class Command:
     Exits with 4 if a part of the self-test fails."""
 
     data_dir: Path | None = None
-    """Folder of the data sets; without it, the environment variable DPMF_DATA."""
+    """Folder of the data sets. [the environment variable DPMF_DATA]"""
     devices: int | None = None
-    """Devices to use; without it, every accelerator or one per core."""
+    """Number of devices. [all accelerators, or one per core]"""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -98,7 +96,7 @@ def memory() -> float | None:
 
 
 def data(data_dir: Path | None) -> dict[str, Any]:
-    """The folder of data sets, who named it, and what lies in it."""
+    """The folder of data sets, what named it, and the folders in it."""
     named = os.environ.get("DPMF_DATA")
     folder = data_dir or (Path(named).expanduser() if named else None)
     if folder is None:

@@ -25,9 +25,9 @@ class Command(RepairFlags):
     data: str
     """Ratings to evaluate on: a file, or a data set that `dpmf data list` knows."""
     top: int = 10
-    """k of the ranking metrics."""
+    """k of the ranking metrics, a number of items."""
     split: str | None = None
-    """Evaluate on the test side of this official split of the data set."""
+    """Evaluate on the test part of this official split of the data set. [none]"""
     rating_range: tuple[float, float] | None = None
     """Lowest and highest rating of your own file. [the model's]"""
     json: bool = False
@@ -58,7 +58,7 @@ def run(command: Command) -> None:
 
 
 def _warning(measured: Mapping[str, Any]) -> str | None:
-    """What a reader of the numbers must know of the ratings that the model was fitted with."""
+    """What a reader must know of the ratings that the model was fitted with."""
     seen, unseen = measured["seen"], measured["unseen"]
     if seen is None:
         return (

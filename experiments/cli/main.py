@@ -1,12 +1,11 @@
-"""The ``dpmf`` command: a table of programs, each imported only when it is asked for.
+"""The ``dpmf`` command: a table of programs, each imported only when it runs.
 
 A program is a module with a frozen dataclass, whose fields are its flags, and a function that runs
 it::
 
     @dataclass(frozen=True, kw_only=True)
     class Command:
-        \"\"\"Fit a private model of a ratings matrix.\"\"\"          # the first lines of `dpmf fit
-        --help`
+        \"\"\"Fit a private model of a ratings matrix.\"\"\"  # begins `dpmf fit --help`
 
         data: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
         \"\"\"A data set that `dpmf data list` knows, or a file.\"\"\"   # each field's help
@@ -17,12 +16,11 @@ it::
 
     def run(command: Command) -> int | None:                  # the exit code; None is 0
         result = {...}
-        console.emit(result, json=command.json, render=render)  # progress: console.progress;
-        messages: console.say
+        console.emit(result, json=command.json, render=render)
 
-It raises a `DpmfError` with what, where and fix for what a person can mend, and imports jax inside
-``run`` only. ``--config FILE.toml`` (see `experiments.cli.settings`) and ``--debug`` come with
-every program.
+Progress goes through `console.progress`, messages through `console.say`. A program raises a
+`DpmfError` with what, where and fix for what a person can mend. It imports jax inside ``run`` only.
+``--config FILE.toml`` (see `experiments.cli.settings`) and ``--debug`` come with every program.
 """
 
 import difflib
@@ -121,23 +119,17 @@ COMMON_FLAGS = (
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs the command line and returns the exit code; see `experiments.cli.console` for the
-    codes.
-    """
+    """Runs the command line and returns its exit code, one of `experiments.cli.console`."""
     words = list(sys.argv[1:] if arguments is None else arguments)
     debug = _take_flag(words, "--debug")
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(
-                errors="backslashreplace"
-            )  # an ε on a terminal without one must not end a run
+            # An ε on a terminal without one must not end a run.
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _dispatch(words)
         sys.stdout.flush()
-    except (
-        Exception,
-        KeyboardInterrupt,
-    ) as error:  # the last line of defence: everything ends in one shape
+    except (Exception, KeyboardInterrupt) as error:  # every end has one shape
         return console.end(error, debug=debug)
     return code
 
@@ -234,25 +226,13 @@ def _in_group(group: str, words: list[str]) -> NoReturn:
         raise UsageError(
             f"`dpmf {group}` is a group of commands: flags come after one of them,"
             f" {', '.join(members)}",
-            fix=shlex.join(["dpmf", group, members[0], *_renamed(group, words)]),
+            fix=shlex.join(["dpmf", group, members[0], *words]),
         )
     nearest = difflib.get_close_matches(words[0], members, n=1) or members
     raise UsageError(
         f"there is no command `dpmf {group} {words[0]}`",
         fix=" or ".join(f"dpmf {group} {name}" for name in nearest),
     )
-
-
-def _renamed(group: str, words: list[str]) -> list[str]:
-    """The flags of `dpmf epsilon` as it was, before it was a group, under their present names."""
-    if group != "epsilon":
-        return words
-    new = [
-        word.replace("--price", "--accountant", 1) if word.startswith("--price") else word
-        for word in words
-    ]
-    target = any(word.partition("=")[0] == "--epsilon" for word in words)
-    return [*new, "--solve", "noise-multiplier"] if target and "--solve" not in words else new
 
 
 def _program(name: str) -> tuple[Any, type]:
@@ -269,8 +249,9 @@ def _program(name: str) -> tuple[Any, type]:
 
 
 def parse(name: str, command: type, words: Sequence[str]) -> Any:
-    """The command line of one program as its dataclass; flags win over ``--config``, which wins
-    over the defaults.
+    """The command line of one program as its dataclass.
+
+    Flags win over ``--config``, which wins over the defaults.
 
     Raises:
       UsageError: an unknown flag, a value of the wrong type, a missing argument, a bad settings
@@ -282,7 +263,7 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
     words = list(words)
     config = _take_value(words, "--config")
     narrowed = getattr(command, "narrowed", None)
-    if narrowed:  # what it may be told depends on what it is told
+    if narrowed:  # the flags depend on --mechanism
         command = narrowed(words, settings.read(Path(config)) if config else {})
     chosen = settings.load(Path(config), command) if config else {}
     defaults = settings.with_defaults(command, chosen, tyro.MISSING)
@@ -308,8 +289,9 @@ def parse(name: str, command: type, words: Sequence[str]) -> Any:
 
 
 def _usage_error(said: str, name: str) -> UsageError:
-    """The parser's framed message as what, where and fix: sections stand between horizontal or
-    empty lines.
+    """The parser's framed message as what, where and fix.
+
+    Its sections stand between horizontal or empty lines.
     """
     sections = [[]]
     for line in said.splitlines()[1:]:  # the first line is the frame's title
@@ -327,8 +309,9 @@ def _usage_error(said: str, name: str) -> UsageError:
 
 
 def _sorted_choices(said: str) -> str:
-    """The parser keeps choices in a set, which has no order, and None among them where there is no
-    need to choose.
+    """What the parser said, with the choices of a flag in order and without None.
+
+    The parser keeps them in a set, which has no order.
     """
 
     def in_order(found: re.Match[str]) -> str:
@@ -360,10 +343,10 @@ def _take_value(words: list[str], flag: str) -> str | None:
 
 
 def entry() -> NoReturn:
-    """The console command. An interrupted process leaves at once: XLA, stopped in a compilation,
-    may crash at exit.
+    """The console command.
 
-    So does one of several processes that failed: at exit it would wait for the others.
+    An interrupted process leaves at once, since XLA may crash at exit when it was stopped in a
+    compilation. So does a failed one of several processes, which would wait for the others.
     """
     code = main()
     if code == console.INTERRUPTED or (code and console.abrupt):

@@ -15,7 +15,7 @@ from experiments.cli import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Predicted ratings; --user and --item may each name several ids, pair by pair."""
+    """Predict ratings; --user and --item can each name several ids, pair by pair."""
 
     model: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
     """Folder that `dpmf fit` wrote."""

@@ -1,4 +1,4 @@
-"""What computed a number: the commit, and the device."""
+"""What computed a number: the commit and the device."""
 
 from __future__ import annotations
 
@@ -11,9 +11,7 @@ UNKNOWN = "unknown: not run from a git checkout"
 
 @functools.cache
 def commit() -> str:
-    """The checkout's commit, with "-dirty" where files differ from it; `UNKNOWN` for an installed
-    package.
-    """
+    """The checkout's commit, with "-dirty" where files differ; `UNKNOWN` without a checkout."""
     checkout = Path(__file__).resolve().parents[2]
     top = _git(checkout, "rev-parse", "--show-toplevel")
     if top is None or Path(top).resolve() != checkout:

@@ -24,13 +24,13 @@ class Command:
     user: tyro.conf.UseAppendAction[
         Annotated[tuple[tuple[str, ...], ...], tyro.conf.arg(metavar="ID [ID ...]")]
     ]
-    """Raw ids of users; may be given several times."""
+    """Raw ids of users; can be given several times."""
     top: int = 10
-    """How many items of each user."""
+    """Number of items for each user."""
     include_seen: bool = False
-    """Also items that a user rated in training; needs no private/seen.safetensors."""
+    """Recommend items too that a user rated in training; needs no private/seen.safetensors."""
     format: Literal["table", "csv"] = "table"
-    """How to print them; --json prints one object."""
+    """How to print the items."""
     json: bool = False
     """Print one JSON object on stdout."""
 

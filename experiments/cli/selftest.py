@@ -1,6 +1,4 @@
-"""Six small questions to an installation, each answered against NumPy, a formula, or a second
-run.
-"""
+"""Six small checks of an installation, each against NumPy, a formula, or a second run."""
 
 import math
 from collections.abc import Callable
@@ -13,7 +11,7 @@ if TYPE_CHECKING:
 
 
 class Check(NamedTuple):
-    """name: the question. passed: the answer. detail: the numbers, or the error."""
+    """One check: what it claims, whether that holds, and the numbers or the error."""
 
     name: str
     passed: bool
@@ -25,7 +23,7 @@ class Failed(Exception):
 
 
 def run() -> list[Check]:
-    """Every check, in order; one that raises has failed, and the rest still run."""
+    """Every check, in order. One that raises has failed, and the rest still run."""
     return [_answer(name, question) for name, question in QUESTIONS.items()]
 
 
@@ -112,9 +110,7 @@ def randomness() -> str:
 
 
 def price() -> str:
-    """ε at ρ = 1/2 against the trade-off of two normals one apart: δ = Φ(½ − ε) − e^ε Φ(−½ − ε) at
-    μ = 1.
-    """
+    """ε at ρ = 1/2 against two normals one apart: δ = Φ(½ − ε) − e^ε Φ(−½ − ε) at μ = 1."""
     from accounting import gaussian
 
     epsilon, delta = gaussian.epsilon_exact(0.5, 1e-5), 1e-5

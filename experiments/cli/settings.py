@@ -19,8 +19,7 @@ from dpmf_jax.errors import UsageError
 
 
 def load(path: Path, command: Any) -> dict[str, Any]:
-    """The settings in a TOML file, under the names of the fields of ``command``, each of the
-    field's type.
+    """The settings in a TOML file, by field of ``command``, each of the field's type.
 
     Args:
       path: the file.
@@ -60,7 +59,7 @@ def load(path: Path, command: Any) -> dict[str, Any]:
 
 
 def read(path: Path) -> dict[str, Any]:
-    """What a TOML file says, under its own names.
+    """The content of a TOML file, under its own names.
 
     Raises: UsageError: no such file, no TOML.
     """
@@ -82,10 +81,10 @@ def read(path: Path) -> dict[str, Any]:
 
 
 def with_defaults(command: Any, settings: dict[str, Any], missing: Any) -> Any:
-    """An instance for a parser to take defaults from: ``settings``, else the field's default, else
-    ``missing``.
+    """An instance for a parser to take defaults from.
 
-    ``__post_init__`` does not run: a parser's defaults need not make sense together yet.
+    A field has its value in ``settings``, else its default, else ``missing``. ``__post_init__``
+    does not run: a parser's defaults need not make sense together yet.
     """
     instance = object.__new__(command)
     for field in dataclasses.fields(command):
@@ -135,7 +134,7 @@ def convert(value: Any, kind: Any) -> Any:
 
 
 def describe(kind: Any) -> str:
-    """An annotation in the words of a settings file."""
+    """An annotation as a settings file writes it, such as "a whole number"."""
     origin, parts = typing.get_origin(kind), typing.get_args(kind)
     if origin is typing.Annotated:
         return describe(parts[0])

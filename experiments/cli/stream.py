@@ -1,11 +1,10 @@
-"""`dpmf demo stream`: users and items never seen before come in waves, to be read from a table that
-does not grow.
+"""`dpmf demo stream`: new users and items come in waves, and a table of fixed size predicts them.
 
 An example of paper 002's count sketch, on generated ratings, without privacy. Ids are any 31-bit
-numbers: a newcomer's vector is queried and updated like any other, and nobody is registered. Beside
-it, a store that appends a row for each. Ratings come one by one, p ← p + η(e q - λp) and likewise
-q. Not the paper's: the vector of id 0, which learns from every rating, is added to all, so that a
-newcomer starts from what is common.
+numbers: a newcomer's vector is queried and updated like any other, and nobody is registered. A
+store that appends a row for each newcomer stands beside it. Ratings come one by one, with
+p ← p + η(e q - λp) and likewise q. Unlike in the paper, the vector of id 0 learns from every rating
+and is added to all, so that a newcomer starts from what is common.
 """
 
 from __future__ import annotations
@@ -19,27 +18,22 @@ from experiments.cli import console
 
 RANK, DEPTH = 4, 4
 LEARNING_RATE, REGULARIZATION, SCALE, CENTER = 0.03, 0.1, 0.1, 3.5  # searched on generated ratings
-WAVES, FIRST_SHARE, PASSES = (
-    5,
-    1 / 3,
-    10,
-)  # the first wave, this share of all, is gone through so often
+# The first wave, this share of all, is gone through so often.
+WAVES, FIRST_SHARE, PASSES = 5, 1 / 3, 10
 AFTER = (0, 3, 10, 20)  # ratings of each newcomer that are learnt from
 TESTED = 10  # the last ratings of each user, which are not
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Let users and items join a count sketch of a fixed size, wave by wave, and see how soon they
-    are predicted.
-    """
+    """Let users and items join a count sketch of fixed size, and see how soon it predicts them."""
 
     users: int = 3_000
-    """Of all waves, generated; each has 40 ratings in the mean."""
+    """Number of generated users in all waves; each has 40 ratings in the mean."""
     items: int = 600
-    """Likewise."""
+    """Number of generated items in all waves."""
     seed: int = 0
-    """Of ids, order, hashes and start."""
+    """Seed of ids, order, hashes and start."""
     json: bool = False
     """Print one JSON object on stdout."""
 
@@ -49,8 +43,9 @@ def run(command: Command) -> None:
 
 
 class Batch(NamedTuple):
-    """Ratings in the order in which they come: ids, rows of the store that has one for each, values
-    without centre.
+    """Ratings in the order in which they come.
+
+    user, item: ids. user_row, item_row: their rows in the store. value: without the centre.
     """
 
     user: Any
@@ -61,8 +56,9 @@ class Batch(NamedTuple):
 
 
 class Stores(NamedTuple):
-    """table float32[depth, width]; users, items float32[rows + 1, rank], of which newcomers get the
-    next ones.
+    """The sketch and the store.
+
+    table: float32[depth, width]. users, items: float32[rows + 1, rank]; newcomers take the next.
     """
 
     table: Any
@@ -71,8 +67,10 @@ class Stores(NamedTuple):
 
 
 def stream(command: Command) -> dict[str, Any]:
-    """`rows`: of each wave, how many there are, the cells of both stores, and by k the newcomers'
-    RMSE. `centre_alone`: the RMSE of no model.
+    """The result, a JSON-able object.
+
+    rows: of each wave, the users and items, the cells of both stores, and the newcomers' RMSE after
+    k ratings each. centre_alone: the RMSE of no model.
     """
     import jax
     import numpy as np
@@ -164,16 +162,14 @@ def _nth(user: Any) -> Any:
 
 @functools.cache
 def _programs() -> tuple[Any, Any]:
-    """(stores after `count` ratings, squared errors of the sketch and of the store at all
-    ratings).
-    """
+    """(program of the stores after `count` ratings, program of both stores' squared errors)."""
     import jax
     import jax.numpy as jnp
 
     from dpmf_jax.kernels.count_sketch import ITEMS, USERS, query, update
 
     def read(stores: Stores, hashes: Any, at: Batch) -> tuple[tuple[Any, Any], tuple[Any, Any]]:
-        def own(family: int, ids: Any) -> Any:
+        def with_common(family: int, ids: Any) -> Any:
             return query(stores.table, hashes, family, ids, rank=RANK) + query(
                 stores.table, hashes, family, 0, rank=RANK
             )
@@ -182,7 +178,7 @@ def _programs() -> tuple[Any, Any]:
             stores.users[at.user_row] + stores.users[-1],
             stores.items[at.item_row] + stores.items[-1],
         )
-        return (own(USERS, at.user), own(ITEMS, at.item)), rows
+        return (with_common(USERS, at.user), with_common(ITEMS, at.item)), rows
 
     def changes(p: Any, q: Any, value: Any) -> tuple[Any, ...]:
         error = value - p @ q

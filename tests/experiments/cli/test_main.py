@@ -262,12 +262,9 @@ def test_a_closed_pipe_is_silent(folder):
             "dpmf epsilon gaussian --steps 3",
         ),
         (
-            ["epsilon", "--steps", "3", "--epsilon=2", "--price", "exact"],
+            ["epsilon", "--steps", "3", "--epsilon=2", "--accountant", "exact"],
             "flags come after one of them, gaussian",
-            (
-                "dpmf epsilon gaussian --steps 3 --epsilon=2 --accountant exact --solve"
-                " noise-multiplier"
-            ),
+            "dpmf epsilon gaussian --steps 3 --epsilon=2 --accountant exact",
         ),
         (["try"], "Missing from dpmf try: DATA", "dpmf try --help"),
         (
