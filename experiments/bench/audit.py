@@ -26,7 +26,10 @@ GOAL = {"joint noise": 0.98, "objective": 0.98, "subsampled": 0.95, "ml-100k": 0
 
 
 class Case(NamedTuple):
-    """Of the tightness table. exact: (finding, mechanism, ratings, δ) -> ε of the audited pair."""
+    """A case of the tightness table.
+
+    exact: (finding, mechanism, ratings, layout, δ) -> the exact ε of the audited pair.
+    """
 
     name: str
     goal: float
@@ -38,7 +41,7 @@ class Case(NamedTuple):
 
 
 def run(trials: int = 2_000, *, big: bool = True) -> dict[str, Any]:
-    """The three tables.
+    """The tables of tightness, calibration and power.
 
     Args:
       trials: of each audit that costs little; a tenth of it of those that cost much, and of the
@@ -184,7 +187,7 @@ def tightness(case: Case) -> Iterator[dict[str, Any]]:
 
 
 def _of_mu(finding: Any, made: Any, ratings: Any, data: Any, delta: float) -> float:
-    """From μ of the pair, which its runs share where Δ is reached in all of them."""
+    """ε from μ of the pair, which all runs share where each reaches Δ."""
     del made, ratings, data, delta
     return finding.details["epsilon_of_the_pair"]
 
@@ -207,7 +210,7 @@ def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float
 
 
 def _shift(finding: Any, made: Any, ratings: Ratings, data: Any) -> tuple[float, int]:
-    """How far the rating of the pair moves η, 2(r - r')u, over its scale; and the dimension."""
+    """(distance by which the pair's rating moves η, 2(r - r')u, over its scale; dimension of η)."""
     from dpmf_jax.devices import keys
 
     pair = finding.details["replay"]["pair"]

@@ -22,17 +22,17 @@ LEVEL = 0.05  # of the p-values that are counted
 
 
 def calibration(trials: int) -> Iterator[dict[str, Any]]:
-    """Everything is true here. allowed: 5% and three standard errors."""
+    """Rows of audits of what is true. allowed: 5% and three standard errors."""
     costly = max(trials // 10, 10)
-    yield _counted("noise: scale", [_null_scale(seed) for seed in range(trials)])
-    yield _counted("noise: independence", [_null_independence(seed) for seed in range(trials)])
-    yield _counted("density: sampler", [_null_density(seed) for seed in range(trials)])
+    yield _row("noise: scale", [_null_scale(seed) for seed in range(trials)])
+    yield _row("noise: independence", [_null_independence(seed) for seed in range(trials)])
+    yield _row("density: sampler", [_null_density(seed) for seed in range(trials)])
     for delta in DELTAS:
-        yield _counted(
+        yield _row(
             f"privacy loss: δ = {delta:g}, Gaussian losses",
             [_null_loss(s, delta) for s in range(trials)],
         )
-    yield _counted("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
+    yield _row("privacy loss: δ = 0.01, transcripts", [*_null_transcripts(costly)])
 
 
 class Trial(NamedTuple):
@@ -40,7 +40,7 @@ class Trial(NamedTuple):
     violated: bool
 
 
-def _counted(name: str, trials: list[Trial]) -> dict[str, Any]:
+def _row(name: str, trials: list[Trial]) -> dict[str, Any]:
     num = len(trials)
     return {
         "audit": name,

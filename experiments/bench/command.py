@@ -1,6 +1,4 @@
-"""`dpmf bench`: a step, a local round, a perturbed objective, online epochs, a sweep, the audits,
-reading, growth.
-"""
+"""`dpmf bench`: how fast the steps, sweeps and files are, and how tight the audits."""
 
 from __future__ import annotations
 
@@ -16,59 +14,48 @@ from experiments.cli import console
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Time a training step, a round of local DP, a perturbed objective, online epochs, a sweep, or
-    reading a file.
-
-    And how near the audits come to what is true, and how the cost of a step grows.
-    """
+    """Time steps, sweeps and reading; measure how tight the audits are, and how costs grow."""
 
     what: Annotated[
         Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"]
         | None,
         tyro.conf.Positional,
     ] = None
-    """step: both gradients and updates at a data set's size, on generated ratings. local: a round
-    of paper 004's local DP against NumPy loops over users, with the peak memory of each. objective:
-    paper 003's closed form against NumPy, and its iterations with users who come and go. online: an
-    epoch of paper 002, one rating after the other, over factors and over a count sketch, against
-    numba and Surprise. sweep: many configurations at once against separate runs. audit: how near
-    the audits come to what is true.
+    """step: both gradients and updates. local: a round of paper 004's local DP against NumPy loops
+    over users, with peaks of memory. objective: paper 003's closed form against NumPy, and its
+    iterations with users who come and go. online: an epoch of paper 002, one rating after the
+    other, over factors and over a count sketch, against numba and Surprise. sweep: many
+    configurations at once against separate runs. audit: how near the audits come to what is true.
     read: a generated, shuffled csv, with checks and layout. scale: a step over the number of
-    ratings, users, ranks, configurations and devices, with fitted exponents. all: every one of them
-    in a process of its own, for most of an hour, and the table beside the goals.
+    ratings, users, ranks, configurations and devices, with fitted exponents. all: each in a process
+    of its own, for most of an hour, and a table beside the goals. All run on generated ratings.
     """
     gpu: bool = False
-    """In place of the others: everything that only an accelerator can say, in under eight minutes.
-    """
+    """In place of WHAT: all that only an accelerator can say, in under eight minutes."""
     compile_only: bool = False
-    """With --gpu, and without one: compile what it would be given, and say what that reads, writes
-    and holds.
-    """
+    """With --gpu, where there is none: compile its programs and count what they read and hold."""
     rank: int | None = None
-    """All but read: number of factors; 20 by default, of local 15, of objective 50."""
+    """All but read: number of factors. [20; of local 15, of objective 50]"""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
-    """All but read: the data set whose size the generated ratings have; ml-1m by default, of local
-    ml-20m.
-    """
+    """All but read: data set whose size the generated ratings have. [ml-1m; of local ml-20m]"""
     repeats: int = 9
-    """All but audit: interleaved rounds; the median counts."""
+    """All but audit: number of interleaved rounds; the median counts."""
     projection: int = 2_700
     """local: rows of the random projection, at most the number of items."""
     configurations: int = 16
-    """sweep: how many."""
+    """sweep: number of configurations."""
     steps: int = 20
-    """sweep: that each configuration takes."""
+    """sweep: number of steps of each configuration."""
     devices: int | None = None
-    """All but read and online: number of devices; all by default (a CPU counts one per core)."""
+    """All but read and online: number of devices; a CPU has one per core. [all]"""
     trials: int = 2_000
-    """audit: of what costs little; a tenth of it of what costs much."""
+    """audit: number of trials of cheap audits; of costly ones a tenth."""
     num_ratings: int = 20_000_000
-    """read: rows of the file; scale: the most ratings."""
+    """read: number of rows of the file. scale: the most ratings."""
     out: Path = Path("bench")
-    """all: folder of the results, beside which the page is written; what is there already is kept.
-    """
+    """all: folder of the results; the page is written beside it. Keeps results that are there."""
     again: bool = False
-    """all: run also what is there already."""
+    """all: run again what is there already."""
     json: bool = False
     """Print one JSON object on stdout."""
 

@@ -1,16 +1,15 @@
-"""What an accelerator that is not here would be given: `dpmf bench --gpu --compile-only`.
+"""The programs of an accelerator that is not here: `dpmf bench --gpu --compile-only`.
 
-Programs are compiled for one or several H200 by jax's CUDA plugin, which needs no GPU for that, and
-read: nothing is run, so nothing here is a time of a step.
+jax's CUDA plugin compiles them for one or several H200, which needs no GPU. They are read and not
+run, so nothing here is a time of a step.
 
 - `rows`: what `dpmf bench --gpu` would run, the private step of paper 001 at each size and rank in
-  each layout that fits: kernels that a step starts, what they read and write, memory, and how long
-  that takes at the least.
+  each layout that fits: the kernels of a step, what they read and write, memory, and the least time
+  that this takes.
 - `ordered`: the same with sums in one order (XLA_FLAGS=--xla_gpu_deterministic_ops=true).
-- `plan`: a billion ratings on one card and on eight (docs/billion.md), of which there are shapes
-  alone.
-- `large`: mechanisms of `dpmf audit --all` at MovieLens-20M size, but for those that take one
-  rating after the other.
+- `plan`: a billion ratings on one card and on eight (docs/billion.md), as shapes without values.
+- `large`: mechanisms of `dpmf audit --all` at MovieLens-20M size, except those that take one rating
+  after the other.
 - `mechanisms`: all of them, small, on one device and on eight, with what a step exchanges.
 """
 
@@ -26,8 +25,7 @@ from dpmf_jax.errors import DpmfError, PrivacyError
 from experiments.bench import generated, gpu, hlo, measure, roofline
 from experiments.cli import console, devices, provenance
 
-# An H200 of 141 GB by its data sheet; what XLA asks of a GPU beside it is the same for all of
-# compute capability 9.0.
+# An H200 of 141 GB by its data sheet. The rest is the same for all GPUs of compute capability 9.0.
 NAME, BANDWIDTH, FLOAT32 = "NVIDIA H200", 4.8e12, 67e12  # bytes, operations a second
 TARGET = f"""
 platform_name: "CUDA"
@@ -70,7 +68,7 @@ def run(
     large: str | None = LARGE,
     labels: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """What the programs are, see the module; a JSON-able object.
+    """The tables of the module, a JSON-able object.
 
     Args:
       sizes, ranks: as in `gpu.run`. large: size of `large`, or none of it. labels: of the
@@ -107,7 +105,7 @@ def run(
 
 
 def _targets() -> Sequence[Any]:
-    """`MANY` devices that are not here."""
+    """`MANY` devices to compile for, which are not here."""
     os.environ["JAX_SKIP_CUDA_CONSTRAINTS_CHECK"] = "1"  # of the driver, which is not there either
     flags = os.environ.get("XLA_FLAGS", "")
     if "autotune" not in flags:  # choosing kernels by running them
@@ -121,7 +119,7 @@ def _targets() -> Sequence[Any]:
         )
     except (
         RuntimeError
-    ) as error:  # NotImplementedError too, which is what jax says without the plugin
+    ) as error:  # without the plugin jax raises a NotImplementedError, which is one
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise PrivacyError(
             "programs for a GPU cannot be compiled here",
@@ -166,7 +164,7 @@ def _row(
 
 
 def _plan(targets: Sequence[Any]) -> dict[str, Any]:
-    """Of one card, joint noise over users that are cut over all cards."""
+    """A billion ratings, joint noise, with the users cut over all cards: what one card holds."""
     import jax
     import jax.numpy as jnp
 
@@ -219,8 +217,9 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
 
 
 def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """{label, layout, devices, kernels, exchanged_kb, refused}: the last where it is not for
-    several devices.
+    """Rows {label, layout, devices, kernels, exchanged_kb, refused}.
+
+    refused: why a mechanism is not for several devices, else None.
     """
     from dpmf_jax import layout
     from experiments.audit import suite as audit_suite
@@ -232,14 +231,14 @@ def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterato
             ("dense", 1),
             ("dense", len(targets)),
         ):
-            told: dict[str, Any] = {"label": trial.label, "layout": kind, "devices": count}
+            row: dict[str, Any] = {"label": trial.label, "layout": kind, "devices": count}
             data = layout.make(trial.ratings, kind=kind, num_devices=count)
             try:
-                program = _begun(trial, data, targets[:count])
+                program = _last_phase(trial, data, targets[:count])
             except DpmfError as error:
-                yield told | {"kernels": None, "exchanged_kb": None, "refused": error.what}
+                yield row | {"kernels": None, "exchanged_kb": None, "refused": error.what}
                 continue
-            yield told | {
+            yield row | {
                 "kernels": program.kernels,
                 "exchanged_kb": program.exchanged / 2**10,
                 "refused": None,
@@ -256,7 +255,7 @@ def _large(
     data = layout.make(ratings, kind="split", num_devices=1)
     for trial in _trials(ratings, labels, small=False):
         if trial.ratings is ratings and trial.label != SEQUENTIAL:
-            program = _begun(trial, data, targets[:1])
+            program = _last_phase(trial, data, targets[:1])
             yield {
                 "label": trial.label,
                 "kernels": program.kernels,
@@ -275,8 +274,8 @@ def _trials(ratings: Any, labels: Sequence[str] | None, *, small: bool) -> Itera
             yield make()
 
 
-def _begun(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
-    """The program of the trial's last phase, which begins after the others."""
+def _last_phase(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
+    """The program of a trial's last phase, from the state after the phases before it."""
     import jax
 
     from dpmf_jax import protocol
@@ -289,11 +288,15 @@ def _begun(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
 
 
 class Program(NamedTuple):
-    """kernels: that a step starts, None where it depends on the data. moved: bytes that they read
-    and write, each array once a kernel; exchanged: that a device hands to its collectives; loops of
-    unknown length are taken to run once.
-    held, arguments, temporary: bytes on a device, of the ratings, of all that is given, and of what
-      is made meanwhile.
+    """What a compiled step does and holds. A loop of unknown length counts once.
+
+    kernels: int, the kernels of a step; None where their number depends on the data.
+    moved: bytes that they read and write, each array once a kernel.
+    exchanged: bytes that a device hands to its collectives.
+    held: bytes of the ratings on a device.
+    arguments: bytes of all arguments on a device.
+    temporary: bytes of the temporary arrays on a device.
+    compile_ms: milliseconds of compilation.
     """
 
     kernels: int | None
@@ -320,7 +323,7 @@ def _compile(
     from dpmf_jax.devices import spread
 
     with spread.compiling_for(targets):
-        given = _elsewhere((mechanism, key, state, data), len(targets))
+        given = _shapes((mechanism, key, state, data), len(targets))
         start = time.perf_counter()
         lowered = protocol.train.lower(*given, num_steps=num_steps)
         made = lowered.compile(compiler_options=dict(options or {}))
@@ -342,10 +345,8 @@ def _compile(
     )
 
 
-def _elsewhere(tree: Any, count: int) -> Any:
-    """Shapes in place of arrays, cut over devices that are not here as they are over those that
-    are.
-    """
+def _shapes(tree: Any, count: int) -> Any:
+    """The shapes of arrays, cut over the devices to compile for as the arrays are cut here."""
     import jax
 
     from dpmf_jax.devices import spread

@@ -1,17 +1,15 @@
-"""Everything that only an accelerator can say, in one call of under eight minutes: `dpmf bench
---gpu`.
+"""`dpmf bench --gpu`: what only an accelerator can say, in one call of under eight minutes.
 
 - `rows`: the private step of paper 001 (noise and Info through the protocol) at each size and rank
-  in each layout that fits, its floor, whether `layout.choose` would have taken the fastest, and
-  whether the same key gives the same bits again. Sums over unordered additions (scatters) may not:
-  XLA_FLAGS=--xla_gpu_deterministic_ops=true orders them, at a price; call this again with it to see
-  the price.
+  in each layout that fits: its floor, whether `layout.choose` takes the fastest, and whether the
+  same key gives the same bits again. Unordered additions (scatters) may give others.
+  XLA_FLAGS=--xla_gpu_deterministic_ops=true orders them, at a price, which another call shows.
 - `products`: full float32 against TF32, time and error, and whether a step changes where jax's
-  default is TF32. It must not: every product of ours says its precision.
+  default is TF32. It must not: every product of ours states its precision.
 - `sweep`: sixteen configurations at once (`lax.map`, `vmap`) against separate runs.
 - `curves`: all MovieLens-1M curves of paper 001, trained from the ratings, where they are there.
 
-What the time no longer allows is left out and named.
+What no longer fits the time is left out and named.
 """
 
 from __future__ import annotations
@@ -141,7 +139,7 @@ def num_cells(size: str) -> int:
 
 
 def _summary(once: Callable[[], Any], repeats: int, units: int) -> dict[str, float]:
-    """`measure.summary` of one unit of a call, which has run before."""
+    """`measure.summary` of one unit of a call that has run before."""
     return measure.interleaved({"": partial(measure.timed, once, units)}, repeats).summary[""]
 
 
@@ -203,8 +201,9 @@ def _row(
 
 
 def _products(side: int, repeats: int) -> list[dict[str, Any]]:
-    """Of each precision {precision, gflop_s, error, step_changes}: error is the largest, of the
-    largest entry.
+    """A row of each precision: {precision, gflop_s, error, step_changes}.
+
+    error: the largest, relative to the largest entry.
     """
     import jax
     import jax.numpy as jnp

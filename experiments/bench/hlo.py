@@ -1,6 +1,4 @@
-"""A compiled program as XLA prints it: the kernels of a step, what they read and write, what
-devices exchange.
-"""
+"""The kernels of a step in a program as XLA prints it: what they read, write and exchange."""
 
 from __future__ import annotations
 
@@ -27,9 +25,11 @@ _ARRAY = re.compile(r"\b(pred|bf16|[a-z]+(\d+)\w*)\[([\d,]*)\]")
 
 
 class Kernel(NamedTuple):
-    """An instruction that a device is handed. times: in a step, None where that depends on the
-    data; bytes: of its operands and results; exchanged: of the operands, where it goes between
-    devices.
+    """An instruction that a device runs.
+
+    times: how often in a step; None where that depends on the data.
+    bytes: of its operands and results.
+    exchanged: bytes of its operands, where it passes them between devices.
     """
 
     name: str
@@ -39,10 +39,9 @@ class Kernel(NamedTuple):
 
 
 def kernels(text: str, num_steps: int) -> Iterator[Kernel]:
-    """Of one step of a program of so many, as XLA prints it.
+    """The kernels of one step of a program of `num_steps`, as XLA prints it.
 
-    A program of more than one step is a loop, of which this is the body; of one step it is all
-    there is.
+    A program of several steps is a loop, whose body is a step. A program of one step is one whole.
     """
     computations, entry = _computations(text)
     body = entry
@@ -109,7 +108,7 @@ def _trips(line: str) -> int | None:
 
 
 def size_of(shape: str) -> int:
-    """Of an array or a tuple of arrays, as XLA prints its shape."""
+    """Bytes of an array or a tuple of arrays, as XLA prints its shape."""
     total = 0
     for kind, bits, sides in _ARRAY.findall(shape):
         size = 1 if kind == "pred" else int(bits or 16) / 8

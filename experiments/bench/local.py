@@ -88,8 +88,7 @@ def run(
     *,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
-    """Times rounds at a data set's size on generated ratings, and measures each contender's peak in
-    its own process.
+    """Times rounds on generated ratings, and measures each contender's peak in its own process.
 
     Args:
       size: one of `generated.SIZES`.
@@ -209,7 +208,7 @@ def _mechanism(variant: str, rank: int, num_projected: int) -> Any:
 
 
 def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
-    """(state, key, milliseconds of making the state, compilation apart)."""
+    """(state, key, milliseconds of making the state without compilation)."""
     import jax
 
     from dpmf_jax import layout
@@ -225,7 +224,7 @@ def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
 
 
 def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> Loop:
-    """The loop that starts where ours does, with the same Φ."""
+    """The loop with the start and the Φ of ours."""
     import jax
     import jax.numpy as jnp
 
@@ -252,7 +251,14 @@ def _loop_of(variant: str, ratings: Ratings, state: Any, num_projected: int) -> 
 
 
 class Contender(NamedTuple):
-    """round: seconds that one takes. kind: whose process has its peak."""
+    """One way to compute a round.
+
+    variant, name: in the rows of the result.
+    kind: "jax" or "numpy", whose process has its peak.
+    round: () -> the seconds of a round.
+    once_ms: milliseconds of what is computed before the first round.
+    compile_ms: milliseconds of compilation; None where there is none.
+    """
 
     variant: str
     name: str
@@ -265,7 +271,7 @@ class Contender(NamedTuple):
 def _contenders(
     ratings: Ratings, rank: int, num_projected: int, num_devices: int
 ) -> tuple[list[Contender], dict[str, float]]:
-    """All of them, warm and compared: (contenders, largest difference by what)."""
+    """(contenders, warm and compared; largest difference by quantity)."""
     from dpmf_jax import layout
 
     data = layout.make(ratings, num_devices=num_devices)
@@ -334,8 +340,10 @@ def _loop_measure(
 def _differences(
     mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray
 ) -> dict[str, float]:
-    """Largest difference of our first round from the loop's: of these users' entries (in [-1, 1]
-    after the clip), and of V and these users' rows of U, each relative to its largest step.
+    """Largest difference of our first round from the loop's, by quantity.
+
+    entries: those of the users in `who`, in [-1, 1] after the clip. item_factors: V. user_factors:
+    these users' rows of U. The factors' are relative to their largest step.
 
     Raises: FloatingPointError above 1e-3, where the two do not compute the same.
     """

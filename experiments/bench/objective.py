@@ -1,5 +1,4 @@
-"""Paper 003 against NumPy and LAPACK: the perturbed objective in closed form (S1), and an iteration
-of S3.
+"""Paper 003 against NumPy and LAPACK: S1, an objective in closed form, and iterations of S3.
 
 S1, for d factors, n ratings and m items: per item A = Σuuᵀ and b = Σ(r - center)u over its raters
 (assemble); a noise vector η; v = (A + Mμ I)⁻¹(b - η/2) (solve). Ours is the query and the sampler
@@ -55,8 +54,7 @@ def run(
     num_devices: int | None = None,
     iterations_size: tuple[int, int, int] = ITERATIONS_SIZE,
 ) -> dict[str, Any]:
-    """Times the closed form at a data set's size and iterations of S3 at netflix-52's, on generated
-    ratings.
+    """Times the closed form at a data set's size, and S3 at netflix-52's, on generated ratings.
 
     Args:
       size: one of `generated.SIZES`. rank: d, of both.
@@ -217,7 +215,7 @@ class Contender(NamedTuple):
 def _contenders(
     ratings: Ratings, rank: int, num_devices: int
 ) -> tuple[dict[tuple[str, str], Contender], dict[str, float]]:
-    """All of them by (part, name), warm and compared: (contenders, largest difference by what)."""
+    """(contenders by part and name, warm and compared; largest difference by quantity)."""
     users = _users(ratings.num_users, rank)
     ours, scale = _ours(ratings, users, num_devices)
     rated, rng = by_item(ratings), np.random.default_rng(0)
@@ -264,7 +262,7 @@ def _mechanism(users: np.ndarray, rating_range: tuple[float, float]) -> tuple[An
 def _ours(
     ratings: Ratings, users: np.ndarray, num_devices: int
 ) -> tuple[dict[tuple[str, str], Contender], float]:
-    """Query, sampler, and both in one program; each compiled beforehand."""
+    """(query, sampler, and both in one program, each compiled; scale of the noise)."""
     import jax
 
     from dpmf_jax import layout
@@ -296,8 +294,7 @@ def _ours(
 def _differences(
     made: dict[tuple[str, str], Contender], rated: ByItem, users: np.ndarray
 ) -> dict[str, float]:
-    """Largest difference of our A and b from NumPy's, and of v without noise, each relative to
-    NumPy's largest.
+    """Largest difference of our A, b and noiseless v from NumPy's, relative to NumPy's largest.
 
     Raises: FloatingPointError above 1e-3, where the two do not compute the same.
     """
@@ -382,7 +379,7 @@ def _peaks(ratings: Ratings, rank: int, num_devices: int) -> dict[str, float]:
 
 
 def _peak_of(folder: str, name: str, sizes: list[int]) -> float:
-    """Of one contender in this process, in MB, after the whole is done twice."""
+    """The peak in MB of one contender in this process, after two rounds of the whole."""
     num_users, num_items, rank, count = sizes
     ratings = process.read_columns(folder, num_users, num_items)
     users = _users(num_users, rank)

@@ -1,5 +1,4 @@
-"""An epoch of paper 002's online factorisation, one rating after the other, against plain loops in
-one process.
+"""An epoch of paper 002's online factorisation, one rating after the other, against plain loops.
 
 All do the same: p ← p + η(e q - λp), q ← q + η(e p - λq), e = r - p·q, in one shuffled order, over
 dense factors or a count sketch; values are centred beforehand by the paper's global, user and item
@@ -65,8 +64,9 @@ def run(
     gain: float = 1.0,
     memory_size: tuple[int, int, int] = MEMORY_SIZE,
 ) -> dict[str, Any]:
-    """Times epochs at a data set's size on generated ratings; peers that are not installed are left
-    out and named.
+    """Times epochs at a data set's size on generated ratings.
+
+    Peers that are not installed are left out and named.
 
     Args:
       size: one of `generated.SIZES`. rank: d. gain: γ of the sketch that is timed; its depth is 4.
@@ -157,8 +157,12 @@ def epoch(num_ratings: int, rank: int, depth: int) -> dict[str, float]:
 
 
 class Problem(NamedTuple):
-    """states: of our two mechanisms before the first epoch. user, item, left: the ratings in the
-    order of an epoch, values without the means. order: int[ratings].
+    """What all contenders start from.
+
+    ratings, data: the generated ratings, and their layout.
+    mechanisms, states: our two mechanisms, and their states before the first epoch.
+    order: int[ratings], the order of an epoch.
+    user, item, left: the ratings in that order, values without the means.
     """
 
     ratings: Ratings
@@ -220,8 +224,11 @@ MECHANISMS = {"dense": _dense, "sketch": _sketch}
 
 
 class Contender(NamedTuple):
-    """call: () -> parameters after `EPOCHS` epochs from the start. held: bytes of ratings and
-    parameters.
+    """One way to compute the epochs.
+
+    call: () -> the parameters after `EPOCHS` epochs from the start.
+    held: bytes of ratings and parameters.
+    compile_ms: milliseconds of compilation; None where there is none.
     """
 
     call: Callable[[], tuple[np.ndarray, ...]]
@@ -242,7 +249,7 @@ def _jax(storage: str, problem: Problem) -> Contender:
 
 
 def _compiled(mechanism: Any, state: Any, data: Any, num_epochs: int) -> Callable[[Any], Any]:
-    """state -> the state after so many epochs; nothing is a constant of the program."""
+    """state -> the state after so many epochs. No array is a constant of the program."""
     import jax
 
     from dpmf_jax import protocol
@@ -291,7 +298,7 @@ def _numba(storage: str, problem: Problem, *, kernel: str | None = None) -> Cont
 
 
 def _surprise(storage: str, problem: Problem) -> Contender:
-    """Its own start and its own order, so its result is not compared."""
+    """Surprise's SVD. Its start and its order are its own, so its result is not compared."""
     from surprise import SVD, Trainset
 
     del storage
@@ -341,9 +348,7 @@ def _installed(package: str | None) -> bool:
 def _contenders(
     problem: Problem,
 ) -> tuple[dict[tuple[str, str], Contender], dict[tuple[str, str], int], dict[str, float]]:
-    """(all that are installed, warm; bytes by which the first call raised the peak; largest
-    differences).
-    """
+    """(installed contenders, warm; bytes by which the first call raised the peak; differences)."""
     made, growth, first = {}, {}, {}
     for who, maker in CONTENDERS.items():
         if _installed(NEEDS.get(who[1])):
@@ -353,8 +358,7 @@ def _contenders(
 
 
 def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[str, float]:
-    """By contender: the largest difference from the plain loop of its part, relative to the loop's
-    largest entry.
+    """Largest difference of each contender from its part's plain loop, over the largest entry.
 
     Raises: FloatingPointError above 1e-3, where two do not compute the same.
     """
@@ -375,9 +379,7 @@ def _differences(first: dict[tuple[str, str], tuple[np.ndarray, ...]]) -> dict[s
 def _measure(
     storage: str, num_users: int, num_items: int, num_ratings: int, rank: int
 ) -> dict[str, Any]:
-    """An epoch in this process, compiled, from ratings that are laid out and an order that is
-    made.
-    """
+    """Memory of a compiled epoch in this process, once ratings and order are laid out."""
     import jax
 
     from dpmf_jax import layout, protocol

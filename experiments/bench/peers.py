@@ -1,6 +1,4 @@
-"""What else a user could pick for the step: numba, torch, scipy. Each peer is optional and skipped
-by name.
-"""
+"""Other ways to compute the step: numba, torch, scipy. Each is optional, and named if skipped."""
 
 from __future__ import annotations
 
@@ -27,7 +25,7 @@ DENSE_CELLS = 1 << 26  # beyond that the dense contender is left out
 
 
 def installed(problem: Problem) -> dict[str, bool]:
-    """Which peers can take part; dense torch is left out where its matrix is too large."""
+    """Whether each peer can take part; dense torch cannot where its matrix is too large."""
     torch, numba = (importlib.util.find_spec(name) is not None for name in ("torch", "numba"))
     cells = problem.ratings.num_users * problem.ratings.num_items
     return {
@@ -39,7 +37,7 @@ def installed(problem: Problem) -> dict[str, bool]:
 
 
 def makers(problem: Problem) -> list[Callable[[Problem, int], Contender]]:
-    """The installed peers, each to be made from (problem, num_devices)."""
+    """The makers of the installed peers, each called with (problem, num_devices)."""
     known = {"numba": _numba, REFERENCE: _torch_csr, "scipy": _scipy, "dense torch": _torch_dense}
     return [known[name] for name, there in installed(problem).items() if there]
 

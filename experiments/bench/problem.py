@@ -1,4 +1,4 @@
-"""What the contenders of a step are given, and what each must do."""
+"""The problem that the contenders of a step are given, and what each must do."""
 
 from __future__ import annotations
 
@@ -15,8 +15,12 @@ REFERENCE = "torch CSR"
 
 
 class Contender(NamedTuple):
-    """steps: () -> (users, items) after `STEPS` more steps; held: bytes of the ratings; compile_ms:
-    before them.
+    """One way to compute the step.
+
+    name: in the rows of the result.
+    steps: () -> (users, items) after `STEPS` more steps.
+    held: bytes of the ratings.
+    compile_ms: milliseconds of compilation, before the first step; None where there is none.
     """
 
     name: str
@@ -33,7 +37,7 @@ class Problem(NamedTuple):
 
 
 def consecutive(step: Callable[[], Any]) -> Callable[[], Any]:
-    """`STEPS` calls of a function that does one step; returns what the last one did."""
+    """A function that calls `step` `STEPS` times and returns the last result."""
 
     def steps() -> Any:
         for _ in range(STEPS - 1):

@@ -1,6 +1,4 @@
-"""How fast a shuffled ratings.csv becomes checked ratings and a layout, and at which peak of
-memory.
-"""
+"""How fast a shuffled ratings.csv becomes checked ratings and a layout, and its peak of memory."""
 
 import json
 import sys
@@ -28,8 +26,7 @@ def run(
     seed: int = 0,
     folder: str | None = None,
 ) -> dict[str, Any]:
-    """Times `datasets.load` on a generated, shuffled file of MovieLens-20M's size and layout, each
-    in a fresh process.
+    """Times `datasets.load` on a shuffled file like MovieLens-20M's, each in a fresh process.
 
     Args:
       repeats: interleaved rounds, of one process for each contender; the file is in the page cache.
@@ -121,9 +118,7 @@ def write(path: Path, num_ratings: int, *, num_users: int, num_items: int, seed:
 
 
 def _measure(path: Path, stage: str) -> dict[str, Any]:
-    """One stage in this process: wall time, peak resident memory, and what the layout says of
-    itself.
-    """
+    """One stage in this process: wall and CPU time, peak memory, and the layout in words."""
     import resource
 
     layout = None

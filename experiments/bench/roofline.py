@@ -1,6 +1,4 @@
-"""Floors: what a program must compute and move, counted, over what the machine did in the same run,
-measured.
-"""
+"""Floors: what a program must compute and move, counted, over the machine's measured speeds."""
 
 from __future__ import annotations
 
@@ -14,8 +12,9 @@ REPEATS = 5
 
 
 def machine() -> dict[str, float]:
-    """{gemm_gflop_s, copy_gb_s}: the best of a few float32 products and of a few passes over
-    memory, on one device with all its threads; a pass reads and writes.
+    """{gemm_gflop_s, copy_gb_s} of one device with all its threads.
+
+    The best of a few float32 products, and of a few passes that read and write memory.
     """
     import jax
     import jax.numpy as jnp
@@ -59,8 +58,9 @@ def step(
 def floor(
     of: str, counted: dict[str, float], measured: dict[str, float], ms: float
 ) -> dict[str, Any]:
-    """{of, floor_ms, fraction, bound_by}, the counted work and the machine's speeds: the larger of
-    both floors, and its share of what `of` took.
+    """{of, floor_ms, fraction, bound_by}, with the counted work and the machine's speeds.
+
+    floor_ms: the larger of both floors. fraction: its share of the `ms` that `of` took.
     """
     compute = counted["flops"] / measured["gemm_gflop_s"] / 1e6
     memory = counted["bytes"] / measured["copy_gb_s"] / 1e6

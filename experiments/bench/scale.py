@@ -1,10 +1,9 @@
-"""How the cost of a step grows: with ratings, users, rank, configurations and devices; each curve's
-exponent is fitted.
+"""How the cost of a step grows with ratings, users, rank, configurations and devices.
 
 A step is joint noise (the default mechanism of `dpmf fit`) through the protocol, with noise and
-Info, timed over consecutive steps in one program. Along a curve everything else stays what it is at
-MovieLens-1M size; with the number of ratings users and items grow as well, in MovieLens-20M's
-proportions but for 724 items at least: a cost in proportion has the exponent 1.
+Info, timed over consecutive steps in one program. Along a curve everything else stays as at
+MovieLens-1M size. Users and items grow with the number of ratings, in MovieLens-20M's proportions,
+with at least 724 items. The exponent of each curve is fitted: a cost in proportion has 1.
 
 Devices: on a CPU they are virtual, one thread each, so beyond the number of cores they show that
 results and noise stay the same, not that time falls. Strong: the same ratings over more devices.
@@ -34,8 +33,14 @@ SAME = 1e-6  # of the largest entry: how far factors on several devices may be f
 
 
 class Point(NamedTuple):
-    """once: runs the program; steps: in it, of all configurations; megabytes: of the ratings on the
-    device; counted: flops and bytes of a step.
+    """A point of a curve.
+
+    value: what grows.
+    once: runs the program.
+    steps: in it, of all configurations.
+    megabytes: of the ratings on the device.
+    compile_ms: of the program.
+    counted: flops and bytes of a step.
     """
 
     value: int
@@ -105,7 +110,7 @@ def exponents(rows: Sequence[dict[str, Any]], curve: str) -> dict[str, float | N
 
 
 def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Callable[[], Any]]]:
-    """By name, for each point a function that makes it: not all data are there at once."""
+    """For each curve, functions that make its points: not all data fit at once."""
     users, items, num = generated.SIZES["ml-1m"]
     big_users, big_items, big = generated.SIZES["ml-20m"]
     num = min(num, most)
@@ -170,7 +175,7 @@ def _timed(curve: str, makers: list[Callable[[], Any]], repeats: int) -> list[di
 
 
 def _difference(one: Any, other: Any) -> float:
-    """Largest, of the largest entry. Raises: FloatingPointError beyond `SAME`."""
+    """Largest difference over the largest entry. Raises: FloatingPointError beyond `SAME`."""
     found = max(
         float(np.abs(a - b).max() / np.abs(a).max()) for a, b in zip(one, other, strict=True)
     )

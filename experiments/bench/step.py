@@ -1,4 +1,4 @@
-"""One Gaussian step, ours against what else a user could pick, interleaved in one process.
+"""One Gaussian step, ours against other ways to compute it, interleaved in one process.
 
 Each contender is timed over `STEPS` consecutive steps, as a training run makes them: ours in one
 compiled scan, the others in a loop. Milliseconds are those of one step.
@@ -55,8 +55,9 @@ from experiments.cli import devices
 def run(
     rank: int = 20, size: str = "ml-1m", repeats: int = 9, *, num_devices: int | None = None
 ) -> dict[str, Any]:
-    """Times the step at a data set's size on generated ratings; peers that are not installed are
-    left out and named.
+    """Times the step at a data set's size on generated ratings.
+
+    Peers that are not installed are left out and named.
 
     Args:
       rank: number of factors.
@@ -135,7 +136,7 @@ def _problem(rank: int, size: str) -> Problem:
 
 
 def _jax_step(data, center, state):
-    """Both gradients as the mechanisms make them; without Info and noise."""
+    """Both gradients as the mechanisms compute them, without Info and noise."""
     import jax.numpy as jnp
 
     from dpmf_jax.kernels import descent
@@ -238,8 +239,9 @@ def _warm(contender: Contender) -> Warm:
 
 
 def _differences(made: list[Warm]) -> float:
-    """Largest difference of any contender's first steps from ours; the contenders must compute the
-    same.
+    """Largest difference of any contender's first steps from ours.
+
+    Raises: FloatingPointError from 1e-4, where contenders do not compute the same.
     """
     ours, *rest = (warm.first for warm in made if warm.first[0] is not None)
     largest = max(

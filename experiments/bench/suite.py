@@ -210,10 +210,7 @@ GOALS = (
         "step-20",
         1_000,
         lambda r: _row(r, "compile_ms", contender="jax private step"),
-        why=(
-            "what the silent step is spared: four runs of threefry for keys and draw, 39 of 105"
-            " fused kernels"
-        ),
+        why=("noise takes four runs of Threefry for keys and draws, 39 of the 105 fused kernels"),
     ),
     Goal(
         "sweep of 16: to separate runs",
@@ -221,8 +218,8 @@ GOALS = (
         0.55,
         lambda r: _row(r, contender="sweep"),
         why=(
-            f"what two busy cores allow is the row {sweep.AT_ONCE!r}; a look of the host takes 5 ms"
-            " more"
+            f"the row {sweep.AT_ONCE!r} is what two busy cores allow; the host takes 5 ms more to"
+            " read results"
         ),
     ),
     Goal(
@@ -280,8 +277,8 @@ GOALS = (
         60.0,
         lambda r: max(row["seconds"] for row in r["rows"]),
         why=(
-            "the case of MovieLens-100K's size; it holds both neighbours' worlds through 50 steps"
-            " over 200 times"
+            "the case of MovieLens-100K's size runs both neighbours' worlds through 50 steps, 200"
+            " times"
         ),
     ),
     Goal("H200, 1M, rank 20, private step: ms", GPU, 0.06, _fastest("ml-1m", 20)),
@@ -342,16 +339,18 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
             f"| {row['what']} | {_number(row['goal'])} | {_number(row['found'], 4)} | {met} |"
             f" {row['why']} |"
         )
+    lines.append("")
+    last = next(iter(machines.values()), None) if len(set(machines.values())) == 1 else None
     for name, result in results.items():
         lines += [
-            "",
             f"## {name}",
             "",
             f"`{result.get('command', '')}`: {result.get('data', '')}; {_of(result)}`{name}.json`",
             "",
         ]
-        if len(set(machines.values())) > 1:
-            lines += [f"Machine: {machines[name]}.", ""]
+        if machines[name] != last:
+            last = machines[name]
+            lines += [f"Machine, until another one is named: {last}.", ""]
         for field in measure.TABLES:
             if result.get(field):
                 lines += [*_table(result[field]), ""]
@@ -360,9 +359,9 @@ def page(results: Mapping[str, Result], rows: list[dict[str, Any]], folder: str)
             lines += [
                 f"| {c} | {_number(e['all'])} | {_number(e['last'])} |" for c, e in slopes.items()
             ]
-            lines += ["", f"![growth]({folder}/scale.svg)"]
+            lines += ["", f"![growth]({folder}/scale.svg)", ""]
         if (others := result.get("others")) is not None:
-            lines += ["", f"Other processes took {others:.1%} of the machine."]
+            lines += [f"Other processes took {others:.1%} of the machine.", ""]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -35,8 +35,10 @@ def run(
     steps: int = STEPS,
     num_devices: int | None = None,
 ) -> dict[str, Any]:
-    """Times a sweep at a data set's size on generated ratings; steps: that each configuration
-    takes.
+    """Times a sweep at a data set's size on generated ratings.
+
+    Args:
+      steps: of each configuration.
 
     Returns: a JSON-able object; `rows` is a list of {contender, ms, spread_ms, fastest_ms, ratio,
       programs, compile_ms, peak_mb}: the first three of one step of one configuration, as of
@@ -90,8 +92,11 @@ def run(
 
 
 class Contender(NamedTuple):
-    """once: () -> all steps of all configurations; compiled: () -> how many programs of its kind
-    there are; held: bytes of the ratings.
+    """One way to run all configurations.
+
+    once: runs all steps of all configurations.
+    compiled: () -> number of programs of its kind that are compiled by now.
+    held: bytes of the ratings.
     """
 
     once: Callable[[], Any]
@@ -100,7 +105,7 @@ class Contender(NamedTuple):
 
 
 def _compiled(function: Any) -> Callable[[], int]:
-    """How many programs of a jitted function there are by now."""
+    """() -> number of programs of a jitted function that are compiled by now."""
     return function._cache_size
 
 

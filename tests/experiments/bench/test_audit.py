@@ -40,7 +40,7 @@ def test_the_exact_price_nears_the_pure_one_and_never_passes_it():
     "trial", [calibration._null_scale, calibration._null_independence, calibration._null_density]
 )
 def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
-    row = calibration._counted("x", [trial(seed) for seed in range(200)])
+    row = calibration._row("x", [trial(seed) for seed in range(200)])
     assert row["rejected_at_5%"] <= row["allowed"]
     assert row["violated"] == 0
 
@@ -48,7 +48,7 @@ def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
 @pytest.mark.parametrize("delta", calibration.DELTAS)
 def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so(delta):
     trials = [calibration._null_loss(seed, delta) for seed in range(600)]
-    row = calibration._counted("x", trials)
+    row = calibration._row("x", trials)
     assert (
         0.02 < row["rejected_at_5%"] <= row["allowed"]
     )  # not far below either: the test is of this very δ
