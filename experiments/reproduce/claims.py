@@ -15,8 +15,9 @@ VERDICTS = ("reproduced", "not reproduced", "not testable here")
 
 
 class Judged(NamedTuple):
-    """value: what was measured, in words. holds: under the statement's criterion. numbers: the same
-    to compute with.
+    """value: what was measured, in words.
+    holds: under the statement's criterion.
+    numbers: the same to compute with.
     """
 
     value: str
@@ -30,8 +31,10 @@ class NotTestable(Exception):
 
 
 class Claim(NamedTuple):
-    """One statement with its verdict. where: in the paper. how: the measurement and the
-    criterion.
+    """One statement with its verdict.
+
+    where: in the paper.
+    how: the measurement and the criterion.
     """
 
     name: str

@@ -35,9 +35,7 @@ def run(command: Command) -> None:
 
 
 def reproduce(command: Command) -> dict[str, Any]:
-    """Everything but the printing: trains, compares, judges, writes. The result's keys are the
-    command's JSON interface.
-    """
+    """Everything but the printing. The result's keys are the command's JSON interface."""
     chosen = _chosen(command)
     here = _data_sets(command.data_dir)
     result: dict[str, Any] = {"result": "informative", "figures": [], "out": str(command.out)}
@@ -139,9 +137,6 @@ def _outside(records: Sequence[Mapping[str, Any]]) -> OutsideTolerance:
             f"{first['ratings']['name']} has {first['ratings']['count']} ratings here"
         ),
     )
-
-
-# ---------------------------------------------------------------------------------------------- wha
 
 
 def _render_list(listings: Sequence[Listing]) -> Any:

@@ -84,8 +84,9 @@ def row(
     variant: str | None = None,
     part: str = "all",
 ) -> Row:
-    """One row; it decides where there is a paper's value and a tolerance. A value that is not
-    finite is outside.
+    """One row. It decides where there are a paper's value and a tolerance.
+
+    A value that is not finite is outside.
     """
     values = tuple(map(float, values))
     value = math.fsum(values) / len(values)
@@ -101,9 +102,7 @@ def row(
 
 
 def is_checked(point: Point) -> bool:
-    """Whether a point decides: a curve's end, and its markers from step 100 on. The rest is shown
-    beside them.
-    """
+    """Whether a point decides: a curve's end, and its markers from step 100 on."""
     return point.kind == "line_end" or (
         point.kind == "marker" and round(point.x) >= FIRST_CHECKED_STEP
     )
@@ -150,9 +149,7 @@ Verdict = Literal["inside", "outside", "informative", "no points to compare"]
 
 
 def verdict(rows: Sequence[Row]) -> Verdict:
-    """Inside if every checked row is; where none is checked, nothing is decided, or there was
-    nothing to compare.
-    """
+    """Inside if every checked row is. Without any, nothing is decided."""
     checked = [row for row in rows if row.result != "informative"]
     if not checked:
         return (
@@ -162,9 +159,7 @@ def verdict(rows: Sequence[Row]) -> Verdict:
 
 
 def worst(rows: Sequence[Row]) -> Row | None:
-    """The checked row furthest from the paper, in tolerances; one that is no number is further than
-    any.
-    """
+    """The checked row furthest from the paper, in tolerances; no number is furthest of all."""
 
     def distance(row: Row) -> float:
         assert row.difference is not None

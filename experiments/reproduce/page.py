@@ -9,6 +9,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,8 +22,6 @@ from experiments.reproduce.catalogue import Catalogue, Figure, Record, Stored
 from experiments.reproduce.claims import VERDICTS, Claim, claims_csv, count_verdicts
 from experiments.reproduce.comparison import Row
 from experiments.reproduce.pictures import NOTICE
-
-# ---------------------------------------------------------------------------------------------- fig
 
 
 def comparison_of(rows: Sequence[Row]) -> dict[str, Any]:
@@ -52,6 +51,35 @@ class Outcome(NamedTuple):
     settings: list[dict[str, Any]]
     notes: list[str]
     more: dict[str, Any]
+
+    def row(
+        self, series: str, axis: str, kind: str, x: float, values: Sequence[float], **rest: Any
+    ) -> None:
+        """Adds a row. rest: of `comparison.row`."""
+        self.rows.append(comparison.row(series, axis, kind, x, values, **rest))
+
+    def setting(
+        self,
+        series: str,
+        x: float | None,
+        mechanism: str,
+        headline: str,
+        seeds: Iterable[int] = (),
+        measured: Sequence[Any] = (),
+        **more: Any,
+    ) -> None:
+        """Adds what a series was run with and what it promises.
+
+        x: where it promises that; None for everywhere.
+        measured: runs that say their commit, device and seconds.
+        more: what else the record keeps of it.
+        """
+        if measured:
+            more["commits"] = sorted({one.commit for one in measured})
+            more["devices"] = sorted({one.device for one in measured})
+            more["seconds"] = math.fsum(one.seconds for one in measured)
+        content = {"series": series, "x": x, "mechanism": mechanism, "headline": headline}
+        self.settings.append({**content, "seeds": list(seeds), **more})
 
 
 def summary(
@@ -99,9 +127,7 @@ def title(figure: Figure, record: Record) -> str:
 
 
 def table(record: Record) -> str:
-    """The rows as csv, each complete in itself: settings, guarantee, commit, device and notice
-    included.
-    """
+    """The rows as csv, each complete in itself, with settings, guarantee, commit and device."""
     rows = []
     for row in record["rows"]:
         setting = next(
@@ -210,9 +236,6 @@ def heading(first: str, places: Sequence[str]) -> list[str]:
     return [names, "|---" + "|---:" * len(places) + "|"]
 
 
-# ---------------------------------------------------------------------------------------------- cla
-
-
 def claims_summary(
     catalogue: Catalogue, claims: Sequence[Claim], stored: Stored, **rest: Any
 ) -> dict[str, Any]:
@@ -305,8 +328,6 @@ def write_docs(
                 left.unlink()
     return _write(docs, content)
 
-
-# ---------------------------------------------------------------------------------------------- res
 
 UNPRICED = (
     "All of this is unpriced error on public research data sets, which may be shown for that"

@@ -167,9 +167,7 @@ def reproduce(
 
 
 def judge(paper: Paper, command: Command) -> dict[str, Any]:
-    """The record of a paper's claims, from the rows that are stored; writes it, and the results
-    page where --docs asks for it.
-    """
+    """The record of a paper's claims by stored rows. Writes it, and with --docs the page."""
     from experiments.cli import provenance
     from experiments.reproduce import page
 

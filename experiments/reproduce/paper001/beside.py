@@ -138,8 +138,9 @@ def _held_out(
 
 
 def _measured(setting: Setting, curves: Sequence[Curve], along: bool) -> list[Row]:
-    """At the end and, over steps, along the way. The training error is that before the last update,
-    as in the paper.
+    """At the end and, over steps, along the way.
+
+    The training error is that before the last update, as in the paper.
     """
     steps = sorted(curves[0].test)
     if along:
@@ -185,9 +186,6 @@ def _config(figure: Figure, setting: Setting, ratings: Ratings) -> dict[str, Any
         else beside.center
     )
     return {"center": center, "tau": beside.span, "residual_clip": beside.residual_clip}
-
-
-# ---------------------------------------------------------------------------------------------- con
 
 
 def _controls(
@@ -271,9 +269,6 @@ def _promise(variant: str, rho: float, ratings: Ratings) -> accounting.Guarantee
     return noisy_means.mechanism(means).guarantee(1)
 
 
-# ---------------------------------------------------------------------------------------------- ver
-
-
 def _verdict(setting: Mapping[str, Any], rows: Iterable[Row], against: str) -> dict[str, Any]:
     """A variant at a setting against its control: held-out RMSE, mean over the seeds; below it, the
     model beats it.
@@ -318,9 +313,7 @@ def _verdict(setting: Mapping[str, Any], rows: Iterable[Row], against: str) -> d
 
 
 def _lowest(curves: Sequence[Curve]) -> dict[str, Any]:
-    """The lowest held-out RMSE along the run, mean over the seeds: found with the ratings that are
-    held out.
-    """
+    """The lowest held-out RMSE along the run, mean over seeds: found with the held-out ratings."""
     mean = {
         steps: math.fsum(curve.test[steps] for curve in curves) / len(curves)
         for steps in curves[0].test

@@ -80,8 +80,6 @@ def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
     return findings
 
 
-# ---------------------------------------------------------------------------------------------- the
-
 _FLAT_HOW = (
     f"from n = {FLAT_FROM:g} on, the largest overall ε is at most {FLAT:.0%} above the smallest, at"
     " each ε_i"
@@ -257,9 +255,7 @@ def judge(evidence: Evidence) -> list[Claim]:
 
 
 def judge_stored(stored: Stored, data_dir: Path | None) -> tuple[list[Claim], dict[str, Any]]:
-    """The claims by stored rows and by an audit of the sensitivity, and what their record has of
-    both beside them.
-    """
+    """The claims by stored rows and an audit of the sensitivity, and what their record has more."""
     findings = audit_sensitivity(data_dir)
     audit = {
         "data": findings["range"]["data"],

@@ -81,9 +81,7 @@ class Figure(catalogue.Figure):
         return self.name
 
     def data_in(self, here: Iterable[str]) -> list[str]:
-        """The paper's data, else what stands in for it; the paper's where both are absent, which
-        `load` refuses.
-        """
+        """The paper's data, else what stands in for it. `load` refuses what is absent."""
         return [next((name for name in self.data if name in here), self.paper_data)]
 
     def load(self, name: str, data_dir: Path | None) -> Ratings:
@@ -132,8 +130,6 @@ class Request:
     store: Path = Path()
     compared: bool = True
 
-
-# ---------------------------------------------------------------------------------------------- pap
 
 SWEPT = (
     "0.20",
@@ -226,9 +222,7 @@ FIGURES: Mapping[str, Figure] = CATALOGUE.figures
 
 @functools.cache
 def points(file: str) -> tuple[Point, ...]:
-    """The paper's points, in the order of the file; `points/README.md` says where they come
-    from.
-    """
+    """The paper's points, in the order of the file. `points/README.md` has their source."""
     text = (resources.files("experiments") / "reproduce" / "points" / file).read_text(
         encoding="utf-8"
     )

@@ -38,9 +38,6 @@ class Evidence(NamedTuple):
     findings: Mapping[str, Mapping[str, Any]]
 
 
-# ---------------------------------------------------------------------------------------------- wha
-
-
 def _record(evidence: Evidence, name: str) -> Record:
     record = evidence.figures.get(name)
     if record is None:
@@ -82,13 +79,8 @@ def each(numbers: Mapping[str, float], form: str = ".3f") -> str:
     return ", ".join(f"{number:{form}} at ε_i = {series}" for series, number in numbers.items())
 
 
-# ---------------------------------------------------------------------------------------------- ove
-
-
 def gaps_shrink(evidence: Evidence) -> Judged:
-    """At the last step that all curves have: between stored steps, which are dense in a curve's
-    bends, linear.
-    """
+    """The gaps at the last step that all curves have; between stored steps a curve is linear."""
     rows = _values(evidence, "001/fig1", "rmse", ("marker", "line_end", "line_vertex"))
     series = _private("001/fig1")
     _need(rows, [*series, NON_PRIVATE], "001/fig1")
@@ -130,9 +122,7 @@ def _trade(evidence: Evidence) -> tuple[dict[str, float], dict[str, float]]:
 
 
 def knee(x: Sequence[float], y: Sequence[float]) -> int:
-    """The point of a falling curve that lies furthest below the chord of its ends, both axes scaled
-    to 0…1.
-    """
+    """The point of a falling curve furthest below its ends' chord, both axes scaled to 0…1."""
     below = [
         1 - (a - x[0]) / (x[-1] - x[0]) - (b - y[-1]) / (y[0] - y[-1])
         for a, b in zip(x, y, strict=True)
@@ -195,9 +185,6 @@ def close_and_strict(evidence: Evidence) -> Judged:
         " claimed, not proved"
     )
     return Judged("; ".join(parts), bool(set(close) & set(strict)), why, above)
-
-
-# ---------------------------------------------------------------------------------------------- ove
 
 
 def _over_ranks(evidence: Evidence) -> Values:
@@ -347,8 +334,6 @@ def times_of_iterations(evidence: Evidence) -> Judged:
     return Judged(value, all(ratio >= SEVERAL for ratio in ratios.values()), why, ratios)
 
 
-# ---------------------------------------------------------------------------------------------- ove
-
 PATIENCE = (
     "the end is that of early stopping by patience, a rule of ours; the paper's rule is not known"
 )
@@ -357,9 +342,7 @@ PATIENCE = (
 def over_learning_rates(
     name: str, axis: str, what: str, field: str, sign: int
 ) -> Callable[[Evidence], Judged]:
-    """Whether a number at the largest μ is above (sign 1) or below (-1) the one at the smallest, at
-    every ε_i.
-    """
+    """Whether a number at the largest μ is above (1) or below (-1) the smallest's, at every ε_i."""
 
     def check(evidence: Evidence) -> Judged:
         rows, series = _values(evidence, name, axis, ("patience",), field), _private(name)
@@ -389,9 +372,6 @@ def over_learning_rates(
         return Judged(value, holds, why, changes)
 
     return check
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def largest_distance(which: str) -> Callable[[Evidence], Judged]:

@@ -25,9 +25,7 @@ REPEATED = (
 
 
 def page(record: Record, stored: Stored) -> str:
-    """Verdict and picture first, then what does not hold, the figures, every statement, what was
-    run and what not.
-    """
+    """Verdict and picture first, then what fails, figures, statements, and what was run."""
     opening = next((name for name in stored if stored[name]["checked"]), next(iter(stored), None))
     picture = ""
     if opening is not None:
@@ -145,9 +143,7 @@ def _anchor(figure: Figure) -> str:
 
 
 def _figure(figure: Figure, record: Record, shown: bool) -> list[str]:
-    """Heading, picture, verdict, and a table by series; a figure without checked points has its
-    rows instead.
-    """
+    """Heading, picture, and a table by series; without checked points the rows instead."""
     lines = [
         f"### Figure {figure.number}",
         "",
@@ -162,9 +158,7 @@ def _figure(figure: Figure, record: Record, shown: bool) -> list[str]:
 
 
 def _sound(stored: Stored) -> list[str]:
-    """Held-out errors of every figure that has some; a table that another figure has already is not
-    repeated.
-    """
+    """Held-out errors of every figure that has some; no table stands there twice."""
     new = _new_verdicts(stored)
     lines = []
     for name, one in stored.items():

@@ -198,9 +198,7 @@ HIGHEST = 1.3
 
 
 def _errors(figure: Figure, axes: Any, rows: Sequence[Row], palette: Mapping[str, Any]) -> None:
-    """A line a series; over ε_i, one for all of them, and the run without privacy over the whole of
-    the axis.
-    """
+    """A line a series; over ε_i, one for all of them, and the run without privacy as a level."""
     for axis, style, width in (("rmse_test", "-", 1.0), ("rmse_train", "--", 0.6)):
         lines: dict[str, list[Row]] = {}
         for row in rows:

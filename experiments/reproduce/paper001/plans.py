@@ -156,9 +156,7 @@ def requests(chosen: Sequence[Figure], command: Command, **rest: Any) -> dict[Fi
 
 
 def _with_variants(figure: Figure, request: Request, paper: Plan) -> Plan:
-    """The plan with the variants beside it, where its private runs have a number of steps to put a
-    price on.
-    """
+    """The plan with the variants beside it, where its private runs have a J to put a price on."""
     private = [
         setting
         for setting in paper.settings
@@ -227,9 +225,7 @@ def _over_epsilon(figure: Figure, request: Request, series: tuple[str, ...]) -> 
 
 
 def _over_ranks(figure: Figure, request: Request, series: tuple[str, ...]) -> Plan:
-    """J is what the paper's overall ε implies, rounded; the non-private runs are ended by a
-    rule.
-    """
+    """J is what the paper's overall ε implies, rounded. A rule ends the non-private runs."""
     ranks = (
         RANKS if request.ranks is None else tuple(rank for rank in RANKS if rank in request.ranks)
     )
@@ -300,9 +296,6 @@ def _over_learning_rates(figure: Figure, request: Request, series: tuple[str, ..
     )
 
 
-# ---------------------------------------------------------------------------------------------- how
-
-
 def cost(rank: int) -> float:
     """Milliseconds a step of one run on one CPU core, by `COST`."""
     known = sorted(COST.items())
@@ -313,8 +306,9 @@ def cost(rank: int) -> float:
 
 
 def work(settings: Iterable[Setting]) -> dict[tuple[Any, ...], int]:
-    """Steps of every run that the settings need, each run once: by rank, series, learning rate,
-    seed and variant.
+    """Steps of every run that the settings need, each run once.
+
+    The keys are rank, series, learning rate, seed, variant and, where fixed, the number of steps.
     """
     steps: dict[tuple[Any, ...], int] = {}
     for setting in settings:

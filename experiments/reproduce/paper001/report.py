@@ -159,9 +159,7 @@ def _joined(value: Any) -> Any:
 
 
 def page(figure: Figure, record: Record, *, plot: str | None, held_out: str | None = None) -> str:
-    """One page: verdict, the points side by side, what each run promises, what stands beside the
-    paper's, settings, how to repeat it.
-    """
+    """One page: points side by side, promises, what stands beside, settings, how to repeat it."""
     lines = [
         f"# Paper {CATALOGUE.cited}, figure {figure.number}: {verdict_of(record)}",
         "",
@@ -207,9 +205,7 @@ def page(figure: Figure, record: Record, *, plot: str | None, held_out: str | No
 
 
 def beside_section(figure: Figure, record: Record) -> list[str]:
-    """What they come to, where the private model does not beat a simple control, each with its
-    promise.
-    """
+    """What the variants come to, each with its promise, against simple controls."""
     found = record["beside"]
     lines = (
         [f"**{found['sentence']}**", "", f"{_trained_on(found)} {found['equal']}", ""]

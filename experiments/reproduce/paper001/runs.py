@@ -87,9 +87,7 @@ class Run(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Fit for a file, one for each (variant, config, seed, part); the hash is of settings,
-        never of ratings.
-        """
+        """A name for its folder, by variant, config, seed and part; no rating is in it."""
         config, z = self.config, self.config.noise_multiplier
         settings = [self.variant, dataclasses.asdict(config), self.seed, PARTS[self.part]]
         words = [self.variant, *([] if self.part == "all" else [self.part]), f"rank{config.rank}"]
@@ -132,9 +130,7 @@ class Run(NamedTuple):
 
     @property
     def tests(self) -> tuple[int, ...]:
-        """The numbers of updates after which it is measured on what is held out; the last is its
-        end.
-        """
+        """The numbers of updates after which held-out errors are measured; the last ends it."""
         if self.part == "all":
             return ()
         if self.rule is not None:

@@ -27,9 +27,7 @@ IMPLIED = "J is read from this very point: it checks the formula, not the traini
 
 
 def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
-    """Trains every setting and compares it at the paper's points; early stopping by patience beside
-    it.
-    """
+    """Trains every setting and compares it at the paper's points, early stopping beside it."""
     plan = plans.plan(what, request)
     trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
     paper = (

@@ -16,9 +16,7 @@ LEAST_FALL = 5.5e-6  # in RMSE, of one step
 
 
 def no_new_minimum(rmse: np.ndarray) -> int | None:
-    """The first step that has `PATIENCE` steps behind it without a new minimum, as `dpmf fit
-    --patience` counts.
-    """
+    """The first step with `PATIENCE` steps behind it without a new minimum, as in `dpmf fit`."""
     return stopping_step(rmse.tolist(), PATIENCE)
 
 

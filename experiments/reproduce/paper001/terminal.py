@@ -66,9 +66,7 @@ def render(record: Record, figure: Figure) -> list[Any]:
 
 
 def _render_beside(record: Record) -> list[Any]:
-    """What stands beside the paper's, each with its promise, and where it does not beat a simple
-    control.
-    """
+    """The variants, each with its promise, and whether it beats a simple control."""
     from rich.table import Table
 
     beside = record["beside"]

@@ -112,9 +112,7 @@ def _train(
     chunk_steps: int,
     checkpoint_seconds: float,
 ) -> None:
-    """Every run to the next number of steps that it wants, or until it is enough; what is reached
-    is stored.
-    """
+    """Takes every run to the next number of steps that it wants, and stores what is reached."""
     jobs = []
     for training in waiting:
         earlier, mechanism = training.run.phases
@@ -152,9 +150,7 @@ def _train(
 
 
 def _rmse(state: State, test: Ratings) -> float:
-    """`metrics.rmse` with the predictions made on the device: it is asked for every few steps, at
-    any rank.
-    """
+    """`metrics.rmse` with predictions made on the device: fast enough for every few steps."""
     whole = factors(jax.tree.map(jnp.asarray, state))
     predicted = np.asarray(_predict(whole, test.user, test.item), np.float64)
     return float(np.sqrt(np.mean((np.clip(predicted, *test.rating_range) - test.value) ** 2)))
@@ -169,9 +165,7 @@ def _predict(whole: Factors, user: jax.Array, item: jax.Array) -> jax.Array:
 
 
 class _Training:
-    """A run's folder and what is known of it so far: `run.json` (what it must agree with, the
-    losses) and its state.
-    """
+    """A run's folder: `run.json`, which has its settings and losses, and its state."""
 
     def __init__(self, folder: Path, run: Run, agreed: dict[str, Any], stored: Mapping[str, Any]):
         self.folder, self.run, self.agreed, self.asked = folder, run, agreed, list[Run]()
@@ -232,9 +226,7 @@ class _Training:
 
     @property
     def _first(self) -> int:
-        """What is missing first, as a number of steps: the state to go on from must not be past
-        it.
-        """
+        """The first number of steps that is missing; the state to go on from is not past it."""
         return min([*self._left, *self._untested], default=0)
 
     @property
@@ -261,9 +253,7 @@ class _Training:
         )
 
     def restore(self, fresh: State) -> None:
-        """The state to go on from: the newest that is stored and not past what is wanted, else the
-        fresh one.
-        """
+        """Takes the newest stored state that is not past what is wanted, else `fresh`."""
         state = checkpoint.latest(self.folder, fresh)
         if state is None or int(state.step) > min(len(self.loss), self._first):
             state = fresh
@@ -333,9 +323,7 @@ class _Sweep:
         self.walls: dict[tuple[str, str, int], tuple[float, int]] = {}
 
     def count(self, training: _Training, steps: int) -> None:
-        """Runs of one shape share their wall time by their steps, since they are trained side by
-        side.
-        """
+        """Shares wall time by steps among runs of one shape, which are trained side by side."""
         run = training.run
         shape, now = (run.variant, run.part, run.config.rank), time.monotonic()
         seconds, done = self.walls.get(shape, (0.0, 0))

@@ -67,9 +67,7 @@ def config_beside(
 
 @functools.cache
 def _priced_multiplier(published: gaussian.Config) -> float:
-    """z as float32 draws it and the price has it, a last digit above the config's: no variant is to
-    cost more.
-    """
+    """z as float32 draws and prices it, a digit above the config's: no variant may cost more."""
     z = gaussian.mechanism(published).guarantee(1).noise_multiplier
     assert z is not None
     return z

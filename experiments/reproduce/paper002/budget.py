@@ -34,7 +34,7 @@ from dpmf_jax.training import controls
 from experiments.cli import provenance
 from experiments.reproduce import pictures
 from experiments.reproduce.catalogue import HELD_OUT, SEARCH_SEED, SPLIT_SEED
-from experiments.reproduce.comparison import Row, row
+from experiments.reproduce.comparison import Row
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Say
 
@@ -88,9 +88,6 @@ class Method(NamedTuple):
     ) -> tuple[Mechanism, int]:
         """And its number of steps."""
         return self.make(ratings, epsilon, setting, self.gain)
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 @functools.cache
@@ -181,9 +178,6 @@ METHODS: dict[str, Method] = {
 }
 
 
-# ---------------------------------------------------------------------------------------------- tra
-
-
 class Data(NamedTuple):
     """80% of some ratings, laid out, and the rest."""
 
@@ -198,9 +192,7 @@ class Data(NamedTuple):
 
 
 def errors(trained: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, float]:
-    """RMSE by axis, predictions clipped to the declared range; inf where a run left the finite
-    numbers.
-    """
+    """RMSE by axis, predictions clipped to the declared range; inf where a run diverged."""
     mechanism, steps = trained
     init_key, train_key = jax.random.split(keys.from_seed(seed))
     state = protocol.begin(mechanism, init_key, data.laid)
@@ -214,9 +206,7 @@ def errors(trained: tuple[Mechanism, int], data: Data, seed: int) -> dict[str, f
 
 
 def search(method: Method, epsilon: float, data: Data) -> tuple[Setting, float, int]:
-    """(the best setting found, its held-out RMSE, settings tried): each setting in turn, the others
-    as found so far.
-    """
+    """(the best setting, its held-out RMSE, settings tried). One setting is searched at a time."""
     tried: dict[Setting, float] = {}
     best = method.start
     for name, values in method.searched.items():
@@ -268,7 +258,7 @@ def compare(
             ]
             seconds = time.monotonic() - started
             promised = guarantee(method, data.train, epsilon, setting)
-            _add(out, series, epsilon, measured, seeds, promised.headline, series)
+            _add(out, series, epsilon, measured, seeds, promised.headline)
             out.settings[-1] |= {"config": _read(method, setting), "seconds": seconds}
             out.more["searches"][f"{series}, ε = {epsilon:g}"] = _read(method, setting) | {
                 "rmse": error,
@@ -294,32 +284,13 @@ def _add(
     measured: Sequence[dict[str, float]],
     seeds: Sequence[int],
     headline: str,
-    variant: str,
 ) -> None:
     kind, x = ("level", 0.0) if epsilon is None else ("end", epsilon)
     for axis in AXES:
-        out.rows.append(
-            row(
-                series,
-                axis,
-                kind,
-                x,
-                [one[axis] for one in measured],
-                variant=variant,
-                part="held-out",
-            )
-        )
-    out.settings.append(
-        {
-            "series": series,
-            "x": epsilon,
-            "mechanism": variant,
-            "seeds": list(seeds),
-            "headline": headline,
-            "commits": [provenance.commit()],
-            "devices": [provenance.device()],
-        }
-    )
+        values = [one[axis] for one in measured]
+        out.row(series, axis, kind, x, values, variant=series, part="held-out")
+    where = {"commits": [provenance.commit()], "devices": [provenance.device()]}
+    out.setting(series, epsilon, series, headline, seeds, **where)
 
 
 def _controls(out: Outcome, data: Data, seeds: Sequence[int], epsilons: Sequence[float]) -> None:
@@ -330,7 +301,7 @@ def _controls(out: Outcome, data: Data, seeds: Sequence[int], epsilons: Sequence
         }
 
     for series, fit in ((GLOBAL, controls.global_mean), (MEANS, controls.item_means)):
-        _add(out, series, None, [both(fit(data.train))], [], "not private", series)
+        _add(out, series, None, [both(fit(data.train))], [], "not private")
     for epsilon in epsilons:
         noisy = [
             controls.noisy_item_means(
@@ -345,7 +316,7 @@ def _controls(out: Outcome, data: Data, seeds: Sequence[int], epsilons: Sequence
         headline = (
             f"{REAL_NUMBERS}, ε = {epsilon:g} at δ = {DELTA:g}, unit: {UNIT}; released: item means"
         )
-        _add(out, PRICED, epsilon, [both(one.factors) for one in noisy], seeds, headline, PRICED)
+        _add(out, PRICED, epsilon, [both(one.factors) for one in noisy], seeds, headline)
 
 
 def _about(ratings: Ratings, num_seeds: int) -> str:
@@ -358,9 +329,6 @@ def _about(ratings: Ratings, num_seeds: int) -> str:
         " users, items and ratings, one run each. The price does not cover the choice among the"
         " methods shown here."
     )
-
-
-# ---------------------------------------------------------------------------------------------- on
 
 
 def picture(rows: Sequence[Row], title: str) -> str:

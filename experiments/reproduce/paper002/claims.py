@@ -39,9 +39,7 @@ _STEADY = "every (d, γ): no step against it of more than"
 
 
 def _divergences() -> tuple[Statement, ...]:
-    """Each statement on the divergence under the paper's filter, and under one that is the same on
-    both sides.
-    """
+    """Each statement on the divergence, under the paper's filter and under one for both sides."""
     statements = []
     for axis, words in _FILTERS.items():
         statements += [

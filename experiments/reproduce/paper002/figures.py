@@ -21,15 +21,14 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from experiments.reproduce.catalogue import Figure
-from experiments.reproduce.comparison import mean, row
+from experiments.reproduce.comparison import mean
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench
-from experiments.reproduce.paper002 import equal
+from experiments.reproduce.paper002 import equal, table
 from experiments.reproduce.paper002.runs import (
     CONTROLS,
     DIVERGENCES,
     Data,
-    Measured,
     Run,
     Search,
     config,
@@ -38,27 +37,15 @@ from experiments.reproduce.paper002.runs import (
     measure,
     search,
 )
-from experiments.reproduce.paper002.table import (
-    BUDGET,
-    BUDGET_SEEDS,
-    DECAY,
-    EPOCHS,
-    FIG1,
-    LAMBDAS,
-    RARE,
-    REGULAR,
-    SEEDS,
-    SKETCHED,
-    THRESHOLDS,
-    TOP_SHARE,
-    Line,
-)
+from experiments.reproduce.paper002.table import Line
 
 
 def run(figure: Figure, bench: Bench) -> Outcome:
     """Trains what is not stored yet. Searches have the first of the seeds."""
-    if figure.name == BUDGET:
-        chosen = BUDGET_SEEDS if bench.seeds == SEEDS[bench.scale] else bench.seeds  # short runs
+    if figure.name == table.BUDGET:
+        chosen = (
+            table.BUDGET_SEEDS if bench.seeds == table.SEEDS[bench.scale] else bench.seeds
+        )  # short runs
         return equal.run(bench.data, bench.store, chosen, bench.say)
     program = {
         "002/fig1": over_regularization,
@@ -78,7 +65,7 @@ def _empty() -> Outcome:
 
 def notes_of(figure: Figure, bench: Bench) -> list[str]:
     """What every figure was made with, and where that is not the paper's."""
-    data, epochs, paper = bench.data, EPOCHS[bench.scale], EPOCHS["full"]
+    data, epochs, paper = bench.data, table.EPOCHS[bench.scale], table.EPOCHS["full"]
     notes = [
         "Nothing here has a guarantee (status none): ε is a threshold above which a rating is"
         " skipped, not a privacy parameter."
@@ -92,10 +79,10 @@ def notes_of(figure: Figure, bench: Bench) -> list[str]:
     notes.append(
         f"T = {epochs} epochs{fewer}; {len(data.train):,} ratings to train on,"
         f" {len(data.valid):,} for validation, {int(data.rows['kl'].test.sum()):,} for the test,"
-        f" the last two less the rows of users or items with fewer than {RARE}. A run takes its"
-        f" ratings in one random order, the same in every epoch; η falls as 1/(1 + {DECAY:g}·t/T),"
-        " and the paper does not say how fast; η and λ are those with the lowest validation RMSE,"
-        f" for every d and γ anew; {_runs(len(bench.seeds))}."
+        f" the last two less the rows of users or items with fewer than {table.RARE}. A run takes"
+        " its ratings in one random order, the same in every epoch; η falls as 1/(1 +"
+        f" {table.DECAY:g}·t/T), and the paper does not say how fast; η and λ are those with the"
+        f" lowest validation RMSE, for every d and γ anew; {_runs(len(bench.seeds))}."
     )
     return notes
 
@@ -108,9 +95,6 @@ def _runs(number: int) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------------------- one
-
-
 class _Point(NamedTuple):
     """One point of a series; x None is a level over the whole axis."""
 
@@ -121,7 +105,7 @@ class _Point(NamedTuple):
 
 def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Line, Search]:
     found = search(
-        tuple(lines), bench.data, bench.store, EPOCHS[bench.scale], bench.seeds[0], bench.say
+        tuple(lines), bench.data, bench.store, table.EPOCHS[bench.scale], bench.seeds[0], bench.say
     )
     for line, one in found.items():
         tried = {
@@ -148,60 +132,44 @@ def _runs_at(
     strength = best.regularization if strength is None else strength
     ending = threshold if math.isfinite(threshold) else None
     return [
-        Run(*line, best.learning_rate, strength, ending, EPOCHS[bench.scale], seed)
+        Run(*line, best.learning_rate, strength, ending, table.EPOCHS[bench.scale], seed)
         for seed in bench.seeds
     ]
 
 
 def _add(bench: Bench, outcome: Outcome, points: Sequence[_Point], axes: Sequence[str]) -> None:
-    """Every point's values on the axes, a mean over the seeds, and intervals of those that have
-    them.
-    """
+    """Adds every point's mean over seeds on the axes, and the intervals of divergences."""
     every = [one for point in points for one in point.runs]
     by_run = measure(every, bench.data, bench.store, bench.say)
     for point in points:
-        measured = [by_run[one] for one in point.runs]
+        measured, first = [by_run[one] for one in point.runs], point.runs[0]
         kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
         for axis in axes:
             values = [one.values[axis] for one in measured]
-            first = point.runs[0]
-            place: dict[str, Any] = {
-                "step": first.epochs,
-                "num_steps": first.epochs,
-                "variant": first.storage,
-            }
-            outcome.rows.append(row(point.series, axis, kind, x, values, part="held-out", **place))
+            place: dict[str, Any] = {"step": first.epochs, "num_steps": first.epochs}
+            place |= {"variant": first.storage}
+            outcome.row(point.series, axis, kind, x, values, part="held-out", **place)
             if axis in DIVERGENCES:
                 ends = [mean(one.intervals[axis][end] for one in measured) for end in (0, 1)]
-                outcome.more["intervals"].append(
-                    {
-                        "series": point.series,
-                        "x": x,
-                        "axis": axis,
-                        "lower": ends[0],
-                        "upper": ends[1],
-                    }
-                )
-        outcome.settings.append(_setting(bench, point, measured))
+                _add_interval(outcome, point.series, x, axis, *ends)
+        settings = dataclasses.asdict(config(first))
+        outcome.setting(
+            point.series,
+            point.x,
+            first.storage,
+            _promise(first, bench.data),
+            [one.seed for one in point.runs],
+            measured,
+            config={name: value for name, value in settings.items() if value is not None},
+        )
 
 
-def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[str, Any]:
-    first = point.runs[0]
-    return {
-        "series": point.series,
-        "x": point.x,
-        "mechanism": first.storage,
-        "config": {
-            name: value
-            for name, value in dataclasses.asdict(config(first)).items()
-            if value is not None
-        },
-        "seeds": [one.seed for one in point.runs],
-        "headline": _promise(first, bench.data),
-        "commits": sorted({one.commit for one in measured}),
-        "devices": sorted({one.device for one in measured}),
-        "seconds": math.fsum(one.seconds for one in measured),
-    }
+def _add_interval(
+    outcome: Outcome, series: str, x: float, axis: str, lower: float, upper: float
+) -> None:
+    outcome.more["intervals"].append(
+        {"series": series, "x": x, "axis": axis, "lower": lower, "upper": upper}
+    )
 
 
 def _promise(run: Run, data: Data) -> str:
@@ -211,42 +179,25 @@ def _promise(run: Run, data: Data) -> str:
 
 
 def _controls(bench: Bench, outcome: Outcome, axes: Sequence[str]) -> None:
-    """What is there before any factor is learnt, as levels: a threshold that skips everything comes
-    to this.
-    """
+    """Adds what is there before a factor is learnt: what a threshold of 0 comes to."""
     for series, fit in CONTROLS.items():
         values, intervals = look(fit(bench.data), bench.data)
         for axis in (axis for axis in axes if axis in values):
-            outcome.rows.append(
-                row(series, axis, "level", 0.0, [values[axis]], variant=series, part="held-out")
-            )
+            value = [values[axis]]
+            outcome.row(series, axis, "level", 0.0, value, variant=series, part="held-out")
             if axis in intervals:
-                low, high = intervals[axis]
-                outcome.more["intervals"].append(
-                    {"series": series, "x": 0.0, "axis": axis, "lower": low, "upper": high}
-                )
-        outcome.settings.append(
-            {
-                "series": series,
-                "x": None,
-                "mechanism": series,
-                "headline": "not private",
-                "seeds": [],
-            }
-        )
-
-
-# ---------------------------------------------------------------------------------------------- the
+                _add_interval(outcome, series, 0.0, axis, *intervals[axis])
+        outcome.setting(series, None, series, "not private")
 
 
 def over_regularization(bench: Bench) -> Outcome:
     """Each storage at the η that its search found, over λ."""
     outcome = _empty()
-    found = _searched(bench, tuple(FIG1.values()), outcome)
+    found = _searched(bench, tuple(table.FIG1.values()), outcome)
     points = [
         _Point(series, _runs_at(bench, line, found[line], strength=strength), strength)
-        for series, line in FIG1.items()
-        for strength in LAMBDAS
+        for series, line in table.FIG1.items()
+        for strength in table.LAMBDAS
     ]
     _add(bench, outcome, points, ("rmse", "rmse_valid", "rmse_train"))
     _controls(bench, outcome, ("rmse", "rmse_valid", "rmse_train"))
@@ -254,19 +205,15 @@ def over_regularization(bench: Bench) -> Outcome:
 
 
 def best_regularization(bench: Bench) -> Outcome:
-    """What the searches found, a series for every γ, and for regular storage; with the errors
-    there.
-    """
+    """What the searches found, a series for each γ and one for regular storage; and errors."""
     outcome = _empty()
-    found = _searched(bench, (*SKETCHED, *REGULAR), outcome)
+    found = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
     points = []
     for line, one in found.items():
         series = "regular" if line.storage == "regular" else f"γ = {line.gain:g}"
         points.append(_Point(series, _runs_at(bench, line, one), float(line.rank)))
         for axis, value in (("best_lambda", one.regularization), ("best_rate", one.learning_rate)):
-            outcome.rows.append(
-                row(series, axis, "end", float(line.rank), [value], variant=line.storage)
-            )
+            outcome.row(series, axis, "end", float(line.rank), [value], variant=line.storage)
     _add(bench, outcome, points, ("rmse", "rmse_valid", "rmse_train"))
     return outcome
 
@@ -284,27 +231,27 @@ def divergences(bench: Bench) -> Outcome:
     axes = (*DIVERGENCES, "rmse", "rmse_top")
     _add(bench, outcome, _thresholds(bench, outcome), axes)
     _controls(bench, outcome, axes)
-    top = max(1, round(TOP_SHARE * bench.data.train.num_users))
+    top = max(1, round(table.TOP_SHARE * bench.data.train.num_users))
     outcome.notes.append(
         "The divergence is that of two Gaussians which are fitted to errors: an attack's"
         " yardstick, which bounds nothing, so no ε follows from a small one. The paper drops rare"
         " users and items from the test side alone, which makes it positive where nothing was"
         f" learnt (means alone); one filter for both sides stands beside it. Top users: the {top}"
-        f" with most training ratings, {TOP_SHARE:.0%}. Intervals: 95%, whole users drawn, for this"
-        " one split and fit."
+        f" with most training ratings, {table.TOP_SHARE:.0%}. Intervals: 95%, whole users drawn,"
+        " for this one split and fit."
     )
     return outcome
 
 
 def _thresholds(bench: Bench, outcome: Outcome) -> list[_Point]:
     """Every sketch over the thresholds, every regular storage as a level without one."""
-    found = _searched(bench, (*SKETCHED, *REGULAR), outcome)
+    found = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
     points = [
         _Point(line.label, _runs_at(bench, line, found[line], threshold=threshold), threshold)
-        for line in SKETCHED
-        for threshold in THRESHOLDS
+        for line in table.SKETCHED
+        for threshold in table.THRESHOLDS
     ]
     return [
         *points,
-        *(_Point(line.label, _runs_at(bench, line, found[line]), None) for line in REGULAR),
+        *(_Point(line.label, _runs_at(bench, line, found[line]), None) for line in table.REGULAR),
     ]

@@ -14,18 +14,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from experiments.reproduce.catalogue import Record, Stored
 from experiments.reproduce.claims import Judged, rows_of, values_of
+from experiments.reproduce.paper002 import table
 from experiments.reproduce.paper002.budget import GLOBAL, METHODS, PRICED
-from experiments.reproduce.paper002.table import (
-    BUDGET,
-    FIG1,
-    FIGURES,
-    GAINS,
-    RANKS,
-    SKETCHED,
-    TEXT,
-    THRESHOLDS,
-    Line,
-)
+from experiments.reproduce.paper002.table import Line
 
 LITTLE_ERROR = 0.001  # relative, of RMSE
 LITTLE = 0.01  # relative, of divergences
@@ -33,13 +24,11 @@ CLOSE = 0.01  # relative: how near to regular's RMSE is near
 AROUND = 10**0.5  # a factor: nearer to the number than to ten times it, or to a tenth of it
 EDGE = math.log(AROUND) + 0.001  # places of the grid have three digits
 MUCH = 0.1  # of ε: a divergence much smaller than it
-REGULAR, HASHED, SKETCH = FIG1
-
-# ---------------------------------------------------------------------------------------------- wha
+REGULAR, HASHED, SKETCH = table.FIG1
 
 
 def _rows(stored: Stored, figure: str) -> list[Record]:
-    return rows_of(stored, FIGURES[figure])
+    return rows_of(stored, table.FIGURES[figure])
 
 
 def _values(rows: Sequence[Record], series: str, axis: str) -> dict[float, float]:
@@ -48,13 +37,15 @@ def _values(rows: Sequence[Record], series: str, axis: str) -> dict[float, float
 
 def _over_thresholds(stored: Stored, figure: str, axis: str) -> dict[Line, dict[float, float]]:
     rows = _rows(stored, figure)
-    return {line: _values(rows, line.label, axis) for line in SKETCHED}
+    return {line: _values(rows, line.label, axis) for line in table.SKETCHED}
 
 
 def _regular(stored: Stored, figure: str, axis: str) -> dict[int, float]:
     """Of regular storage, by d."""
     rows = _rows(stored, figure)
-    return {rank: _values(rows, Line("regular", rank, 1.0).label, axis)[0.0] for rank in RANKS}
+    return {
+        rank: _values(rows, Line("regular", rank, 1.0).label, axis)[0.0] for rank in table.RANKS
+    }
 
 
 def _named(values: Mapping[Line, Mapping[float, float]]) -> dict[str, float]:
@@ -81,12 +72,9 @@ def _count(yes: int, all_of: int, what: str) -> str:
     return f"{yes} of {all_of} {what}"
 
 
-# ---------------------------------------------------------------------------------------------- λ
-
-
 def _figure1(stored: Stored, axis: str) -> dict[str, dict[float, float]]:
     rows = _rows(stored, "002/fig1")
-    return {series: _values(rows, series, axis) for series in FIG1}
+    return {series: _values(rows, series, axis) for series in table.FIG1}
 
 
 def _best(values: Mapping[float, float]) -> float:
@@ -98,7 +86,7 @@ def optimum(stored: Stored) -> Judged:
     valid, test = _figure1(stored, "rmse_valid"), _figure1(stored, "rmse")
     best = {series: _best(values) for series, values in valid.items()}
     around = {
-        series: one > 0 and abs(math.log(one / TEXT["best λ, figure 1"])) <= EDGE
+        series: one > 0 and abs(math.log(one / table.TEXT["best λ, figure 1"])) <= EDGE
         for series, one in best.items()
     }
     beyond = {
@@ -149,17 +137,17 @@ def without_regularization(stored: Stored) -> Judged:
 
 def _best_lambdas(stored: Stored) -> dict[tuple[int, float], float]:
     rows = _rows(stored, "002/fig2")
-    grid = {gain: _values(rows, f"γ = {gain:g}", "best_lambda") for gain in GAINS}
-    return {(rank, gain): grid[gain][float(rank)] for rank in RANKS for gain in GAINS}
+    grid = {gain: _values(rows, f"γ = {gain:g}", "best_lambda") for gain in table.GAINS}
+    return {(rank, gain): grid[gain][float(rank)] for rank in table.RANKS for gain in table.GAINS}
 
 
 def _grid(values: Mapping[tuple[int, float], float]) -> str:
     return (
         "; ".join(
-            f"d = {rank}: {', '.join(f'{values[rank, gain]:g}' for gain in GAINS)}"
-            for rank in RANKS
+            f"d = {rank}: {', '.join(f'{values[rank, gain]:g}' for gain in table.GAINS)}"
+            for rank in table.RANKS
         )
-        + f" at γ = {_places(GAINS)}"
+        + f" at γ = {_places(table.GAINS)}"
     )
 
 
@@ -169,13 +157,13 @@ def _cells(values: Mapping[tuple[int, float], float]) -> dict[str, float]:
 
 def falls_with_gain(stored: Stored) -> Judged:
     best = _best_lambdas(stored)
-    rows = [[best[rank, gain] for gain in GAINS] for rank in RANKS]
+    rows = [[best[rank, gain] for gain in table.GAINS] for rank in table.RANKS]
     return Judged(_grid(best), all(map(_goes_down, rows)), "", _cells(best))
 
 
 def grows_with_rank(stored: Stored) -> Judged:
     best = _best_lambdas(stored)
-    rows = [[best[rank, gain] for rank in reversed(RANKS)] for gain in GAINS]
+    rows = [[best[rank, gain] for rank in reversed(table.RANKS)] for gain in table.GAINS]
     return Judged(_grid(best), all(map(_goes_down, rows)), "", _cells(best))
 
 
@@ -186,16 +174,13 @@ def _goes_down(line: Sequence[float]) -> bool:
 
 def often_small(stored: Stored) -> Judged:
     best = _best_lambdas(stored)
-    small = sum(value < TEXT["best λ, figure 2"] for value in best.values())
+    small = sum(value < table.TEXT["best λ, figure 2"] for value in best.values())
     return Judged(
         f"{_count(small, len(best), 'below it')}: {_grid(best)}",
         small > len(best) / 2,
         "",
         _cells(best),
     )
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def improves(stored: Stored) -> Judged:
@@ -208,9 +193,7 @@ def improves(stored: Stored) -> Judged:
 
 
 def _steady(line: Sequence[float], little: float) -> bool:
-    """Higher at the end than at the start, and never lower from one to the next, but for a
-    little.
-    """
+    """Higher at the end than at the start, and never lower from one to the next, but for little."""
     up = all(after >= (1 - little) * before for before, after in itertools.pairwise(line))
     return up and line[-1] > (1 + little) * line[0]
 
@@ -227,7 +210,7 @@ def gradually(stored: Stored) -> Judged:
         line: [a - b for a, b in itertools.pairwise(here.values())] for line, here in errors.items()
     }
     finite = {
-        line: gain[: len(THRESHOLDS) - 2] for line, gain in gains.items()
+        line: gain[: len(table.THRESHOLDS) - 2] for line, gain in gains.items()
     }  # up to the last that is finite
     slack = LITTLE_ERROR * min(min(here.values()) for here in errors.values())
     holds = {
@@ -240,7 +223,7 @@ def gradually(stored: Stored) -> Judged:
     value = "RMSE falls by " + "; ".join(
         f"{line.label}: {_listed(gain)}" for line, gain in finite.items()
     )
-    value += f" between ε = {_places(sorted(x for x in THRESHOLDS if math.isfinite(x)))}"
+    value += f" between ε = {_places(sorted(x for x in table.THRESHOLDS if math.isfinite(x)))}"
     return Judged(
         value,
         all(holds.values()),
@@ -254,7 +237,7 @@ def nears_regular(stored: Stored) -> Judged:
         _over_thresholds(stored, "002/fig3", "rmse"),
         _regular(stored, "002/fig3", "rmse"),
     )
-    epsilon = TEXT["near regular from ε"]
+    epsilon = table.TEXT["near regular from ε"]
     above = {line: here[epsilon] / regular[line.rank] - 1 for line, here in errors.items()}
     value = f"RMSE at ε = {epsilon:g} over regular's: " + "; ".join(
         f"{line.label}: {more:+.2%}" for line, more in above.items()
@@ -266,9 +249,6 @@ def nears_regular(stored: Stored) -> Judged:
         _failing(holds),
         {line.label: more for line, more in above.items()},
     )
-
-
-# ---------------------------------------------------------------------------------------------- div
 
 
 def divergence_grows(axis: str, stored: Stored) -> Judged:
@@ -307,13 +287,15 @@ def compact_leaks_less(over: str, axis: str, stored: Stored) -> Judged:
     values = _over_thresholds(stored, "002/fig4", axis)
     by = {(line.rank, line.gain): here for line, here in values.items()}
     if over == "γ":
-        pairs = [((rank, GAINS[0]), (rank, GAINS[-1])) for rank in RANKS]
+        pairs = [((rank, table.GAINS[0]), (rank, table.GAINS[-1])) for rank in table.RANKS]
     else:
-        pairs = [((RANKS[-1], gain), (RANKS[0], gain)) for gain in GAINS]
+        pairs = [((table.RANKS[-1], gain), (table.RANKS[0], gain)) for gain in table.GAINS]
     cases = [(large, small, x) for large, small in pairs for x in by[large]]
     ratios = [_ratio(by[small][x], by[large][x]) for large, small, x in cases]
     less = [ratio < 1 - LITTLE for ratio in ratios]
-    first, last = (GAINS[0], GAINS[-1]) if over == "γ" else (RANKS[-1], RANKS[0])
+    first, last = (
+        (table.GAINS[0], table.GAINS[-1]) if over == "γ" else (table.RANKS[-1], table.RANKS[0])
+    )
     value = f"{_count(sum(less), len(less), f'lower at {over} = {last:g} than at {first:g}')}; "
     value += (
         f"ratios from {min(ratios):.3f} to {max(ratios):.3f}, median"
@@ -330,7 +312,9 @@ def _ratio(value: float, other: float) -> float:
 def far_below_threshold(stored: Stored) -> Judged:
     values = _over_thresholds(stored, "002/fig4", "kl")
     ratios = {
-        x: max(here[x] for here in values.values()) / x for x in THRESHOLDS if math.isfinite(x)
+        x: max(here[x] for here in values.values()) / x
+        for x in table.THRESHOLDS
+        if math.isfinite(x)
     }
     value = "largest divergence over ε: " + ", ".join(
         f"{ratio:.4f} at ε = {x:g}" for x, ratio in ratios.items()
@@ -361,18 +345,16 @@ def top_users_divergence(axis: str, stored: Stored) -> Judged:
         f"top users' over everyone's: median {middle:.3f}, from {min(ratios):.3f} to"
         f" {max(ratios):.3f}"
     )
-    holds = middle <= TEXT["top users' divergence"] * AROUND
+    holds = middle <= table.TEXT["top users' divergence"] * AROUND
     return Judged(value, holds, "", {"median": middle, "least": min(ratios), "most": max(ratios)})
 
-
-# ---------------------------------------------------------------------------------------------- at
 
 DENSE, SKETCHES = "dense DP-SGD", tuple(name for name in METHODS if name.startswith("sketch, "))
 
 
 def sketch_keeps_up(stored: Stored) -> Judged:
     """Of every γ at every ε: the error over that of dense storage at the same price."""
-    rows = _rows(stored, BUDGET)
+    rows = _rows(stored, table.BUDGET)
     dense = _values(rows, DENSE, "rmse_test")
     over = {
         name: {x: value / dense[x] - 1 for x, value in _values(rows, name, "rmse_test").items()}
@@ -388,7 +370,7 @@ def sketch_keeps_up(stored: Stored) -> Judged:
 
 def worth_having(names: Sequence[str], stored: Stored) -> Judged:
     """At some ε: below the global mean, and below item means that cost as much."""
-    rows = _rows(stored, BUDGET)
+    rows = _rows(stored, table.BUDGET)
     priced = _values(rows, PRICED, "rmse_test")
     (mean,) = _values(rows, GLOBAL, "rmse_test").values()
     mine = {name: _values(rows, name, "rmse_test") for name in names}

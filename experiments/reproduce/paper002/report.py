@@ -45,9 +45,6 @@ def files(figure: Figure, record: Record) -> dict[str, str]:
     return content
 
 
-# ---------------------------------------------------------------------------------------------- a p
-
-
 def section(figure: Figure, record: Record, svg: str) -> list[str]:
     """Picture, numbers, what each series promises, how to repeat it."""
     lines = page.opening(figure, record, svg)
@@ -154,9 +151,6 @@ def _budget_searches(record: Record) -> list[str]:
     return lines
 
 
-# ---------------------------------------------------------------------------------------------- a p
-
-
 def picture(figure: Figure, record: Record) -> str:
     """svg; the same rows give the same text. Raises: ModuleNotFoundError without matplotlib."""
     if figure.name == BUDGET:
@@ -216,9 +210,7 @@ def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
 def _lines(
     figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Values over places side by side, which may be 0 or ∞; levels are thin lines, intervals
-    bars.
-    """
+    """Values over places side by side; levels are thin lines, intervals bars."""
     places = _places(rows)
     series = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in UNDRAWN]
     for place, (name, (colour, style)) in enumerate(zip(series, _looks(series), strict=True)):
@@ -261,9 +253,6 @@ def _looks(series: Sequence[str]) -> list[tuple[str, str]]:
         plain = "-" if rank is None else "-."
         looks.append((colour, plain if gain is None else STYLES[GAINS.index(gain)]))
     return looks
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def render(record: Record, figure: Figure) -> list[Any]:

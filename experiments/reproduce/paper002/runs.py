@@ -38,21 +38,8 @@ from dpmf_jax.training import controls, sweep
 from experiments.cli import provenance
 from experiments.reproduce import store
 from experiments.reproduce.paper import Say
-from experiments.reproduce.paper002.table import (
-    DECAY,
-    DEPTH,
-    RARE,
-    RATES,
-    SPLIT_SEED,
-    STRENGTH_START,
-    STRENGTHS,
-    TEST,
-    TOP_SHARE,
-    VALIDATION,
-    Line,
-    Storage,
-    place,
-)
+from experiments.reproduce.paper002 import table
+from experiments.reproduce.paper002.table import Line, Storage, place
 
 BOOTSTRAP_SEED, BOOTSTRAP_DRAWS = 0, 400
 DIVERGENCES = ("kl", "kl_same", "kl_top", "kl_same_top")
@@ -97,13 +84,13 @@ class Data:
     def __init__(self, ratings: Ratings, *, num_devices: int = 1):
         self.ratings, self.num_devices = ratings, num_devices
         self.digest = ratings.sha256()
-        rest, self.test = splits.random(ratings, fraction=TEST, seed=SPLIT_SEED)
+        rest, self.test = splits.random(ratings, fraction=table.TEST, seed=table.SPLIT_SEED)
         self.train, valid = splits.random(
-            rest, fraction=VALIDATION / (1 - TEST), seed=SPLIT_SEED + 1
+            rest, fraction=table.VALIDATION / (1 - table.TEST), seed=table.SPLIT_SEED + 1
         )
-        common = ~splits.rare(valid, self.train, RARE)
+        common = ~splits.rare(valid, self.train, table.RARE)
         self.valid = valid.take(
-            common, f"less the rows of users or items with fewer than {RARE} training ratings"
+            common, f"less the rows of users or items with fewer than {table.RARE} training ratings"
         )
         self._schedules: dict[int, ordered.Schedule] = {}
 
@@ -114,10 +101,10 @@ class Data:
     @functools.cached_property
     def rows(self) -> dict[str, kl.Rows]:
         """By divergence, the rows that it compares."""
-        number = max(1, round(TOP_SHARE * self.train.num_users))
+        number = max(1, round(table.TOP_SHARE * self.train.num_users))
         top = kl.of_users(self.train, self.test, kl.top_users(self.train, number))
         sides = {"kl": kl.paper_rows, "kl_same": kl.same_rows}
-        whole = {name: rows(self.train, self.test, RARE) for name, rows in sides.items()}
+        whole = {name: rows(self.train, self.test, table.RARE) for name, rows in sides.items()}
         return whole | {
             f"{name}_top": kl.Rows(*map(np.logical_and, rows, top)) for name, rows in whole.items()
         }
@@ -130,27 +117,22 @@ class Data:
         return self._schedules[seed]
 
 
-# ---------------------------------------------------------------------------------------------- wha
-
-
 def config(run: Run) -> online.Config:
     """The paper's settings; on b, on the start and on the order of ratings it is silent."""
     return online.Config(
         rank=run.rank,
         learning_rate=run.learning_rate,
-        decay=DECAY,
+        decay=table.DECAY,
         num_epochs=run.epochs,
         regularization=run.regularization,
         threshold=run.threshold,
-        depth=DEPTH[run.storage],
+        depth=table.DEPTH[run.storage],
         gain=run.gain,
     )
 
 
 def mechanism(run: Run, data: Data) -> Mechanism:
-    """regular: vectors stored as they are; hashed: a sketch of depth 1; sketched: of depth 4. All
-    as published.
-    """
+    """As published. regular: vectors as they are; hashed, sketched: a sketch of depth 1, 4."""
     factory = online.regular if run.storage == "regular" else sketch.mechanism
     return factory(config(run), data.schedule(run.seed))
 
@@ -170,13 +152,8 @@ def in_words(run: Run) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------------------- mea
-
-
 def look(model: Factors, data: Data) -> tuple[dict[str, float], dict[str, tuple[float, float]]]:
-    """Errors and divergences of a model: (values, intervals), as `Measured` has them, without the
-    skipped share.
-    """
+    """(values, intervals) of a model, as in `Measured` but for the skipped share."""
     trained, held_out, valid = (
         _errors(model, part) for part in (data.train, data.test, data.valid)
     )
@@ -262,9 +239,6 @@ def _from_json(kept: Mapping[str, Any]) -> Measured:
     return Measured(values, intervals, kept["seconds"], kept["commit"], kept["device"])
 
 
-# ---------------------------------------------------------------------------------------------- tra
-
-
 def _trained(runs: Sequence[Run], data: Data) -> Iterator[tuple[Run, Measured]]:
     """Side by side, those of one program together; in the order in which they end."""
     groups: dict[Line, list[Run]] = {}
@@ -304,9 +278,6 @@ def _ended(jobs: Sequence[sweep.Job], data: Data) -> Iterator[tuple[int, State, 
     yield from sweep.run(jobs, data.layout, chunk_steps=longest, num_devices=data.num_devices)
 
 
-# ---------------------------------------------------------------------------------------------- sea
-
-
 class Search(NamedTuple):
     """The η and λ that were taken, and the validation RMSE of all that were tried, by (η, λ)."""
 
@@ -337,8 +308,8 @@ def search(
         for line, runs in asked.items():
             tried[line] |= {at: measured[run].values["rmse_valid"] for at, run in runs.items()}
 
-    step(lambda line: [(q, STRENGTH_START) for q in RATES])
-    step(lambda line: [(best(line)[0], h) for h in STRENGTHS])
+    step(lambda line: [(q, table.STRENGTH_START) for q in table.RATES])
+    step(lambda line: [(best(line)[0], h) for h in table.STRENGTHS])
     step(lambda line: [(best(line)[0] + q, best(line)[1]) for q in (-1, 1)])
     step(lambda line: [(best(line)[0], best(line)[1] + h) for h in (-1, 1)])
     return {line: _taken(best(line), tried[line]) for line in lines}

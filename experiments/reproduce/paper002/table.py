@@ -70,15 +70,11 @@ TEXT = {
     "top users' divergence": 0.1,  # of everyone's
 }
 
-# ---------------------------------------------------------------------------------------------- how
-
 SEARCH_RUNS = len(RATES) + len(STRENGTHS) + 2 + 2  # of a line: η, λ, then both with smaller steps
 
 
 class Work(NamedTuple):
-    """Runs of one line for a figure, at most; those that figures before it have made are left
-    out.
-    """
+    """Runs of one line for a figure, at most, without those of the figures before it."""
 
     line: Line
     runs: int
@@ -107,9 +103,7 @@ def epoch_seconds(line: Line) -> float:
 
 
 def plan(figure: str, scale: Scale) -> list[Work]:
-    """What a figure trains after the figures before it, as many runs as it can be; figure 4 has
-    those of figure 3.
-    """
+    """What a figure trains at most after those before it. Figure 4 has the runs of figure 3."""
     epochs, seeds = EPOCHS[scale], len(SEEDS[scale])
     search = dict.fromkeys((*REGULAR, *SKETCHED), SEARCH_RUNS)
     if figure == "002/fig1":

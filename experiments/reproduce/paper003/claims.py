@@ -60,9 +60,7 @@ _DENSITY = (
 
 
 def _errors(axis: str) -> tuple[Statement, ...]:
-    """What the paper says of errors, on the ratings trained on, as it measured, or on ratings held
-    out.
-    """
+    """What the paper says of errors: on the ratings trained on, as there, or on held-out ones."""
     said, also = measurements.where_measured(axis), "" if axis == _TRAINED else " held out"
     s2, s3 = TEXT[NETFLIX, "S2"], TEXT[NETFLIX, "S3"]
     return (

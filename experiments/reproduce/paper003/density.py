@@ -30,7 +30,6 @@ from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Mechanism, State, begin
 from experiments.cli import provenance
 from experiments.reproduce import store
-from experiments.reproduce.comparison import Row, row
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench, Say
 from experiments.reproduce.paper003.table import LEARNING_RATE, RANK, REGULARIZATION, SHORT
@@ -86,9 +85,7 @@ def kinds(ratings: Ratings) -> dict[str, Kind]:
 
 
 def _public_by_passes(config: objective.Config) -> Mechanism:
-    """The published passes with the users of `public_users`: rows of norm 1 that no rating was
-    looked at for.
-    """
+    """The published passes with the public users of `public_users`, rows of norm 1."""
     own = objective.mechanism(config)
     public = objective.public_users(dataclasses.replace(config, num_iterations=None))
     return own._replace(init=jax.tree_util.Partial(_init_by_passes, public.init))
@@ -111,9 +108,7 @@ def _statistics(query: Callable[..., Any], state: State, data: layout.Layout) ->
 def _largest(
     law: Noise, quiet: Noise, key: jax.Array, here: Any, there: Any, draws: int
 ) -> jax.Array:
-    """The largest absolute log-ratio over `draws` responses of the one world and that without
-    noise.
-    """
+    """The largest |log-ratio| over `draws` responses of the one world and that without noise."""
     responses = jax.vmap(law.sample, (0, None))(jax.random.split(key, draws), here)
     responses = jnp.concatenate([responses, quiet.sample(key, here)[None]])
     return jnp.max(jnp.abs(jax.vmap(law.log_ratio, (0, None, None))(responses, here, there)))
@@ -127,8 +122,9 @@ def _quiet(config: objective.Config) -> Noise:
 
 
 def neighbours(ratings: Ratings, data: layout.Layout, seed: int) -> Iterator[layout.Layout]:
-    """Half of them random ratings, half those of the least rated items; each moves to the other end
-    of the range.
+    """Neighbours: a rating moves to the other end of the range.
+
+    Half of them move random ratings, half one of the least rated items.
     """
     low, high = ratings.rating_range
     random = np.random.default_rng(seed).permutation(ratings.num_ratings)[: NEIGHBOURS // 2]
@@ -144,9 +140,7 @@ def neighbours(ratings: Ratings, data: layout.Layout, seed: int) -> Iterator[lay
 
 
 def measure(ratings: Ratings, seed: int, say: Say) -> dict[str, Any]:
-    """By series, for every neighbour the largest log-ratio over ε; and the longest fitted row
-    of U.
-    """
+    """By series, each neighbour's largest log-ratio over ε; and the longest fitted row of U."""
     data = layout.make(ratings, num_devices=1)
     init_key, key = jax.random.split(keys.from_seed(seed))
     worlds = list(neighbours(ratings, data, seed))
@@ -197,34 +191,22 @@ def run(bench: Bench) -> Outcome:
     ratings, seed = slice_of(bench.data.ratings), bench.seeds[0]
     kept = _kept(ratings, bench.store, seed, bench.say)
     found = kept["found"]
-    rows: list[Row] = []
-    settings: list[dict[str, Any]] = []
-    longest = found["longest"]
+    outcome, longest = Outcome([], [], [], {"curves": []}), found["longest"]
+    where = {"commits": [kept["commit"]], "devices": [kept["device"]], "seconds": kept["seconds"]}
     for series, kind in kinds(ratings).items():
-        rows += [
-            row(series, "log_ratio", "end", float(place + 1), [ratio], num_steps=1, variant=series)
-            for place, ratio in enumerate(found[series])
-        ]
-        settings.append(
-            {
-                "series": series,
-                "x": None,
-                "mechanism": series,
-                "config": dataclasses.asdict(kind.config),
-                "seeds": [seed],
-                "headline": kind.make(kind.config).guarantee(1).with_seed().headline,
-                "commits": [kept["commit"]],
-                "devices": [kept["device"]],
-                "seconds": kept["seconds"],
-                "longest_user_factor": longest.get(series),
-            }
-        )
+        its: dict[str, Any] = {"num_steps": 1, "variant": series}
+        for place, ratio in enumerate(found[series], 1):
+            outcome.row(series, "log_ratio", "end", float(place), [ratio], **its)
+        headline = kind.make(kind.config).guarantee(1).with_seed().headline
+        where |= {"config": dataclasses.asdict(kind.config)}
+        where |= {"longest_user_factor": longest.get(series)}
+        outcome.setting(series, None, series, headline, [seed], **where)
     half = NEIGHBOURS // 2
-    note = (
+    outcome.notes.append(
         f"{ratings.num_ratings:,} ratings of the first {USERS} users for the {ITEMS} most rated"
         f" items, d = {RANK}, ε = {EPSILON:g}. Neighbours 1 to {half}: a random rating moves to the"
         " other end of the range; the others: one of the least rated items. Of each the largest"
         f" over {DRAWS} responses of the one world and the response without noise. The longest row"
         f" of the fitted U has norm {longest[KEPT]:.2f}; the theorem needs 1 at most."
     )
-    return Outcome(rows, settings, [note], {"curves": []})
+    return outcome

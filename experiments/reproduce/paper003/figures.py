@@ -26,10 +26,10 @@ from dpmf_jax.mechanisms.federated import spec as federated_spec
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
 from experiments.reproduce.catalogue import Figure
-from experiments.reproduce.comparison import NOTHING, mean, row
+from experiments.reproduce.comparison import NOTHING, mean
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench
-from experiments.reproduce.paper003 import density
+from experiments.reproduce.paper003 import density, table
 from experiments.reproduce.paper003.runs import (
     ONE_RELEASE,
     Data,
@@ -41,28 +41,6 @@ from experiments.reproduce.paper003.runs import (
     errors,
     guarantee,
     measure,
-)
-from experiments.reproduce.paper003.table import (
-    ALONG_EPSILON,
-    DELTA,
-    DYNAMIC_ALONG_EPSILON,
-    DYNAMIC_EPSILONS,
-    EPSILONS,
-    JOIN,
-    JOINS,
-    JOINS_LEAVE,
-    LEAVE,
-    LEAVES,
-    LEAVES_JOIN,
-    LONG,
-    LONG_SEEDS,
-    MOVIELENS,
-    PAPER_NETFLIX,
-    SHORT,
-    TEXT,
-    THRESHOLDS,
-    TOTALS,
-    WIDE,
 )
 
 BASELINE, ALONE = "not private", "users alone, V random"
@@ -103,9 +81,9 @@ def _empty() -> Outcome:
 def notes_of(data: Data) -> list[str]:
     """How the ratings differ from the paper's."""
     ratings = data.ratings
-    if ratings.name == MOVIELENS:
+    if ratings.name == table.MOVIELENS:
         return []
-    paper = f"{PAPER_NETFLIX[0]:,} users and {PAPER_NETFLIX[1]} movies"
+    paper = f"{table.PAPER_NETFLIX[0]:,} users and {table.PAPER_NETFLIX[1]} movies"
     here = f"{ratings.num_users:,} users and {ratings.num_items} movies"
     return [
         f"The paper's Netflix slice has {paper}, which cannot be had; {ratings.name} has {here}."
@@ -113,12 +91,10 @@ def notes_of(data: Data) -> list[str]:
     ]
 
 
-# ---------------------------------------------------------------------------------------------- one
-
-
 class _Point(NamedTuple):
-    """One point of a series: runs of one setting, after t iterations, at x; None is a level over
-    the whole axis.
+    """Runs of one setting after t iterations, at x.
+
+    x: None for a level over the whole axis.
     """
 
     series: str
@@ -131,21 +107,16 @@ def _runs(bench: Bench, scenario: Scenario, epsilon: float = 0.0, **crowd: float
     """Of one setting: for every part, then every seed."""
     dynamic = scenario.startswith("S3")
     seeds, parts = (_long_seeds(bench), PARTS[1:]) if dynamic else (bench.seeds, PARTS)
-    single = scenario in ONE_RELEASE and scenario != "S1"
-    at = (
-        LONG
-        if dynamic
-        else SINGLE
-        if single
-        else SOUND_ITERATIONS
-        if scenario == "per-user"
-        else SHORT
-    )
+    at = table.LONG if dynamic else table.SHORT
+    if scenario == "per-user":
+        at = SOUND_ITERATIONS
+    elif scenario in ONE_RELEASE and scenario != "S1":
+        at = SINGLE
     return [Run(scenario, epsilon, seed, part, at, **crowd) for part in parts for seed in seeds]
 
 
 def _long_seeds(bench: Bench) -> tuple[int, ...]:
-    return bench.seeds[: LONG_SEEDS.get(bench.data.ratings.name, 1)]
+    return bench.seeds[: table.LONG_SEEDS.get(bench.data.ratings.name, 1)]
 
 
 def _held_out(runs: Iterable[Run], seeds: Sequence[int] | None = None) -> list[Run]:
@@ -154,7 +125,7 @@ def _held_out(runs: Iterable[Run], seeds: Sequence[int] | None = None) -> list[R
 
 def _base(one: Run) -> Run:
     """The baseline of the same seed and part."""
-    return Run("baseline", 0.0, one.seed, one.part, SHORT)
+    return Run("baseline", 0.0, one.seed, one.part, table.SHORT)
 
 
 def _add(
@@ -174,36 +145,40 @@ def _add(
     runs = [one for point in points for one in point.runs]
     measured = measure((*map(_base, runs), *runs), bench.data, bench.store, bench.say)
     for point in points:
-        settings: list[Measured] = []
+        its: list[Measured] = []
         for axis in axes:
             parts = {one.part for one in point.runs}
             part: Part = "all" if axis == "train" and "all" in parts else "held-out"
             here = [one for one in point.runs if one.part == part]
             values = [measured[one].errors[axis][point.t] for one in here]
-            bases = [measured[_base(one)].errors[axis][SHORT[-1]] for one in here]
-            place: dict[str, Any] = {
-                "step": point.t,
-                "num_steps": point.t,
-                "variant": here[0].scenario,
-                "part": part,
-            }
+            bases = [measured[_base(one)].errors[axis][table.SHORT[-1]] for one in here]
+            place: dict[str, Any] = {"step": point.t, "num_steps": point.t}
+            place |= {"variant": here[0].scenario, "part": part}
             kind, x = ("level", 0.0) if point.x is None else ("end", point.x)
-            outcome.rows.append(
-                row(point.series, axis, kind, x, [one.mean for one in values], **place)
-            )
+            outcome.row(point.series, axis, kind, x, [one.mean for one in values], **place)
             if increase and point.series != BASELINE:
                 over = [_over(one.mean, base.mean) for one, base in zip(values, bases, strict=True)]
                 said = _in_text(bench, point) if axis == "train" else None
-                outcome.rows.append(
-                    row(point.series, f"increase_{axis}", kind, x, over, paper=said, **place)
-                )
+                name = f"increase_{axis}"
+                outcome.row(point.series, name, kind, x, over, paper=said, **place)
             if curves:
                 cdf = [mean(column) for column in zip(*(one.cdf for one in values), strict=True)]
                 outcome.more["curves"].append(
                     {"series": point.series, "x": x, "axis": axis, "part": part, "cdf": cdf}
                 )
-            settings += [measured[one] for one in here]
-        outcome.settings.append(_setting(bench, point, settings))
+            its += [measured[one] for one in here]
+        first = point.runs[0]
+        settings = config(first, bench.data)
+        headline = guarantee(first._replace(at=(point.t,)), bench.data).headline
+        outcome.setting(
+            point.series,
+            point.x,
+            first.scenario,
+            NOTHING if first.scenario == "users-alone" else headline,
+            sorted({one.seed for one in point.runs}),
+            its,
+            config={name: value for name, value in settings.items() if value is not None},
+        )
 
 
 def _over(value: float, base: float) -> float:
@@ -214,36 +189,18 @@ def _over(value: float, base: float) -> float:
 def _in_text(bench: Bench, point: _Point) -> float | None:
     """The number in the paper's text, where it speaks of this point."""
     one = point.runs[0]
-    said = TEXT.get((bench.data.ratings.name, one.scenario))
+    said = table.TEXT.get((bench.data.ratings.name, one.scenario))
     paper = one.join is None and one.leave is None and point.t == one.at[-1]
     return said.value if said and paper and one.epsilon == said.epsilon else None
-
-
-def _setting(bench: Bench, point: _Point, measured: Sequence[Measured]) -> dict[str, Any]:
-    first = point.runs[0]
-    settings = config(first, bench.data)
-    headline = guarantee(first._replace(at=(point.t,)), bench.data).headline
-    return {
-        "series": point.series,
-        "x": point.x,
-        "mechanism": first.scenario,
-        "config": {name: value for name, value in settings.items() if value is not None},
-        "seeds": sorted({one.seed for one in point.runs}),
-        "headline": NOTHING if first.scenario == "users-alone" else headline,
-        "commits": sorted({one.commit for one in measured}),
-        "devices": sorted({one.device for one in measured}),
-        "seconds": math.fsum(one.seconds for one in measured),
-    }
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
     """(a) over iterations at one ε, (b) over ε after all iterations; and the baseline in both."""
     outcome, dynamic = _empty(), scenario == "S3"
-    at, epsilons = (LONG, DYNAMIC_EPSILONS) if dynamic else (SHORT, EPSILONS)
-    along = _dynamic_epsilon(bench) if dynamic else ALONG_EPSILON
+    at, epsilons = (
+        (table.LONG, table.DYNAMIC_EPSILONS) if dynamic else (table.SHORT, table.EPSILONS)
+    )
+    along = _dynamic_epsilon(bench) if dynamic else table.ALONG_EPSILON
     base = _runs(bench, "baseline")
     points = [
         *(_Point(f"(a) ε = {along:g}", _runs(bench, scenario, along), t, float(t)) for t in at),
@@ -251,41 +208,53 @@ def cdfs(bench: Bench, scenario: Scenario) -> Outcome:
             _Point(f"(b) {at[-1]} iterations", _runs(bench, scenario, e), at[-1], e)
             for e in epsilons
         ),
-        _Point(BASELINE, _held_out(base, _long_seeds(bench)) if dynamic else base, SHORT[-1], None),
+        _Point(
+            BASELINE,
+            _held_out(base, _long_seeds(bench)) if dynamic else base,
+            table.SHORT[-1],
+            None,
+        ),
     ]
     _add(bench, outcome, points, curves=True)
-    outcome.more["thresholds"] = list(THRESHOLDS)
+    outcome.more["thresholds"] = list(table.THRESHOLDS)
     return outcome
 
 
 def _dynamic_epsilon(bench: Bench) -> float:
-    return DYNAMIC_ALONG_EPSILON.get(bench.data.ratings.name, ALONG_EPSILON)
+    return table.DYNAMIC_ALONG_EPSILON.get(bench.data.ratings.name, table.ALONG_EPSILON)
 
 
 def increases(bench: Bench) -> Outcome:
-    """S1's other readings beside it: the exact minimiser, whose regularisation has the M of
-    equation (1); S2 and S3 without noise, which is what their way to descend makes of the baseline.
+    """S1, S2 and S3 over ε, and other readings of them.
+
+    Of S1: the exact minimiser, whose regularisation has the M of equation (1). Of S2 and S3:
+    without noise, which shows what their way to descend makes of the baseline.
     """
     outcome = _empty()
     points = []
-    for epsilon in (*EPSILONS, *WIDE):
+    for epsilon in (*table.EPSILONS, *table.WIDE):
         mine = _runs(bench, "S1", epsilon)
-        iterations = [t for t in SHORT if t >= S1_FROM] if epsilon in EPSILONS else SHORT[-1:]
+        iterations = (
+            [t for t in table.SHORT if t >= S1_FROM]
+            if epsilon in table.EPSILONS
+            else table.SHORT[-1:]
+        )
         points += [_Point(f"(a) S1, {t} iterations", mine, t, epsilon) for t in iterations]
         points.append(
             _Point("(a) S1, exact with Mμ", _runs(bench, "S1-exact", epsilon), 1, epsilon)
         )
     points += [
-        _Point("(a) S2", _runs(bench, "S2", epsilon), SHORT[-1], epsilon) for epsilon in EPSILONS
+        _Point("(a) S2", _runs(bench, "S2", epsilon), table.SHORT[-1], epsilon)
+        for epsilon in table.EPSILONS
     ]
-    points.append(_Point("(a) S2 without noise", _runs(bench, "S2-exact"), SHORT[-1], None))
-    points.append(_Point(f"(a) {ALONE}", _runs(bench, "users-alone"), SHORT[-1], None))
+    points.append(_Point("(a) S2 without noise", _runs(bench, "S2-exact"), table.SHORT[-1], None))
+    points.append(_Point(f"(a) {ALONE}", _runs(bench, "users-alone"), table.SHORT[-1], None))
     points += [
-        _Point("(b) S3", _runs(bench, "S3", epsilon), LONG[-1], epsilon)
-        for epsilon in DYNAMIC_EPSILONS
+        _Point("(b) S3", _runs(bench, "S3", epsilon), table.LONG[-1], epsilon)
+        for epsilon in table.DYNAMIC_EPSILONS
     ]
-    points.append(_Point("(b) S3 without noise", _runs(bench, "S3-exact"), LONG[-1], None))
-    points.append(_Point(BASELINE, _runs(bench, "baseline"), SHORT[-1], None))
+    points.append(_Point("(b) S3 without noise", _runs(bench, "S3-exact"), table.LONG[-1], None))
+    points.append(_Point(BASELINE, _runs(bench, "baseline"), table.SHORT[-1], None))
     _add(bench, outcome, points)
     return outcome
 
@@ -297,14 +266,20 @@ def crowds(bench: Bench) -> Outcome:
     """(a) over the probability of joining, (b) over that of leaving, after all iterations."""
     outcome, epsilon = _empty(), _dynamic_epsilon(bench)
     over = [
-        *((f"(a) leaving {JOINS_LEAVE:g}", join, JOINS_LEAVE, join) for join in JOINS),
-        *((f"(b) joining {LEAVES_JOIN:g}", LEAVES_JOIN, leave, leave) for leave in LEAVES),
+        *(
+            (f"(a) leaving {table.JOINS_LEAVE:g}", join, table.JOINS_LEAVE, join)
+            for join in table.JOINS
+        ),
+        *(
+            (f"(b) joining {table.LEAVES_JOIN:g}", table.LEAVES_JOIN, leave, leave)
+            for leave in table.LEAVES
+        ),
     ]
-    usual = (JOIN, LEAVE)  # a run of the other figures
+    usual = (table.JOIN, table.LEAVE)  # a run of the other figures
     points = []
     for series, join, leave, x in over:
         crowd = {} if (join, leave) == usual else {"join": join, "leave": leave}
-        points.append(_Point(series, _runs(bench, "S3", epsilon, **crowd), LONG[-1], x))
+        points.append(_Point(series, _runs(bench, "S3", epsilon, **crowd), table.LONG[-1], x))
     _add(bench, outcome, points)
     return outcome
 
@@ -315,13 +290,11 @@ PRICED, MEANS, GLOBAL = "priced item means", "item means", "global mean"
 
 
 def sound(bench: Bench) -> Outcome:
-    """Everything at its whole price, on held-out ratings: a rating's value, a rating's presence, or
-    a user.
-    """
+    """Everything at its whole price, on held-out ratings, each for its own unit."""
     outcome = _empty()
     points = []
-    for total in TOTALS:
-        each = total / SHORT[-1]  # of an iteration of S2
+    for total in table.TOTALS:
+        each = total / table.SHORT[-1]  # of an iteration of S2
         for series, scenario, epsilon in (
             (S1, "S1", total),
             (S2, "S2", each),
@@ -333,16 +306,14 @@ def sound(bench: Bench) -> Outcome:
             runs = _held_out(_runs(bench, scenario, epsilon))
             points.append(_Point(series, runs, runs[0].at[-1], total))
     for series, scenario in ((BASELINE, "baseline"), (ALONE, "users-alone")):
-        points.append(_Point(series, _held_out(_runs(bench, scenario)), SHORT[-1], None))
+        points.append(_Point(series, _held_out(_runs(bench, scenario)), table.SHORT[-1], None))
     _add(bench, outcome, points, axes=("train", "test", "test_clipped"), increase=False)
     _controls(bench, outcome)
     return outcome
 
 
 def _controls(bench: Bench, outcome: Outcome) -> None:
-    """The global mean and item means, not private; and item means priced for a rating's value, at
-    δ.
-    """
+    """Adds the global mean and item means, and item means priced for a rating's value."""
     train, test = bench.data.split
 
     def add(
@@ -355,28 +326,18 @@ def _controls(bench: Bench, outcome: Outcome) -> None:
         ):
             values = [errors(model, ratings, clip=clip).mean for model in models]
             kind, place = ("level", 0.0) if x is None else ("control", x)
-            outcome.rows.append(
-                row(series, axis, kind, place, values, variant=series, part="held-out")
-            )
-        outcome.settings.append(
-            {
-                "series": series,
-                "x": x,
-                "mechanism": series,
-                "headline": headline,
-                "seeds": list(seeds),
-            }
-        )
+            outcome.row(series, axis, kind, place, values, variant=series, part="held-out")
+        outcome.setting(series, x, series, headline, seeds)
 
     add(GLOBAL, None, [controls.global_mean(train)], "not private", ())
     add(MEANS, None, [controls.item_means(train)], "not private", ())
-    for total in TOTALS:
+    for total in table.TOTALS:
         noisy = [
-            controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, DELTA))
+            controls.noisy_item_means(train, keys.from_seed(s), rho=solve_rho(total, table.DELTA))
             for s in bench.seeds
         ]
         headline = (
-            f"{REAL_NUMBERS}, ε = {total:g} at δ = {DELTA:g}, unit: rating value; released: item"
-            " means"
+            f"{REAL_NUMBERS}, ε = {total:g} at δ = {table.DELTA:g}, unit: rating value; released:"
+            " item means"
         )
         add(PRICED, total, [one.factors for one in noisy], headline, bench.seeds)

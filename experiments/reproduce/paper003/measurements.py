@@ -22,32 +22,19 @@ from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarant
 from dpmf_jax.noise import shares
 from experiments.reproduce.catalogue import Record, Stored
 from experiments.reproduce.claims import Judged, NotTestable, rows_of, values_of
+from experiments.reproduce.paper003 import table
 from experiments.reproduce.paper003.density import EPSILON
 from experiments.reproduce.paper003.figures import ALONE, CDFS, GLOBAL, PRICED
 from experiments.reproduce.paper003.report import number
-from experiments.reproduce.paper003.table import (
-    EPSILONS,
-    FIGURES,
-    JOINS_LEAVE,
-    LEAVES_JOIN,
-    LONG,
-    MOVIELENS,
-    NETFLIX,
-    RANK,
-    SHORT,
-    TEXT,
-)
 
 NEAR = 0.03  # stars: what the paper calls negligible
 CLOSE = 0.11  # stars: how far S2 is from S1 in the paper's own numbers, which it calls very close
 LITTLE = 0.01  # relative; a difference in errors that says nothing
 ROUNDING = 1e-4  # relative, of a log-ratio in float32
 
-# ---------------------------------------------------------------------------------------------- wha
-
 
 def _rows(stored: Stored, figure: str, data: str | None = None) -> list[Record]:
-    return rows_of(stored, FIGURES[figure], data)
+    return rows_of(stored, table.FIGURES[figure], data)
 
 
 def _numbers(values: Mapping[float, float], of: str = "ε") -> str:
@@ -55,23 +42,22 @@ def _numbers(values: Mapping[float, float], of: str = "ε") -> str:
 
 
 def _of(data: str) -> str:
-    return {NETFLIX: "003/fig7", MOVIELENS: "003/fig8"}[data]
+    return {table.NETFLIX: "003/fig7", table.MOVIELENS: "003/fig8"}[data]
 
 
 def where_measured(axis: str) -> str:
     return {"increase_train": "", "increase_test": ", on ratings held out"}[axis]
 
 
-# ---------------------------------------------------------------------------------------------- err
-
-
 def trusted_netflix(series: Sequence[str], axis: str, stored: Stored) -> Judged:
     """Below the paper's number from its ε on; and from which ε on that is so here."""
-    rows, said = _rows(stored, _of(NETFLIX)), TEXT[NETFLIX, "S1"]
+    rows, said = _rows(stored, _of(table.NETFLIX)), table.TEXT[table.NETFLIX, "S1"]
     numbers, parts, holds, whys = {}, [], True, []
     for name in series:
         values = values_of(rows, name, axis)
-        asked = {x: value for x, value in values.items() if x >= said.epsilon and x in EPSILONS}
+        asked = {
+            x: value for x, value in values.items() if x >= said.epsilon and x in table.EPSILONS
+        }
         holds &= all(value < said.value for value in asked.values())
         numbers |= {f"{name}, {x:g}": value for x, value in values.items()}
         parts.append(f"{name[4:]}: {_numbers(asked)}")
@@ -111,20 +97,22 @@ def _by_place(values: Mapping[float, float]) -> dict[str, float]:
 
 
 def dynamic_netflix(axis: str, stored: Stored) -> Judged:
-    said = TEXT[NETFLIX, "S3"]
-    values = values_of(_rows(stored, _of(NETFLIX)), "(b) S3", axis)
+    said = table.TEXT[table.NETFLIX, "S3"]
+    values = values_of(_rows(stored, _of(table.NETFLIX)), "(b) S3", axis)
     if said.epsilon not in values:
         raise NotTestable("S3 is not stored at the paper's ε")
     value = values[said.epsilon]
-    why = _without_noise(stored, NETFLIX, "(b) S3", axis)
+    why = _without_noise(stored, table.NETFLIX, "(b) S3", axis)
     return Judged(_numbers({said.epsilon: value}), value < said.value, why, _by_place(values))
 
 
 def below_baseline(stored: Stored) -> Judged:
     every = values_of(
-        _rows(stored, _of(MOVIELENS)), f"(a) S1, {SHORT[-1]} iterations", "increase_train"
+        _rows(stored, _of(table.MOVIELENS)),
+        f"(a) S1, {table.SHORT[-1]} iterations",
+        "increase_train",
     )
-    values = {x: value for x, value in every.items() if x in EPSILONS}
+    values = {x: value for x, value in every.items() if x in table.EPSILONS}
     return Judged(_numbers(values), min(values.values()) < 0, "", _by_place(values))
 
 
@@ -132,7 +120,7 @@ def error_falls(scenario: str, panel: str, stored: Stored) -> Judged:
     """Of both data sets: the training error falls from each place to the next."""
     parts, numbers, holds = [], {}, True
     for figure in (name for name, one in CDFS.items() if one == scenario):
-        data = FIGURES[figure].data[0]
+        data = table.FIGURES[figure].data[0]
         rows = [row for row in _rows(stored, figure) if row["series"].startswith(panel)]
         values = {float(row["x"]): float(row["value"]) for row in rows if row["axis"] == "train"}
         line = [value for _, value in sorted(values.items())]
@@ -149,11 +137,11 @@ def error_falls(scenario: str, panel: str, stored: Stored) -> Judged:
 
 def s2_near_s1(stored: Stored) -> Judged:
     parts, numbers, holds = [], {}, True
-    for data in (NETFLIX, MOVIELENS):
+    for data in (table.NETFLIX, table.MOVIELENS):
         rows = _rows(stored, _of(data))
         one, other = (
             values_of(rows, name, "increase_train")
-            for name in (f"(a) S1, {SHORT[-1]} iterations", "(a) S2")
+            for name in (f"(a) S1, {table.SHORT[-1]} iterations", "(a) S2")
         )
         apart = {x: other[x] - one[x] for x in other if x in one}
         holds &= all(abs(value) <= CLOSE for value in apart.values())
@@ -165,10 +153,12 @@ def s2_near_s1(stored: Stored) -> Judged:
 def falls_with_joining(stored: Stored) -> Judged:
     parts, numbers, holds = [], {}, True
     for figure in ("003/fig9", "003/fig10"):
-        values = values_of(_rows(stored, figure), f"(a) leaving {JOINS_LEAVE:g}", "increase_train")
+        values = values_of(
+            _rows(stored, figure), f"(a) leaving {table.JOINS_LEAVE:g}", "increase_train"
+        )
         line = [value for _, value in sorted(values.items())]
         holds &= all(after < before for before, after in itertools.pairwise(line))
-        data = FIGURES[figure].data[0]
+        data = table.FIGURES[figure].data[0]
         numbers |= {f"{data}, {x:g}": value for x, value in values.items()}
         parts.append(f"{data}: {_numbers(values, 'joining')}")
     return Judged("; ".join(parts), holds, "", numbers)
@@ -177,9 +167,9 @@ def falls_with_joining(stored: Stored) -> Judged:
 def leaving_matters_less(stored: Stored) -> Judged:
     parts, numbers, holds = [], {}, True
     for figure in ("003/fig9", "003/fig10"):
-        rows, data = _rows(stored, figure), FIGURES[figure].data[0]
+        rows, data = _rows(stored, figure), table.FIGURES[figure].data[0]
         spreads = []
-        for series in (f"(a) leaving {JOINS_LEAVE:g}", f"(b) joining {LEAVES_JOIN:g}"):
+        for series in (f"(a) leaving {table.JOINS_LEAVE:g}", f"(b) joining {table.LEAVES_JOIN:g}"):
             values = values_of(rows, series, "increase_train").values()
             spreads.append(max(values) - min(values))
         holds &= spreads[1] < spreads[0] / 2
@@ -209,15 +199,10 @@ def items_taught(figure: str, stored: Stored) -> Judged:
     return Judged(value, holds, why, _by_place(mine) | {"alone": alone})
 
 
-# ---------------------------------------------------------------------------------------------- sou
-
-
 def beats_means(series: str, stored: Stored) -> Judged:
-    """On some data set, at some whole price: below the global mean, and below item means that cost
-    as much.
-    """
+    """Below the global mean and item means of the same price, on some data set at some price."""
     parts, numbers, best, missing = [], {}, False, None
-    for data in (NETFLIX, MOVIELENS):
+    for data in (table.NETFLIX, table.MOVIELENS):
         try:
             rows = _rows(stored, "003/sound", data)
         except NotTestable as reason:
@@ -246,14 +231,11 @@ def beats_means(series: str, stored: Stored) -> Judged:
     return Judged("; ".join(parts), best, "", numbers)
 
 
-# ---------------------------------------------------------------------------------------------- pri
-
-
 def within_epsilon(series: str, stored: Stored) -> Judged:
     """The largest log-ratio over ε that was found."""
     rows = _rows(stored, "003/theorem1")
     ratios = list(values_of(rows, series, "log_ratio").values())
-    record = stored[FIGURES["003/theorem1"].stem_on(MOVIELENS)]
+    record = stored[table.FIGURES["003/theorem1"].stem_on(table.MOVIELENS)]
     longest = next(
         one.get("longest_user_factor") for one in record["settings"] if one["series"] == series
     )
@@ -267,7 +249,7 @@ def within_epsilon(series: str, stored: Stored) -> Judged:
     )
 
 
-PRICE_AT = ((0.1, SHORT[-1]), (0.8, LONG[-1]))
+PRICE_AT = ((0.1, table.SHORT[-1]), (0.8, table.LONG[-1]))
 
 
 def iterations_cost(stored: Stored) -> Judged:
@@ -305,14 +287,12 @@ def _sum_of_shares(key: jax.Array, factor: jax.Array, scale: jax.Array) -> jax.A
 
 
 def shares_given_factor(stored: Stored) -> Judged:
-    """What the recommender, who drew H, knows of the sum of shares: its law, and the ratio of one
-    rating's worlds.
-    """
+    """What the recommender, who drew H, knows: the law of the sum of shares, and log-ratios."""
     del stored
     epsilon, width = EPSILON, 4.0
-    scale = 2 * width * math.sqrt(RANK) / epsilon
+    scale = 2 * width * math.sqrt(table.RANK) / epsilon
     factor_key, share_key = jax.random.split(jax.random.key(0))
-    factor = jnp.min(messages.draw_factor(factor_key, SHARES_ITEMS, RANK))
+    factor = jnp.min(messages.draw_factor(factor_key, SHARES_ITEMS, table.RANK))
     total = np.asarray(_sum_of_shares(share_key, factor, jnp.float32(scale)), np.float64)
     deviation = scale * math.sqrt(2 * float(factor))
     loss = (
@@ -321,16 +301,14 @@ def shares_given_factor(stored: Stored) -> Judged:
     kurtosis = float(np.mean((total / total.std()) ** 4))
     beyond = float(np.mean(loss > epsilon))
     value = (
-        f"at the smallest of {SHARES_ITEMS} x {RANK} H, {float(factor):.2g}, the sum of {SHARES}"
-        f" shares has kurtosis {kurtosis:.2f} (Gaussian 3, Laplace 6), and one rating's log-ratio"
-        f" exceeds ε = {epsilon:g} in {beyond:.0%} of {SHARES_DRAWN:,} draws, up to"
+        f"at the smallest of {SHARES_ITEMS} x {table.RANK} H, {float(factor):.2g}, the sum of"
+        f" {SHARES} shares has kurtosis {kurtosis:.2f} (Gaussian 3, Laplace 6), and one rating's"
+        f" log-ratio exceeds ε = {epsilon:g} in {beyond:.0%} of {SHARES_DRAWN:,} draws, up to"
         f" {loss.max():.3g}"
     )
     why = "he drew H and knows it; given H the sum is Gaussian, for which no pure ε holds"
     return Judged(value, bool(loss.max() <= epsilon), why, {"kurtosis": kurtosis, "beyond": beyond})
 
-
-# ---------------------------------------------------------------------------------------------- byt
 
 USER_ITEMS, CROWD_ITEMS, CROWD = 20, 10_000, 1000
 
@@ -339,7 +317,7 @@ def bytes_sent(which: str, most: float, stored: Stored) -> Judged:
     """Counted from the arrays of the messages themselves."""
     del stored
     word = partial(jnp.zeros, dtype=jnp.uint32)
-    own = word((USER_ITEMS, RANK))
+    own = word((USER_ITEMS, table.RANK))
     if which == "down":
         message: Any = messages.Request(pads=own, item_factors=own.astype(jnp.float32), pieces=own)
     elif which == "up":
@@ -348,6 +326,8 @@ def bytes_sent(which: str, most: float, stored: Stored) -> Judged:
         uploads = messages.Upload(
             jnp.zeros((CROWD, USER_ITEMS), jnp.int32), word((CROWD, *own.shape))
         )
-        message = messages.add_up(uploads, jnp.ones(CROWD, bool), word((CROWD_ITEMS, RANK)), 1)
+        message = messages.add_up(
+            uploads, jnp.ones(CROWD, bool), word((CROWD_ITEMS, table.RANK)), 1
+        )
     counted = messages.num_bytes(message)
     return Judged(f"{counted:,} bytes", counted <= most, "", {"bytes": float(counted)})

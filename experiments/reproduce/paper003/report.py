@@ -42,9 +42,6 @@ def files(figure: Figure, record: Record) -> dict[str, str]:
     return content
 
 
-# ---------------------------------------------------------------------------------------------- a p
-
-
 def section(figure: Figure, record: Record, svg: str) -> list[str]:
     """Picture, numbers, what each series promises, how to repeat it."""
     lines = page.opening(figure, record, svg)
@@ -129,9 +126,6 @@ def number(value: Any) -> str:
     return f"{value:.4f}" if abs(value) < 10 else f"{value:.4g}"
 
 
-# ---------------------------------------------------------------------------------------------- pan
-
-
 def _panels(record: Record, axis: str) -> list[str]:
     """ "(a) " and "(b) ", of series that are named so; "" where none is."""
     starts = {
@@ -162,9 +156,6 @@ def _label(curve: Mapping[str, Any]) -> str:
     return (
         f"{curve['x']:g} iterations" if curve["series"].startswith("(a)") else f"ε = {curve['x']:g}"
     )
-
-
-# ---------------------------------------------------------------------------------------------- a p
 
 
 def picture(figure: Figure, record: Record) -> str:
@@ -202,9 +193,7 @@ def _distributions(figure: Figure, record: Record) -> str:
 
 
 def _lines(figure: Figure, record: Record) -> str:
-    """Values over x, a line a series: trained on solid, held out dashed; levels are thin, simple
-    controls grey.
-    """
+    """Values over x, a line a series: trained on solid, held out dashed; levels thin."""
     increases = any(row["axis"] == "increase_train" for row in record["rows"])
     axes_drawn = {row["axis"] for row in record["rows"]}
     styles = {"increase_train": "-", "increase_test": "--"} if increases else {"log_ratio": "o"}
@@ -285,9 +274,6 @@ def _canvas(
             axes.grid(alpha=0.3)
         canvas.suptitle(page.title(figure, record), fontsize=8)
         yield panels, svg
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def render(record: Record, figure: Figure) -> list[Any]:

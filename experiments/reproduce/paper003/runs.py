@@ -37,17 +37,7 @@ from experiments.fit import mechanisms as fit_mechanisms
 from experiments.reproduce import store
 from experiments.reproduce.catalogue import HELD_OUT, SPLIT_SEED
 from experiments.reproduce.paper import Say
-from experiments.reproduce.paper003.table import (
-    AT_MOST,
-    DELTA,
-    JOIN,
-    LEARNING_RATE,
-    LEAVE,
-    RANK,
-    REGULARIZATION,
-    SHORT,
-    THRESHOLDS,
-)
+from experiments.reproduce.paper003 import table
 
 Scenario = Literal[
     "baseline",
@@ -111,9 +101,7 @@ class Measured(NamedTuple):
 
 
 class Data:
-    """Ratings, laid out for one device each time: `all` of them, or 80% with the rest `held-out`,
-    by pair.
-    """
+    """Ratings, laid out on one device: `all`, or 80% of the pairs with the rest `held-out`."""
 
     def __init__(self, ratings: Ratings, *, num_devices: int = 1):
         self.ratings, self.num_devices = ratings, num_devices
@@ -134,9 +122,6 @@ class Data:
         return self._layouts[part]
 
 
-# ---------------------------------------------------------------------------------------------- wha
-
-
 def config(run: Run, data: Data) -> dict[str, Any]:
     """What a run is made of, as JSON can hold it."""
     if run.scenario in SOUND:
@@ -145,27 +130,31 @@ def config(run: Run, data: Data) -> dict[str, Any]:
 
 
 def published(run: Run, data: Data) -> objective.Config | federated.Config:
-    """The paper's settings. M is the number of ratings it is trained on, public in the paper's
-    relation; center 0.
+    """The paper's settings; center 0.
+
+    M is the number of ratings trained on, which the paper's relation takes as public.
     """
     shared: dict[str, Any] = {
         "epsilon": run.epsilon or 1.0,  # where there is none, it is not read
         "rating_range": data.ratings.rating_range,
-        "rank": RANK,
-        "regularization": REGULARIZATION,
-        "user_regularization": REGULARIZATION,
-        "learning_rate": LEARNING_RATE,
+        "rank": table.RANK,
+        "regularization": table.REGULARIZATION,
+        "user_regularization": table.REGULARIZATION,
+        "learning_rate": table.LEARNING_RATE,
     }
     if run.scenario in ("baseline", *ON_FITTED_USERS):
         passes = run.at[-1] if run.scenario == "S1" else None
         count = data.parts(run.part)[0].num_ratings
         return objective.Config(
-            **shared, prior_count=count, num_passes=SHORT[-1], num_iterations=passes
+            **shared, prior_count=count, num_passes=table.SHORT[-1], num_iterations=passes
         )
     if not run.scenario.startswith("S3"):
         return federated.Config(**shared)
-    join, leave = JOIN if run.join is None else run.join, LEAVE if run.leave is None else run.leave
-    at_most = AT_MOST.get(data.ratings.name, LEAST_CROWD)
+    join, leave = (
+        table.JOIN if run.join is None else run.join,
+        table.LEAVE if run.leave is None else run.leave,
+    )
+    at_most = table.AT_MOST.get(data.ratings.name, LEAST_CROWD)
     return federated.Config(
         **shared, population=federated.Population(join=join, leave=leave, at_most=at_most)
     )
@@ -181,13 +170,11 @@ SOUND = {
 
 
 def _sound(run: Run, data: Data) -> tuple[Mechanism, dict[str, Any]]:
-    """What `dpmf fit` makes where nothing but the mechanism and ε is said: nobody looked at these
-    ratings for it.
-    """
+    """What `dpmf fit` makes of the mechanism and ε alone: no setting was searched."""
     steps = run.at[-1] if run.scenario == "per-user" else None
     name = SOUND[run.scenario]
     flags = fit_mechanisms.flags(name, epsilon=run.epsilon)
-    asked = {"delta": DELTA, "steps": steps}
+    asked = {"delta": table.DELTA, "steps": steps}
     known = {field.name for field in dataclasses.fields(flags)}
     flags = dataclasses.replace(
         flags, **{one: value for one, value in asked.items() if one in known}
@@ -235,9 +222,6 @@ def guarantee(run: Run, data: Data) -> Guarantee:
     )
 
 
-# ---------------------------------------------------------------------------------------------- mea
-
-
 def errors(model: Factors, ratings: Ratings, *, clip: bool = False) -> Errors:
     with np.errstate(all="ignore"):
         predicted = metrics.predict(
@@ -245,7 +229,7 @@ def errors(model: Factors, ratings: Ratings, *, clip: bool = False) -> Errors:
         )
         off = np.abs(predicted.astype(np.float64) - ratings.value)
         mean, rmse = float(off.mean()), float(np.sqrt(np.mean(off**2)))
-    cdf = tuple(float(np.mean(off <= threshold)) for threshold in THRESHOLDS)
+    cdf = tuple(float(np.mean(off <= threshold)) for threshold in table.THRESHOLDS)
     return Errors(*(value if math.isfinite(value) else math.inf for value in (mean, rmse)), cdf)
 
 
@@ -308,13 +292,8 @@ def _from_json(kept: Mapping[str, Any]) -> Measured:
     return Measured(by_axis, kept["seconds"], kept["commit"], kept["device"])
 
 
-# ---------------------------------------------------------------------------------------------- tra
-
-
 def _keys(run: Run) -> tuple[jax.Array, jax.Array]:
-    """Of the start and of the steps. The baseline starts where S1 of the same seed starts its own
-    fit.
-    """
+    """Keys of start and steps. The baseline starts where the fit of S1's users does."""
     init_key, train_key = jax.random.split(keys.from_seed(run.seed))
     return (jax.random.split(init_key, 3)[1] if run.scenario == "baseline" else init_key), train_key
 
@@ -342,9 +321,7 @@ class _Watch:
 
 
 def _iterated(runs: Sequence[Run], data: Data, folder: Path) -> Iterator[tuple[Run, Measured]]:
-    """Side by side, those of equal parts and checkpoints together; in the order in which they
-    end.
-    """
+    """Trains runs of equal part and checkpoints side by side, in the order in which they end."""
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         groups.setdefault((run.part, run.at), []).append(run)
@@ -371,7 +348,7 @@ def _iterated(runs: Sequence[Run], data: Data, folder: Path) -> Iterator[tuple[R
 
 def _fit(run: Run) -> Run:
     """The factorisation that S1 takes its user factors from: the baseline of the same seed."""
-    return Run("baseline", 0.0, run.seed, run.part, SHORT)
+    return Run("baseline", 0.0, run.seed, run.part, table.SHORT)
 
 
 def _users_path(fit: Run, data: Data, folder: Path) -> Path:
@@ -382,9 +359,7 @@ def _users_path(fit: Run, data: Data, folder: Path) -> Path:
 def _query(
     mechanism: Mechanism, key: jax.Array, state: State, data: Layout
 ) -> tuple[Any, jax.Array]:
-    """The statistics of a step, and the key of its noise; with `_update`, `protocol.step` in two
-    halves.
-    """
+    """A step's statistics, and the key of its noise: the first half of `protocol.step`."""
     coins_key, noise_key = jax.random.split(jax.random.fold_in(key, state.step))
     return mechanism.query(state, data, mechanism.coins(coins_key))[0], noise_key
 
@@ -397,9 +372,7 @@ def _update(
 
 
 def _released(runs: Sequence[Run], data: Data, folder: Path) -> Iterator[tuple[Run, Measured]]:
-    """One release each. S1's statistics do not depend on ε or on the number of passes: every seed's
-    are made once.
-    """
+    """One release each. S1 of one seed, at any ε and passes, has the same statistics: made once."""
     groups: dict[Any, list[Run]] = {}
     for run in runs:
         alone = () if run.scenario == "S1" else (run.epsilon,)

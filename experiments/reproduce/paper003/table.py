@@ -45,8 +45,10 @@ THRESHOLDS = tuple(round(0.1 * tenth, 1) for tenth in range(1, 31))  # of the st
 
 
 class Said(NamedTuple):
-    """A number in the paper's text. value: mean increase of the error, in stars. epsilon: at which
-    it is said.
+    """A number in the paper's text.
+
+    value: mean increase of the error, in stars.
+    epsilon: at which it is said.
     """
 
     value: float
@@ -75,8 +77,10 @@ _REST = {
 def _pair(
     first: int, what: str, x_name: str, y_name: str, *, long: int = 0, log: bool = False
 ) -> list[Figure]:
-    """The figure on Netflix and that on MovieLens behind it. x_name: of panels (a) | (b). long: new
-    settings of S3.
+    """The figure on Netflix and that on MovieLens behind it.
+
+    x_name: of panels (a) | (b).
+    long: new settings of S3.
     """
     return [
         Figure(

@@ -17,7 +17,7 @@ from dpmf_jax.data import synthetic
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.protocol import begin, train
-from experiments.reproduce.comparison import mean, row
+from experiments.reproduce.comparison import mean
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper004.runs import Run, promise
@@ -45,30 +45,13 @@ def errors(bench: Bench) -> Outcome:
             for value in values:
                 sizes = ERROR | {over: value}
                 differences = [_error(sizes, algorithm == "GD-DR", seed) for seed in SEEDS]
-                outcome.rows.append(
-                    row(
-                        name,
-                        "error",
-                        "end",
-                        float(value),
-                        differences,
-                        step=ERROR_ROUNDS,
-                        num_steps=ERROR_ROUNDS,
-                    )
-                )
+                steps = {"step": ERROR_ROUNDS, "num_steps": ERROR_ROUNDS}
+                outcome.row(name, "error", "end", float(value), differences, **steps)
                 bench.say(f"004/error: {name} = {value}: {mean(differences):.4g}")
             config = _error_config(ERROR | {over: values[0]}, algorithm == "GD-DR")
             run = Run("gd" if algorithm == "GD" else "gd-dr", config, 0, (ERROR_ROUNDS,))
-            outcome.settings.append(
-                {
-                    "series": name,
-                    "x": None,
-                    "mechanism": algorithm,
-                    "config": dataclasses.asdict(config),
-                    "seeds": list(SEEDS),
-                    "headline": promise(run, ERROR["items"]),
-                }
-            )
+            headline, settings = promise(run, ERROR["items"]), dataclasses.asdict(config)
+            outcome.setting(name, None, algorithm, headline, SEEDS, config=settings)
     return outcome
 
 

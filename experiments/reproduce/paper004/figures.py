@@ -11,7 +11,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -25,24 +24,8 @@ from experiments.reproduce.catalogue import Figure
 from experiments.reproduce.comparison import mean, row
 from experiments.reproduce.page import Outcome
 from experiments.reproduce.paper import Bench
-from experiments.reproduce.paper004 import difference, runs
+from experiments.reproduce.paper004 import difference, runs, table
 from experiments.reproduce.paper004.runs import Run, Search, Variant, promise
-from experiments.reproduce.paper004.table import (
-    EPSILON_ROUNDS,
-    EPSILONS,
-    FIG9_EPSILON,
-    PAPER,
-    PAPER_DATA,
-    PAPER_ITEMS,
-    PAPER_PROJECTED,
-    RANK,
-    REGULARIZATION,
-    ROUNDS,
-    TOLERANCE,
-    VARIANTS_EPSILON,
-    VARIANTS_PROJECTED,
-    VARIANTS_ROUNDS,
-)
 
 LAPLACE_CELLS = 943 * 1_682  # users x items: whole gradients of more are not held for a comparison
 
@@ -60,7 +43,7 @@ def run(figure: Figure, bench: Bench) -> Outcome:
 
 def projected(num_items: int) -> int:
     """q at the paper's share of the items, which is a tenth."""
-    return max(1, round(num_items * PAPER_PROJECTED / PAPER_ITEMS))
+    return max(1, round(num_items * table.PAPER_PROJECTED / table.PAPER_ITEMS))
 
 
 def base(ratings: Ratings, *, epsilon: float, num_rounds: int, **rest: Any) -> local.Config:
@@ -70,14 +53,11 @@ def base(ratings: Ratings, *, epsilon: float, num_rounds: int, **rest: Any) -> l
     shared = local.Config(
         epsilon=epsilon,
         num_rounds=num_rounds,
-        rank=RANK,
-        regularization=REGULARIZATION,
+        rank=table.RANK,
+        regularization=table.REGULARIZATION,
         center=center,
     )
     return dataclasses.replace(shared, **rest)
-
-
-# ---------------------------------------------------------------------------------------------- one
 
 
 class _Series(NamedTuple):
@@ -89,9 +69,7 @@ class _Series(NamedTuple):
 
 
 def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | None = None) -> Search:
-    """Adds the rows of a series at its searched learning rate, mean over the seeds; paper's values
-    are added later.
-    """
+    """Adds a series at its searched learning rate, mean over seeds, without the paper's values."""
     rounds = series.at[-1]
     search = rate or runs.search(
         series.variant, series.config, rounds, bench.data, bench.store, bench.say
@@ -104,32 +82,17 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
         for axis, part in (("rmse", "test"), ("rmse_clipped", "clipped"), ("rmse_train", "train")):
             values = [getattr(one, part)[t] for one in measured]
             variant = "published" if series.variant in ("gd", "gd-dr") else series.variant
-            outcome.rows.append(
-                row(
-                    series.name,
-                    axis,
-                    "end",
-                    place,
-                    values,
-                    step=t,
-                    num_steps=rounds,
-                    variant=variant,
-                    part="held-out",
-                )
-            )
-    outcome.settings.append(
-        {
-            "series": series.name,
-            "x": series.x,
-            "mechanism": series.variant,
-            "config": dataclasses.asdict(config),
-            "seeds": list(bench.seeds),
-            "outside": mean(one.outside for one in measured),
-            "headline": promise(every[0], bench.data.train.num_items),
-            "commits": sorted({one.commit for one in measured}),
-            "devices": sorted({one.device for one in measured}),
-            "seconds": math.fsum(one.seconds for one in measured),
-        }
+            its: dict[str, Any] = {"step": t, "num_steps": rounds, "variant": variant}
+            outcome.row(series.name, axis, "end", place, values, part="held-out", **its)
+    outcome.setting(
+        series.name,
+        series.x,
+        series.variant,
+        promise(every[0], bench.data.train.num_items),
+        bench.seeds,
+        measured,
+        config=dataclasses.asdict(config),
+        outside=mean(one.outside for one in measured),
     )
     place = "" if series.x is None else f" at {series.x:g}"
     tried = {f"{rate:g}": value for rate, value in search.tried.items()}
@@ -141,9 +104,7 @@ def _trained(bench: Bench, series: _Series, outcome: Outcome, rate: Search | Non
 
 
 def _controls(bench: Bench, outcome: Outcome, places: Iterable[float]) -> None:
-    """Predicting the global mean and item means, which are not private, over the whole of the
-    axis.
-    """
+    """Adds the global mean and item means, which are not private, over the whole axis."""
     trained, test = bench.data.train, bench.data.test
     for name, model in (
         ("global-mean", controls.global_mean(trained)),
@@ -156,19 +117,12 @@ def _controls(bench: Bench, outcome: Outcome, places: Iterable[float]) -> None:
         ):
             value = metrics.rmse(model, part, clip=clip)
             for x in places:
-                outcome.rows.append(
-                    row(name, axis, "control", float(x), [value], variant=name, part="held-out")
-                )
-        outcome.settings.append(
-            {"series": name, "x": None, "mechanism": name, "headline": "not private", "seeds": []}
-        )
+                outcome.row(name, axis, "control", float(x), [value], variant=name, part="held-out")
+        outcome.setting(name, None, name, "not private")
 
 
 def _nothing() -> Outcome:
     return Outcome([], [], [], {"searches": {}})
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def over_rounds(bench: Bench) -> Outcome:
@@ -177,32 +131,34 @@ def over_rounds(bench: Bench) -> Outcome:
     """
     ratings, outcome = bench.data.train, _nothing()
     q = projected(ratings.num_items)
-    longest = base(ratings, epsilon=FIG9_EPSILON, num_rounds=ROUNDS[-1], num_projected=q)
+    longest = base(
+        ratings, epsilon=table.FIG9_EPSILON, num_rounds=table.ROUNDS[-1], num_projected=q
+    )
     rate = _trained(
-        bench, _Series("private, seen during 50 rounds", "gd-dr", longest, ROUNDS), outcome
+        bench, _Series("private, seen during 50 rounds", "gd-dr", longest, table.ROUNDS), outcome
     )
     _trained(
         bench,
-        _Series("fair coins in place of reports", "fair-coins", longest, ROUNDS),
+        _Series("fair coins in place of reports", "fair-coins", longest, table.ROUNDS),
         outcome,
         rate,
     )
-    for k in ROUNDS:
+    for k in table.ROUNDS:
         one = dataclasses.replace(longest, num_rounds=k)
         _trained(bench, _Series("private, k rounds in all", "gd-dr", one, (k,), float(k)), outcome)
     exact = dataclasses.replace(longest, num_projected=None)
-    _trained(bench, _Series("non-private", "non-private", exact, ROUNDS), outcome)
-    _trained(bench, _Series("users alone", "users-alone", exact, ROUNDS), outcome)
-    _controls(bench, outcome, ROUNDS)
-    compared = ratings.name == PAPER_DATA
+    _trained(bench, _Series("non-private", "non-private", exact, table.ROUNDS), outcome)
+    _trained(bench, _Series("users alone", "users-alone", exact, table.ROUNDS), outcome)
+    _controls(bench, outcome, table.ROUNDS)
+    compared = ratings.name == table.PAPER_DATA
     paper = {"private, seen during 50 rounds": "private", "non-private": "non-private"}
     for place, one in enumerate(outcome.rows):
         if one.axis == "rmse" and one.series in paper and one.step is not None:
-            value = PAPER[paper[one.series]][round(one.step)]
+            value = table.PAPER[paper[one.series]][round(one.step)]
             outcome.rows[place] = row(
                 *(one.series, one.axis, one.kind, one.x, one.values),
                 paper=value if compared else None,
-                tolerance=TOLERANCE * value if compared else None,
+                tolerance=table.TOLERANCE * value if compared else None,
                 step=one.step,
                 num_steps=one.num_steps,
                 variant=one.variant,
@@ -210,22 +166,23 @@ def over_rounds(bench: Bench) -> Outcome:
             )
     if not compared:
         outcome.notes.append(
-            f"{PAPER_DATA} is not there, so no number is compared with the slides', but their shape"
-            f" is, in 004/claims. q = {q} is the slides' share of the items, a tenth."
+            f"{table.PAPER_DATA} is not there, so no number is compared with the slides', but their"
+            f" shape is, in 004/claims. q = {q} is the slides' share of the items, a tenth."
         )
     return outcome
 
 
 def planned(ratings: Ratings, epsilon: float) -> local_plan.Plan:
-    """The best plan of `local_plan` for the public sizes; its assumptions are its own, but for the
-    mean number of ratings of a user, which is taken for public here.
+    """The best plan of `local_plan` for the public sizes.
+
+    Its assumptions are its own, but the mean number of ratings of a user counts as public here.
     """
     assumed = Assumptions(ratings_per_user=ratings.num_ratings / ratings.num_users)
     return local_plan.plan(
         epsilon=epsilon,
         num_users=ratings.num_users,
         num_items=ratings.num_items,
-        rank=RANK,
+        rank=table.RANK,
         assumptions=assumed,
     )
 
@@ -233,10 +190,10 @@ def planned(ratings: Ratings, epsilon: float) -> local_plan.Plan:
 def over_epsilon(bench: Bench) -> Outcome:
     ratings, outcome = bench.data.train, _nothing()
     small = ratings.num_users * ratings.num_items <= LAPLACE_CELLS
-    for epsilon in EPSILONS:
-        plain = base(ratings, epsilon=epsilon, num_rounds=EPSILON_ROUNDS)
+    for epsilon in table.EPSILONS:
+        plain = base(ratings, epsilon=epsilon, num_rounds=table.EPSILON_ROUNDS)
         with_phi = dataclasses.replace(plain, num_projected=projected(ratings.num_items))
-        at = (EPSILON_ROUNDS,)
+        at = (table.EPSILON_ROUNDS,)
         _trained(bench, _Series("GD", "gd", plain, at, epsilon), outcome)
         _trained(bench, _Series("GD-DR", "gd-dr", with_phi, at, epsilon), outcome)
         if small:
@@ -251,22 +208,25 @@ def over_epsilon(bench: Bench) -> Outcome:
         )
         plan = planned(ratings, epsilon)
         config = dataclasses.replace(
-            plan.config, center=plain.center, regularization=REGULARIZATION
+            plan.config, center=plain.center, regularization=table.REGULARIZATION
         )
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
         _trained(
             bench, _Series("as planned", variant, config, (config.num_rounds,), epsilon), outcome
         )
-        if epsilon == EPSILONS[-1]:
+        if epsilon == table.EPSILONS[-1]:
             outcome.notes.append(f"The planner, before anything is trained: {plan.sentence}")
-    exact = base(ratings, epsilon=EPSILONS[0], num_rounds=EPSILON_ROUNDS)
+    exact = base(ratings, epsilon=table.EPSILONS[0], num_rounds=table.EPSILON_ROUNDS)
     for name, variant in (("non-private", "non-private"), ("users alone", "users-alone")):
         rate = None
-        for epsilon in EPSILONS:
+        for epsilon in table.EPSILONS:
             rate = _trained(
-                bench, _Series(name, variant, exact, (EPSILON_ROUNDS,), epsilon), outcome, rate
+                bench,
+                _Series(name, variant, exact, (table.EPSILON_ROUNDS,), epsilon),
+                outcome,
+                rate,
             )
-    _controls(bench, outcome, EPSILONS)
+    _controls(bench, outcome, table.EPSILONS)
     if not small:
         outcome.notes.append(
             "Laplace, whole gradients of every user, is run on MovieLens-100K alone: it holds them."
@@ -313,24 +273,26 @@ def changed(bench: Bench, config: local.Config, name: str) -> local.Config:
 
 def over_variants(bench: Bench) -> Outcome:
     ratings, outcome = bench.data.train, _nothing()
-    q = min(VARIANTS_PROJECTED, ratings.num_items)
-    published = base(ratings, epsilon=VARIANTS_EPSILON, num_rounds=VARIANTS_ROUNDS, num_projected=q)
+    q = min(table.VARIANTS_PROJECTED, ratings.num_items)
+    published = base(
+        ratings, epsilon=table.VARIANTS_EPSILON, num_rounds=table.VARIANTS_ROUNDS, num_projected=q
+    )
     rate, config = None, published
     for place, name in enumerate(CHANGES):
         config = changed(bench, published, name)
         variant: Variant = "gd" if config.num_projected is None else "gd-dr"
         rate = _trained(
-            bench, _Series(name, variant, config, (VARIANTS_ROUNDS,), float(place)), outcome
+            bench, _Series(name, variant, config, (table.VARIANTS_ROUNDS,), float(place)), outcome
         )
     places = len(CHANGES), len(CHANGES) + 1
     coins = _Series(
-        f"{EVERY}, fair coins", "fair-coins", config, (VARIANTS_ROUNDS,), float(places[0])
+        f"{EVERY}, fair coins", "fair-coins", config, (table.VARIANTS_ROUNDS,), float(places[0])
     )
     _trained(bench, coins, outcome, rate)
     exact = dataclasses.replace(published, num_projected=None)
     _trained(
         bench,
-        _Series("users alone", "users-alone", exact, (VARIANTS_ROUNDS,), float(places[1])),
+        _Series("users alone", "users-alone", exact, (table.VARIANTS_ROUNDS,), float(places[1])),
         outcome,
     )
     _controls(bench, outcome, range(places[1] + 1))

@@ -32,8 +32,6 @@ FAILURE = 0.05  # β of the theorem's logarithm
 LITTLE = 0.01  # relative; a difference in RMSE that says nothing
 ENTRIES = (-1.0, 1.0, 0.0, 0.5, -0.25, 1e-30, 2.0, -7.0, math.inf, -math.inf)
 
-# ---------------------------------------------------------------------------------------------- mea
-
 
 def _by_ratings(stored: Stored, name: str) -> list[tuple[str, list[Record]]]:
     """(ratings, rows) of a figure, for each data set that it was run on."""
@@ -233,9 +231,7 @@ def rate_projected(stored: Stored) -> Judged:
 
 
 def _rate(stored: Stored, theorem: Mapping[str, Callable[[float], float]]) -> Judged:
-    """Exponents of the measured errors against those of the theorem's rate with its logarithm, at
-    the same places.
-    """
+    """Exponents of the measured errors against the theorem's rate with its logarithm."""
     ((_, rows),) = _by_ratings(stored, "004/error")
     numbers, parts, holds = {}, [], True
     for series, rate in theorem.items():

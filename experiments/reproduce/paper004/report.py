@@ -25,9 +25,6 @@ def files(figure: Figure, record: Record) -> dict[str, str]:
     return page.files(figure, record, section, picture)
 
 
-# ---------------------------------------------------------------------------------------------- a p
-
-
 def section(figure: Figure, record: Record, svg: str) -> list[str]:
     """Picture, numbers, what each series promises and was run with, how to repeat it."""
     lines = page.opening(figure, record, svg)
@@ -103,9 +100,6 @@ def _compared(record: Record) -> list[str]:
     return lines
 
 
-# ---------------------------------------------------------------------------------------------- a p
-
-
 def picture(figure: Figure, record: Record) -> str:
     """Held-out errors (or ‖V* − V‖max) as svg, a line a series; the slides' points as circles,
     controls as thin lines.
@@ -166,9 +160,6 @@ def _draw_lines(axes: Any, rows: Sequence[Record], highest: float) -> None:
 def _sides(points: Sequence[tuple[float, float]]) -> Any:
     """All x and all y of some points."""
     return zip(*points, strict=True) if points else ((), ())
-
-
-# ---------------------------------------------------------------------------------------------- the
 
 
 def render(record: Record, figure: Figure) -> list[Any]:

@@ -124,8 +124,9 @@ def mechanism(variant: Variant, config: local.Config, num_items: int) -> Mechani
 
 
 def guarantee(run: Run, num_items: int) -> Guarantee:
-    """Of all of a run's rounds. fair-coins and users-alone release nothing of anybody's; theirs is
-    that of the mechanism that they are made of.
+    """Of all of a run's rounds.
+
+    fair-coins and users-alone release nothing of anybody's: it is that of what they are made of.
     """
     return mechanism(run.variant, run.config, num_items).guarantee(run.at[-1]).with_seed()
 
@@ -171,9 +172,7 @@ def search(
     folder: Path,
     say: Callable[[str], None],
 ) -> Search:
-    """The learning rate of `RATES` with the lowest training error after `rounds`, on generated
-    ratings.
-    """
+    """The rate of `RATES` with the lowest training error after `rounds`, on generated ratings."""
     tried = {}
     for rate in RATES:
         run = Run(variant, dataclasses.replace(config, learning_rate=rate), SEARCH_SEED, (rounds,))
@@ -185,8 +184,9 @@ def search(
 def measure(
     run: Run, data: Data, folder: Path, say: Callable[[str], None] = lambda text: None
 ) -> Measured:
-    """The errors of a run, from `folder` where they are kept, else trained. A run takes a minute at
-    most, so that an interrupted one starts anew.
+    """A run's errors, from `folder` where they are kept, else trained.
+
+    A run takes a minute at most, so that an interrupted one starts anew.
     """
     settings, kind = run.settings(data.digest), f"local-{run.variant}"
     if (kept := store.read(folder, kind, settings)) is not None:

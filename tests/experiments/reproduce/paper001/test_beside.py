@@ -70,9 +70,6 @@ def beside_runs(
     ]
 
 
-# --- the price
-
-
 @pytest.mark.parametrize("name", ["001/fig1", "001/fig3", "001/fig7"])
 def test_variants_cost_what_the_published_run_costs(name):
     figure, low_high = FIGURES[name], (1.0, 10.0) if name == "001/fig3" else (1.0, 5.0)
@@ -133,9 +130,6 @@ def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
     ]
 
 
-# --- what is trained
-
-
 def counted(name, **asked):
     plan = plans.plan(FIGURES[name], Request(**asked))
     return plan, {(s.rank, s.series, s.beside): (s.num_steps, s.seeds) for s in plan.beside}
@@ -190,9 +184,6 @@ def test_the_runs_of_the_paper_keep_their_names_and_public_items_have_their_step
     for variant in ("published", "joint-noise", NON_PRIVATE):
         names = {beside_runs(tiny, (variant,), steps=steps)[0].name for steps in (13, 14)}
         assert len(names) == 1
-
-
-# --- errors along a run
 
 
 def by_hand(run, ratings):
@@ -351,9 +342,6 @@ def test_seconds_are_those_of_the_steps_that_are_asked_for(tiny, tmp_path):
     part = train_all([long._replace(num_steps=10)], tiny, tmp_path)
     assert whole.seconds > 0
     assert next(iter(part.values())).seconds == pytest.approx(whole.seconds / 4)
-
-
-# --- controls, rows, verdicts
 
 
 def planted(run, level):

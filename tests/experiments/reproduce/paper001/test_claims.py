@@ -232,9 +232,6 @@ def test_times_of_an_iteration(slope, ranks, verdict):
         assert "4.7" in claim.why  # what the paper's points give
 
 
-# --- the price and the sensitivity
-
-
 def test_the_price_needs_no_figure(monkeypatch):
     found = verdicts()
     assert [found[name].verdict for name in ("closed form", "tight", "proportional")] == [
@@ -293,9 +290,6 @@ def test_the_sensitivity(audited, verdict, why):
         assert "60" not in claim.why  # the page is published
 
 
-# --- what is missing
-
-
 def test_without_rows_nothing_is_made_up():
     for claim in verdicts().values():
         if claim.verdict == "not testable here":
@@ -320,9 +314,6 @@ def test_the_names_are_distinct_and_every_text_is_there():
         assert where
         assert statement.endswith(".")
         assert how
-
-
-# --- the command and the page
 
 
 def save(out, *some):

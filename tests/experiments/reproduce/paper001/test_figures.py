@@ -27,9 +27,6 @@ def point(x: float, kind: str, y: float = 0.9, series: str = "0.15") -> Point:
     return Point(series, x, y, "rmse", kind, "iteration")
 
 
-# --- the points
-
-
 @pytest.mark.parametrize("number", SHIPPED)
 def test_points_ship_and_parse(number):
     found = figures.points(f"fig{number:02}.csv")
@@ -72,9 +69,6 @@ def test_series_are_found_however_they_are_spelled():
     for wrong in ("0.4", "private", "nan", ""):
         with pytest.raises(UsageError, match="no series"):
             figures.choose_series(SERIES, (wrong,))
-
-
-# --- the comparison
 
 
 def test_which_points_decide():
@@ -154,9 +148,6 @@ def test_one_point_outside_is_outside_and_no_point_is_not_inside():
     assert comparison.worst(rows).series == "0.20"
     assert comparison.verdict([]) == "no points to compare"
     assert comparison.worst([]) is None
-
-
-# --- the command
 
 
 def test_list(tmp_path, capsys):

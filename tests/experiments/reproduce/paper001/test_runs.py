@@ -139,9 +139,6 @@ def test_names_tell_runs_apart(tiny):
     assert run._replace(num_steps=1, series="x", rule="patience").name == run.name
 
 
-# --- runs that a rule ends
-
-
 def test_a_rule_ends_a_run_whatever_the_chunks(tiny, tmp_path, monkeypatch):
     monkeypatch.setattr(stopping, "LEAST_FALL", 1e-3)
     (run,) = small_runs(tiny, series=("non-private",), seeds=(0,), steps=5000, rule="small fall")
@@ -197,9 +194,6 @@ def test_the_first_small_fall_counts():
     assert stopping.small_fall(np.array([])) is None
 
 
-# --- held-out ratings
-
-
 def test_held_out_errors_are_those_of_fit(tiny, tmp_path):
     short, long = (
         run
@@ -231,9 +225,6 @@ def test_a_test_error_that_was_passed_by_is_trained_again(tiny, tmp_path):
     train_all([long], tiny, tmp_path / "one")
     assert train_all([short], tiny, tmp_path / "one")[short].test_rmse == both[short].test_rmse
     assert train_all([long], tiny, tmp_path / "one")[long].test_rmse == both[long].test_rmse
-
-
-# --- ends of all kinds
 
 
 @pytest.mark.parametrize("after", [1, 2, 3, 4, 5, 6, 7])

@@ -49,9 +49,6 @@ def only(rows, **fields):
     return row
 
 
-# --- which J, and where the RMSE is read
-
-
 @pytest.mark.parametrize(
     ("series", "steps"), [("0.15", 791), ("0.20", 1127), ("0.30", 1265), ("0.90", 2489)]
 )
@@ -146,9 +143,6 @@ def test_a_price_that_is_off_by_more_than_its_tolerance_is_outside(ratings, monk
     assert comparison.verdict(result("001/fig10", ratings, tagged, seeds=(0,))["rows"]) == "outside"
 
 
-# --- runs that a rule ends
-
-
 def test_non_private_runs_are_read_where_they_hardly_fall(ratings):
     def rmse(run):
         return np.array([1.0, 0.9, 0.8, 0.8 - 5.4e-6, 0.5])[: run.num_steps]
@@ -220,9 +214,6 @@ def test_other_ratings_are_compared_with_nothing(ratings):
         assert all(row.paper is None and row.result == "informative" for row in rows)
 
 
-# --- scales
-
-
 def seeds_by_rank(**asked):
     plan = plans.plan(FIGURES["001/fig7"], Request(**asked))
     return {
@@ -278,9 +269,6 @@ def test_every_figure_of_the_table_can_be_planned():
             "anime",
             "anime-5000",
         )
-
-
-# --- what is written
 
 
 @pytest.mark.parametrize("name", ["001/fig1", "001/fig4", "001/fig10", "001/fig13", "001/fig25"])

@@ -63,9 +63,6 @@ def figure(name, data, store, seeds=(0,)):
     return figures.run(FIGURES[name], Bench(data, store, seeds, lambda text: None))
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_ratings_are_in_three_parts_of_which_two_lose_their_rare_rows(data):
     whole = data.ratings
     assert len(data.test) == round(0.1 * len(whole))
@@ -160,10 +157,10 @@ def test_runs_side_by_side_on_two_devices_are_the_same(data, tmp_path):
         import jax
         jax.config.update("jax_num_cpu_devices", 2)
         from pathlib import Path
-        from experiments.reproduce.paper002 import runs
+        from experiments.reproduce.paper002 import runs, table
         from tests.cases import reproduce as cases
         for name in ("RARE", "TOP_SHARE"):
-            setattr(runs, name, cases.SKETCH[name])
+            setattr(table, name, cases.SKETCH[name])
         two = runs.Data(cases.ratings("ml-1m"), num_devices=2)
         measured = runs.measure(cases.SEVERAL, two, Path(sys.argv[1]))
         print(json.dumps([measured[run].values for run in cases.SEVERAL]))
@@ -211,9 +208,6 @@ def test_nothing_is_promised(data):
     assert "not a privacy parameter" in " ".join(promise.statement.split())
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_a_search_takes_the_lowest_validation_error_and_never_sees_the_test(data, tmp_path, store):
     line = Line("regular", 3, 1.0)
     found = runs.search((line,), data, store, 2, 0, lambda text: None)[line]
@@ -245,9 +239,6 @@ def test_the_grids_are_logarithmic():
         1.0,
         10.0,
     ]
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def values(outcome, series, axis):
@@ -412,9 +403,6 @@ def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatc
     assert "status none" not in content[".md"]
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def data_folder(folder: Path) -> Path:
     """The same ratings as a data set, so that its programs are compiled already."""
     return cases.rating_file(folder, ratings())
@@ -450,7 +438,7 @@ def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, c
 
 
 def test_the_full_scale_has_more_epochs_and_seeds_and_says_so(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(figures, "FIG1", {"regular": Line("regular", 3, 1.0)})
+    monkeypatch.setattr(table, "FIG1", {"regular": Line("regular", 3, 1.0)})
     folder = data_folder(tmp_path / "data")
     words = (
         "002/fig1",

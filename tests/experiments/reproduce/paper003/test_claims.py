@@ -5,7 +5,7 @@ which.
 import pytest
 
 from experiments.reproduce import page as shared
-from experiments.reproduce.paper003 import claims, density, measurements, page, table
+from experiments.reproduce.paper003 import claims, density, page, table
 
 
 def row(series, axis, x, value, kind="end"):
@@ -68,8 +68,8 @@ def errors_told(**change):
 
 @pytest.fixture
 def judged(monkeypatch):
-    monkeypatch.setattr(measurements, "SHORT", (3, 100))
-    monkeypatch.setattr(measurements, "EPSILONS", (0.05, 0.15, 0.8))
+    monkeypatch.setattr(table, "SHORT", (3, 100))
+    monkeypatch.setattr(table, "EPSILONS", (0.05, 0.15, 0.8))
     return lambda found: {claim.name: claim for claim in claims.judge(found)}
 
 

@@ -104,9 +104,6 @@ def model_errors(state, parts):
     return found
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, store):
     """Asked once and answered for every ε and number of passes, on the baseline's fit: nothing but
     time is saved.
@@ -218,14 +215,11 @@ def test_errors_by_hand_and_of_what_diverged():
 
 
 def test_a_run_that_diverges_is_stored_as_that(data, tmp_path, monkeypatch):
-    monkeypatch.setattr(runs, "LEARNING_RATE", 1e6)
+    monkeypatch.setattr(table, "LEARNING_RATE", 1e6)
     run = Run("baseline", 0.0, 0, "held-out", (1, 30))
     found = runs.measure([run], data, tmp_path)[run]
     assert found.errors["test"][30].mean == math.inf
     assert runs.measure([run], data, tmp_path)[run] == found
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def values(outcome, series, axis):
@@ -296,7 +290,7 @@ def test_the_papers_numbers_stand_beside_its_own_places_alone(store, tmp_path):
 
 
 def test_crowds_share_the_usual_run(data, store, monkeypatch):
-    monkeypatch.setattr(figures, "JOINS", (0.005, 0.02))
+    monkeypatch.setattr(table, "JOINS", (0.005, 0.02))
     asked = []
     measure = figures.measure
     monkeypatch.setattr(
@@ -390,9 +384,6 @@ def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
         assert report.picture(table.FIGURES[name], shown) == report.picture(
             table.FIGURES[name], shown
         )
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def test_the_whole_paper_is_every_figure_once():

@@ -46,9 +46,6 @@ def run_of(variant, **change):
     return runs.Run(variant, config, 0, (1, 3))
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 def after(variant, ratings, rounds=3):
     made, laid = (
         runs.mechanism(variant, CONFIG, ratings.num_items),
@@ -134,13 +131,10 @@ def test_the_search_looks_at_generated_ratings_alone_and_takes_the_lowest(
     assert (generated.num_users, generated.num_items, generated.num_ratings) == sizes
 
 
-# -------------------------------------------------------------------------------------------------
-
-
 @pytest.fixture
 def quick(monkeypatch):
     monkeypatch.setattr(runs, "RATES", (0.01, 0.1))
-    for module in (table, figures, measurements):
+    for module in (table, measurements):
         monkeypatch.setattr(module, "ROUNDS", (1, 3))
     monkeypatch.setattr(paper, "SEEDS", (0,))
 
@@ -223,9 +217,6 @@ def test_refusals(tmp_path, capsys):
     assert "dpmf data list" in capsys.readouterr().err
     with pytest.raises(UsageError, match="no figure"):
         table.CATALOGUE.expand(["004/nothing"])
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def row(series, x, value, axis="rmse"):
