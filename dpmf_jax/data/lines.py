@@ -141,9 +141,8 @@ class Blocks:
 
     def read(self, size: int) -> np.ndarray:
         block = self._read(size)
-        lent = (
-            np.frombuffer(block, np.uint8) if block else np.zeros(0, np.uint8)
-        )  # bytes have no weak references
+        # bytes have no weak references
+        lent = np.frombuffer(block, np.uint8) if block else np.zeros(0, np.uint8)
         self.lent.append(weakref.ref(lent))
         return lent
 

@@ -86,9 +86,8 @@ def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
         column = block.column(user)
         entries = [entry.strip(" ") for entry in column.dictionary.to_pylist()]
         taken = block.take(pa.array(sieve.rows(entries, column.indices.to_numpy())))
-        users = (
-            taken.column(user).dictionary_decode().dictionary_encode()
-        )  # without the others' ids
+        # without the others' ids
+        users = taken.column(user).dictionary_decode().dictionary_encode()
         some.append(taken.set_column(taken.schema.get_field_index(user), user, users))
     schema = some[0].schema if some else blocks.schema
     return pa.Table.from_batches(some, schema), sieve.places()

@@ -310,9 +310,8 @@ def _values(words: jax.Array, ids: jax.Array, rank: int, bits: int, axis: int = 
     ids = _reduced(_reduced((ids & jnp.uint32(2**bits - 1)) + (ids >> bits), bits) + 1, bits)
     start = _reduced(_product(words[..., 0], ids, bits) + words[..., 2], bits)
     step = _product(words[..., 1], ids, bits)
-    start, step = jax.lax.optimization_barrier(
-        (start, step)
-    )  # or each component repeats both products
+    # or each component repeats both products
+    start, step = jax.lax.optimization_barrier((start, step))
     component = jnp.expand_dims(jnp.arange(rank, dtype=jnp.uint32), tuple(range(axis + 1, 0)))
     return _reduced(
         jnp.expand_dims(start, axis) + _multiple(jnp.expand_dims(step, axis), component, bits), bits

@@ -83,9 +83,8 @@ def dense(
     places = jnp.concatenate(
         [jnp.asarray(part).astype(jnp.uint32) * width for part in (schedule.user, schedule.item)], 1
     )
-    rows = (
-        jnp.pad(table, ((0, 1), (0, width - rank))).reshape(-1) for table in (users, items)
-    )  # the last: no rating's
+    # the last: no rating's
+    rows = (jnp.pad(table, ((0, 1), (0, width - rank))).reshape(-1) for table in (users, items))
     loop = _one_function(partial(_dense_loop, rank=rank, width=width))
     *rows, squared, learnt = loop(*rows, places, value.reshape(-1), jnp.stack(_floats(rule)))
     users, items = (moved.reshape(-1, width)[:-1, :rank] for moved in rows)
@@ -128,9 +127,8 @@ def sketched(
         table, *seen = loop(table, buffer, value, numbers)
         return (table, buffer), seen
 
-    buffer = jnp.zeros(
-        (2 * depth, rank, CHUNK + 1), jnp.uint32
-    )  # longer than a chunk: written in place, by one thread
+    # longer than a chunk: written in place, by one thread
+    buffer = jnp.zeros((2 * depth, rank, CHUNK + 1), jnp.uint32)
     (table, _), seen = jax.lax.scan(chunk, (table.reshape(-1), buffer), chunks)
     return table.reshape(depth, width), Seen(*map(jnp.sum, seen), rated)
 
@@ -179,9 +177,8 @@ def _values(
     every epoch, and XLA moves it out of a loop over them.
     """
     stored, present = layout.stored_values(data)
-    value = (
-        jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")
-    )  # one gather, not two
+    # one gather, not two
+    value = jnp.where(present, stored, jnp.nan).reshape(-1).at[schedule.slot].get(mode="clip")
     value = jnp.where(schedule.used, value, jnp.nan)
     return value - offset, jnp.sum(value == value, dtype=jnp.uint32)
 
@@ -224,9 +221,8 @@ def _dense_batches(users, items, schedule, value, rated, rule):
         jnp.where(schedule.used, schedule.item + num_users, last),
     )
     table = jnp.concatenate([users, items, jnp.zeros((1, rank), users.dtype)])
-    buffer = jnp.zeros(
-        (2 * size + 1, rank), users.dtype
-    )  # as in layout.split: gathered in place, by one thread
+    # as in layout.split: gathered in place, by one thread
+    buffer = jnp.zeros((2 * size + 1, rank), users.dtype)
 
     def batch(carry, part):
         table, buffer = carry
@@ -296,9 +292,8 @@ def _dense_loop(users, items, places, value, rule, *, rank, width):
 
     nothing = jnp.zeros((), users.dtype)
     both = jnp.zeros((2, width + SHORTEST - LANES), users.dtype)
-    sums = jnp.zeros(
-        (2, SHORTEST), users.dtype
-    )  # a row more than is used: else they are no buffer to XLA, but scalars
+    # a row more than is used: else they are no buffer to XLA, but scalars
+    sums = jnp.zeros((2, SHORTEST), users.dtype)
     start = (zero, users, items, both, sums, nothing, nothing, zero)
     done = jax.lax.while_loop(lambda carry: carry[0] < jnp.uint32(value.size), body, start)
     return done[1], done[2], done[5], done[7]

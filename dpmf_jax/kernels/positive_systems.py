@@ -64,9 +64,8 @@ def _eliminate(matrix: jax.Array, target: jax.Array) -> Solution:
     d = target.shape[1]
     blocks = -(-d // WIDTH)
     widths = [d // blocks + (place < d % blocks) for place in range(blocks)]
-    rest = jnp.concatenate(
-        [matrix, target[:, :, None]], axis=2
-    )  # the right-hand side is one more column
+    # the right-hand side is one more column
+    rest = jnp.concatenate([matrix, target[:, :, None]], axis=2)
     log_det, rows = jnp.zeros(target.shape[0], target.dtype), []
     for width in widths:
         inverse, log_block = _invert(rest[:, :width, :width])

@@ -244,9 +244,8 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
         at, found = _first_true(chosen, capacity)
         there = slots.present.at[at].get(mode="clip") & found
         user, item = slots.pair(at)
-        value = jnp.where(
-            there, slots.value.at[at].get(mode="clip"), 0.0
-        )  # a float throughout: audits differentiate
+        # a float throughout: audits differentiate
+        value = jnp.where(there, slots.value.at[at].get(mode="clip"), 0.0)
         parts = jnp.where(
             there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0
         )

@@ -108,9 +108,8 @@ def test_a_table_is_read_as_it_was_written_or_refused_with_a_fix(
     text = io.StringIO()
     for row in lines:
         text.write(mark.join(str(row[at]) for at in order) + "\n")
-    numeric = (
-        header is not None and header[0].isdigit()
-    )  # no header then, but a rating as the others
+    # no header then, but a rating as the others
+    numeric = header is not None and header[0].isdigit()
     hypothesis.assume(not numeric or say in ("positions", "no header, positions"))
     if numeric:
         user, item, value = header

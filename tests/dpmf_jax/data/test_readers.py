@@ -312,9 +312,8 @@ def test_convert_and_load_again(tmp_path, ending, text):
     )
     source = put(tmp_path, "source.csv", rows)
     written = export.convert(source, tmp_path / "new" / f"out.{ending}", rating_range=(0.5, 5))
-    declared = (
-        None if ending == "parquet" else (0.5, 5)
-    )  # parquet files of our own declare it themselves
+    # parquet files of our own declare it themselves
+    declared = None if ending == "parquet" else (0.5, 5)
     again = datasets.load(tmp_path / "new" / f"out.{ending}", rating_range=declared)
     assert again.sha256() == written.sha256()
     assert again.rating_range == (0.5, 5)

@@ -106,9 +106,8 @@ def test_the_slice_of_paper_001_takes_users_first_and_items_once():
     assert left.num_users == 101
     assert left.num_items == 201  # items 0 to 200 have 101 raters; all later ones 1
     assert left.users[0] == 10
-    assert (
-        len(left) == 101 * 201
-    )  # the user with 2,499 is now one with 201: applied once, still there
+    # the user with 2,499 is now one with 201: applied once, still there
+    assert len(left) == 101 * 201
     assert np.bincount(left.item).tolist() == [101] * 201
     assert "no guarantee covers" in left.notes[-1]
 

@@ -207,13 +207,11 @@ def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
     assert all(code == 0 for code, _, _ in ends), ends
     found = [json.loads((tmp_path / f"holds{number}").read_text()) for number in range(3)]
     every = sorted(line.split(",")[0] for line in set(ratings.read_text().splitlines()[1:]))
-    assert sorted(user for one in found for user in one["held"]) == sorted(
-        set(every)
-    )  # each user in one process
+    # each user in one process
+    assert sorted(user for one in found for user in one["held"]) == sorted(set(every))
     assert sum(one["ratings"] for one in found) == len(every)
-    assert all(
-        one["keys"] == found[0]["keys"] for one in found
-    )  # a release has one key, or its noise is nobody's
+    # a release has one key, or its noise is nobody's
+    assert all(one["keys"] == found[0]["keys"] for one in found)
     assert found[0]["keys"][0] != found[0]["keys"][1]
     for one in found:
         assert 0 < one["ratings"] < len(every)
@@ -332,13 +330,14 @@ def test_processes_that_were_told_different_things_do_not_start(ratings, tmp_pat
 
 
 def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings, tmp_path):
+    # at the default rate 800 noisy steps diverge
     many = [
         *FLAGS,
         "--lost-after",
         "10",
         "--learning-rate",
         "1e-5",
-    ]  # at the default rate 800 noisy steps diverge
+    ]
     many[many.index("--steps") + 1] = "800"
     [(code, _, err)] = together(1, str(ratings), *many, "--out", str(tmp_path / "whole"))
     assert code == 0, err

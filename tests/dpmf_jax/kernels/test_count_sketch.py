@@ -327,9 +327,8 @@ def test_width_and_gain_are_the_papers():
     assert count_sketch.width(6040, 3952, 32, depth=4, gain=4) == 19_984
     assert count_sketch.width(6040, 3952, 8, depth=1, gain=1) == 79_936
     assert count_sketch.width(3, 4, 3, depth=4, gain=2) == 3  # 21/8
-    assert (
-        count_sketch.width(60, 10, 10, depth=1, gain=0.7) == 1000
-    )  # the double next to 0.7 would give 1001
+    # the double next to 0.7 would give 1001
+    assert count_sketch.width(60, 10, 10, depth=1, gain=0.7) == 1000
     assert count_sketch.gain(6040, 3952, 32, depth=4, width=19_984) == 4
 
 

@@ -83,9 +83,8 @@ def test_entries_have_mean_0_variance_1_over_q_and_their_law():
     np.testing.assert_allclose(np.abs(signs), 1, rtol=1e-6)
     for phi in (normal, signs):
         assert abs(phi.mean()) < 4 / phi.size**0.5
-        assert (
-            abs((phi[1:] * phi[:-1]).mean()) < 4 / phi.size**0.5
-        )  # neighbours in a column, and in a row
+        # neighbours in a column, and in a row
+        assert abs((phi[1:] * phi[:-1]).mean()) < 4 / phi.size**0.5
         assert abs((phi[:, 1:] * phi[:, :-1]).mean()) < 4 / phi.size**0.5
 
 

@@ -287,11 +287,12 @@ def test_rows_are_taken_to_the_last_bit(numbers):
     """
     shape = (6, *(numbers if isinstance(numbers, tuple) else (numbers,)))
     bits = np.random.default_rng(0).integers(0, 2**32, shape, np.uint32)
+    # a signalling NaN, -0.0, the least number
     bits[0], bits[1], bits[2] = (
         0x7F800001,
         0x80000000,
         1,
-    )  # a signalling NaN, -0.0, the least number
+    )
     table, index = jnp.asarray(bits.view(np.float32)), jnp.array([[0, 5], [2, 2], [1, 3]])
     zeros = jnp.zeros(4, jnp.int32)
     found = jax.jit(split.take)(table, index, zeros)

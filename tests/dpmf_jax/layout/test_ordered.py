@@ -187,9 +187,8 @@ def test_neighbours_are_seen(kind, size):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_slots_name_the_values(kind):
-    ratings = make(
-        *CASES["one heavy user"]
-    )  # a user with several pieces, and users without ratings
+    # a user with several pieces, and users without ratings
+    ratings = make(*CASES["one heavy user"])
     data = layout.make(ratings, kind=kind, num_devices=1)
     order = np.random.default_rng(6).permutation(ratings.num_ratings)
     alone = ordered.schedule(ratings, order, size=1, kind=kind)
@@ -289,9 +288,8 @@ def test_long_sums_of_squares_go_on():
     ratings.value[:] = 128.0 + np.arange(2000) % 7
     data = layout.make(ratings, kind="split", num_devices=1)
     batches = ordered.schedule(ratings, np.arange(2000), size=1, kind="split")
-    again = ordered.Schedule(
-        *(np.tile(part, (30, 1)) for part in batches)
-    )  # frozen: nothing is learnt
+    # frozen: nothing is learnt
+    again = ordered.Schedule(*(np.tile(part, (30, 1)) for part in batches))
     _, _, found = whole_dense_epoch(
         jnp.zeros((40, 2)), jnp.zeros((50, 2)), again, data, epoch.Rule(0.1, 0, 0)
     )

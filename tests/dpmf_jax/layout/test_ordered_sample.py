@@ -63,9 +63,8 @@ def test_sizes_and_rates_are_binomial(key, kind, rate):
     assert scipy.stats.chisquare(counts, expected * DRAWS / expected.sum()).pvalue > FALSE_ALARM
     z = (sizes.mean() - n * rate) / np.sqrt(n * rate * (1 - rate) / DRAWS)
     assert 2 * scipy.stats.norm.sf(abs(z)) > FALSE_ALARM
-    spread = (
-        sizes.var(ddof=1) / (n * rate * (1 - rate)) - 1
-    )  # its standard deviation is about √(2/draws)
+    # its standard deviation is about √(2/draws)
+    spread = sizes.var(ddof=1) / (n * rate * (1 - rate)) - 1
     assert 2 * scipy.stats.norm.sf(abs(spread) / np.sqrt(2 / DRAWS)) > FALSE_ALARM
     each = scipy.stats.binom(DRAWS, rate)
     low, high = drawn.sum(0).min(), drawn.sum(0).max()

@@ -45,9 +45,8 @@ def test_sums_equal_a_dense_reference(blocks, name):
         assert all(side.num > 1 for side in sides)
         assert any(side.total % side.pieces for side in sides)
     cases.assert_close(cases.all_sums(data, *trees), cases.reference(ratings, *trees))
-    again = cases.all_sums(
-        data, *trees
-    )  # blocks that were read ahead of their turn are those of another pass
+    # blocks that were read ahead of their turn are those of another pass
+    again = cases.all_sums(data, *trees)
     cases.assert_close(again, cases.reference(ratings, *trees))
 
 
@@ -82,11 +81,12 @@ def test_the_strongest_control_streams_too(blocks):
     assert ours == pytest.approx(theirs, rel=1e-3)
 
 
+# flags of a short run, of mechanisms that have them
 FEW = {
     "steps": "4",
     "rounds": "3",
     "rank": "3",
-}  # flags of a short run, of mechanisms that have them
+}
 STREAMED = [name for name, spec in table().items() if spec.access == "sums"]
 QUICK = ("gaussian-joint-noise", "user-means")
 

@@ -17,11 +17,12 @@ from hypothesis import example, given
 from dpmf_jax.noise import ring
 
 ALPHA = 1e-4
+# every element of the ring is within the thresholds' reach
 FULL_SCALES = (
     2.0**20,
     1234567.89,
     2.0**28,
-)  # every element of the ring is within the thresholds' reach
+)
 SMALL_SCALES = (0.25, 1.0, 3.7)
 
 # --------------------------------------------------------------------------------------------------
