@@ -122,10 +122,10 @@ def _check(
     mechanism: Mechanism, key: jax.Array, data: Data, state: State, *, densities: bool
 ) -> None:
     coins = _call("coins", mechanism.coins, key)
-    asked = _call("query", mechanism.query, state, data, coins)
-    if not (isinstance(asked, tuple) and len(asked) == 2 and isinstance(asked[1], Info)):
-        raise _error("query", f"returns {_description(asked)}")
-    statistics, info = asked
+    answer = _call("query", mechanism.query, state, data, coins)
+    if not (isinstance(answer, tuple) and len(answer) == 2 and isinstance(answer[1], Info)):
+        raise _error("query", f"returns {_description(answer)}")
+    statistics, info = answer
     if not all(map(_is_number, info)):
         raise _error("query", f"returns an Info of {_description(tuple(info))}")
     response = _call("noise.sample", mechanism.noise.sample, key, statistics)

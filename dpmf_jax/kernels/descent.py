@@ -16,27 +16,28 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from dpmf_jax import layout
 from dpmf_jax.protocol import Info
 
+Center = Float[Array, ""] | Float[Array, "items"]  # what is subtracted, in rating units
 
-def unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
-    """float32[num_rows, rank], uniform on the sphere: the paper's initial factors. Spends `key`."""
+
+def unit_rows(key: jax.Array, num_rows: int, rank: int) -> Float[Array, "rows rank"]:
+    """Rows that are uniform on the sphere: the paper's initial factors. Spends `key`."""
     rows = jax.random.normal(key, (num_rows, rank), jnp.float32)
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
 def bias_rows(
     key: jax.Array, num_users: int, num_items: int, rank: int
-) -> tuple[jax.Array, jax.Array]:
+) -> tuple[Float[Array, "users rank"], Float[Array, "items rank"]]:
     """Initial factors from which a descent first finds the biases. Spends `key`.
 
     Column 0 is 1/√2 for every item and 0 for every user, so its user factor grows into a user bias.
     Column 1 is the reverse and grows into an item bias. The other columns are random and small. No
     row is longer than 1.
-
-    Returns: (float32[users, rank], float32[items, rank]).
     """
     bias = jnp.sqrt(0.5).astype(jnp.float32)
     keys = jax.random.split(key)
@@ -53,8 +54,8 @@ def bias_rows(
     return rows(keys[0], num_users, 1), rows(keys[1], num_items, 0)
 
 
-def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
-    """float32[num_rows, rank]: unit rows, random but for the first coordinate. Spends `key`.
+def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> Float[Array, "rows rank"]:
+    """Unit rows, random but for the first coordinate. Spends `key`.
 
     All rows share the same first coordinate, 1/√2.
     """
@@ -63,8 +64,8 @@ def shared_unit_rows(key: jax.Array, num_rows: int, rank: int) -> jax.Array:
     return rows / jnp.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def clip_scale(factors: jax.Array, clip_norm: jax.Array) -> jax.Array:
-    """1 / max(1, ‖row‖/C), float32[rows]: multiplied onto a row it bounds its norm by C."""
+def clip_scale(factors: Float[Array, "rows rank"], clip_norm: jax.Array) -> Float[Array, " rows"]:
+    """1 / max(1, ‖row‖/C): multiplied onto a row it bounds its norm by C."""
     return jax.lax.rsqrt(jnp.maximum(1.0, jnp.sum(factors**2, axis=1) / clip_norm**2))
 
 
@@ -90,18 +91,17 @@ def _per_row(value: jax.Array | None, factors: jax.Array) -> jax.Array | None:
 
 
 def user_gradient(
-    users: jax.Array,
-    items: jax.Array,
-    center: jax.Array,
-    clip_norm: jax.Array,
-    residual_clip: jax.Array | None,
+    users: Float[Array, "users rank"],
+    items: Float[Array, "items rank"],
+    center: Center,
+    clip_norm: Float[Array, ""],
+    residual_clip: Float[Array, ""] | None,
     data: layout.Layout,
-) -> tuple[jax.Array, Info]:
-    """∇Θ without its λ term, float32[users, rank], and the Info of the same pass.
+) -> tuple[Float[Array, "users rank"], Info]:
+    """∇Θ without its λ term, and the Info of the same pass.
 
     Args:
-      users, items: float32[users, rank], float32[items, rank].
-      center: float32[] or float32[items], in rating units.
+      users, items, center: of the model.
       clip_norm: C.
       residual_clip: c, or None for residuals as they are. Info's loss is never clipped.
       data: the ratings.
@@ -128,14 +128,14 @@ def user_gradient(
 
 
 def item_gradient(
-    users: jax.Array,
-    items: jax.Array,
-    center: jax.Array,
-    clip_norm: jax.Array,
-    residual_clip: jax.Array | None,
+    users: Float[Array, "users rank"],
+    items: Float[Array, "items rank"],
+    center: Center,
+    clip_norm: Float[Array, ""],
+    residual_clip: Float[Array, ""] | None,
     data: layout.Layout,
-) -> jax.Array:
-    """∇X without its λ term, float32[items, rank]; arguments as in `user_gradient`."""
+) -> Float[Array, "items rank"]:
+    """∇X without its λ term; arguments as in `user_gradient`."""
     rows = (layout.pad_rank(items), _per_row(center, items), _per_row(residual_clip, items))
     columns = (layout.pad_rank(users), None, clip_scale(users, clip_norm))
     gradient, _ = layout.sum_by_item(data, _row_gradient, rows, columns)
@@ -143,9 +143,12 @@ def item_gradient(
 
 
 def mean_squared_error(
-    users: jax.Array, items: jax.Array, center: jax.Array, data: layout.Layout
-) -> jax.Array:
-    """Mean of e² over the ratings, float32[]; unpriced. One pass, as `user_gradient` makes it."""
+    users: Float[Array, "users rank"],
+    items: Float[Array, "items rank"],
+    center: Center,
+    data: layout.Layout,
+) -> Float[Array, ""]:
+    """Mean of e² over the ratings; unpriced. One pass, as `user_gradient` makes it."""
     return user_gradient(users, items, center, jnp.float32(jnp.inf), None, data)[1].loss
 
 
@@ -156,8 +159,8 @@ def _row_total(
     return values @ present, jnp.sum(present)
 
 
-def item_means(data: layout.Layout) -> tuple[jax.Array, jax.Array]:
-    """Mean rating per item and overall, (float32[items], float32[]); unpriced.
+def item_means(data: layout.Layout) -> tuple[Float[Array, " items"], Float[Array, ""]]:
+    """Mean rating per item and overall; unpriced.
 
     Unrated items get the overall mean.
     """

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 WIDTH = 10  # of a diagonal block, at most
 BATCH_ENTRIES = 1 << 18  # of the matrices that are worked on at a time, about: they stay in cache
@@ -21,21 +22,17 @@ SIGN_STEPS = 30
 
 
 class Solution(NamedTuple):
-    """Solved systems.
+    """Solved systems, and the log det of their matrices."""
 
-    solved: float[n, d].
-    log_det: float[n], of the matrices.
-    """
-
-    solved: jax.Array
-    log_det: jax.Array
+    solved: Float[Array, "n d"]
+    log_det: Float[Array, " n"]
 
 
 @jax.jit
-def solve(matrix: jax.Array, target: jax.Array, ridge: jax.Array | float = 0.0) -> Solution:
+def solve(
+    matrix: Float[Array, "n d d"], target: Float[Array, "n d"], ridge: jax.Array | float = 0.0
+) -> Solution:
     """x with (matrix + ridge·I)x = target, and the log det of matrix + ridge·I.
-
-    For float[n, d, d] and float[n, d].
 
     Each matrix + ridge·I must be symmetric and positive definite: entries are not a number where
     one is not.
@@ -110,8 +107,10 @@ def _times(a: jax.Array, b: jax.Array) -> jax.Array:
     return jnp.matmul(a, b, precision="highest")
 
 
-def raise_eigenvalues(matrix: jax.Array, floor: jax.Array) -> jax.Array:
-    """Symmetric matrices with the eigenvalues below `floor` raised to it, float32[items, d, d].
+def raise_eigenvalues(
+    matrix: Float[Array, "items d d"], floor: jax.Array
+) -> Float[Array, "items d d"]:
+    """Symmetric matrices with the eigenvalues below `floor` raised to it.
 
     floor + the positive part of X = matrix - floor, which is (X + |X|)/2, |X| = X·sign(X), the sign
     by Newton's and Schulz's iteration S ← S(3I - S²)/2: matrix products only. An eigenvalue comes

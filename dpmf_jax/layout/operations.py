@@ -7,6 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jaxtyping import Array, Float
 
 from dpmf_jax.devices import spread
 from dpmf_jax.layout import fold, outer, split, stream
@@ -125,8 +126,10 @@ def fold_by_item(
     return fold.fold_rows(data, fn, carry_tree, item_tree, user_tree, orientation=1)
 
 
-def outer_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> jax.Array:
-    """Per item, Σ z zᵀ over its ratings, float32[items, k, k]; faster than by `sum_by_item`.
+def outer_by_item(
+    data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree
+) -> Float[Array, "items k k"]:
+    """Per item, Σ z zᵀ over its ratings; faster than by `sum_by_item`.
 
     These are the matrices of normal equations.
 

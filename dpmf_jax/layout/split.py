@@ -377,16 +377,16 @@ def _over_blocks(
 def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
     """((piece, slot), found) of (row, column) pairs, on the host."""
     row, column = np.asarray(side.row), np.asarray(side.column)
-    near = np.flatnonzero(np.isin(row, rows))
-    keys = row[near, None].astype(np.int64) * (num_columns + 1) + column[near]
+    pieces = np.flatnonzero(np.isin(row, rows))
+    keys = row[pieces, None].astype(np.int64) * (num_columns + 1) + column[pieces]
     order = np.argsort(keys, axis=None)
     wanted = rows.astype(np.int64) * (num_columns + 1) + columns
-    if not len(near):
+    if not len(pieces):
         return (np.zeros_like(rows), np.zeros_like(rows)), np.zeros(rows.shape, bool)
     at = order[np.minimum(np.searchsorted(keys.ravel(), wanted, sorter=order), keys.size - 1)]
     found = (keys.ravel()[at] == wanted) & (columns >= 0) & (columns < num_columns)
     return (
-        near[at // column.shape[1]].astype(np.int32),
+        pieces[at // column.shape[1]].astype(np.int32),
         (at % column.shape[1]).astype(np.int32),
     ), found
 

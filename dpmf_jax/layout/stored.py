@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+from jaxtyping import Array, Bool, Float
 
 from dpmf_jax.devices import spread
 from dpmf_jax.errors import UsageError
@@ -17,12 +18,12 @@ from dpmf_jax.layout.stream import Stream
 class Dense(NamedTuple):
     """A cell for every pair of a user and an item; padded with users up to equal shards.
 
-    value: float32[users, items], the raw rating, 0 where there is none.
-    present: bool[users, items], whether there is a rating.
+    value: the raw rating, 0 where there is none.
+    present: whether there is a rating.
     """
 
-    value: jax.Array
-    present: jax.Array
+    value: Float[Array, "users items"]
+    present: Bool[Array, "users items"]
 
 
 class Split(NamedTuple):

@@ -125,9 +125,9 @@ def thresholds(scale_in_steps: float) -> np.ndarray:
         [(number >> (32 * (words - 1 - w))) & 0xFFFFFFFF for w in range(words)]
         for number in numbers
     ]
-    made = np.array(table, np.uint32)
-    made.flags.writeable = False  # it is shared
-    return made
+    result = np.array(table, np.uint32)
+    result.flags.writeable = False  # it is shared
+    return result
 
 
 def _bits(table: jax.Array, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:

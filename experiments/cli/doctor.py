@@ -15,6 +15,7 @@ CORE = (
     "dpmf-jax",
     "jax",
     "jaxlib",
+    "jaxtyping",
     "optax",
     "numpy",
     "scipy",
@@ -26,7 +27,7 @@ CORE = (
 )
 EXTRAS = {
     "report": ("matplotlib", "jinja2"),
-    "test": ("pytest", "pytest-xdist", "hypothesis", "chex", "jaxtyping", "beartype", "mpmath"),
+    "test": ("pytest", "pytest-xdist", "hypothesis", "chex", "beartype", "mpmath"),
     "lint": ("ruff", "ty"),
     "bench": ("torch", "numba", "implicit", "scikit-surprise"),
 }
