@@ -269,6 +269,7 @@ def solve_langevin_decay(
     """
     epsilon, epsilon_of = guards.positive("epsilon", epsilon), _epsilon_by(accountant, delta, unit)
 
+    @functools.cache
     def excess(log_decay: float, steps: int = num_steps) -> float:
         phases = langevin_phases(
             sampling_rate=sampling_rate,
@@ -332,6 +333,7 @@ def _cheapest(
 
     sign: 1 where more of the unknown is cheaper, −1 where it is dearer.
     """
+    excess = functools.cache(excess)  # each price takes seconds, and ends are looked at twice
     low, high, far = math.log(least), math.log(most), sign * math.log(4)
     cheap = dear = math.log(start)
     while excess(cheap) > 0:
@@ -354,6 +356,7 @@ def _lowest(excess: Callable[[float], float], least: float) -> float | None:
 
     The excess may fall again below it.
     """
+    excess = functools.cache(excess)
     cheap, dear = 0.0, -math.log(2)
     while excess(dear) <= 0:
         if not dear > least:

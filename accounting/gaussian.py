@@ -18,6 +18,7 @@ Every price errs on the upper side, every inverse on the safe one. The exact pri
 `accounting.trade_off`, the bounds are `accounting.gaussian_bounds`; their names are here as well.
 """
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -222,6 +223,7 @@ def _between(gap: Callable[[float], float], low: float, high: float) -> float:
     """The ρ between a bound's answer and the exact one where the gap is 0, on the safe side."""
     from scipy.optimize import brentq
 
+    gap = functools.cache(gap)
     low, high = low * (1 - 1e-9), high * (1 + 1e-9)
     if gap(low) > 0:
         raise ValueError(

@@ -83,6 +83,7 @@ def epsilon_numerical(epsilon_local: float, num_reports: int, delta: float) -> f
         return 0.0
     from scipy.optimize import brentq
 
+    @functools.cache
     def excess(epsilon: float) -> float:
         return math.log(delta_numerical(local, n, epsilon) / delta)
 

@@ -1,5 +1,6 @@
 """Prices of Gaussian steps: the exact one in 50 digits, the accountants, laws of all."""
 
+import functools
 import itertools
 import math
 import subprocess
@@ -27,6 +28,15 @@ from tests.cases.accounting_gaussian import (
     usual_deltas,
     usual_rhos,
 )
+
+
+@pytest.fixture(scope="module", autouse=True)
+def solved_once():
+    """One ρ for each target, where a test asks two solvers: each takes ten prices."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gaussian, "solve_rho", functools.cache(gaussian.solve_rho))
+        yield
+
 
 # --------------------------------------------------------------------------------------------------
 

@@ -1,5 +1,6 @@
 """Prices, their ranges and their table, for tests of Gaussian steps."""
 
+import functools
 import math
 from typing import get_args
 
@@ -16,8 +17,8 @@ EPSILON = {
     "closed_form": lambda z, num_steps, delta: gaussian.epsilon_closed_form(
         gaussian.rho(z, num_steps), delta
     ),
-    "rdp": gaussian.epsilon_rdp,
-    "pld": gaussian.epsilon_pld,
+    "rdp": functools.lru_cache(gaussian.epsilon_rdp),
+    "pld": functools.lru_cache(gaussian.epsilon_pld),
 }
 DELTAS = {
     "exact": lambda z, num_steps, epsilon: gaussian.delta_exact(
