@@ -27,14 +27,14 @@ from accounting.guarantee import Guarantee
 from accounting.langevin import decaying_rates, langevin_phases
 from accounting.loss import SubsampledGaussian
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import poisson
 from dpmf_jax.mechanisms import claims as curator
 from dpmf_jax.protocol import Info, Poisson
 
 SampledUnit = Literal["rating presence", "rating value"]
 CAPACITY = (
     "no Poisson sample is larger than the memory set aside for it; one is with a probability of at"
-    f" most {ordered.OVERFLOW:g} a step, and then its last members are left out"
+    f" most {poisson.OVERFLOW:g} a step, and then its last members are left out"
 )
 
 
@@ -215,16 +215,16 @@ def coins(rate: jax.Array, key: jax.Array) -> Poisson:
     return Poisson(key, rate)
 
 
-def sample(params: Params, data: Any, coins: Poisson) -> ordered.Sample:
-    """The step's ratings, at the rate of the coins each, in memory for `ordered.capacity_for` of
+def sample(params: Params, data: Any, coins: Poisson) -> poisson.Sample:
+    """The step's ratings, at the rate of the coins each, in memory for `poisson.capacity_for` of
     them.
     """
-    capacity = ordered.capacity_for(ordered.num_slots(data), params.highest_rate)
-    return ordered.sample(data, coins.key, coins.rate, capacity)
+    capacity = poisson.capacity_for(poisson.num_slots(data), params.highest_rate)
+    return poisson.sample(data, coins.key, coins.rate, capacity)
 
 
 def residuals(
-    drawn: ordered.Sample, users: jax.Array, items: jax.Array, center: jax.Array
+    drawn: poisson.Sample, users: jax.Array, items: jax.Array, center: jax.Array
 ) -> jax.Array:
     """e = r - c - p·q, float32[capacity], 0 where there is no rating; p, q: the rows of the
     sample.
@@ -248,7 +248,7 @@ def clip_scale(params: Params, ratio: jax.Array, weight: jax.Array, num_terms: i
     return jnp.where(ratio < jnp.inf, weight * jnp.minimum(1.0, inside / ratio), 0.0)
 
 
-def info(drawn: ordered.Sample, error: jax.Array, ratio: jax.Array) -> Info:
+def info(drawn: poisson.Sample, error: jax.Array, ratio: jax.Array) -> Info:
     """Of the sample: mean squared error, and the share of ratings that were clipped."""
     count = jnp.maximum(jnp.sum(drawn.present), 1)
     return Info(jnp.sum(error**2) / count, jnp.sum((ratio > 1) & drawn.present) / count)

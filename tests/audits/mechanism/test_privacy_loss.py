@@ -126,7 +126,7 @@ def test_the_slot_in_which_two_worlds_differ_is_the_records(kind):
 @pytest.mark.parametrize("kind", ["dense", "split"])
 def test_one_records_part_is_set_and_nobody_elses(kind):
     """By the rates of the slots, in the project's own sampler."""
-    from dpmf_jax.layout import ordered
+    from dpmf_jax.layout import poisson
 
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     address = layout.locate(data, RATINGS.user[5], RATINGS.item[5])
@@ -138,7 +138,7 @@ def test_one_records_part_is_set_and_nobody_elses(kind):
             ("in", jnp.where(record, 1, 0.2)),
             ("out", jnp.where(record, 0, 0.2)),
         ):
-            sample = ordered.sample(data, jax.random.key(number), rate, ordered.num_slots(data))
+            sample = poisson.sample(data, jax.random.key(number), rate, poisson.num_slots(data))
             there = np.asarray(sample.present)
             drawn[what] = set(
                 zip(np.asarray(sample.user)[there], np.asarray(sample.item)[there], strict=True)

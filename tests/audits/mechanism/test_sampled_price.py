@@ -17,7 +17,7 @@ from accounting.loss import SubsampledGaussian
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import poisson
 from dpmf_jax.mechanisms.sampled import langevin, sampled
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 
@@ -204,7 +204,7 @@ def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
     part = SOUND[name](config(sampling_rate=0.2))
     larger = dataclasses.replace(part.query.args[0], highest_rate=0.9)
     smaller, roomy = (
-        ordered.capacity_for(108, rate) for rate in (part.query.args[0].highest_rate, 0.9)
+        poisson.capacity_for(108, rate) for rate in (part.query.args[0].highest_rate, 0.9)
     )
     assert smaller < roomy
     again = part._replace(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from accounting import objective as prices
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import poisson
 from dpmf_jax.mechanisms.federated import config as federated_config
 from dpmf_jax.mechanisms.federated import per_user as federated_user
 from dpmf_jax.mechanisms.federated import published as federated
@@ -105,6 +105,6 @@ def test_the_length_of_a_message_is_not_below_that_of_any_order_of_its_sum(rank)
 def test_a_rate_is_never_drawn_more_often_than_it_says():
     """Of 2^32 draws; also where float32 has the rate a little larger than its user."""
     for rate in [0.1, 1 / 3, 1e-6, 1 - 2.0**-24, *RANDOM.uniform(0, 1, 300).tolist()]:
-        chance = Fraction(int(ordered.threshold(jnp.float32(rate))), 2**32)
+        chance = Fraction(int(poisson.threshold(jnp.float32(rate))), 2**32)
         assert chance <= Fraction(rate)
         assert chance >= Fraction(rate) * (1 - Fraction(1, 2**21)) - Fraction(1, 2**32)

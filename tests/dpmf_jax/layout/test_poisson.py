@@ -10,7 +10,7 @@ import scipy.stats
 
 from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import poisson
 from tests.cases.layout import KINDS
 from tests.cases.ordered import CASES, make
 from tests.cases.processes import python
@@ -18,11 +18,11 @@ from tests.cases.processes import python
 FALSE_ALARM = 1e-5  # of each statistical test here; keys are fixed, so it can only go off once
 RATINGS = make(*CASES["one heavy user"])
 DRAWS = 3000
-compiled = jax.jit(ordered.sample, static_argnums=3)
+compiled = jax.jit(poisson.sample, static_argnums=3)
 
 
 def sample(*arguments):
-    return ordered.Sample(*jax.device_get(tuple(compiled(*arguments))))
+    return poisson.Sample(*jax.device_get(tuple(compiled(*arguments))))
 
 
 def slots_of(data, sample):
@@ -35,9 +35,9 @@ def slots_of(data, sample):
 def members(kind, rate, key, data=None, capacity=None):
     """bool[draws, ratings]: who is in."""
     data = layout.make(RATINGS, kind=kind, num_devices=1) if data is None else data
-    capacity = ordered.capacity_for(ordered.num_slots(data), rate) if capacity is None else capacity
+    capacity = poisson.capacity_for(poisson.num_slots(data), rate) if capacity is None else capacity
     draw = jax.jit(
-        lambda key, data: jax.vmap(lambda k: ordered.sample(data, k, rate, capacity))(key)
+        lambda key, data: jax.vmap(lambda k: poisson.sample(data, k, rate, capacity))(key)
     )
     found = slots_of(data, draw(jax.random.split(key, DRAWS), data))
     cells = np.zeros((DRAWS, data.num_users * data.num_items + 1), int)
@@ -104,7 +104,7 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, 
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.3, 1.0])
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 5_000])
 def test_places_of_members_are_found(size, share):
-    places = jax.jit(ordered._first_true, static_argnums=1)
+    places = jax.jit(poisson._first_true, static_argnums=1)
     chosen = np.random.default_rng(size).random(size) < share
     true = np.flatnonzero(chosen)
     for capacity in (0, 1, size // 2, size, size + 40):
@@ -121,10 +121,10 @@ def test_several_devices_draw_what_one_draws():
         """
         import jax, numpy as np
         from dpmf_jax import layout
-        from dpmf_jax.layout import ordered
+        from dpmf_jax.layout import poisson
         from tests.cases import layout as t
         ratings = t.make_ratings(t.ragged())
-        draw = jax.jit(ordered.sample, static_argnums=3)
+        draw = jax.jit(poisson.sample, static_argnums=3)
         for kind in ("split", "dense"):
             for capacity in (40, 3000):
                 one, *others = (
@@ -143,7 +143,7 @@ def test_several_devices_draw_what_one_draws():
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_draw_the_same(key, kind):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
-    capacity = ordered.capacity_for(ordered.num_slots(data), 0.3)
+    capacity = poisson.capacity_for(poisson.num_slots(data), 0.3)
     user, item = int(RATINGS.user[5]), int(RATINGS.item[5])
     place = layout.locate(data, user, item)
     worlds = (
@@ -173,7 +173,7 @@ def test_neighbours_draw_the_same(key, kind):
 @pytest.mark.parametrize("kind", KINDS)
 def test_values_are_those_of_the_ratings_and_keys_matter(key, kind):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
-    everyone = sample(data, key, 1.0, ordered.num_slots(data))
+    everyone = sample(data, key, 1.0, poisson.num_slots(data))
     value = np.zeros((data.num_users, data.num_items), np.float32)
     value[RATINGS.user, RATINGS.item] = RATINGS.value
     present = np.asarray(everyone.present)
@@ -189,7 +189,7 @@ def test_values_are_those_of_the_ratings_and_keys_matter(key, kind):
 
 def test_a_small_capacity_keeps_the_first_members(key):
     data = layout.make(RATINGS, kind="split", num_devices=1)
-    whole, part = (sample(data, key, 0.5, capacity) for capacity in (ordered.num_slots(data), 10))
+    whole, part = (sample(data, key, 0.5, capacity) for capacity in (poisson.num_slots(data), 10))
     for a, b in zip(whole, part, strict=True):
         np.testing.assert_array_equal(a[:10], b)
 
@@ -206,13 +206,13 @@ def test_the_rate_is_never_exceeded_and_hardly_missed(rate):
     ("slots", "rate"), [(1, 0.5), (1000, 0.01), (10**6, 0.001), (10**7, 0.5), (30, 0.99)]
 )
 def test_capacity_is_the_smallest_that_holds(slots, rate):
-    capacity = ordered.capacity_for(slots, rate)
+    capacity = poisson.capacity_for(slots, rate)
     law = scipy.stats.binom(slots, rate)
     assert law.sf(capacity) <= 1e-15 < law.sf(capacity - 1)
 
 
 def test_capacity_at_the_edges():
-    assert [ordered.capacity_for(n, q) for n, q in ((0, 0.5), (9, 0.0), (9, 1.0))] == [0, 0, 9]
+    assert [poisson.capacity_for(n, q) for n, q in ((0, 0.5), (9, 0.0), (9, 1.0))] == [0, 0, 9]
     for n, q in ((-1, 0.5), (9, -0.1), (9, 1.1), (9, float("nan"))):
         with pytest.raises(UsageError):
-            ordered.capacity_for(n, q)
+            poisson.capacity_for(n, q)
