@@ -202,9 +202,6 @@ def step_rho(loss: SubsampledGaussian, *, unit: Unit) -> float:
     )
 
 
-# ----------------------------------------------------------------------------------------------- pr
-
-
 def _gaussian_factor(rho: float) -> _Factor:
     def distribution(interval: float):
         from dp_accounting.pld import privacy_loss_distribution as plds
@@ -319,9 +316,6 @@ def _convolved(factors: Sequence[_Factor]) -> Composed:
     )
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def _extra_divergence(
     order: float, sampled: Sequence[SubsampledGaussian], pure: Sequence[Pure]
 ) -> float:
@@ -403,9 +397,6 @@ def _without_warnings():
         yield
     finally:
         logger.setLevel(level)
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def _by_kind(

@@ -36,7 +36,7 @@ from accounting.additive_noise import (
 )
 from accounting.loss import Gaussian, Loss
 
-# ----------------------------------------------------------------------------- one release, trusted
+# --------------------------------------------------------------------------------------------------
 
 
 def value_sensitivity(noise: Noise, *, range_width: float, rank: int) -> float:
@@ -108,7 +108,7 @@ def squared_noise(noise: Noise, *, scale: float, rank: int) -> float:
     return weight * b * b
 
 
-# --------------------------------------------------------------------------- one release of noisy s
+# --------------------------------------------------------------------------------------------------
 
 
 def statistics_loss(*, matrix_scale: float, vector_scale: float, rating_bound: float) -> Gaussian:

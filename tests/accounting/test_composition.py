@@ -149,7 +149,7 @@ def test_the_relation_is_not_doubled_where_a_sampled_loss_stands_beside_a_gaussi
     assert pld([noise, little], VALUE).epsilon(DELTA) == pytest.approx(exact, rel=1e-3)
 
 
-# --------------------------------------------------------------------------------------------- step
+# --------------------------------------------------------------------------------------------------
 
 
 def densities(z, counts, probabilities, unit, x):
@@ -217,7 +217,7 @@ def test_both_directions_count():
     assert pld([sampled(2.0, 0.5)]).delta(0.05) == pytest.approx(max(added, removed), rel=1e-4)
 
 
-# ------------------------------------------------------------------------------------------------ m
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(

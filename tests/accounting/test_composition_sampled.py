@@ -140,7 +140,7 @@ def test_examples_agree_with_dp_accounting_on_a_fine_grid():
             assert ours == pytest.approx(accountant.get_epsilon(DELTA), rel=2e-4)
 
 
-# ------------------------------------------------------------------------------------------------ a
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_user_of_twenty_ratings_pays_more_than_m_squared_in_rho():

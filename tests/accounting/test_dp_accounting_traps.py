@@ -34,7 +34,7 @@ def noise(z: float):
     return dp_accounting.GaussianDpEvent(z)
 
 
-# ------------------------------------------------------------------- the conversion is another one
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rdp_conversion_still_is_tighter_than_the_papers():
@@ -57,7 +57,7 @@ def test_our_closed_form_is_the_papers_conversion_and_our_rdp_the_tighter_one():
     assert gaussian.epsilon_rdp(1 / math.sqrt(2 * rho), 1, DELTA) == pytest.approx(12.255, abs=3e-3)
 
 
-# --------------------------------------------------------------------- the count of randomised resp
+# --------------------------------------------------------------------------------------------------
 
 
 def answers(epsilon: float, rounds: int):
@@ -82,7 +82,7 @@ def test_our_pure_rounds_are_counted():
     assert twenty.epsilon(DELTA) > 1.5 * ten
 
 
-# ---------------------------------------------------------------------- a Gaussian under REPLACE_ON
+# --------------------------------------------------------------------------------------------------
 
 
 def test_relation_of_a_gaussian_still_is_ignored_by_rdp_and_doubled_by_pld():
@@ -105,7 +105,7 @@ def test_our_gaussian_has_the_relation_in_its_noise_multiplier_whatever_the_unit
     assert exact < composition.rdp(losses, unit=unit).epsilon(DELTA) < 1.2 * exact
 
 
-# ------------------------------------------------------------------------------------------- not a
+# --------------------------------------------------------------------------------------------------
 
 
 def test_noise_that_is_not_a_number_still_is_free_in_rdp_and_refused_by_pld():
@@ -129,7 +129,7 @@ def test_our_losses_and_prices_refuse_what_is_not_a_number():
             make()
 
 
-# -------------------------------------------------------------------- a changed value under samplin
+# --------------------------------------------------------------------------------------------------
 
 
 def test_rdp_still_refuses_poisson_sampling_under_replace_one():
@@ -159,7 +159,7 @@ def test_we_refuse_it_by_name_and_price_it_by_pld():
     assert presence < value < gaussian.epsilon_exact(2.0, DELTA)
 
 
-# ----------------------------------------------------------------------- default orders at very sma
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rho", [1e-7, 5e3])
@@ -180,7 +180,7 @@ def test_our_orders_do_not(rho):
     )
 
 
-# --------------------------------------------------------------------------------------- the defaul
+# --------------------------------------------------------------------------------------------------
 
 
 def points(distribution) -> int:
@@ -206,7 +206,7 @@ def test_our_grid_follows_the_loss(rho):
     assert exact - 1e-9 <= price.epsilon(DELTA) <= exact * (1 + 1e-4)
 
 
-# ---------------------------------------------------------------------------------------- a search
+# --------------------------------------------------------------------------------------------------
 
 
 def test_search_for_epsilon_still_fails_from_700():
@@ -229,7 +229,7 @@ def test_our_search_does_not():
     assert price == pytest.approx(gaussian.epsilon_exact(1250, DELTA), rel=1e-5)
 
 
-# ------------------------------------------------------------------------------ a mixture of Gaussi
+# --------------------------------------------------------------------------------------------------
 
 
 def test_mixture_still_is_searched_point_by_point(monkeypatch):

@@ -51,7 +51,7 @@ def factors(random, count, rank):
     )
 
 
-# ----------------------------------------------------------------------------------------- one rati
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", PURE)
@@ -137,7 +137,7 @@ def test_presence_has_no_finite_epsilon_because_the_log_ratio_grows_with_the_ite
     assert ratios[-1] > 1000
 
 
-# ----------------------------------------------------------------------------------------- what the
+# --------------------------------------------------------------------------------------------------
 
 
 def test_l2_laplace_needs_half_of_lemma_1_and_gaussian_a_seventh():
@@ -227,7 +227,7 @@ def test_statistics_scales_cost_at_most_epsilon_and_share_it_as_asked(epsilon, s
     assert 1 / (2 * first**2) == pytest.approx(share * spent, rel=1e-9)
 
 
-# --------------------------------------------------------------------------------------------- scal
+# --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("noise", PURE)

@@ -97,7 +97,7 @@ def test_unequal_rounds_are_composed_by_the_loss_distribution_near_the_optimum_o
     assert equal * 0.999 < prices["pld"] < equal * 1.01 < prices["basic"]
 
 
-# ----------------------------------------------------------------------------------------- subsampl
+# --------------------------------------------------------------------------------------------------
 
 
 def test_a_changed_value_under_sampling_costs_more_than_a_present_rating_and_only_pld_prices_it():
