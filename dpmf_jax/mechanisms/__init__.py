@@ -1,6 +1,4 @@
-"""Mechanisms, by what they add noise to; each family is a package, and declares its mechanisms in
-its module `spec`.
-"""
+"""Families of mechanisms, one package each; its module `spec` declares its mechanisms."""
 
 from __future__ import annotations
 
@@ -17,7 +15,7 @@ if TYPE_CHECKING:
 @functools.cache
 def table() -> Mapping[str, Spec]:
     """Every mechanism that a family declares, by name, paper by paper. Imports no jax."""
-    families = sorted(found.name for found in pkgutil.iter_modules(__path__) if found.ispkg)
+    families = sorted(module.name for module in pkgutil.iter_modules(__path__) if module.ispkg)
     specs = [
         spec
         for family in families

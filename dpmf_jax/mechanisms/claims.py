@@ -1,6 +1,4 @@
-"""What all mechanisms of a trusted curator share: neighbouring relations and assumptions, in words
-and numbers.
-"""
+"""What mechanisms of a trusted curator share: relations, assumptions, and rounding to float32."""
 
 from __future__ import annotations
 
@@ -19,13 +17,15 @@ ALWAYS = (words.SETTINGS, words.CATALOGUE, words.FLOAT32_NORMALS)
 
 
 def neighbours(unit: Relation, span: float) -> relation.Relation:
-    """Of a mechanism whose relation is written as its unit; span: τ, the largest change that the
-    noise is made for.
+    """The relation of a mechanism whose relation is written as its unit.
+
+    span: τ, the largest change that the noise is made for.
     """
     return relation.PRESENCE if unit == "rating presence" else relation.value(span)
 
 
 def not_covered(unit: Relation) -> str:
+    """What the guarantee of this unit says nothing about."""
     if unit == "rating presence":
         return (
             "a changed value at this price: it may move the statistics twice as far, for up to four"
@@ -35,7 +35,7 @@ def not_covered(unit: Relation) -> str:
 
 
 def width(rating_range: tuple[float, float]) -> float:
-    """Of the declared range, as it is or as float32 holds its ends, whichever is more."""
+    """The width of the declared range, as it is or as float32 holds its ends: the larger one."""
     low, high = rating_range
     return max(high - low, float(np.float32(high)) - float(np.float32(low)))
 
@@ -61,6 +61,12 @@ def float32_up(x: float) -> jax.Array:
     return jnp.asarray(single if float(single) >= x else np.nextafter(single, np.float32(np.inf)))
 
 
+def float32_down(x: float | int) -> jax.Array:
+    """float32 not above x, so that no clip or sampling rate is above what is priced."""
+    single = np.float32(x)
+    return jnp.asarray(single if float(single) <= x else np.nextafter(single, np.float32(0)))
+
+
 def no_coins(key: jax.Array) -> None:
-    """Every rating takes part in every step."""
+    """No coins: every rating takes part in every step."""
     del key

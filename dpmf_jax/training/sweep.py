@@ -20,6 +20,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from dpmf_jax.devices import spread
 from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Info, Mechanism, State, train
 
 AXIS = "configuration"
@@ -52,7 +53,7 @@ def train_many(
     keys: jax.Array,
     states: State,
     limits: jax.Array,
-    data: Any,
+    data: Layout,
     *,
     num_steps: int,
     num_devices: int,
@@ -89,7 +90,7 @@ def train_many(
     return on_all(mechanisms, keys, states, limits, data)
 
 
-def _mesh(num_devices: int, data: Any) -> jax.sharding.Mesh:
+def _mesh(num_devices: int, data: Layout) -> jax.sharding.Mesh:
     """Runs side by side along one axis, the devices of each along the other."""
     shape = (num_devices // data.num_devices, data.num_devices)
     devices = spread.devices()[:num_devices]
@@ -98,13 +99,13 @@ def _mesh(num_devices: int, data: Any) -> jax.sharding.Mesh:
     )
 
 
-def _cut(data: Any) -> PartitionSpec:
+def _cut(data: Layout) -> PartitionSpec:
     return spread.WHOLE if data.num_devices == 1 else spread.CUT
 
 
 def run(
     jobs: Sequence[Job],
-    data: Any,
+    data: Layout,
     *,
     chunk_steps: int = 50,
     num_devices: int | None = None,
@@ -155,7 +156,7 @@ def run(
 def _run_equal(
     jobs: Sequence[Job],
     waiting: list[int],
-    data: Any,
+    data: Layout,
     chunk_steps: int,
     devices: int,
     finished: Container[int],

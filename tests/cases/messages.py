@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import messages, roles
 
 USERS, ITEMS, RANK, WIDTH = 6, 5, 3, 4
 STEP = 2.0**-8
@@ -71,12 +71,12 @@ def contributors(listed: messages.Ask, here):
 
 
 FALSE_ALARM = 1e-4  # of every statistical test, with the keys fixed
-RULES = messages.without_noise(step=STEP, center=3.0)
+RULES = roles.without_noise(step=STEP, center=3.0)
 NOBODY_HIDES = jnp.zeros((ITEMS, RANK), jnp.uint32)  # α of S2
-iterate = jax.jit(messages.iteration)
+iterate = jax.jit(roles.iteration)
 every = jnp.ones(USERS, bool)
-cut = jax.jit(messages.cut)
-split = jax.jit(messages.split, static_argnums=2)
+cut = jax.jit(roles.cut)
+split = jax.jit(roles.split, static_argnums=2)
 
 
 def run(

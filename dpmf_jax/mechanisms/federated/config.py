@@ -8,7 +8,7 @@ from fractions import Fraction
 
 from accounting import guards
 from accounting.iterations import Change
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.federated.crowd import Population
 
 
@@ -58,7 +58,7 @@ class Config:
     prior_count: float = 1.0
 
     def __post_init__(self) -> None:
-        curator.width(self.rating_range)
+        claims.width(self.rating_range)
         guards.fields(
             self,
             guards.positive,
@@ -78,7 +78,7 @@ class Config:
     @property
     def range_width(self) -> float:
         """Δ, in rating units."""
-        return curator.width(self.rating_range)
+        return claims.width(self.rating_range)
 
     @property
     def published_scale(self) -> float:

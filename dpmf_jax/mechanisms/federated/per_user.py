@@ -26,6 +26,8 @@ from accounting.iterations import Change, iterations_scale
 from dpmf_jax import layout
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import shared_unit_rows
+from dpmf_jax.layout import Layout
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config, grid
 from dpmf_jax.mechanisms.federated.crowd import Sums
@@ -118,7 +120,7 @@ def make_params(config: Config, num_iterations: int) -> tuple[Params, Any]:
     f32 = jnp.float32
     params = Params(
         step=f32(fixed_point.step),
-        clip_steps=_float32_down(fixed_point.clip_steps),
+        clip_steps=claims.float32_down(fixed_point.clip_steps),
         at_least=jnp.int32(1 if honest is None else honest + 1),
         learning_rate=f32(config.learning_rate),
         item_learning_rate=f32(config.item_learning_rate),
@@ -134,11 +136,6 @@ def make_params(config: Config, num_iterations: int) -> tuple[Params, Any]:
         change=config.change,
     )
     return params, ring.discrete_laplace(fixed_point.scale_steps)
-
-
-def _float32_down(x: int) -> jax.Array:
-    single = np.float32(x)
-    return jnp.asarray(single if int(single) <= x else np.nextafter(single, np.float32(0)))
 
 
 # --- the clip: one number per user
@@ -193,7 +190,7 @@ def l1(rows: jax.Array) -> jax.Array:
 # --- T iterations
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     # rows that share a coordinate: from rows that point anywhere, messages cancel until users' few
     # ratings turn them
     users = shared_unit_rows(key, data.num_users, params.rank)
@@ -222,7 +219,7 @@ def _item_sum(item: _Item, raters: Rater, values: jax.Array, present: jax.Array)
     return jnp.sum(ring.encode(weight[:, None] * raters.factors, 1.0), axis=0, dtype=jnp.uint32)
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Sums, Info]:
+def _query(params: Params, state: State, data: Layout, coins: jax.Array) -> tuple[Sums, Info]:
     public, items = state.public, state.public.item_factors
     now = attendance(params.rates, public, coins)
     group = gather(params.rates, now, state.private.user_factors, data)
@@ -242,7 +239,7 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
     return Sums(total[:, : params.rank], None, now), Info(squared / jnp.maximum(count, 1), clipped)
 
 
-def _update(params: Params, state: State, response: Sums, data: Any) -> State:
+def _update(params: Params, state: State, response: Sums, data: Layout) -> State:
     public = state.public
     released = crowd.enough(response.crowd, params.at_least)
     num = data.num_users if response.crowd is None else jnp.sum(response.crowd == crowd.TAKES_PART)

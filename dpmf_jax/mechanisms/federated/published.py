@@ -23,7 +23,8 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee, no_guarantee
 from dpmf_jax import layout
 from dpmf_jax.kernels.descent import unit_rows
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.layout import Layout
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config as Config
 from dpmf_jax.mechanisms.federated.crowd import Population as Population
@@ -104,7 +105,7 @@ def non_private(config: Config) -> Mechanism:
 def _params(config: Config, scale: float) -> Params:
     f32 = jnp.float32
     return Params(
-        scale=curator.float32_up(scale),
+        scale=claims.float32_up(scale),
         learning_rate=f32(config.learning_rate),
         regularization=f32(config.prior_count * config.regularization),
         user_regularization=f32(config.user_regularization),
@@ -116,7 +117,7 @@ def _params(config: Config, scale: float) -> Params:
     )
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     user_key, item_key, noise_key = jax.random.split(key, 3)
     users, items = (
         unit_rows(k, rows, params.rank)
@@ -141,7 +142,7 @@ def _item_sum(
     return -2 * (residual @ raters), jnp.sum(present), residual @ residual
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Sums, Info]:
+def _query(params: Params, state: State, data: Layout, coins: jax.Array) -> tuple[Sums, Info]:
     public, private = state.public, state.private
     now = attendance(params.rates, public, coins)
     group = gather(params.rates, now, private.user_factors, data)
@@ -158,7 +159,7 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
     return Sums(secret, count, now), Info(loss, jnp.float32(0))
 
 
-def _update(params: Params, state: State, response: Sums, data: Any) -> State:
+def _update(params: Params, state: State, response: Sums, data: Layout) -> State:
     public, private, count = state.public, state.private, response.count
     assert count is not None
     steepness = 1 + 2 * params.learning_rate * (count + params.regularization)

@@ -19,6 +19,7 @@ from accounting.guarantee import Guarantee
 from dpmf_jax import layout
 from dpmf_jax.kernels.descent import shared_unit_rows
 from dpmf_jax.kernels.positive_systems import raise_eigenvalues
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated.config import Config
 from dpmf_jax.mechanisms.federated.crowd import Sums
@@ -78,7 +79,7 @@ class Known(NamedTuple):
     directions: jax.Array
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     directions = shared_unit_rows(key, data.num_users, params.rank)
     center = params.center if previous is None else previous.center
     items = jnp.zeros((data.num_items, params.rank), jnp.float32)
@@ -110,7 +111,7 @@ def _item_statistics(
     return jnp.sum(products, axis=0, dtype=jnp.uint32), jnp.sum(vectors, axis=0, dtype=jnp.uint32)
 
 
-def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[Sums, Info]:
+def _query(params: Params, state: State, data: Layout, coins: jax.Array) -> tuple[Sums, Info]:
     del coins  # everybody takes part
     public = state.public
     sizes = layout.sum_by_user(data, _sizes, jnp.broadcast_to(public.center, (data.num_users,)), ())
@@ -130,7 +131,7 @@ def _query(params: Params, state: State, data: Any, coins: jax.Array) -> tuple[S
     )
 
 
-def _update(params: Params, state: State, response: Sums, data: Any) -> State:
+def _update(params: Params, state: State, response: Sums, data: Layout) -> State:
     public, rank = state.public, params.rank
     upper, vector = (ring.decode(part, params.step) for part in response.secret)
     first, second = _triangle(rank)
@@ -158,7 +159,7 @@ def _own_product(fit: _Fit, items: jax.Array, values: jax.Array, present: jax.Ar
     return (present * (items @ fit.direction)) @ items
 
 
-def _own_fit(params: Params, items: jax.Array, public: Known, data: Any) -> jax.Array:
+def _own_fit(params: Params, items: jax.Array, public: Known, data: Layout) -> jax.Array:
     """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank],
     on their devices.
 

@@ -1,6 +1,4 @@
-"""Settings of the Gaussian mechanisms: checked on the host, then split into traced leaves and
-static parts.
-"""
+"""Settings of the Gaussian mechanisms: checked on the host, then leaves and static parts."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ import jax.numpy as jnp
 import optax
 
 from accounting import guards
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.claims import Relation
 
 
@@ -54,7 +52,7 @@ class Config:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        curator.check(self.rating_range, self.tau, self.relation, self.delta)
+        claims.check(self.rating_range, self.tau, self.relation, self.delta)
         guards.count("rank", self.rank)
         guards.nonnegative("regularization", self.regularization)
         guards.fields(
@@ -72,15 +70,13 @@ class Config:
     @property
     def span(self) -> float:
         """τ: the largest change of one rating that the noise is made for."""
-        return curator.width(self.rating_range) if self.tau is None else self.tau
+        return claims.width(self.rating_range) if self.tau is None else self.tau
 
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """What the parts of a mechanism share: real settings as leaves (a sweep compiles once), the
-    rest static.
-    """
+    """What the parts share: real settings as leaves (a sweep compiles once), the rest static."""
 
     noise_scale: jax.Array
     sensitivity: jax.Array
@@ -101,11 +97,12 @@ class Params:
 def make_params(
     config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None
 ) -> Params:
+    """The parameters of a mechanism of this sensitivity, Δ; the price divides σ by the same Δ."""
     f32 = jnp.float32
     named = isinstance(config.center, str)
-    bound = curator.float32_up(sensitivity)  # the price divides σ by this very number
+    bound = claims.float32_up(sensitivity)  # the price divides σ by this very number
     return Params(
-        noise_scale=curator.float32_up(float(bound) * (config.noise_multiplier or 0.0)),
+        noise_scale=claims.float32_up(float(bound) * (config.noise_multiplier or 0.0)),
         sensitivity=bound,
         learning_rate=f32(config.learning_rate),
         regularization=f32(config.regularization),

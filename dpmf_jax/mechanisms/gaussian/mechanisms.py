@@ -1,18 +1,17 @@
-"""Gaussian noise on the gradients of a regularised factorisation (paper 001), as published and
-sound.
+"""Gaussian noise on the gradients of a regularised factorisation (paper 001): four mechanisms.
 
-V ≈ center + Θ Xᵀ, Θ the user factors, X the item factors; the gradients are in `factorization`.
+V ≈ center + Θ Xᵀ, Θ the user factors, X the item factors; the gradients are in `kernels.descent`.
 
-- `mechanism`     as published: noise on ∇Θ, raw ∇X, Θ is released. Its Theorem 2 holds X fixed, but
-  X follows the raw ratings: `claimed`.
-- `joint_noise`   sound: noise on both gradients; everything is a function of the responses, Θ and X
+- `mechanism`     as published, claimed: noise on ∇Θ, raw ∇X; Θ is released. Its Theorem 2 holds X
+  fixed, but X follows the raw ratings.
+- `joint_noise`   sound: noise on both gradients. Everything is a function of the responses; Θ and X
   are released.
 - `public_items`  sound: X is public and fixed; noise on ∇Θ.
 - `non_private`   the control: the same descent without noise. It protects nothing.
 
-λ, learning rate, the optimizer and the clip only shape what is done with a response or bound what
-enters it. Centring by item or global mean (`mechanism` only) reads the ratings without paying for
-it.
+λ, learning rate, the optimizer and the clip shape what is done with a response, or bound what
+enters it. Centring by item or global mean (`mechanism` and `non_private` only) reads the ratings
+without paying for it.
 """
 
 from __future__ import annotations
@@ -27,11 +26,6 @@ import numpy as np
 import optax
 from jax.tree_util import Partial
 
-import accounting
-from accounting import words
-from accounting.guarantee import Guarantee
-from accounting.loss import Gaussian
-from accounting.status import REAL_NUMBERS
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import (
     bias_rows,
@@ -41,15 +35,21 @@ from dpmf_jax.kernels.descent import (
     unit_rows,
     user_gradient,
 )
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.layout import Layout
+from dpmf_jax.mechanisms import claims
+from dpmf_jax.mechanisms.gaussian import guarantee
 from dpmf_jax.mechanisms.gaussian.config import Config, Params, make_params
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 
 class Public(NamedTuple):
-    """A function of past responses and public constants. item_factors and center are None where
-    they are private.
+    """A function of past responses and public constants.
+
+    user_factors: float32[users, rank].
+    item_factors: float32[items, rank]; None where they are private.
+    center: float32[] or float32[items]; None where it is private.
+    optimizer_state: of the public factors.
     """
 
     user_factors: jax.Array
@@ -59,7 +59,7 @@ class Public(NamedTuple):
 
 
 class Private(NamedTuple):
-    """Follows the raw ratings; None where the public state has it."""
+    """What follows the raw ratings; a part is None where the public state has it."""
 
     item_factors: jax.Array | None
     center: jax.Array | None
@@ -69,7 +69,7 @@ class Private(NamedTuple):
 # --- the descent
 
 
-def _center(params: Params, data: Any) -> jax.Array:
+def _center(params: Params, data: Layout) -> jax.Array:
     """c: the public constant, or the unpriced mean that the paper's figures subtract."""
     if params.centering == "constant":
         return params.center
@@ -82,7 +82,7 @@ def _optimizer(params: Params) -> optax.GradientTransformation:
 
 
 def _descend(params: Params, factors: Any, gradient: Any, optimizer_state: Any) -> tuple[Any, Any]:
-    """Adds the λ term and applies the optimizer; post-processing of the gradient it is given."""
+    """(factors, optimizer state) after a step along the gradient and λ: post-processing of it."""
     full = jax.tree.map(lambda g, f: g + params.regularization * f, gradient, factors)
     updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
     return optax.apply_updates(factors, updates), optimizer_state
@@ -91,7 +91,7 @@ def _descend(params: Params, factors: Any, gradient: Any, optimizer_state: Any) 
 # --- as published: noise on ∇Θ, raw ∇X
 
 
-def _published_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _published_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del previous  # the paper has one phase
     user_key, item_key = jax.random.split(key)
     users = unit_rows(user_key, data.num_users, params.rank)
@@ -110,7 +110,7 @@ def _published_center(state: State) -> jax.Array:
 
 
 def _published_query(
-    params: Params, state: State, data: Any, coins: None
+    params: Params, state: State, data: Layout, coins: None
 ) -> tuple[jax.Array, Info]:
     del coins
     return user_gradient(
@@ -123,7 +123,7 @@ def _published_query(
     )
 
 
-def _published_update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+def _published_update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     public, private = state.public, state.private
     gradient = item_gradient(
         public.user_factors,
@@ -156,7 +156,7 @@ def _nothing_release(state: State) -> Release:
 # --- sound: noise on both gradients
 
 
-def _joint_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _joint_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
     center = params.center if previous is None else previous.center
     return State(
@@ -165,7 +165,7 @@ def _joint_init(params: Params, key: jax.Array, data: Any, previous: Any) -> Sta
 
 
 def _joint_query(
-    params: Params, state: State, data: Any, coins: None
+    params: Params, state: State, data: Layout, coins: None
 ) -> tuple[tuple[jax.Array, jax.Array], Info]:
     del coins
     users, items, center, _ = state.public
@@ -179,7 +179,7 @@ def _joint_query(
 
 
 def _joint_update(
-    params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Any
+    params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Layout
 ) -> State:
     del data  # post-processing of the response
     users, items, center, optimizer_state = state.public
@@ -194,7 +194,7 @@ def _everything_release(state: State) -> Release:
 # --- sound: public items
 
 
-def _public_items_init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _public_items_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     known = params.item_factors is not None
     items = params.item_factors if known else shared_unit_rows(key, data.num_items, params.rank)
     users = jnp.zeros((data.num_users, params.rank), jnp.float32)
@@ -203,7 +203,7 @@ def _public_items_init(params: Params, key: jax.Array, data: Any, previous: Any)
 
 
 def _public_items_query(
-    params: Params, state: State, data: Any, coins: None
+    params: Params, state: State, data: Layout, coins: None
 ) -> tuple[jax.Array, Info]:
     del coins
     return user_gradient(
@@ -216,7 +216,7 @@ def _public_items_query(
     )
 
 
-def _public_items_update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+def _public_items_update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     del data  # post-processing of the response
     users, optimizer_state = _descend(
         params, state.public.user_factors, response, state.public.optimizer_state
@@ -230,10 +230,9 @@ def _public_items_update(params: Params, state: State, response: jax.Array, data
 
 
 def _entry_change(config: Config) -> float:
-    """Largest change of one clipped residual along a fixed transcript: |Δe| per neighbouring
-    relation.
+    """|Δe|: the largest change of one clipped residual along a fixed transcript.
 
-    A changed value moves it by at most τ (2c where e is clipped to ±c), a rating added or removed
+    A changed value moves it by at most τ (2c where e is clipped to ±c); a rating added or removed,
     by at most c.
     """
     if config.relation == "rating presence":
@@ -253,90 +252,6 @@ def _entry_change(config: Config) -> float:
     return (
         config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
     )
-
-
-_ITEMS = "the item factors that were given were not computed from these ratings"
-
-
-def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
-    assumptions = [
-        (
-            "the item factors are the same in both worlds at every step; they are not, since they"
-            " follow the raw ratings"
-        ),
-        words.MASK,
-        *curator.ALWAYS,
-    ]
-    if params.centering != "constant":
-        assumptions.append(
-            f"the {params.centering} mean that centres the ratings is the same in both worlds; it"
-            " is computed from them"
-        )
-    return accounting.priced(
-        mechanism="gaussian",
-        losses=(_steps(params, num_steps, (1.0, 0.0)),),
-        delta=float(params.delta),
-        sensitivity=float(params.sensitivity),
-        unit="rating value",
-        relation=curator.neighbours("rating value", float(params.span)),
-        released=("user factors",),
-        trust_model=words.CURATOR,
-        status="claimed",
-        claimed_by="paper 001",
-        real_number_noise=True,
-        assumptions=tuple(assumptions),
-        not_covered=(
-            "the item factors and the centre, which stay with the curator",
-            "the presence of a rating",
-        ),
-    )
-
-
-def _steps(params: Params, num_steps: int, user_rho: tuple[float, float]) -> Gaussian:
-    z = float(params.noise_scale) / float(params.sensitivity)
-    return Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=user_rho)
-
-
-def _sound_guarantee(
-    params: Params,
-    num_steps: int,
-    mechanism: str,
-    released: tuple[str, ...],
-    user_rho: tuple[float, float],
-) -> Guarantee:
-    presence = params.relation == "rating presence"
-    return accounting.priced(
-        mechanism=mechanism,
-        losses=(_steps(params, num_steps, user_rho),),
-        delta=float(params.delta),
-        sensitivity=float(params.sensitivity),
-        unit=params.relation,
-        relation=curator.neighbours(params.relation, float(params.span)),
-        released=released,
-        trust_model=words.CURATOR,
-        status=REAL_NUMBERS,
-        assumptions=(
-            words.DECLARED if presence else words.MASK,
-            *curator.ALWAYS,
-            *(() if params.item_factors is None else (_ITEMS,)),
-        ),
-        not_covered=(curator.not_covered(params.relation),),
-    )
-
-
-def _joint_guarantee(params: Params, num_steps: int) -> Guarantee:
-    return _sound_guarantee(
-        params, num_steps, "gaussian-joint-noise", ("user factors", "item factors"), (0.5, 0.5)
-    )
-
-
-def _public_items_guarantee(params: Params, num_steps: int) -> Guarantee:
-    released = ("user factors", "item factors, which were public")
-    return _sound_guarantee(params, num_steps, "gaussian-public-items", released, (1.0, 0.0))
-
-
-def _no_guarantee(num_steps: int) -> Guarantee:
-    return accounting.no_guarantee(mechanism="non-private", num_steps=num_steps, released=())
 
 
 # --- the factories
@@ -370,15 +285,16 @@ def _publicly_centred(config: Config) -> Config:
 
 
 def mechanism(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """Paper 001, Algorithm 1: noise N(0, (zτC)²) on ∇Θ, raw ∇X, both from the same (X, Θ); releases
-    the user factors.
+    """User factors by Algorithm 1 of paper 001: noise N(0, (zτC)²) on ∇Θ, raw ∇X.
 
-    Guarantee: (ε_opt, δ_r) by eq. (9), unit rating value, relation "one rating's value differs" -
-      claimed, not proved (Theorem 2 holds X fixed, but X is updated with the raw ratings and enters
-      the next gradient; so do mean centres).
+    Both gradients are of the same (X, Θ). Releases the user factors.
+
+    Guarantee: (ε_opt, δ_r) by eq. (9) for a rating's value, relation "one rating's value differs";
+      claimed, not proved. Theorem 2 holds X fixed, but X is updated with the raw ratings and enters
+      the next gradient; so do mean centres.
     Departs from the paper: J is fixed, since stopping on the training RMSE is not covered by any
-    price. Reads it so: V̂ uses the unclipped factors (line 3); the clip acts where a factor
-    multiplies a residual (4, 5).
+      price. Reads it so: V̂ uses the unclipped factors (line 3); the clip acts where a factor
+      multiplies a residual (4, 5).
 
     Raises: PrivacyError without a noise multiplier, for the relation "rating presence", or for a
       residual clip.
@@ -392,24 +308,25 @@ def mechanism(config: Config, optimizer: optax.GradientTransformation | None = N
     params = make_params(config, config.span * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_published_init, params),
-        coins=Partial(curator.no_coins),
+        coins=Partial(claims.no_coins),
         query=Partial(_published_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_published_update, params),
         release=Partial(_published_release),
-        guarantee=Partial(_published_guarantee, params),
+        guarantee=Partial(guarantee.published, params),
     )
 
 
 def joint_noise(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """Noise on both gradients, which form one query; releases both factors (and the public centre).
+    """User and item factors by descent with noise on both gradients, which form one query.
 
     One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most
-    |Δe|·C, so Δ = √2·|Δe|·C. Initial factors (`bias_rows`, not the paper's: a few noisy steps find
-    biases before anything else), λ, the optimizer and the centre are public or post-processing.
+    |Δe|·C, so Δ = √2·|Δe|·C. Initial factors, λ, the optimizer and the centre are public or
+    post-processing. The factors start as `bias_rows`, not as the paper's: a few noisy steps find
+    biases before anything else. Releases both factors and the public centre.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit `config.relation`; a user's
-      m ratings pay (m² + m)/2 times ρ.
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user's m
+      ratings pay (m² + m)/2 times ρ.
 
     Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for
       "rating presence" without a residual clip.
@@ -418,29 +335,30 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     params = make_params(config, math.sqrt(2) * _entry_change(config) * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_joint_init, params),
-        coins=Partial(curator.no_coins),
+        coins=Partial(claims.no_coins),
         query=Partial(_joint_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_joint_update, params),
         release=Partial(_everything_release),
-        guarantee=Partial(_joint_guarantee, params),
+        guarantee=Partial(guarantee.joint_noise, params),
     )
 
 
 def public_items(
     config: Config, items: Any = None, optimizer: optax.GradientTransformation | None = None
 ) -> Mechanism:
-    """Item factors are public and fixed; noise on ∇Θ, one ridge regression per user; releases the
-    user factors.
+    """User factors by noisy descent on ∇Θ, for item factors that are public and fixed.
+
+    It is one ridge regression per user, Δ = |Δe|·C. Releases the user factors, and the item factors
+    and centre, which were public.
 
     Args:
-      items: float[items, rank], public item factors; None draws random unit rows that share a
-        coordinate (`shared_unit_rows`): they know nothing of the items, so no more than a user's
+      items: float[items, rank], public item factors. None draws random unit rows that share a
+        coordinate (`shared_unit_rows`). They know nothing of the items, so no more than a user's
         mean can be learned.
 
-    Guarantee: Δ = |Δe|·C, zCDP with ρ = J/(2z²), proved for real-number noise; unit
-      `config.relation`; a user's m ratings pay m² times ρ. It does not cover the ratings that
-      `items` may have been computed from.
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user's m
+      ratings pay m² times ρ. The ratings that `items` may have been computed from are not covered.
 
     Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank
       columns.
@@ -459,18 +377,19 @@ def public_items(
     )
     return Mechanism(
         init=Partial(_public_items_init, params),
-        coins=Partial(curator.no_coins),
+        coins=Partial(claims.no_coins),
         query=Partial(_public_items_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_public_items_update, params),
         release=Partial(_everything_release),
-        guarantee=Partial(_public_items_guarantee, params),
+        guarantee=Partial(guarantee.public_items, params),
     )
 
 
 def non_private(config: Config, optimizer: optax.GradientTransformation | None = None) -> Mechanism:
-    """The control: Algorithm 1 without its noise. No guarantee, nothing released; the curator may
-    look at it.
+    """The control: factors by Algorithm 1 without its noise, for the curator's eyes.
+
+    Guarantee: none; releases nothing.
 
     Raises: PrivacyError where the config asks for noise.
     """
@@ -483,10 +402,10 @@ def non_private(config: Config, optimizer: optax.GradientTransformation | None =
     params = make_params(config, config.span * config.clip_norm, optimizer)
     return Mechanism(
         init=Partial(_published_init, params),
-        coins=Partial(curator.no_coins),
+        coins=Partial(claims.no_coins),
         query=Partial(_published_query, params),
         noise=noise.none(),
         update=Partial(_published_update, params),
         release=Partial(_nothing_release),
-        guarantee=Partial(_no_guarantee),
+        guarantee=Partial(guarantee.nothing),
     )

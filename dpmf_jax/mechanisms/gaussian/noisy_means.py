@@ -1,5 +1,4 @@
-"""Item means from noisy sums: a private control by itself, and the first phase of a run that
-centres by them.
+"""Item means from noisy sums: a private control, and the first phase of a run that centres by them.
 
 Every item of the declared catalogue gets noise. With m the middle and h the half-width of the
 declared range:
@@ -7,7 +6,7 @@ declared range:
 - "rating value": the statistics are Σ(r - m) of every item. One changed rating moves one of them by
   at most 2h, so Δ = 2h. Who rated what is public under this relation, and so are the counts.
 - "rating presence": the statistics are (Σ(r - m), h·count). One rating more moves one pair by at
-  most (h, h), so Δ = √2·h. Counts are used with their noise, and exact ones are never divided by.
+  most (h, h), so Δ = √2·h. Counts are used with their noise; exact ones are never divided by.
 
 What is done with noisy statistics is post-processing. An item's estimate shrinks to the noisy
 global mean by the ratio of public guesses of the variances, so an item that has only noise gets the
@@ -31,7 +30,8 @@ from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.layout import Layout
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.claims import Relation
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -61,24 +61,27 @@ class Config:
     delta: float = 1e-5
 
     def __post_init__(self) -> None:
-        curator.check(self.rating_range, self.tau, self.relation, self.delta)
+        claims.check(self.rating_range, self.tau, self.relation, self.delta)
         guards.positive("noise_multiplier", self.noise_multiplier)
 
     @property
     def sensitivity(self) -> float:
         """Δ: L2, of one step's statistics under the relation."""
-        width = curator.width(self.rating_range)
+        width = claims.width(self.rating_range)
         return width if self.relation == "rating value" else math.sqrt(0.5) * width
 
     @property
     def span(self) -> float:
         """τ, for the statement."""
-        return curator.width(self.rating_range) if self.tau is None else self.tau
+        return claims.width(self.rating_range) if self.tau is None else self.tau
 
 
 class Public(NamedTuple):
-    """center: float32[items], the estimate. total: the responses so far, added up. count:
-    float32[items], the number of ratings of each item where that is public; None where it is not.
+    """A function of past responses, constants, and counts where they are public.
+
+    center: float32[items], the estimate.
+    total: the responses so far, added up.
+    count: float32[items], the number of ratings of each item; None where that is not public.
     """
 
     center: jax.Array
@@ -101,12 +104,14 @@ class Params:
 def mechanism(config: Config) -> Mechanism:
     """Noisy item means in one step; further steps ask again, and the mean of all answers is used.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise, unit `config.relation`. A user
-      with m ratings pays m·ρ: each of them lies in another item. Releases the centre.
+    Releases the centre, which is these means.
+
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user
+      with m ratings pays m·ρ: each of them lies in another item.
     """
-    sensitivity = curator.float32_up(config.sensitivity)  # the price divides σ by this very number
+    sensitivity = claims.float32_up(config.sensitivity)  # the price divides σ by this very number
     params = Params(
-        noise_scale=curator.float32_up(float(sensitivity) * config.noise_multiplier),
+        noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
         sensitivity=sensitivity,
         low=jnp.float32(config.rating_range[0]),
         high=jnp.float32(config.rating_range[1]),
@@ -116,7 +121,7 @@ def mechanism(config: Config) -> Mechanism:
     )
     return Mechanism(
         init=Partial(_init, params),
-        coins=Partial(curator.no_coins),
+        coins=Partial(claims.no_coins),
         query=Partial(_query, params),
         noise=noise.gaussian(params.noise_scale),
         update=Partial(_update, params),
@@ -125,7 +130,7 @@ def mechanism(config: Config) -> Mechanism:
     )
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del key, previous  # nothing is drawn, and nothing is built upon
     center = jnp.full(data.num_items, (params.low + params.high) / 2, jnp.float32)
     nothing = jnp.zeros(data.num_items, jnp.float32)
@@ -138,22 +143,22 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
 def _row(
     row: Any, columns: Any, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """For one item: (Σ(r - m), number of ratings, Σ(r - center)²), r clipped to the declared range
-    in the first.
-    """
+    """(Σ(r - m), number of ratings, Σ(r - center)²) of one item; in the first, r is clipped."""
     del columns
     low, high, center = row
     bounded = jnp.clip(values, low, high) - (low + high) / 2
     return bounded @ present, jnp.sum(present), present @ (values - center) ** 2
 
 
-def _sums(params: Params, center: jax.Array, data: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _sums(
+    params: Params, center: jax.Array, data: Layout
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     ends = (jnp.broadcast_to(end, center.shape) for end in (params.low, params.high))
     return layout.sum_by_item(data, _row, (*ends, center), ())
 
 
 def _query(
-    params: Params, state: State, data: Any, coins: None
+    params: Params, state: State, data: Layout, coins: None
 ) -> tuple[tuple[jax.Array, ...], Info]:
     del coins
     total, count, squared = _sums(params, state.public.center, data)
@@ -163,7 +168,7 @@ def _query(
     return (total, (params.high - params.low) / 2 * count), info
 
 
-def _update(params: Params, state: State, response: tuple[jax.Array, ...], data: Any) -> State:
+def _update(params: Params, state: State, response: tuple[jax.Array, ...], data: Layout) -> State:
     del data  # post-processing of the response
     public, done = state.public, jnp.float32(state.step + 1)
     total = jax.tree.map(jnp.add, public.total, response)
@@ -181,9 +186,7 @@ def _estimate(
     low: jax.Array,
     high: jax.Array,
 ) -> jax.Array:
-    """Item means, float32[items], from noisy statistics, and from counts only where they are
-    public.
-    """
+    """Item means, float32[items], from noisy statistics; from counts only where they are public."""
     half, width = (high - low) / 2, high - low
     sums = noisy[0]
     count = noisy[1] / half if public_count is None else public_count
@@ -212,23 +215,21 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit=params.relation,
-        relation=curator.neighbours(params.relation, float(params.span)),
+        relation=claims.neighbours(params.relation, float(params.span)),
         released=("item means",),
         trust_model=words.CURATOR,
         status=REAL_NUMBERS,
-        assumptions=(words.DECLARED if presence else words.MASK, *curator.ALWAYS),
-        not_covered=(curator.not_covered(params.relation),),
+        assumptions=(words.DECLARED if presence else words.MASK, *claims.ALWAYS),
+        not_covered=(claims.not_covered(params.relation),),
     )
 
 
 def split(noise_multiplier: float, num_steps: int, share: float) -> tuple[float, float]:
-    """(z of one step of noisy means, z of each of J training steps): together they cost what J
-    steps of z do.
+    """(z of one step of noisy means, z of each of J training steps) at the price of J steps of z.
 
-    In ρ the means take `share` of it, the training the rest.
+    In ρ the means take `share` of that price, the training the rest.
 
-    Raises:
-      PrivacyError: a share outside (0, 1).
+    Raises: PrivacyError for a share outside (0, 1).
     """
     if not 0 < share < 1:
         raise PrivacyError(

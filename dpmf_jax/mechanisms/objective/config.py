@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 
 from accounting import guards
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.objective.perturbed import Law
 
 
@@ -110,7 +110,7 @@ def make_params(
     low, high = config.rating_range
     bound = max(abs(low - config.center), abs(high - config.center))
     return Params(
-        scale=curator.float32_up(scale),
+        scale=claims.float32_up(scale),
         vector_weight=f32(vector_weight),
         ridge=f32(config.ridge),
         regularization=f32(config.regularization),
@@ -120,7 +120,7 @@ def make_params(
         low=f32(low),
         high=f32(high),
         user_factors=user_factors,
-        range_width=curator.width(config.rating_range),
+        range_width=claims.width(config.rating_range),
         delta=config.delta,
         rating_bound=bound if config.rating_bound is None else config.rating_bound,
         law=config.noise,

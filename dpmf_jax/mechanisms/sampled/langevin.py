@@ -1,20 +1,20 @@
-"""Factors by noisy gradient steps on Poisson samples: Langevin dynamics (paper 002, (11), (12)) and
-dense DP-SGD.
+"""Factors by noisy gradient steps on Poisson samples: Langevin dynamics and dense DP-SGD.
 
-The energy is U = ½Σe² + ½λ(‖P‖² + ‖Q‖²), e = r - center - p·q; its sum over ratings is estimated by
-1/q times a sample's, its prior is exact, and a step of Langevin dynamics is θ - η_t∇U + √(2η_tT)·N
-on every row, rated or not.
+The energy is U = ½Σe² + ½λ(‖P‖² + ‖Q‖²), e = r - center - p·q (paper 002, (11), (12)). Its sum over
+ratings is estimated by 1/q times a sample's; its prior is exact. A step of Langevin dynamics is
+θ - η_t∇U + √(2η_tT)·N on every row, rated or not.
 
 - `mechanism`  as published, no clip: no guarantee. Paper 002 writes √η, which is T = ½ and aims at
   exp(-2U).
-- `dp`         sound: each rating's gradient (both rows, one vector) is clipped to C; the noise is
-  priced step by step.
+- `dp`         sound: each rating's gradient (both rows, one vector) is clipped to C, and the noise
+  is priced step by step.
 - `dpsgd`      sound: the same steps with noise z·C on the clipped sum, whatever the step size.
 
-A step of `dp` is a step of `dpsgd` with z_t = q√(2T/η_t)/C: both are θ - η_t(λθ + (Σclip(g) + N(0,
-σ²))/q), and their noise has standard deviation η_t·z_t·C/q = √(2η_tT). So with one step size for
-all steps they are one algorithm under two names, T = η(zC/q)²/2, and the same at equal ε. Where
-step sizes fall they are two: `dpsgd`'s z stays, `dp`'s grows as √(1/η_t).
+A step of `dp` is a step of `dpsgd` with z_t = q√(2T/η_t)/C: both are
+θ - η_t(λθ + (Σclip(g) + N(0, σ²))/q), and their noise has standard deviation
+η_t·z_t·C/q = √(2η_tT). With one step size for all steps they are therefore one algorithm under two
+names, T = η(zC/q)²/2, and equally good at equal ε. Where step sizes fall they are two: `dpsgd`'s z
+stays, `dp`'s grows as √(1/η_t).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from jax.tree_util import Partial
 import accounting
 from accounting.guarantee import Guarantee
 from dpmf_jax.kernels.descent import bias_rows
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
@@ -37,8 +38,11 @@ from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 
 
 class Public(NamedTuple):
-    """A function of past responses and public constants: float32[users, rank], float32[items,
-    rank], float32[].
+    """A function of past responses and public constants.
+
+    user_factors: float32[users, rank].
+    item_factors: float32[items, rank].
+    center: float32[], subtracted from the ratings.
     """
 
     user_factors: jax.Array
@@ -47,23 +51,23 @@ class Public(NamedTuple):
 
 
 def mechanism(config: Config) -> Mechanism:
-    """Stochastic gradient Langevin dynamics as paper 002 describes it (11), (12), at temperature T;
-    no guarantee.
+    """Factors by stochastic gradient Langevin dynamics at temperature T, as published.
 
-    The factors of the last step are one approximate draw from exp(-U/T). Nothing is clipped
-    (`clip_norm` is not read): one rating moves a step without bound. Releases both factors and the
-    centre. Departs from the paper: √(2η_tT) for √η; the sum's gradient is estimated from Poisson
-    samples.
+    Those of the last step are one approximate draw from exp(-U/T). Releases both factors and the
+    centre. Nothing is clipped (`clip_norm` is not read), so one rating moves a step without bound.
+
+    Guarantee: none.
+    Departs from the paper: √(2η_tT) for √η; the sum's gradient is estimated from Poisson samples.
     """
     return _mechanism(sampled.langevin_params(config, clip=False), _published_guarantee)
 
 
 def dp(config: Config) -> Mechanism:
-    """Langevin dynamics on clipped gradients, priced as J Gaussian steps with z_t = q√(2T/η_t)/C.
+    """Factors by Langevin dynamics on clipped gradients, priced as J sampled Gaussian steps.
 
-    T = 1 is Langevin's noise for the posterior, but clipping changes what the steps aim at, so this
-    is no posterior; nothing is assumed of convergence. With one step size it is `dpsgd`. Releases
-    both factors and the centre.
+    Step t has z_t = q√(2T/η_t)/C. T = 1 is Langevin's noise for the posterior. Clipping changes
+    what the steps aim at, so this is no draw from it, and nothing is assumed of convergence. With
+    one step size it is `dpsgd`. Releases both factors and the centre.
 
     Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved for real-number noise; unit
       `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
@@ -72,8 +76,9 @@ def dp(config: Config) -> Mechanism:
 
 
 def dpsgd(config: Config) -> Mechanism:
-    """Dense DP-SGD: N(0, (zC)²) on every entry of the sum of clipped gradients; releases both
-    factors and the centre.
+    """Factors by dense DP-SGD: N(0, (zC)²) on every entry of the sum of clipped gradients.
+
+    Releases both factors and the centre.
 
     Guarantee: as `dp`'s with z = `config.noise_multiplier` at every step.
 
@@ -94,14 +99,14 @@ def _mechanism(params: Params, guarantee: Any) -> Mechanism:
     )
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
     center = params.center if previous is None else previous.center
     return State(Public(users, items, center), None, jnp.int32(0))
 
 
 def _query(
-    params: Params, state: State, data: Any, coins: Poisson
+    params: Params, state: State, data: Layout, coins: Poisson
 ) -> tuple[tuple[jax.Array, jax.Array], Info]:
     """-Σ of the clipped gradients times w_t: float32[users, rank], float32[items, rank]."""
     users, items, center = state.public
@@ -121,7 +126,7 @@ def _query(
 
 
 def _update(
-    params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Any
+    params: Params, state: State, response: tuple[jax.Array, jax.Array], data: Layout
 ) -> State:
     del data  # post-processing of the response
     users, items, center = state.public

@@ -1,13 +1,14 @@
-"""What mechanisms on secret Poisson samples share: settings, one set of numbers for noise, sampler
-and price, the clip.
+"""What mechanisms on secret Poisson samples share: settings, the sampler, the clip and the price.
 
-At step t every stored rating is in the sample with probability q, by itself; its gradient, a vector
-of all that it moves, is clipped to C and added up, and everything gets N(0, σ²). So that σ is one
-number while the noise of a step may change, a step's gradients are multiplied by a public weight
-w_t ≤ 1 after the clip, and the response is divided by it: the step costs what z_t = σ/(C·w_t)
-costs. DP-SGD has w_t = 1; Langevin dynamics has w_t = √(η_t/η), η the largest step.
+At step t each stored rating is in the sample with probability q, by itself. Its gradient, a vector
+of all that it moves, is clipped to C and added up, and everything gets N(0, σ²). One set of numbers
+serves noise, sampler and price.
 
-Who is in the sample follows from the step's coins, a key and a rate: `query` reads them, nothing
+σ is one number while the noise of a step may change. So a step's gradients are multiplied by a
+public weight w_t ≤ 1 after the clip, and the response is divided by it: the step costs what
+z_t = σ/(C·w_t) costs. DP-SGD has w_t = 1; Langevin dynamics has w_t = √(η_t/η), η the largest step.
+
+Who is in the sample follows from the step's coins, a key and a rate. `query` reads them; nothing
 public ever does.
 """
 
@@ -27,8 +28,8 @@ from accounting.guarantee import Guarantee
 from accounting.langevin import decaying_rates, langevin_phases
 from accounting.loss import SubsampledGaussian
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.layout import poisson
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.layout import Layout, poisson
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.protocol import Info, Poisson
 
 SampledUnit = Literal["rating presence", "rating value"]
@@ -42,21 +43,24 @@ CAPACITY = (
 class Config:
     """Settings; host numbers, all public, none chosen by looking at the ratings.
 
-    rating_range: the declared smallest and largest rating. center: subtracted from ratings; None is
-      its middle.
-    num_steps: J, fixed beforehand; step sizes fall until then, and stay as they are in steps
-      beyond.
+    rating_range: the declared smallest and largest rating.
+    center: subtracted from ratings; None is the middle of the range.
+    num_steps: J, fixed beforehand. Step sizes fall until then, and stay in steps beyond.
     sampling_rate: q, the probability with which each rating is in a step's sample.
     clip_norm: C, of one rating's gradient.
-    noise_multiplier: z = σ/C of a step (DP-SGD). temperature: T (Langevin); 1 is that of the
-      posterior.
+    noise_multiplier: z = σ/C of a step (DP-SGD only).
+    temperature: T (Langevin only); 1 is that of the posterior.
     learning_rate: η, of the gradient of the sum over all ratings, which is estimated by 1/q times
-      the sample's; or an optax schedule, a function of an array of steps. decay: b in η/(1 +
-      b·t/J); 0 beside a schedule.
+      the sample's; or an optax schedule, a function of an array of steps.
+    decay: b in η/(1 + b·t/J); 0 with a schedule.
     regularization: λ, on every row or cell at every step.
-    rank: [d]. depth: [k], gain: [γ], query: how the sketch is read, initial_scale: standard
-      deviation of a coordinate at the start (sketch only).
-    unit: whose change is hidden. delta: of the guarantee.
+    rank: [d].
+    depth: [k], rows of the sketch (sketch only).
+    gain: [γ], how many times smaller the sketch is than all vectors (sketch only).
+    query: how the sketch is read (sketch only).
+    initial_scale: standard deviation of a coordinate at the start (sketch only).
+    unit: whose change is hidden.
+    delta: of the guarantee.
     """
 
     rating_range: tuple[float, float]
@@ -82,7 +86,7 @@ class Config:
             raise ValueError(
                 f"unit must be one of {', '.join(get_args(SampledUnit))}; got {self.unit!r}"
             )
-        curator.check(self.rating_range, None, self.unit, self.delta)
+        claims.check(self.rating_range, None, self.unit, self.delta)
         guards.fields(self, guards.count, "num_steps", "rank", "depth")
         if not 2.0**-30 <= self.sampling_rate <= 1:
             raise ValueError(f"sampling_rate must be from 2^-30 to 1; got {self.sampling_rate}")
@@ -120,11 +124,16 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """What noise, sampler, query, update and price read: real settings as leaves (a sweep compiles
-    once), the rest static.
+    """What noise, sampler, query, update and price read.
 
-    noise_scale: σ; clip_norm: C; rate: q; weights, learning_rates: w_t, η_t, float32[num_steps].
-    highest_rate: at least q, of a coarse grid, which the sample's memory is made for.
+    Real settings are leaves, so that a sweep compiles once; the rest is static.
+
+    noise_scale: σ.
+    clip_norm: C.
+    rate: q.
+    weights: float32[num_steps], w_t.
+    learning_rates: float32[num_steps], η_t.
+    highest_rate: of a coarse grid, at least q; the sample's memory is made for it.
     """
 
     noise_scale: jax.Array
@@ -145,7 +154,7 @@ class Params:
 
 
 def dpsgd_params(config: Config) -> Params:
-    """σ = z·C, the same at every step.
+    """The parameters of DP-SGD: σ = z·C, the same at every step.
 
     Raises: PrivacyError without a noise multiplier.
     """
@@ -157,18 +166,23 @@ def dpsgd_params(config: Config) -> Params:
                 " an epsilon"
             ),
         )
-    bound = curator.float32_up(config.clip_norm)
+    bound = claims.float32_up(config.clip_norm)
     return _params(
         config, bound, float(bound) * config.noise_multiplier, np.ones(config.num_steps, np.float32)
     )
 
 
 def langevin_params(config: Config, *, clip: bool) -> Params:
-    """σ = q√(2T/η), so that a step of size η_t moves every entry by √(2η_tT) times a normal."""
+    """The parameters of Langevin dynamics: σ = q√(2T/η).
+
+    So a step of size η_t moves every entry by √(2η_tT) times a normal.
+    """
     rates = config.learning_rates.astype(np.float64)
     largest = float(rates.max())
-    scale = float(float32_down(config.sampling_rate)) * math.sqrt(2 * config.temperature / largest)
-    bound = curator.float32_up(config.clip_norm) if clip else jnp.float32(jnp.inf)
+    scale = float(claims.float32_down(config.sampling_rate)) * math.sqrt(
+        2 * config.temperature / largest
+    )
+    bound = claims.float32_up(config.clip_norm) if clip else jnp.float32(jnp.inf)
     return _params(config, bound, scale, np.sqrt(rates / largest).astype(np.float32))
 
 
@@ -179,13 +193,13 @@ def _params(
     middle = sum(config.rating_range) / 2
     if not (
         noise_scale < float(np.finfo(np.float32).max)
-        and float(curator.float32_up(noise_scale)) > 2.0**-126
+        and float(claims.float32_up(noise_scale)) > 2.0**-126
     ):
         raise ValueError(f"the noise's scale must be a normal float32; got {noise_scale:g}")
     return Params(
-        noise_scale=curator.float32_up(noise_scale),
+        noise_scale=claims.float32_up(noise_scale),
         clip_norm=clip_norm,
-        rate=float32_down(config.sampling_rate),
+        rate=claims.float32_down(config.sampling_rate),
         weights=jnp.asarray(weights),
         learning_rates=jnp.asarray(config.learning_rates),
         regularization=f32(config.regularization),
@@ -201,24 +215,16 @@ def _params(
     )
 
 
-def float32_down(x: float) -> jax.Array:
-    """float32 not above x, so that nobody is sampled more often than is priced."""
-    single = np.float32(x)
-    return jnp.asarray(single if float(single) <= x else np.nextafter(single, np.float32(0)))
-
-
 # --- one step
 
 
 def coins(rate: jax.Array, key: jax.Array) -> Poisson:
-    """What says who is in the sample: secret."""
+    """The secret coins that say who is in the sample."""
     return Poisson(key, rate)
 
 
-def sample(params: Params, data: Any, coins: Poisson) -> poisson.Sample:
-    """The step's ratings, at the rate of the coins each, in memory for `poisson.capacity_for` of
-    them.
-    """
+def sample(params: Params, data: Layout, coins: Poisson) -> poisson.Sample:
+    """The step's ratings, in memory for `poisson.capacity_for` of them."""
     capacity = poisson.capacity_for(poisson.num_slots(data), params.highest_rate)
     return poisson.sample(data, coins.key, coins.rate, capacity)
 
@@ -226,8 +232,9 @@ def sample(params: Params, data: Any, coins: Poisson) -> poisson.Sample:
 def residuals(
     drawn: poisson.Sample, users: jax.Array, items: jax.Array, center: jax.Array
 ) -> jax.Array:
-    """e = r - c - p·q, float32[capacity], 0 where there is no rating; p, q: the rows of the
-    sample.
+    """e = r - c - p·q, float32[capacity]; 0 where there is no rating.
+
+    users, items: float32[capacity, rank], p and q of each sampled rating.
     """
     offset = center if center.ndim == 0 else center.at[drawn.item].get(mode="clip")
     return jnp.where(drawn.present, drawn.value - offset - jnp.sum(users * items, 1), 0.0)
@@ -249,15 +256,13 @@ def clip_scale(params: Params, ratio: jax.Array, weight: jax.Array, num_terms: i
 
 
 def info(drawn: poisson.Sample, error: jax.Array, ratio: jax.Array) -> Info:
-    """Of the sample: mean squared error, and the share of ratings that were clipped."""
+    """The sample's mean squared error, and the share of its ratings that were clipped."""
     count = jnp.maximum(jnp.sum(drawn.present), 1)
     return Info(jnp.sum(error**2) / count, jnp.sum((ratio > 1) & drawn.present) / count)
 
 
 def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> Any:
-    """θ + η_t·(response/(q·w_t) - λ·θ): post-processing, of entries that were read by nobody as
-    well.
-    """
+    """θ + η_t·(response/(q·w_t) - λ·θ) on every entry, read or not: post-processing."""
     weight, rate = at_step(params, step)
     keep, scale = 1 - rate * params.regularization, rate / (params.rate * weight)
     return jax.tree.map(lambda entry, noisy: keep * entry + scale * noisy, parameters, response)
@@ -267,8 +272,9 @@ def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> 
 
 
 def phases(params: Params, num_steps: int) -> tuple[SubsampledGaussian, ...]:
-    """z_t = σ/(C·w_t) and q of the first `num_steps` steps, from the arrays that noise, sampler and
-    query read.
+    """The losses of the first steps, each z_t = σ/(C·w_t) at rate q.
+
+    They come from the arrays that noise, sampler and query read.
     """
     scale, clip_norm, rate = float(params.noise_scale), float(params.clip_norm), float(params.rate)
     weights = np.asarray(params.weights, np.float64)
@@ -288,8 +294,8 @@ def phases(params: Params, num_steps: int) -> tuple[SubsampledGaussian, ...]:
 
 
 def with_assumptions(guarantee: Guarantee, params: Params) -> Guarantee:
-    """The guarantee with what this code assumes beside the theorem."""
+    """The guarantee with what this code assumes in addition to the theorem."""
     relation = words.DECLARED if params.unit == "rating presence" else words.MASK
     return dataclasses.replace(
-        guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *curator.ALWAYS[1:])
+        guarantee, assumptions=(*guarantee.assumptions, CAPACITY, relation, *claims.ALWAYS[1:])
     )

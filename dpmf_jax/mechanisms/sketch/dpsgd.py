@@ -1,13 +1,13 @@
-"""DP-SGD on a count sketch (paper 002's store, with a guarantee): clip after the scatter, noise on
-every cell.
+"""DP-SGD on a count sketch: paper 002's store, with a guarantee.
 
-A rating's gradient, 2d numbers, is written into the sketch depth times and with collisions, also of
-its own entries with each other, so its norm there is another one. It is that norm which is clipped
-to C: of the one table that this rating alone would make of an empty one. Hashes and a random
-initial table are public.
+A rating's gradient, 2d numbers, is written into the sketch depth times, and its entries collide
+with each other there, so its norm in the sketch is another one. It is that norm which is clipped to
+C: the norm of the table that this rating alone would make of an empty one. Every cell gets noise.
+Hashes and a random initial table are public.
 
-The noise in a queried coordinate is that of dense DP-SGD at every depth and gain (a clip of √depth
-times as much, and a mean over depth rows that undoes it); what a small table changes is collisions.
+The noise in a queried coordinate is that of dense DP-SGD at every depth and gain: the clip is
+√depth times as large, and a mean over depth rows undoes that. A small table changes collisions
+alone.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from accounting.guarantee import Guarantee
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
@@ -36,10 +37,12 @@ BLOCK = 512  # ratings whose entries are compared at once
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """A function of past responses and public constants: the table float32[depth, width], the
-    hashes, the centre.
+    """A function of past responses and public constants.
 
-    user_factors, item_factors: queried when asked for, for the curator's evaluation; training never
+    table: float32[depth, width].
+    hashes: of the table's rows.
+    center: float32[], subtracted from the ratings.
+    user_factors, item_factors: read from the table for the curator's evaluation; training never
       makes them.
     """
 
@@ -66,18 +69,17 @@ class Public:
 
 
 def mechanism(config: Config) -> Mechanism:
-    """θ ← θ - η_t(λθ + noisy sum/q) on all cells θ of the sketch; releases the table, the hashes
-    and the centre.
+    """A sketch of all vectors by θ ← θ - η_t(λθ + noisy sum/q) on each of its cells θ.
 
     One rating's clipped part has L2 norm C in the table, over all of its cells. Prior and noise are
-    on all cells, also those that no rating reaches, at every step.
+    on all cells at every step, also on those that no rating reaches. Releases the table, the hashes
+    and the centre.
 
     Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting,
       proved for real-number noise; unit `config.unit`: a rating added or removed (Δ = C), or
       another value (Δ = 2C).
-    Departs from the paper: everything but the sketch and its width (20); λ is a fixed prior on
-    cells, not part of each
-      rating's update.
+    Departs from the paper in everything but the sketch and its width (20); λ is a fixed prior on
+      cells, not part of each rating's update.
 
     Raises: PrivacyError without a noise multiplier.
     """
@@ -94,12 +96,14 @@ def mechanism(config: Config) -> Mechanism:
 
 
 def scattered_norm(addresses: jax.Array, values: jax.Array) -> jax.Array:
-    """The L2 norm of the table that each makes of an empty one: int32, float32[many, depth,
-    entries] -> float32[many].
+    """float32[many]: the L2 norm of the table that each makes of an empty one.
 
-    Entries that share a cell add up before they are squared. Never below the true norm: where they
-    cancel, what rounding may have left is added. All pairs of entries are compared, in blocks that
-    stay in a core's cache.
+    Entries that share a cell add up before they are squared. The norm is never below the true one:
+    where entries cancel, what rounding may have left is added. All pairs of entries are compared,
+    in blocks that stay in a core's cache.
+
+    addresses: int32[many, depth, entries], cells.
+    values: float32[many, depth, entries].
     """
     many, depth, entries = addresses.shape
     block = min(spread.block(BLOCK), max(many, 1))
@@ -132,7 +136,7 @@ def _block_norms(addresses: jax.Array, values: jax.Array) -> jax.Array:
     return jnp.sqrt(jnp.sum(reach**2 / shared, (0, 2)))
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     hash_key, table_key = jax.random.split(key)
     width = count_sketch.width(
         data.num_users, data.num_items, params.rank, depth=params.depth, gain=params.gain
@@ -149,7 +153,7 @@ def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
     return State(public, None, jnp.int32(0))
 
 
-def _query(params: Params, state: State, data: Any, coins: Poisson) -> tuple[jax.Array, Info]:
+def _query(params: Params, state: State, data: Layout, coins: Poisson) -> tuple[jax.Array, Info]:
     """-Σ of the gradients, each scattered and clipped: float32[depth, width]."""
     public, rank = state.public, params.rank
     drawn = sampled.sample(params, data, coins)
@@ -176,7 +180,7 @@ def _query(params: Params, state: State, data: Any, coins: Poisson) -> tuple[jax
     return total, sampled.info(drawn, error, ratio)
 
 
-def _update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     del data  # post-processing of the response
     table = sampled.descend(params, state.step, state.public.table, response)
     return state._replace(public=dataclasses.replace(state.public, table=table))

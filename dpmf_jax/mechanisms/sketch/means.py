@@ -1,8 +1,7 @@
-"""What paper 002 does to ratings beforehand (5.1.1): means are subtracted, and rare rows leave the
-test.
+"""The means that paper 002 subtracts from ratings beforehand (5.1.1).
 
-The means are those of the training ratings, and no noise is on them: a mechanism that subtracts
-them has no guarantee.
+They are those of the training ratings, without noise: a mechanism that subtracts them has no
+guarantee.
 """
 
 from __future__ import annotations
@@ -13,11 +12,15 @@ import jax
 import jax.numpy as jnp
 
 from dpmf_jax import layout
+from dpmf_jax.layout import Layout
 
 
 class Means(NamedTuple):
-    """overall float32[]; user float32[users], item float32[items], or None: what is subtracted, in
-    rating units.
+    """What is subtracted, in rating units.
+
+    overall: float32[].
+    user: float32[users], or None.
+    item: float32[items], or None.
     """
 
     overall: jax.Array
@@ -25,9 +28,7 @@ class Means(NamedTuple):
     item: jax.Array | None = None
 
     def at(self, user: jax.Array, item: jax.Array) -> jax.Array:
-        """overall + user + item of these indices, which may be one past the end (padding:
-        anything).
-        """
+        """overall + user + item at these indices; past the end (padding) it is anything."""
         if self.user is None or self.item is None:
             return self.overall
         return (
@@ -36,18 +37,17 @@ class Means(NamedTuple):
 
     @property
     def center(self) -> jax.Array:
-        """Of a bilinear model: overall + item, float32[items], or overall alone."""
+        """The centre of a bilinear model: overall + item, float32[items], or overall alone."""
         return self.overall if self.item is None else self.overall + self.item
 
     def with_users(self, factors: jax.Array) -> jax.Array:
-        """User factors with a further column, the users' means, if there are any; `with_items` has
-        the ones for it.
-        """
+        """User factors with a further column, the users' means, if there are any."""
         return (
             factors if self.user is None else jnp.concatenate([factors, self.user[:, None]], axis=1)
         )
 
     def with_items(self, factors: jax.Array) -> jax.Array:
+        """Item factors with a column of ones, for the users' means of `with_users`."""
         return (
             factors
             if self.item is None
@@ -55,13 +55,11 @@ class Means(NamedTuple):
         )
 
 
-def means(data: Any) -> Means:
-    """The mean of all ratings of a layout; per user the mean of the rest; per item the mean of what
-    then is left.
+def means(data: Layout) -> Means:
+    """The mean of all ratings; of each user, the mean of the rest; of each item, of what is left.
 
-    One after the other, so that what is left has mean 0 for every item (paper 002 names the three,
-    and no order). A user or an item without ratings gets 0. Unpriced. Can be jitted; neighbours of
-    the data are seen.
+    They are taken in this order, so that what is left has mean 0 for every item (paper 002 names
+    the three, and no order). A user or an item without ratings gets 0. Unpriced. Can be jitted.
     """
     nothing = jnp.zeros(data.num_users), jnp.zeros(data.num_items)
     total, count = layout.sum_by_user(data, _total, *nothing)

@@ -1,14 +1,14 @@
-"""Online matrix factorisation as paper 002 has it, without privacy: one rating after the other, one
-step an epoch.
+"""Online matrix factorisation as paper 002 has it, without privacy; a step is an epoch.
 
-Both vectors of a rating move from their old values, p ← p + η_t(e q − λp) and q ← q + η_t(e p −
-λq), e = r − p·q; with the sign of (5) corrected. A rating whose loss is above a threshold ε is
-skipped. That is no privacy: the result is a function of ratings, order, start and threshold.
+Ratings come one after the other. Both vectors of a rating move from their old values,
+p ← p + η_t(e q − λp) and q ← q + η_t(e p − λq), e = r − p·q; the sign of (5) is corrected. A rating
+whose loss is above a threshold ε is skipped. That is no privacy: the result is a function of
+ratings, order, start and threshold.
 
 A schedule (`ordered.schedule`) is made on the host once and used in every epoch. Like the layout it
-stays with the curator, and it names where ratings are stored, not values: neighbours of the data
-run in the same program. Without one each epoch has an order of its own, which its coins draw on the
-device; such a mechanism is made of settings alone.
+stays with the curator. It names where ratings are stored, not values, so neighbours of the data run
+in the same program. Without a schedule each epoch has an order of its own, which its coins draw on
+the device; such a mechanism is made of settings alone.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from jax.tree_util import Partial
 from accounting import guards
 from accounting.guarantee import NO_NOISE, Guarantee, no_guarantee
 from dpmf_jax.errors import UsageError
-from dpmf_jax.kernels import epoch as online_epoch
-from dpmf_jax.layout import ordered
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.kernels import epoch
+from dpmf_jax.layout import Layout, ordered
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch.means import Means
 from dpmf_jax.noise import laws as noise
@@ -41,13 +41,19 @@ Query = Literal["mean", "median"]
 class Config:
     """Settings; host numbers. Paper 002's letters in brackets.
 
-    rank: [d]. learning_rate: [η], decay: [b], num_epochs: [T]; epoch t = 0, 1, … has η/(1 + b·t/T).
-    regularization: [λ], of both vectors of a rating at its update. initial_scale: standard
-    deviation of a coordinate at the start (the paper does not say).
-    threshold: [ε], None: all is learnt from. convention: what is skipped, "4.3": e² > ε; "3.2":
-      e²/2 > ε.
-    preprocess: subtract the global, user and item means of the ratings, else `center`, a constant.
-    depth: [k], 1 is feature hashing; gain: [γ]; query: how vectors are read. For a sketch only.
+    rank: [d].
+    learning_rate: [η]; epoch t = 0, 1, … has η/(1 + b·t/T).
+    decay: [b].
+    num_epochs: [T].
+    regularization: [λ], of both vectors of a rating at its update.
+    initial_scale: standard deviation of a coordinate at the start (the paper does not say).
+    threshold: [ε] of the loss; None: all is learnt from.
+    convention: what is skipped; "4.3": e² > ε, "3.2": e²/2 > ε.
+    preprocess: subtract the global, user and item means of the ratings; else `center` alone.
+    center: a constant.
+    depth: [k], rows of the sketch (sketch only); 1 is feature hashing.
+    gain: [γ], how many times smaller the sketch is than all vectors (sketch only).
+    query: how vectors are read (sketch only).
     """
 
     rank: int = 16
@@ -79,7 +85,7 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """threshold: ε as in the config, ∞ for none."""
+    """What the parts share; threshold: ε as in the config, ∞ for none."""
 
     learning_rate: jax.Array
     decay: jax.Array
@@ -97,8 +103,11 @@ class Params:
 
 
 class Public(NamedTuple):
-    """Of the protocol's cut, not for the public: p float32[users, rank], q float32[items, rank],
-    what is subtracted.
+    """The public part of the state, by the protocol's cut; it is not for the public.
+
+    users: float32[users, rank], p.
+    items: float32[items, rank], q.
+    means: what is subtracted from ratings.
     """
 
     users: jax.Array
@@ -119,11 +128,12 @@ class Public(NamedTuple):
 
 
 def regular(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
-    """Exact sequential SGD over stored vectors, the paper's baseline; depth, gain and query are not
-    read.
+    """Factors by exact sequential SGD over stored vectors: the paper's baseline.
 
-    A step is an epoch; its Info has the mean of e² over the ratings, each before its own update,
-    and as clipped_fraction the share that was skipped. Guarantee: none; releases nothing.
+    Info has the mean of e² over the ratings, each before its own update, and as clipped_fraction
+    the share that was skipped. `depth`, `gain` and `query` are not read.
+
+    Guarantee: none; releases nothing.
 
     Args:
       schedule: without conflicts, for the layout's kind; batches of one are the fastest on a CPU.
@@ -138,8 +148,12 @@ def regular(config: Config, schedule: ordered.Schedule | None = None) -> Mechani
 
 
 def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -> Mechanism:
-    """As `regular`, but not its result: `size` ratings in the schedule's order share the vectors
-    from before the batch, and their updates are summed. Guarantee: none; releases nothing.
+    """Factors by SGD in batches of `size` ratings, in the schedule's order.
+
+    The ratings of a batch share the vectors from before it, and their updates are summed, so this
+    is not the result of `regular`.
+
+    Guarantee: none; releases nothing.
 
     Raises: UsageError for a size below 1.
     """
@@ -147,8 +161,7 @@ def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -
 
 
 def mini_batches(schedule: ordered.Schedule, size: int) -> ordered.Schedule:
-    """The ratings of a schedule in its order (host), `size` in each batch, whether or not they
-    conflict.
+    """A schedule in its order, `size` ratings in each batch, whether or not they conflict. Host.
 
     Raises: UsageError for a size below 1.
     """
@@ -203,33 +216,32 @@ def make_params(config: Config) -> Params:
     )
 
 
-def rule(params: Params, step: jax.Array) -> online_epoch.Rule:
-    """Of epoch `step`."""
+def rule(params: Params, step: jax.Array) -> epoch.Rule:
+    """The rule of an update in epoch `step`."""
     rate = params.learning_rate / (1 + params.decay * step / params.num_epochs)
-    return online_epoch.Rule(
+    return epoch.Rule(
         rate,
         params.regularization,
         params.threshold if params.convention == "4.3" else 2 * params.threshold,
     )
 
 
-def first_means(params: Params, data: Any) -> Means:
-    """Before the first epoch: no rating is looked at."""
+def first_means(params: Params, data: Layout) -> Means:
+    """The means before the first epoch, which look at no rating."""
     if not params.preprocess:
         return Means(params.center)
     return Means(jnp.float32(0), jnp.zeros(data.num_users), jnp.zeros(data.num_items))
 
 
-def means(params: Params, state: State, data: Any) -> Means:
-    """What this epoch subtracts; with preprocessing, means that the first epoch asks of the
-    ratings.
+def means(params: Params, state: State, data: Layout) -> Means:
+    """What this epoch subtracts; with preprocessing, means that the first epoch takes of ratings.
 
     Raises: UsageError for ratings over several devices, whose order of storing is not the
       schedule's.
     """
     if data.num_devices > 1:
         raise UsageError(
-            f"one rating after the other, and the ratings lie on {data.num_devices} devices",
+            f"sequential SGD cannot be split, and the ratings lie on {data.num_devices} devices",
             fix="lay them out on one (num_devices=1)",
         )
     if not params.preprocess:
@@ -238,14 +250,12 @@ def means(params: Params, state: State, data: Any) -> Means:
 
 
 def coins(schedule: ordered.Schedule | None) -> Partial:
-    """Of a mechanism: nothing where the order is given, else the key that an epoch's order follows
-    from.
-    """
-    return Partial(_order_key if schedule is None else curator.no_coins)
+    """The coins of a mechanism: none where the order is given, else the key of an epoch's order."""
+    return Partial(_order_key if schedule is None else claims.no_coins)
 
 
 def in_order(
-    schedule: ordered.Schedule | None, data: Any, coins: jax.Array | None
+    schedule: ordered.Schedule | None, data: Layout, coins: jax.Array | None
 ) -> ordered.Schedule:
     """The schedule, or all ratings one by one in the order of the coins."""
     if schedule is not None:
@@ -258,10 +268,8 @@ def _order_key(key: jax.Array) -> jax.Array:
     return key
 
 
-def info(seen: online_epoch.Seen) -> Info:
-    """loss: the mean of e², each rating before its own update; clipped_fraction: the share that was
-    skipped.
-    """
+def info(seen: epoch.Seen) -> Info:
+    """The mean of e², each rating before its own update, and the share that was skipped."""
     count = jnp.maximum(seen.rated, 1)
     return Info(seen.squared / count, 1 - seen.learnt / count)
 
@@ -285,7 +293,7 @@ class Named:
     name: str
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del previous  # nothing public is taken over: the means are of the ratings, or a constant
     keys = jax.random.split(key)
     users, items = (
@@ -299,20 +307,20 @@ def _query(
     params: Params,
     schedule: ordered.Schedule | None,
     state: State,
-    data: Any,
+    data: Layout,
     coins: jax.Array | None,
 ) -> tuple[Public, Info]:
     """A whole epoch: the statistics are the factors after it."""
     now = means(params, state, data)
     schedule = in_order(schedule, data, coins)
     offset = now.at(schedule.user, schedule.item)
-    users, items, seen = online_epoch.dense(
+    users, items, seen = epoch.dense(
         state.public.users, state.public.items, schedule, data, rule(params, state.step), offset
     )
     return Public(users, items, now), info(seen)
 
 
-def _update(state: State, response: Public, data: Any) -> State:
+def _update(state: State, response: Public, data: Layout) -> State:
     del data
     return state._replace(public=response)
 

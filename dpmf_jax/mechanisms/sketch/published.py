@@ -2,8 +2,8 @@
 
 One table keeps the vectors of all users and items. A rating is predicted from queried vectors, and
 their changes are added to their cells (3.2), which others share. The paper's ε is a threshold of
-the loss; no draw from a posterior is made, and given hashes, initial table and order nothing is
-random: `sketch_dpsgd` is what can be proved.
+the loss. No draw from a posterior is made: given hashes, initial table and order, nothing is
+random. `sketch.dpsgd` is what can be proved.
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
-from dpmf_jax.kernels import count_sketch
-from dpmf_jax.kernels import epoch as online_epoch
+from dpmf_jax.kernels import count_sketch, epoch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
-from dpmf_jax.layout import ordered
+from dpmf_jax.layout import Layout, ordered
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch.guarantee import sketch_published_guarantee
 from dpmf_jax.mechanisms.sketch.means import Means
@@ -33,10 +32,12 @@ from dpmf_jax.protocol import Info, Mechanism, Release, State
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Public:
-    """table float32[depth, width], its hashes, and what is subtracted from ratings: all that is
-    kept.
+    """All that is kept.
 
-    user_factors, item_factors: queried when asked for, for the curator's evaluation.
+    table: float32[depth, width].
+    hashes: of the table's rows.
+    means: what is subtracted from ratings.
+    user_factors, item_factors: read from the table for the curator's evaluation.
     """
 
     table: jax.Array
@@ -73,11 +74,10 @@ class Response(NamedTuple):
 
 
 def mechanism(config: Config, schedule: ordered.Schedule | None = None) -> Mechanism:
-    """Exact sequential SGD in a sketch of `config.depth` rows, whose width is that of (20); depth
-    1: feature hashing.
+    """A sketch of all vectors by sequential SGD, one rating after the other; a step is an epoch.
 
-    Releases the table, the hashes and what was subtracted from ratings. A step is an epoch, Info as
-    in `online.regular`.
+    The sketch has `config.depth` rows of the width of (20); a depth of 1 is feature hashing. Info
+    is as in `online.regular`. Releases the table, the hashes and what was subtracted from ratings.
 
     Guarantee: none. ε is a threshold above which ratings are not learnt from.
     Departs from the paper: the sign of (5). The initial table, on which it is silent, is random.
@@ -113,7 +113,7 @@ def _mechanism(config: Config, schedule: ordered.Schedule | None) -> Mechanism:
     )
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del previous  # nothing public is taken over: the means are of the ratings, or a constant
     hash_key, table_key = jax.random.split(key)
     width = count_sketch.width(
@@ -135,7 +135,7 @@ def _query(
     params: Params,
     schedule: ordered.Schedule | None,
     state: State,
-    data: Any,
+    data: Layout,
     coins: jax.Array | None,
 ) -> tuple[Response, Info]:
     """A whole epoch: the statistics are the table after it."""
@@ -143,14 +143,14 @@ def _query(
     schedule = online.in_order(schedule, data, coins)
     rule, offset = online.rule(params, state.step), means.at(schedule.user, schedule.item)
     if schedule.user.shape[1] == 1 and params.query == "mean":
-        epoch = online_epoch.sketched
+        run = epoch.sketched
     else:
-        epoch = Partial(online_epoch.sketched_batches, how=params.query)
-    table, seen = epoch(public.table, public.hashes, schedule, data, rule, offset, rank=params.rank)
+        run = Partial(epoch.sketched_batches, how=params.query)
+    table, seen = run(public.table, public.hashes, schedule, data, rule, offset, rank=params.rank)
     return Response(table, means), online.info(seen)
 
 
-def _update(state: State, response: Response, data: Any) -> State:
+def _update(state: State, response: Response, data: Layout) -> State:
     del data
     return state._replace(
         public=dataclasses.replace(state.public, table=response.table, means=response.means)

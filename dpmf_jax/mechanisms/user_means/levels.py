@@ -1,10 +1,10 @@
-"""Noisy user levels in one step: every user's sum of residuals gets noise, and is shrunk by its
-public count.
+"""Noisy user levels in one step: how far each user's ratings lie from a public centre.
 
 The statistics are Σ(r - c) of every user, c a public centre and r clipped to the declared range.
 One changed rating moves one of them by at most the width of the range, so Δ is that width. Who
-rated what is public, and so are the counts. All that follows is post-processing. The model predicts
-c and the user's level, for every item alike.
+rated what is public, and so are the counts. All that follows is post-processing: a user's noisy
+mean is shrunk by the user's public count. The model predicts c and the user's level, for every item
+alike.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims
 from dpmf_jax.noise import laws
 from dpmf_jax.protocol import Info, Mechanism, Release, State
@@ -56,10 +57,13 @@ class Config:
 
 
 class Public(NamedTuple):
-    """user_factors: float32[users, 1], the levels. item_factors: float32[items, 1], ones. center:
-    float32[].
-    total: float32[users], the responses so far, added up. count: float32[users], ratings of each
-      user.
+    """A function of past responses, the public counts and constants.
+
+    user_factors: float32[users, 1], the levels.
+    item_factors: float32[items, 1], ones.
+    center: float32[].
+    total: float32[users], the responses so far, added up.
+    count: float32[users], ratings of each user.
     """
 
     user_factors: jax.Array
@@ -83,9 +87,10 @@ class Params:
 def mechanism(config: Config) -> Mechanism:
     """Noisy user levels in one step; further steps ask again, and the mean of all answers is used.
 
-    Guarantee: zCDP with ρ = J/(2z²), proved for real-number noise; unit: one rating's value. A
-      user's m ratings lie in one sum and pay m²·ρ. Releases the levels, the centre, and item
-      factors that are all 1.
+    Releases the levels, the centre, and item factors that are all 1.
+
+    Guarantee: zCDP with ρ = J/(2z²) for one rating's value, proved for real-number noise. A user's
+      m ratings lie in one sum and pay m²·ρ.
     """
     sensitivity = claims.float32_up(
         claims.width(config.rating_range)
@@ -109,7 +114,7 @@ def mechanism(config: Config) -> Mechanism:
     )
 
 
-def _init(params: Params, key: jax.Array, data: Any, previous: Any) -> State:
+def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del key, previous  # nothing is drawn, and nothing is built upon
     nothing = jnp.zeros(data.num_users, jnp.float32)
     _, count, _ = _sums(params, nothing, data)
@@ -129,18 +134,20 @@ def _row(
     return bounded @ present, jnp.sum(present), present @ (values - center - level) ** 2
 
 
-def _sums(params: Params, levels: jax.Array, data: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _sums(
+    params: Params, levels: jax.Array, data: Layout
+) -> tuple[jax.Array, jax.Array, jax.Array]:
     same = (jnp.broadcast_to(one, levels.shape) for one in (params.low, params.high, params.center))
     return layout.sum_by_user(data, _row, (*same, levels), ())
 
 
-def _query(params: Params, state: State, data: Any, coins: None) -> tuple[jax.Array, Info]:
+def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax.Array, Info]:
     del coins
     total, _, squared = _sums(params, state.public.user_factors[:, 0], data)
     return total, Info(jnp.sum(squared) / data.num_ratings, jnp.float32(0))
 
 
-def _update(params: Params, state: State, response: jax.Array, data: Any) -> State:
+def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     del data  # post-processing of the response
     public, done = state.public, jnp.float32(state.step + 1)
     total, width = public.total + response, params.high - params.low

@@ -17,7 +17,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import messages, roles
 from dpmf_jax.mechanisms.federated.guarantee import published_iterations_guarantee
 from dpmf_jax.noise import shares
 from experiments.reproduce.catalogue import Record, Stored
@@ -292,7 +292,7 @@ def shares_given_factor(stored: Stored) -> Judged:
     epsilon, width = EPSILON, 4.0
     scale = 2 * width * math.sqrt(table.RANK) / epsilon
     factor_key, share_key = jax.random.split(jax.random.key(0))
-    factor = jnp.min(messages.draw_factor(factor_key, SHARES_ITEMS, table.RANK))
+    factor = jnp.min(roles.draw_factor(factor_key, SHARES_ITEMS, table.RANK))
     total = np.asarray(_sum_of_shares(share_key, factor, jnp.float32(scale)), np.float64)
     deviation = scale * math.sqrt(2 * float(factor))
     loss = (
@@ -326,8 +326,6 @@ def bytes_sent(which: str, most: float, stored: Stored) -> Judged:
         uploads = messages.Upload(
             jnp.zeros((CROWD, USER_ITEMS), jnp.int32), word((CROWD, *own.shape))
         )
-        message = messages.add_up(
-            uploads, jnp.ones(CROWD, bool), word((CROWD_ITEMS, table.RANK)), 1
-        )
+        message = roles.add_up(uploads, jnp.ones(CROWD, bool), word((CROWD_ITEMS, table.RANK)), 1)
     counted = messages.num_bytes(message)
     return Judged(f"{counted:,} bytes", counted <= most, "", {"bytes": float(counted)})

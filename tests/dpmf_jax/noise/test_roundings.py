@@ -12,7 +12,7 @@ import mpmath
 import numpy as np
 import pytest
 
-from dpmf_jax.mechanisms import claims as curator
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.federated import config as federated_config
 from dpmf_jax.mechanisms.federated import per_user as federated_user
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
@@ -72,14 +72,14 @@ def test_sigma_is_the_least_float32_that_pays_for_z(which, rating_range):
 
 @pytest.mark.parametrize("x", [0.1, 1 / 3, 0.25, 1 + 2.0**-24, 2.0**-24 + 1 + 2.0**-52, 1e-30, 7.0])
 def test_float32_up_and_down_are_the_nearest_on_their_side(x):
-    up, down = curator.float32_up(x), sampled.float32_down(x)
+    up, down = claims.float32_up(x), claims.float32_down(x)
     assert below(up) < Fraction(x) <= exact(up)
     assert exact(down) <= Fraction(x) < above(down)
 
 
 def test_a_clip_in_steps_is_the_largest_float32_below_it():
     for steps in (1, 2**24 - 1, 2**24 + 1, 2**24 + 3, 2**29 + 33, 2**30 - 1, 2**30):
-        single = federated_user._float32_down(steps)
+        single = claims.float32_down(steps)
         assert exact(single) <= steps < above(single)
 
 
@@ -223,7 +223,7 @@ def test_a_clipped_message_is_at_most_c_in_whole_steps_and_a_hair_less(
     """With so many steps, rounding toward zero does not hide what floats add: here the hair alone
     keeps the clip.
     """
-    params = PARAMS(clip_steps=federated_user._float32_down(clip_steps), step=jnp.float32(2.0**-26))
+    params = PARAMS(clip_steps=claims.float32_down(clip_steps), step=jnp.float32(2.0**-26))
     rows = messages(np.random.default_rng(clip_steps + num_items), num_items, num_products)
     length = federated_user.l1(jnp.asarray(rows))
     scale = federated_user.whole_message(params, length, num_items, num_products)

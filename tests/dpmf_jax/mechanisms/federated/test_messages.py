@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import messages, roles
 from dpmf_jax.mechanisms.federated.messages import Ask, Opened, Own, Request, Total, Upload
 from dpmf_jax.noise import ring
 from tests.cases import messages as cases
@@ -77,7 +77,7 @@ SETTINGS = {"published", "per_user", "without_noise"}
 @pytest.mark.parametrize("role", SEES)
 def test_a_role_takes_what_it_may_see_and_nothing_else(role):
     for name, seen in SEES[role].items():
-        function = getattr(messages, name)
+        function = getattr(roles, name)
         assert set(inspect.signature(function).parameters) == seen, name
         hints = typing.get_type_hints(function)
         del hints["return"]
@@ -88,9 +88,10 @@ def test_a_role_takes_what_it_may_see_and_nothing_else(role):
 def test_every_public_function_is_a_role_s_or_plays_all():
     found = {
         name
-        for name, value in vars(messages).items()
+        for module in (messages, roles)
+        for name, value in vars(module).items()
         if inspect.isfunction(value)
-        and value.__module__ == messages.__name__
+        and value.__module__ == module.__name__
         and not name.startswith("_")
     }
     assert found == set().union(*SEES.values(), WHOLE_RUNS, COUNTING, SETTINGS)
@@ -129,7 +130,7 @@ def test_one_user_alone_and_among_others_sends_the_same():
     key = jax.random.split(jax.random.split(jax.random.key(0))[1], USERS)[2]
     mine = jax.tree.map(lambda leaf: leaf[2], (own, listed, sent.requests))
     assert bitwise(
-        messages.upload(key, *mine, RULES), jax.tree.map(lambda leaf: leaf[2], sent.uploads)
+        roles.upload(key, *mine, RULES), jax.tree.map(lambda leaf: leaf[2], sent.uploads)
     )
 
 
@@ -218,7 +219,7 @@ def test_a_scan_over_iterations_is_the_loop_over_them():
     own = cases.owns(listed)
 
     def step(factors, key):
-        opened, _sent = messages.iteration(
+        opened, _sent = roles.iteration(
             key, RULES, own, listed, factors, NOBODY_HIDES, every, every, 1
         )
         return factors - ring.decode(opened.sums, STEP) / 64, opened.sums
@@ -243,7 +244,7 @@ def test_rules_of_one_kind_do_not_recompile():
     run(
         own,
         listed,
-        rules=messages.without_noise(step=2.0**-4, center=1.0, clip_norm=2.0),
+        rules=roles.without_noise(step=2.0**-4, center=1.0, clip_norm=2.0),
         at_least=2,
     )
     assert iterate._cache_size() == before
@@ -257,7 +258,7 @@ def in_steps(contribution) -> int:
     return int(np.sum(np.abs(np.asarray(ring.signed(contribution)).astype(np.int64))))
 
 
-contribute = jax.jit(messages.contribution)
+contribute = jax.jit(roles.contribution)
 wild = st.one_of(
     st.floats(width=32),
     st.sampled_from([0.0, 1e-30, 3e38, -3e38, math.inf, -math.inf, math.nan, 1.0, 5.0]),
@@ -276,14 +277,14 @@ def test_no_data_make_a_message_longer_than_the_clip(numbers, clip_norm, seed):
         jnp.ones(WIDTH, bool),
     )
     factors = jnp.asarray(np.random.default_rng(seed).normal(size=(WIDTH, RANK)), jnp.float32)
-    rules = messages.without_noise(step=STEP, clip_norm=clip_norm)
+    rules = roles.without_noise(step=STEP, clip_norm=clip_norm)
     assert in_steps(contribute(own, factors, rules)) <= clip_norm / STEP
 
 
 @pytest.mark.parametrize("bad", [math.nan, math.inf])
 def test_what_is_not_a_number_makes_a_message_of_nothing(bad):
     own = Own(jnp.array([1.0, bad, 1.0]), jnp.full(WIDTH, 3.0), jnp.ones(WIDTH, bool))
-    rules = messages.without_noise(step=STEP, clip_norm=1.0)
+    rules = roles.without_noise(step=STEP, clip_norm=1.0)
     assert in_steps(contribute(own, jnp.ones((WIDTH, RANK)), rules)) == 0
 
 
@@ -292,12 +293,12 @@ def test_the_clip_scales_and_leaves_short_messages_alone():
     aside.
     """
     own = jax.tree.map(lambda leaf: leaf[0], cases.owns(cases.whole_catalogue()))
-    free = messages.contribution(own, cases.item_factors(), RULES)
+    free = roles.contribution(own, cases.item_factors(), RULES)
     length = in_steps(free) * STEP
     fine = 2.0**-20
     for clip, kept in ((2 * length, 1.0), (length / 5, 0.2)):
-        rules = messages.without_noise(step=fine, center=3.0, clip_norm=clip)
-        clipped = messages.contribution(own, cases.item_factors(), rules)
+        rules = roles.without_noise(step=fine, center=3.0, clip_norm=clip)
+        clipped = roles.contribution(own, cases.item_factors(), rules)
         np.testing.assert_allclose(
             ring.decode(clipped, fine), kept * ring.decode(free, STEP), rtol=1e-4, atol=2 * fine
         )
@@ -308,13 +309,13 @@ def test_a_message_cannot_exceed_the_clip_by_computing_in_floats():
     """C of 2^29 steps: numbers are whole steps already, nothing is lost by rounding, and a factor
     that is a float too large would be seen. 500 users of 8 items, and one of 20,000.
     """
-    rules = messages.without_noise(step=2.0**-29, clip_norm=1.0)
+    rules = roles.without_noise(step=2.0**-29, clip_norm=1.0)
     random = np.random.default_rng(0)
     for users, num in ((500, 8), (1, 20_000)):
         factors, rows = random.normal(size=(users, RANK)), random.normal(size=(num, RANK))
         values = random.uniform(1, 5, (users, num))
         own = Own(jnp.float32(factors), jnp.float32(values), jnp.ones((users, num), bool))
-        made = jax.vmap(messages.contribution, (0, None, None))(own, jnp.float32(rows), rules)
+        made = jax.vmap(roles.contribution, (0, None, None))(own, jnp.float32(rows), rules)
         lengths = np.array([in_steps(one) for one in made])
         assert np.all(lengths <= 2**29)
         assert np.all(lengths > 0.98 * 2**29)

@@ -11,13 +11,13 @@ import pytest
 import scipy.optimize
 import scipy.stats
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import roles
 from dpmf_jax.mechanisms.federated.messages import Ask, Own, Request
 from dpmf_jax.noise import ring, shares
 from tests.cases import messages as cases
 from tests.cases.messages import ITEMS, RANK, STEP, USERS
 
-iterate = jax.jit(messages.iteration)
+iterate = jax.jit(roles.iteration)
 every = jnp.ones(USERS, bool)
 
 # ------------------------------------------------------------------------------------------------ t
@@ -82,7 +82,7 @@ def local_gradients(victim: int, rules):
     )
 
 
-send = jax.jit(messages.upload)
+send = jax.jit(roles.upload)
 
 
 def differences(sent):
@@ -123,7 +123,7 @@ def hits(rules) -> int:
 
 
 def test_without_fresh_noise_the_difference_is_that_of_the_true_gradients():
-    rules = messages.without_noise(step=FINE)
+    rules = roles.without_noise(step=FINE)
     for victim in range(3):
         sent, truth, _item_factors, _ratings = local_gradients(victim, rules)
         alone = np.asarray(ring.decode(jnp.asarray(sent), FINE)) - truth
@@ -132,14 +132,14 @@ def test_without_fresh_noise_the_difference_is_that_of_the_true_gradients():
 
 
 def test_without_fresh_noise_all_ratings_are_recovered():
-    assert hits(messages.without_noise(step=FINE)) >= 0.9 * VICTIMS * NUM
+    assert hits(roles.without_noise(step=FINE)) >= 0.9 * VICTIMS * NUM
 
 
 def test_with_fresh_noise_the_differences_have_it_and_the_attack_guesses():
     """ρ(t) of (13) at ε = 1 in every local gradient: of 60 ratings as many are right as guesses at
     random have.
     """
-    rules = messages.published(scale=SCALE, step=FINE)
+    rules = roles.published(scale=SCALE, step=FINE)
     sent, truth, _item_factors, _ratings = local_gradients(0, rules)
     apart = differences(sent) - np.diff(truth, axis=0)
     assert np.median(np.abs(apart)) > SCALE / 2
@@ -164,7 +164,7 @@ def test_the_third_party_does_not_help_whom_nobody_else_s_message_hides():
         )
         opened, _sent = iterate(
             jax.random.key(time),
-            messages.without_noise(step=STEP),
+            roles.without_noise(step=STEP),
             own,
             listed,
             cases.item_factors(time),
@@ -206,7 +206,7 @@ def test_given_h_what_is_opened_tells_two_worlds_apart_by_more_than_epsilon(chos
         cases.plain_sums(world, listed, factors, every) for world in (own, raised(own, 0, width))
     )
     variance = 2 * scale**2 * chosen
-    rules = messages.published(scale=scale, step=STEP)
+    rules = roles.published(scale=scale, step=STEP)
     log_ratios, opened_here = [], []
     for seed in range(50):
         opened, _sent = iterate(
@@ -238,7 +238,7 @@ def test_with_h_zero_the_recommender_takes_all_noise_off():
     hidden = jnp.zeros((ITEMS, RANK), jnp.uint32)
     opened, _sent = iterate(
         jax.random.key(0),
-        messages.published(scale=1e4, step=STEP),
+        roles.published(scale=1e4, step=STEP),
         own,
         listed,
         factors,
@@ -263,7 +263,7 @@ def test_recommender_and_third_party_together_open_everything():
     alpha, eta = cases.elements(0, ITEMS, RANK), cases.elements(1, ITEMS, RANK)
     _opened, sent = iterate(
         jax.random.key(0),
-        messages.without_noise(step=STEP),
+        roles.without_noise(step=STEP),
         own,
         listed,
         factors,
@@ -276,14 +276,12 @@ def test_recommender_and_third_party_together_open_everything():
     of_recommender, of_third_party = sent.requests, sent.uploads
     single = of_third_party.masked - of_recommender.pads - of_recommender.pieces
     rows = factors.at[listed.items].get(mode="fill", fill_value=0)
-    true = jax.vmap(messages.contribution, (0, 0, None))(
-        own, rows, messages.without_noise(step=STEP)
-    )
+    true = jax.vmap(roles.contribution, (0, 0, None))(own, rows, roles.without_noise(step=STEP))
     np.testing.assert_array_equal(single, true)
     assert np.any(true)
     np.testing.assert_array_equal((alpha + eta) - alpha, eta)
     # with the sound shares each user is left with the own one, which is 0 in most coordinates
-    sound = messages.per_user(clip_norm=jnp.inf, scale_in_steps=20.0, num_shares=50, step=STEP)
+    sound = roles.per_user(clip_norm=jnp.inf, scale_in_steps=20.0, num_shares=50, step=STEP)
     _opened, sent = iterate(
         jax.random.key(0),
         sound,
@@ -306,7 +304,7 @@ def test_two_totals_of_one_iteration_would_open_a_single_message():
     """
     listed = cases.asks()
     own, factors = cases.owns(listed), cases.item_factors()
-    rules, late = messages.without_noise(step=STEP), 1
+    rules, late = roles.without_noise(step=STEP), 1
     alpha = cases.elements(0, ITEMS, RANK)
     _opened, sent = iterate(
         jax.random.key(0),
@@ -321,7 +319,7 @@ def test_two_totals_of_one_iteration_would_open_a_single_message():
         tau_hat=alpha,
     )
     first, second = (
-        messages.add_up(sent.uploads, here, alpha, 1) for here in (every.at[late].set(False), every)
+        roles.add_up(sent.uploads, here, alpha, 1) for here in (every.at[late].set(False), every)
     )
     items = np.asarray(listed.items)[late]
     both = np.asarray(first.opened & second.opened)[np.minimum(items, ITEMS - 1)] & (items < ITEMS)
@@ -331,5 +329,5 @@ def test_two_totals_of_one_iteration_would_open_a_single_message():
     rows = factors.at[listed.items[late]].get(mode="fill", fill_value=0)
     assert np.any(both)
     np.testing.assert_array_equal(
-        alone[both], np.asarray(messages.contribution(mine, rows, rules))[both]
+        alone[both], np.asarray(roles.contribution(mine, rows, rules))[both]
     )

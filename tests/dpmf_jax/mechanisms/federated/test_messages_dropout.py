@@ -12,20 +12,20 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import messages, roles
 from dpmf_jax.noise import ring
 from tests.cases import messages as cases
 from tests.cases.messages import ITEMS, RANK, STEP, USERS
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-RULES = messages.without_noise(step=STEP)
+RULES = roles.without_noise(step=STEP)
 ALPHA = cases.elements(0, ITEMS, RANK)
 ETA = jnp.asarray(
     np.random.default_rng(1).integers(-2000, 2000, (ITEMS, RANK)).astype(np.int32)
 ).view(jnp.uint32)
 NO_ALPHA = jnp.zeros((ITEMS, RANK), jnp.uint32)
-iterate, initialise = jax.jit(messages.iteration), jax.jit(messages.initialise)
+iterate, initialise = jax.jit(roles.iteration), jax.jit(roles.initialise)
 
 BEFORE_THE_REQUEST, BEFORE_THE_UPLOAD, AFTER_THE_UPLOAD = range(3)
 STAGES = (BEFORE_THE_REQUEST, BEFORE_THE_UPLOAD, AFTER_THE_UPLOAD)
@@ -112,7 +112,7 @@ def test_if_nobody_s_upload_arrives_eta_is_not_opened_on_its_own():
     bare = messages.Total(-ALPHA, jnp.ones(ITEMS, bool), jnp.zeros(USERS, bool))
     every = jnp.ones(USERS, bool)
     some = cases.contributors(listed, every) > 0
-    would = messages.open_sum(bare, listed, every, sent.requests)
+    would = roles.open_sum(bare, listed, every, sent.requests)
     np.testing.assert_array_equal(np.asarray(would.sums)[some], np.asarray(ETA)[some])
 
 
@@ -127,7 +127,7 @@ def test_a_sum_is_never_half_unmasked():
         opened, sent = run(stages, listed, own, seed=seed)
         assert np.max(np.abs(ring.signed(opened.sums))) < bound
         half = sent.total._replace(arrived=jnp.ones(USERS, bool))
-        wrong = messages.open_sum(
+        wrong = roles.open_sum(
             half, listed, jnp.asarray(stages) > BEFORE_THE_REQUEST, sent.requests
         )
         missing = cases.contributors(listed, stages != AFTER_THE_UPLOAD) > 0
@@ -146,14 +146,14 @@ def test_a_missing_upload_is_not_looked_at():
     arrived = jnp.arange(USERS) != 2
     _opened, sent = run([AFTER_THE_UPLOAD] * USERS, listed, own)
     other = sent.uploads._replace(masked=sent.uploads.masked.at[2].set(jnp.uint32(12345)))
-    totals = [messages.add_up(uploads, arrived, ALPHA, 1) for uploads in (sent.uploads, other)]
+    totals = [roles.add_up(uploads, arrived, ALPHA, 1) for uploads in (sent.uploads, other)]
     for one, two in zip(*totals, strict=True):
         np.testing.assert_array_equal(one, two)
 
 
 def test_noise_shares_of_those_who_arrived_are_in_the_sum_and_no_others():
     """Integer shares: the opened sum is Σ (φ − ψ − piece) over the arrived, and η, in integers."""
-    rules = messages.per_user(clip_norm=50.0, scale_in_steps=30.0, num_shares=3, step=STEP)
+    rules = roles.per_user(clip_norm=50.0, scale_in_steps=30.0, num_shares=3, step=STEP)
     listed = cases.asks()
     stages = np.array([2, 1, 2, 0, 2, 2])
     opened, sent = run(stages, listed, cases.owns(listed), rules=rules)
@@ -198,18 +198,18 @@ def test_in_s2_every_iteration_has_the_shares_that_users_kept():
     iterations.
     """
     listed, every = cases.asks(), jnp.ones(USERS, bool)
-    rules = messages.published(scale=2.0, step=STEP)
-    first = messages.request(
+    rules = roles.published(scale=2.0, step=STEP)
+    first = roles.request(
         jax.random.key(1),
         listed,
         every,
         ITEMS,
         RANK,
-        factor=messages.draw_factor(jax.random.key(2), ITEMS, RANK),
+        factor=roles.draw_factor(jax.random.key(2), ITEMS, RANK),
     )
     keys = jax.random.split(jax.random.key(3), USERS)
-    kept = jax.vmap(messages.keep_share, (0, 0, None))(keys, first, rules)
-    introduced = jax.vmap(messages.introduce, (0, 0, 0, None))(keys, listed, first, rules)
+    kept = jax.vmap(roles.keep_share, (0, 0, None))(keys, first, rules)
+    introduced = jax.vmap(roles.introduce, (0, 0, 0, None))(keys, listed, first, rules)
     np.testing.assert_array_equal(introduced.masked - first.pads, kept)
     eta = np.zeros((ITEMS + 1, RANK), np.uint32)
     np.add.at(eta, np.asarray(listed.items), np.asarray(kept))
@@ -230,7 +230,7 @@ def test_in_s2_every_iteration_has_the_shares_that_users_kept():
 # --------------------------------------------------------------------------------------------------
 
 GROUP = 5
-INTEGERS = messages.per_user(clip_norm=1.0, scale_in_steps=40.0, num_shares=GROUP, step=STEP)
+INTEGERS = roles.per_user(clip_norm=1.0, scale_in_steps=40.0, num_shares=GROUP, step=STEP)
 
 
 def first_shares(sent):
@@ -270,7 +270,7 @@ def test_tau_hat_says_nothing_about_eta_without_alpha():
     eta = first_shares(sent).sum(axis=0, dtype=np.uint32)
     moved, _sent = initialise(jax.random.key(0), INTEGERS, ALPHA + eta, here, jnp.int32(GROUP))
     np.testing.assert_array_equal(moved.sums - eta, opened.sums)
-    alphas = jax.vmap(lambda key: messages.draw_alpha(key, ITEMS, RANK))(
+    alphas = jax.vmap(lambda key: roles.draw_alpha(key, ITEMS, RANK))(
         jax.random.split(jax.random.key(1), 500)
     )
     tau_hats = np.asarray(alphas + eta)

@@ -12,7 +12,7 @@ import scipy.stats
 
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.mechanisms.federated import crowd, messages
+from dpmf_jax.mechanisms.federated import crowd, roles
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.messages import Ask, Own
 from dpmf_jax.noise import ring
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 USERS, ITEMS, RANK = 24, 6, 3
 STEP = 2.0**-12
 CROWD = federated.Population(join=0.3, leave=0.1, at_most=12)
-iterate = jax.jit(messages.iteration)
+iterate = jax.jit(roles.iteration)
 
 
 def ratings() -> Ratings:
@@ -111,7 +111,7 @@ def test_without_noise_the_opened_sum_is_the_query_of_federated(data, population
     for seed in range(3):
         statistics, _info = made.query(state, data, made.coins(jax.random.key(seed)))
         here = jnp.ones(USERS, bool) if population is None else statistics.crowd == crowd.TAKES_PART
-        opened = by_messages(state, messages.without_noise(step=STEP, center=3.0), here)
+        opened = by_messages(state, roles.without_noise(step=STEP, center=3.0), here)
         np.testing.assert_array_equal(ring.decode(opened.sums, STEP), statistics.secret)
         np.testing.assert_array_equal(opened.counts, statistics.count)
         if population is not None:
@@ -127,7 +127,7 @@ def test_without_noise_the_opened_sum_is_that_of_federated_per_user(data, clip_n
     made = federated.per_user(config(clip_norm=clip_norm, rounding_step=STEP, num_iterations=1))
     state = begun(made, data)
     statistics, info = made.query(state, data, made.coins(jax.random.key(0)))
-    rules = messages.without_noise(step=STEP, center=3.0, clip_norm=clip_norm)
+    rules = roles.without_noise(step=STEP, center=3.0, clip_norm=clip_norm)
     opened = by_messages(state, rules, jnp.ones(USERS, bool), whole_catalogue=True)
     assert np.all(opened.counts == USERS)
     assert (float(info.clipped_fraction) > 0.3) == (clip_norm == 3.0)
@@ -152,13 +152,13 @@ def simulate(
         statistics, info = made.query(state, data, made.coins(coins_key))
         asked = statistics.crowd == crowd.TAKES_PART
         arrived = asked & jax.random.bernoulli(drop_key, arrival, (USERS,))
-        factor = messages.draw_factor(factor_key, ITEMS, RANK)
+        factor = roles.draw_factor(factor_key, ITEMS, RANK)
         mine = own._replace(factors=state.private.user_factors)
         everything = (message_key, mine, listed, state.public.item_factors, asked, arrived)
 
         def opened_by(rules, alpha, tau_hat):
             key, mine, listed, items, asked, arrived = everything
-            return messages.iteration(
+            return roles.iteration(
                 key,
                 rules,
                 mine,
@@ -174,7 +174,7 @@ def simulate(
 
         opened, _sent = opened_by(rules, alpha, tau_hat)
         plain, _sent = opened_by(
-            messages.without_noise(step=STEP, center=3.0), jnp.zeros_like(alpha), None
+            roles.without_noise(step=STEP, center=3.0), jnp.zeros_like(alpha), None
         )
         present = jnp.where(asked & ~arrived, crowd.ONLINE, statistics.crowd)
         response = crowd.Sums(
@@ -220,8 +220,8 @@ def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noi
     """
     made = federated.non_private(config(population=CROWD))
     state, own, listed = start(made, data)
-    alpha = messages.draw_alpha(jax.random.key(1), ITEMS, RANK)
-    rules = messages.without_noise(step=STEP, center=3.0)
+    alpha = roles.draw_alpha(jax.random.key(1), ITEMS, RANK)
+    rules = roles.without_noise(step=STEP, center=3.0)
     after, seen = simulate(
         jax.random.key(2), made, rules, state, data, own, listed, alpha, alpha, 1.0, 1, 50
     )
@@ -243,11 +243,11 @@ def test_fifty_iterations_of_s3_have_one_eta_and_fresh_noise_whoever_drops_out(d
     settings = config(population=CROWD)
     made = federated.non_private(settings)
     state, own, listed = start(made, data)
-    alpha = messages.draw_alpha(jax.random.key(1), ITEMS, RANK)
+    alpha = roles.draw_alpha(jax.random.key(1), ITEMS, RANK)
     scale = settings.published_scale
-    rules = messages.published(scale=scale, step=STEP, center=3.0)
-    first = messages.draw_factor(jax.random.key(8), ITEMS, RANK)
-    started, sent = jax.jit(messages.initialise)(
+    rules = roles.published(scale=scale, step=STEP, center=3.0)
+    first = roles.draw_factor(jax.random.key(8), ITEMS, RANK)
+    started, sent = jax.jit(roles.initialise)(
         jax.random.key(9), rules, alpha, jnp.ones(4, bool), jnp.int32(4), factor=first
     )
     eta = np.asarray(ring.signed(started.sums - alpha))

@@ -12,7 +12,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax.mechanisms.federated import messages
+from dpmf_jax.mechanisms.federated import messages, roles
 from dpmf_jax.mechanisms.federated.messages import Ask, Own, Request, Upload
 from dpmf_jax.noise import ring
 from tests.cases import messages as cases
@@ -55,7 +55,7 @@ def test_another_pad_makes_the_upload_of_any_other_ratings():
     key = jax.random.key(8)
 
     def sent(world, pads):
-        return messages.upload(key, world, ask, Request(pads, rows), RULES)
+        return roles.upload(key, world, ask, Request(pads, rows), RULES)
 
     nothing = jnp.zeros((WIDTH, RANK), jnp.uint32)
     moved = sent(worlds[0], nothing).masked - sent(worlds[1], nothing).masked
@@ -78,7 +78,7 @@ def test_over_all_pads_of_a_small_ring_every_upload_occurs_once_in_both_worlds()
         one = jax.tree.map(lambda leaf: leaf[0], world)
         send = jax.jit(
             jax.vmap(
-                lambda pad, one=one: messages.upload(
+                lambda pad, one=one: roles.upload(
                     jax.random.key(8), one, ask, Request(pad, rows), RULES
                 )
             )
@@ -130,7 +130,7 @@ def test_listing_the_whole_catalogue_hides_who_rated_what():
     listed = cases.whole_catalogue()
     own = cases.owns(listed)
     rated = jnp.asarray(np.random.default_rng(0).random((2, USERS, ITEMS)) < 0.5)
-    rules = messages.per_user(clip_norm=2.0, scale_in_steps=20.0, num_shares=3, step=STEP)
+    rules = roles.per_user(clip_norm=2.0, scale_in_steps=20.0, num_shares=3, step=STEP)
     results = [run(own._replace(rated=which), listed, rules=rules) for which in rated]
     for opened, sent in results:
         assert np.all(opened.counts == USERS)
@@ -175,7 +175,7 @@ def test_all_pieces_but_one_say_nothing_about_the_whole():
     )
     assert scipy.stats.chisquare(of_bytes).pvalue > FALSE_ALARM
     # nor does the last, without the others: over keys it is uniform
-    last = jax.jit(jax.vmap(lambda key: messages.split(key, whole, 2)[1]))
+    last = jax.jit(jax.vmap(lambda key: roles.split(key, whole, 2)[1]))
     last = np.asarray(last(jax.random.split(jax.random.key(3), 600)))
     of_bytes = np.bincount(np.frombuffer(last.tobytes(), np.uint8), minlength=256)
     assert scipy.stats.chisquare(of_bytes).pvalue > FALSE_ALARM
@@ -187,7 +187,7 @@ def test_all_pieces_but_one_say_nothing_about_the_whole():
 @pytest.mark.parametrize("scale", [3.0, 15.0])
 def test_the_noise_of_an_opened_sum_is_the_discrete_laplace_of_the_rules(scale):
     """No ratings at all, k' = 3 of 3 users: the seam between what is priced and what is added."""
-    rules = messages.per_user(clip_norm=1.0, scale_in_steps=scale, num_shares=3, step=STEP)
+    rules = roles.per_user(clip_norm=1.0, scale_in_steps=scale, num_shares=3, step=STEP)
     own, listed, here = (
         Own(jnp.ones((3, 4)), jnp.zeros((3, 500)), jnp.zeros((3, 500), bool)),
         500,
@@ -224,11 +224,11 @@ def test_the_published_noise_of_an_opened_sum_is_laplace_over_h():
     """1,000 items, nothing rated, 3 users with shares (12), H fresh for every item and
     coordinate.
     """
-    rules = messages.published(scale=2.5, step=2.0**-14)
+    rules = roles.published(scale=2.5, step=2.0**-14)
     num, here = 1000, jnp.ones(3, bool)
     own = Own(jnp.ones((3, 2)), jnp.zeros((3, num)), jnp.zeros((3, num), bool))
     asks = Ask(jnp.broadcast_to(jnp.arange(num), (3, num)))
-    factor = messages.draw_factor(jax.random.key(5), num, 2)
+    factor = roles.draw_factor(jax.random.key(5), num, 2)
     hidden = jnp.zeros((num, 2), jnp.uint32)
     opened, sent = iterate(
         jax.random.key(1),
@@ -254,15 +254,15 @@ def test_the_published_noise_of_an_opened_sum_is_laplace_over_h():
 @pytest.mark.parametrize(("scale", "num_shares"), [(0.0, 3), (-1.0, 3), (math.nan, 3), (5.0, 0)])
 def test_noise_that_is_none_is_refused(scale, num_shares):
     with pytest.raises(ValueError, match="must be"):
-        messages.per_user(clip_norm=1.0, scale_in_steps=scale, num_shares=num_shares, step=STEP)
+        roles.per_user(clip_norm=1.0, scale_in_steps=scale, num_shares=num_shares, step=STEP)
 
 
 def test_published_rules_without_h_are_refused():
     listed = cases.asks()
     with pytest.raises(ValueError, match="H"):
-        messages.iteration(
+        roles.iteration(
             jax.random.key(0),
-            messages.published(scale=1.0, step=STEP),
+            roles.published(scale=1.0, step=STEP),
             cases.owns(listed),
             listed,
             cases.item_factors(),
@@ -284,7 +284,7 @@ def paper_s_user(*, factor: bool):
     hidden = jnp.zeros((num, rank), jnp.uint32)
     _opened, sent = iterate(
         jax.random.key(0),
-        messages.published(scale=1.0, step=STEP) if factor else RULES,
+        roles.published(scale=1.0, step=STEP) if factor else RULES,
         own,
         asks,
         jnp.ones((num, rank)),
@@ -315,7 +315,7 @@ def test_the_paper_s_bytes_of_a_user_are_counted():
 def test_the_third_party_sends_less_than_3_mb_for_10_000_items():
     rank, num, users = 50, 10_000, 1_000
     uploads = Upload(jnp.zeros((users, 1), jnp.int32), jnp.zeros((users, 1, rank), jnp.uint32))
-    total = messages.add_up(uploads, jnp.ones(users, bool), jnp.zeros((num, rank), jnp.uint32), 1)
+    total = roles.add_up(uploads, jnp.ones(users, bool), jnp.zeros((num, rank), jnp.uint32), 1)
     assert messages.num_bytes(total) == num * rank * 4 + num + users == 2_011_000 < 3_000_000
 
 
