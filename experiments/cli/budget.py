@@ -20,12 +20,12 @@ from experiments.cli.ledger import ledger_path, read, record
 class Show:
     """Print what was released about each population, and what it costs together.
 
-    A population has the name that fit --population gave, or else that of its data set; its releases
-    add up whatever ratings they are of. Populations whose user ids overlap are said to hold the
-    same people, for whom both add up. The ledger does not know of people under other ids, nor of
-    releases that were entered elsewhere, never, or in a ledger that was deleted. Exits with 4 if a
-    total, also of those in several populations, is above --limit, or if releases do not add up to
-    one total. The ledger is the curator's.
+    A population has the name that fit --population gave, or else that of its data set. All its
+    releases add up, whatever ratings they are of. Populations whose user ids overlap probably hold
+    the same people, for whom both add up. The ledger does not know of people under other ids, nor
+    of releases that were entered elsewhere, never, or in a ledger that was deleted. Exits with 4 if
+    a total is above --limit, also that of people in several populations, or if releases do not add
+    up to one total. The ledger is the curator's.
     """
 
     population: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="POPULATION")] = (

@@ -18,10 +18,10 @@ from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
 from experiments.cli import console
 
-# Item gradients are summed across the devices: at some number that sum costs more than a core
-# gives.
+# Item gradients are summed across the devices. Beyond some number the sum costs more than a core
+# gains.
 MOST_CPU_DEVICES = 16
-GRACE = 30  # seconds by which our own words come before jax's
+GRACE = 30  # seconds before jax's own timeout, so that our message prints first
 LAST_WORDS = """
 IFS= read -r first || exit 0
 case $first in
@@ -33,7 +33,7 @@ esac >&2
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ProcessFlags:
-    """Whether the command is one of several processes that work on one thing."""
+    """Whether the command is one of several processes that train together."""
 
     HEADING: ClassVar = "several processes"
 
@@ -58,11 +58,11 @@ def cores() -> int:
     return max(1, len(affinity(0)) if affinity else os.cpu_count() or 1)
 
 
-def join(flags: ProcessFlags, said: str) -> None:
-    """Makes this process one of several, if the flags say so; all but the first fall silent.
+def join(flags: ProcessFlags, settings: str) -> None:
+    """Makes this process one of several, if the flags say so, and silences all but the first.
 
     Args:
-      said: everything else that the command was told, which must be the same in all processes.
+      settings: all other settings of the command, which must be the same in all processes.
 
     Raises: UsageError for flags that contradict each other, here or between processes; hosts.Lost
       where the others do not come.
@@ -132,7 +132,7 @@ def join(flags: ProcessFlags, said: str) -> None:
     if not hosts.first():
         console.mute()
     with hosts.watched("at the start"):
-        if len(set(hosts.gather(said.encode()))) > 1:
+        if len(set(hosts.gather(settings.encode()))) > 1:
             raise UsageError(
                 "the processes were started with different flags", fix="give all of them the same"
             )
@@ -171,7 +171,7 @@ def _apart(flags: ProcessFlags, where: str) -> hosts.Lost:
 
 
 def _leave(flags: ProcessFlags) -> None:
-    """Ends the process with a word, where jax would end it with a stack trace of its own."""
+    """Ends the process with a message, where jax would end it with a stack trace."""
     at = f" at {flags.coordinator}" if flags.coordinator else ""
     error = _apart(flags, f"process {flags.process_id} waited {flags.lost_after} s{at}")
     console.print_error(error.what, where=error.where, fix=error.fix)
@@ -179,13 +179,12 @@ def _leave(flags: ProcessFlags) -> None:
 
 
 def leave_last_words(flags: ProcessFlags) -> None:
-    """Another process that hangs without dying makes jax abort this one, after a stack trace: then
-    these words follow.
+    """Prepares a message for the end of this process by jax, where another process hangs.
 
-    Python's fault handler, which needs no interpreter that still runs, writes to a shell that waits
-    for it. The shell says what it was given, or, of a fault of another kind, what the handler
-    wrote; at any other end it reads nothing. jax 0.8 leaves without aborting (exit code 1), with
-    its own words alone.
+    jax then aborts with a stack trace, and no Python runs any more. Python's fault handler still
+    does: it writes to a shell that waits for it. The shell prints the message after an abort, and
+    what the handler wrote after a fault of another kind; at any other end it reads nothing. jax 0.8
+    leaves without aborting (exit code 1), with its own words alone.
     """
     if os.name != "posix":
         return
@@ -203,7 +202,7 @@ def leave_last_words(flags: ProcessFlags) -> None:
 
 
 def use(num_devices: int | None = None) -> int:
-    """Makes the devices and returns how many a layout should be sharded over.
+    """Makes the devices and returns the number of them that a layout should be cut over.
 
     Args:
       num_devices: the command's ``--devices``; None takes every accelerator or, without one, one

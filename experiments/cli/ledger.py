@@ -36,9 +36,9 @@ def record(
     population: str | None = None,
     ledger: Path | None = None,
 ) -> Entry:
-    """Enter the release of a saved model in the ledger and return its `accounting.ledger.Entry`.
+    """Enters the release of a saved model in the ledger and returns its `accounting.ledger.Entry`.
 
-    Nothing about the model changes, and where this fails the ledger is as it was.
+    The model does not change. A failure leaves the ledger as it was.
 
     Args:
       model: its folder.
@@ -130,11 +130,10 @@ def read(path: Path) -> tuple[Entry, ...]:
 
 
 def enter(entry: Entry, path: Path, users: Iterable[Any] | None = None) -> Entry:
-    """Append the entry by a single write, under a lock; what was there is read first and stays as
-    it was.
+    """Appends an entry by a single write, under a lock, after reading what is there.
 
-    The ids of the users are sampled under the key of the ledger, which its first entry with a
-    sample has drawn.
+    A failure leaves the ledger as it was. The ids of the users are sampled under the key of the
+    ledger, which its first entry with a sample draws.
     """
     with _failures(path, "written"):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

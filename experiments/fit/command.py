@@ -219,7 +219,7 @@ def check_shared(command: Command) -> None:
         )
     if command.slice:
         raise UsageError(
-            "--slice looks at all ratings, of which a process has its own only",
+            "--slice looks at all ratings, and a process has those of its own users only",
             fix="dpmf data convert first, with --slice, and give the file",
         )
     if command.layout in ("dense", "stream"):
@@ -239,8 +239,10 @@ def check_streamed(command: Command) -> None:
 
 
 def check_accepted(command: Command) -> None:
-    """Raises: PrivacyError for a release without a guarantee that was not asked for; UsageError for
-    a needless flag.
+    """Checks --accept-no-guarantee.
+
+    Raises: PrivacyError where a release has no guarantee and the flag is missing; UsageError where
+      the flag is needless.
     """
     unsafe, accepted = table()[command.mechanism].unsafe, command.accept_no_guarantee
     if accepted and not unsafe:

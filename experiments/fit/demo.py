@@ -1,6 +1,4 @@
-"""`dpmf demo`: the main job on embedded, generated data: fit privately, price, compare, save,
-recommend.
-"""
+"""`dpmf demo`: fit privately, price, compare, save and recommend, on generated ratings."""
 
 from __future__ import annotations
 
@@ -16,12 +14,10 @@ from experiments.fit.flags import DEFAULT, with_flags_of
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command:
-    """Fit a private model on generated ratings, print its statement and its controls, save it, and
-    recommend.
-    """
+    """Fit a private model on generated ratings, price it, compare it, save it, and recommend."""
 
     out: Path | None = None
-    """Folder of the model; by default a new one under runs/."""
+    """Folder of the model. [a new one in runs/]"""
 
 
 def run(command: Command) -> None:

@@ -34,7 +34,7 @@ class RatingsFlags(RepairFlags):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class MechanismFlag:
-    """Which mechanism; its own flags are those of its `Spec`."""
+    """The mechanism, whose `Spec` has flags of its own."""
 
     HEADING: ClassVar = "the mechanism"
 
@@ -42,12 +42,12 @@ class MechanismFlag:
 
     @classmethod
     def narrowed(cls, words: Sequence[str], chosen: Mapping[str, Any]) -> Any:
-        """This command with the flags of the mechanism that the words or a settings file name.
+        """This command with the flags of the mechanism that a command line or settings file names.
 
         Raises: UsageError for a mechanism that is not known, and for a flag that other mechanisms
           have.
         """
-        mechanism = _named(words, chosen, _mechanism_of(cls.earlier(words)))
+        mechanism = _mechanism_name(words, chosen, _mechanism_of(cls.earlier(words)))
         kind = with_flags_of(cls, mechanism)
         given = [
             word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")
@@ -57,10 +57,8 @@ class MechanismFlag:
 
     @classmethod
     def earlier(cls, words: Sequence[str]) -> Path | None:
-        """The folder of an earlier run that this command is about; its mechanism is then this
-        one's.
-        """
-        del words  # of most commands there is none
+        """The folder of an earlier run whose mechanism this command takes, if any."""
+        del words
         return None
 
 
@@ -90,21 +88,20 @@ class PublicUsers:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class PublicFiles(PublicItems, PublicUsers):
-    """Both."""
+    """Public factors of items or users."""
 
 
 PUBLIC = {"items": (PublicItems,), "users": (PublicUsers,), None: ()}
 
 
 def public_file(command: Any) -> Path | None:
-    """The file of public factors that a command names."""
+    """The file of public factors that a command names, if any."""
     side = table()[command.mechanism].public
     return getattr(command, side) if side else None
 
 
 def with_flags_of(command: type, mechanism: str) -> Any:
-    """The dataclass of a command with the flags of one mechanism; its fields are the mechanism's,
-    then the command's.
+    """The dataclass of a command with the flags of one mechanism: the mechanism's, then its own.
 
     Raises: UsageError for a mechanism that is not known.
     """
@@ -143,38 +140,34 @@ def _joined(command: type, mechanism: str) -> Any:
     )
 
 
-def _named(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:
-    """The mechanism that a command line names, else its settings file, else the earlier run, else
-    the default.
-    """
-    found = chosen.get("mechanism") or earlier or DEFAULT
+def _mechanism_name(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:
+    """The mechanism of a command line, else of its settings file, the earlier run, the default."""
+    named = chosen.get("mechanism") or earlier or DEFAULT
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--mechanism":
-            found = following
+            named = following
         elif word.startswith("--mechanism="):
-            found = word.partition("=")[2]
-    return str(found)
+            named = word.partition("=")[2]
+    return str(named)
 
 
 def _mechanism_of(folder: Path | None) -> str | None:
     """The mechanism of an interrupted run or a saved model; None where the folder holds neither."""
+    if folder is None:
+        return None
     for file, part in (("private/run.json", "command"), ("model.json", "settings")):
-        with contextlib.suppress(
-            OSError, ValueError, KeyError, TypeError
-        ):  # the command says what is wrong with it
-            found = (
-                None
-                if folder is None
-                else json.loads((folder / file).read_bytes())[part]["mechanism"]
-            )
-            if found in table():
-                return found
+        # The command itself says what is wrong with the folder.
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            saved = json.loads((folder / file).read_bytes())[part]["mechanism"]
+            if saved in table():
+                return saved
     return None
 
 
 def _check_meant(mechanism: str, names: Iterable[str], kind: Any) -> None:
-    """Raises: UsageError for a flag, by the name of its field, that other mechanisms have and this
-    one has not.
+    """Checks flags, by the names of their fields.
+
+    Raises: UsageError for one that other mechanisms have and this one lacks.
     """
     for name in sorted(set(names) - _names(kind)):
         others = [

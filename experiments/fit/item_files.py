@@ -11,7 +11,7 @@ from dpmf_jax.errors import DataError
 
 
 def read(path: Path, ids: np.ndarray, side: Literal["item", "user"] = "item") -> np.ndarray:
-    """float32[ids, rank], public factors of the items or users of a catalogue, from one of
+    """Public factors of the items or users of a catalogue, float32[ids, rank], from one of
 
     - csv, tsv, parquet: the id, then one column a factor; rows in any order, every id of the
       catalogue once;

@@ -1,6 +1,4 @@
-"""What a command's flags make of a mechanism, and what a saved model is made of again, by the table
-of mechanisms.
-"""
+"""The phases of a run from a command's flags, or again from what a saved model keeps."""
 
 from __future__ import annotations
 
@@ -16,15 +14,16 @@ from experiments.cli import console
 
 
 def flags(mechanism: str, **values: Any) -> Flags:
-    """A mechanism's own flags; what is not given has its default."""
+    """A mechanism's own flags; those that are not given have their defaults."""
     return table()[mechanism].flags(**values)
 
 
 def phases_and_settings(
     mechanism: str, flags: Flags, train: Any, public: Path | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, their public settings) as the flags say; a phase is (Mechanism, number of steps),
-    the last one trains.
+    """(phases, their public settings) as the flags say.
+
+    A phase is (Mechanism, number of steps); the last one trains.
 
     Args:
       public: a file of public factors, of items or users as the mechanism takes them.
@@ -61,8 +60,10 @@ def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
 
 
 def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
-    """The phases of a run, made of what model.json keeps; public: item or user factors, where it
-    was given some.
+    """The phases of a run from what model.json keeps.
+
+    Args:
+      public: the item or user factors that the run was given, if any.
 
     Raises: KeyError for a mechanism that is not known; ValueError, PrivacyError for what its
       settings do not allow.

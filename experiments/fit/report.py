@@ -1,4 +1,4 @@
-"""What `dpmf fit` says of a model: the keys of its result, its utility, its table."""
+"""The result of `dpmf fit` for people: what its numbers mean, how useful the model is, a table."""
 
 from __future__ import annotations
 
@@ -32,13 +32,14 @@ DEFINITIONS = {
 
 
 def presence_is_public(guarantee: Any) -> bool:
-    """Whether the guarantee has who rated what public, so that popularity costs nothing."""
+    """Whether the guarantee leaves public who rated what, so that popularity costs nothing."""
     return guarantee.status != "none" and guarantee.unit == "rating value"
 
 
 def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> str:
-    """What is true of its use: whether it beats its controls, on held-out ratings where there are
-    any; its order.
+    """How useful the model is: whether it beats its controls, and how it ranks.
+
+    Errors are those on held-out ratings, where there are any.
     """
     if metrics.get("diverged"):
         return (
@@ -47,7 +48,7 @@ def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> 
         )
     if not metrics["controls"]:
         return "no control was asked for"
-    return "; ".join((_errors(metrics), *_order(metrics, presence_is_public)))
+    return "; ".join((_errors(metrics), *_ranking(metrics, presence_is_public)))
 
 
 def _errors(metrics: Mapping[str, Any]) -> str:
@@ -78,9 +79,9 @@ def _errors(metrics: Mapping[str, Any]) -> str:
     )
 
 
-def _order(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
-    """What is to be said of the model's ranking."""
-    said = []
+def _ranking(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
+    """Sentences on the model's ranking."""
+    sentences = []
     ours, popular = (
         metrics.get("ndcg_at_10"),
         metrics["controls"].get("popularity", {}).get("ndcg_at_10"),
@@ -92,19 +93,20 @@ def _order(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
             else ", which is not private"
         )
         worse, figures = ours <= popular, f"({ours:.4f} against {popular:.4f} in NDCG@10)"
-        said.append(
+        sentences.append(
             f"ranks {'no better' if worse else 'better'} than popularity"
             f" {figures}{free if worse else ''}"
         )
     if metrics.get("ranks_alike"):
-        said.append(
+        sentences.append(
             "ranks items alike for all users: it recommends everyone the same, but for what they"
             " have rated"
         )
-    return said
+    return sentences
 
 
-def _sent(traffic: Mapping[str, Any]) -> str:
+def _traffic(traffic: Mapping[str, Any]) -> str:
+    """The bytes that a user sends and receives, as a line."""
     routes = ", ".join(f"{route} {count:,}" for route, count in traffic["per_iteration"].items())
     return (
         f"bytes in an iteration, of a user who lists {traffic['items_listed_by_a_user']} items:"
@@ -113,6 +115,7 @@ def _sent(traffic: Mapping[str, Any]) -> str:
 
 
 def render(result: Mapping[str, Any]) -> Any:
+    """The result as rich prints it: a table of errors, the guarantee, the notes."""
     from rich.console import Group
     from rich.table import Table
 
@@ -144,7 +147,7 @@ def render(result: Mapping[str, Any]) -> Any:
         result["guarantee"]["statement"],
         "",
         *([f"beside it: {result['shuffled']['statement']}", ""] if result["shuffled"] else []),
-        *([_sent(result["bytes"]), ""] if result["bytes"] else []),
+        *([_traffic(result["bytes"]), ""] if result["bytes"] else []),
         f"utility: {result['utility']}",
         (
             f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace};"

@@ -3,95 +3,26 @@ or counted twice.
 """
 
 import dataclasses
-import fcntl
 import hashlib
 import json
 import math
 import os
-import signal
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from accounting import compose, no_guarantee, priced
+from accounting import compose, no_guarantee
 from accounting.digits import round_up
-from accounting.ledger import Entry, budgets, common_delta, parse, to_line
+from accounting.ledger import budgets, common_delta, parse, to_line
 from accounting.loss import Approximate, Gaussian, Pure
-from dpmf_jax.models.model import Model
-from dpmf_jax.protocol import Release
 from experiments.cli import ledger
 from experiments.cli import main as cli
+from tests.cases.ledger import LEDGER, VALUE, entry, guarantee, run, saved, shown
 
-LEDGER = Path("books/ledger.jsonl")
-VALUE = "two data sets with the same rated pairs, one rating's value differs, by at most 4"
-
-
-@pytest.fixture(autouse=True)
-def books(tmp_path, monkeypatch):
-    """No test may touch the ledger of whoever runs it."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("DPMF_LEDGER", str(tmp_path / LEDGER))
-
-
-def guarantee(*losses, delta=1e-5, unit="rating value", relation=VALUE, status="proved", **fields):
-    return priced(
-        mechanism=fields.pop("mechanism", "gaussian-joint-noise"),
-        losses=losses or (Gaussian(noise_multiplier=50.0, num_steps=100),),
-        delta=delta,
-        unit=unit,
-        relation=relation,
-        released=("item factors",),
-        trust_model="trusted curator",
-        status=status,
-        **fields,
-    )
-
-
-def entry(number, promise=None, *, data_set="mine", data_hash=None, day=1):
-    return Entry(
-        id=hashlib.sha256(f"release {number}".encode()).hexdigest(),
-        time=f"2025-01-{day:02}T00:00:00+00:00",
-        data_set=data_set,
-        data_hash=data_hash,
-        guarantee=promise or guarantee(),
-        model=f"runs/{number}",
-    )
-
-
-def saved(name, promise=None, *, data="mine", data_hash="c0ffee", released=True, number=0):
-    """A model's folder as `dpmf fit` leaves it."""
-    factors = np.full((2, 1), 1.0 + number, np.float32) if released else None
-    Model(
-        release=Release(user_factors=None, item_factors=factors, center=None),
-        guarantee=promise or guarantee(),
-        users=np.array(["a", "b"]),
-        items=np.array(["x", "y"]),
-        rating_range=(1.0, 5.0),
-        settings={} if data is None else {"data": data},
-    ).save(name)
-    if data_hash is not None:
-        (Path(name) / "private").mkdir()
-        (Path(name) / "private" / "run.json").write_text(json.dumps({"ratings": data_hash}))
-    return Path(name)
-
-
-def run(capsys, *words):
-    code = cli.main(["budget", *(str(word) for word in words)])
-    told = capsys.readouterr()
-    return code, told.out, told.err
-
-
-def shown(capsys, *words):
-    code, out, err = run(capsys, "show", "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
+pytestmark = pytest.mark.usefixtures("books")
 
 # --------------------------------------------------------------------------------------------------
 
@@ -427,141 +358,6 @@ def test_no_ledger_is_no_release_unless_it_was_named(capsys):
     code, _, err = run(capsys, "show", "--ledger", "lost.jsonl")
     assert code == 3
     assert "there is no such ledger" in err
-
-
-def test_where_the_ledger_is(monkeypatch, tmp_path):
-    assert ledger.ledger_path(Path("given")) == Path("given")
-    assert ledger.ledger_path() == tmp_path / LEDGER
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
-    monkeypatch.setenv("DPMF_LEDGER", "~/mine.jsonl")
-    assert ledger.ledger_path() == tmp_path / "home" / "mine.jsonl"
-    monkeypatch.delenv("DPMF_LEDGER")
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert ledger.ledger_path() == tmp_path / "data" / "dpmf" / "ledger.jsonl"
-    for unset in ("", "relative"):
-        monkeypatch.setenv("XDG_DATA_HOME", unset)
-        assert (
-            ledger.ledger_path() == tmp_path / "home" / ".local" / "share" / "dpmf" / "ledger.jsonl"
-        )
-
-
-@pytest.mark.parametrize("tail", [to_line(entry(1))[:300], "user,item,rating\n", "\xff\n"])
-def test_a_damaged_ledger_is_named_and_never_written_to(capsys, tail):
-    LEDGER.parent.mkdir()
-    LEDGER.write_bytes(GOOD.encode() + tail.encode("latin-1"))
-    before = LEDGER.read_bytes()
-    for words in (["show"], ["add", saved("one")]):
-        code, out, err = run(capsys, *words)
-        assert (code, out) == (3, "")
-        assert "ledger" in err.splitlines()[0]
-        if tail.isascii():
-            assert err.splitlines()[0].startswith("error: line 2 of the ledger cannot be used")
-            assert f"where: {LEDGER.absolute()}:2" in err
-            assert "take line 2 out" in err
-        assert LEDGER.read_bytes() == before
-
-
-def test_a_last_line_without_its_newline_is_whole(capsys):
-    LEDGER.parent.mkdir()
-    LEDGER.write_text(GOOD.rstrip("\n"))
-    assert run(capsys, "add", saved("one"))[0] == 0
-    assert len(parse(LEDGER.read_text())) == 2
-
-
-def test_a_folder_or_a_device_in_place_of_the_ledger_is_refused(capsys):
-    saved("one")
-    Path("folder").mkdir()
-    for place, told in (
-        ("folder", "the ledger is a folder"),
-        ("/dev/null", "the ledger is no ordinary file"),
-    ):
-        for words in (["show"], ["add", "one"]):
-            code, _, err = run(capsys, *words, "--ledger", place)
-            assert code == 3
-            assert told in err
-    Path("file").write_text("")
-    code, _, err = run(capsys, "add", "one", "--ledger", "file/ledger.jsonl")
-    assert code == 3
-    assert "the ledger cannot be written" in err
-    assert "dpmf budget add MODEL" in err
-
-
-@pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
-def test_an_unreadable_ledger_is_named(capsys):
-    LEDGER.parent.mkdir()
-    LEDGER.write_text(GOOD)
-    LEDGER.chmod(0)
-    code, _, err = run(capsys, "show")
-    assert code == 3
-    assert "the ledger cannot be read: Permission denied" in err
-
-
-def test_a_full_disk_leaves_the_ledger_as_it_was():
-    """A file size limit, in a process of its own, lets the first 100 bytes of the line through."""
-    ledger.record(saved("one"))
-    saved("two", number=1)
-    before = LEDGER.read_bytes()
-    code = f"""
-import resource, signal
-from experiments.cli import main as cli
-signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-resource.setrlimit(resource.RLIMIT_FSIZE, ({len(before) + 100},) * 2)
-raise SystemExit(cli.main(["budget", "add", "two"]))
-"""
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    assert done.returncode == 3
-    assert "the ledger cannot be written" in done.stderr
-    assert LEDGER.read_bytes() == before
-
-
-ENTER = """
-import dataclasses, hashlib, signal, sys
-from pathlib import Path
-from accounting.ledger import parse
-from dpmf_jax.errors import UsageError
-from experiments.cli import ledger
-(first,) = parse(Path("first.jsonl").read_text())
-def enter(name):
-    digest = hashlib.sha256(name.encode()).hexdigest()
-    ledger.enter(dataclasses.replace(first, id=digest), ledger.ledger_path())
-"""
-
-
-def test_two_processes_lose_nothing_and_enter_nothing_twice():
-    """Each enters 20 releases of its own and 20 that the other enters too."""
-    code = f"""{ENTER}
-entered = 0
-for n in range(20):
-    enter(f"{{sys.argv[1]}} {{n}}")
-    try:
-        enter(f"shared {{n}}")
-        entered += 1
-    except UsageError:
-        pass
-print(entered)
-"""
-    Path("first.jsonl").write_text(GOOD)
-    started = [
-        subprocess.Popen([sys.executable, "-c", code, name], stdout=subprocess.PIPE, text=True)
-        for name in ("a", "b")
-    ]
-    assert sum(int(process.communicate()[0]) for process in started) == 20
-    assert len(parse(LEDGER.read_text())) == 60
-
-
-def test_nothing_is_written_while_another_process_reads_or_writes():
-    LEDGER.parent.mkdir()
-    for lock in (fcntl.LOCK_SH, fcntl.LOCK_EX):
-        LEDGER.write_text(GOOD)
-        Path("first.jsonl").write_text(GOOD)
-        with LEDGER.open() as held:
-            fcntl.flock(held, lock)
-            code = f"{ENTER}\nsignal.setitimer(signal.ITIMER_REAL, 0.5)\nenter('another')"
-            done = subprocess.run(
-                [sys.executable, "-c", code], capture_output=True, text=True, check=False
-            )
-            assert done.returncode == -signal.SIGALRM, done.stderr
-            assert LEDGER.read_text() == GOOD
 
 
 def test_a_fitted_model_can_be_entered(capsys):

@@ -19,18 +19,18 @@ from dpmf_jax.protocol import Release
 from experiments.cli import ledger
 from experiments.cli import main as cli
 from tests.cases.fit import run
+from tests.cases.ledger import VALUE, shown
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
 
 LEDGER = Path("ledger.json")
 KEY = "00" * 16
-RELATION = "two data sets with the same rated pairs, one rating's value differs, by at most 4"
 PRICE = priced(
     mechanism="gaussian-joint-noise",
     losses=(Gaussian(noise_multiplier=50.0, num_steps=100),),
     delta=1e-5,
     unit="rating value",
-    relation=RELATION,
+    relation=VALUE,
     released=("item factors",),
     trust_model="trusted curator",
     status="proved",
@@ -50,15 +50,6 @@ def entry(
         guarantee=guarantee,
         model=f"runs/{number}",
     )
-
-
-def shown(capsys, *words):
-    code, out, err = run(capsys, "budget", "show", "--json", *words)
-    assert code == 0, err
-    return json.loads(out)
-
-
-# -------------------------------------------------------------------------------------------------
 
 
 def fitted(capsys, file, out, *words):
@@ -190,9 +181,6 @@ def test_a_fit_whose_release_is_refused_does_not_say_that_it_was_entered(capsys,
     assert "its release is in no ledger: the model does not name its data set" in err
 
 
-# --------------------------------------------------------------------------------------------------
-
-
 def ids(start, stop):
     return [f"user {number}" for number in range(start, stop)]
 
@@ -282,9 +270,6 @@ def test_a_line_with_a_foreign_sample_is_named(value):
     fields = json.loads(to_line(entry(0))) | {"people": value}
     with pytest.raises(ValueError, match=r"line 1: .*people"):
         parse(json.dumps(fields))
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def old(one):
@@ -383,9 +368,6 @@ def test_show_of_one_population_tells_of_those_that_it_meets(capsys):
     assert [one["names"] for one in result["overlaps"]] == [["a", "b"]]
     assert shown(capsys, "c")["overlaps"] == []
     assert shown(capsys, "file") == shown(capsys, "c")  # a data set's name finds its population
-
-
-# --------------------------------------------------------------------------------------------------
 
 
 def saved(name, users, number=0, data="mine"):

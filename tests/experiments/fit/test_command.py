@@ -9,16 +9,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments.fit.report import utility
 from tests.cases.fit import (
     AUDIT,
     CATALOGUE,
     FIT,
     audited,
     fit,
-    interrupted,
     refused,
-    resumed,
     run,
     write_ratings,
 )
@@ -258,41 +255,6 @@ def test_item_factors_from_a_file_follow_the_ids(capsys):
     assert "is missing" in err
 
 
-def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypatch):
-    whole = fit(capsys, *SIX, "--seed", "5", "--out", "whole")
-    told = interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
-    assert "dpmf fit --resume parts" in told
-    found = resumed(capsys, "parts")
-    for name in ("rmse_train", "rmse_test", "guarantee", "steps"):
-        assert found[name] == whole[name]
-    for name in ("release.safetensors", "private/factors.safetensors"):
-        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
-
-
-@pytest.mark.parametrize(
-    "change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")]
-)
-def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
-    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
-    code, _, err = run(capsys, "fit", "--resume", "parts", *change)
-    assert code == 4
-    assert change[0] in err
-
-
-def test_a_resume_refuses_other_ratings(capsys, monkeypatch):
-    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
-    Path("mine.csv").write_text(Path("mine.csv").read_text().replace(",5\n", ",4\n"))
-    code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
-    assert code == 4
-    assert "ratings" in err
-
-
-def test_a_resume_of_nothing_is_a_clear_error(capsys):
-    code, _, err = run(capsys, "fit", "--resume", "nowhere")
-    assert code == 3
-    assert "nowhere" in err
-
-
 def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     folder = fit(capsys, *SIX, "--seed", "1")["out"]
     code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--top", "2", "--json")
@@ -430,54 +392,3 @@ def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_g
 
 def test_the_defaults_are_the_documented_ones(capsys):
     assert fit(capsys, *SIX)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5
-
-
-@pytest.mark.parametrize(
-    ("ours", "told"),
-    [
-        (0.9, "beats the global mean and item means on held-out"),
-        (1.05, "NOT USEFUL: does not beat predicting item means"),
-        (1.2, "NOT USEFUL: does not beat predicting the global mean or item means"),
-    ],
-)
-def test_utility_says_whether_the_controls_are_beaten(ours, told):
-    controls = {
-        "global_mean": {"rmse_train": 1.1, "rmse_test": 1.1},
-        "item_means": {"rmse_train": 1.0, "rmse_test": 1.0},
-    }
-    assert utility({"rmse_train": 0.1, "rmse_test": ours, "controls": controls}).startswith(told)
-
-
-@pytest.mark.parametrize(
-    ("ours", "public", "told"),
-    [
-        (0.30, True, "ranks better than popularity (0.3000 against 0.2000 in NDCG@10)"),
-        (
-            0.20,
-            True,
-            (
-                "ranks no better than popularity (0.2000 against 0.2000 in NDCG@10), which is free"
-                " here"
-            ),
-        ),
-        (
-            0.10,
-            False,
-            (
-                "ranks no better than popularity (0.1000 against 0.2000 in NDCG@10), which is not"
-                " private"
-            ),
-        ),
-    ],
-)
-def test_utility_says_whether_the_order_is_better_than_popularity(ours, public, told):
-    popular = {"rmse_train": None, "rmse_test": None, "ndcg_at_10": 0.2}
-    metrics = {
-        "rmse_train": 0.1,
-        "rmse_test": 0.9,
-        "ndcg_at_10": ours,
-        "controls": {"popularity": popular},
-    }
-    assert told in utility(metrics, presence_is_public=public)
-    assert "alike" not in utility(metrics)
-    assert "ranks items alike for all users" in utility(metrics | {"ranks_alike": True})

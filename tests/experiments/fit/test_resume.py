@@ -1,0 +1,51 @@
+"""An interrupted `dpmf fit` goes on, with its own settings and ratings alone."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.cases.fit import (
+    fit,
+    interrupted,
+    resumed,
+    run,
+)
+
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
+
+SIX = ("--steps", "6")
+
+
+def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypatch):
+    whole = fit(capsys, *SIX, "--seed", "5", "--out", "whole")
+    told = interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
+    assert "dpmf fit --resume parts" in told
+    found = resumed(capsys, "parts")
+    for name in ("rmse_train", "rmse_test", "guarantee", "steps"):
+        assert found[name] == whole[name]
+    for name in ("release.safetensors", "private/factors.safetensors"):
+        assert Path("parts", name).read_bytes() == Path("whole", name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    "change", [("--epsilon", "9"), ("--rank", "3"), ("--seed", "6"), ("--steps", "7")]
+)
+def test_a_resume_refuses_other_settings(capsys, monkeypatch, change):
+    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
+    code, _, err = run(capsys, "fit", "--resume", "parts", *change)
+    assert code == 4
+    assert change[0] in err
+
+
+def test_a_resume_refuses_other_ratings(capsys, monkeypatch):
+    interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")
+    Path("mine.csv").write_text(Path("mine.csv").read_text().replace(",5\n", ",4\n"))
+    code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
+    assert code == 4
+    assert "ratings" in err
+
+
+def test_a_resume_of_nothing_is_a_clear_error(capsys):
+    code, _, err = run(capsys, "fit", "--resume", "nowhere")
+    assert code == 3
+    assert "nowhere" in err
