@@ -1,13 +1,12 @@
-"""Who is sampled, against what is priced: each record by itself, with the priced probability, anew
-in every step.
+"""Who is sampled, against the price: each record by itself, at the priced rate, anew in every step.
 
-A price for secret Poisson samples believes three things of the coins that nobody may see: that they
-look at no rating, that no record takes part more often than it pays for, and that one record's part
-says nothing of another's or of another step's. Samples of a fixed size, or taken from a shuffled
+A price for secret Poisson samples trusts three things about the coins, which nobody may see. They
+depend on no rating. No record takes part more often than it pays for. One record's part says
+nothing about another's, or about another step's. Samples of a fixed size, or taken from a shuffled
 list, have the right rate and fail the last.
 
-Nothing is asked of the mechanism but its `query`: who is in a sample shows in the statistics
-(`coins_drawn`). Exact tests at `finding.ALPHA`.
+The audit uses the mechanism's `query` alone: who is in a sample shows in the statistics
+(`coins_drawn`). Its tests are exact, at `finding.ALPHA`.
 """
 
 from __future__ import annotations
@@ -26,6 +25,7 @@ from audits.mechanism.enumeration_draws import binomial_p_value, visible_share
 from audits.mechanism.sampler import critical_distance
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
 
 NAMES = ("coins: both worlds", "coins: rate", "coins: independence", "coins: steps")
@@ -35,15 +35,18 @@ CLAIMS = (
     "who is in a sample is drawn for each record by itself",
     "who is in a sample is drawn anew in every step",
 )
-SAMPLES, RECORDS = 2048, 1 << 26  # samples drawn; at most so many (sample, record) pairs
+SAMPLES, RECORDS = 2048, 1 << 26  # samples drawn; (sample, record) pairs, at most
 STEPS = 16  # of a run, at most
-WORLDS = 64  # coins tried in both worlds
+COINS = 64  # coins tried in both worlds
 NEAR = 1e-3  # of Δ: how far ratings lie from their prediction
 
 
 class Coins(NamedTuple):
-    """in_sample: bool[runs, steps, records], records in the order of (user, item). by_item: their
-    order by item.
+    """The samples that were drawn.
+
+    Attributes:
+      in_sample: bool[runs, steps, records], records in the order of (user, item).
+      by_item: the order of the records by item.
     """
 
     in_sample: np.ndarray
@@ -53,20 +56,19 @@ class Coins(NamedTuple):
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
     num_neighbours: int = 6,
     num_samples: int = SAMPLES,
 ) -> list[Finding]:
-    """Four findings: both worlds, rate, independence of records, independence of steps; where
-    samples are priced.
+    """Four findings where samples are priced: both worlds, rate, independence of records, of steps.
 
-    The first compares the sample that each of `WORLDS` coins draws of the data set and of its
-    neighbours, exactly. The others draw `num_samples` samples at the first state. A rate below the
-    priced one costs nobody privacy and is no violation; the laws of independence are then not
-    known, and these findings inconclusive.
+    The first compares, exactly, the samples that each of `COINS` coins draws from the data set and
+    from its neighbours. The others draw `num_samples` samples at the first state. A rate below the
+    priced one costs nobody privacy and is no violation; the laws of independence are then unknown,
+    and the last two findings inconclusive.
     """
     guarantee = mechanism.guarantee(num_steps)
     rates = {
@@ -94,17 +96,19 @@ def audit(
     order = np.lexsort((ratings.item, ratings.user))
     address = layout.locate(data, ratings.user[order], ratings.item[order])
     away, middle = NEAR * min(1.0, guarantee.sensitivity or 1.0), sum(ratings.rating_range) / 2
-    near = coins_drawn.near(state, ratings.user[order], ratings.item[order], away, middle)
+    values = coins_drawn.values_near_prediction(
+        state, ratings.user[order], ratings.item[order], away, middle
+    )
     steps = min(num_steps, STEPS)
     runs = max(2, min(num_samples, RECORDS // max(1, ratings.num_ratings)) // steps)
     in_sample = coins_drawn.members(
-        mechanism, state, data, address, near, jax.random.split(draw_key, runs), steps
+        mechanism, state, data, address, values, jax.random.split(draw_key, runs), steps
     )
     coins = Coins(np.asarray(in_sample), np.lexsort((ratings.user[order], ratings.item[order])))
-    found = _rate(coins, rate, replay)
+    second = _rate(coins, rate, replay)
     seen, num = int(coins.in_sample.sum()), coins.in_sample.size
     rarely = seen < rate * num and binomial_p_value(seen, num, rate) <= ALPHA
-    if rarely and found.verdict == "consistent":
+    if rarely and second.verdict == "consistent":
         why = f"records are in samples, or seen to be, less often than is priced: {seen / num:.4g}"
         rest = [
             inconclusive(name, claim, why)
@@ -112,7 +116,7 @@ def audit(
         ]
     else:
         rest = [_independence(coins, rate, replay), _steps(coins, rate, replay)]
-    return [first, found, *rest]
+    return [first, second, *rest]
 
 
 # --- findings
@@ -121,7 +125,7 @@ def audit(
 def _both_worlds(
     mechanism: Mechanism,
     state: State,
-    data: Any,
+    data: Layout,
     ratings: Ratings,
     tried: neighbours.Neighbours,
     key: jax.Array,
@@ -129,7 +133,7 @@ def _both_worlds(
 ) -> Finding:
     broken: list[tuple[int, int, bool]] = []
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
-    num = int(np.clip((1 << 22) // max(1, ratings.num_ratings), 32, WORLDS))
+    num = int(np.clip((1 << 22) // max(1, ratings.num_ratings), 32, COINS))
     for position, pair_key in enumerate(jax.random.split(key, tried.num)):
         at = tried.index[position]
         rest = (
@@ -187,7 +191,7 @@ def _rate(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
     everybody = float(binom.sf(counts.sum() - 1, num * records, rate))
     one = min(1.0, records * float(binom.sf(counts[worst] - 1, num, rate)))
     p_value, seen = min(1.0, 2 * min(everybody, one)), counts.sum() / (num * records)
-    return _chance(
+    return _by_p_value(
         NAMES[1],
         f"{CLAIMS[1]}: with probability {rate:.6g}",
         p_value,
@@ -210,16 +214,14 @@ def _rate(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
 
 
 def _independence(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
-    """Sizes of samples against the binomial law, and how often neighbours by user and by item come
-    together.
-    """
+    """Sizes of samples, and how often pairs by user and by item are drawn, by the binomial law."""
     flat = coins.in_sample.reshape(-1, coins.in_sample.shape[-1])
     num, records = flat.shape
     sizes = flat.sum(axis=1)
     by_size = _from_binomial(sizes, records, rate)
-    pairs = [_together(flat[:, order], rate) for order in (np.arange(records), coins.by_item)]
+    pairs = [_pairs_p_value(flat[:, order], rate) for order in (np.arange(records), coins.by_item)]
     variance = float(np.var(sizes) / (records * rate * (1 - rate))) if rate < 1 else 1.0
-    return _chance(
+    return _by_p_value(
         NAMES[2],
         CLAIMS[2],
         min(1.0, 3 * min(by_size, *pairs)),
@@ -237,8 +239,9 @@ def _independence(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
                 "variance of the size of a sample, in that of independent records"
             ),
             "power": (
-                f"a law of sizes that is off by {_away(num, ALPHA / 3):.3f} anywhere would be seen"
-                " with probability 0.95; samples of one fixed size are off by at least 0.5"
+                f"a law of sizes that is off by {_visible_distance(num, ALPHA / 3):.3f} anywhere"
+                " would be seen with probability 0.95; samples of one fixed size are off by at"
+                " least 0.5"
             ),
             "replay": replay,
         },
@@ -254,9 +257,9 @@ def _steps(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
     by_count = _from_binomial(counts, steps, rate)
     by_step = np.swapaxes(coins.in_sample, 1, 2).reshape(-1, steps)
     apart = np.arange(steps // 2 * 2).reshape(2, -1).T.ravel()  # 0, half, 1, half + 1, ...
-    pairs = [_together(by_step[:, order], rate) for order in (np.arange(steps), apart)]
+    pairs = [_pairs_p_value(by_step[:, order], rate) for order in (np.arange(steps), apart)]
     expected = steps * rate * (1 - rate)
-    return _chance(
+    return _by_p_value(
         NAMES[3],
         CLAIMS[3],
         min(1.0, 3 * min(by_count, *pairs)),
@@ -270,8 +273,9 @@ def _steps(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
                 "variance of how often a record takes part in a run, in that of independent steps"
             ),
             "power": (
-                f"a law of these numbers that is off by {_away(len(counts), ALPHA / 3):.4f}"
-                " anywhere would be seen with probability 0.95"
+                "a law of these numbers that is off by"
+                f" {_visible_distance(len(counts), ALPHA / 3):.4f} anywhere would be seen with"
+                " probability 0.95"
             ),
             "replay": replay,
         },
@@ -279,8 +283,9 @@ def _steps(coins: Coins, rate: float, replay: dict[str, Any]) -> Finding:
 
 
 def _from_binomial(counts: np.ndarray, num: int, rate: float) -> float:
-    """p-value of sup |F_n - F| against Bin(num, rate), by the bound of Dvoretzky, Kiefer, Wolfowitz
-    and Massart.
+    """p-value of sup |F_n - F| against Bin(num, rate).
+
+    By the bound of Dvoretzky, Kiefer, Wolfowitz and Massart.
     """
     from scipy.stats import binom
 
@@ -289,19 +294,18 @@ def _from_binomial(counts: np.ndarray, num: int, rate: float) -> float:
     return min(1.0, 2 * math.exp(-2 * len(counts) * distance**2))
 
 
-def _together(columns: np.ndarray, rate: float) -> float:
-    """p-value of how often disjoint pairs of columns, 0 and 1, 2 and 3, ..., are both true;
-    bool[samples, columns].
-    """
+def _pairs_p_value(columns: np.ndarray, rate: float) -> float:
+    """p-value of how often disjoint pairs of columns (0 and 1, 2 and 3, ...) are both true."""
     even = columns[:, : columns.shape[1] // 2 * 2].reshape(len(columns), -1, 2)
     return float(binomial_p_value(np.sum(even.all(axis=2)), even.shape[0] * even.shape[1], rate**2))
 
 
-def _away(num: int, alpha: float) -> float:
+def _visible_distance(num: int, alpha: float) -> float:
+    """How far a law must be off, anywhere, to be found with probability 0.95."""
     return critical_distance(num, alpha) + critical_distance(num, 2 * 0.05)
 
 
-def _chance(
+def _by_p_value(
     name: str,
     claim: str,
     p_value: float,
@@ -310,6 +314,7 @@ def _chance(
     claimed: float,
     details: dict[str, Any],
 ) -> Finding:
+    """A finding that rests on a p-value."""
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(
         audit=name,

@@ -1,8 +1,8 @@
-"""Who is in a sample, found out from the statistics alone: they move with the ratings of its
-members and no others'.
+"""Who is in a sample, from the statistics alone: they move with its members' ratings only.
 
-By removing a rating, in one world and in a neighbouring one; or for all ratings at once by one
-derivative, taken at ratings close to what the state predicts, where no clip holds a gradient back.
+Either one rating is removed, in one world and in a neighbouring one. Or one derivative answers for
+all ratings at once; it is taken at ratings close to what the state predicts, where no clip holds a
+gradient back.
 """
 
 from __future__ import annotations
@@ -17,17 +17,19 @@ import numpy as np
 from accounting.guarantee import Unit
 from audits import neighbours
 from dpmf_jax import layout, protocol
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
 
 ROUNDING = 2.0**-20  # of the largest entry
 BATCH_BYTES = 1 << 26  # how much memory the data sets that run side by side may take
 
 
-def near(
+def values_near_prediction(
     state: State, user: np.ndarray, item: np.ndarray, away: float, middle: float = 0.0
 ) -> jax.Array:
-    """Values, float32[ratings], that lie `away` from what the state predicts, or from the middle
-    where it does not.
+    """Values, float32[ratings], that lie `away` above what the state predicts.
+
+    Where the state predicts nothing, they lie `away` above the middle.
     """
     factors = protocol.factors(state)
     if factors.user_factors is None or factors.item_factors is None:
@@ -43,15 +45,13 @@ def near(
 def members(
     mechanism: Mechanism,
     state: State,
-    data: Any,
+    data: Layout,
     address: layout.Address,
     values: Any,
     keys: jax.Array,
     num_steps: int,
 ) -> jax.Array:
-    """bool[runs, steps, ratings]: whether the statistics move with each rating, under the coins of
-    every step.
-    """
+    """Whether the statistics of each step move with each rating, bool[runs, steps, ratings]."""
 
     def one(place: tuple[jax.Array, jax.Array]) -> jax.Array:
         key, step = place
@@ -62,8 +62,8 @@ def members(
             changed = layout.replace_value(data, address, values)
             return mechanism.query(state._replace(step=step), changed, coins)[0]
 
-        drawn, pull = jax.vjp(statistics, values)
-        leaves, structure = jax.tree.flatten(drawn)
+        own, pull = jax.vjp(statistics, values)
+        leaves, structure = jax.tree.flatten(own)
         keys = jax.random.split(direction_key, len(leaves))
         direction = [
             jax.random.normal(k, leaf.shape, leaf.dtype)
@@ -84,7 +84,7 @@ def members(
 def both_worlds(
     mechanism: Mechanism,
     state: State,
-    data: Any,
+    data: Layout,
     key: jax.Array,
     neighbour: neighbours.Neighbour,
     others: layout.Address,
@@ -92,54 +92,54 @@ def both_worlds(
     unit: Unit,
     num: int,
 ) -> tuple[jax.Array, jax.Array]:
-    """(bool[num, others] in how far the two worlds' samples differ, bool[num, 2] where the record's
-    own part is seen).
+    """Whether two worlds draw the same sample, under each of `num` coins.
 
-    In a world where the record's rating is just what is predicted, its part is never seen; nor is
-    the part of a record that is not there.
+    Returns: (bool[num, others], whose part in the sample differs between the worlds; bool[num, 2],
+      whether each world's statistics show the record's own part). They never show the part of a
+      record whose rating is just what is predicted, or that is not there.
     """
     worlds = jax.tree.map(
         lambda *leaves: jnp.stack(leaves), data, neighbours.apply(unit, data, neighbour)
     )
     own = neighbour.address
-    # The last is left alone: what the others are held against comes out of the same program, and
-    # rounds alike.
+    # Nothing is removed at the last address: what the others are compared with comes out of the
+    # same program, and rounds alike.
     addresses = jax.tree.map(
         lambda some, one: jnp.concatenate([some, jnp.stack([one, one])]), others, own
     )
-    alone = jnp.arange(len(addresses.user)) == len(addresses.user) - 1
+    unchanged = jnp.arange(len(addresses.user)) == len(addresses.user) - 1
 
     size = 4 * sum(leaf.size for leaf in jax.tree.leaves(worlds))
-    beside = max(1, BATCH_BYTES // size)  # pairs of data sets at a time
+    at_once = max(1, BATCH_BYTES // size)  # pairs of data sets
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
         coins = mechanism.coins(key)
 
-        def ask(world: Any, place: tuple[layout.Address, jax.Array]) -> Any:
-            address, alone = place
+        def one_removed(world: Layout, place: tuple[layout.Address, jax.Array]) -> Any:
+            address, unchanged = place
             removed = layout.remove_rating(world, address)
             return mechanism.query(
-                state, jax.tree.map(partial(jnp.where, alone), world, removed), coins
+                state, jax.tree.map(partial(jnp.where, unchanged), world, removed), coins
             )[0]
 
-        def asked(world: Any) -> Any:
+        def each_removed(world: Layout) -> Any:
             return jax.lax.map(
-                partial(ask, world), (addresses, alone), batch_size=min(beside, len(alone))
+                partial(one_removed, world),
+                (addresses, unchanged),
+                batch_size=min(at_once, len(unchanged)),
             )
 
-        said = jax.vmap(asked)(worlds)
-        members = jax.tree.reduce(jnp.logical_or, jax.tree.map(_moved, said))
+        statistics = jax.vmap(each_removed)(worlds)
+        members = jax.tree.reduce(jnp.logical_or, jax.tree.map(_moved, statistics))
         return (members[0] != members[1])[:-2], members[:, -2]
 
     return jax.lax.map(
-        one, jax.random.split(key, num), batch_size=max(1, min(8, beside // len(alone)))
+        one, jax.random.split(key, num), batch_size=max(1, min(8, at_once // len(unchanged)))
     )
 
 
 def _moved(leaf: jax.Array) -> jax.Array:
-    """bool[worlds, removed]: where this leaf is not what it is with nothing removed, by more than
-    sums round.
-    """
+    """Where a leaf moves with what is removed, beyond rounding; bool[worlds, removed]."""
     flat = leaf.reshape(*leaf.shape[:2], -1)
     return jnp.any(
         jnp.abs(flat - flat[:, -1:]) > ROUNDING * jnp.max(jnp.abs(flat), axis=-1, keepdims=True),

@@ -1,8 +1,8 @@
 """Is the density that comes with a sampler the sampler's density?
 
-Everything that prices or attacks by likelihood ratios believes `log_prob` and `log_ratio`. They are
-claims too: that the ratio is the difference of the densities, and that the expectation of e^(-L) is
-1 under the sampler, for L = log_ratio(response, statistics, other).
+Prices and attacks by likelihood ratios trust `log_prob` and `log_ratio`. Both are claims too: that
+the ratio is the difference of the log-densities, and that e^(-L) has mean 1 under the sampler, for
+L = log_ratio(response, statistics, other).
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import numpy as np
 from audits import neighbours, side_by_side, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Noise, Report
 from dpmf_jax.protocol import Mechanism
 
-DRAWS, LEAST, CHUNK = 1 << 14, 512, 256  # responses; CHUNK of them in a call, and in the pilot
-ENTRIES = 1 << 31  # of all responses together, at most, while there are `LEAST`
+DRAWS, LEAST = 1 << 14, 512  # responses drawn, usually and at least
+CHUNK = 256  # responses of a call, and of the pilot
+ENTRIES = 1 << 31  # of all responses together, at most, as long as there are `LEAST`
 SIDE_BY_SIDE = 1 << 22  # entries of those that are drawn at once
 SPREAD = 0.7  # standard deviation of L that the two statistics are stretched to, with all `DRAWS`
 TOLERANCE = 1e-5
@@ -35,7 +37,7 @@ CLAIMS = (
 
 @partial(jax.jit, static_argnames="batch")
 def _losses(noise: Noise, keys: jax.Array, statistics: Any, other: Any, *, batch: int) -> jax.Array:
-    """float32[keys], L = log_ratio(response, statistics, other) for responses to `statistics`."""
+    """L = log_ratio(response, statistics, other) of responses to `statistics`, float32[keys]."""
     return jax.lax.map(
         lambda k: noise.log_ratio(noise.sample(k, statistics), statistics, other),
         keys,
@@ -44,7 +46,7 @@ def _losses(noise: Noise, keys: jax.Array, statistics: Any, other: Any, *, batch
 
 
 def losses(noise: Noise, key: jax.Array, statistics: Any, other: Any, num: int) -> np.ndarray:
-    """`num` of `_losses`, a multiple of `CHUNK`, on the host in float64."""
+    """L of `num` responses, a multiple of `CHUNK`; on the host, in float64."""
     entries = max(1, sum(leaf.size for leaf in jax.tree.leaves(statistics)))
     batch = int(np.clip(SIDE_BY_SIDE // entries, 1, 64))
 
@@ -57,10 +59,10 @@ def losses(noise: Noise, key: jax.Array, statistics: Any, other: Any, num: int) 
 
 
 def stretch(statistics: Any, other: Any, factor: float) -> Any:
-    """statistics + factor · (other - statistics), of a report within [-1, 1], of sums mod 2^32 in
-    whole steps.
+    """statistics + factor · (other - statistics).
 
-    What is neither a float nor mod 2^32 is `other`'s.
+    Reports stay within [-1, 1], sums mod 2^32 move in whole steps, and what is neither a float nor
+    mod 2^32 is `other`'s.
     """
 
     def apart(a: Any, b: Any) -> Any:
@@ -98,9 +100,7 @@ def _densities(
 
 
 def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) -> float:
-    """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64, where nothing
-    drowns.
-    """
+    """|log_ratio - (log_prob - log_prob′)| relative to 1 + |log_ratio|, in float64."""
     with jax.enable_x64(True):
         wide = (jax.tree.map(_wide, tree) for tree in (response, statistics, other))
         ratio, here, there = map(float, _densities(noise, *wide))
@@ -111,16 +111,15 @@ def log_ratio_error(noise: Noise, response: Any, statistics: Any, other: Any) ->
 
 
 def audit(
-    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+    mechanism: Mechanism, ratings: Ratings, data: Layout, *, key: jax.Array, num_steps: int
 ) -> list[Finding]:
-    """Two findings, on the first step's statistics of the data set and a neighbour, stretched apart
-    until L varies.
+    """Two findings: log_ratio, which is exact in float64, and sampler.
 
-    The neighbour is the first of eight in which these statistics differ.
+    On the first step's statistics of the data set and of a neighbour, the first of eight in which
+    they differ; for the sampler they are stretched apart until L varies.
 
-    `density: log_ratio` is exact (float64), `density: sampler` has false alarms at `finding.ALPHA`
-    by the central limit theorem over 16,384 responses; of large statistics fewer, stretched less,
-    so that it holds as well.
+    The sampler's false alarms are at `finding.ALPHA` by the central limit theorem, over 16,384
+    responses. Of large statistics there are fewer, stretched less, so that it holds too.
     """
     noise, guarantee = mechanism.noise, mechanism.guarantee(num_steps)
     unit = guarantee.unit

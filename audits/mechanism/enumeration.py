@@ -1,11 +1,13 @@
 """What one report can tell, exactly: its outputs are so few that its whole law is a table.
 
-For mechanisms of local differential privacy, whose statistics are `noise.Report`s: a user says one
-bit about one coordinate. The law of the bit is written down for every entry tried, those of the
-worlds that differ in all ratings of one user among them, and the largest ratio in it is held
-against the price of one report; the reports of a user are counted over the run. That price stands
-on more, which is looked at too: on a user's report the ratings of nobody else have an influence,
-nor have any ratings on which coordinate is asked for, and what is drawn (`enumeration_draws`)
+This is for mechanisms of local differential privacy, whose statistics are `noise.Report`s: a user
+says one bit about one coordinate. The law of the bit is written down for every entry tried
+(`enumeration_table`), among them those of worlds that differ in all ratings of one user
+(`enumeration_worlds`). The largest ratio in it is held against the price of one report, and the
+reports of a user are counted over the run.
+
+That price stands on more, which is tried too. A user's report depends on the ratings of nobody
+else. Which coordinate is asked for depends on no ratings. What is drawn (`enumeration_draws`)
 follows the table.
 """
 
@@ -13,93 +15,50 @@ from __future__ import annotations
 
 import math
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Guarantee
 from accounting.loss import Pure
 from audits import neighbours, transcript
 from audits.finding import ALPHA, Finding, not_applicable
-from audits.mechanism import enumeration_draws, post_processing
-from dpmf_jax import layout, protocol
+from audits.mechanism import (
+    enumeration_draws,
+    enumeration_table,
+    enumeration_worlds,
+    post_processing,
+)
+from audits.mechanism.enumeration_table import OUTPUTS, Table, largest_ratio, table
+from audits.mechanism.enumeration_worlds import World
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.noise.laws import Noise, Report
-from dpmf_jax.protocol import Mechanism, State
+from dpmf_jax.layout import Layout
+from dpmf_jax.noise.laws import Report
+from dpmf_jax.protocol import Mechanism
 
-OUTPUTS = (-1.0, 0.0, 1.0)  # 0 is what is not sent
 TOLERANCE = 1e-12  # relative, of the price of a report; and of probabilities
 ROUNDING = 4e-16  # of a difference of two logarithms in float64
-LEAST = float(np.finfo(np.float32).tiny)
-EXTREMES = (
-    *(-1.0, 1.0, 0.0, -0.0, 0.5, -0.5, 2.0, -2.0, 1e30, -1e30, math.inf, -math.inf, math.nan),
-    *(
-        LEAST,
-        -LEAST,
-        1e-45,
-        -1e-45,
-        2.0**-24,
-        1 - 2.0**-24,
-        2.0**-24 - 1,
-        1 + 2.0**-23,
-        -1 - 2.0**-23,
-    ),
-)
-TARGETS = 4  # users whose ratings are changed
-ENTRIES = 128  # at most so many of those that a user's worlds had
+TARGETS = 4  # users whose ratings are changed, at most
 NAMES = tuple(
     f"enumeration: {name}"
     for name in ("largest ratio", "reports of a user", "others", "coordinates", "sampler")
 )
 
 
-class Seen(NamedTuple):
-    """Leading axis of steps, and one of users: what they were asked for and had to say, what they
-    said.
-    """
-
-    asked: Report
-    said: Report
-
-
-class World(NamedTuple):
-    """Where the ratings of a user, or of everybody else, are changed.
-
-    seen, before: of that user, with the change and without. moved: bool[steps, users], whose
-    coordinate, or being asked at all, is another. pair: what was changed, in words.
-    """
-
-    user: int
-    seen: Seen
-    before: Seen
-    moved: np.ndarray
-    pair: dict[str, Any]
-
-
-class Table(NamedTuple):
-    """Of one user: entry float32[entries]; log float64[entries, outputs], the log-probabilities of
-    `OUTPUTS`.
-    """
-
-    entry: np.ndarray
-    log: np.ndarray
-
-
 def audit(
-    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+    mechanism: Mechanism, ratings: Ratings, data: Layout, *, key: jax.Array, num_steps: int
 ) -> list[Finding]:
-    """Five findings, on mechanisms whose statistics are reports; not applicable to all others.
+    """Five findings on mechanisms whose statistics are reports; not applicable to all others.
 
-    largest ratio: over outputs and pairs of entries, extreme and random floats and those of up to
-    four users whose
-      ratings are removed, replaced and moved to other items along one transcript of up to 32 steps;
-      exact to 1e-12.
-    reports of a user: counted over the whole run. others: a user's report, bit by bit, where
-    everybody else's ratings
-      change. coordinates: equal in all worlds, and uniform. sampler: draws against the table, for
-      each user.
+    largest ratio: over outputs and pairs of entries. The entries are extreme and random floats, and
+      those of up to four users whose ratings are removed, replaced and moved to other items, along
+      one transcript of up to 32 steps. Exact to 1e-12.
+    reports of a user: counted over the whole run.
+    others: a user's report, bit by bit, where everybody else's ratings change.
+    coordinates: equal in all worlds, and uniform.
+    sampler: draws against the table, for each user.
 
     The last two have false alarms, at `finding.ALPHA` each; the others compare numbers and bits.
     """
@@ -113,15 +72,18 @@ def audit(
     search_key, run_key, coins_key, draw_key = jax.random.split(key, 4)
     random = np.random.default_rng(np.asarray(jax.random.bits(search_key, (4,))))
     run = transcript.record(mechanism, run_key, data, num_steps)
-    follow = partial(_follow, mechanism, run_key, run.start.public, run.responses)
+    follow = partial(enumeration_worlds.follow, mechanism, run_key, run.start.public, run.responses)
     own = jax.device_get(follow(data))
-    users, address = (
-        neighbours.some_users(random, ratings, TARGETS),
-        layout.locate(data, ratings.user, ratings.item),
-    )
-    worlds, beside = (
+    users = neighbours.some_users(random, ratings, TARGETS)
+    address = layout.locate(data, ratings.user, ratings.item)
+    of_the_user, of_others = (
         [
-            _world(user, own, jax.device_get(follow(other)), _pair(ratings, user, change))
+            enumeration_worlds.changed_world(
+                user,
+                own,
+                jax.device_get(follow(other)),
+                enumeration_worlds.describe(ratings, user, change),
+            )
             for user in users
             for change, other in changes(user).items()
         ]
@@ -132,7 +94,10 @@ def audit(
     )
     like = jax.tree.map(lambda leaf: leaf[0], own.asked)
     tables = {
-        user: table(mechanism.noise, like, user, _entries(random, user, worlds)) for user in users
+        user: table(
+            mechanism.noise, like, user, enumeration_table.entries(random, user, of_the_user)
+        )
+        for user in users
     }
     drawn = np.array(enumeration_draws.ENTRIES, np.float32)
     laws = [
@@ -141,9 +106,9 @@ def audit(
     ]
     whole = len(own.said.value) == num_steps  # of longer runs the beginning was written down
     sent = (
-        _sends(run.responses, run.statistics, None)
+        enumeration_worlds.sends(run.responses, run.statistics)
         if whole
-        else _sent(mechanism, run_key, data, num_steps)
+        else enumeration_worlds.senders(mechanism, run_key, data, num_steps)
     )
     counts = np.sum(np.asarray(sent), axis=0)
     places = enumeration_draws.coordinates(mechanism, coins_key, run.start, data)
@@ -152,143 +117,20 @@ def audit(
         "data_sha256": ratings.sha256(),
     }
     return [
-        _largest_ratio(guarantee, tables, worlds, ratings, replay),
+        _largest_ratio(guarantee, tables, of_the_user, ratings, replay),
         _reports(guarantee, counts, num_steps, ratings, replay),
-        _others(beside, replay),
-        _coordinates([*worlds, *beside], enumeration_draws.uniform(*places), replay),
+        _others(of_others, replay),
+        _coordinates([*of_the_user, *of_others], enumeration_draws.uniform(*places), replay),
         enumeration_draws.sampler(NAMES[4], mechanism.noise, draw_key, like, laws, ratings, replay),
     ]
 
 
-def _first_statistics(mechanism: Mechanism, key: jax.Array, data: Any) -> Any:
-    return mechanism.query(mechanism.init(key, data, None), data, mechanism.coins(key))[0]
-
-
-# --- worlds
-
-
-@jax.jit
-def _follow(mechanism: Mechanism, key: jax.Array, start: Any, responses: Report, data: Any) -> Seen:
-    """A world with its own private state and the public state `start`, to which the responses are
-    played.
-
-    Coins and noise have the same keys in every world, so that equal entries at equal places say
-    equal bits.
-    """
-    init_key, train_key = jax.random.split(key)
-    state = mechanism.init(init_key, data, None)._replace(public=start)
-
-    def body(state: State, response: Report) -> tuple[State, Seen]:
-        coins_key, noise_key = jax.random.split(jax.random.fold_in(train_key, state.step))
-        asked, _info = mechanism.query(state, data, mechanism.coins(coins_key))
-        said = mechanism.noise.sample(noise_key, asked)
-        return mechanism.update(state, response, data)._replace(step=state.step + 1), Seen(
-            asked, said
-        )
-
-    return jax.lax.scan(body, state, responses)[1]
-
-
-def _world(user: int, own: Seen, seen: Seen, pair: dict[str, Any]) -> World:
-    a, b = seen.asked, own.asked
-    moved = (a.sent != b.sent) | (a.row != b.row) | (a.column != b.column)
-    there, before = (
-        jax.tree.map(lambda leaf: leaf[:, user].copy(), world) for world in (seen, own)
-    )
-    return World(user, there, before, np.asarray(moved), pair)
-
-
-def _pair(ratings: Ratings, user: int, change: str) -> dict[str, Any]:
-    return {
-        "user": ratings.users[user].item(),
-        "ratings": int(np.sum(ratings.user == user)),
-        "change": change,
-    }
-
-
-def _sends(response: Report, statistics: Report, other: Any) -> jax.Array:
-    del other
-    return response.sent | statistics.sent | (response.value != 0)
-
-
-@partial(jax.jit, static_argnames="num_steps")
-def _sent(mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int) -> jax.Array:
-    """bool[steps, users], who reports in a run."""
-    init_key, train_key = jax.random.split(key)
-    start = mechanism.init(init_key, data, None)
-    return protocol.train_coupled(
-        mechanism, train_key, (start, start), (data, data), num_steps, _sends
-    )[1]
-
-
-# --- the table
-
-
-def table(noise: Noise, like: Report, user: int, entries: np.ndarray) -> Table:
-    """The law of one user's report for each entry, in float64; nobody else sends one. like: gives
-    coordinates.
-    """
-    with jax.enable_x64(True):
-        log = _log_probs(noise.log_prob, like, user, entries.astype(np.float64), np.array(OUTPUTS))
-    return Table(entries, np.asarray(log))
-
-
-@jax.jit
-def _log_probs(
-    log_prob: Any, like: Report, user: Any, entries: jax.Array, outputs: jax.Array
-) -> jax.Array:
-    own = jnp.arange(like.value.shape[0]) == user
-
-    def one(entry: jax.Array) -> jax.Array:
-        asked = like._replace(value=jnp.where(own, entry, 0), sent=own)
-        return jax.vmap(
-            lambda output: log_prob(asked._replace(value=jnp.where(own, output, 0)), asked)
-        )(outputs)
-
-    return jax.lax.map(one, entries, batch_size=max(1, min(len(entries), (1 << 20) // len(own))))
-
-
-def _entries(random: np.random.Generator, user: int, worlds: list[World]) -> np.ndarray:
-    """Extreme floats, random ones within and around [-1, 1] and of any size, and what the user's
-    worlds had.
-    """
-    asked = [
-        seen.asked for world in worlds if world.user == user for seen in (world.seen, world.before)
-    ]
-    had = np.unique(np.concatenate([report.value[report.sent] for report in asked]))
-    had = np.concatenate([had[:1], had[-1:], random.permutation(had)])[:ENTRIES]
-    bits = random.integers(0, 1 << 32, 32, dtype=np.uint32).view(np.float32)
-    bits = np.where(np.isnan(bits), np.float32(np.nan), bits)  # the quiet one
-    return np.concatenate(
-        [
-            np.array(EXTREMES, np.float32),
-            random.uniform(-1.2, 1.2, 64).astype(np.float32),
-            bits,
-            had,
-        ]
-    )
-
-
-def largest_ratio(found: Table) -> tuple[float, dict[str, Any]]:
-    """(Largest difference between two entries' log-probabilities of one output, where); NaN where
-    one of them is.
-    """
-    low, high = np.argmin(found.log, axis=0), np.argmax(found.log, axis=0)
-    least, most = (found.log[at, np.arange(len(OUTPUTS))] for at in (low, high))
-    with np.errstate(invalid="ignore"):
-        ratio = np.where(least == most, 0.0, most - least)
-    at = int(np.argmax(ratio))
-    entry, other = (float(found.entry[place[at]]) for place in (high, low))
-    return float(ratio[at]), {"output": OUTPUTS[at], "entry": entry, "other_entry": other}
-
-
-# --- findings
+def _first_statistics(mechanism: Mechanism, key: jax.Array, data: Layout) -> Any:
+    return transcript.step_statistics(mechanism, mechanism.init(key, data, None), data, key)
 
 
 def _price(guarantee: Guarantee) -> tuple[float, int] | None:
-    """(ε of one report, reports of a user that are paid for); None where the price is not one of
-    equal pure rounds.
-    """
+    """(ε of one report, reports of a user that are paid for); None unless of equal pure rounds."""
     if len(guarantee.losses) != 1 or not isinstance(only := guarantee.losses[0], Pure):
         return None
     return only.epsilon / only.num_rounds, only.num_rounds
@@ -309,7 +151,7 @@ def _largest_ratio(
     found = {user: largest_ratio(law) for user, law in tables.items()}
     user = max(found, key=lambda user: math.inf if math.isnan(found[user][0]) else found[user][0])
     measured, at = found[user]
-    pair = _pair(ratings, user, "the ratings that make one entry the other")
+    pair = enumeration_worlds.describe(ratings, user, "the ratings that make one entry the other")
     if moved := next((world for world in worlds if world.moved[:, world.user].any()), None):
         measured, pair = math.inf, moved.pair
         at = {"why": "the same coins ask for another coordinate, or only in one world for a report"}
@@ -387,21 +229,26 @@ def _reports(
                 "exact for this run, over all its rounds and users: a single report too many would"
                 " be seen"
             ),
-            "replay": replay | {"pair": _pair(ratings, user, "none, this is counted in one world")},
+            "replay": replay
+            | {
+                "pair": enumeration_worlds.describe(
+                    ratings, user, "none, this is counted in one world"
+                )
+            },
         },
     )
 
 
-def _others(beside: list[World], replay: dict[str, Any]) -> Finding:
+def _others(worlds: list[World], replay: dict[str, Any]) -> Finding:
     claim = (
         "what a user reports depends on that user's ratings and on what is public, on no other"
         " ratings"
     )
-    if not beside:
+    if not worlds:
         return not_applicable(NAMES[2], claim, "nobody else has ratings")
     broken = [
         (world.pair, leaf, step)
-        for world in beside
+        for world in worlds
         for leaf, step, _ in post_processing.differences(world.before, world.seen, steps=True)
     ]
     if broken:
@@ -415,9 +262,9 @@ def _others(beside: list[World], replay: dict[str, Any]) -> Finding:
         lower=float(len(broken)),
         verdict="violated" if broken else "consistent",
         details={
-            "users": len({world.user for world in beside}),
-            "worlds": len(beside),
-            "steps": len(beside[0].moved),
+            "users": len({world.user for world in worlds}),
+            "worlds": len(worlds),
+            "steps": len(worlds[0].moved),
             "unit_of_measurement": "parts of reports that differ, over all these worlds",
             "power": (
                 "exact for these users, worlds and steps: a single differing bit would be seen"

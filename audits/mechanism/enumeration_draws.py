@@ -1,7 +1,6 @@
-"""What is drawn for a report, by chance and not by ratings: the coordinate, and the bit against its
-enumerated law.
+"""What chance draws for a report: the coordinate, and the bit against its enumerated law.
 
-Exact binomial tests and chi square at `finding.ALPHA`.
+The tests are exact binomial tests and chi square, at `finding.ALPHA`.
 """
 
 from __future__ import annotations
@@ -15,13 +14,15 @@ import jax.numpy as jnp
 import numpy as np
 
 from audits.finding import ALPHA, Finding, inconclusive
+from audits.transcript import step_statistics
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Noise, Report
 from dpmf_jax.protocol import Mechanism, State
 
 ENTRIES = (-1.0, -0.4, 0.0, 0.7, 1.0)  # that the sampler is tried on
-DRAWS = 1 << 18  # bits at each of them, coordinates in all; at least
-DRAWS_EACH = 64  # at least, of every user
+DRAWS = 1 << 18  # bits at each of them, and coordinates in all; at least
+DRAWS_EACH = 64  # bits of every user, at least
 TESTS = 3  # of coordinates
 EXPECTED = 50  # coordinates in a cell of the chi square, at least
 
@@ -30,9 +31,14 @@ EXPECTED = 50  # coordinates in a cell of the chi square, at least
 
 
 class Uniform(NamedTuple):
-    """p_value: of the three tests together. rows, columns: the ranges drawn. cells: of the finest
-    test. draws: in all.
-    visible: a cell drawn so many times as often as it should is found with probability 0.95.
+    """Three tests of uniform coordinates.
+
+    Attributes:
+      p_value: of the three together.
+      rows, columns: the ranges that were drawn.
+      cells: of the finest test.
+      draws: in all.
+      visible: a cell drawn so many times as often as it should be is found with probability 0.95.
     """
 
     p_value: float
@@ -44,18 +50,19 @@ class Uniform(NamedTuple):
 
 
 def coordinates(
-    mechanism: Mechanism, key: jax.Array, state: State, data: Any
+    mechanism: Mechanism, key: jax.Array, state: State, data: Layout
 ) -> tuple[np.ndarray, np.ndarray]:
     """(row, column), int32[draws, users], that users are asked for in a state. Spends `key`."""
-    row, column = _asked(mechanism, key, state, data, -(-DRAWS // data.num_users))
+    row, column = _coordinates(mechanism, key, state, data, -(-DRAWS // data.num_users))
     return np.asarray(row), np.asarray(column)
 
 
 def uniform(row: np.ndarray, column: np.ndarray) -> Uniform:
-    """Are coordinates uniform, and each user's apart? Over (row, column), neighbouring ones taken
-    together, over columns, and over pairs of users with the same row; int32[draws, users].
+    """Tests whether coordinates int32[draws, users] are uniform, and each user's its own.
 
-    The range is what was drawn: a last row that is never asked for tells nobody anything.
+    Over (row, column), neighbouring ones taken together; over columns; and over pairs of users with
+    the same row. The range is what was drawn: a last row that is never asked for tells nobody
+    anything.
     """
     low, rows, columns = min(row.min(), column.min()), int(row.max()) + 1, int(column.max()) + 1
     if low < 0:
@@ -69,23 +76,22 @@ def uniform(row: np.ndarray, column: np.ndarray) -> Uniform:
 
 
 @partial(jax.jit, static_argnames="num")
-def _asked(
-    mechanism: Mechanism, key: jax.Array, state: State, data: Any, num: int
+def _coordinates(
+    mechanism: Mechanism, key: jax.Array, state: State, data: Layout, num: int
 ) -> tuple[jax.Array, jax.Array]:
-    """(row, column) of every user, int32[num, users]; entries are not computed, since nobody asks
-    for them.
-    """
+    """(row, column) of every user, int32[num, users]; entries are not used, so not computed."""
 
     def one(key: jax.Array) -> tuple[jax.Array, jax.Array]:
-        asked, _info = mechanism.query(state, data, mechanism.coins(key))
-        return asked.row, asked.column
+        report = step_statistics(mechanism, state, data, key)
+        return report.row, report.column
 
     return jax.lax.map(one, jax.random.split(key, num))
 
 
 def _chi_square(place: np.ndarray, places: int) -> tuple[float, int]:
-    """(p-value, cells): `place` int[draws] in range(places), which are put into cells that are hit
-    often enough.
+    """(p-value, number of cells) of `place`, int[draws], uniform in range(places).
+
+    Places are put into cells that are hit `EXPECTED` times or more.
     """
     from scipy.stats import chisquare
 
@@ -112,9 +118,12 @@ def _visible_cell(num: int, cells: int) -> float:
 
 
 class Drawn(NamedTuple):
-    """At one entry, over all draws. ones, minus: int32[users]. alike: pairs of users that say the
-    same. misplaced: reports with another coordinate than asked for, or from a user who was to be
-    silent.
+    """What users say at one entry, over all draws.
+
+    Attributes:
+      ones, minus: int32[users], how often each says 1, and -1.
+      alike: pairs of users that say the same.
+      misplaced: reports of another coordinate than asked for, or of a user who was to be silent.
     """
 
     ones: jax.Array
@@ -124,7 +133,7 @@ class Drawn(NamedTuple):
 
 
 class Share(NamedTuple):
-    """Of a share: its p-value, what was observed and expected, where."""
+    """The test of one share: its p-value, what was observed and expected, and where."""
 
     p_value: float
     observed: float
@@ -162,12 +171,11 @@ def sampler(
     ratings: Ratings,
     replay: dict[str, Any],
 ) -> Finding:
-    """Bits of all users at `ENTRIES` against the law; all together, the worst user, and pairs of
-    users.
+    """Bits of all users at `ENTRIES` against the law: all together, the worst user, pairs of users.
 
     Args:
-      like: of all users, for its coordinates. laws: P(1) at `ENTRIES`, of the first and the last
-        user.
+      like: reports of all users; their coordinates are asked for.
+      laws: P(1) at `ENTRIES`, of the first user and of the last.
     """
     claim = "each user's bit is drawn as the enumerated law says, apart from all others"
     if not np.allclose(*laws, rtol=1e-9, atol=0) or not np.all((laws[0] >= 0) & (laws[0] <= 1)):
@@ -226,9 +234,7 @@ def sampler(
 
 
 def binomial_p_value(count: Any, num: int, probability: float) -> np.ndarray:
-    """Twice the smaller tail: P(p-value <= alpha) is at most alpha for every num and
-    probability.
-    """
+    """Twice the smaller tail; it is at most alpha with a chance of at most alpha, exactly."""
     from scipy.stats import binom
 
     below, above = (
@@ -239,9 +245,7 @@ def binomial_p_value(count: Any, num: int, probability: float) -> np.ndarray:
 
 
 def visible_share(num: int, alpha: float) -> float:
-    """A share of `num` draws that is off by so much is found with probability 0.95, about, wherever
-    it lies.
-    """
+    """How far a share of `num` draws must be off to be found with probability 0.95, about."""
     from scipy.special import ndtri
 
     return min(1.0, float(-ndtri(alpha / 2) - ndtri(0.05)) / (2 * math.sqrt(num)))

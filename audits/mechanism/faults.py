@@ -1,12 +1,11 @@
-"""Is there a way round the noise? Legal extremes and broken numbers are fed to a mechanism, and it
-is asked twice.
+"""Is there a way round the noise: legal extremes and broken numbers are fed to a mechanism.
 
-An entry of a response that comes out the same under all keys has no noise. What is never noisy, on
-the ratings as they are, is public by the mechanism's own claim and the other audits' affair; what
-is noisy there must be so everywhere: on no ratings at all, on the largest and the smallest, on
+An entry of a response that comes out the same under all keys has no noise. What is never noisy on
+the ratings as they are is public by the mechanism's own claim, and for the other audits. What is
+noisy there must be noisy everywhere: on no ratings at all, on the largest and the smallest, on
 users without any, and beside a number that is none.
 
-And the same noise must be drawn on one device and on several.
+The same noise must be drawn on one device and on several.
 """
 
 from __future__ import annotations
@@ -20,9 +19,11 @@ import numpy as np
 
 from audits import transcript
 from audits.finding import Finding, Verdict, inconclusive, not_applicable
+from audits.transcript import step_statistics
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
+from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Report
 from dpmf_jax.protocol import Mechanism
 
@@ -32,19 +33,16 @@ CLAIMS = (
     "the noise is the same on one device and on several: it is drawn by place, not by device",
 )
 KEYS = 8
-STEPS = 8  # a crowd may need some until enough are online
+STEPS = 8  # a crowd may need some steps until enough are online
 
 
 def audit(
-    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+    mechanism: Mechanism, ratings: Ratings, data: Layout, *, key: jax.Array, num_steps: int
 ) -> list[Finding]:
-    """Two findings: faults and devices. Compares bits in the first, and up to float32 sums in the
-    second.
+    """Two findings: faults, which compares bits, and devices, which compares up to float32 sums.
 
-    All are asked in the state in which a run on `ratings` starts.
-
-    Reports of one bit are left to the enumeration, which tries extreme entries and those that are
-    not numbers.
+    All queries are in the state in which a run on `ratings` starts. Reports of one bit are for the
+    enumeration, which tries extreme entries and those that are not numbers.
     """
     return [
         _faults(mechanism, ratings, data, key, num_steps),
@@ -53,18 +51,13 @@ def audit(
 
 
 @jax.jit
-def _asked(mechanism: Mechanism, key: jax.Array, state: Any, data: Any) -> Any:
-    return mechanism.query(state, data, mechanism.coins(key))[0]
-
-
-@jax.jit
-def _said(mechanism: Mechanism, keys: jax.Array, statistics: Any) -> Any:
-    """Responses, leading axis of keys."""
+def _responses(mechanism: Mechanism, keys: jax.Array, statistics: Any) -> Any:
+    """A response for each key, leading axis of keys."""
     return jax.vmap(lambda key: mechanism.noise.sample(key, statistics))(keys)
 
 
-def extremes(ratings: Ratings, data: Any) -> dict[str, Any]:
-    """Data sets of the shapes of `data`, by what they are: all legal but the last."""
+def extremes(ratings: Ratings, data: Layout) -> dict[str, Any]:
+    """Data sets of the shapes of `data`, by what they are; all but the last are legal."""
     address = layout.locate(data, ratings.user, ratings.item)
     low, high = ratings.rating_range
     num = np.arange(ratings.num_ratings)
@@ -93,23 +86,23 @@ def extremes(ratings: Ratings, data: Any) -> dict[str, Any]:
 
 
 def _broken(statistics: Any) -> dict[str, Any]:
-    """Statistics with one entry of their first float leaf that is no finite number."""
+    """Statistics in whose first float leaf one entry is no finite number, by what it is."""
     leaves, structure = jax.tree.flatten(statistics)
     at = next((i for i, leaf in enumerate(leaves) if np.issubdtype(leaf.dtype, np.floating)), None)
     if at is None:
         return {}
-    made = {}
+    broken = {}
     for what, value in {"not a number": np.nan, "infinite": np.inf}.items():
         changed = np.array(leaves[at])
         changed.flat[0] = value
-        made[f"an entry of the statistics that is {what}"] = jax.tree.unflatten(
+        broken[f"an entry of the statistics that is {what}"] = jax.tree.unflatten(
             structure, [*leaves[:at], changed, *leaves[at + 1 :]]
         )
-    return made
+    return broken
 
 
 def _faults(
-    mechanism: Mechanism, ratings: Ratings, data: Any, key: jax.Array, num_steps: int
+    mechanism: Mechanism, ratings: Ratings, data: Layout, key: jax.Array, num_steps: int
 ) -> Finding:
     run_key, coins_key, noise_key = jax.random.split(key, 3)
     run = transcript.record(mechanism, run_key, data, min(num_steps, STEPS))
@@ -117,32 +110,32 @@ def _faults(
         return not_applicable(NAMES[0], CLAIMS[0], "the response is of bits; see the enumeration")
     additive = jax.tree.structure(run.responses) == jax.tree.structure(run.statistics)
     keys = jax.random.split(noise_key, KEYS)
-    asked = {
+    statistics = {
         "the ratings as they are": transcript.first_step(run),
         **{
-            what: jax.device_get(_asked(mechanism, coins_key, run.start, world))
+            what: jax.device_get(step_statistics(mechanism, run.start, world, coins_key))
             for what, world in extremes(ratings, data).items()
         },
         **(_broken(transcript.first_step(run)) if additive else {}),
     }
-    said = {
-        what: jax.tree.leaves(jax.device_get(_said(mechanism, keys, s)))
-        for what, s in asked.items()
+    responses = {
+        what: jax.tree.leaves(jax.device_get(_responses(mechanism, keys, s)))
+        for what, s in statistics.items()
     }
-    own = said["the ratings as they are"]
+    own = responses["the ratings as they are"]
     noisy = [np.any(leaf != leaf[:1]) for leaf in own]
     if not any(noisy):
         last = jax.tree.map(lambda leaf: np.asarray(leaf[-1]), run.statistics)
         if not any(
-            np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(_said(mechanism, keys, last))
+            np.any(leaf != leaf[:1]) for leaf in jax.tree.leaves(_responses(mechanism, keys, last))
         ):
             return not_applicable(
                 NAMES[0], CLAIMS[0], "no entry of a response has noise, on the ratings as they are"
             )
-        return inconclusive(NAMES[0], CLAIMS[0], "nothing is said in the first step")
+        return inconclusive(NAMES[0], CLAIMS[0], "there is no response in the first step")
     bare: dict[str, int] = {}
     entries = sum(leaf[0].size for leaf, has in zip(own, noisy, strict=True) if has)
-    for what, leaves in said.items():
+    for what, leaves in responses.items():
         same = [
             np.all(leaf == leaf[:1], axis=0) & np.isfinite(leaf[0].astype(np.float64))
             for leaf, has in zip(leaves, noisy, strict=True)
@@ -164,7 +157,7 @@ def _faults(
         lower=float(max(bare.values(), default=0)),
         verdict=verdict,
         details={
-            "tried": list(said),
+            "tried": list(responses),
             "without_noise": bare,
             "entries": entries,
             "keys": KEYS,
@@ -184,17 +177,12 @@ def _faults(
 # --- devices
 
 
-def _noise(response: Any, statistics: Any, other: Any) -> Any:
-    del other
-    return jax.tree.map(jnp.subtract, response, statistics), statistics
-
-
 def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: int) -> Finding:
     num = jax.local_device_count()
     if num < 2:
         return not_applicable(NAMES[1], CLAIMS[1], "there is one device")
     shapes = jax.eval_shape(
-        partial(transcript.record, num_steps=1), mechanism, key, _laid(ratings, 1)
+        partial(transcript.record, num_steps=1), mechanism, key, _laid_out(ratings, 1)
     )
     if isinstance(shapes.statistics, Report):
         return not_applicable(NAMES[1], CLAIMS[1], "the response is of bits; see the enumeration")
@@ -202,18 +190,21 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
         return not_applicable(NAMES[1], CLAIMS[1], "the response is not the statistics and noise")
     try:
         runs = [
-            transcript.record(mechanism, key, _laid(ratings, devices), 1) for devices in (1, num)
+            transcript.record(mechanism, key, _laid_out(ratings, devices), 1)
+            for devices in (1, num)
         ]
     except UsageError as error:
         return not_applicable(NAMES[1], CLAIMS[1], f"it runs on one device alone: {error.what}")
-    noise = [jax.device_get(_noise(run.responses, run.statistics, None)[0]) for run in runs]
+    noise = [
+        jax.device_get(jax.tree.map(jnp.subtract, run.responses, run.statistics)) for run in runs
+    ]
     statistics = [jax.device_get(run.statistics) for run in runs]
     gap = largest = 0.0
     for a, b, s in zip(*map(jax.tree.leaves, (*noise, statistics[0])), strict=True):
-        gap = max(gap, float(np.max(np.abs(_wide(a) - _wide(b)), initial=0)))
+        gap = max(gap, float(np.max(np.abs(signed(a) - signed(b)), initial=0)))
         largest = max(
             largest,
-            float(np.max(np.abs(_wide(a)), initial=0) + np.max(np.abs(_wide(s)), initial=0)),
+            float(np.max(np.abs(signed(a)), initial=0) + np.max(np.abs(signed(s)), initial=0)),
         )
     limit = 8 * 2.0**-23 * largest
     verdict: Verdict = "consistent" if gap <= limit else "violated"
@@ -238,11 +229,12 @@ def _devices(mechanism: Mechanism, ratings: Ratings, key: jax.Array, num_steps: 
     )
 
 
-def _laid(ratings: Ratings, devices: int) -> Any:
+def _laid_out(ratings: Ratings, devices: int) -> Layout:
     return layout.make(ratings, kind="dense", num_devices=devices)
 
 
-def _wide(leaf: np.ndarray) -> np.ndarray:
+def signed(leaf: np.ndarray) -> np.ndarray:
+    """float64; sums mod 2^32 as the signed numbers."""
     return (
         leaf.view(np.int32).astype(np.float64)
         if leaf.dtype == np.uint32

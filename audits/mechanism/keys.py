@@ -1,11 +1,10 @@
 """Every key that a run spends, written down: none may be spent twice.
 
-A program is followed operation by operation, as it is compiled: wherever random bits are drawn, or
-the words of a key are taken, the key that they come from is kept as data beside the result. So
-nothing is asked of the mechanism, and nothing of it is replaced: what is followed are
-`protocol.begin` and `protocol.train` themselves, in the chunks in which `fitting.fit` calls them.
-Noise is only as independent as its keys, and a key that comes twice is a difference of two
-responses without noise.
+A program is followed operation by operation, as it is compiled. Wherever random bits are drawn, or
+the words of a key are taken, the key that they come from is kept as data beside the result. Nothing
+of the mechanism is replaced: what is followed are `protocol.begin` and `protocol.train` themselves,
+in the chunks in which `fitting.fit` calls them. Noise is only as independent as its keys: if a key
+is spent twice, the difference of two responses has no noise.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from audits import transcript
 from audits.finding import Finding, Verdict, not_applicable
 from dpmf_jax import protocol
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Phase
 from dpmf_jax.training import fit as fitting
 
@@ -29,12 +29,8 @@ CLAIMS = (
     "no key of a run is spent twice: over steps, leaves, phases and chunks",
     "no two runs spend the same key on noise: there are as many seeds as keys",
 )
-SEEDS, NUMBERS = (
-    4096,
-    1 << 22,
-)  # runs whose first keys are compared, and at most so many random numbers
-# Operations that draw from a key, or take its words: hashes and Poisson samples are drawn from
-# these.
+SEEDS, NUMBERS = 4096, 1 << 22  # runs whose first keys are compared; random numbers, at most
+# Operations that draw from a key, or take its words: hashes and Poisson samples come from words.
 SPENDS = ("random_bits", "random_gamma", "random_unwrap")
 CALLS = (
     "jit",
@@ -47,25 +43,25 @@ CALLS = (
     "custom_vjp_call",
 )
 
-Run = Callable[[Sequence[Phase], jax.Array, Any, int], np.ndarray]
+Run = Callable[[Sequence[Phase], jax.Array, Layout, int], np.ndarray]
 
 
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
     earlier: Sequence[Phase] = (),
     run: Run | None = None,
 ) -> list[Finding]:
-    """Two findings: on a whole run of `num_steps` steps after the phases `earlier`, and on the
-    first step of many runs. Compares keys of 64 bits, which are equal by chance in one of 10^12
-    audits.
+    """Two findings: on a whole run after the phases `earlier`, and on the first step of many runs.
+
+    Compares keys of 64 bits, which are equal by chance in one of 10^12 audits.
 
     Args:
-      run: what is on trial, (phases, key, data, steps in a chunk) -> uint32[keys, words]; None is
+      run: (phases, key, data, steps in a chunk) -> the keys spent, uint32[keys, words]; None is
         `production`.
     """
     phases = (*earlier, (mechanism, num_steps))
@@ -80,10 +76,13 @@ def audit(
         " inside a loop of unknown length the key that enters it is what is kept"
     )
     details = {"steps": num_steps, "phases": len(phases), "chunk_steps": chunk, "power": power}
-    return [_distinct(0, spent, details, replay), _seeds(mechanism, key, data, num_steps, replay)]
+    return [
+        _distinct_finding(0, spent, details, replay),
+        _seeds_finding(mechanism, key, data, num_steps, replay),
+    ]
 
 
-def _distinct(
+def _distinct_finding(
     which: int, spent: np.ndarray, details: dict[str, Any], replay: dict[str, Any]
 ) -> Finding:
     different, first, counts = np.unique(spent, axis=0, return_index=True, return_counts=True)
@@ -110,31 +109,28 @@ def _distinct(
     )
 
 
-def _seeds(
-    mechanism: Mechanism, key: jax.Array, data: Any, num_steps: int, replay: dict[str, Any]
+def _seeds_finding(
+    mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int, replay: dict[str, Any]
 ) -> Finding:
-    """The keys of one step's noise, in as many runs as are cheap."""
+    """The finding on the keys of one step's noise, in as many runs as are cheap."""
     start_key, draw_key = jax.random.split(key)
     statistics = transcript.first_step(transcript.record(mechanism, start_key, data, num_steps))
     entries = sum(leaf.size for leaf in jax.tree.leaves(statistics))
     num = int(np.clip(NUMBERS // max(entries, 1), 64, SEEDS))
 
     def draw(sample: Any, keys: jax.Array, statistics: Any) -> Any:
-        return jax.lax.map(
-            lambda key: sample(key, statistics), keys
-        )  # vmap would keep a key that is fixed only once
+        # Not vmap, which would keep a fixed key only once.
+        return jax.lax.map(lambda key: sample(key, statistics), keys)
 
     _, spent = recorded(draw)(mechanism.noise.sample, jax.random.split(draw_key, num), statistics)
     if not len(spent):
         return not_applicable(NAMES[1], CLAIMS[1], "the noise spends no key")
     seen = f"as few as {num**2 // 6:,} seeds would be seen with probability 0.95"
-    return _distinct(1, np.asarray(spent), {"runs": num, "power": seen}, replay)
+    return _distinct_finding(1, np.asarray(spent), {"runs": num, "power": seen}, replay)
 
 
-def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -> np.ndarray:
-    """uint32[keys, words]: what `fitting.fit` spends on these phases, by place in its programs.
-    Spends `key`.
-    """
+def production(phases: Sequence[Phase], key: jax.Array, data: Layout, chunk: int) -> np.ndarray:
+    """The keys that `fitting.fit` spends on these phases, uint32[keys, words]. Spends `key`."""
     *earlier, (mechanism, num_steps) = phases
     chunks, rest = divmod(num_steps, chunk)
     begin = recorded(lambda mechanism, key, data: protocol.begin(mechanism, key, data, earlier))
@@ -143,8 +139,8 @@ def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -
     )
 
     @jax.jit
-    def followed(mechanism: Mechanism, key: jax.Array, data: Any) -> list[jax.Array]:
-        """Nothing but the keys comes out, so what they do not depend on is not compiled."""
+    def followed(mechanism: Mechanism, key: jax.Array, data: Layout) -> list[jax.Array]:
+        """The keys alone, so that what they do not depend on is not compiled."""
         init_key, train_key = jax.random.split(key)
         state, first = begin(mechanism, init_key, data)
         state, of_chunks = jax.lax.scan(
@@ -158,24 +154,24 @@ def production(phases: Sequence[Phase], key: jax.Array, data: Any, chunk: int) -
 
 
 def recorded(fn: Callable[..., Any]) -> Callable[..., tuple[Any, jax.Array]]:
-    """`fn` with a second result: the keys that it spends, uint32[keys, words]. Traced at the first
-    call, then compiled.
+    """`fn` with a second result, the keys that it spends, uint32[keys, words].
 
-    By place in the program, those of a `scan` one step after the other at each place. Where drawing
-    depends on what is computed (`while`, `cond`), the keys that enter count as spent.
+    It is traced at the first call, then compiled. Keys come by their place in the program, those of
+    a `scan` step by step at each place. Where drawing depends on what is computed (`while`,
+    `cond`), the keys that enter count as spent.
     """
-    made: list[Any] = []
+    traced: list[Any] = []
 
     def flat(*args: Any) -> list[Any]:
         leaves, structure = jax.tree.flatten(fn(*args))
-        made.append(structure)
+        traced.append(structure)
         return leaves
 
     def followed(*args: Any) -> tuple[Any, jax.Array]:
-        if not made:
+        if not traced:
             closed = jax.make_jaxpr(flat)(*args)
-            made.append(jax.jit(lambda leaves: _follow(closed.jaxpr, closed.consts, leaves)))
-        structure, compiled = made
+            traced.append(jax.jit(lambda leaves: _follow(closed.jaxpr, closed.consts, leaves)))
+        structure, compiled = traced
         results, spent = compiled(jax.tree.leaves(args))
         return jax.tree.unflatten(structure, results), _joined(spent)
 
@@ -201,6 +197,7 @@ def _inner(eqn: Any) -> list[Any]:
 
 
 def _draws(jaxpr: Any) -> bool:
+    """Whether a program spends a key."""
     jaxpr = getattr(jaxpr, "jaxpr", jaxpr)
     return any(eqn.primitive.name in SPENDS or any(map(_draws, _inner(eqn))) for eqn in jaxpr.eqns)
 
@@ -223,7 +220,7 @@ def _follow(
             spent.append(jax.random.key_data(values[0]))
         inner = _inner(eqn)
         if inner and not any(map(_draws, inner)):
-            results = _plainly(eqn, values)
+            results = _bind(eqn, values)
         elif inner and name in CALLS:
             body = inner[0]
             results, more = _follow(
@@ -236,12 +233,12 @@ def _follow(
         else:
             if inner:
                 spent += [jax.random.key_data(value) for value in values if _is_key(value)]
-            results = _plainly(eqn, values)
+            results = _bind(eqn, values)
         known |= dict(zip(eqn.outvars, results, strict=True))
     return [read(atom) for atom in jaxpr.outvars], spent
 
 
-def _plainly(eqn: Any, values: list[Any]) -> list[Any]:
+def _bind(eqn: Any, values: list[Any]) -> list[Any]:
     bound = eqn.primitive.get_bind_params(eqn.params)
     functions, params = (
         bound if isinstance(bound, tuple) else ((), bound)
@@ -251,9 +248,7 @@ def _plainly(eqn: Any, values: list[Any]) -> list[Any]:
 
 
 def _scan_counts(params: Any) -> tuple[int, int]:
-    """How many values are constant, and how many are carried; newer versions of jax tell it by
-    trees.
-    """
+    """How many values are constant, how many are carried; newer versions of jax give trees."""
     if "ft_in" in params:
         consts, carry, _ = params["ft_in"].unpack()
         return len(consts), len(carry)

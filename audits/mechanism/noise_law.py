@@ -1,8 +1,8 @@
-"""What noise has in common within one response, and what float32 makes of it.
+"""What the noise of one response has in common, and what float32 makes of it.
 
-Beside its scale (`sampler`): entries that know of each other, as they do where devices or items
-share a key or a variance; values that come back, as they do on a coarse grid; and how far float32
-normals are from real ones.
+Its scale is for `sampler`. Here: entries that depend on each other, as where devices or items share
+a key or a variance; values that repeat, as on a coarse grid; and how far float32 normals are from
+real ones.
 """
 
 from __future__ import annotations
@@ -17,39 +17,48 @@ import numpy as np
 
 from audits import transcript
 from audits.finding import ALPHA, Finding, Verdict, not_applicable
+from audits.mechanism.faults import signed
 from audits.mechanism.sampler import SUPPORT
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.noise.laws import Report
 from dpmf_jax.protocol import Mechanism
 
 NAMES = ("noise: entries apart", "noise: repeated values", "noise: support")
 CLAIMS = (
-    "the noise of one entry says nothing of another's, neither its sign nor its size",
-    "values of the noise come back no more often than those of 2^23 equally likely ones",
+    "the noise of one entry says nothing about another's, neither its sign nor its size",
+    "values of the noise repeat no more often than 2^23 equally likely ones do",
     "the noise reaches as far from 0 as so many normal draws do",
 )
-DRAWS, MOST = 512, 1 << 22  # responses drawn, and at most so many numbers
+DRAWS, MOST = 512, 1 << 22  # responses drawn; numbers drawn, at most
 GRID = 2**23
 CLOSER = 1.25  # erf^-1 and the product with σ round a few values together
 
 
 def audit(
-    mechanism: Mechanism, ratings: Ratings, data: Any, *, key: jax.Array, num_steps: int
+    mechanism: Mechanism, ratings: Ratings, data: Layout, *, key: jax.Array, num_steps: int
 ) -> list[Finding]:
-    """Three findings, on additive noise: entries apart (Friedman's chi square of signs and of
-    sizes), repeated values (Poisson) and support. False alarms at `finding.ALPHA` in the first two.
+    """Three findings on additive noise: entries apart, repeated values, support.
 
-    `noise: support` holds the largest draw against the law of the largest of so many real normals:
-    noise that is cut off early is `violated`. Beside it stands what float32 normals cannot reach,
-    over all draws of the run, and δ: a statement, on which no verdict hangs.
+    entries apart: Friedman's chi square, of signs and of sizes.
+    repeated values: against a Poisson law.
+    support: the largest draw against the law of the largest of so many real normals; noise that is
+      cut off early is `violated`. The details say what float32 normals cannot reach, over all draws
+      of the run, beside δ; no verdict rests on that.
+
+    False alarms at `finding.ALPHA` in the first two.
     """
     guarantee = mechanism.guarantee(num_steps)
     run_key, draw_key = jax.random.split(key)
     run = transcript.record(mechanism, run_key, data, num_steps)
     if jax.tree.structure(run.responses) != jax.tree.structure(run.statistics):
-        return [_none(name, "the response is not the statistics and noise") for name in NAMES]
+        return [
+            _not_applicable(name, "the response is not the statistics and noise") for name in NAMES
+        ]
     if isinstance(run.statistics, Report):
-        return [_none(name, "the response is of bits; see the enumeration") for name in NAMES]
+        return [
+            _not_applicable(name, "the response is of bits; see the enumeration") for name in NAMES
+        ]
     first = transcript.first_step(run)
     entries = sum(leaf.size for leaf in jax.tree.leaves(first))
     num = int(np.clip(MOST // max(entries, 1), 64, DRAWS))
@@ -57,38 +66,38 @@ def audit(
         jax.tree.map(np.zeros_like, first),
         jax.tree.map(lambda leaf: np.asarray(leaf[-1]), run.statistics),
     ):
-        # to zeros nothing is said where nobody takes part; then what is said to the last step is
-        # looked at
+        # Where nobody takes part there is no response to zeros; then the last step is drawn.
         drawn = jax.device_get(_draws(mechanism.noise.sample, draw_key, statistics, num))
-        noise = np.concatenate([_signed(leaf).reshape(num, -1) for leaf in drawn], axis=1)
-        noise = noise[
-            :, np.any(noise != noise[:1], axis=0)
-        ]  # what is never noisy is public, or another audit's affair
+        noise = np.concatenate([signed(leaf).reshape(num, -1) for leaf in drawn], axis=1)
+        # What is never noisy is public, or for another audit.
+        noise = noise[:, np.any(noise != noise[:1], axis=0)]
         if noise.shape[1]:
             break
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist()}
     if noise.shape[1] == 0:
-        return [_none(name, "no response has noise") for name in NAMES]
+        return [_not_applicable(name, "no response has noise") for name in NAMES]
     whole = any(np.issubdtype(leaf.dtype, np.integer) for leaf in drawn)
     sigma = guarantee.noise_scale
     return [
         _apart(noise, replay),
-        _none(NAMES[1], "the noise is of whole numbers") if whole else _repeated(noise, replay),
+        _not_applicable(NAMES[1], "the noise is of whole numbers")
+        if whole
+        else _repeated(noise, replay),
         (
-            _none(NAMES[2], "no Gaussian noise of one scale is promised")
+            _not_applicable(NAMES[2], "no Gaussian noise of one scale is promised")
             if sigma is None
             else _support(noise / sigma, guarantee, num_steps * entries, replay)
         ),
     ]
 
 
-def _none(name: str, why: str) -> Finding:
+def _not_applicable(name: str, why: str) -> Finding:
     return not_applicable(name, CLAIMS[NAMES.index(name)], why)
 
 
 @partial(jax.jit, static_argnames="num")
 def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> list[jax.Array]:
-    """Response minus statistics, a list of leaves with a leading axis of draws."""
+    """Response minus statistics, by leaf; leading axis of draws."""
 
     def one(key: jax.Array) -> list[jax.Array]:
         return jax.tree.leaves(jax.tree.map(jnp.subtract, sample(key, statistics), statistics))
@@ -96,24 +105,14 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> list[jax.A
     return jax.lax.map(one, jax.random.split(key, num), batch_size=16)
 
 
-def _signed(leaf: np.ndarray) -> np.ndarray:
-    """float64; whole numbers mod 2^32 as the signed ones."""
-    return (
-        leaf.view(np.int32).astype(np.float64)
-        if leaf.dtype == np.uint32
-        else leaf.astype(np.float64)
-    )
-
-
 # --- entries
 
 
 def friedman(columns: np.ndarray) -> tuple[float, float]:
-    """(Chi square over its mean, its p-value): do columns agree on which of the rows are large?
-    float[rows, columns].
+    """(chi square over its mean, its p-value): do columns agree on which of the rows are large?
 
-    Ranks within each column, added up over a row: of independent columns these sums vary as they
-    must.
+    columns: float[rows, columns]. Ranks within each column are added up over a row. The variance of
+    these sums is known where columns are independent.
     """
     from scipy.stats import chi2, rankdata
 
@@ -127,17 +126,17 @@ def _apart(noise: np.ndarray, replay: dict[str, Any]) -> Finding:
     from scipy.stats import chi2
 
     if noise.shape[1] < 2:
-        return _none(NAMES[0], "a single entry")
-    found = {"signs": friedman(noise), "sizes": friedman(np.abs(noise))}
-    worst = min(found, key=lambda name: found[name][1])
-    p_value = min(1.0, 2 * found[worst][1])
+        return _not_applicable(NAMES[0], "a single entry")
+    tests = {"signs": friedman(noise), "sizes": friedman(np.abs(noise))}
+    worst = min(tests, key=lambda name: tests[name][1])
+    p_value = min(1.0, 2 * tests[worst][1])
     rows = len(noise)
     seen = chi2.isf(ALPHA / 2, rows - 1) / chi2.isf(0.95, rows - 1)
     verdict: Verdict = "violated" if p_value <= ALPHA else "consistent"
     return Finding(
         audit=NAMES[0],
         claim=CLAIMS[0],
-        measured=found[worst][0],
+        measured=tests[worst][0],
         claimed=1.0,
         verdict=verdict,
         details={
@@ -167,7 +166,7 @@ def _repeated(noise: np.ndarray, replay: dict[str, Any]) -> Finding:
     values = np.abs(noise).ravel()[: 1 << 18]
     _, counts = np.unique(values, return_counts=True)
     repeats = float(np.sum(counts * (counts - 1.0) / 2))
-    # sizes, not signed values: the noise of a pair may be turned round
+    # Sizes, not signed values: the noise of a pair may have the opposite sign.
     expected = CLOSER * 2 * math.comb(len(values), 2) / GRID
     zeros, zeros_expected = int(np.sum(values == 0)), max(1e-3, 2 * len(values) / GRID)
     p_value = min(

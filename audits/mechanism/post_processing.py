@@ -1,9 +1,9 @@
-"""Does anything public look at the ratings behind the noise's back?
+"""Does anything public depend on the ratings other than through the noise?
 
-The responses of one run are recorded and played to both worlds by the same compiled program;
-whatever is public must come out the same to the last bit: the initial public state, the public
-state after every step that is replayed (the first 32, `transcript.record`), and the release after
-the last of these. The private states follow their own world's ratings throughout, so a leak through
+The responses of one run are recorded and played to both worlds by the same compiled program. All
+that is public must come out the same to the last bit: the initial public state, the public state
+after every step that is replayed (the first 32, `transcript.record`), and the release after the
+last of these. The private states follow their own world's ratings throughout, so a leak through
 them is seen too.
 """
 
@@ -17,14 +17,19 @@ import numpy as np
 from audits import neighbours, transcript
 from audits.finding import Finding
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Release, State
 
-Difference = tuple[str, int | None, float]  # leaf, step, largest difference
+Difference = tuple[str, int | None, float]  # (leaf, first step, largest difference)
 
 
 class World(NamedTuple):
-    """What one world shows: its initial public state, the public states after each response, the
-    release.
+    """What one world shows.
+
+    Attributes:
+      start: its initial public state.
+      publics: the public state after each response, leading axis of steps.
+      release: after the last one.
     """
 
     start: Any
@@ -33,10 +38,10 @@ class World(NamedTuple):
 
 
 @jax.jit
-def _replay(mechanism: Mechanism, key: jax.Array, start: Any, responses: Any, data: Any) -> World:
-    """Plays the responses to a world that has its own private state, and the public state
-    `start`.
-    """
+def _replay(
+    mechanism: Mechanism, key: jax.Array, start: Any, responses: Any, data: Layout
+) -> World:
+    """Plays the responses to a world with its own private state, and the public state `start`."""
     init_key, _ = jax.random.split(key)
     own = mechanism.init(init_key, data, None)
 
@@ -51,18 +56,17 @@ def _replay(mechanism: Mechanism, key: jax.Array, start: Any, responses: Any, da
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Three findings: the initial public state, the public part of the first updates, the release
-    after them.
+    """Three findings: the initial public state, that after each of the first steps, the release.
 
-    The first 32 steps are recorded, fewer where they would be more than 2^24 numbers, with the
-    key's noise; of later ones nothing is said. The neighbours are those of the guarantee's unit.
-    Compares bits, so no false alarms; `consistent` covers these pairs and steps.
+    The first 32 steps are recorded with the key's noise, fewer where they would be more than 2^24
+    numbers; later steps are not covered. The neighbours are those of the guarantee's unit. Compares
+    bits, so it has no false alarms; `consistent` covers these pairs and steps.
     """
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
@@ -77,15 +81,15 @@ def audit(
     start, responses, _ = transcript.record(mechanism, run_key, data, num_steps)
     first = _replay(mechanism, run_key, start.public, responses, data)
 
-    found: dict[str, list[tuple[int, list[Difference]]]] = {name: [] for name in CLAIMS}
+    differing: dict[str, list[tuple[int, list[Difference]]]] = {name: [] for name in CLAIMS}
     for position in range(tried.num):
         other = transcript.neighbour_at(data, tried.stacked, position, unit=tried.unit)
         second = _replay(mechanism, run_key, start.public, responses, other)
-        found["init"].append((position, differences(first.start, second.start)))
-        found["post-processing"].append(
+        differing["init"].append((position, differences(first.start, second.start)))
+        differing["post-processing"].append(
             (position, differences(first.publics, second.publics, steps=True))
         )
-        found["release"].append((position, differences(first.release, second.release)))
+        differing["release"].append((position, differences(first.release, second.release)))
     steps = min(len(leaf) for leaf in jax.tree.leaves(responses))
     replay_key = np.asarray(jax.random.key_data(run_key)).tolist()
     return [
@@ -99,7 +103,7 @@ def audit(
             replay_key,
             guarantee.status,
         )
-        for name, by_pair in found.items()
+        for name, by_pair in differing.items()
     ]
 
 
@@ -113,7 +117,7 @@ CLAIMS = {
 
 
 def _claim(name: str, steps: int, num_steps: int) -> str:
-    """What is tried, in words: the steps that were replayed, of all."""
+    """The claim in words, with the steps that were replayed."""
     some = steps < num_steps
     each = f"each of the first {steps} updates, of {num_steps}," if some else "every update"
     return CLAIMS[name].format(
@@ -122,8 +126,9 @@ def _claim(name: str, steps: int, num_steps: int) -> str:
 
 
 def differences(tree: Any, other: Any, *, steps: bool = False) -> list[Difference]:
-    """Leaves that are not the same bits, by path; with `steps`, leaves have a leading axis of
-    steps: the first one.
+    """Leaves that are not the same bits.
+
+    steps: whether leaves have a leading axis of steps; then each difference names its first step.
     """
     leaves, structure = jax.tree.flatten_with_path(tree)
     others, other_structure = jax.tree.flatten_with_path(other)

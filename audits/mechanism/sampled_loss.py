@@ -1,9 +1,8 @@
-"""The privacy loss of a step on a secret Poisson sample: everybody else's coins are known, the
-record's own is not.
+"""The privacy loss of a step on a secret Poisson sample, where only the record's coin is unknown.
 
-Against known others, a response is N(in, σ²) with probability q and N(out, σ²) else: the statistics
-with the record's coin set to 1, and to 0. So in both worlds. Of the mechanism, whoever wrote it, no
-more is asked than that its coins hold a `protocol.Poisson` which its query obeys.
+Everybody else's coins are known. So in either world a response is N(in, σ²) with probability q, and
+N(out, σ²) else: around the statistics with the record's coin set to 1, and to 0. This asks one
+thing of a mechanism, whoever wrote it: its coins hold a `protocol.Poisson` that its query obeys.
 """
 
 from __future__ import annotations
@@ -19,9 +18,10 @@ import numpy as np
 from accounting.guarantee import Guarantee
 from accounting.loss import SubsampledGaussian
 from dpmf_jax import layout
-from dpmf_jax.protocol import Mechanism, Poisson
+from dpmf_jax.layout import Layout
+from dpmf_jax.protocol import Mechanism, Poisson, State
 
-TRIED = 16  # coins under which a query is held to its rate
+TRIED = 16  # coins under which a query is tried for whether it obeys its rate
 ROUNDING = 2.0**-20  # of the largest entry
 HOW = (
     "return a dpmf_jax.protocol.Poisson(key, rate) from coins, and let query take each rating with"
@@ -33,27 +33,25 @@ def _is_poisson(part: Any) -> bool:
     return isinstance(part, Poisson)
 
 
-def sampling(coins: Any) -> Poisson | None:
+def poisson(coins: Any) -> Poisson | None:
     """The one `Poisson` among the coins of a step; None where there is none, or several."""
-    found = [part for part in jax.tree.leaves(coins, is_leaf=_is_poisson) if _is_poisson(part)]
-    return found[0] if len(found) == 1 else None
+    samples = [part for part in jax.tree.leaves(coins, is_leaf=_is_poisson) if _is_poisson(part)]
+    return samples[0] if len(samples) == 1 else None
 
 
-def of(mechanism: Mechanism) -> Poisson | None:
-    """`sampling` of some step."""
-    return sampling(mechanism.coins(jax.random.key(0)))
+def poisson_of(mechanism: Mechanism) -> Poisson | None:
+    """`poisson` of some step."""
+    return poisson(mechanism.coins(jax.random.key(0)))
 
 
 def rate(mechanism: Mechanism) -> Any:
     """q, or 1 where nobody is sampled."""
-    found = of(mechanism)
-    return 1.0 if found is None else found.rate
+    sample = poisson_of(mechanism)
+    return 1.0 if sample is None else sample.rate
 
 
 def tilts(mechanism: Mechanism, make: Callable[[float, float], Any]) -> list[Any]:
-    """Laws that put the record into the sample more often than it is, for a pilot to choose
-    from.
-    """
+    """Laws that put the record into the sample more often, for a pilot to choose from."""
     priced = float(rate(mechanism))
     return [
         make(shift, min(1.0, factor * priced))
@@ -61,24 +59,25 @@ def tilts(mechanism: Mechanism, make: Callable[[float, float], Any]) -> list[Any
     ]
 
 
-def differing(one: Any, other: Any) -> jax.Array:
+def differing(one: Layout, other: Layout) -> jax.Array:
     """The slots in which two data sets differ, bool, in the shape of `layout.stored_values`."""
     (value, present), (other_value, other_present) = map(layout.stored_values, (one, other))
     return (present != other_present) | (value != other_value)
 
 
-def _asked(
-    mechanism: Mechanism, state: Any, data: Any, coins: Any, record: jax.Array, part: float
+def _statistics_given_part(
+    mechanism: Mechanism, state: State, data: Layout, coins: Any, record: jax.Array, part: float
 ) -> Any:
-    """The statistics with the record in the sample (part 1) or out of it (0), and all others as
-    their coins say.
+    """The statistics with the record in the sample (part 1) or out of it (0).
+
+    All others take part as their coins say.
     """
 
-    def set_part(found: Any) -> Any:
+    def set_part(sample: Any) -> Any:
         return (
-            found._replace(rate=jnp.where(record, part, found.rate))
-            if _is_poisson(found)
-            else found
+            sample._replace(rate=jnp.where(record, part, sample.rate))
+            if _is_poisson(sample)
+            else sample
         )
 
     return mechanism.query(state, data, jax.tree.map(set_part, coins, is_leaf=_is_poisson))[0]
@@ -88,8 +87,8 @@ def step(
     mechanism: Mechanism,
     key: jax.Array,
     coins: Any,
-    states: tuple[Any, Any],
-    worlds: tuple[Any, Any],
+    states: tuple[State, State],
+    worlds: tuple[Layout, Layout],
     shift: Any,
     tilted_rate: Any,
 ) -> tuple[Any, jax.Array, jax.Array, jax.Array]:
@@ -97,11 +96,14 @@ def step(
 
     The record is what the two worlds differ in.
     """
-    drawn = sampling(coins)
-    assert drawn is not None
-    log_ratio, q, record = mechanism.noise.log_ratio, drawn.rate, differing(*worlds)
+    sample = poisson(coins)
+    assert sample is not None
+    log_ratio, q, record = mechanism.noise.log_ratio, sample.rate, differing(*worlds)
     (out, inside), (other_out, other_inside) = (
-        tuple(_asked(mechanism, state, world, coins, record, part) for part in (0.0, 1.0))
+        tuple(
+            _statistics_given_part(mechanism, state, world, coins, record, part)
+            for part in (0.0, 1.0)
+        )
         for state, world in zip(states, worlds, strict=True)
     )
     choose_key, noise_key = jax.random.split(key)
@@ -111,9 +113,7 @@ def step(
     response = mechanism.noise.sample(noise_key, around)
 
     def own(response: Any) -> jax.Array:
-        """log of the density with the record's coin mixed, over that with the record out; so in the
-        other world.
-        """
+        """log of the density with the record's coin mixed, over that with the record out."""
         return jnp.logaddexp(jnp.log1p(-q), jnp.log(q) + log_ratio(response, inside, out))
 
     def loss(response: Any) -> jax.Array:
@@ -129,22 +129,21 @@ def step(
 # --- whether any of this may be said
 
 
-def unknown(
+def why_unknown(
     mechanism: Mechanism,
     guarantee: Guarantee,
     key: jax.Array,
-    states: tuple[Any, Any],
-    worlds: tuple[Any, Any],
+    states: tuple[State, State],
+    worlds: tuple[Layout, Layout],
 ) -> str | None:
-    """Why nobody can say what a secret sample hides here, and what a mechanism returns so that one
-    can; None: one can.
+    """Why the loss under a secret sample cannot be computed, and what would mend it; None: it can.
 
-    Where no sample is priced coins are known. Spends `key`: `TRIED` coins at the first state, in
+    Where no sample is priced, coins are known. Spends `key`: `TRIED` coins at the first state, in
     the first world that holds the record.
     """
-    drawn = of(mechanism)
+    sample = poisson_of(mechanism)
     priced = any(isinstance(loss, SubsampledGaussian) for loss in guarantee.losses)
-    if drawn is None:
+    if sample is None:
         return (
             f"the price is that of secret samples, and the coins do not say who is in one: {HOW}"
             if priced
@@ -152,12 +151,14 @@ def unknown(
         )
     if guarantee.unit == "user":
         return "one rating's part in a sample can be set, a user's cannot"
-    if jnp.ndim(drawn.rate):
+    if jnp.ndim(sample.rate):
         return (
-            f"the rate of the coins is an array of shape {jnp.shape(drawn.rate)}, not one number:"
+            f"the rate of the coins is an array of shape {jnp.shape(sample.rate)}, not one number:"
             f" {HOW}"
         )
-    followed, moved, apart = (np.asarray(part) for part in _obeyed(mechanism, key, states, worlds))
+    followed, moved, apart = (
+        np.asarray(part) for part in _obeys_rate(mechanism, key, states, worlds)
+    )
     if not followed.all():
         return f"setting the part of one rating changes the sample otherwise too: {HOW}"
     if apart.any() and not moved.any():
@@ -166,11 +167,13 @@ def unknown(
 
 
 @jax.jit
-def _obeyed(
-    mechanism: Mechanism, key: jax.Array, states: tuple[Any, Any], worlds: tuple[Any, Any]
+def _obeys_rate(
+    mechanism: Mechanism, key: jax.Array, states: tuple[State, State], worlds: tuple[Layout, Layout]
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """bool[TRIED] each, by coins: the statistics are those with the record in, or out; these
-    differ; the worlds do.
+    """Whether the query obeys the rate of its coins; bool[TRIED] each, under `TRIED` coins.
+
+    (the statistics are those with the record in or those with it out, these two differ, those of
+    the two worlds differ).
     """
     record = differing(*worlds)
 
@@ -180,8 +183,8 @@ def _obeyed(
             mechanism.query(state, world, coins)[0]
             for state, world in zip(states, worlds, strict=True)
         )
-        asked = partial(_asked, mechanism, states[0], worlds[0], coins, record)
-        out, inside = asked(0.0), asked(1.0)
+        given_part = partial(_statistics_given_part, mechanism, states[0], worlds[0], coins, record)
+        out, inside = given_part(0.0), given_part(1.0)
         return (
             _close(plain, out) | _close(plain, inside),
             ~_close(out, inside),
@@ -192,7 +195,7 @@ def _obeyed(
 
 
 def _close(tree: Any, other: Any) -> jax.Array:
-    """Whether these are the same numbers, but for how sums round."""
+    """Whether these are the same numbers up to how sums round."""
 
     def same(a: jax.Array, b: jax.Array) -> jax.Array:
         largest = jnp.max(jnp.maximum(jnp.abs(a), jnp.abs(b)), initial=0.0)

@@ -1,10 +1,10 @@
 """Is the noise that is drawn the noise that is priced?
 
-The promised scale is σ, read from the guarantee (`noise_scale`); the drawn one is what the sampler
-adds, on empty ratings (zero statistics) and on the real statistics of both worlds. Beside the
-scale: noise on every entry, the same noise in both worlds, and independence over steps and leaves.
-False alarms: `finding.ALPHA` for each finding, by exact tests (Dvoretzky-Kiefer-Wolfowitz-Massart,
-chi square, Beta).
+The promised scale is σ, read from the guarantee (`noise_scale`). The drawn noise is what the
+sampler adds to empty ratings (zero statistics) and to the real statistics of both worlds. Four
+things are tried: its scale, noise on every entry, the same noise in both worlds, and independence
+over steps and leaves. False alarms: `finding.ALPHA` for each finding, by exact tests
+(Dvoretzky-Kiefer-Wolfowitz-Massart, chi square, Beta).
 """
 
 from __future__ import annotations
@@ -21,17 +21,16 @@ import numpy as np
 from audits import neighbours, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism
 
-DRAWS = 1 << 17  # at least so many numbers for the scale
-MOST = 1 << 24  # at most so many numbers are held at once
+DRAWS = 1 << 17  # numbers drawn for the scale, at least
+MOST = 1 << 24  # numbers held at once, at most
 SUPPORT = 5.42  # jax.random.normal in float32 ends here
 
 
 class Statistics(NamedTuple):
-    """What is fed to the sampler: zeros (empty ratings), and the first step's statistics of both
-    worlds.
-    """
+    """What is fed to the sampler: zeros, and the first step's statistics of both worlds."""
 
     empty: Any
     first: Any
@@ -40,7 +39,7 @@ class Statistics(NamedTuple):
 
 @partial(jax.jit, static_argnames="num")
 def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> Any:
-    """response - statistics for `num` keys, leading axis num."""
+    """Response minus statistics for `num` keys, leading axis num."""
     draw = jax.vmap(lambda k: jax.tree.map(jnp.subtract, sample(k, statistics), statistics))
     return draw(jax.random.split(key, num))
 
@@ -48,15 +47,13 @@ def _draws(sample: Any, key: jax.Array, statistics: Any, num: int) -> Any:
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Four findings: scale, every entry, both worlds, independence. For mechanisms that promise
-    Gaussian noise.
-    """
+    """Four findings on promised Gaussian noise: scale, every entry, both worlds, independence."""
     guarantee = mechanism.guarantee(num_steps)
     sigma = guarantee.noise_scale
     if sigma is None:
@@ -127,13 +124,14 @@ def kolmogorov_smirnov(values: np.ndarray, sigma: float) -> float:
 
 
 def critical_distance(num: int, alpha: float) -> float:
-    """P(sup |F_n - F| > this) ≤ alpha for every n and F (Massart 1990)."""
+    """d with P(sup |F_n - F| > d) ≤ alpha, for every n and F (Massart 1990)."""
     return math.sqrt(math.log(2 / alpha) / (2 * num))
 
 
 def detectable_scales(num: int, alpha: float) -> tuple[float, float]:
-    """Scales (below, above) 1 that the test at `alpha` rejects with probability of at least 0.95,
-    by the same bound.
+    """The scales nearest to 1, (below, above), that the test at `alpha` rejects.
+
+    With probability of at least 0.95, by the bound of `critical_distance`.
     """
     from scipy.optimize import brentq
     from scipy.special import ndtr
@@ -247,7 +245,7 @@ def _both_worlds(
     largest = max(
         float(np.max(np.abs(leaf))) for world in worlds for leaf in jax.tree.leaves(world)
     )
-    # Adding to a number rounds at that number's size; subtracting it brings the rounding to light.
+    # A sum rounds at the size of what the noise is added to; the subtraction shows that rounding.
     limit = 4 * 2.0**-23 * (largest + 6 * sigma)
     details = {
         "limit": limit / sigma,
@@ -276,8 +274,9 @@ def _both_worlds(
 
 
 def _independence(leaves: list[np.ndarray], sigma: float, replay: dict[str, Any]) -> Finding:
-    """Cosines between all pairs of steps and leaves; cos² of independent Gaussians in R^n is
-    Beta(½, (n - 1)/2).
+    """Cosines between the noise of all pairs of steps and leaves.
+
+    Of independent Gaussians in R^n, cos² is Beta(½, (n - 1)/2).
     """
     from scipy.stats import beta
 

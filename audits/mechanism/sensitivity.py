@@ -1,9 +1,9 @@
 """How far one record moves a step's statistics, exactly: both worlds follow one transcript.
 
-With the responses fixed, the two worlds differ in their data and in what follows from it privately;
-the L2 distance of their statistics is the sensitivity that the noise of that step has to hide.
-Along one transcript this is a number, not an estimate: a single pair above the claimed Δ refutes
-the claim that Δ bounds every step.
+With the responses fixed, the two worlds differ in their data and in what privately follows from it.
+The L2 distance of their statistics is the sensitivity that the noise of that step has to hide.
+Along one transcript it is a number, not an estimate: a single pair above the claimed Δ refutes the
+claim that Δ bounds every step.
 """
 
 from __future__ import annotations
@@ -20,20 +20,25 @@ from audits import neighbours, search, side_by_side
 from audits.finding import Finding, inconclusive, not_applicable
 from dpmf_jax import protocol
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism
 
 TOLERANCE = 1e-5  # relative, of Δ
 ROUNDING = 8 * 2.0**-23  # float32 sums, relative to the entries that differ
-CLIMBED = 4
+CLIMBED = 4  # of the worst pairs, how many are climbed from, or tried as additions
 BATCH_BYTES = 1 << 26  # how much memory the neighbouring data sets that run side by side may take
 
 
 class Distances(NamedTuple):
-    """Per pair (leading axis), over the steps: the largest distance, its step, the root mean
-    square, float32 rounding.
+    """Distances of two worlds' statistics over the steps; leading axis of pairs.
 
-    loss: [pairs, 2], mean squared error before the first and after the last step, in the first
-      world.
+    Attributes:
+      largest: the largest distance.
+      step: its step.
+      root_mean_square: over the steps.
+      rounding: of float32, in the largest one.
+      loss: [pairs, 2], mean squared error before the first and after the last step, in the first
+        world.
     """
 
     largest: jax.Array | np.ndarray
@@ -55,7 +60,7 @@ def _observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax
 def distances(
     mechanism: Mechanism,
     key: jax.Array,
-    data: Any,
+    data: Layout,
     stacked: neighbours.Neighbour,
     *,
     unit: Unit,
@@ -63,12 +68,12 @@ def distances(
     batch: int,
     added: jax.Array | bool = False,
 ) -> Distances:
-    """`Distances` of every pair (data, neighbour), all along the transcript that `data` and `key`
-    make.
+    """`Distances` of every pair (data, neighbour), along the transcript that `data` and `key` make.
 
-    One compiled program; `batch` neighbours side by side. The key makes the initial state and the
-    noise. added: along the transcript that the neighbour makes, which what was removed from it is
-    added to.
+    One compiled program, `batch` neighbours side by side. The key makes the initial state and the
+    noise.
+
+    added: whether the transcript is the neighbour's instead; the data set then has a record more.
     """
     init_key, train_key = jax.random.split(key)
 
@@ -80,9 +85,8 @@ def distances(
             mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
         )
         step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
-        coins = mechanism.coins(
-            train_key
-        )  # for the curator's eyes only; the run's own are drawn from folded keys
+        # For the curator's eyes only; the run's own coins are drawn from folded keys.
+        coins = mechanism.coins(train_key)
         loss = jnp.stack(
             [mechanism.query(state, worlds[0], coins)[1].loss for state in (first, last)]
         )
@@ -92,13 +96,13 @@ def distances(
     return jax.lax.map(one, stacked, batch_size=batch)
 
 
-def _bad(distance: Any) -> np.ndarray:
-    """What is not a number is worse than anything."""
+def _badness(distance: Any) -> np.ndarray:
+    """The distance; infinite where it is not a number."""
     return np.where(np.isfinite(distance), distance, np.inf)
 
 
-def batch_size(data: Any, num: int) -> int:
-    """Neighbours side by side: as many as `BATCH_BYTES` hold, in equal batches."""
+def batch_size(data: Layout, num: int) -> int:
+    """How many neighbours run side by side: as many as `BATCH_BYTES` hold, in equal batches."""
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     most = int(np.clip(BATCH_BYTES // max(size, 1), 1, num))
     return -(-num // -(-num // most))
@@ -107,7 +111,7 @@ def batch_size(data: Any, num: int) -> int:
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
@@ -116,8 +120,9 @@ def audit(
     climb: bool = True,
     unit: Unit | None = None,
 ) -> list[Finding]:
-    """Two findings: the largest step, which a step's price feels, and the root mean square, which
-    the total feels.
+    """Two findings: the largest step, on which a step's price rests, and the root mean square.
+
+    The total price rests on the root mean square.
 
     Args:
       ratings, data: the same data set on the host and laid out.
@@ -176,10 +181,10 @@ def audit(
         measured = jax.tree.map(
             lambda *pieces: np.concatenate(pieces)[: len(stacked.value)], *found
         )
-        return _bad(measured.largest), measured
+        return _badness(measured.largest), measured
 
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
-    worst = np.argsort(-_bad(found.largest))[:CLIMBED]
+    worst = np.argsort(-_badness(found.largest))[:CLIMBED]
     if unit != "rating value":
         again = neighbours.added(tried, worst)
         tried, found = search.joined((tried, found), (again, measure(again.stacked, added=True)[1]))
@@ -199,7 +204,7 @@ def audit(
     for name, claim, measured in zip(
         names, claims, (found.largest, found.root_mean_square), strict=True
     ):
-        worst = int(np.argmax(_bad(measured)))
+        worst = int(np.argmax(_badness(measured)))
         replay = {
             "pair": neighbours.describe(ratings, tried, worst),
             "step": int(found.step[worst]),

@@ -1,122 +1,22 @@
-"""`dpmf audit`: try to break the claim of a mechanism, of a saved model, or of every mechanism
-there is.
-"""
+"""`dpmf audit`: try to break the claim of a mechanism, of a saved model, or of every mechanism."""
 
 from __future__ import annotations
 
 import dataclasses
-import functools
-import itertools
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import Annotated, Any, Literal
-
-import tyro
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
-from dpmf_jax.mechanisms import table
-from experiments.audit import (
-    replay as audit_replay,
-)
-from experiments.audit import (
-    report as audit_report,
-)
-from experiments.audit import (
-    suite as audit_suite,
-)
-from experiments.audit import (
-    trial as audit_trial,
-)
+from experiments.audit import replay as audit_replay
+from experiments.audit import report as audit_report
+from experiments.audit import subjects
+from experiments.audit import trial as audit_trial
+from experiments.audit.flags import Command, command_line
 from experiments.audit.trial import Sizes, Trial
-from experiments.cli import console, devices
-from experiments.fit import command as fit_command
-from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit import ratings as fit_ratings
-from experiments.fit.flags import (
-    DEFAULT,
-    MechanismFlag,
-    PublicFiles,
-    RatingsFlags,
-    public_file,
-    with_flags_of,
-)
+from experiments.cli import console
+from experiments.fit.flags import DEFAULT
 
 USUAL_DELTA = 1e-5
-_OTHER_FOLDERS = (
-    "--out",
-    "--data-dir",
-    "--ratings",
-    "--replay",
-)  # flags whose value is no model to audit
-SMALL = (
-    60,
-    40,
-    700,
-    3,
-)  # users, items, ratings and rank of what is generated where no data are named
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Command(RatingsFlags, MechanismFlag):
-    """Try to break a claim: run every audit there is on a mechanism. Exit code 5 if one finds it
-    false.
-    """
-
-    target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
-    """A data set that `dpmf data list` knows, a file of ratings, or the folder of a saved model. By
-    default small generated ratings.
-    """
-    ratings: str | None = None
-    """For a saved model: the ratings to audit it on."""
-    all: bool = False
-    """Every mechanism: the published claims at their papers' settings and each sound variant, on
-    DATA; by default on ml-100k where it is found, with --quick on generated ratings.
-    """
-    quick: bool = False
-    """Fewer runs, neighbours and steps, and no one run, divergence and fit: less power, the same
-    rate of false alarms.
-    """
-    out: Path | None = None
-    """Folder for findings.json, report.md and report.html: in its private/, since they are measured
-    on the ratings and not priced; with --public in the folder itself.
-    """
-    public: bool = False
-    """Leave out all that was measured on the ratings: what may be shown to others."""
-    replay: str | None = None
-    """A findings.json, or the folder that --out named, or either with #n: run again what was
-    violated in it, or the n-th finding.
-    """
-    only: tuple[str, ...] = ()
-    """Families of audits to run, such as sensitivity; all by default."""
-    neighbours: int | None = None
-    """How many neighbouring data sets the sensitivity and privacy-loss audits try first; 64, with
-    --all 16, with --quick 16 and 1.
-    """
-    runs: int | None = None
-    """How many transcripts the privacy-loss audit draws; by default what a minute can do, with
-    --all 96.
-    """
-    seed: int = 0
-    """Of the audit's own randomness; the same seed gives the same findings."""
-    layout: Literal["auto", "split", "dense"] = "auto"
-    """How ratings are laid out on the device."""
-    devices: int | None = None
-    """Compare the noise of one device with that of so many, such as 2 cores of a CPU; all else runs
-    on one.
-    """
-    json: bool = False
-    """Print one JSON object on stdout."""
-
-    @classmethod
-    def earlier(cls, words: Sequence[str]) -> Path | None:
-        """See `MechanismFlag.earlier`: the saved model to audit."""
-        named = (
-            word
-            for before, word in itertools.pairwise(["", *words])
-            if before not in _OTHER_FOLDERS
-        )
-        return next((Path(word) for word in named if (Path(word) / "model.json").is_file()), None)
 
 
 def run(command: Command) -> None:
@@ -129,12 +29,12 @@ def run(command: Command) -> None:
     try:
         result = audit(command) if command.replay is None else _replay(command)
     except KeyboardInterrupt:
-        raise console.Interrupted(_words(command)) from None
+        raise console.Interrupted(command_line(command)) from None
     from experiments.audit import console as audit_console
 
     if command.replay is not None:
         console.emit(result, json=command.json, render=audit_console.replayed)
-        audit_replay.end(result)
+        audit_replay.check_seen_again(result)
         return
     written = audit_report.write(command.out, _document(result)) if command.out else []
     console.emit(result | {"written": written}, json=command.json, render=audit_console.render)
@@ -162,7 +62,7 @@ def audit(command: Command) -> dict[str, Any]:
     if command.out is not None:
         audit_report.check_folder(command.out)
     full = command.out is not None or (command.all and not command.quick)
-    makers = trials(command)
+    makers = subjects.trials(command)
     if len(makers) == 1:
         console.say(f"auditing {next(iter(makers))}: {', '.join(families)}")
     parts = len(makers) * (len(families) + full)
@@ -241,102 +141,13 @@ def _document(result: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def _words(command: Command) -> str:
-    """The command line that says the same."""
-    words = ["dpmf", "audit"]
-    for field in dataclasses.fields(command):
-        value, flag = getattr(command, field.name), f"--{field.name.replace('_', '-')}"
-        if value == (DEFAULT if field.name == "mechanism" else field.default):
-            continue
-        if field.name == "target":
-            words.insert(2, str(value))
-        elif isinstance(value, bool):
-            words.append(flag)
-        else:
-            words += [flag, *map(str, value if isinstance(value, tuple) else (value,))]
-    return shlex.join(words)
-
-
-# ---- what is on trial ----------------------------------------------------------------------------
-
-
-def trials(command: Command) -> dict[str, Callable[[], Trial]]:
-    """Makers of what the command puts on trial, by label; each is made when its turn comes.
-
-    Raises: UsageError for flags that contradict each other; what `devices.use` raises.
-    """
-    if command.devices is not None:
-        devices.use(command.devices)
-    if command.all:
-        return _all(command)
-    folder = (
-        Path(command.target)
-        if command.target and (Path(command.target) / "model.json").is_file()
-        else None
-    )
-    if folder is None and command.ratings is not None:
-        raise UsageError(
-            "--ratings goes with a saved model",
-            fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA",
-        )
-    made: Callable[[Any], Any]
-    if folder is None:
-        ratings = read(command, command.target)
-        flags, file = fit_mechanisms.chosen(command), public_file(command)
-        made = functools.partial(
-            fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file
-        )
-        phases, settings = made(ratings)
-    else:
-        phases, settings = saved(folder, command)
-        made = lambda other: (phases, settings)  # noqa: E731
-        ratings = read(command, command.ratings)
-        if list(ratings.rating_range) != settings["rating_range"]:
-            raise UsageError(
-                f"the ratings have range {list(ratings.rating_range)}, the model was made for "
-                f"{settings['rating_range']}",
-                fix="audit the model on ratings of the range it was made for",
-            )
-    source = {"command": audit_replay.kept(command), "label": settings["mechanism"]}
-    trial = Trial(settings["mechanism"], phases, settings, ratings, source, made=made)
-    return {trial.label: lambda: trial}
-
-
-def _all(command: Command) -> dict[str, Callable[[], Trial]]:
-    if command.ratings is not None or (
-        command.target and (Path(command.target) / "model.json").is_file()
-    ):
-        raise UsageError(
-            "--all audits mechanisms, not a saved model", fix="leave out --all, or the model"
-        )
-    if flag := _first_given(command):
-        raise UsageError(
-            f"--all has its own settings; {flag} would be another claim", fix=f"leave out {flag}"
-        )
-    data = command.target
-    if data is None and not (command.quick and command.data_dir is None):
-        from dpmf_jax.data import datasets
-
-        here = {row["name"]: row["path"] for row in datasets.list_datasets(command.data_dir)}
-        data = audit_suite.DATA if here[audit_suite.DATA] is not None else None
-        if data is None and command.data_dir is not None:
-            raise DataError(
-                f"{audit_suite.DATA} is not there",
-                where=str(command.data_dir),
-                fix="name another --data-dir, or none",
-            )
-    source = {"command": audit_replay.kept(dataclasses.replace(command, target=data))}
-    ratings = audit_suite.generated() if data is None else read(command, data)
-    return audit_suite.makers(ratings, source, small=data is None or command.quick)
-
-
 def _replay(command: Command) -> dict[str, Any]:
     """What became of earlier findings, for JSON.
 
     Raises: UsageError for a flag that would change what is run.
     """
     assert command.replay is not None
-    told, wanted = audit_replay.read(command.replay)
+    told, wanted = audit_replay.read_findings(command.replay)
     given = [
         field.name
         for field in dataclasses.fields(command)
@@ -349,24 +160,12 @@ def _replay(command: Command) -> dict[str, Any]:
             f"--replay takes its settings from the file; {flag} would be another audit",
             fix=f"leave out {flag}",
         )
-    rows = audit_replay.again(told, wanted, lambda trial: _made_again(command, trial))
+    rows = audit_replay.again(told, wanted, lambda trial: _trial_again(command, trial))
     violated = sum(row["verdict_now"] == "violated" for row in rows)
     return {"file": command.replay, "replayed": rows, "violated": violated}
 
 
-def _first_given(command: Command, mechanism: str = DEFAULT) -> str | None:
-    """The first flag that makes another claim; --delta is no such flag: it asks for another point
-    of the same curve.
-    """
-    if command.mechanism not in (DEFAULT, mechanism):
-        return "--mechanism"
-    own = (*dataclasses.fields(table()[command.mechanism].flags), *dataclasses.fields(PublicFiles))
-    fields = (field for field in own if field.name != "delta" and hasattr(command, field.name))
-    given = (field.name for field in fields if getattr(command, field.name) != field.default)
-    return next((f"--{name.replace('_', '-')}" for name in given), None)
-
-
-def _made_again(command: Command, told: Mapping[str, Any]) -> Trial:
+def _trial_again(command: Command, told: Mapping[str, Any]) -> Trial:
     """The trial of a document, from the command that the document keeps.
 
     Raises: DataError where the ratings are not those that were audited.
@@ -374,7 +173,7 @@ def _made_again(command: Command, told: Mapping[str, Any]) -> Trial:
     earlier = audit_replay.restored(Command, told["source"])
     if command.data_dir is not None:
         earlier = dataclasses.replace(earlier, data_dir=command.data_dir)
-    makers = trials(earlier)
+    makers = subjects.trials(earlier)
     if told["label"] not in makers:
         raise DataError(f"nothing is called {told['label']!r} any more", fix="audit anew")
     made = makers[told["label"]]()
@@ -385,62 +184,3 @@ def _made_again(command: Command, told: Mapping[str, Any]) -> Trial:
             fix="give the --data-dir of the ones that were",
         )
     return made
-
-
-def read(command: Command, data: str | None) -> Any:
-    """The ratings to audit on; small generated ones where none are named."""
-    if data is None:
-        from dpmf_jax.data import synthetic
-
-        users, items, num, rank = SMALL
-        return synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)
-    return fit_ratings.read(_fit(command, data))[0]
-
-
-def _fit(command: Command, data: str | None) -> fit_command.Command:
-    """The same settings as flags of `dpmf fit`, all ratings in training."""
-    kind = with_flags_of(fit_command.Command, command.mechanism)
-    shared = {field.name for field in dataclasses.fields(kind)} - {"seed", "data", "json"}
-    values = {name: value for name, value in vars(command).items() if name in shared}
-    return kind(data=data, test_fraction=0.0, seed=command.seed, **values)
-
-
-def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, settings) of a saved model, made anew from its public settings.
-
-    Raises:
-      UsageError: a flag that would change the claim of the model, or settings that are not those of
-        a known mechanism.
-    """
-    import accounting
-    from dpmf_jax.models import model
-
-    loaded = model.load(folder)
-    settings = dict(loaded.settings)
-    if flag := _first_given(command, str(settings.get("mechanism"))):
-        raise UsageError(
-            f"a saved model has its own settings; {flag} would be another claim",
-            fix=f"leave out {flag}",
-        )
-    public = loaded.release.item_factors if settings.get("items") else None
-    public = loaded.release.user_factors if settings.get("users") else public
-    try:
-        steps = table()[settings["mechanism"]].num_steps(
-            settings, loaded.guarantee.steps
-        )  # patience may have ended it
-        phases = fit_mechanisms.phases(settings | {"steps": steps}, public)
-    except KeyError:
-        where = str(folder / "model.json")
-        raise UsageError(
-            "the model does not say how it was made", where=where, fix="fit it anew"
-        ) from None
-    if (
-        accounting.compose(*(phase.guarantee(num) for phase, num in phases)).epsilon
-        != loaded.guarantee.epsilon
-    ):
-        raise UsageError(
-            "the model's guarantee is not that of its settings",
-            where=str(folder / "model.json"),
-            fix="fit it anew",
-        )
-    return phases, settings

@@ -24,7 +24,7 @@ FIX = (
 )
 
 
-def read(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
+def read_findings(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     """(the document, the findings to run again): of FILE#n the n-th, else all that are violated.
 
     named: a findings.json, or the folder that `--out` named, or what `--json` printed.
@@ -111,7 +111,7 @@ def restored(command: type, source: Mapping[str, Any]) -> Any:
     return kind(**values)
 
 
-def kept(command: Any) -> dict[str, Any]:
+def kept_fields(command: Any) -> dict[str, Any]:
     """What `restored` needs of a command: its fields that are not at their defaults, but for where
     output goes.
     """
@@ -172,7 +172,7 @@ def _compared(was: Mapping[str, Any], now: Sequence[Mapping[str, Any]]) -> dict[
     }
 
 
-def end(result: Mapping[str, Any]) -> None:
+def check_seen_again(result: Mapping[str, Any]) -> None:
     """Raises: OutsideTolerance where a finding is not seen again; else AuditViolated where one is
     violated again.
     """

@@ -41,7 +41,7 @@ class Trial(NamedTuple):
       short: steps, by family of audits, to which a trial is held where all of them would take too
         long; the claim is then that of as many.
       options: arguments, by family, of its audit.
-      made: ratings -> (phases, settings), by the same flags.
+      make_phases: ratings -> (phases, settings), by the same flags.
     """
 
     label: str
@@ -52,7 +52,7 @@ class Trial(NamedTuple):
     why: str = ""
     short: Mapping[str, int] = {}
     options: Mapping[str, Mapping[str, Any]] = {}
-    made: Callable[[Any], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
+    make_phases: Callable[[Any], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -94,8 +94,8 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
     options = {
         **trial.options,
         "fit": {
-            "made": trial.made,
-            "covered": spec.num_steps,
+            "make_phases": trial.make_phases,
+            "steps_paid": spec.num_steps,
             **trial.options.get("fit", {}),
         },
         **{

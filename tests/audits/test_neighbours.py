@@ -13,7 +13,7 @@ from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.noise import laws as noise
-from tests.audits.test_suite import RATINGS, joint
+from tests.cases.audits import RATINGS, SPARSE, joint
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -148,3 +148,59 @@ def test_an_addition_is_the_removal_seen_from_the_other_world(data, key, unit, w
     both = neighbours.added(tried, np.array([2, 0]))
     assert neighbours.describe(RATINGS, both, 1)["change"] == f"{word} added"
     assert both.index.tolist() == tried.index[[2, 0]].tolist()
+
+
+# --- all of one user, and all of the others
+
+
+@pytest.mark.parametrize("kind", ["dense", "split"])
+@pytest.mark.parametrize("user", [0, SPARSE.num_users - 1])
+def test_anything_of_one_user_changes_and_nothing_else(user, kind):
+    data = layout.make(SPARSE, kind=kind, num_devices=1)
+    random = np.random.default_rng(1)
+    own = SPARSE.user == user
+    address = layout.locate(data, SPARSE.user, SPARSE.item)
+    changes = neighbours.any_change(random, SPARSE, data, address, user)
+    assert len(changes) == (5 if own.any() else 1)
+    before = matrix(data)
+    for change, other in changes.items():
+        after = matrix(other)
+        np.testing.assert_array_equal(np.delete(after, user, 0), np.delete(before, user, 0))
+        assert other.num_ratings == data.num_ratings
+        rated = np.flatnonzero(after[user])
+        assert ((after[user][rated] >= 1) & (after[user][rated] <= 5)).all()
+        if "removed" in change:
+            assert not len(rated)
+        elif "other items" in change:
+            assert len(rated)
+            assert not set(rated) & set(SPARSE.item[own])
+        else:
+            assert set(rated) == set(SPARSE.item[own])
+            assert not np.array_equal(after[user], before[user])
+    for change, other in neighbours.change_of_others(SPARSE, data, address, user).items():
+        after = matrix(other)
+        np.testing.assert_array_equal(after[user], before[user])
+        rest = np.delete(before, user, 0) != 0
+        assert (np.delete(after, user, 0) != np.delete(before, user, 0))[rest].all()
+        assert ("removed" in change) == (not np.delete(after, user, 0).any())
+
+
+def matrix(data) -> np.ndarray:
+    """Values at [users, items], 0 where there is none."""
+    eye = jnp.eye(SPARSE.num_items)
+    return np.asarray(
+        layout.sum_by_user(
+            data,
+            lambda row, columns, values, present: values @ columns,
+            jnp.zeros(SPARSE.num_users),
+            eye,
+        )
+    )
+
+
+def test_users_on_trial_are_heavy_light_and_without_ratings():
+    count = np.bincount(SPARSE.user, minlength=SPARSE.num_users)
+    users = neighbours.some_users(np.random.default_rng(0), SPARSE, 4)
+    assert len(set(users)) == 4
+    assert [count[user] for user in users[:3]] == [count.max(), count[count > 0].min(), 0]
+    assert len(neighbours.some_users(np.random.default_rng(0), SPARSE, 99)) == SPARSE.num_users

@@ -15,8 +15,8 @@ import audits
 from accounting.loss import Gaussian, SubsampledGaussian
 from audits import neighbours, search
 from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
-from audits.program import fit as fit_audit
-from dpmf_jax import layout, parts
+from audits.program import pairs
+from dpmf_jax import parts
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import laws as noise
@@ -310,9 +310,7 @@ def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
     moved = np.abs(np.asarray(tried.stacked.value, np.float64)[:6] - RATINGS.value[tried.index[:6]])
     far = np.maximum(RATINGS.value - LOW, HIGH - RATINGS.value)[tried.index[:6]]
     np.testing.assert_allclose(moved, np.minimum(far, change), rtol=1e-5)
-    for pair in fit_audit.pairs(
-        np.random.default_rng(0), RATINGS, "rating value", 8, change=change
-    ):
+    for pair in pairs.choose(np.random.default_rng(0), RATINGS, "rating value", 8, change=change):
         assert 0 < np.max(np.abs(pair.first.value.astype(np.float64) - pair.second.value)) <= change
 
 

@@ -58,7 +58,7 @@ def test_who_is_seen_in_a_sample_is_who_is_in_it():
     made = sound("dpsgd")
     params, state = made.query.args[0], made.init(jax.random.key(1), DATA, None)
     address = layout.locate(DATA, RATINGS.user, RATINGS.item)
-    near = coins_drawn.near(state, RATINGS.user, RATINGS.item, 1e-4)
+    near = coins_drawn.values_near_prediction(state, RATINGS.user, RATINGS.item, 1e-4)
     keys = jax.random.split(jax.random.key(2), 3)
     seen = np.asarray(coins_drawn.members(made, state, DATA, address, near, keys, 2))
     for run, step in np.ndindex(3, 2):
@@ -80,7 +80,7 @@ def test_a_rating_that_is_what_is_predicted_accuses_nobody():
     """
     made = langevin.dpsgd(langevin.Config(**SAMPLED, unit="rating value"))
     state = made.init(jax.random.key(0), DATA, None)
-    predicted = coins_drawn.near(state, RATINGS.user, RATINGS.item, 0.0)
+    predicted = coins_drawn.values_near_prediction(state, RATINGS.user, RATINGS.item, 0.0)
     some = np.arange(RATINGS.num_ratings) % 3 == 0
     flat = dataclasses.replace(
         RATINGS, value=np.where(some, predicted, RATINGS.value).astype(np.float32)

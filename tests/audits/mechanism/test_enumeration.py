@@ -3,55 +3,33 @@ bugs are found.
 """
 
 import dataclasses
-import decimal
 import io
 import json
 import math
-from fractions import Fraction
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import pytest
-import scipy.stats
 from jax.tree_util import Partial
 from rich.console import Console
 
 import audits
 from accounting.guarantee import no_guarantee
-from audits import neighbours, transcript
-from audits.finding import ALPHA
-from audits.mechanism import density, enumeration, enumeration_draws
-from dpmf_jax import layout, parts, protocol
-from dpmf_jax.data.ratings import Ratings
+from audits import transcript
+from audits.mechanism import enumeration
+from dpmf_jax import parts, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise.laws import Report
 from experiments.audit import console as audit_console
+from tests.cases.audits import SPARSE as RATINGS
 from tests.cases.audits import STRUCTURAL
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
-USERS, ITEMS, RANK, Q = 14, 6, 3, 4
+USERS, RANK, Q = RATINGS.num_users, 3, 4
 RATIO, REPORTS, OTHERS, COORDINATES, SAMPLER = enumeration.NAMES
-
-
-def tiny() -> Ratings:
-    """50 ratings; the last user and the last item have none."""
-    random = np.random.default_rng(0)
-    pairs = random.choice((USERS - 1) * (ITEMS - 1), size=50, replace=False)
-    user, item = pairs // (ITEMS - 1), pairs % (ITEMS - 1)
-    columns = (
-        user.astype(np.int32),
-        item.astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, 100 + np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
-
-
-RATINGS = tiny()
 
 
 def made(**settings) -> protocol.Mechanism:
@@ -364,204 +342,6 @@ def test_reports_are_counted_beyond_what_is_written_down(data, monkeypatch):
         2,
         3,
     )
-
-
-# --- the parts
-
-
-def report_of(num: int) -> Report:
-    zeros = np.zeros(num, np.int32)
-    return Report(zeros, zeros, np.zeros(num, np.float32), np.ones(num, bool))
-
-
-@pytest.mark.parametrize("epsilon", [1e-3, 0.05, 0.7, 5.0, 20.0])
-def test_the_table_is_the_law_in_whole_numbers(epsilon):
-    """Against integers out of 2^64 and 50 digits: to 1e-12 of the price at the extremes.
-
-    In between, programs differ in how they round one float32.
-    """
-    entries = np.concatenate([np.array(enumeration.EXTREMES), np.linspace(-1.5, 1.5, 101)]).astype(
-        np.float32
-    )
-    made = noise.one_bit(epsilon)
-    found = enumeration.table(made, report_of(3), 1, entries)
-    law = [Fraction(p, 2**64) for p in noise.one_bit_law(epsilon, jnp.asarray(entries))]
-    with decimal.localcontext(prec=50):
-        for entry, p, (minus, nothing, one) in zip(entries, law, found.log, strict=True):
-            logs = [float((decimal.Decimal(x.numerator) / x.denominator).ln()) for x in (1 - p, p)]
-            extreme = not 0 < abs(entry) < 1
-            np.testing.assert_allclose(
-                [minus, one], logs, rtol=0, atol=1e-12 * epsilon if extreme else 2**-22
-            )
-            assert nothing == -math.inf
-    assert enumeration.largest_ratio(found)[0] == pytest.approx(epsilon, rel=1e-12)
-    assert (
-        made.log_prob(
-            report_of(3)._replace(value=jnp.ones(3)), report_of(3)._replace(value=jnp.zeros(3))
-        ).dtype
-        == jnp.float32
-    )
-
-
-def test_a_table_that_is_no_law_has_no_largest_ratio():
-    log = np.log([[0.5, 0.5], [0.5, 0.5]])
-    assert (
-        enumeration.largest_ratio(
-            enumeration.Table(np.zeros(2), np.insert(log, 1, -np.inf, axis=1))
-        )[0]
-        == 0
-    )
-    broken = np.insert(log, 1, [-np.inf, np.nan], axis=1)
-    assert math.isnan(enumeration.largest_ratio(enumeration.Table(np.zeros(2), broken))[0])
-    certain = np.array([[0.0, -np.inf, -np.inf], [-1.0, -np.inf, -0.5]])
-    assert enumeration.largest_ratio(enumeration.Table(np.zeros(2), certain))[0] == math.inf
-
-
-@pytest.mark.parametrize(("num", "p"), [(20, 0.5), (300, 0.03), (7, 0.0), (7, 1.0)])
-def test_the_binomial_test_keeps_its_level_exactly(num, p):
-    counts = np.arange(num + 1)
-    p_values, chance = (
-        enumeration_draws.binomial_p_value(counts, num, p),
-        scipy.stats.binom.pmf(counts, num, p),
-    )
-    for alpha in (1e-4, 0.05, 0.5):
-        assert chance[p_values <= alpha].sum() <= alpha
-    assert p_values[round(num * p)] > 0.5
-
-
-def test_what_is_said_to_be_visible_is_seen_and_null_draws_are_not():
-    random, num, cells = np.random.default_rng(0), 20_000, 12
-    off = enumeration_draws.visible_share(num, ALPHA)
-    seen = (
-        enumeration_draws.binomial_p_value(random.binomial(num, 0.5 + off, 200), num, 0.5) <= ALPHA
-    )
-    assert 0.88 < seen.mean() < 1
-    often = enumeration_draws._visible_cell(num, cells) / cells
-    law = np.full(cells, (1 - often) / (cells - 1))
-    law[3] = often
-    p_values = [
-        [
-            enumeration_draws._chi_square(random.choice(cells, num, p=p), cells)[0]
-            for _ in range(200)
-        ]
-        for p in (law, np.full(cells, 1 / cells))
-    ]
-    assert 0.88 < np.mean(np.array(p_values[0]) <= ALPHA / enumeration_draws.TESTS) < 1
-    assert np.sum(np.array(p_values[1]) <= ALPHA) == 0
-    assert (
-        enumeration_draws._chi_square(random.choice(10**6, num), 10**6)[1]
-        == num // enumeration_draws.EXPECTED
-    )
-
-
-def test_coordinates_are_uniform_in_every_sense():
-    """At 6,000 places and 20,000 draws, where a cell is 15 places, beside what no such cell
-    shows.
-    """
-    random = np.random.default_rng(0)
-    row, column = random.integers(0, 400, (1000, 20)), random.integers(0, 15, (1000, 20))
-    found = enumeration_draws.uniform(row, column)
-    assert found.p_value > 0.01
-    assert (found.rows, found.columns, found.cells, found.draws) == (400, 15, 400, 20_000)
-    half = np.where(random.random(row.shape) < 0.1, row // 2, row)
-    twins = row.copy()
-    twins[:100, 1::2] = twins[:100, ::2]
-    for wrong in ((half, column), (row, np.maximum(column, 1)), (twins, column), (row - 1, column)):
-        assert enumeration_draws.uniform(*wrong).p_value < ALPHA
-
-
-def test_what_a_users_worlds_had_is_enumerated_too():
-    had = np.float32([0.123, -0.456, 0.789])
-    report = Report(
-        np.zeros(3, np.int32), np.zeros(3, np.int32), had, np.array([True, True, False])
-    )
-    worlds = [
-        enumeration.World(
-            user, enumeration.Seen(report, report), enumeration.Seen(report, report), had > 9, {}
-        )
-        for user in (0, 1)
-    ]
-    entries = enumeration._entries(np.random.default_rng(0), 1, worlds)
-    assert set(had[:2]) <= set(entries)
-    assert had[2] not in entries
-    assert np.isnan(entries).any()
-    assert np.isinf(entries).sum() >= 2
-    assert np.sum((np.abs(entries) > 0) & (np.abs(entries) < 1)) > 40
-
-
-@pytest.mark.parametrize("kind", ["dense", "split"])
-@pytest.mark.parametrize("user", [0, USERS - 1])
-def test_anything_of_one_user_changes_and_nothing_else(user, kind):
-    data = layout.make(RATINGS, kind=kind, num_devices=1)
-    random = np.random.default_rng(1)
-    own = RATINGS.user == user
-    address = layout.locate(data, RATINGS.user, RATINGS.item)
-    changes = neighbours.any_change(random, RATINGS, data, address, user)
-    assert len(changes) == (5 if own.any() else 1)
-    before = matrix(data)
-    for change, other in changes.items():
-        after = matrix(other)
-        np.testing.assert_array_equal(np.delete(after, user, 0), np.delete(before, user, 0))
-        assert other.num_ratings == data.num_ratings
-        rated = np.flatnonzero(after[user])
-        assert ((after[user][rated] >= 1) & (after[user][rated] <= 5)).all()
-        if "removed" in change:
-            assert not len(rated)
-        elif "other items" in change:
-            assert len(rated)
-            assert not set(rated) & set(RATINGS.item[own])
-        else:
-            assert set(rated) == set(RATINGS.item[own])
-            assert not np.array_equal(after[user], before[user])
-    for change, other in neighbours.change_of_others(RATINGS, data, address, user).items():
-        after = matrix(other)
-        np.testing.assert_array_equal(after[user], before[user])
-        rest = np.delete(before, user, 0) != 0
-        assert (np.delete(after, user, 0) != np.delete(before, user, 0))[rest].all()
-        assert ("removed" in change) == (not np.delete(after, user, 0).any())
-
-
-def matrix(data) -> np.ndarray:
-    """Values at [users, items], 0 where there is none."""
-    eye = jnp.eye(ITEMS)
-    return np.asarray(
-        layout.sum_by_user(
-            data, lambda row, columns, values, present: values @ columns, jnp.zeros(USERS), eye
-        )
-    )
-
-
-def test_users_on_trial_are_heavy_light_and_without_ratings():
-    count = np.bincount(RATINGS.user, minlength=USERS)
-    users = neighbours.some_users(np.random.default_rng(0), RATINGS, 4)
-    assert len(set(users)) == 4
-    assert [count[user] for user in users[:3]] == [count.max(), count[count > 0].min(), 0]
-    assert len(neighbours.some_users(np.random.default_rng(0), RATINGS, 99)) == USERS
-
-
-def test_stretched_reports_stay_in_range_and_keep_their_coordinates():
-    statistics = report_of(3)._replace(value=np.float32([0.1, -0.2, 0.9]), row=np.int32([4, 5, 6]))
-    other = statistics._replace(value=np.float32([0.2, -0.2, 0.8]))
-    moved = density.stretch(statistics, other, 50.0)
-    np.testing.assert_allclose(moved.value, [1, -0.2, -1], rtol=1e-6)
-    assert moved.value.dtype == np.float32
-    assert moved.row is other.row
-    assert moved.sent.dtype == bool
-    plain = density.stretch(statistics.value, other.value, 50.0)
-    assert np.abs(plain).max() > 4
-
-
-def test_the_density_of_reports_is_held_to_their_sampler(data):
-    """A sampler at five times the price beside the old density."""
-    mechanism = made(clip=0.05)
-    wrong = mechanism._replace(
-        noise=mechanism.noise._replace(sample=noise.one_bit(5 * EACH).sample)
-    )
-    for made_so, verdict in ((mechanism, "consistent"), (wrong, "violated")):
-        findings = density.audit(made_so, RATINGS, data, key=keys.from_seed(3), num_steps=2)
-        assert [finding.verdict for finding in findings] == ["consistent", verdict], list(
-            map(str, findings)
-        )
 
 
 def test_local_ratings_are_never_changed_by_the_audit(data):

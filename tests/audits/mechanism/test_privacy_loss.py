@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from accounting import gaussian as price
-from audits.mechanism import privacy_loss, sampled_loss
-from dpmf_jax import layout
+from audits.mechanism import loss_draws, privacy_loss, sampled_loss
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
@@ -171,13 +170,13 @@ def test_a_pure_price_is_held_against_the_largest_loss(law):
 
 def test_a_shift_goes_on_from_the_other_world_in_floats_and_in_the_ring():
     shift = jnp.float32(3)
-    floats = privacy_loss._shifted(jnp.array([1.0, 2.0]), jnp.array([0.0, 2.0]), shift)
+    floats = loss_draws._shifted(jnp.array([1.0, 2.0]), jnp.array([0.0, 2.0]), shift)
     np.testing.assert_allclose(floats, [3.0, 2.0])
     own, other = jnp.array([5, 1, 2**31], jnp.uint32), jnp.array([3, 2**32 - 1, 0], jnp.uint32)
-    ring = np.asarray(privacy_loss._shifted(own, other, shift))
+    ring = np.asarray(loss_draws._shifted(own, other, shift))
     assert ring[:2].tolist() == [9, 5]  # two steps further than two; across 0 too
     assert np.int64(ring[2]) - 2**31 == -(2**30)  # a quarter of the ring
-    assert privacy_loss._shifted(own, other, jnp.float32(1)).tolist() == own.tolist()
+    assert loss_draws._shifted(own, other, jnp.float32(1)).tolist() == own.tolist()
 
 
 def test_what_states_no_price_is_not_on_trial():
@@ -196,9 +195,9 @@ def test_the_same_key_says_the_same_and_the_pair_is_named():
 @pytest.mark.slow
 def test_another_pair_or_shift_compiles_nothing():
     audit(gaussian.joint_noise(CONFIG), 2, num_runs=200)
-    before = privacy_loss._draw._cache_size()
+    before = loss_draws._draw._cache_size()
     audit(gaussian.joint_noise(CONFIG), 2, num_runs=200, seed=1)
-    assert privacy_loss._draw._cache_size() == before
+    assert loss_draws._draw._cache_size() == before
 
 
 @pytest.mark.slow

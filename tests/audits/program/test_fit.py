@@ -14,7 +14,7 @@ from jax.tree_util import Partial
 
 import audits
 from audits.program import fit as fit_audit
-from dpmf_jax.kernels import descent
+from audits.program import pairs
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.sketch import published as sketch
@@ -203,7 +203,7 @@ def test_a_program_that_ends_in_an_error_on_one_data_set_tells_them_apart(which,
         assert {finding.verdict for finding in found.values()} == {"inconclusive"}
         assert "FloatingPointError" in found["fit: steps"].details["why"]
         return
-    tried = fit_audit.pairs(np.random.default_rng(0), RATINGS, "rating presence", 1)
+    tried = pairs.choose(np.random.default_rng(0), RATINGS, "rating presence", 1)
     assert {pair.first.num_ratings < few for pair in tried} == {
         True,
         False,
@@ -281,7 +281,7 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
         return [(joint(center=center), 99)], {"center": center}
 
     for centred, broken in ((False, set()), (True, {"fit: public words", "fit: released numbers"})):
-        found = of(joint(), made=made)
+        found = of(joint(), make_phases=made)
         assert found["fit: steps"].details["steps_done"] == 5  # as many as the claim is for
         assert violated(found) <= broken
         assert ("fit: public words" in violated(found)) == centred
@@ -296,49 +296,14 @@ def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
         local.Config(epsilon=1.6, num_rounds=5, rank=2, center=3.0, schedule="partition")
     )
     made = lambda ratings: ([(partition, 5)], settings)  # noqa: E731
-    found = of(partition, made=made, covered=table()["local"].num_steps)
+    found = of(partition, make_phases=made, steps_paid=table()["local"].num_steps)
     assert violated(found) == set()
     assert (
         found["fit: steps"].details["steps_done"],
         found["fit: steps"].details["steps_priced"],
     ) == (5, 5)
-    fewer = of(partition, made=made, covered=lambda settings, priced: 4 * priced)
+    fewer = of(partition, make_phases=made, steps_paid=lambda settings, priced: 4 * priced)
     assert violated(fewer) == {"fit: steps"}
-
-
-# --- the pairs
-
-
-@pytest.mark.parametrize("unit", ["rating value", "rating presence", "user"])
-def test_pairs_are_neighbours_by_their_unit(unit):
-    made = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 2)
-    assert len(made) == (3 if unit == "rating value" else 5)
-    fewer = fit_audit.pairs(np.random.default_rng(0), RATINGS, unit, 1, tempting=("item",))
-    assert [pair.words["chosen"] for pair in fewer][1:] == ["the only rating of its item"][
-        : unit != "rating value"
-    ]
-    for pair in made:
-        own, there = (
-            {
-                (u, i): v
-                for u, i, v in zip(w.user.tolist(), w.item.tolist(), w.value.tolist(), strict=True)
-            }
-            for w in (pair.first, pair.second)
-        )
-        changed = {at for at in own | there if own.get(at) != there.get(at)}
-        users = {user for user, _ in changed}
-        if unit == "user":
-            assert len(users) == 1
-            assert not any(user in users for user, _ in there)
-        else:
-            assert len(changed) == 1
-        assert (len(own) == len(there)) == (unit == "rating value")
-        assert pair.second.num_items == RATINGS.num_items
-    top = next(pair for pair in made if pair.words["chosen"].startswith("alone"))
-    assert np.sum(top.first.value == RATINGS.value.max()) == 1
-    if unit == "rating presence":
-        lone = next(pair for pair in made if pair.words["chosen"] == "the only rating of its item")
-        assert len(np.unique(lone.second.item)) == len(np.unique(lone.first.item)) - 1
 
 
 @pytest.mark.slow

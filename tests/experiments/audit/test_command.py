@@ -1,4 +1,4 @@
-"""`dpmf audit` as a program: its report, its replay, all mechanisms at once, and how it ends."""
+"""`dpmf audit` as a program: its report, its replay, and how it ends."""
 
 import json
 import os
@@ -8,26 +8,12 @@ from pathlib import Path
 
 import pytest
 
-import audits
-from experiments.audit import (
-    command as audit_command,
-)
-from experiments.audit import (
-    replay as audit_replay,
-)
-from experiments.audit import (
-    selftest as audit_selftest,
-)
-from experiments.audit import (
-    suite as audit_suite,
-)
-from experiments.audit import (
-    trial as audit_trial,
-)
-from experiments.audit.command import Command
+from experiments.audit import replay as audit_replay
+from experiments.audit import selftest as audit_selftest
+from experiments.audit import trial as audit_trial
+from experiments.audit.flags import Command
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit.flags import with_flags_of
-from tests.cases import fit as fit_cases
 from tests.cases.fit import run
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
@@ -256,10 +242,10 @@ def test_a_command_is_kept_and_restored_whole():
         quick=True,
         rank=3,
     )
-    kept = audit_replay.kept(command)
+    kept = audit_replay.kept_fields(command)
     assert audit_replay.restored(Command, {"command": json.loads(json.dumps(kept))}) == command
     assert set(kept) == {"mechanism", "target", "rating_range", "items", "only", "quick", "rank"}
-    assert set(audit_replay.kept(Command(out=Path("a"), json=True, public=True))) == set()
+    assert set(audit_replay.kept_fields(Command(out=Path("a"), json=True, public=True))) == set()
 
 
 # ---- public
@@ -282,103 +268,6 @@ def test_public_holds_no_number_that_was_measured(capsys, monkeypatch):
     assert code == 5
     assert "nothing in it was measured on the ratings" in out
     assert "1.3" not in out
-
-
-# ---- all at once
-
-
-@pytest.fixture
-def two(monkeypatch):
-    """Of all mechanisms the first published claim that fails, and one without a claim."""
-    kept = [
-        entry
-        for entry in audit_suite.ENTRIES
-        if "C = 0.25" in entry.label or entry.mechanism == "sketch"
-    ]
-    monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
-
-
-def test_all_is_one_table_in_the_order_of_the_list(two, capsys):
-    words = ["audit", "--all", "--quick", "--only", "sensitivity", "--neighbours", "40"]
-    code, out, err = run(capsys, *words, "--json")
-    assert code == 5, err
-    told = json.loads(out)
-    keys = {"mechanism", "audit", "claim", "measured", "lower", "upper", "confidence", "verdict"}
-    assert all(keys <= set(one) for one in told["findings"])
-    assert [(one["label"][:3], one["verdict"]) for one in told["trials"]] == [
-        ("001", "violated"),
-        ("002", "not applicable"),
-    ]
-    assert [one["trial"] for one in told["findings"]] == [0, 0, 1, 1]
-    assert told["trials"][0]["data"].startswith("synthetic-40x30x600")
-    assert told["quick"] is True
-    assert told["sizes"]["cut_by_quick"] == {"sensitivity": audits.QUICK["sensitivity"]}
-    assert "error: the claim of 001 as published, C = 0.25 does not hold: 2 of 4 findings" in err
-    Path("all.json").write_text(out)
-    rows, _ = replayed(capsys, "all.json#1", 5)
-    assert rows[0]["same_bits"]
-    code, out, _ = run(capsys, *words)
-    assert "no claim of privacy is made" in " ".join(out.split())
-
-
-def test_trials_keep_their_places_whichever_ends_first(capsys, monkeypatch):
-    monkeypatch.setattr(audit_suite, "ENTRIES", audit_suite.ENTRIES[:6])
-    code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "enumeration", "--json")
-    assert code == 0, err
-    told = json.loads(out)
-    assert [one["label"] for one in told["trials"]] == [
-        entry.label for entry in audit_suite.ENTRIES
-    ]
-    for trial in told["trials"]:
-        first, last = trial["findings"]
-        assert {told["findings"][number - 1]["mechanism"] for number in (first, last)} <= set(
-            trial["phases"]
-        )
-
-
-def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
-    ratings = audit_suite.generated()
-    made = {label: make() for label, make in audit_suite.makers(ratings, {}, small=True).items()}
-    status = {
-        label: trial.phases[-1][0].guarantee(trial.phases[-1][1]).status
-        for label, trial in made.items()
-    }
-    published = {label for label in status if "as published" in label}
-    assert {status[label] for label in published} == {"claimed", "none"}
-    assert {status[label] for label in set(status) - published} == {
-        "proved",
-        "proved for real-number noise",
-    }
-    assert {label[:3] for label in status} == {"001", "002", "003", "004"}
-    assert {
-        trial.settings["tau"] for label, trial in made.items() if "τ of the plots" in label
-    } == {5}
-
-
-def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
-    trial = audit_suite.makers(audit_suite.generated(), {}, small=False)[
-        "001 as published, τ of the plots"
-    ]()
-    assert trial.phases[-1][1] == 300
-    told = (
-        "privacy loss over the first 3 steps; membership, one run, divergence over the first 100"
-        " steps"
-    )
-    assert trial.why.endswith(told)
-    short = trial._replace(short={"privacy loss": 2, "density": 1000})
-    sizes = audit_trial.Sizes(neighbours=2, runs=8, quick=True)
-    found = audit_trial.findings(short, "privacy loss", seed=0, sizes=sizes)
-    assert {one["claim"].rpartition(",")[2] for one in found} == {" the price of 2 steps"}
-    assert audit_suite.makers(audit_suite.generated(), {}, small=True)[trial.label]().short == {}
-
-
-@pytest.mark.parametrize(("more", "times"), [(1, 1), (0, 0)])
-def test_programs_are_let_go_of_before_memory_mappings_run_out(more, times, monkeypatch):
-    cleared = []
-    monkeypatch.setattr(audit_trial, "_mappings", lambda: audit_trial.MAPPINGS + more)
-    monkeypatch.setattr("jax.clear_caches", lambda: cleared.append(True))
-    audit_trial._forget_programs()
-    assert len(cleared) == times
 
 
 # ---- how it ends
@@ -448,20 +337,6 @@ def test_an_interrupted_audit_leaves_nothing_and_says_how_to_run_it_again(capsys
     assert sorted(Path().rglob("*")) == before
 
 
-def test_an_error_in_one_trial_ends_all_of_them(two, capsys, monkeypatch):
-    begun = []
-
-    def fails(trial, family, **options):
-        begun.append(family)
-        raise ValueError("a bug in an audit")
-
-    monkeypatch.setattr(audit_trial, "findings", fails)
-    code, out, err = run(capsys, "audit", "--all", "--quick")
-    assert (code, out) == (1, "")
-    assert "ValueError: a bug in an audit" in err
-    assert len(begun) <= 2
-
-
 def test_settings_come_from_a_file_and_a_wrong_name_is_refused(capsys):
     Path("audit.toml").write_text(
         'target = "mine.csv"\nrating-range = [1, 5]\nonly = ["enumeration"]\nquick = true\n'
@@ -474,51 +349,3 @@ def test_settings_come_from_a_file_and_a_wrong_name_is_refused(capsys):
     code, _, err = run(capsys, "audit", "--config", "audit.toml")
     assert code == 2
     assert "did you mean `neighbours`?" in err
-
-
-def test_another_delta_of_a_saved_model_is_no_other_claim(capsys, monkeypatch):
-    fit_cases.fit(
-        capsys,
-        "--mechanism",
-        "gaussian-joint-noise",
-        "--steps",
-        "2",
-        "--seed",
-        "0",
-        "--out",
-        "model",
-    )
-    words = [
-        "audit",
-        "model",
-        "--ratings",
-        "mine.csv",
-        "--rating-range",
-        "1",
-        "5",
-        "--only",
-        "enumeration",
-        "--json",
-    ]
-    asked = []
-    real = audits.audit
-    monkeypatch.setattr(
-        audits, "audit", lambda *a, **options: asked.append(options["delta"]) or real(*a, **options)
-    )
-    prices = []
-    for delta in ((), ("--delta", "1e-3")):
-        code, out, err = run(capsys, *words, *delta)
-        assert code == 0, err
-        prices.append(json.loads(out)["guarantee"]["epsilon"])
-    assert asked == [None, 1e-3]
-    assert prices[0] > prices[1]
-
-
-def test_the_self_test_catches_its_bugs_and_spares_the_sound_mechanism():
-    rows = audit_selftest.run()
-    assert [row["caught"] for row in rows] == [True] * len(audit_selftest.BUGS)
-    assert {row["sound"] for row in rows} == {"consistent"}
-
-
-def test_small_sizes_are_those_of_the_command():
-    assert audit_command.read(Command(), None).num_ratings == audit_command.SMALL[2]

@@ -13,7 +13,8 @@ from safetensors.numpy import load_file
 from accounting import objective as prices
 from dpmf_jax.mechanisms.objective import spec as objective_spec
 from dpmf_jax.models import model
-from experiments.audit import command as audit_command
+from experiments.audit import subjects
+from experiments.audit.flags import Command
 from tests.cases.fit import AUDIT, AUDITS, CATALOGUE, PAIRS, audited, fit, refused, run, verdicts
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
@@ -249,7 +250,7 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys, only):
     code, _, err = run(capsys, "audit", "model", *AUDIT, "--noise", "laplace")
     assert code == 2
     assert "another claim" in err
-    ((mechanism, _),), _ = audit_command.saved(Path("model"), audit_command.Command(target="model"))
+    ((mechanism, _),), _ = subjects.saved(Path("model"), Command(target="model"))
     np.testing.assert_array_equal(mechanism.init.args[0].user_factors, factors)
 
 

@@ -1,0 +1,177 @@
+"""Privacy losses of many runs: the responses of one world drive both, and the losses add up."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from accounting.guarantee import Unit
+from audits import neighbours, side_by_side
+from audits.mechanism import sampled_loss
+from audits.mechanism.loss_bound import Losses
+from dpmf_jax.layout import Layout
+from dpmf_jax.protocol import Mechanism, State
+
+CHUNK = 16  # runs of one call
+
+
+class Tilt(NamedTuple):
+    """The law that responses are drawn from.
+
+    A shift of 1, and the priced rate, is the data set's own law.
+
+    Attributes:
+      shift: responses lie around other + shift·(own - other).
+      rate: probability with which a sampled record is in the sample, in place of the priced one.
+    """
+
+    shift: jax.Array | float
+    rate: jax.Array | float
+
+
+class Sums(NamedTuple):
+    """Sums over the steps of a run.
+
+    Attributes:
+      loss: L, the log-ratio of the densities of the data set and its neighbour.
+      log_weight: log w, that of the data set and the law that was drawn from.
+      centred: the loss of the response without noise, half of μ² where noise is Gaussian; L again
+        where a response is not statistics and noise.
+    """
+
+    loss: Any
+    log_weight: Any
+    centred: Any
+
+
+def _run(
+    mechanism: Mechanism,
+    states: tuple[State, State],
+    key: jax.Array,
+    worlds: tuple[Layout, Layout],
+    tilt: Tilt,
+    num_steps: int,
+) -> Sums:
+    """`Sums` of one run of the first world."""
+
+    def step(carry: tuple[Any, Sums], key: jax.Array) -> tuple[tuple[Any, Sums], None]:
+        states, sums = carry
+        coins_key, noise_key = jax.random.split(key)
+        coins = mechanism.coins(coins_key)
+        if sampled_loss.poisson(coins) is None:
+            own, other = (
+                mechanism.query(state, data, coins)[0]
+                for state, data in zip(states, worlds, strict=True)
+            )
+            around = jax.tree.map(lambda a, b: _shifted(a, b, jnp.float32(tilt.shift)), own, other)
+            response = mechanism.noise.sample(noise_key, around)
+            loss = mechanism.noise.log_ratio(response, own, other)
+            log_weight = mechanism.noise.log_ratio(response, own, around)
+            log_weight = jnp.where(tilt.shift == 1, 0.0, log_weight)
+            additive = jax.tree.structure(response) == jax.tree.structure(own)
+            centred = mechanism.noise.log_ratio(own, own, other) if additive else loss
+        else:
+            response, loss, log_weight, centred = sampled_loss.step(
+                mechanism, noise_key, coins, states, worlds, tilt.shift, tilt.rate
+            )
+        states = tuple(
+            mechanism.update(state, response, data)._replace(step=state.step + 1)
+            for state, data in zip(states, worlds, strict=True)
+        )
+        return (states, jax.tree.map(jnp.add, sums, Sums(loss, log_weight, centred))), None
+
+    nothing = Sums(*(jnp.float32(0) for _ in Sums._fields))
+    (_, sums), _ = jax.lax.scan(step, (states, nothing), jax.random.split(key, num_steps))
+    return sums
+
+
+def _shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
+    """other + shift · (own - other).
+
+    Sums mod 2^32 move in whole steps, by at most a quarter of the ring.
+    """
+    if jnp.issubdtype(own.dtype, jnp.floating):
+        return jnp.where(shift == 1, own, own + (shift - 1) * (own - other))
+    if own.dtype != jnp.uint32:
+        return own
+    apart = jax.lax.bitcast_convert_type(own - other, jnp.int32).astype(jnp.float32)
+    steps = jnp.clip(jnp.rint((shift - 1) * apart), -(2.0**30), 2.0**30).astype(jnp.int32)
+    return own + jax.lax.bitcast_convert_type(steps, jnp.uint32)
+
+
+@jax.jit
+def start(mechanism: Mechanism, key: jax.Array, data: Layout) -> State:
+    """The state before the first step."""
+    return mechanism.init(key, data, None)
+
+
+@partial(jax.jit, static_argnames=("num_steps", "batch"))
+def _draw(
+    mechanism: Mechanism,
+    states: tuple[State, State],
+    keys: jax.Array,
+    worlds: tuple[Layout, Layout],
+    tilt: Tilt,
+    num_steps: int,
+    batch: int,
+) -> Sums:
+    """`Sums` of a run of the first world for each key; one program for all pairs and tilts."""
+    return jax.lax.map(
+        lambda key: _run(mechanism, states, key, worlds, tilt, num_steps), keys, batch_size=batch
+    )
+
+
+@partial(jax.jit, static_argnames=("unit", "num_steps", "batch"))
+def centred_losses(
+    mechanism: Mechanism,
+    start_key: jax.Array,
+    key: jax.Array,
+    data: Layout,
+    stacked: neighbours.Neighbour,
+    *,
+    unit: Unit,
+    num_steps: int,
+    batch: int,
+) -> jax.Array:
+    """`Sums.centred` of one run of the data set against each of its neighbours."""
+    own = mechanism.init(start_key, data, None)
+
+    def one(neighbour: neighbours.Neighbour) -> jax.Array:
+        worlds = (data, neighbours.apply(unit, data, neighbour))
+        states = (own, mechanism.init(start_key, worlds[1], None))
+        return _run(
+            mechanism, states, key, worlds, Tilt(1.0, sampled_loss.rate(mechanism)), num_steps
+        ).centred
+
+    return jax.lax.map(one, stacked, batch_size=batch)
+
+
+class Pair(NamedTuple):
+    """A pair of worlds in one direction: all that drawing its losses needs."""
+
+    mechanism: Mechanism
+    states: tuple[State, State]
+    worlds: tuple[Layout, Layout]
+    num_steps: int
+    batch: int
+
+    def draw(self, key: jax.Array, num: int, tilt: Tilt) -> tuple[Losses, np.ndarray]:
+        """(Losses, `Sums.centred`) of `num` runs, on the host in float64."""
+        at = Tilt(jnp.float32(tilt.shift), jnp.float32(tilt.rate))
+        keys = jax.random.split(key, -(-num // CHUNK) * CHUNK).reshape(-1, CHUNK)
+
+        def drawn(some: jax.Array) -> Sums:
+            sums = _draw(
+                self.mechanism, self.states, some, self.worlds, at, self.num_steps, self.batch
+            )
+            return Sums(*(np.asarray(part, np.float64) for part in sums))
+
+        chunks = side_by_side.calls(drawn, list(keys))
+        loss, log_weight, centred = (
+            np.concatenate(parts)[:num] for parts in zip(*chunks, strict=True)
+        )
+        return Losses(loss, log_weight), centred

@@ -1,0 +1,113 @@
+"""`dpmf audit --all`: every mechanism of the table, in its order, at settings that are priced."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+import audits
+from experiments.audit import suite as audit_suite
+from experiments.audit import trial as audit_trial
+from tests.cases.fit import run
+
+pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
+
+
+@pytest.fixture
+def two(monkeypatch):
+    """Of all mechanisms the first published claim that fails, and one without a claim."""
+    kept = [
+        entry
+        for entry in audit_suite.ENTRIES
+        if "C = 0.25" in entry.label or entry.mechanism == "sketch"
+    ]
+    monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
+
+
+def test_all_is_one_table_in_the_order_of_the_list(two, capsys):
+    words = ["audit", "--all", "--quick", "--only", "sensitivity", "--neighbours", "40"]
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 5, err
+    told = json.loads(out)
+    keys = {"mechanism", "audit", "claim", "measured", "lower", "upper", "confidence", "verdict"}
+    assert all(keys <= set(one) for one in told["findings"])
+    assert [(one["label"][:3], one["verdict"]) for one in told["trials"]] == [
+        ("001", "violated"),
+        ("002", "not applicable"),
+    ]
+    assert [one["trial"] for one in told["findings"]] == [0, 0, 1, 1]
+    assert told["trials"][0]["data"].startswith("synthetic-40x30x600")
+    assert told["quick"] is True
+    assert told["sizes"]["cut_by_quick"] == {"sensitivity": audits.QUICK["sensitivity"]}
+    assert "error: the claim of 001 as published, C = 0.25 does not hold: 2 of 4 findings" in err
+    Path("all.json").write_text(out)
+    ended, again, _ = run(capsys, "audit", "--replay", "all.json#1", "--json")
+    assert ended == 5
+    assert json.loads(again)["replayed"][0]["same_bits"]
+    code, out, _ = run(capsys, *words)
+    assert "no claim of privacy is made" in " ".join(out.split())
+
+
+def test_trials_keep_their_places_whichever_ends_first(capsys, monkeypatch):
+    monkeypatch.setattr(audit_suite, "ENTRIES", audit_suite.ENTRIES[:6])
+    code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "enumeration", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert [one["label"] for one in told["trials"]] == [
+        entry.label for entry in audit_suite.ENTRIES
+    ]
+    for trial in told["trials"]:
+        first, last = trial["findings"]
+        assert {told["findings"][number - 1]["mechanism"] for number in (first, last)} <= set(
+            trial["phases"]
+        )
+
+
+def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
+    ratings = audit_suite.generated()
+    made = {label: make() for label, make in audit_suite.makers(ratings, {}, small=True).items()}
+    status = {
+        label: trial.phases[-1][0].guarantee(trial.phases[-1][1]).status
+        for label, trial in made.items()
+    }
+    published = {label for label in status if "as published" in label}
+    assert {status[label] for label in published} == {"claimed", "none"}
+    assert {status[label] for label in set(status) - published} == {
+        "proved",
+        "proved for real-number noise",
+    }
+    assert {label[:3] for label in status} == {"001", "002", "003", "004"}
+    assert {
+        trial.settings["tau"] for label, trial in made.items() if "τ of the plots" in label
+    } == {5}
+
+
+def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
+    trial = audit_suite.makers(audit_suite.generated(), {}, small=False)[
+        "001 as published, τ of the plots"
+    ]()
+    assert trial.phases[-1][1] == 300
+    told = (
+        "privacy loss over the first 3 steps; membership, one run, divergence over the first 100"
+        " steps"
+    )
+    assert trial.why.endswith(told)
+    short = trial._replace(short={"privacy loss": 2, "density": 1000})
+    sizes = audit_trial.Sizes(neighbours=2, runs=8, quick=True)
+    found = audit_trial.findings(short, "privacy loss", seed=0, sizes=sizes)
+    assert {one["claim"].rpartition(",")[2] for one in found} == {" the price of 2 steps"}
+    assert audit_suite.makers(audit_suite.generated(), {}, small=True)[trial.label]().short == {}
+
+
+def test_an_error_in_one_trial_ends_all_of_them(two, capsys, monkeypatch):
+    begun = []
+
+    def fails(trial, family, **options):
+        begun.append(family)
+        raise ValueError("a bug in an audit")
+
+    monkeypatch.setattr(audit_trial, "findings", fails)
+    code, out, err = run(capsys, "audit", "--all", "--quick")
+    assert (code, out) == (1, "")
+    assert "ValueError: a bug in an audit" in err
+    assert len(begun) <= 2
