@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 
-from experiments.audit import pictures as audit_pictures
+from experiments.audit import pictures
 from experiments.audit.view import Section
 
 TEMPLATE = "audit.html.j2"
 
 
 def html(title: str, sections: Sequence[Section]) -> str:
-    """The page. Needs jinja2 (extra `report`); whatever is undefined in the template is an
-    error.
+    """The page. Needs jinja2 and matplotlib (extra `report`).
+
+    Raises: jinja2.UndefinedError for a name that the template does not know.
     """
     import jinja2
 
@@ -27,4 +29,10 @@ def html(title: str, sections: Sequence[Section]) -> str:
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
     page = environment.get_template(TEMPLATE)
     contents = [(section.anchor, section.title) for section in sections if section.level == 2]
-    return page.render(title=title, sections=sections, contents=contents, draw=audit_pictures.draw)
+    numbers = itertools.count(1)
+    return page.render(
+        title=title,
+        sections=sections,
+        contents=contents,
+        draw=lambda picture: pictures.svg(picture, next(numbers)),
+    )

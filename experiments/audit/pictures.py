@@ -1,137 +1,141 @@
-"""The two pictures of an audit's report as lines and marks in an svg: numbers alone, no text that
-anybody chose.
+"""The two pictures of an audit's report, drawn by matplotlib as svg to stand in an HTML page.
+
+They hold numbers alone, no text that anybody chose, and take the page's colours, light or dark. The
+same picture gives the same bytes.
 """
 
 from __future__ import annotations
 
+import html
+import io
 import math
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+import re
+from typing import TYPE_CHECKING, Any
 
-WIDTH, HEIGHT = 360, 250
-LEFT, RIGHT, TOP, BOTTOM = 52, 10, 12, 42
+import numpy as np
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from experiments.audit.view import Picture
+
 LEAST = 1e-4  # where a ROC's axes begin; a share of 0 is drawn there
-
-Scale = Callable[[float], float]
-
-
-class Tick(NamedTuple):
-    at: float
-    label: str
-
-
-class Line(NamedTuple):
-    """kind: its class in the style sheet; points: as an svg polyline has them."""
-
-    kind: str
-    points: str
-
-
-class Drawing(NamedTuple):
-    """Everything the template needs: the frame, ticks, lines, marks (x, y), axis names, and what
-    each kind means.
-    """
-
-    frame: tuple[float, float, float, float]  # left, top, right, bottom
-    x_ticks: Sequence[Tick]
-    y_ticks: Sequence[Tick]
-    lines: Sequence[Line]
-    marks: Sequence[tuple[float, float]]
-    x_name: str
-    y_name: str
-    key: Sequence[tuple[str, str]]
+# Colours that matplotlib draws with, and the page's own that take their place.
+INK, RULE, SOFT, CLAIM, MEASURED, CONTROL = (f"#00000{digit}" for digit in range(1, 7))
+PAGE = {
+    INK: "ink",
+    RULE: "rule",
+    SOFT: "soft",
+    CLAIM: "link",
+    MEASURED: "violated",
+    CONTROL: "consistent",
+}
+STYLE = {
+    "svg.fonttype": "none",  # text as text
+    "font.size": 10,
+    "legend.frameon": False,
+    "grid.linewidth": 0.5,
+    **dict.fromkeys(
+        ("xtick.major.size", "ytick.major.size", "xtick.minor.size", "ytick.minor.size"), 0
+    ),
+    **dict.fromkeys(("text.color", "axes.labelcolor", "xtick.labelcolor", "ytick.labelcolor"), INK),
+    **dict.fromkeys(("axes.edgecolor", "grid.color"), RULE),
+}
 
 
-def draw(picture: Any) -> Drawing:
-    """Of a `audit_view.Picture`. Raises: KeyError for a kind that is none."""
-    return {"curve": _curve, "roc": _roc}[picture.kind](picture)
+def svg(picture: Picture, number: int) -> str:
+    """The picture as an svg element; its ids begin with its number on the page."""
+    import matplotlib
+
+    with matplotlib.rc_context({**STYLE, "svg.hashsalt": "dpmf audit"}):
+        text = io.StringIO()
+        figure(picture).savefig(
+            text,
+            format="svg",
+            transparent=True,
+            metadata=dict.fromkeys(("Creator", "Date", "Format", "Type")),
+        )
+    drawn = text.getvalue()
+    drawn = drawn[drawn.index("<svg") :]
+    for colour, name in PAGE.items():
+        drawn = drawn.replace(colour, f"var(--{name})")
+    # Inside a page an element needs no namespaces, and these pictures no clipping.
+    drawn = re.sub(r' (?:xmlns(?::\w+)?|version|clip-path)="[^"]*"', "", drawn)
+    drawn = re.sub(r'(\bid="|href="#)', rf"\g<1>picture-{number}-", drawn)
+    label = html.escape(f"{picture.title}. {picture.alt}")
+    return drawn.replace("<svg", f'<svg role="img" aria-label="{label}"', 1)
 
 
-def _curve(picture: Any) -> Drawing:
+def figure(picture: Picture) -> Figure:
+    """The picture as a figure of matplotlib. Raises: KeyError for a kind that does not exist."""
+    from matplotlib.figure import Figure
+
+    drawn = Figure(figsize=(5, 3.8), layout="constrained")
+    axes = drawn.add_subplot()
+    {"curve": _curve, "roc": _roc}[picture.kind](axes, picture)
+    axes.grid(visible=True)
+    drawn.legend(loc="outside lower left", ncols=2)
+    return drawn
+
+
+def _curve(axes: Axes, picture: Picture) -> None:
+    """The claim as a line δ(ε), and measured lower bounds on ε as marks."""
     claimed, measured = picture.series["claimed"], picture.series.get("measured", ())
-    everything = [*claimed, *measured]
-    most = _nice(max((epsilon for epsilon, _ in everything), default=1.0))
-    least = math.floor(math.log10(min(delta for _, delta in everything)))
-    x, y = _linear(0.0, most), _log(10.0**least, 1.0)
-    powers = range(least, 1, max(1, -least // 4))
-    marks = [(x(max(0.0, epsilon)), y(delta)) for epsilon, delta in measured]
-    key = [("claimed", "claimed")] + ([("mark", "measured: ε is at least this")] if marks else [])
-    return Drawing(
-        _FRAME,
-        [Tick(x(most * i / 4), f"{most * i / 4:.3g}") for i in range(5)],
-        [Tick(y(10.0**power), _power(power)) for power in powers],
-        [Line("claimed", _points(sorted((x(epsilon), y(delta)) for epsilon, delta in claimed)))],
-        marks,
-        "ε",
-        "δ",
-        key,
+    epsilons, deltas = zip(*[*claimed, *measured], strict=True)
+    line = sorted(map(tuple, claimed))
+    axes.plot(*zip(*line, strict=True), color=CLAIM, clip_on=False, label="claimed")
+    if measured:
+        marks = [(max(0.0, epsilon), delta) for epsilon, delta in measured]
+        axes.plot(
+            *zip(*marks, strict=True),
+            "o",
+            color=MEASURED,
+            clip_on=False,
+            label="measured: ε is at least this",
+        )
+    axes.set(
+        xlim=(0, max(*epsilons, 1e-3)),
+        yscale="log",
+        ylim=(10.0 ** math.floor(math.log10(min(deltas))), 1),
+        xlabel="ε",
+        ylabel="δ",
     )
 
 
-def _roc(picture: Any) -> Drawing:
-    x, y = _log(LEAST, 1.0, across=True), _log(LEAST, 1.0)
-    grid = [10.0 ** (-4 + i / 10) for i in range(41)]
-    lines = [Line("chance", _points([(x(LEAST), y(LEAST)), (x(1.0), y(1.0))]))]
-    key = [("chance", "guessing")]
+def _roc(axes: Axes, picture: Picture) -> None:
+    """Attacks on the mechanism and on the same without noise, on log axes; and what is allowed."""
+    ends = [LEAST, 1.0]
+    axes.plot(ends, ends, ":", color=SOFT, clip_on=False, label="guessing")
     if picture.claim is not None:
-        epsilon, delta = picture.claim
-        slope = math.exp(min(epsilon, 700.0))
-        # from both worlds: TPR <= e^ε FPR + δ, and 1 - FPR <= e^ε (1 - TPR) + δ
-        bound = [min(slope * fpr + delta, 1 - (1 - fpr - delta) / slope, 1.0) for fpr in grid]
-        lines.append(
-            Line(
-                "claimed",
-                _points(
-                    [(x(fpr), y(max(tpr, LEAST))) for fpr, tpr in zip(grid, bound, strict=True)]
-                ),
-            )
+        rates = np.geomspace(LEAST, 1, 41)
+        allowed = np.maximum(largest_rate(rates, *picture.claim), LEAST)
+        label = "most that the claim allows"
+        axes.plot(rates, allowed, color=CLAIM, clip_on=False, label=label)
+    controls_first = sorted(picture.series, key=lambda name: not name.startswith("control"))
+    labelled: set[str] = set()
+    for name in controls_first:
+        control = name.startswith("control")
+        label = "the same without noise" if control else "measured"
+        points = np.maximum(sorted(map(tuple, picture.series[name])), LEAST)
+        axes.plot(
+            *points.T,
+            "--" if control else "-",
+            color=CONTROL if control else MEASURED,
+            clip_on=False,
+            label=None if label in labelled else label,
         )
-        key.append(("claimed", "most that the claim allows"))
-    meanings = {"control": "the same without noise", "measured": "measured"}
-    kinds = {
-        name: "control" if name.startswith("control") else "measured" for name in picture.series
-    }
-    for name, points in sorted(picture.series.items(), key=lambda entry: kinds[entry[0]]):
-        at = [(x(max(fpr, LEAST)), y(max(tpr, LEAST))) for fpr, tpr in sorted(points)]
-        lines.append(Line(kinds[name], _points(at)))
-    key += [(kind, meanings[kind]) for kind in sorted(set(kinds.values()))]
-    powers = range(-4, 1)
-    ticks = (
-        [Tick(x(10.0**power), _power(power)) for power in powers],
-        [Tick(y(10.0**p), _power(p)) for p in powers],
-    )
-    return Drawing(_FRAME, *ticks, lines, [], "false alarms (FPR)", "members found (TPR)", key)
+        labelled.add(label)
+    axes.set(xscale="log", yscale="log", xlim=ends, ylim=ends)
+    axes.set(xlabel="false alarms (FPR)", ylabel="members found (TPR)")
 
 
-_FRAME = (LEFT, TOP, WIDTH - RIGHT, HEIGHT - BOTTOM)
+def largest_rate(false_alarms: Any, epsilon: float, delta: float) -> np.ndarray:
+    """The largest TPR that (ε, δ) allows at a FPR.
 
-
-def _linear(low: float, high: float) -> Scale:
-    return lambda value: round(LEFT + (value - low) / (high - low) * (WIDTH - LEFT - RIGHT), 1)
-
-
-def _log(low: float, high: float, *, across: bool = False) -> Scale:
-    width = math.log10(high / low)
-    if across:
-        return lambda value: round(
-            LEFT + math.log10(value / low) / width * (WIDTH - LEFT - RIGHT), 1
-        )
-    return lambda value: round(
-        HEIGHT - BOTTOM - math.log10(value / low) / width * (HEIGHT - TOP - BOTTOM), 1
-    )
-
-
-def _nice(value: float) -> float:
-    """The least of 1, 2, 4, 5, 8, 10 times a power of ten that is not below a value."""
-    if not value > 0:
-        return 1.0
-    power = 10.0 ** math.floor(math.log10(value))
-    return next(step * power for step in (1, 2, 4, 5, 8, 10) if step * power >= value * (1 - 1e-9))
-
-
-def _power(power: int) -> str:
-    return "1" if power == 0 else f"1e{power}"
-
-
-def _points(points: Sequence[tuple[float, float]]) -> str:
-    return " ".join(f"{x:g},{y:g}" for x, y in points)
+    From both worlds: TPR ≤ e^ε FPR + δ, and 1 - FPR ≤ e^ε (1 - TPR) + δ.
+    """
+    slope = math.exp(min(epsilon, 700.0))
+    false_alarms = np.asarray(false_alarms, np.float64)
+    other = 1 - (1 - false_alarms - delta) / slope
+    return np.minimum(np.minimum(slope * false_alarms + delta, other), 1.0)

@@ -16,7 +16,7 @@ from accounting.loss import Gaussian, SubsampledGaussian
 from audits import neighbours, search
 from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
 from audits.program import pairs
-from dpmf_jax import parts
+from dpmf_jax import layout, parts
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import laws as noise

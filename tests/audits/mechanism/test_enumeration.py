@@ -17,7 +17,7 @@ import audits
 from accounting.guarantee import no_guarantee
 from audits import transcript
 from audits.mechanism import enumeration
-from dpmf_jax import parts, protocol
+from dpmf_jax import layout, parts, protocol
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local

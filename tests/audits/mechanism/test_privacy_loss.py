@@ -9,6 +9,7 @@ import pytest
 
 from accounting import gaussian as price
 from audits.mechanism import loss_draws, privacy_loss, sampled_loss
+from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian

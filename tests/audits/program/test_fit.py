@@ -15,6 +15,7 @@ from jax.tree_util import Partial
 import audits
 from audits.program import fit as fit_audit
 from audits.program import pairs
+from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.sketch import published as sketch

@@ -8,19 +8,9 @@ from html.parser import HTMLParser
 
 import pytest
 
-from experiments.audit import (
-    page as audit_page,
-)
-from experiments.audit import (
-    pictures as audit_pictures,
-)
-from experiments.audit import (
-    report as audit_report,
-)
-from experiments.audit import (
-    view as audit_view,
-)
-from experiments.audit.view import Picture
+from experiments.audit import page as audit_page
+from experiments.audit import report as audit_report
+from experiments.audit import view as audit_view
 from tests.cases import browser
 from tests.cases.audit_report import CAUGHT, VERDICTS, document, finding, trial
 
@@ -57,7 +47,7 @@ class Tags(HTMLParser):
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
-        if tag not in ("meta", "link", "line", "rect", "circle", "polyline", "img"):
+        if tag not in ("meta", "link", "img"):
             self.open.append(tag)
 
     def handle_startendtag(self, tag, attrs):
@@ -125,43 +115,6 @@ def test_a_public_page_shows_the_verdict_and_no_number_of_the_ratings():
     assert "measured" not in re.sub(r"<style>.*?</style>", "", text, flags=re.DOTALL).replace(
         "and measured lower", ""
     )
-
-
-# ---- pictures
-
-
-def test_the_curve_and_its_bounds_lie_where_the_axes_say():
-    series = {"claimed": [[1.0, 0.1], [4.0, 1e-5]], "measured": [[2.0, 1e-2], [-0.5, 1e-5]]}
-    drawn = audit_pictures.draw(Picture("curve", "t", "a", series))
-    left, top, right, bottom = drawn.frame
-    assert (drawn.x_ticks[0].at, drawn.x_ticks[-1].at) == (left, right)
-    assert [tick.label for tick in drawn.x_ticks] == ["0", "1", "2", "3", "4"]
-    assert drawn.marks[0] == (
-        pytest.approx((left + right) / 2),
-        pytest.approx(top + (bottom - top) * 2 / 5, abs=0.1),
-    )
-    assert drawn.marks[1] == (left, bottom)  # a bound below 0 says nothing
-    (line,) = drawn.lines
-    assert line.points.split()[-1] == f"{right:g},{bottom:g}"
-
-
-def test_no_point_of_a_roc_that_keeps_the_claim_lies_above_its_line():
-    drawn = audit_pictures.draw(
-        Picture("roc", "t", "a", {"measured": [[0.0, 0.0], [1.0, 1.0]]}, (1.0, 0.01))
-    )
-    chance, claimed, measured = (
-        [tuple(map(float, p.split(","))) for p in line.points.split()] for line in drawn.lines
-    )
-    left, top, right, bottom = drawn.frame
-    assert measured == [(left, bottom), (right, top)] == chance
-    assert all(left <= x <= right and top <= y <= bottom for x, y in claimed)
-    by_x = {x: 10 ** (-4 * (y - top) / (bottom - top)) for x, y in claimed}
-    for x, tpr in by_x.items():
-        fpr = 10 ** (-4 * (right - x) / (right - left))
-        assert tpr == pytest.approx(
-            min(2.71828 * fpr + 0.01, 1 - (0.99 - fpr) / 2.71828, 1), rel=0.02
-        )
-    assert len(audit_pictures.draw(Picture("roc", "t", "a", {"measured": [[0.0, 0.0]]})).lines) == 2
 
 
 # ---- in a browser
