@@ -13,6 +13,7 @@ from experiments.audit.trial import Trial
 from experiments.fit import mechanisms as fit_mechanisms
 
 DATA = "ml-100k"  # of the published claims, where it is found
+PUBLISHED = "as published"  # in the label of a claim that is a paper's own and not proved
 # Less of everything on real ratings than one mechanism alone gets: all of this is to take 20
 # minutes on two cores.
 LESS = {

@@ -212,21 +212,21 @@ def _chosen_query(params, query, choose, state, data, coins):
     return query(dataclasses.replace(params, highest_rate=1.0), state, kept, everybody)
 
 
-def _shuffle(rate, state, values, coins):
+def shuffle(rate, state, values, coins):
     order = jnp.argsort(jax.random.bits(coins, (values.size,), jnp.uint32))
     place = jnp.argsort(order)
     return (place < jnp.floor(rate * values.size)).reshape(values.shape)
 
 
-def _twice_as_often(rate, state, values, coins):
+def twice_as_often(rate, state, values, coins):
     return jax.random.uniform(coins, values.shape) < 2 * rate
 
 
-def _by_value(rate, state, values, coins):
+def by_value(rate, state, values, coins):
     return jax.random.uniform(coins, values.shape) < rate * jnp.where(values > 3, 1.0, 0.5)
 
 
-def _by_place(rate, state, values, coins):
+def by_place(rate, state, values, coins):
     """The coin of the n-th rating that there is: one rating less, and all that follow have
     another's.
     """
@@ -234,7 +234,7 @@ def _by_place(rate, state, values, coins):
     return (jax.random.uniform(coins, (values.size + 1,))[place] < rate).reshape(values.shape)
 
 
-def _epochs(rate, state, values, coins):
+def epochs(rate, state, values, coins):
     """One shuffled list, gone through again and again."""
     place = jnp.argsort(jnp.argsort(jax.random.bits(jax.random.key(5), (values.size,), jnp.uint32)))
     blocks = jnp.floor(1 / rate).astype(jnp.int32)

@@ -220,10 +220,10 @@ ALL: dict[str, list[Bug]] = {
     ],
     "rounding of the query before noise": [Bug(MEANS, bugs.rounded_query, LARGEST)],
     "subsampling by shuffling priced as Poisson": [
-        Bug("dpsgd", bugs.chosen(bugs._shuffle), "coins: independence"),
+        Bug("dpsgd", bugs.chosen(bugs.shuffle), "coins: independence"),
         Bug(
             "langevin",
-            bugs.chosen(bugs._epochs),
+            bugs.chosen(bugs.epochs),
             "coins: steps",
             "in epochs of one list",
             slow=True,
@@ -251,10 +251,10 @@ ALL: dict[str, list[Bug]] = {
         Bug("federated-user-dynamic", bugs.crowd_of_raters, PURE)
     ],
     "sampled twice as often": [
-        Bug(SKETCH, bugs.chosen(bugs._twice_as_often), "coins: rate", slow=True)
+        Bug(SKETCH, bugs.chosen(bugs.twice_as_often), "coins: rate", slow=True)
     ],
     "sampled by place in a list": [
-        Bug("dpsgd", bugs.chosen(bugs._by_place), "coins: both worlds", slow=True)
+        Bug("dpsgd", bugs.chosen(bugs.by_place), "coins: both worlds", slow=True)
     ],
     "same coins in every step": [Bug("dpsgd", bugs.same_coins, "coins: steps", slow=True)],
     "metrics outside private/": [
@@ -289,15 +289,14 @@ def named_audit(finding: str):
     return next(audit for first, audit in AUDITS.items() if finding.startswith(first))
 
 
-def run(audit, mechanism, name: str, key):
-    """The findings of one audit of a mechanism, on the tiny ratings."""
-    options: dict[str, Any] = (
-        {"num_runs": 256, "num_neighbours": 16} if audit is privacy_loss.audit else {}
-    )
-    if audit is sensitivity.audit:
-        options = {"num_neighbours": RATINGS.num_ratings, "climb": False}
-    if audit is lookup.audit:
-        options = audits.QUICK["lookup"]
+def run(audit, mechanism, name: str, key, **options):
+    """The findings of one audit of a mechanism, on the tiny ratings; options: of the audit."""
+    usual: dict[Any, dict[str, Any]] = {
+        privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16},
+        sensitivity.audit: {"num_neighbours": RATINGS.num_ratings, "climb": False},
+        lookup.audit: audits.QUICK["lookup"],
+    }
+    options = usual.get(audit, {}) | options
     return audit(
         parts.as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options
     )
@@ -322,8 +321,15 @@ def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
             run=program,
         )
     mechanism = bug.plant(sound(bug.mechanism)) if planted else sound(bug.mechanism)
-    chosen = dict.fromkeys(AUDITS.values()) if whole else [named_audit(bug.named)]
-    return [finding for audit in chosen for finding in run(audit, mechanism, bug.mechanism, key)]
+    if whole:
+        chosen, options = dict.fromkeys(AUDITS.values()), {}
+    else:  # a pure price has a finding that needs no δ
+        chosen, options = [named_audit(bug.named)], {"deltas": ()} if bug.named == PURE else {}
+    return [
+        finding
+        for audit in chosen
+        for finding in run(audit, mechanism, bug.mechanism, key, **options)
+    ]
 
 
 @functools.cache

@@ -12,7 +12,7 @@ from jax.tree_util import Partial
 from audits.mechanism import coins, coins_drawn
 from dpmf_jax import layout
 from dpmf_jax.mechanisms.sampled import langevin
-from tests.zoo.bugs import _by_value, _epochs, _shuffle, _twice_as_often, chosen, same_coins
+from tests.zoo.bugs import by_value, chosen, epochs, same_coins, shuffle, twice_as_often
 from tests.zoo.sound import DATA, RATINGS, SAMPLED, STEPS, sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -103,10 +103,10 @@ def test_where_nothing_is_sampled_nothing_is_claimed():
 
 
 PLANTED = {
-    "shuffled": (chosen(_shuffle), {"independence"}),
-    "epochs": (chosen(_epochs), {"steps"}),
-    "too often": (chosen(_twice_as_often), {"rate"}),
-    "by value": (chosen(_by_value), {"both worlds"}),
+    "shuffled": (chosen(shuffle), {"independence"}),
+    "epochs": (chosen(epochs), {"steps"}),
+    "too often": (chosen(twice_as_often), {"rate"}),
+    "by value": (chosen(by_value), {"both worlds"}),
     "one key": (same_coins, {"steps", "independence"}),
 }
 

@@ -271,7 +271,7 @@ def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():
 
 
 def test_where_nothing_is_claimed_released_numbers_may_move():
-    found = of(sketch.mechanism(sketch.Config(rank=2, num_epochs=5)))
+    found = of(sketch.mechanism(sketch.Config(rank=2, num_epochs=5)), tempting=())
     assert found["fit: released numbers"].verdict == "not applicable"
     assert {finding.verdict for finding in found.values()} == {"consistent", "not applicable"}
 
@@ -297,13 +297,15 @@ def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
         local.Config(epsilon=1.6, num_rounds=5, rank=2, center=3.0, schedule="partition")
     )
     made = lambda ratings: ([(partition, 5)], settings)  # noqa: E731
-    found = of(partition, make_phases=made, steps_paid=table()["local"].num_steps)
+    found = of(partition, make_phases=made, steps_paid=table()["local"].num_steps, tempting=())
     assert violated(found) == set()
     assert (
         found["fit: steps"].details["steps_done"],
         found["fit: steps"].details["steps_priced"],
     ) == (5, 5)
-    fewer = of(partition, make_phases=made, steps_paid=lambda settings, priced: 4 * priced)
+    fewer = of(
+        partition, make_phases=made, steps_paid=lambda settings, priced: 4 * priced, tempting=()
+    )
     assert violated(fewer) == {"fit: steps"}
 
 

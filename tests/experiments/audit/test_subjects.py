@@ -29,7 +29,7 @@ def few_ratings(monkeypatch):
 
 
 def test_the_command_prints_one_object_of_all_families_that_are_quick(few_ratings, capsys):
-    assert cli.main(command("--json", "--quick")) == 5
+    assert cli.main(command("--json", "--quick", "--center", "3")) == 5
     out, err = capsys.readouterr()
     result = json.loads(out)
     assert "where: noise: lookup" in err
@@ -88,6 +88,8 @@ def test_another_delta_of_a_saved_model_is_no_other_claim(capsys, monkeypatch):
         "gaussian-joint-noise",
         "--steps",
         "2",
+        "--center",
+        "3",
         "--seed",
         "0",
         "--out",
