@@ -1,6 +1,4 @@
-"""Attacks on a claim: each takes a mechanism and ratings, and returns what it found as
-`Finding`s.
-"""
+"""Attacks on a claim: each takes a mechanism and ratings, and returns `Finding`s."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ if TYPE_CHECKING:
     from audits.finding import Finding as Finding
     from audits.finding import Verdict as Verdict
     from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.layout import Layout
     from dpmf_jax.protocol import Mechanism, Phase
 
 __all__ = ["FAMILIES", "NOT_QUICK", "QUICK", "Finding", "Verdict", "audit", "families"]
@@ -38,7 +37,7 @@ FAMILIES = {
     "fit": "program.fit",
     "lookup": "mechanism.lookup",
 }
-QUICK = {  # what each is asked for where `quick`; less power, the same false alarms
+QUICK = {  # arguments of each where `quick`: less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 4, "num_samples": 512},
     "privacy loss": {"num_neighbours": 1, "num_runs": 128, "deltas": (1e-2,)},
@@ -69,33 +68,36 @@ def audit(
     layout_kind: str = "auto",
     options: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Finding]:
-    """Every audit that there is, on any mechanism of the protocol's shape; plain functions as its
-    parts will do.
+    """The findings of every audit on a mechanism of the protocol's shape.
+
+    Its parts may be plain functions.
 
     Args:
       mechanism: whose guarantee(num_steps) is on trial.
       ratings: the data set; its neighbours are made here, within its declared range. Never changed.
       key: of all randomness; the findings carry what replays them. Spent.
       num_steps: length of the runs, and of the claim.
-      earlier: phases that ran before, (mechanism, number of steps) each: each is audited for its
-        own steps, on from what the one before it made public; with that in the transcript, prices
-        add up and so do the claims.
+      earlier: phases that ran before, (mechanism, number of steps) each. Each is audited for its
+        own steps, and starts from what the one before it made public. With that in the transcript,
+        prices add up and so do the claims.
       delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
-      num_neighbours: of the sensitivity and privacy-loss audits; the others, whose answer hardly
-        depends on the pair, try 8. None: 64.
+      num_neighbours: of the sensitivity and privacy-loss audits. The other audits try 8: their
+        answer hardly depends on the pair. None: 64.
       num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as
         a minute can do.
-      quick: fewer runs, neighbours and δ (`QUICK`) where they are not given, and without
-        `NOT_QUICK`: less power, the same false-alarm rate.
+      quick: whether to take fewer runs, neighbours and δ (`QUICK`) where they are not given, and to
+        leave out `NOT_QUICK`: less power, the same false-alarm rate.
       only: names of `FAMILIES`; None: all. The randomness of each does not depend on which others
         run.
       options: by family, arguments of its own `audit`, such as {"membership": {"num_shadows": 32}}.
 
-    Returns: findings, of the verdicts "consistent", "violated", "inconclusive" and "not
-      applicable"; where there are several phases, `details["phase"]` counts them from 0.
+    Returns: findings, whose verdicts are "consistent", "violated", "inconclusive" or "not
+      applicable". Where there are several phases, `details["phase"]` counts them from 0.
 
-    Raises: UsageError that names a part which is not of the protocol's shape. ValueError for fewer
-      than one step, neighbour or run, a δ outside (0, 1), or a family that does not exist.
+    Raises:
+      UsageError: a part is not of the protocol's shape; it is named.
+      ValueError: fewer than one step, neighbour or run, a δ outside (0, 1), or a family that does
+        not exist.
     """
     import jax
 
@@ -114,7 +116,7 @@ def audit(
     options = options or {}
     if unknown := sorted({*(only or ()), *options} - set(FAMILIES)):
         raise ValueError(f"audits are {', '.join(FAMILIES)}; got {', '.join(unknown)}")
-    asked: dict[str, dict[str, Any]] = {
+    arguments: dict[str, dict[str, Any]] = {
         name: {**(QUICK.get(name, {}) if quick else {}), **options.get(name, {})}
         for name in families(quick=quick, only=only)
     }
@@ -124,8 +126,8 @@ def audit(
         ("privacy loss", "num_runs", num_runs),
         ("privacy loss", "deltas", None if delta is None else (delta,)),
     ):
-        if value is not None and family in asked:
-            asked[family][name] = value
+        if value is not None and family in arguments:
+            arguments[family][name] = value
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
     phases = [
         (parts.as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))
@@ -133,19 +135,19 @@ def audit(
     parts.check_prices(phases)
     parts.check(phases, data)
     if not earlier:
-        return _findings(*phases[0], ratings, data, key, asked)
+        return _findings(*phases[0], ratings, data, key, arguments)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))
         for finding in _findings(
-            linked, phases[place][1], ratings, data, keys[place], asked, phases[: place + 1]
+            linked, phases[place][1], ratings, data, keys[place], arguments, phases[: place + 1]
         )
     ]
 
 
 def families(*, quick: bool = False, only: Collection[str] | None = None) -> list[str]:
-    """Those of `FAMILIES` that run, in their order."""
+    """The `FAMILIES` that run, in their order."""
     left_out = NOT_QUICK if quick and only is None else ()
     return [name for name in FAMILIES if name not in left_out and (only is None or name in only)]
 
@@ -154,34 +156,29 @@ def _findings(
     mechanism: Mechanism,
     num_steps: int,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     key: jax.Array,
-    asked: Mapping[str, Mapping[str, Any]],
+    arguments: Mapping[str, Mapping[str, Any]],
     phases: Sequence[Phase] = (),
 ) -> list[Finding]:
-    """Of one phase, the last of `phases` as it goes on from the one before it."""
+    """The findings on one phase, the last of `phases` as it goes on from the one before it."""
     import jax
 
-    found: dict[str, list[Finding]] = {}
-    needed = (
-        {*asked, "density"} if "privacy loss" in asked else set(asked)
-    )  # the loss rests on the densities
+    by_family: dict[str, list[Finding]] = {}
+    # The privacy loss rests on the densities.
+    needed = {*arguments, "density"} if "privacy loss" in arguments else set(arguments)
     for place, (name, module) in enumerate(FAMILIES.items()):
-        if name in needed:
-            own_key, own, options = (
-                jax.random.fold_in(key, place),
-                mechanism,
-                dict(asked.get(name, {})),
-            )
-            if (
-                name in ("keys", "fit") and phases
-            ):  # they run the phases themselves, one after the other
-                own, options["earlier"] = phases[-1][0], phases[:-1]
-            if name == "privacy loss":
-                options["density_findings"] = found["density"]
-            run = importlib.import_module(f"audits.{module}").audit
-            found[name] = run(own, ratings, data, key=own_key, num_steps=num_steps, **options)
-    return [finding for name, findings in found.items() if name in asked for finding in findings]
+        if name not in needed:
+            continue
+        own_key = jax.random.fold_in(key, place)
+        own, options = mechanism, dict(arguments.get(name, {}))
+        if name in ("keys", "fit") and phases:  # these run all phases themselves
+            own, options["earlier"] = phases[-1][0], phases[:-1]
+        if name == "privacy loss":
+            options["density_findings"] = by_family["density"]
+        run = importlib.import_module(f"audits.{module}").audit
+        by_family[name] = run(own, ratings, data, key=own_key, num_steps=num_steps, **options)
+    return [one for name, findings in by_family.items() if name in arguments for one in findings]
 
 
 def __getattr__(name: str) -> Any:

@@ -22,20 +22,20 @@ class Finding:
     Attributes:
       audit: its name, such as "sensitivity: largest step".
       claim: the claim as a sentence, with its numbers.
-      measured: what was found, in the units of `claimed`; None where nothing was measured.
-      verdict: "consistent": the audit failed to break the claim (`details["power"]` says what it
-        would have seen); "violated": the claim is false; "inconclusive"; "not applicable": there is
-        no such claim.
-      claimed: the number that `measured` is held against, where there is one.
+      verdict: "consistent": the audit failed to break the claim, and `details["power"]` says what
+        it would have seen. "violated": the claim is false. "inconclusive": the audit cannot tell.
+        "not applicable": there is no such claim.
+      measured: in the units of `claimed`; None where nothing was measured.
+      claimed: the number that `measured` is compared with, where there is one.
       lower, upper: an interval for what was measured, at `confidence`; None where that side is not
         known.
       confidence: of the interval; 1 where no chance is involved.
-      details: whatever else a reader needs, above all `replay` (pair of data sets, step, key) and
+      details: what else a reader needs, above all `replay` (pair of data sets, step, key) and
         `why`.
 
     Raises:
       ValueError: a verdict that does not exist, an interval that does not hold the measurement, or
-        a measurement missing from a verdict that needs one.
+        a verdict that needs a measurement and has none.
     """
 
     audit: str
@@ -72,12 +72,12 @@ class Finding:
 
 
 def not_applicable(audit: str, claim: str, why: str) -> Finding:
-    """The claim is not made, so there is nothing to break."""
+    """The finding on a claim that is not made."""
     return Finding(audit=audit, claim=claim, verdict="not applicable", details={"why": why})
 
 
 def inconclusive(audit: str, claim: str, why: str, **details: Any) -> Finding:
-    """The audit ran and may not say."""
+    """The finding of an audit that ran and cannot tell."""
     return Finding(
         audit=audit, claim=claim, verdict="inconclusive", details={"why": why, **details}
     )

@@ -1,9 +1,8 @@
-"""Neighbouring data sets: which ones to try, and how to step from a data set to one, without
-changing a shape.
+"""Neighbouring data sets: which ones to try, and how to make one of a data set.
 
-A neighbour's shapes are those of the data set, so all of them run in one compiled program. Which
-are chosen: at random, and on purpose, since a bound is reached at the extremes: on the heaviest and
-the lightest user and item, and on items of middling size, where one rating is neither alone nor
+A neighbour has the shapes of the data set, so all of them run in one compiled program. Half are
+chosen at random and half on purpose. A bound is reached at the extremes: on the heaviest and the
+lightest user and item, and on items of middling size, where one rating is neither alone nor
 drowned.
 """
 
@@ -21,13 +20,17 @@ import numpy as np
 from accounting.guarantee import Unit
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 
-ADDED = "the other way round"  # why a pair is there whose first data set is the smaller one
+ADDED = "the other way round"  # the reason of a pair whose first data set is the smaller one
 
 
 class Neighbour(NamedTuple):
-    """One change: where, and the new raw value (ignored where a rating or a user is removed).
-    Stacked: leading axis.
+    """One change; stacked ones have a leading axis.
+
+    Attributes:
+      address: of the rating.
+      value: the new raw value; ignored where a rating or a user is removed.
     """
 
     address: layout.Address
@@ -35,11 +38,15 @@ class Neighbour(NamedTuple):
 
 
 class Neighbours(NamedTuple):
-    """A stack of changes, all of one unit; index, why: for each the rating's index and the reason
-    for its choice.
+    """Changes of one unit, and why each is tried.
 
-    change: how far a value may move, the claim's own `largest_change`; None: anywhere in the
-      declared range.
+    Attributes:
+      unit: what changes.
+      stacked: the changes, stacked.
+      index: of each, the index of the rating.
+      why: of each, the reason for its choice.
+      change: how far a value may move, the claim's own `largest_change`; None: anywhere in the
+        declared range.
     """
 
     unit: Unit
@@ -53,10 +60,10 @@ class Neighbours(NamedTuple):
         return len(self.index)
 
 
-def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
-    """The neighbouring data set; can be jitted and vmapped over `neighbour`.
+def apply(unit: Unit, data: Layout, neighbour: Neighbour) -> Layout:
+    """The neighbouring data set; can be jitted, and vmapped over `neighbour`.
 
-    unit: "rating value": one rating takes another value; "rating presence": it is removed; "user":
+    unit: "rating value": one rating takes another value. "rating presence": it is removed. "user":
       all ratings of the user at the address are removed.
     """
     if unit == "rating value":
@@ -69,17 +76,16 @@ def apply(unit: Unit, data: Any, neighbour: Neighbour) -> Any:
 def choose(
     key: jax.Array,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     unit: Unit,
     num: int,
     change: float | None = None,
 ) -> Neighbours:
-    """Up to `num` neighbours of `ratings` (laid out as `data`): all of them if there are no more
-    than that.
+    """Up to `num` neighbours of `ratings` (laid out as `data`); all where there are no more.
 
-    A changed rating moves towards the end of the declared range that is further away, by `change`
-    at most: a claim about smaller changes says nothing of larger ones. Spends `key`.
+    A changed rating moves towards the further end of the declared range, by `change` at most: a
+    claim about smaller changes says nothing about larger ones. Spends `key`.
     """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     index, why = _users(random, ratings, num) if unit == "user" else _ratings(random, ratings, num)
@@ -87,11 +93,9 @@ def choose(
 
 
 def changes(
-    ratings: Ratings, data: Any, index: np.ndarray, change: float | None = None
+    ratings: Ratings, data: Layout, index: np.ndarray, change: float | None = None
 ) -> Neighbour:
-    """Of the ratings at an index, stacked: each as far as it may towards the end of the range that
-    is further away.
-    """
+    """Changes of the ratings at an index, stacked, as far as each may move to the further end."""
     low, high = ratings.rating_range
     value = within(
         ratings, index, np.where(ratings.value[index] > (low + high) / 2, low, high), change
@@ -104,9 +108,7 @@ def changes(
 def within(
     ratings: Ratings, index: np.ndarray, value: np.ndarray, change: float | None
 ) -> np.ndarray:
-    """float32: values in the declared range, and no further than `change` from what the ratings at
-    the index are.
-    """
+    """Values, float32, cut to the declared range and to `change` from the ratings at the index."""
     low, high = ratings.rating_range
     own, value = (
         ratings.value[index].astype(np.float64),
@@ -119,27 +121,21 @@ def within(
     return np.asarray(np.where(too_far, np.nextafter(single, own.astype(np.float32)), single))
 
 
-def added(tried: Neighbours, places: np.ndarray) -> Neighbours:
-    """Some of the removals once more, as additions: the data set is the one without, its neighbour
-    the one with.
-    """
+def additions(tried: Neighbours, places: np.ndarray) -> Neighbours:
+    """Some of the removals as additions: the data set is the smaller one, its neighbour larger."""
     stacked = jax.tree.map(operator.itemgetter(places), tried.stacked)
     return tried._replace(stacked=stacked, index=tried.index[places], why=(ADDED,) * len(places))
 
 
 def parts(stacked: Neighbour, size: int) -> list[Neighbour]:
-    """The stack cut into pieces of one size; the last one ends with the last change again, as often
-    as it has room.
-    """
+    """The stack cut into pieces of one size; the last change repeats until the last is full."""
     num = len(stacked.value)
     places = np.minimum(np.arange(-(-num // size) * size), num - 1).reshape(-1, size)
     return [jax.tree.map(operator.itemgetter(some), stacked) for some in places]
 
 
 def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[int]:
-    """Up to `num` users: the one with most ratings, one with fewest, one with none if there is,
-    others at random.
-    """
+    """Up to `num` users: with most ratings, with fewest, with none if there is one, at random."""
     count = np.bincount(ratings.user, minlength=ratings.num_users)
     rated = np.flatnonzero(count)
     chosen = [
@@ -153,16 +149,15 @@ def some_users(random: np.random.Generator, ratings: Ratings, num: int) -> list[
 
 
 def any_change(
-    random: np.random.Generator, ratings: Ratings, data: Any, address: layout.Address, user: int
-) -> dict[str, Any]:
-    """Data sets that differ from `data` in anything of one user's: all ratings removed, replaced,
-    on other items.
+    random: np.random.Generator, ratings: Ratings, data: Layout, address: layout.Address, user: int
+) -> dict[str, Layout]:
+    """Data sets that differ from `data` in all of one user's ratings, by what was changed.
 
-    By what was changed. address: of all ratings. Shapes are those of `data`; with other items, in a
-    split layout, they may not be.
+    They are removed, replaced, or moved to other items. Shapes are those of `data`, but with other
+    items in a split layout they may differ. address: of all ratings.
     """
     (low, high), own = ratings.rating_range, ratings.user == user
-    changed: dict[str, Any] = {}
+    changed: dict[str, Layout] = {}
     if own.any():
         changed["all ratings of the user removed"] = _without(data, address, own)
         values = {
@@ -194,11 +189,9 @@ def any_change(
 
 
 def change_of_others(
-    ratings: Ratings, data: Any, address: layout.Address, user: int
-) -> dict[str, Any]:
-    """Data sets that differ from `data` in all ratings of all other users, by what was changed;
-    shapes are the same.
-    """
+    ratings: Ratings, data: Layout, address: layout.Address, user: int
+) -> dict[str, Layout]:
+    """Data sets of one shape that differ in all ratings of all other users, by what was changed."""
     (low, high), others = ratings.rating_range, ratings.user != user
     if not others.any():
         return {}
@@ -212,30 +205,26 @@ def change_of_others(
     }
 
 
-def _without(data: Any, address: layout.Address, removed: np.ndarray) -> Any:
-    """Without the ratings at a mask; each is named so often that all masks make programs of one
-    shape.
-    """
+def _without(data: Layout, address: layout.Address, removed: np.ndarray) -> Layout:
+    """Without the ratings at a mask; addresses repeat, so that masks make one program."""
     index = np.resize(np.flatnonzero(removed), len(removed))
     return layout.remove_rating(data, jax.tree.map(lambda leaf: leaf[index], address))
 
 
 def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[str, Any]:
-    """The pair of data sets in words that replay it: raw ids, the old and the new value, and why it
-    was chosen.
-    """
+    """A pair in words that replay it: raw ids, the old and the new value, why it was chosen."""
     at = neighbours.index[position]
     user, item = int(ratings.user[at]), int(ratings.item[at])
     words: dict[str, Any] = {"chosen": neighbours.why[position], "user": ratings.users[user].item()}
-    done = "added" if neighbours.why[position] == ADDED else "removed"
+    what = "added" if neighbours.why[position] == ADDED else "removed"
     if neighbours.unit == "user":
         return words | {
-            "change": f"all ratings of the user {done}",
+            "change": f"all ratings of the user {what}",
             "ratings": int(np.sum(ratings.user == user)),
         }
     value = float(neighbours.stacked.value[position])
     change = (
-        f"rating {done}" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
+        f"rating {what}" if neighbours.unit == "rating presence" else f"rating set to {value:g}"
     )
     return words | {
         "item": ratings.items[item].item(),
@@ -273,9 +262,7 @@ def _ratings(
 def _middling(
     random: np.random.Generator, item: np.ndarray, per_item: np.ndarray, change: np.ndarray
 ) -> np.ndarray:
-    """Ratings of items spread over all sizes, one item after the other: the largest change of each
-    comes first.
-    """
+    """The rating of the largest change of each item; items are spread over all sizes."""
     order = np.lexsort((random.permutation(len(item)), -change, item))
     starts = np.flatnonzero(np.diff(item[order], prepend=-1))
     first = order[starts]

@@ -1,10 +1,9 @@
-"""Looks for the worst neighbour from the worst one known: greedy over ratings, ascent over the new
-value.
+"""A search for the worst neighbour: greedy over ratings, and ascent over the new value.
 
-Which rating changes is discrete: those that share a user or an item with the worst so far are tried
+Which rating changes is discrete. Those that share a user or an item with the worst so far are tried
 next, since what makes a pair bad (a light user, a popular item, a long factor) is mostly shared.
-The value that it changes to is not: the slope of a pair's score, measured through all steps, says
-where to go.
+The new value is continuous: the slope of a pair's score, measured through all steps, says where to
+go.
 """
 
 from __future__ import annotations
@@ -19,30 +18,31 @@ import numpy as np
 
 from audits.neighbours import Neighbour, Neighbours, changes, within
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 
-MOVES = (
-    6  # of the ascent; the first is a quarter of the range, each is half as long as the one before
-)
+# Moves of the ascent. The first is a quarter of the range, each half as long as the one before.
+MOVES = 6
 
-Measure = Callable[
-    [Neighbour], tuple[np.ndarray, Any]
-]  # stacked neighbours -> (scores, whatever else was measured)
+# Stacked neighbours -> (scores, all that was measured).
+Measure = Callable[[Neighbour], tuple[np.ndarray, Any]]
 
 
 def greedy(
-    measure: Measure, ratings: Ratings, data: Any, tried: Neighbours, *, rounds: int
+    measure: Measure, ratings: Ratings, data: Layout, tried: Neighbours, *, rounds: int
 ) -> tuple[Neighbours, Any]:
-    """`tried` and what is near the worst of it, and what was measured of all, on the host.
+    """(`tried` and neighbours that share a user or item with the worst, what was measured of all).
 
-    As often as `rounds`, while the worst gets worse, each time as many as were `tried`: one
-    compiled program. Users have nothing in common, and of them no more are tried; nor where all
-    ratings were.
+    There are at most `rounds` rounds, as long as the worst gets worse. Each tries as many as were
+    `tried`, so that one compiled program does. Users have nothing in common, so of them no more are
+    tried; nor where all ratings were.
     """
     found, (scores, measured) = tried, measure(tried.stacked)
     if tried.unit == "user":
         rounds = 0
     for _ in range(rounds):
-        index = _near(ratings, found.index, int(found.index[np.argmax(scores)]), tried.num)
+        index = related_ratings(
+            ratings, found.index, int(found.index[np.argmax(scores)]), tried.num
+        )
         if not len(index):
             break
         stacked = changes(ratings, data, np.resize(index, tried.num), tried.change)
@@ -53,7 +53,7 @@ def greedy(
         more = tried._replace(
             stacked=stacked, index=index, why=("near the worst so far",) * len(index)
         )
-        found, measured = joined((found, measured), (more, new))
+        found, measured = concatenate((found, measured), (more, new))
         scores, before = np.concatenate([scores, new_scores]), np.max(scores)
         if not np.max(new_scores) > before:
             break
@@ -63,12 +63,11 @@ def greedy(
 def ascend(
     measure: Measure, ratings: Ratings, found: Neighbours, worst: np.ndarray
 ) -> tuple[Neighbours, Any]:
-    """The neighbours at the places `worst`, with values climbed to from half way between the old
-    and the far ones.
+    """(the neighbours at the places `worst` with better values, what was measured of them).
 
-    Half way, so that a score which is largest inside the declared range is seen; there the ascent
-    stays. Central differences, so that the program that measures does. No value is further from the
-    old one than the claim covers.
+    The ascent starts half way between the old value and the far one, so that it finds a score which
+    is largest inside the declared range, and it stays inside. Slopes are central differences, so
+    that the measuring program suffices. No value is further from the old one than the claim covers.
     """
     low, high = ratings.rating_range
     stacked = jax.tree.map(operator.itemgetter(worst), found.stacked)
@@ -90,18 +89,20 @@ def ascend(
     return climbed, measure(climbed.stacked)[1]
 
 
-def _near(ratings: Ratings, known: np.ndarray, worst: int, num: int) -> np.ndarray:
-    """Up to `num` ratings of the same user or item that are not known, the largest change first."""
-    near = (ratings.user == ratings.user[worst]) | (ratings.item == ratings.item[worst])
-    near[known] = False
-    index = np.flatnonzero(near)
+def related_ratings(ratings: Ratings, known: np.ndarray, worst: int, num: int) -> np.ndarray:
+    """Up to `num` ratings of the worst's user or item, not yet known; the largest change first."""
+    related = (ratings.user == ratings.user[worst]) | (ratings.item == ratings.item[worst])
+    related[known] = False
+    index = np.flatnonzero(related)
     low, high = ratings.rating_range
     change = np.maximum(ratings.value[index] - low, high - ratings.value[index])
     return index[np.argsort(-change, kind="stable")][:num]
 
 
-def joined(first: tuple[Neighbours, Any], second: tuple[Neighbours, Any]) -> tuple[Neighbours, Any]:
-    """Neighbours of one unit, and what was measured of them, one after the other."""
+def concatenate(
+    first: tuple[Neighbours, Any], second: tuple[Neighbours, Any]
+) -> tuple[Neighbours, Any]:
+    """Two lots of neighbours of one unit, with what was measured of them, as one."""
     (found, measured), (more, new) = first, second
     stacked = jax.tree.map(lambda a, b: jnp.concatenate([a, b]), found.stacked, more.stacked)
     index = np.concatenate([found.index, more.index])

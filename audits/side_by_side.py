@@ -1,6 +1,4 @@
-"""Calls of one compiled program side by side: on a CPU a single one keeps hardly more than one core
-busy.
-"""
+"""Calls of one compiled program side by side: on a CPU a single call keeps one core busy."""
 
 from __future__ import annotations
 
@@ -11,11 +9,11 @@ from typing import TypeVar
 
 Part = TypeVar("Part")
 Result = TypeVar("Result")
-MOST = 8  # each has memory of its own
+MOST = 8  # threads; each call has memory of its own
 
 
 def calls(fn: Callable[[Part], Result], parts: Sequence[Part]) -> list[Result]:
-    """`fn` of each part, in their order; the results are those of one call after the other."""
+    """`fn` of each part, in the order of the parts."""
     if len(parts) < 2:
         return [fn(part) for part in parts]
     with ThreadPoolExecutor(min(len(parts), os.cpu_count() or 1, MOST)) as pool:

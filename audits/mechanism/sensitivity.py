@@ -186,10 +186,14 @@ def audit(
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
     worst = np.argsort(-_badness(found.largest))[:CLIMBED]
     if unit != "rating value":
-        again = neighbours.added(tried, worst)
-        tried, found = search.joined((tried, found), (again, measure(again.stacked, added=True)[1]))
+        again = neighbours.additions(tried, worst)
+        tried, found = search.concatenate(
+            (tried, found), (again, measure(again.stacked, added=True)[1])
+        )
     elif climb:
-        tried, found = search.joined((tried, found), search.ascend(measure, ratings, tried, worst))
+        tried, found = search.concatenate(
+            (tried, found), search.ascend(measure, ratings, tried, worst)
+        )
     shared = {
         "pairs": tried.num,
         "steps": num_steps,

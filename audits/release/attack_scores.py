@@ -1,10 +1,9 @@
-"""Two attacks on what a release predicts of a canary: each makes a score of it, high where the
-canary was in.
+"""Two attacks on what a release predicts of a canary; each scores high where the canary was in.
 
 - loss threshold: the smaller the error at the record, the likelier it was in (Yeom et al. 2018), or
-  the other way round where shadows say so;
-- LiRA: the ratio of two Gaussians, of what shadows with and without the record predict (Carlini et
-  al. 2022).
+  the other way round where shadows say so.
+- LiRA: the ratio of two Gaussians, fitted to what shadows with and without the record predict
+  (Carlini et al. 2022).
 """
 
 from __future__ import annotations
@@ -17,12 +16,15 @@ from audits.release import roc
 from audits.release.canaries import Plan
 
 ATTACKS = ("loss threshold", "LiRA")
-PRIOR = 8.0  # how many runs the spread over all canaries counts for beside a canary's own
+PRIOR = 8.0  # how many runs of a canary the spread over all canaries counts for
 
 
 class Scores(NamedTuple):
-    """Of one attack: of the shadows, each as if it had not been fitted to, and of the trials;
-    [runs, canaries].
+    """Scores of one attack, [runs, canaries].
+
+    Attributes:
+      shadows: of the shadows, each as if the attack had not been fitted to it.
+      trials: of the runs that are attacked.
     """
 
     shadows: np.ndarray
@@ -30,8 +32,9 @@ class Scores(NamedTuple):
 
 
 def _statistic(seen: np.ndarray, plan: Plan) -> np.ndarray:
-    """[runs, canaries]: how much better the prediction suits the canary in than out, squared, over
-    its probes.
+    """How much better predictions suit the canary in than out, [runs, canaries].
+
+    By squared error, over the canary's probes.
     """
     fits = -((seen - plan.value_in) ** 2)
     if not plan.presence:
@@ -40,7 +43,7 @@ def _statistic(seen: np.ndarray, plan: Plan) -> np.ndarray:
 
 
 def _mean(each: np.ndarray, plan: Plan) -> np.ndarray:
-    """[runs, probes] -> [runs, canaries]."""
+    """Means over each canary's probes, [runs, probes] -> [runs, canaries]."""
     member = (plan.owner[:, None] == np.arange(plan.num)).astype(np.float64)
     return each @ (member / np.maximum(member.sum(0), 1))
 
@@ -54,29 +57,32 @@ def score(
     own: np.ndarray,
     attacked: np.ndarray,
 ) -> Scores:
-    """One of `ATTACKS` on some canaries; high scores are guessed "in".
+    """Scores of one of `ATTACKS` on some canaries; high scores are guessed "in".
 
     Args:
-      seen: predictions, [runs, probes]. chosen: bool[canaries]; inside: bool[runs, chosen], their
-        coins.
-      own, attacked: bool[runs], the attacker's shadows and the runs that are attacked.
+      seen: predictions, [runs, probes].
+      chosen: bool[canaries], which are scored.
+      inside: bool[runs, chosen], their coins.
+      own: bool[runs], the attacker's shadows.
+      attacked: bool[runs], the runs that are attacked.
     """
     statistic = _statistic(seen, plan)[:, chosen]
     if attack == "loss threshold":
-        return _turned(Scores(statistic[own], statistic[attacked]), inside[own])
+        return _high_for_members(Scores(statistic[own], statistic[attacked]), inside[own])
     single = np.arange(plan.num)[chosen] < plan.num_ratings
     statistic = np.where(
         single, _mean(seen, plan)[:, chosen], statistic
     )  # of a single rating, its side counts too
-    return _turned(likelihood_ratios(statistic[own], inside[own], statistic[attacked]), inside[own])
+    return _high_for_members(
+        likelihood_ratios(statistic[own], inside[own], statistic[attacked]), inside[own]
+    )
 
 
 def likelihood_ratios(own: np.ndarray, inside: np.ndarray, attacked: np.ndarray) -> Scores:
-    """log N(x; in) - log N(x; out), per canary: means and spreads of the shadows in which it was
-    in, and out.
+    """log N(x; in) - log N(x; out) for each canary, by means and spreads of its shadows in and out.
 
-    A spread is drawn to the one over all canaries, since a canary has few shadows. A shadow's own
-    score is from the canary's other shadows.
+    A spread is shrunk towards that over all canaries, since a canary has few shadows. A shadow's
+    own score is from the canary's other shadows.
     """
     ways = [_leave_one_out(own, inside == way) for way in (True, False)]
     scores = [
@@ -93,8 +99,9 @@ def likelihood_ratios(own: np.ndarray, inside: np.ndarray, attacked: np.ndarray)
 
 
 def _leave_one_out(x: np.ndarray, taken: np.ndarray) -> tuple[tuple[np.ndarray, np.ndarray], ...]:
-    """(mean, spread) of the runs taken: at each run from the others, [runs, canaries]; from all,
-    [canaries].
+    """(mean, spread) of the runs taken, twice: for each run from the others; and from all of them.
+
+    The first are [runs, canaries], the second [canaries].
     """
     count, total = taken.sum(0), np.where(taken, x, 0.0).sum(0)
     center = total / np.maximum(count, 1)
@@ -115,9 +122,10 @@ def _log_normal(x: np.ndarray, mean: np.ndarray, spread: np.ndarray) -> np.ndarr
     return -0.5 * ((x - mean) / spread) ** 2 - np.log(spread)
 
 
-def _turned(scores: Scores, inside: np.ndarray) -> Scores:
-    """High for members, as the shadows have it: a vector fitted to one record may suit it better
-    where it was out.
+def _high_for_members(scores: Scores, inside: np.ndarray) -> Scores:
+    """The scores, with their sign turned where shadows say that members score low.
+
+    A vector fitted to one record may suit it better where it was out.
     """
     sign = 1.0 if roc.auc(scores.shadows, inside) >= 0.5 else -1.0
     return Scores(sign * scores.shadows, sign * scores.trials)

@@ -1,9 +1,8 @@
-"""Which ratings and which users are hidden or shown by coins, and what two attackers know of what
-surrounds them.
+"""Canaries: the ratings and users that coins hide or show, and what two attackers know about them.
 
-The choice is the curator's, who knows the ratings: an audit may take the worst case. An outlier is
-a rating at the far end of the range from what means predict, where it carries much of its user and
-item; an outlying user rates so throughout.
+The curator chooses them, who knows the ratings: an audit may take the worst case. An outlier is a
+rating at the far end of the range from what means predict, where it carries much of its user and
+item. An outlying user rates so throughout.
 """
 
 from __future__ import annotations
@@ -16,23 +15,27 @@ import numpy as np
 from audits.release import shadows
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 
 PROBES = 32  # ratings of one user that are predicted
 KNOWN = 64  # ratings that a vector is fitted to, at most
-ATTACKERS = (
-    "insider",
-    "outsider",
-)  # knows all but the coins; knows the record, and how ratings are distributed
+# The one knows all but the coins; the other knows the record, and how ratings are distributed.
+ATTACKERS = ("insider", "outsider")
 
 
 class Plan(NamedTuple):
-    """num: how many canaries, of which the first `num_ratings` are single ratings and the rest
-    users.
+    """The canaries of an audit.
 
-    owner, value_in, value_out: of the probes: the canary's index; the two values. largest: most
-      ratings of a user.
-    presence: whether canaries are there or not, or else have one value or another. index: of a
-      canary's (first) rating.
+    Attributes:
+      toggles: the ratings that coins decide.
+      probes: the pairs that are predicted.
+      owner: of each probe, the canary's index.
+      value_in, value_out: of each probe, its value with the canary in, and out.
+      presence: whether a canary is there or not; else it has one value or another.
+      num: how many canaries; the first `num_ratings` are single ratings, the rest users.
+      num_ratings: how many are single ratings.
+      largest: the most ratings of an attacked user.
+      index: of each canary, the index of its (first) rating.
     """
 
     toggles: shadows.Toggles
@@ -50,7 +53,7 @@ class Plan(NamedTuple):
 def plan(
     random: np.random.Generator,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     presence: bool,
     side: str | None,
@@ -59,13 +62,14 @@ def plan(
     num_users: int = 8,
     natural: bool = False,
 ) -> Plan:
-    """Up to so many single ratings and users; side: the one that is released alone, see
-    `shadows.one_sided`.
+    """A plan of up to so many single ratings and users.
 
     Args:
-      presence: a canary is removed where it is out; else its ratings are low where it is out and
-        higher by `change` (by default the width of the declared range) where it is in.
-      natural: single ratings at random as they are, no outliers.
+      presence: whether a canary is removed where it is out; else its ratings are low where it is
+        out, and higher by `change` where it is in.
+      side: the one that is released alone, see `shadows.one_sided`.
+      change: None: the width of the declared range.
+      natural: whether to take single ratings at random as they are, no outliers.
     """
     low, high = ratings.rating_range
     far = _further_end(ratings)
@@ -125,29 +129,29 @@ def plan(
 
 
 def _further_end(ratings: Ratings) -> np.ndarray:
-    """float32[n]: the end of the range that is further from what the means of user and item
-    predict.
-    """
+    """The end of the range further from what user and item means predict; float32[ratings]."""
     low, high = ratings.rating_range
     return np.where(_expected(ratings) > (low + high) / 2, low, high).astype(np.float32)
 
 
 def _expected(ratings: Ratings) -> np.ndarray:
+    """What the means of user and item predict of each rating."""
     means = []
     overall = float(np.mean(ratings.value))
     for index, num in ((ratings.user, ratings.num_users), (ratings.item, ratings.num_items)):
         total, count = np.bincount(index, ratings.value, num), np.bincount(index, minlength=num)
-        means.append(
-            ((total + 3 * overall) / (count + 3))[index]
-        )  # as if three more were at the mean
+        # As if each had three ratings more, at the mean.
+        means.append(((total + 3 * overall) / (count + 3))[index])
     return means[0] + means[1] - overall
 
 
 def _outliers(
     random: np.random.Generator, ratings: Ratings, far: np.ndarray, free: np.ndarray, num: int
 ) -> np.ndarray:
-    """Of the ratings `free`, those whose far end surprises most for what they carry; first of other
-    users and items.
+    """Up to `num` of the ratings `free`, by how far their far end is from what is expected.
+
+    That distance is weighted by the share of its user and item that a rating carries. Ratings of
+    users and items not yet taken come first.
     """
     share = sum(1 / np.bincount(index)[index] for index in (ratings.user, ratings.item))
     weight = np.abs(far - _expected(ratings)) * share
@@ -165,7 +169,7 @@ def _outliers(
 
 
 def _users(random: np.random.Generator, ratings: Ratings, num: int) -> np.ndarray:
-    """The users with most ratings, ties at random: nobody moves the items further."""
+    """The users with most ratings, ties at random: they move the items furthest."""
     count = np.bincount(ratings.user, minlength=ratings.num_users)
     order = np.lexsort((random.permutation(len(count)), -count))
     return order[:num][count[order[:num]] > 0]
@@ -182,9 +186,9 @@ def _known(
 ) -> shadows.Known:
     """What vectors of the side that is not released are fitted to.
 
-    Of an attacked user both know the own ratings, as they would be. Beside it the insider knows all
-    ratings of others; of a single rating's user or item, all but that rating. An outsider knows the
-    attacked record alone.
+    Both attackers know the ratings of an attacked user, as they would be with the canary in. The
+    insider also knows all ratings of others, and of a single rating's user or item all but that
+    rating. The outsider knows the attacked record alone.
     """
     by, other = (ratings.item, ratings.user) if side == "user" else (ratings.user, ratings.item)
     order = np.argsort(by, kind="stable")
@@ -214,7 +218,7 @@ def _known(
 
 
 def describe(ratings: Ratings, plan: Plan, canary: int = 0) -> dict[str, Any]:
-    """One canary in words that replay it: raw ids, and what is there with it in and with it out."""
+    """One canary in words that replay it: raw ids, and what is there with it in, and out."""
     at, place = plan.index[canary], int(np.argmax(plan.owner == canary))
     words: dict[str, Any] = {"user": ratings.users[ratings.user[at]].item(), "canaries": plan.num}
     if canary < plan.num_ratings:

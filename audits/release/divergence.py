@@ -1,17 +1,14 @@
-"""How far errors on trained-on ratings are from errors on held-out ones: paper 002's number, and
-one that is a bound.
+"""How far errors on trained-on ratings are from those on held-out ones: two divergences.
 
 Every run tosses a coin for each of many random ratings: in, and trained on, or out, and held out.
-Paper 002's (19) compares all errors of one run as if they were Gaussian (`kl`): a yardstick that
-bounds nothing.
+Paper 002's (19) compares all errors of one run as if they were Gaussian (`kl`). It bounds nothing.
 
-The law of one rating's error, given that it was in, against that given that it was out, is
-post-processing of the
-release: its divergence is at most that of the releases, and so below the ceiling of a claim that
-covers presence, for one rating added or removed: Σ ρ of Gaussian steps, Σ ε tanh(ε/2) of pure
-rounds, each round's own, since divergences of steps add up. A lower bound that holds: each run
-gives one error, so trials are independent; errors are put into two bins, chosen on other runs,
-which can only bring laws closer; and exact intervals of both chances bound what is left.
+The other is a bound. A rating's error is post-processing of the release. So the divergence of its
+law given that it was in, from that given that it was out, is at most that of the releases. A claim
+that covers presence has a ceiling for it: Σ ρ of Gaussian steps, Σ ε tanh(ε/2) of pure rounds, each
+round's own, since divergences of steps add up. The lower bound holds. Each run gives one error, so
+trials are independent. Errors are put into two bins, chosen on other runs, which can only bring
+laws closer. Exact intervals of both chances bound what is left.
 """
 
 from __future__ import annotations
@@ -31,6 +28,7 @@ from audits.finding import ALPHA, Finding, inconclusive, not_applicable
 from audits.release import canaries, kl, shadows
 from audits.release.canaries import Plan
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism
 
 NAMES = ("divergence: as paper 002 has it", "divergence: lower bound")
@@ -42,7 +40,7 @@ HEAVY = 0.1  # share of the users that are the heaviest
 
 
 class Event(NamedTuple):
-    """{error ≤ cut}, of its size where `size`, or the contrary where `above`."""
+    """{error ≤ cut}; of the error's size where `size`, and the contrary where `above`."""
 
     size: bool
     cut: float
@@ -53,8 +51,9 @@ class Event(NamedTuple):
 
 
 def choose_event(inside: np.ndarray, outside: np.ndarray) -> Event:
-    """Of errors, their size and 19 cuts of each, what tells these apart best and is likelier
-    inside.
+    """The event that tells errors inside from those outside best, and is likelier inside.
+
+    Of errors and of their size, at 19 cuts each.
     """
     best, most = Event(True, 0.0, False), -math.inf
     for size in (True, False):
@@ -63,8 +62,8 @@ def choose_event(inside: np.ndarray, outside: np.ndarray) -> Event:
             for above in (False, True):
                 event = Event(size, float(cut), above)
                 p, q = ((np.sum(event.holds(x)) + 1) / (len(x) + 2) for x in (inside, outside))
-                if p > q and (found := binary(p, q)) > most:
-                    best, most = event, found
+                if p > q and (divergence := binary(p, q)) > most:
+                    best, most = event, divergence
     return best
 
 
@@ -76,10 +75,9 @@ def binary(p: float, q: float) -> float:
 
 
 def lower_bound(event: Event, inside: np.ndarray, outside: np.ndarray, alpha: float) -> float:
-    """KL(inside ‖ outside) is larger than this but with a chance of α, for independent errors;
-    never below 0.
+    """A lower bound on KL(inside ‖ outside), right with 1 - α for independent errors.
 
-    event: from other errors. Half of α for either chance (Clopper & Pearson).
+    event: from other errors. Half of α is for either chance (Clopper & Pearson).
     """
     from scipy.special import betaincinv
 
@@ -91,9 +89,7 @@ def lower_bound(event: Event, inside: np.ndarray, outside: np.ndarray, alpha: fl
 
 
 def ceiling(losses: Sequence[Loss]) -> float | None:
-    """The largest KL between the releases of two neighbours, in nats; None where none is known of a
-    loss.
-    """
+    """The largest KL between two neighbours' releases, in nats; None where it is not known."""
     total = 0.0
     for loss in losses:
         match loss:
@@ -107,16 +103,19 @@ def ceiling(losses: Sequence[Loss]) -> float | None:
 
 
 @functools.lru_cache(maxsize=256)
-def seen(num: int, limit: float, alpha: float, power: float = 0.95, sims: int = 40) -> float:
-    """The smallest KL of two Gaussians apart by a shift whose bound exceeds the limit this often;
-    simulated; else inf.
+def visible_divergence(
+    num: int, limit: float, alpha: float, power: float = 0.95, sims: int = 40
+) -> float:
+    """The smallest KL of two shifted Gaussians whose bound exceeds the limit with this power.
 
-    num: errors, a third of them to choose the event, half of them in.
+    Infinite where none does. Simulated.
+
+    num: how many errors; a third of them choose the event, half of them are in.
     """
     random = np.random.default_rng(0)
     pilot, rest = max(2, num // 6), max(2, num // 3)
 
-    def found(shift: float) -> float:
+    def share_seen(shift: float) -> float:
         times = 0
         for _ in range(sims):
             inside, outside = (
@@ -128,40 +127,41 @@ def seen(num: int, limit: float, alpha: float, power: float = 0.95, sims: int = 
         return times / sims
 
     low, high = 0.0, 8.0
-    if found(high) < power:
+    if share_seen(high) < power:
         return math.inf
     for _ in range(7):
         middle = (low + high) / 2
-        low, high = (low, middle) if found(middle) >= power else (middle, high)
+        low, high = (low, middle) if share_seen(middle) >= power else (middle, high)
     return high**2 / 2
 
 
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
     num_runs: int | None = None,
     num_canaries: int = NUM_CANARIES,
 ) -> list[Finding]:
-    """Two findings: paper 002's number, which no claim is held against, and the bound against the
-    claim's ceiling.
+    """Two findings: paper 002's number, against which no claim stands, and the bound.
 
-    Errors are those of predictions from the release; where one side alone is released, of a vector
+    Predictions come from the release; where one side alone is released, the other's vector is
     fitted to what an insider knows (`shadows`). The start is the same in all runs: it is public.
+
+    violated: the bound at `finding.ALPHA` is above the claim's ceiling.
+    measured: the bound that is right with 95%.
 
     Args:
       num_runs: None: 600, or what about ten seconds can do, at least 48.
       num_canaries: ratings that are in or out, at most a quarter of all.
-
-    violated: the bound at `finding.ALPHA` is above the ceiling. measured: the bound that is right
-      with 95%.
     """
     guarantee = mechanism.guarantee(num_steps)
     if shadows.nothing_released(shadows.released(mechanism, data)):
-        return [not_applicable(name, "nothing is told", "nothing is released") for name in NAMES]
+        return [
+            not_applicable(name, "a release tells nothing", "nothing is released") for name in NAMES
+        ]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
     num = num_runs or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, NUM_RUNS))
     random = np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,))))
@@ -210,17 +210,17 @@ def audit(
 def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray) -> Finding:
     owners = ratings.user[plan.index]
     heavy = np.isin(owners, kl.top_users(ratings, max(1, round(HEAVY * ratings.num_users))))
-    found: dict[str, kl.Interval | None] = {}
+    intervals: dict[str, kl.Interval | None] = {}
     for who, rows in (("everyone", np.ones(len(errors), bool)), ("heaviest users", heavy)):
         parts = [rows & inside, rows & ~inside]
         enough = min(np.sum(part) for part in parts) >= 2
         sides, users = ([x[part] for part in parts] for x in (errors, owners))
-        found[who] = (
+        intervals[who] = (
             kl.bootstrap(*sides, seed=0, draws=DRAWS, train_users=users[0], test_users=users[1])
             if enough
             else None
         )
-    everyone = found["everyone"]
+    everyone = intervals["everyone"]
     return Finding(
         audit=NAMES[0],
         claim="none: two Gaussians fitted to errors bound nothing",
@@ -234,7 +234,7 @@ def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray)
             "ratings": len(errors),
             "divergence": {
                 who: None if interval is None else [interval.value, interval.lower, interval.upper]
-                for who, interval in found.items()
+                for who, interval in intervals.items()
             },
             "confidence": "bootstrapped over users, 95%, for this one model",
         },
@@ -244,7 +244,7 @@ def _paper(ratings: Ratings, plan: Plan, errors: np.ndarray, inside: np.ndarray)
 def _bound(
     guarantee: Guarantee, errors: np.ndarray, inside: np.ndarray, replay: dict[str, Any]
 ) -> Finding:
-    """Of independent errors; the first third chooses the event."""
+    """The finding on independent errors, of which the first third chooses the event."""
     first = len(errors) // 3
     pilot, rest = ((errors[part], inside[part]) for part in (slice(first), slice(first, None)))
     claim = (
@@ -271,7 +271,7 @@ def _bound(
             "the errors of a rating that was in diverge from those of one that was out by at most"
             f" {limit:.6g} nats"
         )
-        least = seen(len(errors), limit, ALPHA)
+        least = visible_divergence(len(errors), limit, ALPHA)
         verdict = (
             "violated"
             if strict > limit
@@ -303,6 +303,7 @@ def _bound(
 
 
 def _limit(guarantee: Guarantee) -> tuple[float | None, str]:
+    """(the claim's ceiling, or why there is none)."""
     if guarantee.status == "none":
         return None, f"{guarantee.mechanism} (status none) states no price"
     if guarantee.unit == "rating value":

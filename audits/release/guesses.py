@@ -1,12 +1,13 @@
-"""From guesses about coins to an exact test of (ε, δ), and a lower bound on ε (Steinke, Nasr &
-Jagielski 2023).
+"""An exact test of (ε, δ) by guesses about coins, and a lower bound on ε.
 
-m canaries toss fair coins, each is in or out; a mechanism runs; an attacker names r of them, each
-"in" or "out". If each canary's coin is hidden by (ε, δ), the v guesses that are right are hardly
-more than a binomial of r trials at e^ε/(e^ε + 1) (their theorem 5.2). The canaries may hamper each
-other as they like: nothing need be independent but their coins. Runs one after the other, with
-fresh coins, are one mechanism on the canaries of all of them, each of which touches its own run
-alone: so guesses of many runs are counted together, exactly. Guesses see releases, never a coin.
+After Steinke, Nasr & Jagielski 2023. m canaries toss fair coins, each is in or out; a mechanism
+runs; an attacker names r of them, each "in" or "out". If (ε, δ) hides each canary's coin, the v
+guesses that are right are hardly more than a binomial of r trials at e^ε/(e^ε + 1) (their theorem
+5.2). Canaries may disturb each other: only their coins need be independent.
+
+Runs one after the other, with fresh coins, are one mechanism on the canaries of all of them, each
+of which touches its own run alone. So guesses of many runs are counted together, exactly. Guesses
+see releases, never a coin.
 
 With r fixed beforehand this is the test of TPR ≤ e^ε·FPR + δ for guesses "in", and of the mirrored
 one for "out".
@@ -23,21 +24,18 @@ from accounting import price
 from accounting.guarantee import Guarantee
 from audits.finding import ALPHA, Finding
 
-SHARES = (
-    0.0,
-    0.01,
-    0.02,
-    0.05,
-    0.1,
-    0.2,
-    0.35,
-    0.5,
-)  # of the canaries, guessed "in", and guessed "out"
+SHARES = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.35, 0.5)  # of canaries guessed "in", and "out"
 MOST = 50.0  # ε beyond which a float's guess is never wrong
 
 
 class Guesses(NamedTuple):
-    """canaries: m; made: r; right: v."""
+    """How many guesses were right.
+
+    Attributes:
+      canaries: m.
+      made: r, how many were guessed.
+      right: v, how many of these are right.
+    """
 
     canaries: int
     made: int
@@ -59,8 +57,7 @@ def _rate(epsilon: Any) -> Any:
 
 
 def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
-    """Of the claim (ε, δ): P(so many guesses are right), at most; r must have been fixed before the
-    run.
+    """An upper bound on P(so many guesses are right) under (ε, δ), for r fixed before the run.
 
     P(Bin(r, q) ≥ v) + 2mδ·max over i of P(v > Bin(r, q) ≥ v - i)/i, with q = e^ε/(e^ε + 1) (theorem
     5.2).
@@ -82,7 +79,7 @@ def p_value(guesses: Guesses, epsilon: float, delta: float) -> float:
 
 
 def epsilon_bound(guesses: Guesses, delta: float, alpha: float) -> float:
-    """ε is larger than this but with a chance of α; 0 where nothing is refuted."""
+    """A lower bound on ε, right with 1 - α; 0 where nothing is refuted."""
     low, high = 0.0, 1.0
     if p_value(guesses, low, delta) > alpha:
         return 0.0
@@ -97,7 +94,7 @@ def epsilon_bound(guesses: Guesses, delta: float, alpha: float) -> float:
 
 
 def least_right(num: int, made: int, epsilon: float, delta: float, alpha: float) -> int | None:
-    """The fewest right guesses that refute the claim; None where not even all would."""
+    """The fewest right guesses that refute the claim; None where not even all of them would."""
     if p_value(Guesses(num, made, made), epsilon, delta) > alpha:
         return None
     low, high = -1, made  # at high it is refuted
@@ -114,9 +111,7 @@ def least_right(num: int, made: int, epsilon: float, delta: float, alpha: float)
 def epsilon_seen(
     num: int, made: int, epsilon: float, delta: float, alpha: float, power: float = 0.95
 ) -> float:
-    """The smallest ε at which guesses, each right as often as it allows, refute the claim with this
-    power; else inf.
-    """
+    """The smallest ε whose best guesses refute the claim with this power; infinite if none."""
     from scipy.optimize import brentq
 
     least = least_right(num, made, epsilon, delta, alpha)
@@ -130,9 +125,10 @@ def epsilon_seen(
 
 
 def guess(scores: np.ndarray, inside: np.ndarray, shares: tuple[float, float]) -> Guesses:
-    """The highest share of the scores guessed "in", the lowest "out"; inside: bool[m], the coins.
+    """Guesses of "in" at the highest share of the scores, of "out" at the lowest.
 
-    How many are guessed depends on m alone, and equal scores are taken as they come.
+    How many are guessed depends on m alone, and equal scores are taken as they come. inside:
+    bool[m], the coins.
     """
     scores, inside = scores.ravel(), inside.ravel()
     num = len(scores)
@@ -143,8 +139,11 @@ def guess(scores: np.ndarray, inside: np.ndarray, shares: tuple[float, float]) -
 
 
 class Shares(NamedTuple):
-    """(guessed "in", guessed "out"), of all canaries. widest: where ε is bounded best; sharpest:
-    where the claim is least likely.
+    """Shares of all canaries, (guessed "in", guessed "out").
+
+    Attributes:
+      widest: where ε is bounded best.
+      sharpest: where the claim is least likely.
     """
 
     widest: tuple[float, float]
@@ -152,12 +151,9 @@ class Shares(NamedTuple):
 
 
 def choose_shares(scores: np.ndarray, inside: np.ndarray, epsilon: float) -> Shares:
-    """How many to guess, from scores that are not those to be judged; all where these say
-    nothing.
-    """
-    pairs = [
-        (top, bottom) for top in SHARES[::-1] for bottom in SHARES[::-1] if top + bottom > 0
-    ]  # all come first
+    """How many to guess, chosen on other scores than are judged; all where these say nothing."""
+    # All of them come first.
+    pairs = [(top, bottom) for top in SHARES[::-1] for bottom in SHARES[::-1] if top + bottom > 0]
     guesses = [guess(scores, inside, pair) for pair in pairs]
     made, right = (np.array([getattr(g, name) for g in guesses]) for name in ("made", "right"))
     p_values = np.where(made > 0, _tail(right, np.maximum(made, 1), _rate(epsilon)), 1.0)
@@ -171,25 +167,24 @@ def choose_shares(scores: np.ndarray, inside: np.ndarray, epsilon: float) -> Sha
 
 
 class Tried(NamedTuple):
-    """Two sets of guesses of one attack, fixed beforehand: for a bound, and for the verdict."""
+    """Two sets of guesses of one attack, fixed beforehand: for the bound, and for the verdict."""
 
     widest: Guesses
     sharpest: Guesses
 
 
 def claim_at(guarantee: Guarantee, num: int) -> tuple[float, float]:
-    """(ε, δ) that the losses of a guarantee cost, at a δ so small that it does not blunt the test
-    of m canaries.
+    """The (ε, δ) that a guarantee's losses cost, at a δ that does not blunt the test of m canaries.
 
-    The theorem lets 2mδ/i be the chance that i guesses are right for nothing. One δ, 1e-9, for up
-    to 2,500 of them, since some prices take seconds. The guarantee's own (ε, δ) where it is pure.
+    The theorem lets i guesses be right by chance with probability 2mδ/i. There is one δ, 1e-9, for
+    up to 2,500 canaries, since some prices take seconds. A pure guarantee has its own (ε, δ).
     """
     if guarantee.delta == 0:
         return guarantee.epsilon, 0.0
     delta = min(guarantee.delta, ALPHA / (40 * max(num, 2500)))
     try:
         return price.epsilon(guarantee.losses, delta, unit=guarantee.unit), delta
-    except ValueError:  # losses of which no more is known than their δ
+    except ValueError:  # of some losses no more than their δ is known
         return guarantee.epsilon, guarantee.delta
 
 
@@ -204,10 +199,13 @@ def judge(
     replay: dict[str, Any],
     weak: str | None = None,
 ) -> Finding:
-    """The finding of some tests of one claim, among which α is shared.
+    """The finding of some tests of one claim, which share α.
 
-    weak: why a claim that is not refuted stays open; None where nothing speaks against the attack.
-      measured: a lower bound on ε at δ, right with 95%.
+    measured: a lower bound on ε at δ, right with 95%.
+
+    Args:
+      weak: why a claim that is not refuted stays open; None where nothing speaks against the
+        attack.
     """
     alpha = ALPHA / len(tests)
     p_values = {what: p_value(test.sharpest, epsilon, delta) for what, test in tests.items()}

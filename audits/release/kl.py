@@ -1,14 +1,13 @@
-"""The divergence (19) of paper 002 between errors on trained-on and on held-out ratings: an
-attack's yardstick.
+"""The divergence (19) of paper 002 between errors on trained-on ratings and on held-out ones.
 
-It bounds nothing. It compares two Gaussians that are fitted to the errors, and errors are no
-Gaussians: the divergence of the fit may be above or below the true one, and either says what *all*
+It bounds nothing. It compares two Gaussians that are fitted to the errors, and errors are not
+Gaussian: the divergence of the fit may lie above or below the true one. Either says what all
 ratings give away on average, not what one rating may. A small value is no privacy, and no ε follows
 from any value.
 
-Errors are prediction minus rating, of anything that predicts. As published the test side alone
+Errors are prediction minus rating, of anything that predicts. As published, the test side alone
 leaves out users and items with few ratings, which makes the divergence positive even where nothing
-was learnt; `paper_rows` has that filter, `same_rows` one for both sides.
+was learnt. `paper_rows` has that filter, `same_rows` has one for both sides.
 """
 
 from __future__ import annotations
@@ -35,10 +34,10 @@ class Rows(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Interval:
-    """A divergence in nats, and the ends of a percentile interval of its bootstrap at `confidence`.
+    """A divergence in nats, and the ends of a percentile interval of its bootstrap.
 
-    The interval is about the errors as a sample of such errors, for this one fitted model; it says
-    nothing of privacy.
+    The interval is about the errors as a sample of such errors, for this one fitted model. It says
+    nothing about privacy.
     """
 
     value: float
@@ -48,12 +47,11 @@ class Interval:
 
 
 def gaussian_kl(train_errors: np.ndarray, test_errors: np.ndarray) -> float:
-    """KL(N(m_tr, s²_tr) ‖ N(m_te, s²_te)) in nats (19), m and s² the mean and the (biased) variance
-    of the errors.
+    """KL(N(m_tr, s²_tr) ‖ N(m_te, s²_te)) in nats (19), of means and (biased) variances of errors.
 
     It bounds nothing: no ε, no attack's success (see above). Shifting or scaling both sides alike
-    changes nothing; exchanging them does. ∞ where the test errors are all equal and the training
-    errors are not.
+    changes nothing; exchanging them does. It is ∞ where the test errors are all equal and the
+    training errors are not.
 
     Raises: ValueError for fewer than two errors on a side, or errors that are not finite.
     """
@@ -85,11 +83,10 @@ def bootstrap(
     train_users: np.ndarray | None = None,
     test_users: np.ndarray | None = None,
 ) -> Interval:
-    """`gaussian_kl` with a percentile interval: the errors of either side drawn again with
-    replacement, `draws` times.
+    """`gaussian_kl` with a percentile interval, from `draws` bootstraps of either side's errors.
 
-    With the users of the errors (indices, of both sides or of neither) whole users are drawn, with
-    all of their errors on both sides: a user's errors go together. The divergence is never
+    With the users of the errors (indices, for both sides or for neither) whole users are drawn with
+    all of their errors on both sides, since a user's errors go together. The divergence is never
     negative, so where it is 0 in truth the interval lies above: its coverage holds away from 0.
 
     Raises: as `gaussian_kl`; ValueError for a confidence outside 0 to 1, no draws, users of one
@@ -129,7 +126,7 @@ def bootstrap(
 
 
 def _sums(errors: np.ndarray, owners: np.ndarray, num: int | None = None) -> np.ndarray:
-    """[owners, 3]: of each, how many errors, their sum and the sum of their squares."""
+    """For each owner how many errors, their sum, the sum of their squares; [owners, 3]."""
     num = len(owners) if num is None else num
     return np.stack(
         [np.bincount(owners, weights, num) for weights in (None, errors, errors**2)], axis=1
@@ -137,7 +134,7 @@ def _sums(errors: np.ndarray, owners: np.ndarray, num: int | None = None) -> np.
 
 
 def _draw(random: np.random.Generator, each: np.ndarray, draws: int) -> np.ndarray:
-    """[draws, columns]: sums over as many rows as there are, drawn with replacement."""
+    """Sums over as many rows as there are, drawn with replacement; [draws, columns]."""
     return np.stack([each[random.integers(0, len(each), len(each))].sum(0) for _ in range(draws)])
 
 
@@ -148,26 +145,25 @@ def _mean_and_variance(sums: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 def paper_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
-    """The paper's filter: all training rows, and the test rows whose user and item have enough
-    training ratings.
-    """
+    """The paper's filter, on the test side alone: rows of users and items with enough ratings."""
     return Rows(np.ones(len(train), bool), ~rare(test, train, fewer_than))
 
 
 def same_rows(train: Ratings, test: Ratings, fewer_than: int = 10) -> Rows:
-    """One filter for both sides: rows whose user and item have enough training ratings."""
+    """One filter for both sides: rows of users and items with enough training ratings."""
     return Rows(~rare(train, train, fewer_than), ~rare(test, train, fewer_than))
 
 
 def of_users(train: Ratings, test: Ratings, users: np.ndarray) -> Rows:
-    """The rows of these users (indices), to be joined with a filter's: `Rows(*map(np.logical_and,
-    a, b))`.
+    """The rows of these users (indices).
+
+    To join them with a filter's: `Rows(*map(np.logical_and, a, b))`.
     """
     return Rows(np.isin(train.user, users), np.isin(test.user, users))
 
 
 def top_users(train: Ratings, num: int) -> np.ndarray:
-    """The `num` users with most training ratings, most first; of equals the lower index. Indices.
+    """Indices of the `num` users with most training ratings, most first; of equals the lower index.
 
     Raises: ValueError for fewer than one user or more than there are.
     """

@@ -1,16 +1,14 @@
-"""Membership inference on the release: was this rating, or this user, in the data, or had it this
-value or that?
+"""Membership inference on the release: was a rating, or a user, in the data; or what was its value?
 
 Two attackers see the release and nothing else of the run. The insider knows the mechanism, its
-public start and all ratings but the canaries'; the outsider knows the mechanism, who rated what and
-how values are distributed, and the record that is asked about. Each trains shadows (`shadows`) on
-what he knows, and attacks the same other runs, by the error at the record and by LiRA
-(`attack_scores`).
+public start and all ratings but the canaries'. The outsider knows the mechanism, who rated what,
+how values are distributed, and the record in question. Each trains shadows (`shadows`) on what he
+knows. Both attack the same other runs, by the error at the record and by LiRA (`attack_scores`).
 
-Which canaries are attacked the curator chooses, for the worst (`canaries`). How many are guessed,
-and every threshold, is chosen on shadows, and the guesses about other runs are judged as those of
-one run with many canaries (`guesses`), which allows for their dependence. A rating value's
-guarantee covers its value alone: there a canary is low or high.
+The curator chooses the worst canaries (`canaries`). How many are guessed, and every threshold, is
+chosen on shadows. The guesses about the other runs are judged as those of one run with many
+canaries (`guesses`), which allows for their dependence. A guarantee of a rating's value covers the
+value alone: there a canary is low or high.
 """
 
 from __future__ import annotations
@@ -30,6 +28,7 @@ from audits.release import attack_scores, canaries, guesses, roc, shadows
 from audits.release.attack_scores import ATTACKS, Scores
 from audits.release.canaries import ATTACKERS, Plan
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.protocol import Mechanism
 
@@ -42,8 +41,12 @@ ATTACKED = 2  # the role of a run that is no attacker's shadow
 
 
 class Seen(NamedTuple):
-    """predictions: [runs, attackers, probes]; coins: bool[runs, canaries]; role: the attacker whose
-    shadow it is.
+    """What runs predict.
+
+    Attributes:
+      predictions: [runs, attackers, probes].
+      coins: bool[runs, canaries].
+      role: of each run, the attacker whose shadow it is, or `ATTACKED`.
     """
 
     predictions: np.ndarray
@@ -54,7 +57,7 @@ class Seen(NamedTuple):
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
@@ -62,29 +65,28 @@ def audit(
     num_targets: int = NUM_TARGETS,
     control: Callable[[Mechanism], Mechanism] = silent,
 ) -> list[Finding]:
-    """Four findings: of a rating and of a user, by an insider and by an outsider.
+    """Four findings: on a rating and on a user, by an insider and by an outsider.
 
-    Where the guarantee is that of a rating, a user's claim is its price for all of the user's
-    ratings. Phases that ran before are not run again: what they made public is the start
-    (`protocol.link`).
+    Where the guarantee is for a rating, a user's claim is its price for all of the user's ratings.
+    Phases that ran before are not run again: what they made public is the start (`protocol.link`).
+
+    violated: refuted at `finding.ALPHA`, half for each attack.
+    measured: a lower bound on ε, right with 95%.
 
     Args:
-      num_shadows: of the insider, and how many runs are attacked; the outsider has half as many,
+      num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
         and the control half of all these runs. None: 64, or what about a minute can do, at least
         16.
-      num_targets: ratings that are canaries; a sixth as many users are, since each moves the data
-        of the others.
+      num_targets: ratings that are canaries. A sixth as many users are, since each user moves the
+        data of the others.
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
         Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive.
-
-    violated: refuted at `finding.ALPHA`, half for each attack. measured: a lower bound on ε, right
-      with 95%.
     """
     guarantee = mechanism.guarantee(num_steps)
     names = {(level, who): f"membership: {level}, {who}" for level in LEVELS for who in ATTACKERS}
     if shadows.nothing_released(shadows.released(mechanism, data)):
         return [
-            not_applicable(name, "nothing is told", "nothing is released")
+            not_applicable(name, "a release tells nothing", "nothing is released")
             for name in names.values()
         ]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
@@ -99,23 +101,21 @@ def audit(
         num_ratings=num_targets,
         num_users=max(1, num_targets // 6),
     )
-    role = np.repeat(
-        [0, 1, ATTACKED], [num, max(2, num // 2), num]
-    )  # of each run; 0 and 1: an attacker's shadow
+    # Of each run; 0 and 1: an attacker's shadow.
+    role = np.repeat([0, 1, ATTACKED], [num, max(2, num // 2), num])
     coins = _coins(coin_key, role, plan.num)
     keys, starts = jax.random.split(run_key, len(role)), jax.random.split(start_key, len(role))
     same = jnp.broadcast_to(starts[-1], starts.shape)
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
     seen: dict[str, Seen] = {}
     at_once = -(-len(role) // 4)  # half of the control's runs
-    for which, made in (("private", mechanism), ("control", control(mechanism))):
+    for which, attacked in (("private", mechanism), ("control", control(mechanism))):
         if which == "control" and guarantee.status == "none":
-            continue  # nothing is judged that it would stand beside
-        taken = (
-            np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0
-        )  # what is plain needs half the runs
+            continue  # there is nothing to judge, so nothing to compare with
+        # Where there is no noise, half the runs will do.
+        taken = np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0
         predictions = shadows.observe(
-            made,
+            attacked,
             ratings,
             data,
             plan,
@@ -141,8 +141,9 @@ def audit(
 
 
 def _coins(key: jax.Array, role: np.ndarray, num: int) -> np.ndarray:
-    """bool[runs, canaries]: fair and independent in the runs that are attacked; each canary in half
-    of all shadows.
+    """Coins, bool[runs, canaries]: fair and independent in the runs that are attacked.
+
+    Each canary is in half of an attacker's shadows.
     """
     random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
     coins = random.random((len(role), num)) < 0.5
@@ -251,9 +252,7 @@ Price = tuple[float, float]  # (ε, δ)
 def _claimed(
     level: str, guarantee: Guarantee, plan: Plan, num: int
 ) -> tuple[Price | None, Price | None, str | None]:
-    """(the price as the guarantee states it, at the δ at which `num` guesses are judged; or why
-    there is none).
-    """
+    """(the price as stated, that at the δ at which `num` guesses are judged, why there is none)."""
     if guarantee.status == "none":
         return None, None, f"{guarantee.mechanism} (status none) states no price"
     if level == "rating" or guarantee.unit == "user":
@@ -271,7 +270,7 @@ def _claimed(
 
 
 def _row(scores: Scores, own: np.ndarray, attacked: np.ndarray) -> dict[str, Any]:
-    """AUC and rates of the trials; the advantage at the threshold that is best on shadows."""
+    """AUC and rates of the trials, and the advantage at the threshold that is best on shadows."""
     at = roc.rates(scores.trials, attacked, roc.best_threshold(scores.shadows, own))
     low = {}
     for rate in roc.LOW_RATES:

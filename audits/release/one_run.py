@@ -1,6 +1,4 @@
-"""A lower bound on ε from one run with many canaries, whose release is all that is looked at (see
-`guesses`).
-"""
+"""A lower bound on ε from the release of one run with many canaries (see `guesses`)."""
 
 from __future__ import annotations
 
@@ -16,6 +14,7 @@ from audits.finding import Finding, inconclusive, not_applicable
 from audits.release import canaries, guesses, roc, shadows
 from audits.release.guesses import Tried
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.protocol import Mechanism
 
@@ -28,7 +27,7 @@ SURE = (0.25, 0.25)  # shares guessed "in" and "out" for the bound; for the verd
 def audit(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     *,
     key: jax.Array,
     num_steps: int,
@@ -38,23 +37,23 @@ def audit(
 ) -> list[Finding]:
     """One finding: many canaries in one run, guessed from its release alone.
 
-    What each coin does to each prediction is learnt from other runs, without noise, and how much
-    noise there is from a few with it; then all coins of the one run are estimated together. A
-    canary is a rating that is there or not, or low or high, as the unit of the guarantee has it.
+    Other runs without noise show what each coin does to each prediction, and a few with it show how
+    much noise there is. Then all coins of the one run are estimated together. A canary is a rating
+    that is there or not, or low or high, as the unit of the guarantee has it.
+
+    violated: refuted at `finding.ALPHA`, all canaries guessed.
+    measured: a lower bound on ε by the surest half of the guesses.
 
     Args:
-      num_canaries: at most; a quarter of the ratings where there are fewer. Each changes the data
-        of the others.
+      num_canaries: at most, and a quarter of the ratings at most. Each changes the data of the
+        others.
       num_known: runs without noise whose coins are known; None: what ten seconds can do, at least
         32.
       control: mechanism -> the same without noise (`Spec.control`).
-
-    violated: refuted at `finding.ALPHA`, all canaries guessed. measured: by the surest half of the
-      guesses.
     """
     name, guarantee = "one run: many canaries", mechanism.guarantee(num_steps)
     claim = "whose coin fell how is guessed no better than the price allows"
-    if why := unattackable(mechanism, data, guarantee):
+    if why := why_not_attacked(mechanism, data, guarantee):
         return [not_applicable(name, claim, why)]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
     presence = guarantee.unit != "rating value"
@@ -124,8 +123,11 @@ def audit(
 
 
 class Effects(NamedTuple):
-    """each: of each coin on each prediction, float64[canaries, canaries], above base, where all are
-    out.
+    """What coins do to predictions.
+
+    Attributes:
+      base: predictions with all canaries out.
+      each: what each coin adds to each prediction, float64[canaries, canaries].
     """
 
     base: np.ndarray
@@ -136,7 +138,7 @@ class Effects(NamedTuple):
 
 
 def _effects(seen: np.ndarray, coins: np.ndarray) -> Effects:
-    """By least squares; of the own coin alone where there are too few runs, [runs, canaries]."""
+    """Effects by least squares; with too few runs, of each prediction's own coin alone."""
     runs, num = coins.shape
     if runs >= 2 * num:
         solved = np.linalg.lstsq(np.column_stack([np.ones(runs), coins]), seen, rcond=None)[0]
@@ -148,16 +150,17 @@ def _effects(seen: np.ndarray, coins: np.ndarray) -> Effects:
 
 
 def _decoded(seen: np.ndarray, effects: Effects, noise: np.ndarray) -> np.ndarray:
-    """The best linear estimate of every coin, less a half; noise: [runs, canaries], what the
-    effects leave over.
+    """The best linear estimate of every coin, less a half.
+
+    noise: [runs, canaries], what the effects do not explain.
     """
     spread = np.mean(noise**2, axis=0)
     covariance = effects.each.T @ effects.each / 4 + np.diag(spread + 1e-9 * np.max(spread) + 1e-12)
     return effects.each @ np.linalg.solve(covariance, seen - effects.of(np.full(len(seen), 0.5)))
 
 
-def unattackable(mechanism: Mechanism, data: Any, guarantee: Guarantee) -> str | None:
-    """Why there is nothing to refute, or nothing to look at; None where there is."""
+def why_not_attacked(mechanism: Mechanism, data: Layout, guarantee: Guarantee) -> str | None:
+    """Why there is nothing to refute or to look at; None where there is something."""
     if shadows.nothing_released(shadows.released(mechanism, data)):
         return "nothing is released"
     if guarantee.status == "none":

@@ -1,6 +1,4 @@
-"""How well scores tell members from others: ROC, rates at a threshold, advantage, and what (ε, δ)
-allows of it.
-"""
+"""How well scores tell members from others: ROC, rates, advantage, and what (ε, δ) allows of it."""
 
 from __future__ import annotations
 
@@ -13,9 +11,7 @@ LOW_RATES = (0.001, 0.01)  # false positive rates at which a true positive rate 
 
 
 class Curve(NamedTuple):
-    """Of every threshold, from none guessed to all: false and true positive rates, float64[k], and
-    the threshold.
-    """
+    """Rates at every threshold, float64[k], from none guessed to all."""
 
     false_positive_rate: np.ndarray
     true_positive_rate: np.ndarray
@@ -23,7 +19,7 @@ class Curve(NamedTuple):
 
 
 class Rates(NamedTuple):
-    """At one threshold: how many others, and how many members, score at least that; of how many."""
+    """How many others and members score at least a threshold, and how many there are."""
 
     false_positives: int
     true_positives: int
@@ -65,9 +61,7 @@ def rates(scores: np.ndarray, member: np.ndarray, threshold: float) -> Rates:
 
 
 def auc(scores: np.ndarray, member: np.ndarray) -> float:
-    """P(a member's score is above another's), ties by half: the area under the curve. Raises: as
-    `curve`.
-    """
+    """P(a member's score is above another's), ties by half. Raises: as `curve`."""
     from scipy.stats import rankdata
 
     scores, member = _checked(scores, member)
@@ -107,7 +101,7 @@ def _beta_interval(hits: float, trials: int, confidence: float) -> tuple[float, 
 
 
 def best_threshold(scores: np.ndarray, member: np.ndarray) -> float:
-    """Where the advantage is largest. Raises: as `curve`."""
+    """The threshold of the largest advantage. Raises: as `curve`."""
     found = curve(scores, member)
     return float(found.threshold[np.argmax(found.true_positive_rate - found.false_positive_rate)])
 
@@ -119,14 +113,15 @@ def threshold_at(scores: np.ndarray, member: np.ndarray, rate: float) -> float:
 
 
 def advantage_bound(epsilon: float, delta: float) -> float:
-    """(e^ε - 1 + 2δ)/(e^ε + 1): no guess has a larger advantage under (ε, δ) (Kairouz, Oh &
-    Viswanath 2015).
+    """The largest advantage that (ε, δ) allows: (e^ε - 1 + 2δ)/(e^ε + 1).
+
+    From Kairouz, Oh & Viswanath 2015.
     """
     return min(1.0, math.tanh(epsilon / 2) + delta * (1 - math.tanh(epsilon / 2)))
 
 
 def summary(scores: np.ndarray, member: np.ndarray) -> dict[str, Any]:
-    """AUC, true positive rates at low false ones and up to a hundred points of the curve, for JSON.
+    """For JSON: AUC, true positive rates at low false ones, up to a hundred points of the curve.
 
     The intervals, at 95%, count all scores as independent; those of one run are not quite.
     """

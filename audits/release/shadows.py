@@ -1,9 +1,8 @@
-"""Many runs of one mechanism on ratings whose canaries toss coins, and what each run's release
-predicts of them.
+"""Many runs of a mechanism on ratings whose canaries toss coins, and what releases predict of them.
 
-One compiled program over the runs, one after the other: side by side they take no less time on a
-CPU, and longer to compile. In every run each canary is in or out by its own coin, shapes stay, and
-the public part of the initial state is that of the run's `start`, since it is no secret; its
+One compiled program takes the runs one after the other: side by side they take no less time on a
+CPU, and longer to compile. In every run each canary is in or out by its own coin, and shapes stay.
+The public part of the initial state is that of the run's `start`, since it is no secret; its
 private part and all noise are fresh.
 """
 
@@ -22,14 +21,19 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.kernels import count_sketch, positive_systems
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
+from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Release
 
 NOWHERE = 2**31 - 1  # an index outside all arrays: what is written there is dropped
 
 
 class Toggles(NamedTuple):
-    """The ratings that coins decide: where, whose (the canary's index), and the value with the
-    canary in, and out.
+    """The ratings that coins decide.
+
+    Attributes:
+      address: where each is.
+      owner: the index of its canary.
+      value_in, value_out: its value with the canary in, and out.
     """
 
     address: layout.Address
@@ -39,8 +43,12 @@ class Toggles(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What an attacker knows around each probe, [probes, most]: ids on the released side, values;
-    weight 0 is none.
+    """The ratings that an attacker knows for each probe, [probes, most].
+
+    Attributes:
+      other: ids on the released side.
+      value: the values.
+      weight: 1, or 0 where there is none.
     """
 
     other: jax.Array
@@ -49,10 +57,12 @@ class Known(NamedTuple):
 
 
 class Probes(NamedTuple):
-    """The (user, item) pairs that are predicted, int32[probes]; known, by attacker: None where
-    nothing is fitted.
+    """The pairs that are predicted.
 
-    middle: of the declared range, the centre where none is released.
+    Attributes:
+      user, item: int32[probes].
+      known: by attacker; empty where nothing is fitted.
+      middle: of the declared range, the centre where none is released.
     """
 
     user: jax.Array
@@ -62,8 +72,14 @@ class Probes(NamedTuple):
 
 
 class Runs(NamedTuple):
-    """Leading axis of runs. coins: bool[canaries]. stranger: the values of all ratings are dealt
-    out anew: the data of somebody who knows how ratings are distributed and not what they are.
+    """What differs between runs; leading axis of runs.
+
+    Attributes:
+      key: of the run.
+      start: key of the public part of its initial state.
+      coins: bool[canaries].
+      stranger: whether the values of all ratings are dealt out anew: the data of somebody who knows
+        how ratings are distributed and not what they are.
     """
 
     key: jax.Array
@@ -79,14 +95,14 @@ class Sketched(NamedTuple):
     how: Any
 
 
-def released(mechanism: Mechanism, data: Any) -> Release:
-    """The shapes of what is released; None where a part is not."""
+def released(mechanism: Mechanism, data: Layout) -> Release:
+    """The shapes of what is released; None for a part that is not."""
     return jax.eval_shape(
         lambda m, d, k: m.release(m.init(k, d, None)), mechanism, data, jax.random.key(0)
     )
 
 
-def sketched(mechanism: Mechanism, data: Any) -> Sketched | None:
+def sketched(mechanism: Mechanism, data: Layout) -> Sketched | None:
     """How the released sketch is read; None where there is none."""
     if released(mechanism, data).sketch is None:
         return None
@@ -98,9 +114,7 @@ def sketched(mechanism: Mechanism, data: Any) -> Sketched | None:
 
 
 def one_sided(release: Release) -> str | None:
-    """The side, "user" or "item", whose factors are released alone; None where both are, or
-    neither.
-    """
+    """The side, "user" or "item", whose factors alone are released; None for both or neither."""
     sides = [
         release.sketch is not None or factors is not None
         for factors in (release.user_factors, release.item_factors)
@@ -115,9 +129,10 @@ def nothing_released(release: Release) -> bool:
     )
 
 
-def world(data: Any, toggles: Toggles, coins: jax.Array, *, presence: bool) -> Any:
-    """The ratings with the canaries as their coins say; presence: those that are out are
-    removed.
+def world(data: Layout, toggles: Toggles, coins: jax.Array, *, presence: bool) -> Layout:
+    """The ratings with the canaries as their coins say.
+
+    presence: whether canaries that are out are removed.
     """
     inside = coins[toggles.owner]
     data = layout.replace_value(
@@ -134,7 +149,7 @@ def world(data: Any, toggles: Toggles, coins: jax.Array, *, presence: bool) -> A
 def predictions(
     mechanism: Mechanism,
     runs: Runs,
-    data: Any,
+    data: Layout,
     everyone: tuple[layout.Address, jax.Array, jax.Array],
     toggles: Toggles,
     probes: Probes,
@@ -146,8 +161,8 @@ def predictions(
     """Predicted ratings from the last release of each run, float32[runs, attackers, probes].
 
     Args:
-      everyone: of all ratings the addresses and values, and the values in some random order, which
-        a stranger's run deals out from any place on.
+      everyone: of all ratings the addresses, the values, and the values in some random order, which
+        a stranger's run deals out from a random place on.
     """
     address, values, anew = everyone
 
@@ -168,9 +183,10 @@ def predictions(
 
 
 def predicted(release: Release, probes: Probes, reading: Sketched | None) -> jax.Array:
-    """float32[attackers, probes]: centre and product of the factors. Where one side alone is
-    released, the other's vector is a ridge regression on what the attacker knows; where no centre
-    is, it may have a constant of its own.
+    """Predicted ratings, float32[attackers, probes]: centre and product of the factors.
+
+    Where one side alone is released, the other's vector is a ridge regression on what the attacker
+    knows; where no centre is released, it has a constant of its own.
     """
     center = probes.middle if release.center is None else jnp.asarray(release.center)
     base = center[probes.item] if center.ndim else jnp.broadcast_to(center, probes.item.shape)
@@ -213,8 +229,9 @@ def _fitted(
     center: jax.Array,
     reading: Sketched | None,
 ) -> jax.Array:
-    """float32[probes]: the other side's vector from the known ratings, the ridge being one typical
-    released row.
+    """Predictions, float32[probes], by the other side's vector fitted to the known ratings.
+
+    The ridge is one typical released row.
     """
     features = _rows(release, family, known.other, reading)
     assert features is not None
@@ -234,16 +251,14 @@ def _fitted(
 
 
 def work(ratings: Ratings, num_steps: int) -> int:
-    """About what a run takes, in ratings that are gone through; a step by itself takes as long as
-    some thousands.
-    """
+    """About what a run takes, in ratings gone through; a step alone takes as long as 3,000."""
     return num_steps * (ratings.num_ratings + 3000)
 
 
 def observe(
     mechanism: Mechanism,
     ratings: Ratings,
-    data: Any,
+    data: Layout,
     plan: Any,
     *,
     coins: np.ndarray,
@@ -257,10 +272,11 @@ def observe(
 
     Args:
       plan: a `canaries.Plan`.
-      at_once: runs of one call, half by default; as many for two mechanisms of one shape, and they
-        share the program.
+      at_once: runs of one call; half by default. Two mechanisms of one shape share the program
+        where it is the same for both.
     """
-    anew = np.random.default_rng(0).permutation(ratings.value)  # where it is cut is each run's own
+    # Each run cuts this order at a place of its own.
+    anew = np.random.default_rng(0).permutation(ratings.value)
     everyone = (
         layout.locate(data, ratings.user, ratings.item),
         jnp.asarray(ratings.value),
@@ -271,14 +287,13 @@ def observe(
     num, at_once = len(coins), at_once or -(-len(coins) // 2)
 
     def observed(some: Runs) -> np.ndarray:
-        asked = (mechanism, some, data, everyone, plan.toggles, plan.probes)
+        arguments = (mechanism, some, data, everyone, plan.toggles, plan.probes)
         options = {"presence": plan.presence, "num_steps": num_steps, "reading": reading}
-        return np.asarray(predictions(*asked, **options), np.float64)
+        return np.asarray(predictions(*arguments, **options), np.float64)
 
     parts = []
     for first in range(0, num, at_once):
-        some = np.minimum(
-            np.arange(first, first + at_once), num - 1
-        )  # the last run again, where the call has room
+        # The last run again, where the call has room.
+        some = np.minimum(np.arange(first, first + at_once), num - 1)
         parts.append(jax.tree.map(operator.itemgetter(some), runs))
     return np.concatenate(side_by_side.calls(observed, parts))[:num]

@@ -31,7 +31,7 @@ PAGE = {
     MEASURED: "violated",
     CONTROL: "consistent",
 }
-STYLE = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text as text
     "font.size": 10,
     "legend.frameon": False,

@@ -113,14 +113,14 @@ def test_ceilings():
 
 def test_the_power_that_is_stated_is_that_of_simulated_errors():
     num, limit, alpha = 600, 0.05, 1e-4
-    least = divergence.seen(num, limit, alpha)
+    least = divergence.visible_divergence(num, limit, alpha)
     random, found = np.random.default_rng(9), []
     for _ in range(200):
         inside, outside = random.normal(size=300), math.sqrt(2 * least) + random.normal(size=300)
         made = divergence.choose_event(inside[:100], outside[:100])
         found.append(divergence.lower_bound(made, inside[100:], outside[100:], alpha) > limit)
     assert np.mean(found) >= 0.85
-    assert divergence.seen(num, 20.0, alpha) == math.inf
+    assert divergence.visible_divergence(num, 20.0, alpha) == math.inf
 
 
 QUICK = dataclasses.replace(CONFIG, learning_rate=0.2)
