@@ -23,8 +23,8 @@ def run(command: Command) -> None:
     """Prints the findings, and writes the report.
 
     Raises:
-      AuditViolated: a claim was found to be false; after the findings were printed and written.
-      OutsideTolerance: a finding was not seen again; likewise.
+      AuditViolated: a claim is false; after the findings are printed and written.
+      OutsideTolerance: a finding is not seen again; likewise.
     """
     try:
         result = audit(command) if command.replay is None else _replay(command)
@@ -33,7 +33,7 @@ def run(command: Command) -> None:
     from experiments.audit import console as audit_console
 
     if command.replay is not None:
-        console.emit(result, json=command.json, render=audit_console.replayed)
+        console.emit(result, json=command.json, render=audit_console.render_replay)
         audit_replay.check_seen_again(result)
         return
     written = audit_report.write(command.out, _document(result)) if command.out else []
@@ -51,10 +51,9 @@ def run(command: Command) -> None:
 
 
 def audit(command: Command) -> dict[str, Any]:
-    """Everything that `dpmf audit` does but the printing; the keys of the result are the command's
-    JSON interface.
+    """What `dpmf audit --json` prints: its keys are the command's JSON interface.
 
-    Of one mechanism, what is said of it stands at the top as well.
+    For one mechanism, what is said of its trial stands at the top as well.
     """
     import audits
 
@@ -95,7 +94,7 @@ def audit(command: Command) -> dict[str, Any]:
 def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
     """(families to run, sizes).
 
-    Raises: UsageError for what is none.
+    Raises: UsageError for a flag that is out of range, or names no family.
     """
     for name, usual in (("neighbours", 64), ("runs", 3000)):
         value = getattr(command, name)
@@ -106,24 +105,23 @@ def _checked(command: Command, audits: Any) -> tuple[list[str], Sizes]:
             f"there are no audits named {unknown[0]!r}",
             fix=f"choose among {', '.join(audits.FAMILIES)}",
         )
-    asked = getattr(command, "delta", USUAL_DELTA)
-    if not 0 <= asked < 1:
+    delta = getattr(command, "delta", USUAL_DELTA)
+    if not 0 <= delta < 1:
         raise UsageError(
-            f"--delta must be at least 0 and below 1; got {asked:g}", fix="--delta 1e-5"
+            f"--delta must be at least 0 and below 1; got {delta:g}", fix="--delta 1e-5"
         )
-    delta = asked if 0 < asked != USUAL_DELTA else None
     sizes = Sizes(
         neighbours=command.neighbours,
         runs=command.runs,
         quick=command.quick,
-        delta=delta,
+        delta=delta if 0 < delta != USUAL_DELTA else None,
         layout=command.layout,
     )
     return audits.families(quick=command.quick, only=command.only or None), sizes
 
 
 def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]:
-    """For JSON, with what --quick stands for."""
+    """The sizes for JSON, with what --quick stands for."""
     cut = (
         {name: audits.QUICK[name] for name in families if name in audits.QUICK}
         if sizes.quick
@@ -135,7 +133,7 @@ def _sizes(sizes: Sizes, families: Sequence[str], audits: Any) -> dict[str, Any]
 
 
 def _document(result: Mapping[str, Any]) -> dict[str, Any]:
-    """Without what stands at the top for one mechanism."""
+    """The document without what stands at the top for one mechanism."""
     return {
         name: value for name, value in result.items() if name in audit_report.PUBLIC["document"]
     }

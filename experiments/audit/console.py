@@ -1,6 +1,4 @@
-"""What `dpmf audit` prints on a terminal: the findings of one mechanism, the verdicts of all, what
-a replay saw.
-"""
+"""What `dpmf audit` prints on a terminal: findings of one mechanism, verdicts of all, a replay."""
 
 from __future__ import annotations
 
@@ -18,6 +16,7 @@ COLOUR = {
 
 
 def render(result: Mapping[str, Any]) -> Any:
+    """The findings of one mechanism, or the verdicts of several."""
     from rich.console import Group
     from rich.text import Text
 
@@ -108,7 +107,8 @@ def _evidence(finding: Mapping[str, Any]) -> str:
     return f"violated: {finding['audit']}: {pair}{at}{ratio}; key {replay.get('key')}"
 
 
-def replayed(result: Mapping[str, Any]) -> Any:
+def render_replay(result: Mapping[str, Any]) -> Any:
+    """What a replay found, one finding a row."""
     from rich.table import Table
     from rich.text import Text
 

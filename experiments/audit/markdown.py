@@ -1,6 +1,4 @@
-"""The sections of an audit's report as markdown; whatever a data set or a mechanism is called stays
-text.
-"""
+"""The sections of an audit's report as markdown; names of data sets and mechanisms stay text."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""`dpmf audit --replay`: runs the audits of earlier findings again, and says whether they find the
-same.
-"""
+"""`dpmf audit --replay`: runs the audits of earlier findings again, and compares what they find."""
 
 from __future__ import annotations
 
@@ -30,8 +28,9 @@ def read_findings(named: str) -> tuple[dict[str, Any], list[dict[str, Any]]]:
     named: a findings.json, or the folder that `--out` named, or what `--json` printed.
       FOLDER/findings.json is the one in FOLDER/private where there is no other.
 
-    Raises: DataError for a file that is none; UsageError for a number that is not there, or nothing
-      to run again.
+    Raises:
+      DataError: the file holds no findings.
+      UsageError: a number that is not there, or nothing to run again.
     """
     name, mark, wanted = named.rpartition("#")
     if not mark or Path(named).exists():
@@ -95,7 +94,7 @@ def _document(path: Path) -> dict[str, Any]:
 def restored(command: type, source: Mapping[str, Any]) -> Any:
     """The command that a trial's source keeps, with the flags of its mechanism.
 
-    Raises: DataError for a source that is none.
+    Raises: DataError for a source that does not say what was audited.
     """
     try:
         kind = with_flags_of(command, source["command"].get("mechanism", DEFAULT))
@@ -112,9 +111,7 @@ def restored(command: type, source: Mapping[str, Any]) -> Any:
 
 
 def kept_fields(command: Any) -> dict[str, Any]:
-    """What `restored` needs of a command: its fields that are not at their defaults, but for where
-    output goes.
-    """
+    """The fields of a command that are not at their defaults, but for where output goes."""
     fields = {field.name: field.default for field in dataclasses.fields(command)}
     fields["mechanism"] = DEFAULT
     return {
@@ -127,12 +124,11 @@ def kept_fields(command: Any) -> dict[str, Any]:
 def again(
     told: Mapping[str, Any],
     wanted: Sequence[Mapping[str, Any]],
-    made: Callable[[Mapping[str, Any]], Trial],
+    make_trial: Callable[[Mapping[str, Any]], Trial],
 ) -> list[dict[str, Any]]:
-    """What became of each finding; its family of audits runs once for each trial, with the key of
-    the document.
+    """What became of each finding. Its family runs once for each trial, with the document's key.
 
-    made: from a trial of the document to the trial itself.
+    make_trial: from a trial of the document to the trial itself.
     """
     trials: dict[int, Trial] = {}
     found: dict[tuple[int, str], list[dict[str, Any]]] = {}
@@ -140,7 +136,7 @@ def again(
     for was in wanted:
         place, family = was["trial"], was["family"]
         if place not in trials:
-            trials[place] = made(told["trials"][place])
+            trials[place] = make_trial(told["trials"][place])
         trial = trials[place]
         if (place, family) not in found:
             console.say(f"again: {trial.label}: {family}")
@@ -156,9 +152,7 @@ def again(
 
 
 def _compared(was: Mapping[str, Any], now: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """One finding: seen again or not, and whether the measured number is the same to the last
-    bit.
-    """
+    """One finding then and now: seen again or not, and the same to the last bit or not."""
     same = (
         one for one in now if (one["mechanism"], one["audit"]) == (was["mechanism"], was["audit"])
     )
@@ -173,8 +167,9 @@ def _compared(was: Mapping[str, Any], now: Sequence[Mapping[str, Any]]) -> dict[
 
 
 def check_seen_again(result: Mapping[str, Any]) -> None:
-    """Raises: OutsideTolerance where a finding is not seen again; else AuditViolated where one is
-    violated again.
+    """Raises:
+    OutsideTolerance: a finding is not seen again.
+    AuditViolated: all are, and one of them is violated.
     """
     rows = result["replayed"]
 

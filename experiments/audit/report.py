@@ -1,10 +1,9 @@
-"""An audit as one document: what may be shown and what may not, in one place; its headline; and its
-files.
+"""An audit as one document: its headline, which of its fields may be shown, and its files.
 
-Three kinds of field. Public: follows from the claim, the settings and the catalogue's name, or is a
-verdict. Private: measured on the ratings, and not priced. Records: names a person or a rating, or
-identifies the data. What is in no list here is private, so that a new audit shows nothing before
-somebody says that it may.
+There are three kinds of field. Public ones follow from the claim, the settings and the catalogue's
+name, or are verdicts. Private ones are measured on the ratings, and not priced. Records name a
+person or a rating, or identify the data. A field in no list here is private, so that a new audit
+shows nothing before somebody says that it may.
 """
 
 from __future__ import annotations
@@ -65,10 +64,9 @@ PUBLIC = {
     "details": ("steps", "alpha", "status_of_the_guarantee", "unit_of_measurement", "phase"),
     "self_test": ("bug", "audit", "caught", "sound"),
 }
-# Families whose power follows from their design, with no number that was measured on the ratings in
-# it.
+# Families whose power follows from their design, without any number measured on the ratings.
 PUBLIC_POWER = frozenset({"sensitivity", "post-processing", "enumeration", "fit"})
-# Families whose claims follow from the guarantee alone; others may price the ratings of the very
+# Families whose claims follow from the guarantee alone; other claims may price the ratings of the
 # user who is attacked.
 PUBLIC_CLAIM = PUBLIC_POWER | frozenset(
     {"noise", "noise law", "keys", "faults", "coins", "density", "privacy loss", "one run"}
@@ -90,8 +88,8 @@ RECORDS = (
     *("canary", "canaries", "data_sha256"),
 )
 
-VERDICTS = ("violated", "inconclusive", "consistent", "not applicable")  # what outweighs what
-# Whose power says most about a claim, first come first shown.
+VERDICTS = ("violated", "inconclusive", "consistent", "not applicable")
+# Families whose power says most about a claim; the first one is shown.
 TELLING = ("privacy loss", "enumeration", "sensitivity", "one run", "membership")
 
 
@@ -102,8 +100,9 @@ def document(
     sizes: Mapping[str, Any],
     self_test: Sequence[Mapping[str, Any]],
 ) -> dict[str, Any]:
-    """The whole document, for JSON. trials: what is said of each, and its findings; they are
-    numbered here, from 1.
+    """The whole document, for JSON.
+
+    trials: what is said of each, and its findings, which are numbered here from 1.
     """
     from audits.finding import ALPHA
 
@@ -140,9 +139,7 @@ def document(
 def headline(
     guarantee: Mapping[str, Any], findings: Sequence[Mapping[str, Any]]
 ) -> tuple[str, str]:
-    """(verdict on the claim as a whole, what broke it or else the smallest violation that would
-    have been seen).
-    """
+    """(verdict on the whole claim, what broke it or else the least that would have been seen)."""
     of = {name: [one for one in findings if one["verdict"] == name] for name in VERDICTS}
     open_ones = f"; {len(of['inconclusive'])} inconclusive" if of["inconclusive"] else ""
     if of["violated"]:
@@ -193,9 +190,7 @@ def provenance() -> dict[str, Any]:
 
 
 def public(whole: Mapping[str, Any]) -> dict[str, Any]:
-    """The document without its private fields: what may be shown to anybody who may know the claim
-    and its verdict.
-    """
+    """The document without its private fields: for anybody who may know the claim and verdict."""
     kept = _only(whole, PUBLIC["document"]) | {"public": True}
     kept["trials"] = [_public_trial(trial, whole["findings"]) for trial in whole["trials"]]
     kept["findings"] = [_public_finding(one) for one in whole["findings"]]
@@ -219,7 +214,7 @@ def _public_trial(
 def _public_finding(finding: Mapping[str, Any]) -> dict[str, Any]:
     names = list(PUBLIC["details"])
     names += ["power"] if finding.get("family") in PUBLIC_POWER else []
-    names += ["why"] if finding["verdict"] == "not applicable" else []  # the claim itself says so
+    names += ["why"] if finding["verdict"] == "not applicable" else []  # it follows from the claim
     claim = (
         {}
         if finding.get("family") in PUBLIC_CLAIM
@@ -232,10 +227,8 @@ def _only(values: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if name in names}
 
 
-def parted(whole: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """(the document without what names records, that apart: by the number of a finding, and the
-    data by trial).
-    """
+def split_records(whole: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """(the document without records; the records by finding, and hashes of the data by trial)."""
     findings, records = [], {}
     for one in whole["findings"]:
         rest, taken = _without_records(one["details"])
@@ -272,7 +265,7 @@ def _without_records(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 
 
 def check_folder(out: Path) -> None:
-    """Raises: UsageError where no report can be written; before hours of work, not after them."""
+    """Raises: UsageError where no report can be written, before hours of work."""
     import jinja2  # noqa: F401
 
     nearest = next(folder for folder in (out, *out.absolute().parents) if folder.exists())
@@ -289,10 +282,10 @@ def check_folder(out: Path) -> None:
 
 
 def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
-    """findings.json, report.md and report.html, each whole or not there; their paths.
+    """Writes findings.json, report.md and report.html, each whole or not at all; their paths.
 
     A public document lies in `out`, for anybody to read. Any other was measured on ratings and is
-    not priced: it lies in `out`/private, open to its owner alone, with what names records apart in
+    not priced: it lies in `out`/private, readable by its owner alone, with the records apart in
     records.json.
     """
     from dpmf_jax.models import storage
@@ -301,7 +294,7 @@ def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
     from experiments.audit import view as audit_view
 
     private = not whole["public"]
-    shown, records = parted(whole) if private else (whole, {})
+    shown, records = split_records(whole) if private else (whole, {})
     sections = audit_view.sections(shown, str(out))
     out.mkdir(parents=True, exist_ok=True)
     written = []
@@ -324,9 +317,7 @@ def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
 
 
 def _remove_unpriced(out: Path) -> None:
-    """Takes away a report that was not public and lay outside private/, as older versions wrote
-    them.
-    """
+    """Removes a report that is not public and lies outside private/."""
     import json
 
     try:

@@ -1,8 +1,7 @@
-"""Are the audits awake? Two bugs planted in a sound mechanism, on generated ratings, in seconds;
-tests plant many more.
+"""Do the audits work here? Two bugs planted in a sound mechanism, on generated ratings, in seconds.
 
-Each must be called violated by the audit named for it, and the same mechanism without it must not
-be.
+The audit named for a bug must call it violated, and must not call the mechanism without it so.
+Tests plant many more bugs.
 """
 
 from __future__ import annotations
@@ -15,8 +14,13 @@ SIZE = (30, 20, 200, 2)  # users, items, ratings, rank
 
 
 class Bug(NamedTuple):
-    """plant: from the sound mechanism to the one with the bug. audit: the finding that must see it;
-    family: its own.
+    """A planted bug.
+
+    Attributes:
+      name: in words.
+      audit: the finding that must see it.
+      family: of that finding.
+      plant: from the sound mechanism to the one with the bug.
     """
 
     name: str
@@ -65,9 +69,7 @@ BUGS = (
 
 
 def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any]]:
-    """A row for each bug: whether it was caught, what was measured, and what the sound mechanism
-    was called.
-    """
+    """A row for each bug: whether it was caught, what was measured, the sound one's verdict."""
     import audits
     from dpmf_jax.data import synthetic
     from dpmf_jax.devices import keys
@@ -85,7 +87,7 @@ def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any
         planted, clean = (
             next(
                 one
-                for one in _found(audits, made, ratings, keys, bug.family)
+                for one in _findings(audits, made, ratings, keys, bug.family)
                 if one.audit == bug.audit
             )
             for made in (bug.plant(sound), sound)
@@ -103,7 +105,7 @@ def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any
     return rows
 
 
-def _found(audits: Any, mechanism: Any, ratings: Any, keys: Any, family: str) -> list[Any]:
+def _findings(audits: Any, mechanism: Any, ratings: Any, keys: Any, family: str) -> list[Any]:
     return audits.audit(
         mechanism,
         ratings,

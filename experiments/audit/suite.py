@@ -1,6 +1,4 @@
-"""What `dpmf audit --all` puts on trial: the published claims at their papers' settings, and each
-sound variant.
-"""
+"""What `dpmf audit --all` puts on trial: every trial that the table of mechanisms declares."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from experiments.fit import mechanisms as fit_mechanisms
 
 DATA = "ml-100k"  # of the published claims, where it is found
 PUBLISHED = "as published"  # in the label of a claim that is a paper's own and not proved
-# Less of everything on real ratings than one mechanism alone gets: all of this is to take 20
-# minutes on two cores.
+# Arguments, by family, on real ratings: less than for one mechanism alone, since all of them are to
+# take 20 minutes on two cores.
 LESS = {
     "sensitivity": {"num_neighbours": 16, "climb": False},
     "coins": {"num_neighbours": 3},
@@ -23,8 +21,8 @@ LESS = {
     "membership": {"num_shadows": 24},
     "fit": {"tempting": ("value", "item")},
 }
-# Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails;
-# of all entries where no data are named, so that they share programs.
+# Users, items, ratings and rank of generated ratings, on which the sensitivity of paper 001 fails.
+# All entries take them where no data are named, so that they share programs.
 GENERATED = (40, 30, 600, 5)
 
 
@@ -43,9 +41,7 @@ ENTRIES = tuple(Entry(spec.name, trial) for spec in table().values() for trial i
 
 
 def phases_of(entry: Entry, ratings: Any, *, small: bool) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """(phases, settings) of the entry on these ratings; what depends on the range or the catalogue
-    is filled in.
-    """
+    """(phases, settings) of the entry, with flags that follow from the ratings' range and sizes."""
     low, high = ratings.rating_range
     words = {
         "middle": f"{(low + high) / 2:g}",
@@ -73,12 +69,12 @@ def generated() -> Any:
 def makers(
     ratings: Any, source: Mapping[str, Any], *, small: bool
 ) -> dict[str, Callable[[], Trial]]:
-    """By label, what makes each trial when its turn comes.
+    """Makers of the trials, by label; each is called when its turn comes.
 
     Args:
-      ratings: of all entries but those with generated ones of their own.
+      ratings: of all entries but those that have generated ones of their own.
       source: the command that asks for all of them, as a trial keeps it.
-      small: take the entries' small settings.
+      small: whether to take the entries' small settings.
     """
 
     def make(entry: Entry) -> Trial:

@@ -1,6 +1,4 @@
-"""One mechanism on trial: every family of audits in turn, timed, and what a run of it is good
-for.
-"""
+"""One mechanism on trial: every family of audits in turn, timed; and how useful a run of it is."""
 
 from __future__ import annotations
 
@@ -18,17 +16,15 @@ from typing import Any, NamedTuple
 from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
 
-CURVE = tuple(
-    10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8)
-)  # values of δ that a claim is drawn at
+# Values of δ at which a claim is drawn.
+CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))
 
 
-# Trials that run side by side, at most, and one more than cores, since each waits at times; those
-# of a list that begin together stand so far apart.
-AT_ONCE, STRIDE = 5, 3
-MAPPINGS = (
-    24_000  # of memory; Linux lets a process have 65,530, and every compiled program takes dozens
-)
+AT_ONCE = 5  # trials that run side by side, at most; and one more than cores, since each waits
+STRIDE = 3  # how far apart in the list those stand that begin together
+# Mappings of memory after which programs are forgotten. Linux lets a process have 65,530, and every
+# compiled program takes dozens.
+MAPPINGS = 24_000
 
 
 class Trial(NamedTuple):
@@ -36,10 +32,10 @@ class Trial(NamedTuple):
 
     Attributes:
       phases: as `fit_mechanisms.phases_and_settings` gives them.
-      source: the command that makes all of this again, with the label of this trial in it.
+      source: the command that makes this trial again, with its label.
       why: the settings in words.
-      short: steps, by family of audits, to which a trial is held where all of them would take too
-        long; the claim is then that of as many.
+      short: steps, by family of audits, where all steps would take too long; the claim is then that
+        of as many.
       options: arguments, by family, of its audit.
       make_phases: ratings -> (phases, settings), by the same flags.
     """
@@ -57,8 +53,14 @@ class Trial(NamedTuple):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """How much is tried; None is the audits' own choice. runs: of those that draw many; quick:
-    fewer of everything.
+    """How much is tried; None is the audits' own choice.
+
+    Attributes:
+      neighbours: as `num_neighbours` of `audits.audit`.
+      runs: as its `num_runs`.
+      quick: whether to take fewer of everything.
+      delta: where the privacy loss is tested.
+      layout: kind of layout.
     """
 
     neighbours: int | None = None
@@ -70,9 +72,7 @@ class Sizes:
 
 @contextlib.contextmanager
 def compiling(sizes: Sizes) -> Generator[None]:
-    """Where `quick`, programs are compiled with few optimisations: nearly all of the time of small
-    ones goes there.
-    """
+    """Compiles with few optimisations where `quick`: small programs spend their time compiling."""
     import jax
 
     before = jax.config.read("jax_disable_most_optimizations")
@@ -84,7 +84,7 @@ def compiling(sizes: Sizes) -> Generator[None]:
 
 
 def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
-    """Of one family of audits, for JSON; the same seed and sizes give the same ones."""
+    """The findings of one family, for JSON; the same seed and sizes give the same ones."""
     import audits
     from dpmf_jax.devices import keys
 
@@ -124,7 +124,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
 
 
 def phase_names(trial: Trial) -> list[str]:
-    """Of the phases, in their order; the last one's is the mechanism's as the command names it."""
+    """Names of the phases in their order; the last one's is that of `--mechanism`."""
     return [phase.guarantee(1).mechanism for phase, _ in trial.phases[:-1]] + [
         trial.settings["mechanism"]
     ]
@@ -139,11 +139,11 @@ def run(
     useful: bool,
     report: Callable[[str], None],
 ) -> tuple[dict[str, Any], list[dict[str, Any]]]:
-    """(what is said of the trial as a whole, its findings); both for JSON.
+    """(what is said of the whole trial, its findings), both for JSON.
 
     Args:
-      useful: also train once and compare with the simple controls.
-      report: called with what comes next.
+      useful: whether to train once, and compare with the simple controls.
+      report: called with the name of what comes next.
     """
     import accounting
 
@@ -190,10 +190,11 @@ def run_all(
     useful: bool,
     report: Callable[..., None],
 ) -> list[tuple[dict[str, Any], list[dict[str, Any]]]]:
-    """What `run` says of each trial, in their order; several at a time, since most of the time goes
-    into compiling.
+    """What `run` says of each trial, in their order.
 
-    report: called with how many parts are done and what was begun, by name.
+    Several run at a time, since most of the time goes into compiling.
+
+    report: called with how many parts are done, and the name of what begins.
     """
     stopped, parts = threading.Event(), itertools.count()
 
@@ -229,9 +230,7 @@ def run_all(
 
 
 def _forget_programs() -> None:
-    """Lets go of compiled programs before the system has no room for another one, which would end
-    the process.
-    """
+    """Frees compiled programs before the process runs out of mappings, which would end it."""
     import gc
 
     import jax
@@ -250,9 +249,7 @@ def _mappings() -> int:
 
 
 def curve(guarantee: Any) -> list[list[float]]:
-    """The claim as points (ε, δ): exact for Gaussian steps, else an upper bound; empty where
-    nothing is claimed.
-    """
+    """The claim as points (ε, δ): exact for Gaussian steps, else an upper bound; empty for none."""
     from accounting import composition, gaussian
     from accounting.loss import Approximate
 

@@ -1,6 +1,4 @@
-"""The document of an audit as sections of plain blocks, in the order of the report: what both
-formats print.
-"""
+"""The document of an audit as sections of plain blocks, in the order of the report."""
 
 from __future__ import annotations
 
@@ -60,9 +58,15 @@ class Card(NamedTuple):
 
 
 class Picture(NamedTuple):
-    """kind: "curve", points (ε, δ) of the claim and of measured bounds; "roc", points (FPR, TPR) by
-    name, those without noise under names that begin with "control", with (ε, δ) of the claim, or
-    None.
+    """A picture of some series of points.
+
+    Attributes:
+      kind: "curve": points (ε, δ), "claimed" and "measured". "roc": points (FPR, TPR) by name, of
+        runs without noise where that begins with "control".
+      title: of the picture.
+      alt: the picture in words.
+      series: points by name.
+      claim: of a "roc", the claim's (ε, δ), or None.
     """
 
     kind: str
@@ -97,8 +101,9 @@ MEANS = {
 
 
 def sections(told: Mapping[str, Any], out: str | None) -> list[Section]:
-    """All sections of a document, public or not; `out` is the folder that the way to replay
-    names.
+    """All sections of a document, public or not.
+
+    out: the folder that the section on replays names.
     """
     trials, several = told["trials"], len(told["trials"]) > 1
     found = [_all(told)] if several else []
@@ -312,9 +317,7 @@ def _curve(trial: Mapping[str, Any], bounds: Sequence[Sequence[float]], public: 
 
 
 def _attacks(one: Mapping[str, Any], guarantee: Mapping[str, Any]) -> list[Any]:
-    """How well each attack does, on the mechanism and on the same without noise, and the ROC of all
-    of them.
-    """
+    """A table of attacks, on the mechanism and on the same without noise, and their ROC."""
     rows = one["details"].get("attacks", ())
     curves = {f"{row['mechanism']}: {row['attack']}": row["curve"] for row in rows}
     if (roc := one["details"].get("roc")) is not None:
@@ -390,7 +393,9 @@ def _provenance(told: Mapping[str, Any]) -> list[Any]:
         ("seed of the audit", str(told["seed"])),
         (
             "sizes",
-            ", ".join(f"{name.replace('_', ' ')} {_said(value)}" for name, value in sizes.items()),
+            ", ".join(
+                f"{name.replace('_', ' ')} {_in_words(value)}" for name, value in sizes.items()
+            ),
         ),
     ]
     blocks: list[Any] = [Table(("", ""), rows)]
@@ -400,7 +405,7 @@ def _provenance(told: Mapping[str, Any]) -> list[Any]:
     return blocks
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     if isinstance(value, Mapping):
         inner = [
             f"{name}: {', '.join(f'{what} {num}' for what, num in cut.items())}"

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
+from audits.release import canaries
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
@@ -52,6 +53,13 @@ DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 def sound(config=CONFIG):
     """ε = 0.46 at δ = 1e-5."""
     return gaussian.joint_noise(config)
+
+
+def make_plan(side=None, presence=True, seed=0, **settings):
+    """Canaries of `RATINGS`."""
+    return canaries.plan(
+        np.random.default_rng(seed), RATINGS, DATA, presence=presence, side=side, **settings
+    )
 
 
 def _nothing(query, state, data, coins):

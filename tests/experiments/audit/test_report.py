@@ -1,30 +1,16 @@
-"""The audit's document: its headline, what is public in it, which file holds what, and its
-markdown.
-"""
+"""The audit's document: its headline, what is public in it, and which file holds what."""
 
 import json
-import re
 import stat
 
 import pytest
 
 from dpmf_jax.errors import UsageError
-from experiments.audit import (
-    markdown as audit_markdown,
-)
-from experiments.audit import (
-    pictures as audit_pictures,
-)
-from experiments.audit import (
-    report as audit_report,
-)
-from experiments.audit import (
-    view as audit_view,
-)
-from experiments.audit.view import Card, Picture
+from experiments.audit import markdown as audit_markdown
+from experiments.audit import report as audit_report
+from experiments.audit import view as audit_view
 from tests.cases.audit_report import (
     CAUGHT,
-    EXACT,
     PERSON,
     SECRET,
     VERDICTS,
@@ -165,7 +151,7 @@ def test_public_and_whole_documents_have_the_same_sections_but_for_the_unpriced_
 
 def test_what_names_records_is_parted_from_the_rest():
     whole = document(trial([finding(), finding("not applicable", details={})]))
-    shown, records = audit_report.parted(whole)
+    shown, records = audit_report.split_records(whole)
     assert PERSON not in json.dumps(shown)
     assert "c0ffee" not in json.dumps(shown)
     assert shown["findings"][0]["details"]["replay"] == {"step": 2, "key": [0, 1]}
@@ -262,190 +248,6 @@ def test_a_file_in_the_way_is_refused_before_the_work(tmp_path):
             audit_report.check_folder(out)
     audit_report.check_folder(tmp_path / "new" / "folder")
     assert not (tmp_path / "new").exists()
-
-
-# ---- its sections
-
-
-def test_sections_come_in_the_order_of_the_report():
-    names = (
-        "noise: scale",
-        "KL: all",
-        "membership: LiRA",
-        TELLING,
-        "sensitivity: largest step",
-        "dice: loaded",
-        "init",
-    )
-    whole = document(trial([finding(audit=name) for name in names]), self_test=[CAUGHT])
-    assert [part.title for part in audit_view.sections(whole, "audit")] == [
-        *(
-            "The claim",
-            "The verdict",
-            "Who sees what",
-            "Price at δ = 1e-05, by every accountant",
-            "Closed form",
-        ),
-        *(
-            "Sensitivity",
-            "Privacy loss",
-            "Membership inference",
-            "KL divergence",
-            "Noise and coins",
-        ),
-        *(
-            "Post-processing and release",
-            "dice",
-            "Utility beside its controls",
-            "Self-test of the audits",
-        ),
-        *("Where this comes from", "How to replay"),
-    ]
-
-
-def test_where_nothing_is_claimed_nothing_is_priced():
-    titles = [part.title for part in audit_view.sections(document(trial([], status="none")), None)]
-    assert titles[:3] == ["The claim", "The verdict", "Who sees what"]
-    assert not [title for title in titles if "Price" in title or "Closed" in title]
-
-
-def test_several_claims_begin_with_the_table_of_verdicts():
-    whole = document(
-        trial([finding("violated")], label="one"), trial([finding()], status="claimed", label="two")
-    )
-    first, *rest = audit_view.sections(whole, "audit")
-    table = first.blocks[0]
-    assert first.title == "Verdicts"
-    assert [(row[0].text, row[2], row[4].verdict) for row in table.rows] == [
-        ("one", "proved", "violated"),
-        ("two", "claimed", "consistent"),
-    ]
-    anchors = [part.anchor for part in rest]
-    assert {row[0].anchor for row in table.rows} <= set(anchors)
-    assert len(set(anchors)) == len(anchors)
-
-
-def test_who_sees_what_names_every_party():
-    (part,) = [
-        one
-        for one in audit_view.sections(document(trial([])), None)
-        if one.title == "Who sees what"
-    ]
-    assert part.blocks[0].rows == [
-        ("trusted curator", "one party holds it all"),
-        ("whoever gets the release", "user factors"),
-        ("the server", "sees all of it"),
-    ]
-
-
-def test_the_closed_form_and_the_curve_are_those_of_the_price():
-    bound = finding(audit=TELLING, measured=1.25)
-    parts = {one.title: one.blocks for one in audit_view.sections(document(trial([bound])), None)}
-    assert "ρ = J / (2 z²) = 3 / (2 · 2²) = 0.375" in parts["Closed form"][1].text
-    assert "= 4.5307" in parts["Closed form"][1].text  # 0.375 + 2 √(0.375 · ln 1e5), rounded up
-    curve, card = parts["Privacy loss"]
-    assert curve.series["claimed"][7] == pytest.approx([EXACT, 1e-5])
-    assert curve.series["measured"] == [[1.25, 0.01]]
-    assert isinstance(card, Card)
-
-
-def test_a_roc_stands_with_its_finding_and_its_claim():
-    roc = {"fpr": [0.0, 0.1, 1.0], "tpr": [0.0, 0.4, 1.0]}
-    found = finding(audit="membership: LiRA", details={"roc": roc})
-    parts = {one.title: one.blocks for one in audit_view.sections(document(trial([found])), None)}
-    card, picture = parts["Membership inference"]
-    assert isinstance(picture, Picture)
-    assert picture.series == {"private": [[0.0, 0.0], [0.1, 0.4], [1.0, 1.0]]}
-    assert picture.claim == (parts_epsilon(parts), 1e-5)
-    assert "best: 0.4 at 0.1" in picture.alt
-    assert card.verdict == "consistent"
-
-
-def test_attacks_stand_beside_those_without_noise():
-    rows = [
-        {
-            "attack": "LiRA",
-            "mechanism": which,
-            "auc": auc,
-            "advantage": 0.2,
-            "curve": [[0.0, 0.0], [0.1, auc], [1.0, 1.0]],
-        }
-        for which, auc in (("private", 0.55), ("control", 0.98))
-    ]
-    rows[0]["advantage_bound"] = 0.9
-    whole = document(
-        trial([finding(audit="membership: rating, insider", details={"attacks": rows})])
-    )
-    _, table, picture = next(
-        one.blocks for one in audit_view.sections(whole, None) if "Membership" in one.title
-    )
-    assert table.rows == [
-        ["LiRA", "private", "0.55", "0.2", "0.9"],
-        ["LiRA", "control", "0.98", "0.2", "-"],
-    ]
-    assert set(picture.series) == {"private: LiRA", "control: LiRA"}
-    assert "best: 0.55 at 0.1" in picture.alt
-    drawn = audit_pictures.draw(picture)
-    assert [line.kind for line in drawn.lines] == ["chance", "claimed", "control", "measured"]
-    assert [kind for kind, _ in drawn.key] == ["chance", "claimed", "control", "measured"]
-    shown = audit_view.sections(audit_report.public(whole), None)
-    assert len(next(one.blocks for one in shown if "Membership" in one.title)) == 1
-
-
-def parts_epsilon(parts):
-    rows = parts["Price at δ = 1e-05, by every accountant"][0].rows
-    return float(rows[-1][1])
-
-
-@pytest.mark.parametrize("verdict", VERDICTS)
-def test_a_finding_says_what_its_verdict_rests_on(verdict):
-    parts = audit_view.sections(document(trial([finding(verdict)])), None)
-    (card,) = next(one.blocks for one in parts if one.title == "Sensitivity")
-    remarks = " ".join(card.remarks)
-    assert card.verdict == verdict
-    assert ("Power: anything above" in remarks) == (verdict == "consistent")
-    assert ("--replay with #1" in remarks) == (verdict == "violated")
-    assert ("Why: it is so" in remarks) == (verdict in ("inconclusive", "not applicable"))
-    assert ("measured" in dict(card.numbers)) == (verdict in ("violated", "consistent"))
-
-
-# ---- markdown
-
-HOSTILE = (
-    "<script>alert(1)</script>|`x`](javascript:alert(2))\n# not a heading"
-    " ![i](https://evil.example/p.png)"
-)
-
-
-def test_hostile_names_stay_text_in_markdown():
-    whole = document(
-        trial([finding(claim=HOSTILE)], data=HOSTILE, label=HOSTILE), trial([], label="two")
-    )
-    text = audit_markdown.markdown(whole["title"], audit_view.sections(whole, HOSTILE))
-    lines = [
-        line for line in text.splitlines() if not line.startswith("    ")
-    ]  # the rest is code, which is literal
-    for dangerous in ("<", "`", "]", "[", "!"):
-        assert not [line for line in lines if re.search(rf"(?<!\\){re.escape(dangerous)}", line)]
-    assert not [line for line in lines if line.startswith("# not")]
-    rows = [
-        re.sub(r"\\\\|\\\|", "", line)
-        for line in lines
-        if line.startswith("| ") and "alert" in line
-    ]
-    assert rows
-    assert {line.count("|") for line in rows} == {7}  # the table of verdicts
-
-
-def test_markdown_has_every_kind_of_block():
-    whole = document(trial([finding(audit=TELLING)]), self_test=[CAUGHT])
-    text = audit_markdown.markdown(whole["title"], audit_view.sections(whole, "audit"))
-    assert text.startswith("# Audit of m on some ratings\n\n## The claim\n")
-    assert "**caught**" in text
-    assert "    dpmf audit --replay audit/findings.json#1" in text
-    assert "*Claimed curve δ(ε), and measured lower bounds on ε.*" in text
-    with pytest.raises(TypeError, match="no block"):
-        audit_markdown.markdown("t", [audit_view.Section("s", 2, "a", ["a string"])])
 
 
 def test_fields_are_tagged_once():
