@@ -13,7 +13,6 @@ was learnt. `paper_rows` has that filter, `same_rows` has one for both sides.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +20,6 @@ import numpy as np
 from accounting import guards
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.data.splits import rare
-
-Statistic = Callable[[np.ndarray, np.ndarray], float]
 
 
 class Rows(NamedTuple):

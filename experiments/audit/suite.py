@@ -11,7 +11,6 @@ from experiments.audit.trial import Trial
 from experiments.fit import mechanisms as fit_mechanisms
 
 DATA = "ml-100k"  # of the published claims, where it is found
-PUBLISHED = "as published"  # in the label of a claim that is a paper's own and not proved
 # Arguments, by family, on real ratings: less than for one mechanism alone, since all of them are to
 # take 20 minutes on two cores.
 LESS = {
