@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout
-from dpmf_jax.kernels import epoch as online_epoch
+from dpmf_jax.kernels import epoch
 from dpmf_jax.layout import ordered
 from tests.cases.online import ITEMS, ORDER, RATINGS, USERS, split_data
 
 RATE, STRENGTH = 0.05, 0.1
-RULE = online_epoch.Rule(RATE, STRENGTH)
+RULE = epoch.Rule(RATE, STRENGTH)
 RANKS = (
     1,
     7,
     8,
-    online_epoch.SHORTEST - 1,
-    online_epoch.SHORTEST,
-    online_epoch.SHORTEST + 1,
+    epoch.SHORTEST - 1,
+    epoch.SHORTEST,
+    epoch.SHORTEST + 1,
     33,
     48,
     70,
@@ -36,8 +36,8 @@ def starts(rank: int):
     )
 
 
-def epoch(start, schedule, data=None, rule=RULE, offset=3.0):
-    run = jax.jit(online_epoch.dense)
+def one_epoch(start, schedule, data=None, rule=RULE, offset=3.0):
+    run = jax.jit(epoch.dense)
     return run(*start, schedule, split_data() if data is None else data, rule, offset)
 
 
@@ -59,7 +59,9 @@ def by_hand(start, order, largest=np.inf):
 
 @pytest.mark.parametrize("rank", RANKS)
 def test_an_epoch_is_the_loop_at_every_rank(rank):
-    users, items, seen = epoch(starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"))
+    users, items, seen = one_epoch(
+        starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split")
+    )
     expected = by_hand(starts(rank), ORDER)
     np.testing.assert_allclose(users, expected[0], atol=1e-5)
     np.testing.assert_allclose(items, expected[1], atol=1e-5)
@@ -72,7 +74,7 @@ def test_rows_that_nobody_rated_keep_every_bit(rank):
     """They lie beside rows that are read and written, as does the row behind a table, which is no
     rating's.
     """
-    users, items, _seen = epoch(
+    users, items, _seen = one_epoch(
         starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split")
     )
     for after, before, rated in (
@@ -95,7 +97,7 @@ def test_a_row_that_is_not_a_number_stays_alone():
     others = RATINGS.take(few)
     data = layout.make(others, kind="split", num_devices=1)
     schedule = ordered.schedule(others, np.arange(len(others)), size=1, kind="split")
-    after, items, _seen = epoch((users, items), schedule, data)
+    after, items, _seen = one_epoch((users, items), schedule, data)
     assert np.isnan(np.asarray(after)[4]).all()
     assert np.isfinite(np.delete(np.asarray(after), 4, axis=0)).all()
     assert np.isfinite(items).all()
@@ -104,7 +106,7 @@ def test_a_row_that_is_not_a_number_stays_alone():
 @pytest.mark.parametrize("rank", [3, 60])
 def test_a_threshold_skips_and_counts(rank):
     rule = RULE._replace(threshold=1.5)
-    users, items, seen = epoch(
+    users, items, seen = one_epoch(
         starts(rank), ordered.schedule(RATINGS, ORDER, size=1, kind="split"), rule=rule
     )
     expected = by_hand(starts(rank), ORDER, 1.5)
