@@ -1,5 +1,4 @@
-"""How a mechanism is declared: one `Spec` beside it says all that commands, tables and tests need
-to know of it.
+"""How a mechanism is declared: its `Spec` says all that commands, tables and tests need to know.
 
 A family of mechanisms is a package here with a module `spec`, whose `SPECS` are found by
 `dpmf_jax.mechanisms.table`. Nothing else lists them.
@@ -27,8 +26,9 @@ SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Flags:
-    """What every mechanism can be told. None stands for the mechanism's own default, which
-    `Spec.defaults` says in words.
+    """What every mechanism can be told.
+
+    None stands for the mechanism's own default, which `Spec.defaults` says in words.
     """
 
     HEADING: ClassVar = "the mechanism"
@@ -166,9 +166,7 @@ def check_steps(steps: int, usual: int, flag: str = "--steps") -> int:
 
 
 def config_values(config: Any, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of the settings that are fields of a mechanism's Config, a dataclass; the range as a
-    pair.
-    """
+    """The settings that are fields of a mechanism's Config, a dataclass; the range as a pair."""
     names = {field.name for field in dataclasses.fields(config)}
     values = {name: value for name, value in settings.items() if name in names}
     if "rating_range" in values:

@@ -1,6 +1,4 @@
-"""model.json, and what stands beside it: written and read without jax, and refused where a byte has
-changed.
-"""
+"""model.json and the files it names: written and read without jax, refused where a byte changed."""
 
 from __future__ import annotations
 
@@ -21,8 +19,11 @@ RELEASE = "release.safetensors"
 
 
 class Saved(NamedTuple):
-    """A model's public part: the content of model.json, its guarantee, and the released arrays by
-    name.
+    """A model's public part.
+
+    content: of model.json.
+    guarantee: of the release.
+    arrays: the released ones, by name.
     """
 
     content: dict[str, Any]
@@ -69,8 +70,9 @@ def read(folder: Path) -> Saved:
 
 
 def refuse_lost(folder: Path) -> None:
-    """Raises: DataError where a model was finished here, so nothing is left to resume, and its
-    model.json is gone.
+    """Raises: DataError where a model was finished here and its model.json is gone.
+
+    Nothing is left to resume there.
     """
     path = folder / "model.json"
     if (
@@ -103,8 +105,9 @@ def write_signed(path: Path, content: Mapping[str, Any], *, private: bool = Fals
 
 
 def read_signed(path: Path) -> dict[str, Any]:
-    """The inverse of `write_signed`. Raises: DataError where the file is missing, no JSON object,
-    or was changed.
+    """The content that `write_signed` wrote.
+
+    Raises: DataError where the file is missing, no JSON object, or was changed.
     """
     content = storage.read_json(path)
     expected = content.pop("sha256", None)

@@ -62,8 +62,10 @@ class Ranking(NamedTuple):
 
 
 class Recommended(NamedTuple):
-    """items int32[users, k], best first, -1 where a user has fewer than k unseen items; scores
-    float32, NaN there.
+    """Items to recommend.
+
+    items: int32[users, k], best first, -1 where a user has fewer than k unseen items.
+    scores: float32[users, k], NaN there.
     """
 
     items: np.ndarray
@@ -77,8 +79,7 @@ def predict(
     *,
     rating_range: tuple[float, float] | None = None,
 ):
-    """float32[n]: center[item] + ⟨user_factors[user], item_factors[item]⟩, clipped to
-    `rating_range` if given.
+    """float32[n]: center[item] + ⟨user_factors[user], item_factors[item]⟩, clipped if asked.
 
     Computed on the host in float32, in blocks; indices into the catalogue.
     """
@@ -92,8 +93,7 @@ def predict(
 
 
 def rmse(factors: Factors, ratings: Ratings, *, clip: bool = True) -> float:
-    """Root mean squared error, in rating units; predictions are clipped to the declared range if
-    `clip`.
+    """Root mean squared error, in rating units; predictions are clipped to the range if `clip`.
 
     Of several processes (`hosts`), over the ratings of all.
 
@@ -151,8 +151,9 @@ def ranking(
 
 
 def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
-    """(train, test) of as many users with held-out ratings as `SCORES` allows: all, or a sample,
-    always the same.
+    """(train, test) of all users with held-out ratings, or of a sample that `SCORES` allows.
+
+    The sample is always the same.
 
     A ranking scores every item for every user, so on many of both all users would take longer than
     the fit.
@@ -167,8 +168,9 @@ def to_rank(train: Ratings, test: Ratings) -> tuple[Ratings, Ratings]:
 
 
 def ranks_alike(factors: Factors) -> bool:
-    """Whether the model has one order of items for all users: what they differ in moves all items
-    alike.
+    """Whether the model has one order of items for all users.
+
+    Then what users differ in moves all items alike.
 
     Scores are a number of the user, one of the item, and an interaction, ⟨u - mean u, v - mean v⟩.
     Without the last (its root sum of squares is below float32 rounding of the largest score) users
@@ -254,8 +256,9 @@ def evaluate(
 
 
 def top_k(factors: Factors, users: np.ndarray, seen: Ratings, k: int) -> Recommended:
-    """The k best-scored items that each user has not rated in `seen`; of equal scores the lower
-    item index first.
+    """The k best-scored items that each user has not rated in `seen`.
+
+    Of equal scores the lower item index comes first.
 
     Args:
       users: int[n], user indices, in any order, repeated or not. seen: ratings on the model's

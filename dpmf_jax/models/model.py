@@ -1,5 +1,4 @@
-"""A fitted model: what was released, what its guarantee is, and - for the curator only - what was
-not released.
+"""A fitted model: what it released, its guarantee, and for the curator alone what it did not.
 
 On disk it is a folder. Outside `private/` stand only what `Mechanism.release` returned and public
 constants:
@@ -38,12 +37,16 @@ _PARTS = Factors._fields
 class Model:
     """Predictions with raw ids in and out.
 
-    release: what the world may see. guarantee: what was promised about it. settings: of the run,
-      public.
-    users, items: the catalogue (raw ids, public). rating_range: declared, public.
-    factors, seen, metrics: the curator's: all factors, (user, item) indices of the training
-    ratings, unpriced numbers; None where the private part is absent.
-    path: the folder, or None in memory.
+    Attributes:
+      release: what the world may see.
+      guarantee: what was promised about it.
+      settings: of the run; public.
+      users, items: the catalogue, raw ids; public.
+      rating_range: declared; public.
+      factors: all of them; for the curator, None where the private part is absent.
+      seen: (user, item) indices of the training ratings; likewise.
+      metrics: unpriced numbers; likewise.
+      path: the folder, or None in memory.
     """
 
     release: Release
@@ -108,8 +111,7 @@ class Model:
         return self._pairs(*self.seen)
 
     def predict(self, users: Any, items: Any, *, clip: bool = True) -> Any:
-        """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped to the
-        declared range by default.
+        """float32[n]: the predicted rating of items[k] by users[k], raw ids; clipped by default.
 
         A single id goes with all of the other side; two single ids give a float.
 
@@ -133,8 +135,7 @@ class Model:
         return float(predicted[0]) if all(single) else predicted
 
     def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> Any:
-        """The k items of highest predicted rating for one user, best first, as (raw item id,
-        predicted rating).
+        """The k items of highest predicted rating for one user, best first: (raw item id, rating).
 
         For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and
         predicted_rating, the users in the order given (`.to_pandas()` makes a DataFrame of it).
@@ -168,7 +169,8 @@ class Model:
         )
 
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
-        """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings, unpriced;
+        """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings; unpriced.
+
         `metrics.DEFINITIONS` says what each is.
 
         Ratings of users or items outside the catalogue are left out and counted under `unknown`. Of
@@ -217,8 +219,9 @@ class Model:
         }
 
     def save(self, path: Path | str) -> Model:
-        """Write the folder; the private part goes to private/; model.json comes last, so a folder
-        that has it is whole.
+        """Write the folder, its private part to private/.
+
+        model.json comes last, so a folder that has it is whole.
 
         Raises: UsageError where the folder holds a model already.
         """
@@ -324,8 +327,9 @@ def _plain_ids(ids: np.ndarray) -> list[Any]:
 
 
 def positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
-    """Index of each wanted id in the catalogue, -1 where it is not there. Ids compare as the
-    catalogue's type.
+    """Index of each wanted id in the catalogue, -1 where it is not there.
+
+    Ids compare as the catalogue's type.
     """
     wanted = np.asarray(wanted)
     if catalogue.dtype.kind in "iu" and wanted.dtype.kind not in "iu":

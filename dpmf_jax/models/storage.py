@@ -1,5 +1,6 @@
-"""Files that are whole or absent: atomic writes, and arrays as safetensors that are checked when
-read. Never pickle.
+"""Files that are whole or absent: atomic writes, and arrays that are checked when read.
+
+Arrays are safetensors; nothing is pickled.
 """
 
 from __future__ import annotations
@@ -21,8 +22,9 @@ PRIVATE_MODE = 0o600
 
 @contextlib.contextmanager
 def writing(path: Path) -> Generator[None]:
-    """A block that writes `path`. Raises: CannotWrite for what the operating system refuses in
-    it.
+    """A block that writes `path`.
+
+    Raises: CannotWrite for what the operating system refuses in it.
     """
     try:
         yield
@@ -34,8 +36,9 @@ def writing(path: Path) -> Generator[None]:
 
 @contextlib.contextmanager
 def _replacing(path: Path, mode: int) -> Generator[int]:
-    """A descriptor to write to; on success the file takes the place of `path` at once, on failure
-    nothing changes.
+    """A descriptor to write to, whose file takes the place of `path` at once on success.
+
+    On failure nothing changes.
     """
     with writing(path), _replaced(path, mode) as descriptor:
         yield descriptor
@@ -63,8 +66,9 @@ def _replaced(path: Path, mode: int) -> Generator[int]:
 
 
 def write_bytes(path: Path, content: bytes, *, private: bool = False) -> str:
-    """Write atomically (temporary file, fsync, rename) and return the SHA-256; a private file has
-    mode 0600.
+    """The SHA-256 of what is written atomically (temporary file, fsync, rename).
+
+    A private file has mode 0600.
     """
     with _replacing(path, PRIVATE_MODE if private else 0o644) as descriptor:
         view = memoryview(content)
@@ -161,8 +165,9 @@ def remove_partials(folder: Path) -> None:
 
 @contextlib.contextmanager
 def lock(folder: Path) -> Generator[None]:
-    """Keeps other processes out of a folder, however this one ends; without file locks on the
-    system, nothing.
+    """A block that keeps other processes out of a folder, however this one ends.
+
+    Without file locks on the system it does nothing.
 
     Raises: UsageError where another process, or this one already, is at work there.
     """

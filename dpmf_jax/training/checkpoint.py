@@ -1,5 +1,6 @@
-"""Checkpoints of a run: the training state after a step, under `private/`, whole or absent; the
-newest two are kept.
+"""Checkpoints of a run: the training state after a step, whole or absent, under `private/`.
+
+The newest two are kept.
 """
 
 from __future__ import annotations
@@ -43,9 +44,7 @@ def save(private: Path, state: State) -> Path:
 
 
 def latest(private: Path, template: State) -> State | None:
-    """The newest state that is whole and has the template's names, shapes and types; None where
-    there is none.
-    """
+    """The newest state that is whole and has the template's names, shapes and types; else None."""
     expected = _named_leaves(template)
     structure = jax.tree.structure(template)
     for path in reversed(_files(private)):

@@ -1,5 +1,6 @@
-"""What every private fit is compared with. None of it is private, except `noisy_item_means`, which
-says its price.
+"""What every private fit is compared with: means, popularity, and a factorisation.
+
+None of it is private, except `noisy_item_means`, which says its price.
 
 Each control is a `Factors`: center[i] + ⟨user_factors[u], item_factors[i]⟩, so whatever takes a
 model takes a control. Predictions leave the declared rating range here and there; `metrics` clips
@@ -68,8 +69,9 @@ def item_means(train: Ratings) -> Factors:
 
 
 def popularity(train: Ratings) -> Factors:
-    """Scores each item by the number of its training ratings: one order of items for all users, and
-    no predictions.
+    """Scores of items by the number of their training ratings: one order for all users.
+
+    These are no predictions.
 
     Not private, but free where who rated what is public: it reads no value of a rating.
 
@@ -147,8 +149,11 @@ def biased_mf(
 
 
 class _Side(NamedTuple):
-    """Posterior of (factors, bias) of every row: mean [rows, rank + 1], covariance [rows, rank + 1,
-    rank + 1], and the prior precision [rank + 1] that rows share.
+    """The posterior of (factors, bias) of every row.
+
+    mean: [rows, rank + 1].
+    covariance: [rows, rank + 1, rank + 1].
+    precision: [rank + 1], of the prior, which rows share.
     """
 
     mean: jax.Array
@@ -158,8 +163,9 @@ class _Side(NamedTuple):
 
 @jax.jit
 def _alternate(data: layout.Layout, start, squares, num_epochs) -> tuple[jax.Array, jax.Array]:
-    """Posterior means (factors, bias) of users and items, [rows, rank + 1], on standardised
-    ratings.
+    """Posterior means (factors, bias) of users and items, [rows, rank + 1].
+
+    The ratings are standardised.
 
     start: float32[items, rank], the first q. squares: the sum of the squared ratings.
     """
@@ -189,8 +195,7 @@ def _alternate(data: layout.Layout, start, squares, num_epochs) -> tuple[jax.Arr
 def _update(
     sum_by: Callable[..., Any], own: _Side, other: _Side, variance: jax.Array
 ) -> tuple[_Side, jax.Array]:
-    """The posterior of one side given the other's, and E[Σ(r̂² - 2·r̂·r)] over the ratings after
-    it.
+    """The posterior of one side given the other's, and then E[Σ(r̂² - 2·r̂·r)] over the ratings.
 
     With a = (factors', 1, bias') of the other side, a rating is a·(factors, bias, 1) plus noise:
     least squares in (factors, bias) with regressors (factors', 1) and the target r - bias'.
@@ -222,8 +227,7 @@ def _update(
 
 
 def _inverse(matrices: jax.Array) -> jax.Array:
-    """Inverses of symmetric positive definite matrices, float32[n, width, width], by sweeping one
-    pivot at a time.
+    """Inverses of symmetric positive definite matrices, float32[n, width, width], pivot by pivot.
 
     No LAPACK: jaxlib's batched factorisations wait for a free thread of the pool that runs them, so
     in a program spread over as many CPU devices as that pool has threads they wait for ever (jaxlib
@@ -249,8 +253,9 @@ def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Ar
 
 
 def _triangle(size: int):
-    """(indices of the upper triangle, [size, size] positions in it): symmetric matrices at half the
-    memory traffic.
+    """(indices of the upper triangle, [size, size] positions in it).
+
+    Symmetric matrices move at half the memory traffic so.
     """
     upper = np.triu_indices(size)
     unfold = np.zeros((size, size), np.int32)
@@ -267,8 +272,9 @@ def noisy_item_means(
     delta: float | None = None,
     relation: Literal["rating value", "rating presence"] = "rating value",
 ) -> NoisyItemMeans:
-    """Item means from sums with Gaussian noise: a private control, ρ-zCDP for one rating. Spends
-    `key`.
+    """Item means from sums with Gaussian noise: a private control. Spends `key`.
+
+    It costs ρ in zCDP for one rating.
 
     The one step of `dpmf_jax.noisy_means`: Δ is 2h for "rating value" and √2·h for "rating
     presence", h half the width of the declared range. A changed value costs 2ρ under "rating
@@ -365,8 +371,9 @@ def controls(
 
 
 def ndcg(factors: Factors, train: Ratings, test: Ratings) -> float | None:
-    """NDCG@10 over unseen items, as a fit prints it of its model and of the controls, on the
-    ratings of `metrics.to_rank`. None where no user has a relevant item, or scores are not finite.
+    """NDCG@10 over unseen items, as a fit prints it, on the ratings of `metrics.to_rank`.
+
+    None where no user has a relevant item, or scores are not finite.
     """
     if not all(np.isfinite(np.asarray(part)).all() for part in factors):
         return None

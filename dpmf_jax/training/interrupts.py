@@ -11,8 +11,9 @@ from typing import Any
 
 @contextlib.contextmanager
 def held_back() -> Generator[None]:
-    """A block that a first Ctrl-C does not cut short: KeyboardInterrupt is raised at its end. A
-    second one is raised at once, inside it.
+    """A block that a first Ctrl-C does not cut short: KeyboardInterrupt is raised at its end.
+
+    A second one is raised at once, inside it.
 
     Where Ctrl-C is not Python's own, and outside the main thread, nothing is held back.
     """

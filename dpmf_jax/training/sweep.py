@@ -27,8 +27,12 @@ AXIS = "configuration"
 
 
 class Job(NamedTuple):
-    """One run: its mechanism, the key of its steps, where it stands, and the number of steps it is
-    to reach.
+    """One run.
+
+    mechanism: as it is.
+    key: of its steps.
+    state: where it stands.
+    num_steps: that it is to reach.
     """
 
     mechanism: Mechanism
@@ -38,8 +42,11 @@ class Job(NamedTuple):
 
 
 class Chunk(NamedTuple):
-    """What one run did since the last look: its position in `jobs`, its state, and Info, one entry
-    a step done.
+    """What one run did since the last look.
+
+    job: its position in `jobs`.
+    state: after it.
+    info: Info, one entry a step.
     """
 
     job: int
@@ -58,8 +65,7 @@ def train_many(
     num_steps: int,
     num_devices: int,
 ) -> tuple[State, Info]:
-    """`protocol.train` for stacked runs: up to `num_steps` steps of each, but none from step
-    `limits[i]` on.
+    """`protocol.train` for stacked runs: up to `num_steps` steps of each, none from `limits[i]` on.
 
     Args:
       mechanisms, keys, states, limits: leading axis = number of runs, a multiple of the devices
@@ -111,8 +117,9 @@ def run(
     num_devices: int | None = None,
     finished: Container[int] = frozenset(),
 ) -> Iterator[Chunk]:
-    """All jobs to their ends, longest first; as one device is done with a run, the next waiting one
-    takes its place.
+    """All jobs to their ends, longest first.
+
+    As one device is done with a run, the next waiting run takes its place.
 
     Jobs of equal structure and shapes share one compiled program; others wait for their own. A
     run's steps do not depend on the other runs, on chunking or on the number of devices.

@@ -82,16 +82,21 @@ class Config:
 
     @property
     def published_scale(self) -> float:
-        """b = 2Δ√d/ε of Lemma 1, of each coordinate's Laplace noise; for η and for every
-        iteration's noise alike.
+        """b = 2Δ√d/ε of Lemma 1, of each coordinate's Laplace noise.
+
+        η and every iteration's noise have the same.
         """
         return 2 * self.range_width * math.sqrt(self.rank) / self.epsilon
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Grid:
-    """Fixed point of the sound variants. step: h. clip_steps: ⌊C/h⌋, a whole number. scale: b, of
-    the noise, in units of the messages; scale_steps: b/h.
+    """Fixed point of the sound variants.
+
+    step: h.
+    clip_steps: ⌊C/h⌋, a whole number.
+    scale: b, of the noise, in units of the messages.
+    scale_steps: b/h.
     """
 
     step: float
@@ -101,8 +106,9 @@ class Grid:
 
 
 def grid(config: Config, scale: float) -> Grid:
-    """The grid for noise of this scale: one user moves a sum by clip_steps, so clip_steps /
-    scale_steps <= C/b.
+    """The grid for noise of this scale.
+
+    One user moves a sum by clip_steps at most, so clip_steps/scale_steps <= C/b.
 
     Raises: ValueError where C is less than one step or more than 2^30 of them, or the scale more
       than 2^28.

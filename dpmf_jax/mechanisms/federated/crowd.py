@@ -1,5 +1,4 @@
-"""A changing crowd (paper 003, section 4.3): who is online, who takes part in an iteration, and
-that both are public.
+"""A changing crowd (paper 003, section 4.3): who is online and who takes part; both are public.
 
 Before every iteration each user who is offline joins with one probability and each who is online
 leaves with another; then at most so many of those online take part, chosen uniformly. All of it is
@@ -22,9 +21,12 @@ from dpmf_jax.noise.laws import Noise
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Population:
-    """The paper's S3. join, leave: probabilities per user and iteration. at_most: so many take part
-    in an iteration, 1,000 (Netflix) or 100 (MovieLens) in the paper. Nobody is online before the
-    first iteration.
+    """The paper's S3. Nobody is online before the first iteration.
+
+    join: probability, per user and iteration, that an absent user comes online.
+    leave: probability that a user who is online goes.
+    at_most: so many users take part in an iteration; in the paper 1,000 (Netflix) or 100
+      (MovieLens).
 
     Raises: ValueError for a probability outside [0, 1], or at_most below 1.
     """
@@ -41,8 +43,9 @@ class Population:
 @partial(jax.tree_util.register_dataclass, data_fields=["join", "leave"], meta_fields=["at_most"])
 @dataclasses.dataclass(frozen=True)
 class Rates:
-    """A `Population` as arrays, so that a sweep over probabilities compiles once; at_most is a
-    shape.
+    """A `Population` as arrays, so that a sweep over probabilities compiles once.
+
+    at_most is a shape.
     """
 
     join: jax.Array
@@ -66,8 +69,9 @@ def nobody(num_users: int) -> jax.Array:
 
 
 def advance(rates: Rates, key: jax.Array, before: jax.Array) -> jax.Array:
-    """int32[users], who is OFFLINE, ONLINE or TAKES_PART in the next iteration, from the same
-    before. Spends `key`.
+    """int32[users]: who is OFFLINE, ONLINE or TAKES_PART in the next iteration. Spends `key`.
+
+    before: the same of the iteration before.
     """
     change_key, choice_key = jax.random.split(key)
     coin = jax.random.uniform(change_key, before.shape)
@@ -77,8 +81,7 @@ def advance(rates: Rates, key: jax.Array, before: jax.Array) -> jax.Array:
 
 
 def choose(key: jax.Array, among: jax.Array, at_most: int) -> jax.Array:
-    """bool[users]: `at_most` of those `among` (bool[users]), uniformly, or all of them if they are
-    fewer.
+    """bool[users]: `at_most` of those `among` (bool[users]), uniformly, or all if they are fewer.
 
     The largest of random 31-bit numbers, found by bisection instead of sorting: 31 counts. Of equal
     ones at the edge (one pair in 2^31) the first by index are taken.
@@ -105,9 +108,7 @@ def _running_count(mask: jax.Array) -> jax.Array:
 
 
 def members(attendance: jax.Array, at_most: int) -> jax.Array:
-    """int32[min(at_most, users)]: who TAKES_PART, in order, and then the number of users, which is
-    nobody's index.
-    """
+    """int32[min(at_most, users)]: who TAKES_PART, in order, filled up with the number of users."""
     places = jnp.arange(1, min(at_most, attendance.shape[0]) + 1)
     return jnp.searchsorted(_running_count(attendance == TAKES_PART), places).astype(jnp.int32)
 

@@ -17,8 +17,11 @@ from dpmf_jax.mechanisms.federated import crowd
 
 
 class Public(NamedTuple):
-    """What everybody knows. item_factors: float32[items, rank]. center: float32[]. crowd:
-    int32[users], who takes part, see `crowd.advance`; None where everybody does.
+    """What everybody knows.
+
+    item_factors: float32[items, rank].
+    center: float32[].
+    crowd: int32[users], who takes part (`crowd.advance`); None where everybody does.
     """
 
     item_factors: jax.Array
@@ -27,8 +30,10 @@ class Public(NamedTuple):
 
 
 class Private(NamedTuple):
-    """user_factors: float32[users, rank], row u on the device of user u. perturbation: η,
-    float32[items, rank], the sum of shares that nobody knows; None where there is none.
+    """What no one role knows.
+
+    user_factors: float32[users, rank], row u on the device of user u.
+    perturbation: float32[items, rank], η, the sum of shares; None where there is none.
     """
 
     user_factors: jax.Array | None
@@ -36,8 +41,9 @@ class Private(NamedTuple):
 
 
 def shared_coins(key: jax.Array) -> jax.Array:
-    """The coins of an iteration decide who is online and who takes part: its key, before anybody
-    looks at data.
+    """The coins of an iteration: the key that decides who is online and who takes part.
+
+    It is drawn before anybody looks at data.
     """
     return key
 
@@ -50,9 +56,12 @@ def attendance(rates: crowd.Rates | None, public: Public, coins: jax.Array) -> j
 
 
 class Group(NamedTuple):
-    """Who takes part in an iteration, and their ratings. index: int32[group], of the users, those
-    beyond the last one being empty places; None where everybody takes part. factors: float32[group,
-    rank].
+    """Who takes part in an iteration, and their ratings.
+
+    ratings: theirs.
+    index: int32[group], of the users; those beyond the last user are empty places. None where
+      everybody takes part.
+    factors: float32[group, rank].
     """
 
     ratings: layout.Layout
@@ -63,9 +72,7 @@ class Group(NamedTuple):
 def gather(
     rates: crowd.Rates | None, now: jax.Array | None, users: jax.Array, data: layout.Layout
 ) -> Group:
-    """The group of this iteration; of a crowd no more than `at_most` are looked at, whoever they
-    are.
-    """
+    """The group of this iteration; of a crowd `at_most` users are looked at."""
     if rates is None or now is None:
         return Group(data, None, users)
     index = crowd.members(now, rates.at_most)
@@ -79,14 +86,22 @@ def _put_back(group: Group, users: jax.Array, moved: jax.Array) -> jax.Array:
 
 
 class Own(NamedTuple):
-    """One user's part in a pass. factors: float32[rank]. center: public, the same for all."""
+    """One user's part in a pass.
+
+    factors: float32[rank].
+    center: float32[], public, the same for all.
+    """
 
     factors: jax.Array
     center: jax.Array
 
 
 class Items(NamedTuple):
-    """What every user knows of the items. steepness: max(1, ‖v_j‖²)."""
+    """What every user knows of the items.
+
+    factors: float32[items, rank].
+    steepness: float32[items], max(1, ‖v_j‖²).
+    """
 
     factors: jax.Array
     steepness: jax.Array
@@ -114,8 +129,9 @@ def own_steps(
     regularization: jax.Array,
     data: layout.Layout,
 ) -> jax.Array:
-    """Equation (2), float32[users, rank]: each who takes part descends on the own ratings, at
-    public item factors.
+    """User factors after equation (2), float32[users, rank], at public item factors.
+
+    Each who takes part descends on the own ratings.
 
     The gain is γ/(1 + 2γ Σ_j max(1, ‖v_j‖²)): γ on few ratings of short items, and never a step
     that overshoots, where the paper's γ on a sum over many ratings makes the descent diverge. It is

@@ -1,6 +1,4 @@
-"""Paper 003's T noisy iterations before an untrusted recommender: what they promise, as published
-and per user.
-"""
+"""What paper 003's T noisy iterations before an untrusted recommender promise."""
 
 from accounting import guards, words
 from accounting.additive_noise import Noise
@@ -123,8 +121,7 @@ def iterations_guarantee(
     mechanism: str = "federated-user",
     seeded: bool = False,
 ) -> Guarantee:
-    """S2 and S3 with every user's whole message clipped to C; unit user, T iterations added up,
-    proved.
+    """ε per user of S2 and S3 with every user's whole message clipped to C: T iterations, proved.
 
     Args:
       noise, clip_norm, scale, num_iterations, change: see `iterations_per_user`; the scale is that

@@ -1,5 +1,4 @@
-"""Paper 003's protocol made sound: each user clips the whole message, in integers, and pays for all
-data at once.
+"""Paper 003's protocol made sound: each user's whole message is clipped and priced, in integers.
 
 `per_user`: T noisy sums of clipped gradients, before an untrusted recommender (S2, S3). In one
 round: see `federated_statistics`.
@@ -47,8 +46,12 @@ from dpmf_jax.protocol import Info, Mechanism, Release, State
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """clip_steps: ⌊C/h⌋; at_least: participants that an iteration needs. clip_norm, scale: C, b,
-    read on the host.
+    """What the parts share.
+
+    step: h.
+    clip_steps: ⌊C/h⌋.
+    at_least: participants that an iteration needs.
+    clip_norm, scale: C and b, read on the host.
     """
 
     step: jax.Array
@@ -69,8 +72,9 @@ class Params:
 
 
 def per_user(config: Config) -> Mechanism:
-    """T iterations in which each user sends the clipped gradient over all of the own items;
-    releases the item factors.
+    """Item factors in T iterations, in each of which users send a clipped gradient over items.
+
+    The gradient is over all of a user's own items. Releases the item factors.
 
     Guarantee: epsilon, in all of `config.num_iterations` iterations, per user, pure, proved; a
       removed or replaced user as `config.change` says. It needs `honest_shares` honest users beside
@@ -142,8 +146,11 @@ def make_params(config: Config, num_iterations: int) -> tuple[Params, Any]:
 
 
 class _Sender(NamedTuple):
-    """One user in the pass that measures messages. reach: ‖u‖₁·max|v|, which no prediction
-    exceeds.
+    """One user in the pass that measures messages.
+
+    factors: float32[rank].
+    center: float32[].
+    reach: float32[], ‖u‖₁·max|v|, which no prediction exceeds.
     """
 
     factors: jax.Array
@@ -154,8 +161,9 @@ class _Sender(NamedTuple):
 def _magnitude(
     sender: _Sender, items: jax.Array, values: jax.Array, present: jax.Array
 ) -> jax.Array:
-    """[3]: Σ_j |e_j| and a little more, so that another order of summation cannot exceed it; Σ e²;
-    how many.
+    """[Σ_j |e_j|, Σ e², how many] of one user.
+
+    The first is a little more, so that another order of summation cannot exceed it.
     """
     rank = items.shape[1]
     centred = values - sender.center
@@ -167,8 +175,9 @@ def _magnitude(
 def whole_message(
     params: Params, length: jax.Array, num_items: int, num_products: int
 ) -> jax.Array:
-    """float32[users], by which to multiply a message so that it is in steps and at most
-    `clip_steps` of them in L1.
+    """float32[users]: what makes a message one of whole steps, at most `clip_steps` in L1.
+
+    The message is multiplied by it.
 
     length: float32[users], the message's own L1 norm, summed in floats: at most num_items sums of
     num_products terms, each off by 2^-24 of itself a few times. The clip is a hair inside C by that

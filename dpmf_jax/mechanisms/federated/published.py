@@ -1,5 +1,6 @@
-"""Paper 003's protocol with an untrusted recommender, as published: T noisy sums of users'
-gradients (S2, S3).
+"""Paper 003's protocol with an untrusted recommender, as published: T noisy sums of gradients.
+
+In S2 everybody takes part in each iteration; in S3 users come and go.
 
 V is public, each user keeps the own row of U. In every iteration the recommender learns, per item,
 the sum over the raters of g_ij + η_j + ρ_j(t), with g_ij = -2u_i(r_ij - u_i·v_j), and moves V by
@@ -59,8 +60,10 @@ class Params:
 
 
 def mechanism(config: Config) -> Mechanism:
-    """S2 (everybody in every iteration) or S3 (`config.population`), as published; releases the
-    item factors.
+    """Item factors by noisy sums of users' gradients, as published.
+
+    Everybody takes part in every iteration (S2), or a crowd does (S3, `config.population`).
+    Releases the item factors.
 
     Noise by Lemma 1, Laplace of scale b = 2Δ√d/ε in every coordinate: η once, before the first
     iteration, kept by the users; ρ fresh in every iteration. It is drawn as the sum of the shares

@@ -1,6 +1,4 @@
-"""Paper 003 with an untrusted recommender: T noisy iterations, as published and per user; their
-declarations.
-"""
+"""The declarations of paper 003's mechanisms for an untrusted recommender."""
 
 from __future__ import annotations
 
@@ -124,8 +122,9 @@ class Defaults:
 
 
 def defaults(mechanism: str, *, dynamic: bool) -> Defaults:
-    """The paper's own of what it published; those of the sound ones were searched on generated data
-    (DEFAULTS.md).
+    """Defaults: the paper's own of what it published; those of the sound ones were searched.
+
+    The search was on generated data (DEFAULTS.md).
     """
     iterations = DYNAMIC_ITERATIONS if dynamic else PASSES
     return {
@@ -196,8 +195,10 @@ def noise_scale(settings: Mapping[str, Any]) -> float:
 
 
 def rounding_step(settings: Mapping[str, Any], taking_part: int) -> float:
-    """h where the flags say none: a power of two at which neither 2,048 scales of noise nor a sum
-    of whole messages, if all users spent theirs on one entry, leaves the 32 bits.
+    """h where the flags say none: a power of two that leaves room in 32 bits.
+
+    There is room for 2,048 scales of noise, and for a sum of whole messages if all users spent
+    theirs on one entry.
     """
     least = max(noise_scale(settings) * 2.0**-20, settings["clip_norm"] * taking_part * 2.0**-31)
     return 2.0 ** math.ceil(math.log2(least))
@@ -217,9 +218,10 @@ def item_learning_rate(settings: Mapping[str, Any], num_items: int, taking_part:
 
 
 def prior_count(settings: Mapping[str, Any]) -> int:
-    """M of `federated-statistics`, from public numbers alone: M·μ is 2(1 + s), as in
-    `objective.spec.prior_count`, but s the standard deviation of the noise in messages of L1 norm
-    C: √2·b/C, b the scale of its noise.
+    """M of `federated-statistics`, from public numbers alone.
+
+    M·μ is 2(1 + s), as in `objective.spec.prior_count`, but s is the standard deviation of the
+    noise in messages of L1 norm C: √2·b/C, b the scale of its noise.
     """
     if not settings["regularization"] > 0:
         raise ValueError(
@@ -230,8 +232,9 @@ def prior_count(settings: Mapping[str, Any]) -> int:
 
 
 def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any]:
-    """Bytes that the protocol would send in an iteration, by sender and receiver, from public sizes
-    alone.
+    """Bytes that the protocol would send in an iteration, by sender and receiver.
+
+    They follow from public sizes alone.
 
     Of a user who lists 20 items, the paper's example, where those are the rated ones; of the whole
     catalogue in the sound variants, in which every user lists it, so that nobody sees who rated

@@ -1,5 +1,4 @@
-"""Paper 003's protocol in one round: noisy clipped statistics of every item, per user, from which V
-is solved.
+"""Paper 003's protocol in one round: V from noisy clipped statistics of every item, per user.
 
 With U public, (Σ u uᵀ, Σ (r - center)·u) of an item's raters says all about its factors that T
 gradients would, so one sum at the whole ε takes the place of T sums at ε/T. The clip, the grid and
@@ -40,8 +39,9 @@ from dpmf_jax.protocol import Info, Mechanism, State
 
 
 def statistics(config: Config) -> Mechanism:
-    """One round: every user sends (the upper triangle of u uᵀ, (r - center)·u) of the own items, u
-    public; V is solved.
+    """Item factors in one round of noisy statistics of every user's items, for a public U.
+
+    A user sends (the upper triangle of u uᵀ, (r - center)·u) of the own items.
 
     A user's messages are scaled together, so that the sum of their absolute values is at most C. U
     is random, with rows of norm 1 (`shared_unit_rows`). From the noisy sums A is made symmetric,
@@ -70,8 +70,12 @@ def statistics(config: Config) -> Mechanism:
 
 
 class Known(NamedTuple):
-    """The public state of `statistics`. directions: float32[users, rank], the public U of the
-    round; predictions use the factors that users fit for themselves.
+    """The public state of `statistics`.
+
+    item_factors: float32[items, rank].
+    center: float32[].
+    directions: float32[users, rank], the public U of the round; predictions use the factors that
+      users fit for themselves.
     """
 
     item_factors: jax.Array
@@ -101,8 +105,9 @@ def _sizes(center: jax.Array, columns: Any, values: jax.Array, present: jax.Arra
 def _item_statistics(
     rank: int, center: jax.Array, raters: Rater, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    """uint32[d(d+1)/2] and uint32[d] of one item: Σ u uᵀ and Σ (r - center)·u, scaled, in whole
-    steps.
+    """(Σ u uᵀ, Σ (r - center)·u) of one item, scaled, in whole steps.
+
+    uint32[d(d+1)/2] and uint32[d].
     """
     first, second = _triangle(rank)
     mine = (raters.scale * present)[:, None] * raters.factors
@@ -160,8 +165,9 @@ def _own_product(fit: _Fit, items: jax.Array, values: jax.Array, present: jax.Ar
 
 
 def _own_fit(params: Params, items: jax.Array, public: Known, data: Layout) -> jax.Array:
-    """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank],
-    on their devices.
+    """Each user's argmin over u of Σ(r - center - u·v)² + λ|u - direction|²: float32[users, rank].
+
+    It is found on the users' devices.
 
     V was solved for the directions, so a user of few ratings is best off there. Conjugate gradients
     from there, one pass over the ratings a step, as many as there are factors.

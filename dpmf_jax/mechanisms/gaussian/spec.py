@@ -1,6 +1,4 @@
-"""Paper 001's mechanism, its sound variants, and the same descent without noise: their
-declarations.
-"""
+"""The declarations of paper 001's mechanism, its sound variants, and the descent without noise."""
 
 from __future__ import annotations
 
@@ -78,9 +76,11 @@ class Defaults:
 def defaults(
     mechanism: str, num_users: int, num_items: int, rating_range: tuple[float, float]
 ) -> Defaults:
-    """From public sizes alone. The paper's own for what it published; the sound ones were searched
-    on generated data (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as
-    the other side has rows, which bounds the step size at which the descent is stable.
+    """Defaults from public sizes alone.
+
+    The paper's own for what it published; the sound ones were searched on generated data
+    (experiments/DEFAULTS.md). A row of a gradient sums at most as many ratings as the other side
+    has rows, which bounds the step size at which the descent is stable.
     """
     widest, span = max(num_users, num_items), rating_range[1] - rating_range[0]
     paper = Defaults(rank=20, steps=791, learning_rate=5e-4, regularization=0.01)

@@ -19,17 +19,21 @@ from dpmf_jax.noise.laws import Noise, Report
 
 
 class Coordinate(NamedTuple):
-    """Which entry: row (an item, or a row of Φ), int32; column (of the rank), int32."""
+    """Which entry a report is about.
+
+    row: int32, an item, or a row of Φ.
+    column: int32, of the rank.
+    """
 
     row: jax.Array
     column: jax.Array
 
 
 class Message(NamedTuple):
-    """What a device sends, all of it; leading axis of users where there are many.
+    """All that a device sends; leading axis of users where there are many.
 
-    coordinate: of the entry, drawn without looking at ratings. bit: float32, -1 or 1; 0 where it is
-    not the user's round, which is public.
+    coordinate: of the entry, drawn without looking at ratings.
+    bit: float32, -1 or 1; 0 where it is not the user's round, which is public.
     """
 
     coordinate: Coordinate
@@ -37,8 +41,11 @@ class Message(NamedTuple):
 
 
 class Ratings(NamedTuple):
-    """One user's: item int32[n], value float32[n], present float32[n], 0 where the place is
-    padding.
+    """One user's ratings.
+
+    item: int32[n].
+    value: float32[n].
+    present: float32[n], 0 where the place is padding.
     """
 
     item: jax.Array
@@ -49,10 +56,14 @@ class Ratings(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Round:
-    """What the server announces, public.
+    """What the server announces; public.
 
-    item_factors: float32[items, rank], V. center: subtracted from ratings. clip: c. words: of Φ,
-    None without one; law: of its entries; num_projected: its rows.
+    item_factors: float32[items, rank], V.
+    center: subtracted from ratings.
+    clip: c.
+    words: of Φ; None without one.
+    law: of the entries of Φ.
+    num_projected: rows of Φ; None without one.
     """
 
     item_factors: jax.Array
@@ -82,8 +93,11 @@ def _phi(
 
 
 class Own(NamedTuple):
-    """What one device holds and was asked: its factors, the place of the entry. factor:
-    factors[column].
+    """What one device holds and was asked.
+
+    factors: float32[rank], its own.
+    factor: factors[column].
+    row: of the entry.
     """
 
     factors: jax.Array
@@ -99,8 +113,11 @@ class Known(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """Of one user's own ratings. entry: at the place asked of Φ·∇V, or of ∇V; gradient: -2 Σ
-    e_j·v_j; squared: Σ e².
+    """What is made of one user's own ratings.
+
+    gradient: float32[rank], -2 Σ e_j·v_j.
+    entry: float32[], at the place asked of Φ·∇V, or of ∇V.
+    squared: float32[], Σ e².
     """
 
     gradient: jax.Array
@@ -126,8 +143,9 @@ def sums(
 
 
 def report(coordinate: Coordinate, entry: jax.Array, clip: jax.Array, sent: jax.Array) -> Report:
-    """What is about to be randomised: the entry over c, clipped to [-1, 1]; 0 where nothing is
-    sent.
+    """The report that is about to be randomised: the entry over c, clipped to [-1, 1].
+
+    It is 0 where nothing is sent.
     """
     value = jnp.clip(entry / clip, -1.0, 1.0)
     return Report(coordinate.row, coordinate.column, jnp.where(sent, value, 0.0), sent)
@@ -146,8 +164,9 @@ def speak(
     user_factors: jax.Array,
     sent: jax.Array,
 ) -> Message:
-    """One user's message in one round: draws a place, works out the own entry there, says one
-    randomised bit of it.
+    """One user's message in one round: one randomised bit about an entry of the own gradient.
+
+    The place of the entry is drawn first.
 
     Guarantee: that of the randomiser, for any change to all of this user's ratings, and to which
       items they are of; for `noise.one_bit(ε)` ε-differential privacy, pure (paper 004, lemma 1).

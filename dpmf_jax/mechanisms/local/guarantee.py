@@ -78,8 +78,7 @@ def shuffled_guarantee(
     not_covered: tuple[str, ...] = (),
     seeded: bool = False,
 ) -> Guarantee:
-    """The central guarantee of k rounds of local reports at ε/k each, every round shuffled by a
-    trusted third party.
+    """(ε, δ) of k rounds of local reports at ε/k each, every round shuffled by a third party.
 
     A number beside the local one of `local_guarantee`, never in its place: it holds against whoever
     sees shuffled reports only. The price is `accounting.shuffle.epsilon_shuffled`, an upper bound.

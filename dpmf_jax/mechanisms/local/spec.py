@@ -156,8 +156,9 @@ def num_steps(settings: Mapping[str, Any], priced: int) -> int:
 
 
 def shuffled_price(settings: Mapping[str, Any], num_users: int, delta: float) -> dict[str, Any]:
-    """The central price behind a trusted shuffler, if all users report honestly; never in the local
-    one's place.
+    """The central price behind a trusted shuffler, if all users report honestly.
+
+    It never stands in place of the local price.
 
     {"reports": honest reports in each shuffle, "statement": …, "epsilon", "delta"}.
     """

@@ -1,5 +1,4 @@
-"""What the randomness of reports and of a projection does to V: exact variances for `local`, and
-the paper's rate.
+"""What the randomness of reports and of a projection does to V: exact variances, and the rate.
 
 Paper 004 bounds the largest error of V (theorem 2, corollary 2); the variances behind it are here,
 per round and for k rounds, with and without a projection, for both schedules, each tested against
@@ -16,8 +15,9 @@ from dpmf_jax.noise import laws as noise
 
 
 def step_variance(config: Config, *, num_users: int, num_items: int) -> float:
-    """Variance of one entry of a round's estimated gradient of V, over coordinates and bits, where
-    all entries are 0.
+    """The variance of one entry of a round's estimated gradient of V, where all entries are 0.
+
+    It is over coordinates and bits.
 
     A report is ±c·R·d/g at one of R·d places, g = tanh(ε_report/2), R = m or q, so its variance at
     each is R·d·c²/g²; n reports are averaged (n/k in a partition). Φᵀ leaves it as it is, in the
@@ -42,8 +42,9 @@ def step_variance(config: Config, *, num_users: int, num_items: int) -> float:
 def run_variance(
     config: Config, *, num_users: int, num_items: int, curvature: float = 0.0
 ) -> float:
-    """Variance of one entry of V after all k rounds, from their randomness alone: Σ (γ/t)²·c_t²
-    times that of a round.
+    """The variance of one entry of V after all k rounds: Σ (γ/t)²·c_t² times that of a round.
+
+    It is from the rounds' randomness alone.
 
     c_t = Π(1 - γh/s) over the rounds s after t, at curvature h. The rounds are independent; that
     V's noise moves later gradients otherwise is left out, as in theorem 2 (whose c_t has λ in place
@@ -65,8 +66,9 @@ def projection_variance(
     lift: Lift = "transpose",
     law: Law = "gaussian",
 ) -> float:
-    """Variance over Φ of one entry of the lifted Φg, for a column g of a gradient: what Φ adds
-    without any noise.
+    """The variance over Φ of one entry of the lifted Φg, g a column of a gradient.
+
+    It is what Φ adds without any noise.
 
     Φᵀ: (‖g‖² + g_j²)/q for Gaussian entries, (‖g‖² - g_j²)/q for signs; its mean is g.
     Φ†, Gaussian: ΦᵀΦ's projection P onto a random space of dimension q has E[P] = q/m and
@@ -90,8 +92,9 @@ def projection_variance(
 
 
 def rate_bound(config: Config, *, num_users: int, num_items: int, failure: float = 0.05) -> float:
-    """‖V* - V‖max by theorem 2, √(md·log(md/β))/((ε/k)·√n), or with Φ by corollary 2,
-    q·d·√(log(qd/β))/((ε/k)·√n).
+    """The bound on ‖V* - V‖max by theorem 2, or with Φ by corollary 2.
+
+    Theorem 2 has √(md·log(md/β))/((ε/k)·√n), corollary 2 q·d·√(log(qd/β))/((ε/k)·√n).
 
     V* is from reports, V from descent without privacy after as many rounds; β is the probability
     that it is exceeded. Their constants, which the paper does not give, are left out. In a

@@ -1,6 +1,4 @@
-"""Settings of objective perturbation: checked on the host, then split into traced leaves and static
-parts.
-"""
+"""Settings of objective perturbation: checked on the host, then leaves and static parts."""
 
 from __future__ import annotations
 

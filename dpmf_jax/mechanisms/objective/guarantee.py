@@ -1,5 +1,4 @@
-"""Paper 003's release by a trusted recommender: what it promises, as published, with public users,
-and of statistics.
+"""What paper 003's release by a trusted recommender promises: as published, and sound.
 
 The prices, and why, are in `accounting.objective`.
 """
@@ -20,8 +19,9 @@ _PUBLIC_USERS = (
 def published_guarantee(
     *, noise: Noise, scale: float, range_width: float, rank: int, seeded: bool = False
 ) -> Guarantee:
-    """S1 as published: claimed only, for Theorem 1 takes U as given, and U is fitted first on the
-    same ratings.
+    """The claim of S1 as published; Theorem 1 takes U as given.
+
+    It is claimed only, for U is fitted first, to the same ratings.
 
     Raises:
       ValueError: as `value_change_loss`, or the noise is not one of the paper's two.
@@ -70,8 +70,9 @@ def closed_form_guarantee(
     delta: float = 0.0,
     seeded: bool = False,
 ) -> Guarantee:
-    """S1 with public U: (Σuuᵀ + Mμ I) v_j = Σur − η_j/2, solved exactly or post-processed; proved
-    for real numbers.
+    """ε (and δ) of S1 with public U, proved for real numbers.
+
+    (Σuuᵀ + Mμ I) v_j = Σur − η_j/2 is solved exactly, or post-processed.
 
     Args:
       noise, scale, range_width, rank: see `value_change_loss`.
@@ -109,8 +110,9 @@ def statistics_guarantee(
     delta: float,
     seeded: bool = False,
 ) -> Guarantee:
-    """Noisy (Σuuᵀ, Σur) of every item, and whatever item factors are made of them; one rating's
-    presence.
+    """(ε, δ) for one rating's presence, of noisy (Σuuᵀ, Σur) of every item.
+
+    It covers whatever item factors are made of them.
     """
     return priced(
         mechanism="objective-statistics",

@@ -1,5 +1,6 @@
-"""Objective perturbation as noise: from statistics of the ratings to item factors, with the exact
-density (paper 003).
+"""Objective perturbation as noise: item factors from statistics of ratings, and their density.
+
+Paper 003.
 
 With U fixed, objective (6), times M, is one quadratic per item, and its noise η enters linearly:
 
@@ -34,8 +35,10 @@ Law = Literal["l2_laplace", "laplace", "gaussian"]
 
 
 class Quadratic(NamedTuple):
-    """Of every item: matrix float32[items, d, d], A; vector float32[items, d], b in rating
-    units.
+    """The quadratic of every item.
+
+    matrix: float32[items, d, d], A.
+    vector: float32[items, d], b, in rating units.
     """
 
     matrix: jax.Array
@@ -43,8 +46,11 @@ class Quadratic(NamedTuple):
 
 
 class Passes(NamedTuple):
-    """Of every item, one pass as an affine map: matrix float32[items, d, d], P; vector and start
-    float32[items, d].
+    """One pass over every item as an affine map.
+
+    matrix: float32[items, d, d], P.
+    vector: float32[items, d], c.
+    start: float32[items, d].
     """
 
     matrix: jax.Array
@@ -103,8 +109,9 @@ def passes(
     learning_rate: jax.Array | float,
     num_passes: jax.Array | int,
 ) -> Noise:
-    """`Passes` -> float32[items, d], item factors after num_passes passes, each followed by
-    -learning_rate·η.
+    """`Passes` -> float32[items, d]: item factors after num_passes passes.
+
+    Each pass is followed by -learning_rate·η.
 
     Args:
       scale: as in `minimiser`. learning_rate: γ. num_passes: T >= 1; can be traced.
@@ -165,8 +172,9 @@ def _log_density(law: Law, scale: jax.Array, eta: jax.Array) -> jax.Array:
 def _log_density_ratio(
     law: Law, scale: jax.Array, at: jax.Array, here: jax.Array, there: jax.Array
 ) -> jax.Array:
-    """log p_η(here - at) - log p_η(there - at); at most what |here - there| allows, however far
-    `at` is.
+    """log p_η(here - at) - log p_η(there - at).
+
+    It is at most what |here - there| allows, however far `at` is.
     """
     if law == "l2_laplace":
         near, far = here - at, there - at
@@ -185,8 +193,9 @@ def _log_density_ratio(
 def minimise(
     statistics: Quadratic, ridge: jax.Array | float, eta: jax.Array | None = None
 ) -> jax.Array:
-    """(A + ridge·I)⁻¹(b - η/2) of every item, float32[items, d], by Cholesky; A symmetric, A +
-    ridge·I positive.
+    """(A + ridge·I)⁻¹(b - η/2) of every item, float32[items, d], by Cholesky.
+
+    A is symmetric, and A + ridge·I positive.
     """
     target = statistics.vector if eta is None else statistics.vector - eta / 2
     return positive_systems.solve(statistics.matrix, target, ridge).solved

@@ -1,6 +1,4 @@
-"""Paper 003 with a trusted recommender: the perturbed objective, as published and sound; their
-declarations.
-"""
+"""The declarations of paper 003's perturbed objective, for a trusted recommender."""
 
 from __future__ import annotations
 

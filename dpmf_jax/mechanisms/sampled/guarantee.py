@@ -54,8 +54,9 @@ def sampled_guarantee(
     sketched: bool = True,
     seeded: bool = False,
 ) -> Guarantee:
-    """DP-SGD with secret Poisson samples, on a count sketch, for a rating's presence, its value, or
-    a user.
+    """(ε, δ) of DP-SGD with secret Poisson samples, on a count sketch or not.
+
+    For a rating's presence, its value, or a user.
 
     A rating's update is scattered into the sketch first and clipped there, since written k times,
     with collisions, its norm is another one.
@@ -93,8 +94,7 @@ def langevin_guarantee(
     released: tuple[str, ...] = ("sample of the parameters",),
     seeded: bool = False,
 ) -> Guarantee:
-    """Langevin dynamics on clipped gradients of secret Poisson samples, for the steps taken, as
-    DP-SGD is.
+    """(ε, δ) of Langevin dynamics on clipped gradients of secret Poisson samples, as of DP-SGD.
 
     The price is that of a finite number of noisy steps (`langevin_phases`). That the chain comes
     near a posterior, from which one draw would be private by itself, is neither used nor shown.

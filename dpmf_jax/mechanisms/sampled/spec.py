@@ -1,6 +1,4 @@
-"""Gaussian steps on secret Poisson samples, of stored factors: DP-SGD and Langevin dynamics; their
-declarations.
-"""
+"""The declarations of Gaussian steps on secret Poisson samples: DP-SGD and Langevin dynamics."""
 
 from __future__ import annotations
 
@@ -61,8 +59,9 @@ class Langevin(Sampled):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Defaults:
-    """Settings of a mechanism where the flags say nothing; steps: epochs of the published
-    sketch.
+    """Settings of a mechanism where the flags say nothing.
+
+    steps: epochs, of the published sketch.
     """
 
     steps: int
@@ -98,8 +97,9 @@ def sampled_settings(
     make: Callable[[Any], Mechanism],
     table: Mapping[str, Any] | None = None,
 ) -> Settings:
-    """Settings with the least noise whose steps cost at most the ε that is asked for, as the
-    mechanism rounds it.
+    """The settings with the least noise whose steps cost at most the ε that is asked for.
+
+    ε is priced for the noise as the mechanism rounds it.
 
     Args:
       make: a `sampled.Config` -> the mechanism.

@@ -92,8 +92,9 @@ def mechanism(config: Config, schedule: ordered.Schedule | None = None) -> Mecha
 
 
 def mini_batch(config: Config, schedule: ordered.Schedule, *, size: int = 256) -> Mechanism:
-    """As `mechanism`, but not its result: `size` ratings share the table from before the batch,
-    changes are summed.
+    """A sketch as by `mechanism`, but in batches, whose ratings share the table from before.
+
+    `size` ratings are a batch. Their changes are summed, so the result is another one.
 
     Raises: UsageError for a size below 1.
     """

@@ -1,6 +1,4 @@
-"""Paper 002's count sketch, as published and with sound steps from secret samples; their
-declarations.
-"""
+"""The declarations of paper 002's count sketch, as published and with sound steps from samples."""
 
 from __future__ import annotations
 

@@ -1,3 +1,1 @@
-"""Noisy user levels: how far each user's ratings lie from a public centre, and nothing of the
-items.
-"""
+"""Noisy user levels: how far each user's ratings lie from a public centre; nothing of the items."""

@@ -125,9 +125,7 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
 def _row(
     row: Any, columns: Any, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """For one user: (Σ(r - c), number of ratings, Σ(r - c - level)²), r clipped to the declared
-    range in the first.
-    """
+    """(Σ(r - c), number of ratings, Σ(r - c - level)²) of one user; in the first, r is clipped."""
     del columns
     low, high, center, level = row
     bounded = jnp.clip(values, low, high) - center
