@@ -15,6 +15,7 @@ from experiments.reproduce.paper002.table import Line
 
 FIGURE = figures.FIGURES["001/fig1"]
 SERIES = ("0.15", "0.20", "0.30", "0.50", "0.75", "0.90", "non-private")
+VARIANTS = (*plans.BESIDE, "non-private")
 
 
 def tiny(seed: int = 3) -> Ratings:
@@ -50,6 +51,22 @@ def small_runs(
         for name in series
         for run in work.runs_of(
             FIGURE, Setting(name, None, rank, rate, steps, seeds), ratings.rating_range
+        )
+    ]
+
+
+def beside_runs(
+    ratings, variants=VARIANTS, series=("0.90",), steps=13, rank=3, seed=0
+) -> list[Run]:
+    rate = plans.SETTINGS["learning_rate"]
+    return [
+        run
+        for variant in variants
+        for name in (("non-private",) if variant == "non-private" else series)
+        for run in work.runs_of(
+            FIGURE,
+            Setting(name, None, rank, rate, steps, (seed,), beside=variant),
+            ratings.rating_range,
         )
     ]
 

@@ -30,25 +30,27 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
     """Trains every setting and compares it at the paper's points, early stopping beside it."""
     plan = plans.plan(what, request)
     trained = {setting: runs_of(what, setting, ratings.rating_range) for setting in plan.trained}
-    paper = (
-        {(point.axis, point.series, _place(point.x)): point.y for point in what.plotted}
-        if request.compared
-        else {}
-    )
 
     def result(curves: Mapping[Run, Curve]) -> dict[str, Any]:
-        rows = []
-        for setting in plan.settings:
-            rows += _rows(what, setting, [curves[run] for run in trained[setting]], paper)
-        axes = list(what.axes)
-        rows.sort(key=lambda row: (axes.index(row.axis), what.series.index(row.series), row.x))
+        its = {one: [curves[run] for run in trained[one]] for one in plan.settings}
         return {
-            "rows": rows,
+            "rows": rows_of(what, its, request.compared),
             **described(what, plan, ratings, trained, curves),
             "beside": beside.summary(what, plan, ratings, trained, curves),
         }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)
+
+
+def rows_of(what: Figure, curves: Mapping[Setting, Sequence[Curve]], compared: bool) -> list[Row]:
+    """By axis, series and x. compared: with the paper's points."""
+    points = what.plotted if compared else ()
+    paper = {(point.axis, point.series, _place(point.x)): point.y for point in points}
+    rows = [row for setting, its in curves.items() for row in _rows(what, setting, its, paper)]
+    axes = list(what.axes)
+    return sorted(
+        rows, key=lambda row: (axes.index(row.axis), what.series.index(row.series), row.x)
+    )
 
 
 def _place(x: float) -> float:

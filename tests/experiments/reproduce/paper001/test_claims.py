@@ -399,22 +399,6 @@ def test_the_table_is_printed(tmp_path, capsys, quick_audit):
     assert "4 reproduced, 3 not reproduced, 13 not testable here" in said
 
 
-@pytest.mark.parametrize(
-    ("words", "what"),
-    [
-        (("001/claims", "--seeds", "1"), "trains nothing"),
-        (("001/claims", "--ranks", "20"), "trains nothing"),
-        (("001/fig1", "--docs", "docs"), "goes with 001/claims"),
-        (("001/claim",), "there is no figure"),
-    ],
-)
-def test_usage(words, what, tmp_path, monkeypatch, capsys):
-    monkeypatch.chdir(tmp_path)
-    assert cases.command_line(*words) == 2
-    assert what in capsys.readouterr().err
-    assert not list(tmp_path.iterdir())
-
-
 def pages(*some, **change):
     stored = {one["figure"]: one for one in some}
     judged = claims.judge(
@@ -449,10 +433,8 @@ def test_the_page_opens_with_a_verdict_and_a_picture():
 
 
 def test_figures_that_repeat_others_are_not_counted_twice():
-    text = pages(
-        *(told(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13))
-    ).splitlines()[2]
-    assert "all 10" in text
+    same = [told(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13)]
+    assert "all 10" in pages(*same).splitlines()[2]
 
 
 def test_every_kind_of_figure_has_a_picture_and_a_table():
@@ -462,8 +444,7 @@ def test_every_kind_of_figure_has_a_picture_and_a_table():
         drawn = pictures.svgs(FIGURES[name], one)
         assert drawn == pictures.svgs(FIGURES[name], json.loads(json.dumps(one)))
         assert "<svg" in drawn[".svg"]
-        table = (
-            pages(one).split(f"### Figure {FIGURES[name].number}\n")[1].split("## Statements")[0]
-        )
+        text = pages(one).split(f"### Figure {FIGURES[name].number}\n")[1]
+        table = text.split("## Statements")[0]
         for series in FIGURES[name].series:
             assert f"\n| {series} |" in table

@@ -11,12 +11,11 @@ import pytest
 
 from accounting.gaussian import epsilon_closed_form, noise_multiplier_from_step, rho
 from experiments.reproduce import comparison
-from experiments.reproduce.paper001 import figures, pictures, plans, report
-from experiments.reproduce.paper001 import settings as gaussian_settings
+from experiments.reproduce.paper001 import figures, pictures, plans, report, settings
 from experiments.reproduce.paper001.figures import FIGURES, Request
 from experiments.reproduce.paper001.programs import work_of
 from experiments.reproduce.paper001.runs import Curve
-from experiments.reproduce.paper001.work import overall_epsilon
+from experiments.reproduce.paper001.work import overall_epsilon, runs_of
 from experiments.reproduce.pictures import NOTICE
 from tests.cases import reproduce as cases
 
@@ -26,8 +25,21 @@ def ratings():
     return cases.tiny()
 
 
+def rows_of(name, rmse, compared=True, **asked):
+    """The rows of a figure over settings where each run has the training RMSE rmse(run)."""
+    figure = FIGURES[name]
+    by_setting = {
+        setting: [
+            Curve(tuple(rmse(run) ** 2), ("commit",), ("device",), 1.0)
+            for run in runs_of(figure, setting, (1.0, 5.0))
+        ]
+        for setting in plans.plan(figure, Request(compared=compared, **asked)).settings
+    }
+    return settings.rows_of(figure, by_setting, compared)
+
+
 def result(figure, ratings, rmse, compared=True, **asked):
-    """The rows of a figure where the run of series s and seed k has the training RMSE rmse(run)."""
+    """All of a figure where each run has the training RMSE rmse(run)."""
     work = work_of(FIGURES[figure], Request(compared=compared, **asked), ratings)
     curves = {run: Curve(tuple(rmse(run) ** 2), ("commit",), ("device",), 1.0) for run in work.runs}
     return work.result(curves)
@@ -53,7 +65,7 @@ def only(rows, **fields):
     ("series", "steps"), [("0.15", 791), ("0.20", 1127), ("0.30", 1265), ("0.90", 2489)]
 )
 def test_figure_4_is_read_at_the_last_of_its_j_steps(ratings, series, steps):
-    rows = result("001/fig4", ratings, tagged)["rows"]
+    rows = rows_of("001/fig4", tagged)
     error = only(rows, series=series, axis="rmse")
     assert (error.num_steps, error.step, error.x) == (steps, steps - 1, float(series))
     assert step_of(error.value) == pytest.approx(steps - 1)
@@ -69,7 +81,7 @@ def test_figures_1_and_4_end_at_the_same_step(ratings):
         for row in result("001/fig1", ratings, tagged)["rows"]
         if row.kind == "line_end"
     }
-    for row in result("001/fig4", ratings, tagged)["rows"]:
+    for row in rows_of("001/fig4", tagged):
         if row.axis == "rmse":
             assert (row.step, row.value) == (ends[row.series].step, ends[row.series].value)
 
@@ -79,7 +91,7 @@ def test_figures_1_and_4_end_at_the_same_step(ratings):
     [("0.20", 4, 888.34), ("0.20", 512, 2194.86), ("0.50", 20, 2102.56), ("0.90", 60, 4069.68)],
 )
 def test_figure_7_has_the_j_of_figure_10(ratings, series, rank, implied):
-    rows = result("001/fig7", ratings, tagged, scale="full", seeds=(0,), series=(series,))["rows"]
+    rows = rows_of("001/fig7", tagged, scale="full", seeds=(0,), series=(series,))
     error = only(rows, series=series, x=float(rank))
     assert (error.num_steps, error.step) == (round(implied), round(implied) - 1)
     assert step_of(error.value) == pytest.approx(round(implied) - 1)
@@ -88,7 +100,7 @@ def test_figure_7_has_the_j_of_figure_10(ratings, series, rank, implied):
 
 def test_figure_10_is_priced_at_a_j_that_is_not_whole(ratings):
     """Every point of the paper is met, also where the whole J beside it would not be."""
-    rows = [row for row in result("001/fig10", ratings, tagged)["rows"] if row.kind == "marker"]
+    rows = [row for row in rows_of("001/fig10", tagged) if row.kind == "marker"]
     assert len(rows) == 55
     assert {row.result for row in rows} == {"inside"}
     assert all(row.tolerance == comparison.EPSILON_TOLERANCE for row in rows)
@@ -101,9 +113,7 @@ def test_figure_10_is_priced_at_a_j_that_is_not_whole(ratings):
 
 def test_the_mean_over_seeds_is_compared(ratings):
     shift = {0: 0.004, 1: 0.0, 2: -0.0005}
-    rows = result("001/fig4", ratings, lambda run: tagged(run) + shift[run.seed], series=("0.15",))[
-        "rows"
-    ]
+    rows = rows_of("001/fig4", lambda run: tagged(run) + shift[run.seed], series=("0.15",))
     error = only(rows, axis="rmse")
     assert len(error.values) == 3
     assert error.value == pytest.approx(1 - 790e-5 + 0.0035 / 3)
@@ -127,7 +137,7 @@ def test_the_edges_of_the_tolerances(ratings, figure, series, x, tolerance, sign
     for off, verdict in ((tolerance, "inside"), (tolerance + 1e-7, "outside")):
         value = paper + sign * off
         rmse = lambda run, value=value: np.full(run.num_steps if run.rule is None else 3, value)  # noqa: E731
-        rows = result(figure, ratings, rmse, series=(series,), seeds=(0,))["rows"]
+        rows = rows_of(figure, rmse, series=(series,), seeds=(0,))
         marked = [
             row for row in rows if row.axis == "rmse" and row.x == x and row.kind != "patience"
         ]
@@ -137,17 +147,17 @@ def test_the_edges_of_the_tolerances(ratings, figure, series, x, tolerance, sign
 
 def test_a_price_that_is_off_by_more_than_its_tolerance_is_outside(ratings, monkeypatch):
     monkeypatch.setitem(plans.SETTINGS, "delta", 1.001e-5)
-    rows = result("001/fig10", ratings, tagged, seeds=(0,))["rows"]
+    rows = rows_of("001/fig10", tagged, seeds=(0,))
     assert comparison.verdict(rows) == "inside"
     monkeypatch.setitem(plans.SETTINGS, "delta", 1.1e-5)
-    assert comparison.verdict(result("001/fig10", ratings, tagged, seeds=(0,))["rows"]) == "outside"
+    assert comparison.verdict(rows_of("001/fig10", tagged, seeds=(0,))) == "outside"
 
 
 def test_non_private_runs_are_read_where_they_hardly_fall(ratings):
     def rmse(run):
         return np.array([1.0, 0.9, 0.8, 0.8 - 5.4e-6, 0.5])[: run.num_steps]
 
-    rows = result("001/fig7", ratings, rmse, series=("non-private",), ranks=(20,))["rows"]
+    rows = rows_of("001/fig7", rmse, series=("non-private",), ranks=(20,))
     row = only(rows, series="non-private")
     assert (row.step, row.kind, len(row.values)) == (3, "small fall", 3)
     assert row.value == pytest.approx(0.8 - 5.4e-6, abs=1e-12)
@@ -155,7 +165,7 @@ def test_non_private_runs_are_read_where_they_hardly_fall(ratings):
 
 
 def test_a_run_that_nothing_ended_is_read_at_its_end_and_says_so(ratings):
-    row = only(result("001/fig7", ratings, tagged, series=("non-private",), ranks=(20,))["rows"])
+    row = only(rows_of("001/fig7", tagged, series=("non-private",), ranks=(20,)))
     assert row.step == plans.MOST_STEPS - 1
     assert row.note.startswith("not stopped")
 
@@ -168,7 +178,7 @@ def bottomed(run):
 
 def test_patience_is_shown_beside_the_paper_s_j(ratings):
     full = lambda run: np.pad(bottomed(run), (0, max(run.num_steps - 400, 0)), mode="edge")  # noqa: E731
-    rows = result("001/fig4", ratings, full, series=("0.20",))["rows"]
+    rows = rows_of("001/fig4", full, series=("0.20",))
     error, price = (only(rows, kind="patience", axis=axis) for axis in ("rmse", "overall_epsilon"))
     assert error.step == error.num_steps == price.num_steps == np.mean([105, 115, 125])
     assert error.value == pytest.approx(np.mean([1 - 0.095, 1 - 0.105, 1 - 0.115]))
@@ -188,9 +198,7 @@ def test_patience_that_ends_some_seeds_says_how_many(ratings):
             return tagged(run)
         return np.pad(bottomed(run), (0, run.num_steps - 400), mode="edge")
 
-    row = only(
-        result("001/fig4", ratings, some, series=("0.20",))["rows"], kind="patience", axis="rmse"
-    )
+    row = only(rows_of("001/fig4", some, series=("0.20",)), kind="patience", axis="rmse")
     assert len(row.values) == 2
     assert "1 of 3 seeds went on" in row.note
 
@@ -209,7 +217,11 @@ def test_figures_over_the_learning_rate_have_no_points_and_no_verdict(ratings):
 
 def test_other_ratings_are_compared_with_nothing(ratings):
     for name in ("001/fig3", "001/fig6", "001/fig9", "001/fig12", "001/fig15"):
-        rows = result(name, ratings, tagged, compared=False, seeds=(0,))["rows"]
+        asked = {"compared": False, "seeds": (0,)}
+        if FIGURES[name].x_name == "iteration":
+            rows = result(name, ratings, tagged, **asked)["rows"]
+        else:
+            rows = rows_of(name, tagged, **asked)
         assert rows
         assert all(row.paper is None and row.result == "informative" for row in rows)
 
@@ -332,9 +344,7 @@ def test_another_rank_stands_beside_a_plotted_one_and_decides_nothing():
             s for s in plans.plan(figures.CATALOGUE.find(other), Request()).settings if s.is_likely
         ]
     curve = Curve(tuple(np.linspace(2.0, 0.5, likely[0].num_steps)), (), (), 1.0)
-    (told,) = gaussian_settings._rows(
-        figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7}
-    )
+    (told,) = settings._rows(figure, likely[0], [curve], {("rmse", likely[0].series, 44.0): 0.7})
     assert (told.result, told.kind, told.tolerance) == ("informative", "another rank", None)
     assert told.value == pytest.approx(math.sqrt(curve.loss[-1]))
     assert "rank 48" in told.note
