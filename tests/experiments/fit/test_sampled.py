@@ -3,7 +3,6 @@
 import math
 from pathlib import Path
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -19,24 +18,14 @@ from tests.cases.fit import (
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
-PUBLISHED = ["--mechanism", "sketch", "--rank", "3", "--epochs", "4"]
-ACCEPTED = [*PUBLISHED, "--accept-no-guarantee"]
 DPSGD = ["--mechanism", "sketch-dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate", "0.5"]
 DENSE = ["--mechanism", "dpsgd", "--rank", "3", "--steps", "4", "--sampling-rate", "0.5"]
 LANGEVIN = ["--mechanism", "langevin", *DENSE[2:]]
 SKETCH = ["center", "hashes", "median", "rank", "sketch"]
-MEANS = ["item_factors", "user_factors"]
 
 
 def released(folder):
     return load_file(Path(folder) / "release.safetensors")
-
-
-def same(first, second):
-    one, other = released(first), released(second)
-    return one.keys() == other.keys() and all(
-        np.array_equal(one[part], other[part]) for part in one
-    )
 
 
 @pytest.mark.parametrize(
