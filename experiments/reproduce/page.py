@@ -236,6 +236,31 @@ def heading(first: str, places: Sequence[str]) -> list[str]:
     return [names, "|---" + "|---:" * len(places) + "|"]
 
 
+def places(rows: Iterable[Record]) -> list[float]:
+    """Where on the axis rows stand; levels, which are everywhere, have no place of their own."""
+    return sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
+
+
+def grid(
+    rows: Sequence[Record],
+    x_name: str,
+    cell: Callable[[Record], str],
+    *,
+    name: Callable[[str], str] = str,
+    place: Callable[[float], str] = "{:g}".format,
+) -> list[str]:
+    """A markdown table: a line for each series, a column for each place; a level fills its line."""
+    columns = places(rows)
+    lines = heading(x_name, list(map(place, columns)))
+    for series in dict.fromkeys(row["series"] for row in rows):
+        its = [row for row in rows if row["series"] == series]
+        cells = {float(row["x"]): cell(row) for row in its}
+        if its[0]["kind"] == "level":
+            cells = dict.fromkeys(columns, cell(its[0]))
+        lines.append(row_of([name(series), *(cells.get(x, "") for x in columns)]))
+    return lines
+
+
 def claims_summary(
     catalogue: Catalogue, claims: Sequence[Claim], stored: Stored, **rest: Any
 ) -> dict[str, Any]:

@@ -71,27 +71,16 @@ def _promises(record: Record) -> dict[tuple[str, str], list[str]]:
 
 
 def _grid(figure: Figure, record: Record, axis: str) -> list[str]:
-    """Series by place; levels fill the row. With intervals where there are any."""
-    rows = [row for row in record["rows"] if row["axis"] == axis]
-    places = _places(rows)
-    lines = page.heading(figure.x_name, list(map(place_name, places)))
+    """Series by place, with intervals where there are any."""
     ends = {
         (one["series"], float(one["x"])): one for one in record["intervals"] if one["axis"] == axis
     }
-    for series in dict.fromkeys(row["series"] for row in rows):
-        own = [row for row in rows if row["series"] == series]
-        here = {
-            float(row["x"]): _with_ends(axis, row["value"], ends.get((series, float(row["x"]))))
-            for row in own
-        }
-        if own[0]["kind"] == "level":
-            here = dict.fromkeys(places, here[0.0])
-        lines.append(page.row_of([series, *(here.get(x, "") for x in places)]))
-    return lines
 
+    def cell(row: Record) -> str:
+        return _with_ends(axis, row["value"], ends.get((row["series"], float(row["x"]))))
 
-def _places(rows: Sequence[Mapping[str, Any]]) -> list[float]:
-    return sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
+    rows = [row for row in record["rows"] if row["axis"] == axis]
+    return page.grid(rows, figure.x_name, cell, place=place_name)
 
 
 def place_name(x: float) -> str:
@@ -186,7 +175,7 @@ def picture(figure: Figure, record: Record) -> str:
 
 def _heatmap(axes: Any, rows: Sequence[Mapping[str, Any]]) -> None:
     """λ over (d, γ), each cell with its number; regular storage, which has no γ, above."""
-    places, names = _places(rows), list(dict.fromkeys(row["series"] for row in rows))
+    places, names = page.places(rows), list(dict.fromkeys(row["series"] for row in rows))
     values = {(row["series"], float(row["x"])): row["value"] for row in rows}
     grid = [[math.log10(max(values.get((name, x), 1e-9), 1e-9)) for x in places] for name in names]
     axes.imshow(grid, cmap="viridis", aspect="auto", origin="lower", vmin=-4, vmax=0)
@@ -211,7 +200,7 @@ def _lines(
     figure: Figure, axes: Any, rows: Sequence[Mapping[str, Any]], ends: Sequence[Mapping[str, Any]]
 ) -> None:
     """Values over places side by side; levels are thin lines, intervals bars."""
-    places = _places(rows)
+    places = page.places(rows)
     series = [name for name in dict.fromkeys(row["series"] for row in rows) if name not in UNDRAWN]
     for place, (name, (colour, style)) in enumerate(zip(series, _looks(series), strict=True)):
         aside = 0.03 * (place - len(series) / 2) if ends else 0.0  # or bars would lie on each other
@@ -261,7 +250,7 @@ def render(record: Record, figure: Figure) -> list[Any]:
     tables = []
     for axis in PANELS[figure.name]:
         rows = [row for row in record["rows"] if row["axis"] == axis]
-        places = _places(rows)
+        places = page.places(rows)
         where = f"{record['figure']} on {record['ratings']['name']}"
         table = Table(title=f"{where}, {AXES[axis]} ({record['notice']})")
         table.add_column(f"over {figure.x_name}")

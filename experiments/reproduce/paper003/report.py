@@ -90,19 +90,14 @@ def _seeds(record: Record, name: str) -> Sequence[int]:
 
 
 def _grid(figure: Figure, record: Record, axis: str) -> list[str]:
-    """A table a panel: series by place; levels fill the row."""
-    lines = []
+    """A table for each panel: series by place."""
+    lines: list[str] = []
     for panel in _panels(record, axis):
         rows = [row for row in record["rows"] if row["axis"] == axis and _in(panel, row)]
-        places = sorted({float(row["x"]) for row in rows if row["kind"] != "level"})
-        lines += [] if not lines else [""]
-        lines += page.heading(_x_name(figure, panel), [f"{x:g}" for x in places])
-        for series in dict.fromkeys(row["series"] for row in rows):
-            own = [row for row in rows if row["series"] == series]
-            here = {float(row["x"]): number(row["value"]) for row in own}
-            if own[0]["kind"] == "level":
-                here = dict.fromkeys(places, number(own[0]["value"]))
-            lines.append(page.row_of([_name(series), *(here.get(x, "") for x in places)]))
+        lines += [""] if lines else []
+        lines += page.grid(
+            rows, _x_name(figure, panel), lambda row: number(row["value"]), name=_name
+        )
     return lines
 
 

@@ -71,12 +71,7 @@ def _grid(figure: Figure, record: Record, axis: str) -> list[str]:
                 f"| {series} | {_number(one['value'])} | {max(values) - min(values):.5f} |"
             )
         return lines
-    places = sorted({float(row["x"]) for row in rows})
-    lines = page.heading(figure.x_name, [f"{x:g}" for x in places])
-    for series in dict.fromkeys(row["series"] for row in rows):
-        here = {float(row["x"]): row["value"] for row in rows if row["series"] == series}
-        lines.append(page.row_of([series, *(_number(here.get(x)) for x in places)]))
-    return lines
+    return page.grid(rows, figure.x_name, lambda row: _number(row["value"]))
 
 
 def _number(value: Any) -> str:
