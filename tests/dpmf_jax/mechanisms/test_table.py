@@ -1,7 +1,6 @@
 """The table of mechanisms: what a `Spec` declares is what its mechanism is and promises."""
 
 import dataclasses
-import functools
 import inspect
 import subprocess
 import sys
@@ -14,7 +13,6 @@ import pytest
 
 from accounting import compose
 from dpmf_jax import layout
-from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
 from experiments.audit import command as audit_command
@@ -24,17 +22,7 @@ from experiments.cli.main import parse
 from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit.flags import DEFAULT, with_flags_of
-
-RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=200, rank=2)
-FEW = {"rank": 2, "steps": 3, "rounds": 3, "epochs": 2, "user_passes": 2}
-
-
-@functools.cache
-def phases(name):
-    """(phases, settings) at few steps; shared by the tests, which change neither."""
-    known = {field.name for field in dataclasses.fields(table()[name].flags)}
-    flags = fit_mechanisms.flags(name, **{key: value for key, value in FEW.items() if key in known})
-    return fit_mechanisms.phases_and_settings(name, flags, RATINGS)
+from tests.cases.mechanisms import RATINGS, phases
 
 
 @pytest.mark.parametrize("name", table())

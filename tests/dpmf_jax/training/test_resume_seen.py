@@ -14,11 +14,12 @@ import pytest
 import accounting
 import dpmf_jax
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.training.fit import Interrupted
-from experiments.audit import suite as audit_suite
 from tests.cases import local as local_cases
+from tests.cases.mechanisms import phases
 from tests.cases.training import CONFIG, RATINGS, STEPS, contents, stop_after
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -189,30 +190,25 @@ def test_no_round_of_a_seen_release_is_answered_and_then_thrown_away_by_patience
     fit(patience=2, seed=0)
 
 
-@pytest.fixture(scope="module")
-def trials():
-    return {
-        label: make()
-        for label, make in audit_suite.makers(audit_suite.generated(), {}, small=True).items()
-    }
-
-
-def test_every_mechanism_says_whether_its_rounds_are_seen(trials):
+@pytest.mark.parametrize(
+    ("name", "more"),
+    [
+        *((name, {}) for name in table()),
+        ("federated", {"dynamic": True}),
+        ("local", {"projection": 5}),
+    ],
+)
+def test_every_mechanism_says_whether_its_rounds_are_seen(name, more):
     """By the words of its trust model: what a curator holds is not seen, what a server or a
     recommender gets is.
     """
-    seen = set()
-    for label, trial in trials.items():
-        told = accounting.compose(*(phase.guarantee(steps) for phase, steps in trial.phases))
-        if told.status == "none":
-            assert not told.rounds_are_seen
-            continue
-        open_to_others = "server" in told.trust_model or "untrusted" in told.trust_model
-        assert open_to_others != ("curator" in told.trust_model), label
-        assert told.rounds_are_seen == open_to_others, label
-        assert accounting.Guarantee.from_dict(told.to_dict()).rounds_are_seen == open_to_others
-        seen |= {trial.settings["mechanism"]} if open_to_others else set()
-    assert {"local", "federated", "federated-user", "federated-statistics"} <= seen
+    priced = accounting.compose(*(phase.guarantee(1) for phase, _ in phases(name, **more)[0]))
+    seen = name in ("local", "federated", "federated-user", "federated-statistics")
+    assert priced.rounds_are_seen == seen
+    assert accounting.Guarantee.from_dict(priced.to_dict()).rounds_are_seen == seen
+    if priced.status != "none":
+        assert ("server" in priced.trust_model or "untrusted" in priced.trust_model) == seen
+        assert ("curator" in priced.trust_model) != seen
 
 
 def test_one_phase_that_is_seen_makes_the_whole_seen():

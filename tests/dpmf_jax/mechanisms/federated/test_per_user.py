@@ -85,7 +85,7 @@ def begun(mechanism, data, seed=0):
 
 
 @jax.jit
-def asked(mechanism, state, data):
+def statistics_of(mechanism, state, data):
     return mechanism.query(state, data, keys.from_seed(1))[0]
 
 
@@ -133,7 +133,7 @@ def test_no_message_exceeds_the_clip_whatever_the_data(name, kind):
         stored = data.stored
         # of a split layout they stay as they are: its two orientations must agree
         moved = stored._replace(value=strange(stored.value)) if kind == "dense" else stored
-        total = whole(asked(mechanism, world, dataclasses.replace(data, stored=moved)))
+        total = whole(statistics_of(mechanism, world, dataclasses.replace(data, stored=moved)))
         messages = np.abs(total[:-1]).reshape(USERS, -1).sum(axis=1)
         assert np.all(messages <= limit)
         assert np.all(total[-1] == 0)
@@ -165,7 +165,9 @@ def test_float_rounding_cannot_push_a_message_over_the_clip(kind, fine):
                 "nr,nr->n", users[APART.user], items[APART.item]
             )
             ratings = dataclasses.replace(APART, value=predicted.astype(np.float32))
-        total = whole(asked(mechanism, state, layout.make(ratings, kind=kind, num_devices=1)))
+        total = whole(
+            statistics_of(mechanism, state, layout.make(ratings, kind=kind, num_devices=1))
+        )
         messages = np.abs(total[:-1]).reshape(USERS, -1).sum(axis=1)
         over.append(messages.max() / clip_steps(settings, mechanism))
     assert max(over) <= 1
@@ -182,7 +184,7 @@ def test_a_message_within_the_clip_is_the_gradient_toward_zero():
     expected = np.zeros((ITEMS, RANK))
     for u, i, r in zip(APART.user, APART.item, APART.value, strict=True):
         expected[i] = -2 * users[u] * (r - 3.0 - users[u] @ items[i])
-    seen = whole(asked(mechanism, state, data)) * 2.0**-8
+    seen = whole(statistics_of(mechanism, state, data)) * 2.0**-8
     assert np.all(np.abs(seen) <= np.abs(expected) + 1e-4)
     assert np.all(np.abs(expected) - np.abs(seen) < 2.0**-8 + 1e-4)
 
@@ -192,7 +194,7 @@ def test_a_clipped_message_keeps_its_direction():
     free = federated.per_user(config(clip_norm=1e3, rounding_step=1e-4))
     state = begun(mechanism, data)
     clipped, whole_ones = (
-        whole(asked(m, state, data))[:-1].reshape(USERS, -1).astype(float)
+        whole(statistics_of(m, state, data))[:-1].reshape(USERS, -1).astype(float)
         for m in (mechanism, free)
     )
     cosine = np.sum(clipped * whole_ones, axis=1)
@@ -211,10 +213,10 @@ def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
     settings = config(clip_norm=0.5, rounding_step=2.0**-16)
     mechanism, data = MAKERS[name](settings), layout.make(TOGETHER, kind="dense", num_devices=1)
     state, limit = begun(mechanism, data), clip_steps(settings, mechanism)
-    base = whole(asked(mechanism, state, data))
+    base = whole(statistics_of(mechanism, state, data))
     removed, replaced = [], []
     for user in range(10):
-        without = whole(asked(mechanism, state, layout.remove_user(data, user)))
+        without = whole(statistics_of(mechanism, state, layout.remove_user(data, user)))
         removed.append(np.abs(base - without).sum())
         for other in range(10):
             stored = data.stored
@@ -228,7 +230,9 @@ def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
                 world = state._replace(
                     private=state.private._replace(user_factors=users.at[user].set(-users[other]))
                 )
-            total = whole(asked(mechanism, world, dataclasses.replace(data, stored=swapped)))
+            total = whole(
+                statistics_of(mechanism, world, dataclasses.replace(data, stored=swapped))
+            )
             replaced.append(np.abs(base - total).sum())
     assert max(removed) <= limit
     assert max(replaced) <= 2 * limit
@@ -266,7 +270,7 @@ def test_the_noise_reaches_every_item_rated_or_not_and_has_its_scale():
     data = layout.make(APART, kind="dense", num_devices=1)
     for user in range(USERS):
         data = layout.remove_user(data, user)
-    statistics = asked(mechanism, begun(mechanism, data), data)
+    statistics = statistics_of(mechanism, begun(mechanism, data), data)
     assert not np.any(whole(statistics))
     draw = jax.jit(jax.vmap(lambda key: mechanism.noise.sample(key, statistics).secret))
     drawn = np.asarray(ring.signed(draw(jax.random.split(keys.from_seed(2), 100))), np.float64)
@@ -303,7 +307,7 @@ def test_v_moves_by_the_noisy_sum_over_the_number_who_take_part():
     mechanism = federated.per_user(config(item_learning_rate=3.0, prior_count=2.0))
     data = layout.make(TOGETHER, kind="dense", num_devices=1)
     state = begun(mechanism, data)
-    response = mechanism.noise.sample(keys.from_seed(3), asked(mechanism, state, data))
+    response = mechanism.noise.sample(keys.from_seed(3), statistics_of(mechanism, state, data))
     after = jax.jit(mechanism.update)(state, response, data)
     before = np.asarray(state.public.item_factors, np.float64)
     mean = np.asarray(ring.signed(response.secret), np.float64) * 20 * 2.0**-20 / 10
@@ -359,7 +363,7 @@ def test_what_is_public_follows_from_responses_and_no_count_is_used(name):
     mechanism = MAKERS.get(name, federated.per_user)(config(population=population))
     data = layout.make(TOGETHER, kind="dense", num_devices=1)
     steps = 1 if name == "statistics" else 4
-    statistics = asked(mechanism, begun(mechanism, data), data)
+    statistics = statistics_of(mechanism, begun(mechanism, data), data)
     assert statistics.count is None
     for finding in post_processing.audit(
         mechanism, TOGETHER, data, key=keys.from_seed(2), num_steps=steps, num_neighbours=4
@@ -396,7 +400,7 @@ def test_statistics_without_noise_are_the_sums_and_v_solves_them(ridge):
     for u, i, r in zip(TOGETHER.user, TOGETHER.item, TOGETHER.value, strict=True):
         matrix[i] += np.outer(known[u], known[u])
         vector[i] += (r - 3.0) * known[u]
-    seen = whole(asked(mechanism, state, data)) * 2.0**-16
+    seen = whole(statistics_of(mechanism, state, data)) * 2.0**-16
     upper = np.triu_indices(RANK)
     np.testing.assert_allclose(seen, np.concatenate([matrix[:, *upper], vector], axis=1), atol=1e-3)
     state, _ = protocol.train(mechanism, keys.from_seed(1), state, data, 1)

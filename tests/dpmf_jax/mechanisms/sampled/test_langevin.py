@@ -16,20 +16,14 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import laws as noise
+from tests.cases.sampled import EMPTY, neighbours, query, ratings, silent
 
 FALSE_ALARM = 1e-5
 MAKE = {"published": langevin.mechanism, "dp": langevin.dp, "dpsgd": langevin.dpsgd}
 SOUND = ("dp", "dpsgd")
 
 
-def ratings(pairs, shape, seed: int = 0) -> Ratings:
-    user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
-    value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
-    return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
-
-
 SMALL = ratings(np.argwhere(np.random.default_rng(1).random((8, 6)) < 0.5), (8, 6))
-EMPTY = ratings(np.zeros((0, 2)), (300, 200))
 
 
 def config(**settings):
@@ -54,21 +48,6 @@ def begun(mechanism, data, scale=0.8, seed=3):
         jnp.asarray(rng.normal(0, scale, rows.shape), jnp.float32) for rows in (users, items)
     )
     return state._replace(public=langevin.Public(users, items, center))
-
-
-@jax.jit
-def query(mechanism, state, data, key):
-    return mechanism.query(state, data, mechanism.coins(key))
-
-
-def silent(mechanism):
-    return mechanism._replace(noise=noise.none())
-
-
-def stored(data):
-    """(user, item, value) of all that a dense layout holds."""
-    user, item = np.nonzero(np.asarray(data.stored.present))
-    return user, item, np.asarray(data.stored.value, np.float64)[user, item]
 
 
 def gradients(public, user, item, value):
@@ -239,25 +218,6 @@ def test_the_sample_estimates_the_gradient_of_the_sum():
 
 
 # --- sensitivity, exhaustively
-
-
-def neighbours(data):
-    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed
-    or changed makes.
-    """
-    users, items = data.num_users, data.num_items
-    cell = np.arange(users * items)
-    value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
-    values, masks, which = [], [], []
-    for mark, there in ((0.0, False), (0.5, True), (5.0, True), (1e4, True), (-3e30, True)):
-        many = np.repeat(value[None], len(cell), 0), np.repeat(present[None], len(cell), 0)
-        many[0][cell, cell // items, cell % items] = mark
-        many[1][cell, cell // items, cell % items] = there
-        values.append(many[0])
-        masks.append(many[1])
-        which.append(np.stack([cell, np.full(len(cell), there)], 1))
-    dense = layout.Dense(jnp.asarray(np.concatenate(values)), jnp.asarray(np.concatenate(masks)))
-    return dataclasses.replace(data, stored=dense), np.concatenate(which)
 
 
 @pytest.mark.parametrize("name", SOUND)

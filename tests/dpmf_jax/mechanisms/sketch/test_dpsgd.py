@@ -13,26 +13,19 @@ from hypothesis import strategies as st
 
 from audits.mechanism import post_processing, sampler, sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
+from tests.cases.sampled import EMPTY, neighbours, query, ratings
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 FALSE_ALARM = 1e-5
 
 
-def ratings(pairs, shape, seed: int = 0) -> Ratings:
-    user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
-    value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
-    return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
-
-
 SMALL = ratings(np.argwhere(np.random.default_rng(1).random((7, 5)) < 0.5), (7, 5))
-EMPTY = ratings(np.zeros((0, 2)), (300, 200))
 TINY = 16.0  # a gain at which the table of SMALL has rows of one cell to a few
 
 
@@ -52,11 +45,6 @@ def config(**settings):
         "initial_scale": 1.0,
     }
     return sketch_dpsgd.Config(**usual | more | settings)
-
-
-@jax.jit
-def query(mechanism, state, data, key):
-    return mechanism.query(state, data, mechanism.coins(key))
 
 
 def begun(mechanism, data, seed=3):
@@ -153,25 +141,6 @@ def test_a_scattered_norm_is_that_of_the_table_and_never_less(seed, width, entri
     found = np.asarray(jax.jit(sketch_dpsgd.scattered_norm)(addresses, values), np.float64)
     assert (found >= norm * (1 - 1e-6)).all()
     assert (found <= norm * (1 + 1e-6) + 1e-5 * size).all()
-
-
-def neighbours(data):
-    """Every cell of the catalogue in turn absent, or rated anything: what a rating added, removed
-    or changed makes.
-    """
-    users, items = data.num_users, data.num_items
-    cell = np.arange(users * items)
-    value, present = np.asarray(data.stored.value), np.asarray(data.stored.present)
-    values, masks, which = [], [], []
-    for mark, there in ((0.0, False), (0.5, True), (5.0, True), (1e4, True), (-3e30, True)):
-        many = np.repeat(value[None], len(cell), 0), np.repeat(present[None], len(cell), 0)
-        many[0][cell, cell // items, cell % items] = mark
-        many[1][cell, cell // items, cell % items] = there
-        values.append(many[0])
-        masks.append(many[1])
-        which.append(np.stack([cell, np.full(len(cell), there)], 1))
-    dense = layout.Dense(jnp.asarray(np.concatenate(values)), jnp.asarray(np.concatenate(masks)))
-    return dataclasses.replace(data, stored=dense), np.concatenate(which)
 
 
 @pytest.mark.parametrize(("gain", "rate"), [(TINY, 1.0), (4.0, 0.5)])
