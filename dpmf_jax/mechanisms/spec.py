@@ -129,10 +129,10 @@ class Spec:
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
-    second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = lambda *told: (
-        None
+    second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = (
+        lambda *settings: None
     )
-    traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *told: None
+    traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *settings: None
 
     def __post_init__(self):
         foreign = {field.name for field in dataclasses.fields(self.flags)} & {

@@ -2,7 +2,7 @@
 
 A user holds the own ratings and the own row of U, is sent the public V and the masks, and answers
 with a message over the items that the user rated. What others see is sums of these messages; see
-`federated` and `federated_user`.
+`published` and `per_user`.
 """
 
 from __future__ import annotations

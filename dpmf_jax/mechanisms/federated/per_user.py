@@ -1,13 +1,13 @@
 """Paper 003's protocol made sound: each user's whole message is clipped and priced, in integers.
 
 `per_user`: T noisy sums of clipped gradients, before an untrusted recommender (S2, S3). In one
-round: see `federated_statistics`.
+round: see `statistics`.
 
 A message is over all items. It is scaled so that the sum of its absolute values is at most C,
-written in whole steps h toward zero, added up mod 2^32, and every item of the catalogue, rated or
-not, gets discrete Laplace noise on the same grid. So what one user does to a sum is at most ⌊C/h⌋
-steps in L1, in integers: the bound is made in `whole_message`, and nothing after it can undo it. Of
-the data the recommender sees these sums alone; no count, no norm, no denominator.
+rounded toward zero to whole steps h, and added up mod 2^32. Every item of the catalogue, rated or
+not, gets discrete Laplace noise on the same grid. So one user moves a sum by at most ⌊C/h⌋ steps in
+L1, in integers. The bound is made in `whole_message`, and nothing after it can undo it. Of the data
+the recommender sees these sums alone: no count, no norm, no denominator.
 """
 
 from __future__ import annotations

@@ -2,14 +2,14 @@
 
 In S2 everybody takes part in each iteration; in S3 users come and go.
 
-V is public, each user keeps the own row of U. In every iteration the recommender learns, per item,
+V is public; each user keeps the own row of U. In every iteration the recommender learns, per item,
 the sum over the raters of g_ij + η_j + ρ_j(t), with g_ij = -2u_i(r_ij - u_i·v_j), and moves V by
-it; the messages, masks and shares that make this sum and no more visible are in `messages` and
-`shares`, here is the law of what they add up to.
+it. Messages, masks and shares show this sum and no more; they are in `messages`, `roles` and
+`noise.shares`. Here is the law of what they add up to.
 
 - `mechanism`    as published: the price of one iteration is claimed, T·ε in all; neither is proved.
 - `non_private`  the same descent without noise. It protects nothing.
-- `per_user`, `statistics`  sound, unit user, in `federated_user` and `federated_statistics`.
+- `per_user`, `statistics`  sound, unit user, each in a module of that name.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def mechanism(config: Config) -> Mechanism:
     Departs from the paper: the gain of item j is γ/(1 + 2γ(n_j + Mμ)), n_j the ratings summed in
     this iteration, public
       by the paper's relation. γ itself on the summed gradients of (5) diverges; this is γ for an
-      item with few raters. Of users' steps: `federated_devices.own_steps`. V descends; (9) is
+      item with few raters. Of users' steps: `devices.own_steps`. V descends; (9) is
       printed with the other sign. U(t) and V(t) both come from U(t - 1), V(t - 1). An item that no
       participant rated stays as it is. With (9)'s μ, M = 1, nothing holds V against η, and an item
       with few raters drifts to -η_j/2μ; `prior_count` is M, as (6) has it.

@@ -2,7 +2,7 @@
 
 With U public, (Σ u uᵀ, Σ (r - center)·u) of an item's raters says all about its factors that T
 gradients would, so one sum at the whole ε takes the place of T sums at ε/T. The clip, the grid and
-the noise are those of `federated_user`.
+the noise are those of `per_user`.
 """
 
 from __future__ import annotations

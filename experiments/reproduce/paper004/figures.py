@@ -173,7 +173,7 @@ def over_rounds(bench: Bench) -> Outcome:
 
 
 def planned(ratings: Ratings, epsilon: float) -> local_plan.Plan:
-    """The best plan of `local_plan` for the public sizes.
+    """The best plan of `local.plan` for the public sizes.
 
     Its assumptions are its own, but the mean number of ratings of a user counts as public here.
     """

@@ -99,7 +99,7 @@ def mechanism(variant: Variant, config: local.Config, num_items: int) -> Mechani
 
     gd, gd-dr: paper 004, algorithms 1 and 2.
     non-private: the paper's baseline.
-    laplace: whole gradients under Laplace noise, `local_laplace`.
+    laplace: whole gradients under Laplace noise, `local.laplace`.
     fair-coins: gd-dr or gd with every entry replaced by 0, so that reports say nothing about
       anybody. Where gd-dr is better, its reports have taught.
     users-alone: V stays at its public random start, and users descend on their own ratings: ε = 0.
