@@ -9,7 +9,7 @@ from typing import Any
 
 from dpmf_jax.data.ratings import Ratings
 from experiments.reproduce import comparison
-from experiments.reproduce.paper001 import beside, plans
+from experiments.reproduce.paper001 import plans, variants
 from experiments.reproduce.paper001.figures import Figure, Request
 from experiments.reproduce.paper001.runs import Curve, Run
 from experiments.reproduce.paper001.work import Work, described, runs_of, stopped
@@ -34,7 +34,7 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
         return {
             "rows": rows,
             **described(what, plan, ratings, trained, curves),
-            "beside": beside.summary(what, plan, ratings, trained, curves),
+            "beside": variants.summary(what, plan, ratings, trained, curves),
         }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)

@@ -14,7 +14,7 @@ from experiments.reproduce import page as shared
 from experiments.reproduce.catalogue import Record, Stored
 from experiments.reproduce.claims import count_verdicts
 from experiments.reproduce.page import joined
-from experiments.reproduce.paper001 import beside, report
+from experiments.reproduce.paper001 import report, variants
 from experiments.reproduce.paper001.figures import AXES, FIGURES, X_LABELS, Figure
 from experiments.reproduce.paper001.pictures import HELD_OUT
 
@@ -119,7 +119,7 @@ def held_out_sentence(stored: Stored) -> str:
     by_ratings: dict[str, list[Mapping[str, Any]]] = {}
     for name, verdicts in _new_verdicts(stored).items():
         by_ratings.setdefault(stored[name]["ratings"]["name"], []).extend(verdicts)
-    return " ".join(beside.sentence(verdicts, name) for name, verdicts in by_ratings.items())
+    return " ".join(variants.sentence(verdicts, name) for name, verdicts in by_ratings.items())
 
 
 def _summary(stored: Stored) -> list[str]:

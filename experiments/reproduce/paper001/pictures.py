@@ -16,8 +16,8 @@ from experiments.reproduce import pictures
 from experiments.reproduce.catalogue import Record
 from experiments.reproduce.comparison import Point, Row, row_from
 from experiments.reproduce.paper001 import plans
-from experiments.reproduce.paper001.beside import GLOBAL, MEANS, PRICED, WORDS
 from experiments.reproduce.paper001.figures import AXES, NON_PRIVATE, X_LABELS, Figure
+from experiments.reproduce.paper001.variants import GLOBAL, MEANS, PRICED, WORDS
 
 HELD_OUT = "-held-out.svg"  # how the name of the second picture ends
 

@@ -17,9 +17,9 @@ from experiments.reproduce import pictures as shared_pictures
 from experiments.reproduce.catalogue import Record
 from experiments.reproduce.comparison import number, signed
 from experiments.reproduce.paper001 import pictures
-from experiments.reproduce.paper001.beside import GLOBAL, MEANS, WORDS
 from experiments.reproduce.paper001.figures import AXES, CATALOGUE, NON_PRIVATE, X_LABELS, Figure
 from experiments.reproduce.paper001.pictures import HELD_OUT
+from experiments.reproduce.paper001.variants import GLOBAL, MEANS, WORDS
 from experiments.reproduce.pictures import NOTICE
 
 _KINDS = {
@@ -206,16 +206,16 @@ def page(figure: Figure, record: Record, *, plot: str | None, held_out: str | No
 
 def beside_section(figure: Figure, record: Record) -> list[str]:
     """What the variants come to, each with its promise, against simple controls."""
-    found = record["beside"]
+    beside = record["beside"]
     lines = (
-        [f"**{found['sentence']}**", "", f"{_trained_on(found)} {found['equal']}", ""]
-        if found["verdicts"]
+        [f"**{beside['sentence']}**", "", f"{_trained_on(beside)} {beside['equal']}", ""]
+        if beside["verdicts"]
         else []
     )
-    lines += [f"{found['not_beside']}", ""] if found["not_beside"] else []
-    if simple := simple_controls(found):
+    lines += [f"{beside['not_beside']}", ""] if beside["not_beside"] else []
+    if simple := simple_controls(beside):
         lines += [f"{simple}", ""]
-    if not found["verdicts"]:
+    if not beside["verdicts"]:
         return lines[:-1]
     place = "" if figure.x_name == "iteration" else f" {X_LABELS[figure.x_name]} |"
     lines += [
@@ -225,7 +225,7 @@ def beside_section(figure: Figure, record: Record) -> list[str]:
         ),
         f"|---|---|{'---:|' if place else ''}---:|---:|---:|---:|---:|---|---:|---|---|",
     ]
-    for one in found["verdicts"]:
+    for one in beside["verdicts"]:
         here = f" {one['x']:g} |" if place else ""
         epsilon = "" if one["epsilon_exact"] is None else printed(float(one["epsilon_exact"]))
         lowest = f"{number(one['lowest_rmse_test'])}, {one['lowest_step']}"
@@ -235,13 +235,13 @@ def beside_section(figure: Figure, record: Record) -> list[str]:
             f" {WORDS[one['control']]} | {number(one['control_rmse_test'])} | {one['verdict']} |"
             f" {one['headline']} |"
         )
-    return [*lines, "", *[f"- {line}" for line in relations(found)]]
+    return [*lines, "", *[f"- {line}" for line in relations(beside)]]
 
 
-def relations(found: Mapping[str, Any]) -> list[str]:
+def relations(beside: Mapping[str, Any]) -> list[str]:
     """What the private rows promise about, and what the lowest error along a run is not."""
     by_relation: dict[str, dict[str, None]] = {}
-    for one in found["verdicts"]:
+    for one in beside["verdicts"]:
         if one["status"] != "none":
             by_relation.setdefault(one["relation"], {})[WORDS[one["variant"]]] = None
     return [
@@ -256,19 +256,19 @@ def relations(found: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _trained_on(found: Mapping[str, Any]) -> str:
-    seeds = f"seed{'' if len(found['seeds']) == 1 else 's'} {_joined(found['seeds'])}"
+def _trained_on(beside: Mapping[str, Any]) -> str:
+    seeds = f"seed{'' if len(beside['seeds']) == 1 else 's'} {_joined(beside['seeds'])}"
     return (
-        f"Trained on {found['part']}, measured on the rest every {found['test_steps']} steps and at"
-        f" the end ({seeds}; a difference smaller than the spread over seeds decides nothing)."
+        f"Trained on {beside['part']}, measured on the rest every {beside['test_steps']} steps and"
+        f" at the end ({seeds}; a difference smaller than the spread over seeds decides nothing)."
     )
 
 
-def simple_controls(found: Mapping[str, Any]) -> str:
+def simple_controls(beside: Mapping[str, Any]) -> str:
     """The controls without a price, in a sentence; "" where there is none."""
     numbers = {
         (row["variant"], row["axis"]): float(row["value"])
-        for row in found["rows"]
+        for row in beside["rows"]
         if row["kind"] == "control"
     }
     parts = []

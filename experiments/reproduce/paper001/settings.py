@@ -15,7 +15,7 @@ from typing import Any
 from dpmf_jax.data.ratings import Ratings
 from experiments.reproduce import comparison
 from experiments.reproduce.comparison import Row, row
-from experiments.reproduce.paper001 import beside, plans
+from experiments.reproduce.paper001 import plans, variants
 from experiments.reproduce.paper001.figures import NON_PRIVATE, Figure, Request
 from experiments.reproduce.paper001.plans import Setting
 from experiments.reproduce.paper001.runs import Curve, Run
@@ -36,7 +36,7 @@ def figure(what: Figure, request: Request, ratings: Ratings) -> Work:
         return {
             "rows": rows_of(what, its, request.compared),
             **described(what, plan, ratings, trained, curves),
-            "beside": beside.summary(what, plan, ratings, trained, curves),
+            "beside": variants.summary(what, plan, ratings, trained, curves),
         }
 
     return Work(tuple(run for runs in trained.values() for run in runs), result)

@@ -43,5 +43,5 @@ WORDS = {
 
 
 def _first(where: np.ndarray) -> int | None:
-    found = np.flatnonzero(where)
-    return int(found[0]) if len(found) else None
+    places = np.flatnonzero(where)
+    return int(places[0]) if len(places) else None

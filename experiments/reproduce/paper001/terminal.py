@@ -6,8 +6,8 @@ from typing import Any
 
 from experiments.reproduce.catalogue import Record
 from experiments.reproduce.paper001 import report
-from experiments.reproduce.paper001.beside import WORDS
 from experiments.reproduce.paper001.figures import AXES, Figure
+from experiments.reproduce.paper001.variants import WORDS
 
 
 def render(record: Record, figure: Figure) -> list[Any]:

@@ -104,10 +104,10 @@ class _Point(NamedTuple):
 
 
 def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Line, Search]:
-    found = search(
+    best = search(
         tuple(lines), bench.data, bench.store, table.EPOCHS[bench.scale], bench.seeds[0], bench.say
     )
-    for line, one in found.items():
+    for line, one in best.items():
         tried = {
             f"η = {rate:g}, λ = {strength:g}": value
             for (rate, strength), value in one.tried.items()
@@ -117,7 +117,7 @@ def _searched(bench: Bench, lines: Sequence[Line], outcome: Outcome) -> dict[Lin
             "regularization": one.regularization,
             "tried": tried,
         }
-    return found
+    return best
 
 
 def _runs_at(
@@ -193,9 +193,9 @@ def _controls(bench: Bench, outcome: Outcome, axes: Sequence[str]) -> None:
 def over_regularization(bench: Bench) -> Outcome:
     """Each storage at the η that its search found, over λ."""
     outcome = _empty()
-    found = _searched(bench, tuple(table.FIG1.values()), outcome)
+    best = _searched(bench, tuple(table.FIG1.values()), outcome)
     points = [
-        _Point(series, _runs_at(bench, line, found[line], strength=strength), strength)
+        _Point(series, _runs_at(bench, line, best[line], strength=strength), strength)
         for series, line in table.FIG1.items()
         for strength in table.LAMBDAS
     ]
@@ -207,9 +207,9 @@ def over_regularization(bench: Bench) -> Outcome:
 def best_regularization(bench: Bench) -> Outcome:
     """What the searches found, a series for each γ and one for regular storage; and errors."""
     outcome = _empty()
-    found = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
+    best = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
     points = []
-    for line, one in found.items():
+    for line, one in best.items():
         series = "regular" if line.storage == "regular" else f"γ = {line.gain:g}"
         points.append(_Point(series, _runs_at(bench, line, one), float(line.rank)))
         for axis, value in (("best_lambda", one.regularization), ("best_rate", one.learning_rate)):
@@ -245,13 +245,13 @@ def divergences(bench: Bench) -> Outcome:
 
 def _thresholds(bench: Bench, outcome: Outcome) -> list[_Point]:
     """Every sketch over the thresholds, every regular storage as a level without one."""
-    found = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
+    best = _searched(bench, (*table.SKETCHED, *table.REGULAR), outcome)
     points = [
-        _Point(line.label, _runs_at(bench, line, found[line], threshold=threshold), threshold)
+        _Point(line.label, _runs_at(bench, line, best[line], threshold=threshold), threshold)
         for line in table.SKETCHED
         for threshold in table.THRESHOLDS
     ]
     return [
         *points,
-        *(_Point(line.label, _runs_at(bench, line, found[line]), None) for line in table.REGULAR),
+        *(_Point(line.label, _runs_at(bench, line, best[line]), None) for line in table.REGULAR),
     ]

@@ -114,10 +114,10 @@ def _searches(record: Record) -> list[str]:
         "",
     ]
     lines += ["| | η | λ | best | worst | tried |", "|---|---:|---:|---:|---:|---:|"]
-    for name, found in record["searches"].items():
-        tried = [float(value) for value in found["tried"].values()]
+    for name, best in record["searches"].items():
+        tried = [float(value) for value in best["tried"].values()]
         lines.append(
-            f"| {name} | {found['learning_rate']:g} | {found['regularization']:g} |"
+            f"| {name} | {best['learning_rate']:g} | {best['regularization']:g} |"
             f" {number(min(tried))} | {number(max(tried))} | {len(tried)} |"
         )
     return lines
@@ -132,11 +132,11 @@ def _budget_searches(record: Record) -> list[str]:
         "",
     ]
     lines += ["| | setting | RMSE | tried |", "|---|---|---:|---:|"]
-    for name, found in record["searches"].items():
+    for name, best in record["searches"].items():
         words = ", ".join(
-            f"{key} {value:g}" for key, value in found.items() if key not in ("rmse", "tried")
+            f"{key} {value:g}" for key, value in best.items() if key not in ("rmse", "tried")
         )
-        lines.append(f"| {name} | {words} | {number(found['rmse'])} | {found['tried']} |")
+        lines.append(f"| {name} | {words} | {number(best['rmse'])} | {best['tried']} |")
     return lines
 
 

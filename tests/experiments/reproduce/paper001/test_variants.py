@@ -17,13 +17,13 @@ from dpmf_jax.models import metrics
 from dpmf_jax.training import controls
 from experiments.reproduce import page as shared
 from experiments.reproduce.paper001 import (
-    beside,
     claims,
     figures,
     page,
     pictures,
     plans,
     report,
+    variants,
 )
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001.figures import FIGURES, NON_PRIVATE, Request
@@ -195,7 +195,7 @@ def test_curves_have_rows_along_the_way(tiny):
         ("rmse_test", 791, 791),
     ]
     along = [row for row in rows if row["kind"] == "along"]
-    assert len(along) <= 2 * beside.ALONG
+    assert len(along) <= 2 * variants.ALONG
     assert {row["x"] % 50 for row in along} == {0}
     for row in rows:  # the training error before the last update, as the paper's
         if row["axis"] == "rmse_train":
