@@ -23,7 +23,7 @@ RANGE = (1.0, 5.0)
 CONFIG = gaussian.Config(
     rating_range=RANGE, noise_multiplier=5.0, rank=3, learning_rate=0.001, clip_norm=0.25
 )
-STEPS = 8
+STEPS, SAMPLED_STEPS = 8, 20
 
 
 def make_ratings(users: int = 30, items: int = 20, share: float = 0.5) -> Ratings:
@@ -53,7 +53,7 @@ def audit(mechanism, num_steps=STEPS, *, seed=0, data=DATA, **settings):
 def sampled(**settings):
     defaults = {
         "rating_range": RANGE,
-        "num_steps": STEPS,
+        "num_steps": SAMPLED_STEPS,
         "sampling_rate": 0.2,
         "noise_multiplier": 1.0,
         "rank": 3,
@@ -95,18 +95,20 @@ def test_less_noise_than_is_priced_is_found(share):
 @pytest.mark.parametrize("maker", [langevin.dpsgd, sketch_dpsgd.mechanism])
 def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit):
     made = maker(sampled(unit=unit, clip_norm=0.2))
-    for finding in audit(made, num_runs=2_000, deltas=(1e-2,)):
+    for finding in audit(made, SAMPLED_STEPS, num_runs=2_000, deltas=(1e-2,)):
         assert finding.verdict == "consistent"
         assert 0.95 * finding.claimed < finding.lower <= finding.claimed
     less = made._replace(noise=noise.gaussian(0.7 * made.guarantee(1).noise_scale))
-    assert {finding.verdict for finding in audit(less, num_runs=2_000)} == {"violated"}
+    assert {finding.verdict for finding in audit(less, SAMPLED_STEPS, num_runs=2_000)} == {
+        "violated"
+    }
 
 
 @pytest.mark.slow
 def test_a_split_layout_says_the_same_on_secret_samples():
     made = langevin.dpsgd(sampled(clip_norm=0.2))
     split = layout.make(RATINGS, kind="split", num_devices=1)
-    for finding in audit(made, num_runs=1_000, data=split):
+    for finding in audit(made, SAMPLED_STEPS, num_runs=1_000, data=split):
         assert finding.verdict == "consistent"
         assert finding.lower > 0.7 * finding.claimed
 

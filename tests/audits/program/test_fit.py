@@ -282,7 +282,7 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
         return [(joint(center=center), 99)], {"center": center}
 
     for centred, broken in ((False, set()), (True, {"fit: public words", "fit: released numbers"})):
-        found = of(joint(), make_phases=made)
+        found = of(joint(), make_phases=made, tempting=())
         assert found["fit: steps"].details["steps_done"] == 5  # as many as the claim is for
         assert violated(found) <= broken
         assert ("fit: public words" in violated(found)) == centred
