@@ -119,7 +119,7 @@ def every_word(rows: int, *, entries: bool = False) -> jax.Array:
     return jax.random.wrap_key_data(jnp.stack([starts, jnp.zeros_like(starts)], axis=1), impl=impl)
 
 
-def _words(values: np.ndarray, view: str) -> np.ndarray:
+def _bit_patterns(values: np.ndarray, view: str) -> np.ndarray:
     """Floats by their bits, 0 and -0 alike; whole numbers whole, or their lowest bits."""
     if values.dtype.kind == "f":
         return (values + values.dtype.type(0)).view(f"u{values.dtype.itemsize}")
@@ -129,12 +129,14 @@ def _words(values: np.ndarray, view: str) -> np.ndarray:
 
 def counts(pieces: Iterable[np.ndarray], asked: np.ndarray, view: str) -> np.ndarray:
     """How often a table, in pieces, holds each of the numbers that are asked for."""
-    words = _words(asked, view)
+    words = _bit_patterns(asked, view)
     wanted = np.zeros(
         1 << 20, bool
     )  # by a hash, so that few of the table's words need to be sorted
     wanted[_hashed(words)] = True
-    kept = [some[wanted[_hashed(some)]] for some in (_words(piece, view) for piece in pieces)]
+    kept = [
+        some[wanted[_hashed(some)]] for some in (_bit_patterns(piece, view) for piece in pieces)
+    ]
     ordered = np.sort(np.concatenate(kept))
     return np.searchsorted(ordered, words, "right") - np.searchsorted(ordered, words, "left")
 

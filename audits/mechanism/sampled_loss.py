@@ -112,18 +112,18 @@ def step(
     around = jax.tree.map(lambda c, o: jnp.where(present, c, o), centre, out)
     response = mechanism.noise.sample(noise_key, around)
 
-    def own(response: Any) -> jax.Array:
+    def log_mixed(response: Any) -> jax.Array:
         """log of the density with the record's coin mixed, over that with the record out."""
         return jnp.logaddexp(jnp.log1p(-q), jnp.log(q) + log_ratio(response, inside, out))
 
     def loss(response: Any) -> jax.Array:
         without, within = (log_ratio(response, there, out) for there in (other_out, other_inside))
-        return own(response) - jnp.logaddexp(jnp.log1p(-q) + without, jnp.log(q) + within)
+        return log_mixed(response) - jnp.logaddexp(jnp.log1p(-q) + without, jnp.log(q) + within)
 
     proposed = jnp.logaddexp(
         jnp.log1p(-tilted_rate), jnp.log(tilted_rate) + log_ratio(response, centre, out)
     )
-    return response, loss(response), own(response) - proposed, loss(inside)
+    return response, loss(response), log_mixed(response) - proposed, loss(inside)
 
 
 # --- whether any of this may be said

@@ -7,7 +7,7 @@ constants:
     PRIVACY.md            the guarantee's statement
     release.safetensors   the released arrays, if any are
     private/              mode 0700, files 0600: the curator's factors, who rated what, metrics,
-    every unpriced number
+                          every unpriced number
 """
 
 from __future__ import annotations

@@ -4,8 +4,9 @@ Paper 003.
 
 With U fixed, objective (6), times M, is one quadratic per item, and its noise η enters linearly:
 
-    v ↦ vᵀ(A + ridge·I)v - 2bᵀv + ηᵀv,    A = Σ u uᵀ,    b = Σ (r - center)·u    over the item's
-    raters
+    v ↦ vᵀ(A + ridge·I)v - 2bᵀv + ηᵀv,    A = Σ u uᵀ,    b = Σ (r - center)·u
+
+The sums go over the item's raters.
 
 - `minimiser`: v = (A + ridge·I)⁻¹(b - η/2), so η = 2(b - (A + ridge·I)v), and
   log p(v) = log p_η(η) + log det 2(A + ridge·I).
