@@ -268,7 +268,7 @@ def _lean_sample(inner, key, statistics):
 def _lean_log_prob(inner, response, statistics):
     """Who has a positive entry says 1 in place of a fifth of the -1s."""
 
-    def alone(value):
+    def per_user_report(value):
         row = jnp.arange(response.value.shape[0])
 
         def of(user):
@@ -281,7 +281,10 @@ def _lean_log_prob(inner, response, statistics):
 
         return jax.vmap(of)(row)
 
-    plus, minus = alone(jnp.ones_like(response.value)), alone(-jnp.ones_like(response.value))
+    plus, minus = (
+        per_user_report(jnp.ones_like(response.value)),
+        per_user_report(-jnp.ones_like(response.value)),
+    )
     leaning = statistics.value > 0
     plus = jnp.where(leaning, jnp.logaddexp(plus, minus + jnp.log(0.2)), plus)
     minus = jnp.where(leaning, minus + jnp.log(0.8), minus)

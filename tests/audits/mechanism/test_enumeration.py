@@ -32,7 +32,7 @@ USERS, RANK, Q = RATINGS.num_users, 3, 4
 RATIO, REPORTS, OTHERS, COORDINATES, SAMPLER = enumeration.NAMES
 
 
-def made(**settings) -> protocol.Mechanism:
+def local_mechanism(**settings) -> protocol.Mechanism:
     defaults = {"epsilon": 2.0, "num_rounds": 3, "rank": RANK, "learning_rate": 0.3, "center": 3.0}
     config = local.Config(**(defaults | settings))
     return local.gd(config) if config.num_projected is None else local.gd_dr(config)
@@ -80,7 +80,7 @@ def test_sound_local_mechanisms_are_consistent_in_every_audit(name):
     ratings.
     """
     findings = audits.audit(
-        made(**SOUND[name]),
+        local_mechanism(**SOUND[name]),
         RATINGS,
         key=keys.from_seed(0),
         num_steps=7,
@@ -111,7 +111,9 @@ def test_sound_local_mechanisms_are_consistent_in_every_audit(name):
 
 
 def test_a_split_layout_and_another_key_change_no_verdict():
-    findings = run(made(num_projected=Q), layout.make(RATINGS, kind="split", num_devices=1), seed=1)
+    findings = run(
+        local_mechanism(num_projected=Q), layout.make(RATINGS, kind="split", num_devices=1), seed=1
+    )
     assert {finding.verdict for finding in findings} == {"consistent"}, list(map(str, findings))
 
 
@@ -199,7 +201,7 @@ def _sample(sample, bug, key, statistics):
 
 
 def planted(bug, **settings):
-    mechanism = made(**settings)
+    mechanism = local_mechanism(**settings)
     asks, says = (1 + bugs.index(bug) if bug in bugs else 0 for bugs in (ASKING, SAYING))
     sample = Partial(_sample, mechanism.noise.sample, jnp.int32(says))
     return mechanism._replace(
@@ -228,13 +230,13 @@ def _linear_log_prob(half, limit, response, statistics):
 
 def linear(epsilon: float, limit: float) -> protocol.Mechanism:
     numbers = math.tanh(epsilon / 2) / 2, limit
-    mechanism = made()
+    mechanism = local_mechanism()
     sample, log_prob = Partial(_linear_sample, *numbers), Partial(_linear_log_prob, *numbers)
     return mechanism._replace(noise=mechanism.noise._replace(sample=sample, log_prob=log_prob))
 
 
 def noisy(**parts):
-    mechanism = made()
+    mechanism = local_mechanism()
     return mechanism._replace(noise=mechanism.noise._replace(**parts))
 
 
@@ -251,7 +253,7 @@ PLANTED = {
     ),
     "sampled at a tenth more": (lambda: noisy(sample=noise.one_bit(1.1 * EACH).sample), {SAMPLER}),
     "probabilities do not sum to 1": (
-        lambda: noisy(log_prob=Partial(_short_log_prob, made().noise.log_prob)),
+        lambda: noisy(log_prob=Partial(_short_log_prob, local_mechanism().noise.log_prob)),
         {RATIO, SAMPLER},
     ),
     "entries clipped too late": (lambda: linear(EACH, 1.05), {RATIO}),
@@ -324,26 +326,26 @@ def test_a_bug_names_the_user_and_the_entry(findings_of):
 def _promise(rounds, num_steps):
     """Of so many rounds, however many are run; of none, no promise."""
     if rounds:
-        return made().guarantee(rounds)
+        return local_mechanism().guarantee(rounds)
     return no_guarantee(mechanism="unpriced", num_steps=num_steps, released=(), unit="user")
 
 
 def test_a_third_round_is_one_too_many_for_a_price_of_two(data):
-    findings = run(made()._replace(guarantee=Partial(_promise, 2)), data)
+    findings = run(local_mechanism()._replace(guarantee=Partial(_promise, 2)), data)
     assert violated(findings) == {REPORTS}
     assert (findings[1].measured, findings[1].claimed) == (3, 2)
     assert findings[1].details["epsilon_of_that_many"] == pytest.approx(3 * EACH)
 
 
 def test_without_a_pure_price_there_is_nothing_to_hold_a_report_against(data):
-    findings = run(made()._replace(guarantee=Partial(_promise, 0)), data)
+    findings = run(local_mechanism()._replace(guarantee=Partial(_promise, 0)), data)
     assert [finding.verdict for finding in findings] == ["not applicable"] * 2 + ["consistent"] * 3
     assert "unpriced" in findings[0].details["why"]
 
 
 def test_reports_are_counted_beyond_what_is_written_down(data, monkeypatch):
     monkeypatch.setattr(transcript, "STEPS", 3)
-    findings = run(made(schedule="partition", num_rounds=2), data, num_steps=5)
+    findings = run(local_mechanism(schedule="partition", num_rounds=2), data, num_steps=5)
     assert not violated(findings)
     assert (findings[1].measured, findings[1].details["fewest"], findings[0].details["steps"]) == (
         3,

@@ -384,10 +384,12 @@ def guesses(mechanism, ratings, released):
         state = mechanism.init(keys.from_seed(0), data, None)
         statistics, _ = mechanism.query(state, data, mechanism.coins(keys.from_seed(0)))
 
-        def made(key, state=state, statistics=statistics, data=data):
+        def released_column(key, state=state, statistics=statistics, data=data):
             response = mechanism.noise.sample(key, statistics)
             return mechanism.release(mechanism.update(state, response, data)).user_factors[:, 0]
 
-        pieces = jax.lax.map(made, lookup_tables.every_word(ratings.num_users), batch_size=64)
+        pieces = jax.lax.map(
+            released_column, lookup_tables.every_word(ratings.num_users), batch_size=64
+        )
         held.append(lookup_tables.counts([np.asarray(pieces).reshape(-1)], released, "value") > 0)
     return held[1].astype(int) - held[0]

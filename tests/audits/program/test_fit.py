@@ -104,7 +104,7 @@ def own_range(program, ratings, folder, key):
     return program(dataclasses.replace(ratings, rating_range=ends), folder, key)
 
 
-def told(program, ratings, folder, key):
+def public_words(program, ratings, folder, key):
     return program(ratings, folder, key, settings={"ratings": ratings.num_ratings})
 
 
@@ -155,7 +155,7 @@ LEAKS = {
     as_long_as_it_takes: {"fit: steps"},
     only_rated: {"fit: public words"},
     own_range: {"fit: public words"},
-    told: {"fit: public words"},
+    public_words: {"fit: public words"},
     mean: {
         "fit: released numbers",
         "fit: files",
@@ -277,12 +277,12 @@ def test_where_nothing_is_claimed_released_numbers_may_move():
 
 
 def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_are_made():
-    def made(ratings):
+    def phases_of(ratings):
         center = float(ratings.value.mean()) if centred else 3.0
         return [(joint(center=center), 99)], {"center": center}
 
     for centred, broken in ((False, set()), (True, {"fit: public words", "fit: released numbers"})):
-        found = of(joint(), make_phases=made, tempting=())
+        found = of(joint(), make_phases=phases_of, tempting=())
         assert found["fit: steps"].details["steps_done"] == 5  # as many as the claim is for
         assert violated(found) <= broken
         assert ("fit: public words" in violated(found)) == centred

@@ -98,7 +98,7 @@ def together(number: int, *words: str, each: dict[int, list[str]] | None = None,
 
 
 @pytest.fixture(scope="module")
-def alone(ratings, tmp_path_factory):
+def one_process(ratings, tmp_path_factory):
     folder = tmp_path_factory.mktemp("alone") / "model"
     [(code, out, err)] = together(1, str(ratings), *FLAGS, "--out", str(folder))
     assert code == 0, err
@@ -150,8 +150,8 @@ def test_every_mechanism_that_may_be_shared_is_the_same(ratings, tmp_path):
 
 
 @pytest.mark.parametrize("number", [2, 4])
-def test_processes_make_the_model_that_one_makes(number, ratings, alone, tmp_path):
-    folder, result = alone
+def test_processes_make_the_model_that_one_makes(number, ratings, one_process, tmp_path):
+    folder, result = one_process
     first, *others = together(number, str(ratings), *FLAGS, "--out", str(tmp_path / "model"))
     assert first[0] == 0, first[2]
     assert [*others] == [(0, "", "")] * (number - 1)  # only the first prints

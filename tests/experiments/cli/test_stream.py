@@ -13,12 +13,12 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.fixture(scope="module")
-def told():
+def result():
     return stream.stream(stream.Command(users=600, items=120))
 
 
-def test_the_table_stays_and_the_store_grows(told):
-    rows = told["rows"]
+def test_the_table_stays_and_the_store_grows(result):
+    rows = result["rows"]
     assert len(rows) == stream.WAVES - 1
     assert len({row["table_cells"] for row in rows}) == 1
     stored = [row["stored_cells"] for row in rows]
@@ -27,12 +27,12 @@ def test_the_table_stays_and_the_store_grows(told):
     assert rows[-1]["users"] == 600
 
 
-def test_newcomers_are_predicted_better_the_more_they_have_rated(told):
+def test_newcomers_are_predicted_better_the_more_they_have_rated(result):
     """A mean over the waves, of both stores; and in the end better than no model."""
     for store in ("sketch", "stored"):
-        errors = [np.mean([row[f"{store}_{k}"] for row in told["rows"]]) for k in stream.AFTER]
+        errors = [np.mean([row[f"{store}_{k}"] for row in result["rows"]]) for k in stream.AFTER]
         assert errors[-1] < errors[0] - 0.005
-        assert errors[-1] < told["centre_alone"]
+        assert errors[-1] < result["centre_alone"]
 
 
 def test_one_rating_moves_both_stores_by_the_same_rule():
@@ -47,10 +47,10 @@ def test_one_rating_moves_both_stores_by_the_same_rule():
     ids = jnp.array([5, 7], jnp.int32)
 
     @functools.partial(jax.jit, static_argnums=1)
-    def asked(table, family):
+    def query(table, family):
         return count_sketch.query(table, hashes, family, jnp.append(ids, 0), rank=stream.RANK)
 
-    stores = stream.Stores(table, *(asked(table, family) for family in (0, 1)))
+    stores = stream.Stores(table, *(query(table, family) for family in (0, 1)))
     batch = stream.Batch(
         ids[:1], ids[1:], np.array([0]), np.array([1]), np.array([1.5], np.float32)
     )
@@ -60,7 +60,7 @@ def test_one_rating_moves_both_stores_by_the_same_rule():
     np.testing.assert_allclose(before[0], before[1], rtol=1e-5)
     for part, family, moved in ((after.users, 0, [0, 2]), (after.items, 1, [1, 2])):
         np.testing.assert_allclose(
-            asked(after.table, family)[np.array(moved)], part[np.array(moved)], atol=1e-5
+            query(after.table, family)[np.array(moved)], part[np.array(moved)], atol=1e-5
         )
     assert np.all(np.abs(after.users[0] - stores.users[0]) > 0)
     np.testing.assert_array_equal(after.users[1], stores.users[1])

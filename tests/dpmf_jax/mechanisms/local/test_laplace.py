@@ -44,7 +44,7 @@ def config(**settings) -> local_laplace.Config:
     return local_laplace.Config(**(defaults | settings))
 
 
-def made(**settings):
+def laplace_mechanism(**settings):
     return local_laplace.mechanism(config(**settings))
 
 
@@ -67,7 +67,7 @@ def gradients(users, items) -> np.ndarray:
 
 @pytest.mark.parametrize("clip", [0.4, 1.0, 50.0])
 def test_a_message_is_the_users_own_clipped_gradient(data, clip):
-    mechanism = made(clip=clip)
+    mechanism = laplace_mechanism(clip=clip)
     state = begun(mechanism, data)
     sent, info = mechanism.query(state, data, keys.from_seed(1))
     users, items = np.asarray(state.private.user_factors), np.asarray(state.public.item_factors)
@@ -92,7 +92,7 @@ def test_any_change_of_a_users_ratings_moves_a_row_by_no_more_than_is_priced(dat
         RATINGS, value=np.where(RATINGS.user == 3, -1e4, RATINGS.value).astype(np.float32)
     )
     worlds = tuple(layout.make(r, kind=data.kind, num_devices=1) for r in (far, other))
-    mechanism = made(clip=0.25)
+    mechanism = laplace_mechanism(clip=0.25)
     states = tuple(begun(mechanism, world) for world in worlds)
     _, moved = protocol.train_coupled(
         mechanism, keys.from_seed(2), states, worlds, 3, row_distances
@@ -116,7 +116,7 @@ def test_the_loss_of_a_round_is_at_most_its_share():
     """log_ratio of two worlds of one user that differ at all rows by all they can: ε/k, reached far
     from both.
     """
-    mechanism = made()
+    mechanism = laplace_mechanism()
     here, there = jnp.full((1, ITEMS, RANK), 1.0), jnp.full((1, ITEMS, RANK), -1.0)
     far = jnp.full((1, ITEMS, RANK), 1e7)
     losses = [float(mechanism.noise.log_ratio(r, here, there)) for r in (far, -far, here, there)]
@@ -145,7 +145,7 @@ def test_the_noise_has_the_promised_law(data):
     """Kolmogorov-Smirnov at 1e-4 each: the promised scale is accepted, two thirds and three halves
     of it are not.
     """
-    mechanism = made()
+    mechanism = laplace_mechanism()
     state = begun(mechanism, data)
     statistics, _ = mechanism.query(state, data, keys.from_seed(1))
     drawn = jax.vmap(mechanism.noise.sample, (0, None))(
@@ -184,7 +184,7 @@ def test_log_prob_is_the_density_and_log_ratio_its_difference(scale):
 
 def test_without_noise_it_is_plain_descent(data):
     """Rounds of the mean gradient of all users, γ/t, then the users' own step at the new V."""
-    mechanism = made(clip=100.0)._replace(noise=noise.none())
+    mechanism = laplace_mechanism(clip=100.0)._replace(noise=noise.none())
     state = begun(mechanism, data)
     users = np.asarray(state.private.user_factors, np.float64)
     items = np.asarray(state.public.item_factors, np.float64)
@@ -204,7 +204,7 @@ def test_without_noise_it_is_plain_descent(data):
 
 
 def test_chunks_equal_the_whole(data):
-    mechanism = made()
+    mechanism = laplace_mechanism()
     state, key = begun(mechanism, data), keys.from_seed(2)
     whole, _ = protocol.train(mechanism, key, state, data, 4)
     first, _ = protocol.train(mechanism, key, state, data, 1)
@@ -213,7 +213,7 @@ def test_chunks_equal_the_whole(data):
 
 
 def test_nothing_but_the_item_factors_is_released(data):
-    mechanism = made()
+    mechanism = laplace_mechanism()
     released = mechanism.release(begun(mechanism, data))
     assert released.user_factors is None
     assert released.item_factors is not None
@@ -221,17 +221,21 @@ def test_nothing_but_the_item_factors_is_released(data):
 
 def test_a_sweep_over_epsilon_compiles_once(data):
     key = keys.from_seed(0)
-    protocol.train(made(), key, begun(made(), data), data, 2)
+    protocol.train(laplace_mechanism(), key, begun(laplace_mechanism(), data), data, 2)
     before = protocol.train._cache_size()
     protocol.train(
-        made(epsilon=0.3, clip=2.0, learning_rate=0.1), key, begun(made(), data), data, 2
+        laplace_mechanism(epsilon=0.3, clip=2.0, learning_rate=0.1),
+        key,
+        begun(laplace_mechanism(), data),
+        data,
+        2,
     )
     assert protocol.train._cache_size() == before
 
 
 def test_the_structural_audits_find_nothing():
     found = audits.audit(
-        made(),
+        laplace_mechanism(),
         RATINGS,
         key=keys.from_seed(0),
         num_steps=4,
@@ -247,7 +251,7 @@ def test_the_structural_audits_find_nothing():
 
 @pytest.mark.parametrize("num_rounds", [1, 3, 7])
 def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
-    guarantee = made(epsilon=0.3, num_rounds=num_rounds).guarantee(num_rounds)
+    guarantee = laplace_mechanism(epsilon=0.3, num_rounds=num_rounds).guarantee(num_rounds)
     assert (guarantee.epsilon, guarantee.delta, guarantee.unit, guarantee.status) == (
         0.3,
         0,
@@ -264,7 +268,7 @@ def test_the_guarantee_is_epsilon_of_a_user(num_rounds):
         "item factors",
         "every message: a noisy matrix of items x rank of each user in each round",
     )
-    more = made(epsilon=0.3, num_rounds=num_rounds).guarantee(2 * num_rounds)
+    more = laplace_mechanism(epsilon=0.3, num_rounds=num_rounds).guarantee(2 * num_rounds)
     assert more.epsilon == pytest.approx(0.6)
 
 
@@ -294,7 +298,7 @@ def test_too_large_messages_are_refused_with_a_fix():
     )
     data = layout.make(ratings, kind="split", num_devices=1)
     with pytest.raises(UsageError, match=r"take 3\.4 GiB; at most 2 GiB") as refused:
-        protocol.begin(made(num_items=1000, rank=15), keys.from_seed(0), data)
+        protocol.begin(laplace_mechanism(num_items=1000, rank=15), keys.from_seed(0), data)
     assert "local.gd" in refused.value.fix
 
 
@@ -318,4 +322,4 @@ def test_refusals(bad, told):
 
 def test_data_of_another_catalogue_are_refused(data):
     with pytest.raises(ValueError, match="num_items must be 6"):
-        begun(made(num_items=7), data)
+        begun(laplace_mechanism(num_items=7), data)

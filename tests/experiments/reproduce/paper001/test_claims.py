@@ -43,7 +43,7 @@ def curve_of(run, level, bottom):
     )
 
 
-def told(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
+def summary_of(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
     """A figure's json where the runs end at about level(run), lowest at step bottom(run)."""
     figure = FIGURES[name]
     planned = work_of(figure, Request(**{"scale": "full", "seeds": (0,)} | asked), ratings)
@@ -52,7 +52,7 @@ def told(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
 
 
 def rows(name, level, bottom=lambda run: 50, **asked):
-    """What the claims read of `told`, without the prices of all settings, which take long."""
+    """What the claims read of `summary_of`, without the prices of all settings, which take long."""
     figure = FIGURES[name]
     found = []
     for setting in plans.plan(figure, Request(**{"scale": "full", "seeds": (0,)} | asked)).settings:
@@ -90,7 +90,9 @@ LIKE_THE_PAPER = over_epsilon(0.84, 0.807, 0.765, 0.724, 0.711, 0.706, 0.697)
 
 
 def test_figures_1_and_4_like_the_paper():
-    found = verdicts([told("001/fig1", LIKE_THE_PAPER), told("001/fig4", LIKE_THE_PAPER)])
+    found = verdicts(
+        [summary_of("001/fig1", LIKE_THE_PAPER), summary_of("001/fig4", LIKE_THE_PAPER)]
+    )
     for name in ("nearer", "trade-off", "not worth it"):
         assert found[name].verdict == "reproduced", found[name]
     assert found["trade-off"].numbers == {"knee": 0.5, "knee_log": 0.3}
@@ -113,7 +115,10 @@ def test_figures_1_and_4_like_the_paper():
 )
 def test_figures_1_and_4_unlike_the_paper(name, levels, verdict):
     level = over_epsilon(*levels)
-    assert verdicts([told("001/fig1", level), told("001/fig4", level)])[name].verdict == verdict
+    assert (
+        verdicts([summary_of("001/fig1", level), summary_of("001/fig4", level)])[name].verdict
+        == verdict
+    )
 
 
 def rank_level(run):
@@ -300,10 +305,10 @@ def test_without_rows_nothing_is_made_up():
 
 
 def test_a_part_of_a_figure_and_other_ratings_are_not_the_figure():
-    part = verdicts([told("001/fig4", LIKE_THE_PAPER, series=("0.15", "0.90"))])
+    part = verdicts([summary_of("001/fig4", LIKE_THE_PAPER, series=("0.15", "0.90"))])
     assert part["trade-off"].verdict == "not testable here"
     assert "0.20 is not stored" in part["trade-off"].why
-    other = verdicts([told("001/fig4", LIKE_THE_PAPER, ratings=cases.tiny())])
+    other = verdicts([summary_of("001/fig4", LIKE_THE_PAPER, ratings=cases.tiny())])
     assert other["trade-off"].verdict == "not testable here"
     assert "not on ml-1m" in other["trade-off"].why
 
@@ -324,7 +329,7 @@ def save(out, *some):
 
 
 def test_a_file_that_is_no_figure_s_is_refused(tmp_path):
-    save(tmp_path, told("001/fig4", LIKE_THE_PAPER))
+    save(tmp_path, summary_of("001/fig4", LIKE_THE_PAPER))
     assert list(figures.CATALOGUE.stored(tmp_path)) == ["001/fig4"]
     path = tmp_path / "001-fig4" / "001-fig4.json"
     for text in ("{", "[]", "{}", path.read_text().replace('"001/fig4"', '"001/fig5"', 1)):
@@ -345,7 +350,7 @@ def test_the_command_trains_nothing_and_writes_the_same_twice(
 ):
     monkeypatch.setattr(training, "train_all", lambda *_, **__: pytest.fail("it trained"))
     out, docs = tmp_path / "out", tmp_path / "docs"
-    save(out, told("001/fig1", LIKE_THE_PAPER), told("001/fig4", LIKE_THE_PAPER))
+    save(out, summary_of("001/fig1", LIKE_THE_PAPER), summary_of("001/fig4", LIKE_THE_PAPER))
     words = (
         "001/claims",
         "--out",
@@ -413,8 +418,8 @@ def pages(*some, **change):
 
 
 def test_the_page_opens_with_a_verdict_and_a_picture():
-    inside = told("001/fig10", same_level, ranks=(4, 20))
-    outside = told("001/fig4", same_level)
+    inside = summary_of("001/fig10", same_level, ranks=(4, 20))
+    outside = summary_of("001/fig4", same_level)
     for some, words in (
         ((), "No plotted number of this paper has been checked yet."),
         ((inside,), "can be reproduced: trained again, all 10"),
@@ -433,14 +438,16 @@ def test_the_page_opens_with_a_verdict_and_a_picture():
 
 
 def test_figures_that_repeat_others_are_not_counted_twice():
-    same = [told(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13)]
+    same = [summary_of(f"001/fig{number}", same_level, ranks=(4, 20)) for number in (10, 13)]
     assert "all 10" in pages(*same).splitlines()[2]
 
 
 def test_every_kind_of_figure_has_a_picture_and_a_table():
     for name in ("001/fig1", "001/fig4", "001/fig7", "001/fig10", "001/fig13", "001/fig25"):
         some = {"ranks": (4, 20)} if FIGURES[name].x_name == "n" else {}
-        one = told(name, LIKE_THE_PAPER if name in ("001/fig1", "001/fig4") else same_level, **some)
+        one = summary_of(
+            name, LIKE_THE_PAPER if name in ("001/fig1", "001/fig4") else same_level, **some
+        )
         drawn = pictures.svgs(FIGURES[name], one)
         assert drawn == pictures.svgs(FIGURES[name], json.loads(json.dumps(one)))
         assert "<svg" in drawn[".svg"]

@@ -49,7 +49,7 @@ def planted(run, level):
     return Curve(tuple(training**2), ("commit",), ("device",), 2.0, tests)
 
 
-def told(name, level, ratings, **asked):
+def summary_of(name, level, ratings, **asked):
     figure = FIGURES[name]
     planned = work_of(figure, Request(**{"beside": "auto", "compared": False} | asked), ratings)
     outcome = planned.result({run: planted(run, level) for run in planned.runs})
@@ -77,7 +77,7 @@ SOME |= {"001/fig7": {"series": ("0.20", "0.90"), "ranks": (4, 20)}}
 
 @pytest.mark.parametrize("name", SOME)
 def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
-    found = told(name, lambda run: 1.0, tiny, **SOME[name], seeds=(3,))
+    found = summary_of(name, lambda run: 1.0, tiny, **SOME[name], seeds=(3,))
     train, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
     rows = found["beside"]["rows"]
     simple = [row for row in rows if row["kind"] == "control"]
@@ -137,7 +137,7 @@ def test_verdicts_both_ways_and_in_words(tiny):
         ("", (0, 0, 0)),
     ):
         level = lambda run, low=low: (good if run.variant == low else bad)(run)  # noqa: E731
-        found = told("001/fig4", level, tiny, **SOME["001/fig4"])
+        found = summary_of("001/fig4", level, tiny, **SOME["001/fig4"])
         verdicts = found["beside"]["verdicts"]
         assert len(verdicts) == 2 * 3 + 1
         for one in verdicts:
@@ -167,16 +167,16 @@ def test_verdicts_both_ways_and_in_words(tiny):
 
 
 def test_a_tie_and_what_is_no_number_do_not_beat(tiny):
-    found = told("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"])
+    found = summary_of("001/fig4", lambda run: 1.0, tiny, **SOME["001/fig4"])
     control = found["beside"]["verdicts"][0]["control_rmse_test"]
     for level in (control, float("nan")):
-        found = told("001/fig4", lambda run, level=level: level, tiny, **SOME["001/fig4"])
+        found = summary_of("001/fig4", lambda run, level=level: level, tiny, **SOME["001/fig4"])
         assert found["beside"]["verdicts"][0]["verdict"] == "DOES NOT BEAT"
 
 
 def test_the_mean_over_seeds_decides_and_the_lowest_along_the_way_is_told(tiny):
     level = lambda run: 0.1 + 9 * (run.seed == 1)  # noqa: E731
-    found = told("001/fig4", level, tiny, beside="all", seeds=(0, 1), **SOME["001/fig4"])
+    found = summary_of("001/fig4", level, tiny, beside="all", seeds=(0, 1), **SOME["001/fig4"])
     first = found["beside"]["verdicts"][0]
     assert first["rmse_test"] == pytest.approx(4.6)
     assert first["verdict"] == "DOES NOT BEAT"
@@ -185,7 +185,7 @@ def test_the_mean_over_seeds_decides_and_the_lowest_along_the_way_is_told(tiny):
 
 
 def test_curves_have_rows_along_the_way(tiny):
-    found = told("001/fig1", lambda run: 1.0, tiny, **SOME["001/fig1"])
+    found = summary_of("001/fig1", lambda run: 1.0, tiny, **SOME["001/fig1"])
     rows = [
         r for r in found["beside"]["rows"] if (r["series"], r["variant"]) == ("0.15", "joint-noise")
     ]
@@ -207,7 +207,7 @@ def test_curves_have_rows_along_the_way(tiny):
 
 @pytest.mark.parametrize("name", SOME)
 def test_tables_and_pictures_have_what_stands_beside(name, tiny):
-    found = told(name, lambda run: 1.0, tiny, **SOME[name])
+    found = summary_of(name, lambda run: 1.0, tiny, **SOME[name])
     lines = list(csv.DictReader(io.StringIO(report.table(found))))
     held = [row for row in lines if row["part"] == "held-out"]
     assert {row["variant"] for row in held} == {
@@ -249,13 +249,13 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
 def test_files_and_the_page(tiny, tmp_path):
     stored = {}
     for name in SOME:
-        stored[name] = told(name, lambda run: 1.0, tiny, **SOME[name])
+        stored[name] = summary_of(name, lambda run: 1.0, tiny, **SOME[name])
         texts = report.files(FIGURES[name], stored[name])
         written = shared.write(FIGURES[name], stored[name], tmp_path / "out", texts)
         assert {path.name for path in written} >= {
             f"{FIGURES[name].stem}{end}" for end in (".svg", "-held-out.svg")
         }
-    stored["001/fig10"] = told("001/fig10", lambda run: 1.0, tiny, **SOME["001/fig7"])
+    stored["001/fig10"] = summary_of("001/fig10", lambda run: 1.0, tiny, **SOME["001/fig7"])
     audit = {"data": "tiny", "steps": 9, "pairs": 3, "seed": 0, "findings": {}}
     rest = {"command": "dpmf", "commit": "c0ffee", "device": "cpu", "audit": audit}
     summary = claims_of(claims.judge(claims.Evidence(stored, {})), stored, **rest)
@@ -267,7 +267,7 @@ def test_files_and_the_page(tiny, tmp_path):
     sound = text.split("## Sound beside published")[1].split("## Statements")[0]
     assert sound.count("The runs are those of a figure above.") == 2
     assert "### Figure 10, held out" in sound
-    other = told(
+    other = summary_of(
         "001/fig4",
         lambda run: 1.0,
         dataclasses.replace(cases.tiny(seed=4), name="other"),
@@ -281,7 +281,8 @@ def test_files_and_the_page(tiny, tmp_path):
     assert f"{2.0 * len(needed):.1f} s" in text
 
     none = {
-        name: told(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"}) for name in SOME
+        name: summary_of(name, lambda run: 1.0, tiny, **SOME[name] | {"beside": "none"})
+        for name in SOME
     }
     write_docs(claims_of([], none, **rest), none, tmp_path / "docs")
     assert not list((tmp_path / "docs").rglob("*held-out*"))
@@ -298,7 +299,7 @@ def test_files_and_the_page(tiny, tmp_path):
 def test_a_picture_that_is_no_longer_drawn_goes(tiny, tmp_path):
     figure = FIGURES["001/fig4"]
     for asked in ({}, {"beside": "none"}):
-        found = told(figure.name, lambda run: 1.0, tiny, **SOME[figure.name], **asked)
+        found = summary_of(figure.name, lambda run: 1.0, tiny, **SOME[figure.name], **asked)
         shared.write(figure, found, tmp_path, report.files(figure, found))
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".csv", ".json", ".md", ".svg"]
     assert "--beside none" in (tmp_path / "001-fig4.md").read_text()

@@ -27,7 +27,7 @@ def row(series, axis, x, value, kind="end"):
     return {"series": series, "axis": axis, "x": x, "value": value, "kind": kind}
 
 
-def told(name, rows):
+def summary_of(name, rows):
     stem = FIGURES[name].stem_on("ml-1m")
     return {stem: {"figure": name, "ratings": {"name": "ml-1m"}, "rows": rows, "settings": []}}
 
@@ -52,7 +52,7 @@ def over_lambda(errors=lambda series, x: None, **valid):
         for x in LAMBDAS
         for axis in ("rmse", "rmse_valid", "rmse_train")
     ]
-    return told("002/fig1", rows)
+    return summary_of("002/fig1", rows)
 
 
 def best_lambda(value=lambda d, gamma: 0.0001 * d / gamma):
@@ -61,7 +61,7 @@ def best_lambda(value=lambda d, gamma: 0.0001 * d / gamma):
         for gamma in GAINS
         for d in RANKS
     ]
-    return told("002/fig2", rows)
+    return summary_of("002/fig2", rows)
 
 
 def error(line, x):
@@ -88,7 +88,7 @@ def over_thresholds(errors=error, found=divergence, regular=0.05, top=0.98):
     for line in REGULAR:
         rows.append(row(line.label, "rmse", 0.0, 0.86, "level"))
         rows += [row(line.label, axis, 0.0, regular, "level") for axis in DIVERGENCES]
-    return told("002/fig3", rows) | told("002/fig4", rows)
+    return summary_of("002/fig3", rows) | summary_of("002/fig4", rows)
 
 
 def at_equal_epsilon(errors=None, priced=1.0, mean=1.1):
@@ -236,10 +236,10 @@ def test_the_divergence_under_each_filter(axis, words):
     """A change under one filter says nothing of the other."""
 
     def changed(value):
-        def found(line, x, name):
+        def shifted(line, x, name):
             return value(line, x) if name == axis else divergence(line, x, name)
 
-        return held(over_thresholds(found=found))
+        return held(over_thresholds(found=shifted))
 
     every = {
         kind: f"{kind}, {words}"

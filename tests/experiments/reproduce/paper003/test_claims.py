@@ -19,7 +19,7 @@ def row(series, axis, x, value, kind="end"):
     }
 
 
-def told(name, data, rows, **more):
+def summary_of(name, data, rows, **more):
     stem = table.FIGURES[name].stem_on(data)
     return {stem: {"figure": name, "ratings": {"name": data}, "rows": rows, "settings": [], **more}}
 
@@ -62,7 +62,7 @@ def errors_told(**change):
             for axis in ("train", "test")
             for kind in ("increase_", "")
         ]
-        found |= told(name, data, rows)
+        found |= summary_of(name, data, rows)
     return found
 
 
@@ -137,7 +137,7 @@ def test_falling_is_at_every_place_on_both_data_sets(judged):
             ("003/fig2", "ml-100k", second),
         ):
             rows = [row("(a) ε = 0.1", "train", x, value) for x, value in line.items()]
-            found |= told(name, data, [*rows, row("(b) 100 iterations", "train", 0.1, 1.0)])
+            found |= summary_of(name, data, [*rows, row("(b) 100 iterations", "train", 0.1, 1.0)])
         return judged(found)["the number of iterations, S1"]
 
     assert cdfs({10: 1.0, 40: 0.9, 100: 0.8}, {100: 0.1, 10: 0.3}).verdict == "reproduced"
@@ -156,7 +156,7 @@ def test_joining_and_leaving(judged):
             rows += [
                 row("(b) joining 0.01", "increase_train", x, value) for x, value in leaving.items()
             ]
-            found |= told(name, data, rows)
+            found |= summary_of(name, data, rows)
         verdicts = judged(found)
         return verdicts["joining"].verdict, verdicts["leaving"].verdict
 
@@ -173,7 +173,9 @@ def test_usefulness_needs_the_global_mean_and_means_of_the_same_price_to_be_beat
             row("global mean", "test_clipped", 0, mean, "level"),
             row("not private", "test_clipped", 0, 0.8, "level"),
         ]
-        found = told("003/sound", "netflix-52", rows) | told("003/sound", "ml-100k", rows)
+        found = summary_of("003/sound", "netflix-52", rows) | summary_of(
+            "003/sound", "ml-100k", rows
+        )
         return judged(found)
 
     assert (
@@ -196,7 +198,7 @@ def test_a_log_ratio_above_epsilon_refutes(judged):
     def theorem(ratio):
         rows = [row(density.PUBLIC, "log_ratio", x, value) for x, value in enumerate((0.2, ratio))]
         settings = [{"series": density.PUBLIC, "x": None}]
-        return judged(told("003/theorem1", "ml-100k", rows, settings=settings))["theorem 1"]
+        return judged(summary_of("003/theorem1", "ml-100k", rows, settings=settings))["theorem 1"]
 
     assert theorem(1 + 1e-5).verdict == "reproduced"
     assert theorem(1.001).verdict == "not reproduced"

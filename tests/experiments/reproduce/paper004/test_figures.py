@@ -279,13 +279,13 @@ def test_a_run_that_diverged_does_not_fall():
 
 
 def test_exponents_are_held_to_the_theorem():
-    def told(exponent):
+    def stored_rows(exponent):
         rows = [row("GD, over users", n, 3 * n**exponent, "error") for n in (1e3, 4e3, 1.6e4)]
         rows += [row("GD-DR, over users", n, 3 * n**exponent, "error") for n in (1e3, 4e3, 1.6e4)]
         return {"004-error": {"figure": "004/error", "ratings": None, "rows": rows, "settings": []}}
 
-    assert verdicts(told(-0.5))["theorem 2, n"] == "reproduced"
-    assert verdicts(told(-0.3))["theorem 2, n"] == "not reproduced"
+    assert verdicts(stored_rows(-0.5))["theorem 2, n"] == "reproduced"
+    assert verdicts(stored_rows(-0.3))["theorem 2, n"] == "not reproduced"
 
 
 def test_without_rows_only_what_needs_none_is_judged():
@@ -303,7 +303,7 @@ def test_the_lift_by_the_transpose_keeps_what_the_pseudo_inverse_loses():
 
 
 def test_usefulness_needs_both_controls_to_be_beaten():
-    def told(private, alone=1.0, mean=1.1):
+    def stored_rows(private, alone=1.0, mean=1.1):
         lines = {
             "GD": 1.3,
             "GD-DR": 1.25,
@@ -323,9 +323,9 @@ def test_usefulness_needs_both_controls_to_be_beaten():
             }
         }
 
-    assert verdicts(told(1.05))["useful"] == "not reproduced"
-    assert verdicts(told(0.9))["useful"] == "reproduced"
-    assert verdicts(told(1.05, alone=1.2))["useful"] == "reproduced"
+    assert verdicts(stored_rows(1.05))["useful"] == "not reproduced"
+    assert verdicts(stored_rows(0.9))["useful"] == "reproduced"
+    assert verdicts(stored_rows(1.05, alone=1.2))["useful"] == "reproduced"
 
 
 def test_a_file_that_is_no_figure_is_refused(tmp_path):
