@@ -124,8 +124,18 @@ def key():
     return jax.random.key(20_240_001)
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test that asks for ``data_dir`` is a ``data`` test, marked or not."""
+    """A test that asks for ``data_dir`` is a ``data`` test, marked or not.
+
+    Of a ``one_case`` test all cases but the first are ``slow``.
+    """
+    begun = set()
     for item in items:
         if "data_dir" in getattr(item, "fixturenames", ()):
             item.add_marker(pytest.mark.data)
+        if item.get_closest_marker("one_case"):
+            name = item.nodeid.partition("[")[0]
+            if name in begun:
+                item.add_marker(pytest.mark.slow)
+            begun.add(name)

@@ -254,6 +254,7 @@ def test_price_is_affordable_and_at_most_the_local_one(local, num_reports, delta
         assert shuffle.delta_numerical(local, num_reports, epsilon * (1 - 1e-8)) > delta
 
 
+@pytest.mark.slow
 @given(locals_, reports, deltas, st.floats(1.01, 10))
 def test_price_falls_with_reports_and_delta_and_grows_with_the_local_one(
     local, num_reports, delta, factor
@@ -320,6 +321,7 @@ def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, 
     assert dear <= local * (1 + 1e-12)
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 60), st.integers(200, 10**5), deltas, st.floats(0.01, 0.99))
 def test_rounds_are_affordable_and_one_fewer_is_not(local, num_reports, delta, part):
     first, last = price_of(local, 1, num_reports, delta), price_of(local, 2**12, num_reports, delta)
@@ -333,6 +335,7 @@ def test_rounds_are_affordable_and_one_fewer_is_not(local, num_reports, delta, p
     assert count == 1 or price_of(local, count - 1, num_reports, delta) > target
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("target", [49.0, 6.0, 1.9, 1.0])
 def test_rounds_are_the_fewest_of_all(target):
     count = shuffle.solve_shuffled_rounds(target, 1e-6, epsilon_local=50.0, num_reports=100_000)
@@ -349,6 +352,7 @@ def test_rounds_at_their_ends():
     assert price_of(8.0, 4 * shuffle.ROUNDS_TRIED, 1000, 1e-5) > least * (1 - 1e-4)
 
 
+@pytest.mark.slow
 @given(st.floats(0.5, 30), st.integers(1, 50), st.integers(2, 10**6), st.floats(0.001, 0.999))
 def test_delta_is_affordable_and_nearly_the_smallest(local, num_rounds, num_reports, part):
     target = part * local
@@ -410,6 +414,7 @@ _ARGUMENTS = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("function", "name", "value"),
     [(f, name, value) for f, names in _ARGUMENTS.items() for name in names for value in _BAD[name]],

@@ -86,6 +86,7 @@ def test_no_mechanism_on_trial_is_left_out():
     assert set(EXPECTED) == {entry.label for entry in audit_suite.ENTRIES}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("label", EXPECTED)
 def test_every_mechanism_says_how_far_it_is_proved_and_what_float32_leaves_open(label):
     phases = guarantees(label)

@@ -19,6 +19,7 @@ from tests.zoo.sound import DATA, RATINGS, SOUND, joint, sound, steps
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", SOUND)
 def test_what_keeps_to_the_protocol_passes(name):
     parts.check_prices([(sound(name), steps(name))])

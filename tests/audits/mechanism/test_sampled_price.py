@@ -107,6 +107,7 @@ def test_steps_of_different_noise_are_priced_each():
     assert last.epsilon(made.delta) * 1.05 < made.epsilon < first.epsilon(made.delta) / 1.05
 
 
+@pytest.mark.slow
 def test_many_different_steps_are_grouped_at_no_lower_price():
     mechanism = langevin.dp(config(decay=4.0, num_steps=100))
     scale, clip_norm, rate, weights = numbers(mechanism)
@@ -119,6 +120,7 @@ def test_many_different_steps_are_grouped_at_no_lower_price():
     assert {part.sampling_rate for part in losses} == {rate}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", list(SOUND))
 def test_a_price_grows_with_steps_and_steps_beyond_the_last_cost_what_they_are(name):
     mechanism = SOUND[name](config(num_steps=10, decay=2.0))
@@ -189,6 +191,7 @@ def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noi
     np.testing.assert_allclose(priced, np.sort(scale / bound / weights), rtol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["sketch", "langevin"])
 def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
     """All of the ratings, so that the sample is the same in both layouts; and a part of them with

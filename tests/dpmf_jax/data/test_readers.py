@@ -388,6 +388,7 @@ def test_the_benchmark_of_reading_has_a_row_for_each_contender():
     assert report["rows"][-1]["ratio"] == 1
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "size"),
     [

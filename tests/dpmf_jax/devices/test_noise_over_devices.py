@@ -1,5 +1,7 @@
 """One, two and eight devices: the same noise, and the same model but for the order of sums."""
 
+import pytest
+
 from tests.cases.processes import python
 
 SHARDED = """
@@ -76,5 +78,6 @@ assert work(8) < work(2) / 3 < work(1) / 5, (work(8), work(2), work(1))
 """
 
 
+@pytest.mark.slow
 def test_noise_is_drawn_for_elements_and_not_for_devices():
     python(SHARDED, devices=8)

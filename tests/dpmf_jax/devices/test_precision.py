@@ -37,6 +37,7 @@ def traced(mechanism, data, num_steps):
     return [*products(start.jaxpr), *products(steps.jaxpr)]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("kind", ["split", "dense"])
 @pytest.mark.parametrize("name", zoo_sound.SOUND)
 def test_every_product_of_a_program_is_full_float32(name, kind):

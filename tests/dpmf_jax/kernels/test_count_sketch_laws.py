@@ -20,6 +20,7 @@ from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS
 FALSE_ALARM = 1e-4
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("bits", [2, 3])
 def test_values_are_pairwise_independent_over_all_functions_of_a_small_prime(bits):
     """Every function, every two different (id, component): each pair of values equally often, by
@@ -46,6 +47,7 @@ def test_addresses_share_a_small_prime_as_evenly_as_whole_numbers_can(bits):
         assert set(sizes) <= {prime // width, -(-prime // width)}
 
 
+@pytest.mark.slow
 def test_two_ids_that_meet_in_a_cell_meet_in_no_other_component_more_often_than_any_two(key):
     """Given that components 0 of two ids share their cell, components l do in one of `width` draws
     or so.
@@ -74,6 +76,7 @@ def pvalue(one, other):
     ).pvalue
 
 
+@pytest.mark.slow
 def test_cells_are_pairwise_independent_over_draws():
     """Addresses (of 6) and signs of two coordinates over 20,000 draws of the hashes: of one id, of
     two, of one component, of two, users against items, row against row, address against sign;
@@ -116,6 +119,7 @@ ITEM_VALUES = np.array([[-1.0, 1.0], [1.0, 2.0]], np.float32)
 NUM_DRAWS = 200_000
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("depth", "width"), [(1, 5), (2, 4), (4, 3)])
 def test_the_mean_query_is_unbiased_with_the_papers_variance(depth, width):
     """Three users and two items of rank 2 in a table of a few cells: every coordinate is off by 0

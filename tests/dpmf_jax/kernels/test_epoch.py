@@ -57,6 +57,7 @@ def by_hand(start, order, largest=np.inf):
     return users, items, squared, learnt
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("rank", RANKS)
 def test_an_epoch_is_the_loop_at_every_rank(rank):
     users, items, seen = one_epoch(

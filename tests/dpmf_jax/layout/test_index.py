@@ -2,9 +2,12 @@
 and on two devices.
 """
 
+import pytest
+
 from tests.cases.processes import python
 
 
+@pytest.mark.slow
 def test_the_index_of_columns_is_an_array_of_their_indices():
     python(
         """

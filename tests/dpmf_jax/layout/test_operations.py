@@ -16,6 +16,7 @@ from tests.cases import layout as cases
 from tests.cases.processes import python
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", cases.MASKS)
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_sums_equal_a_dense_reference(kind, name):
@@ -117,6 +118,7 @@ def test_neighbours_equal_the_layout_of_the_edited_ratings(kind):
         )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_one_program_serves_all_neighbours_and_stacks_of_them(kind):
     ratings = cases.make_ratings(cases.ragged())
@@ -208,6 +210,7 @@ def test_description_names_kind_and_sizes():
         assert text.startswith(f"{kind} layout, {len(ratings)} ratings, 70 users x 40 items")
 
 
+@pytest.mark.slow
 def test_sharded_equals_unsharded():
     python(
         """
@@ -240,6 +243,7 @@ def test_sharded_equals_unsharded():
     )
 
 
+@pytest.mark.slow
 def test_each_device_has_its_own_users():
     python(
         """
@@ -280,6 +284,7 @@ def test_each_device_has_its_own_users():
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("numbers", [1, 16, 24, 32, 64, 80, (4, 8)])
 def test_rows_are_taken_to_the_last_bit(numbers):
     """Whatever the loop that copies them is made of: also what is not a number, infinite, or almost

@@ -82,6 +82,7 @@ def assert_close(actual, expected, tolerance=1e-5):
         assert np.abs(np.asarray(a) - np.asarray(b)).max(initial=0) <= tolerance
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("size", [1, 7])
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", CASES)
@@ -131,6 +132,7 @@ def test_batches_are_filled_up():
     ]
 
 
+@pytest.mark.slow
 def test_within_a_batch_the_order_and_padding_change_nothing():
     ratings = make(*CASES["random"])
     data = layout.make(ratings, kind="split", num_devices=1)
@@ -152,6 +154,7 @@ def test_within_a_batch_the_order_and_padding_change_nothing():
             np.testing.assert_array_equal(part, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_are_seen(kind, size):
@@ -328,6 +331,7 @@ def sketch_oracle(ratings, table, hashes, order, threshold=np.inf):
     return table, *np.array(seen).sum(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gain", [0.5, 12])  # at 12 most cells are shared
 @pytest.mark.parametrize("depth", [1, 4])
 def test_sketched_epochs_equal_one_rating_after_the_other(key, depth, gain):
@@ -381,6 +385,7 @@ def test_tables_are_updated_in_place(key, size):
         assert str(4 * 997) not in re.findall(r"= f32\[([0-9,]+)\]\S* copy\(", text)
 
 
+@pytest.mark.slow
 def test_loops_can_be_mapped_over_worlds_rules_and_orders(key):
     ratings = make(*CASES["random"])
     data = layout.make(ratings, kind="split", num_devices=1)

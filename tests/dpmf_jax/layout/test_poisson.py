@@ -49,6 +49,7 @@ def members(kind, rate, key, data=None, capacity=None):
     return cells[:, stored].astype(bool)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("rate", [0.02, 0.2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_sizes_and_rates_are_binomial(key, kind, rate):
@@ -101,6 +102,7 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, 
     assert not found.present[len(inside) :].any()
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("share", [0.0, 0.002, 0.3, 1.0])
 @pytest.mark.parametrize("size", [1, 31, 32, 33, 5_000])
 def test_places_of_members_are_found(size, share):
@@ -116,6 +118,7 @@ def test_places_of_members_are_found(size, share):
         )
 
 
+@pytest.mark.slow
 def test_several_devices_draw_what_one_draws():
     python(
         """

@@ -25,6 +25,7 @@ from experiments.fit.flags import DEFAULT, with_flags_of
 from tests.cases.mechanisms import RATINGS, phases
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", table())
 def test_what_a_spec_says_is_what_the_guarantee_says(name):
     spec, (made, settings) = table()[name], phases(name)
@@ -50,6 +51,7 @@ def test_phases_are_made_again_of_the_settings_alone(name):
         assert one.guarantee(steps) == other.guarantee(steps)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", table())
 def test_a_control_is_its_mechanism_without_noise(name, quick_compilation):
     """The same start, the same release by shape, and one response whatever the noise's key."""

@@ -100,6 +100,7 @@ def test_clipping_is_to_the_declared_range():
     assert metrics.mae(factors, ratings, clip=False) == 4
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("threshold", [None, 4.0])
 @pytest.mark.parametrize("k", [1, 3, 10])
 def test_ranking_equals_the_slow_reference(k, threshold, monkeypatch):

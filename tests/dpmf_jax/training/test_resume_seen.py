@@ -71,6 +71,7 @@ dpmf_jax.fit(local_cases.RATINGS, local_cases.gd(num_rounds=8), num_steps=8, see
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", [None, 0])
 def test_a_killed_local_release_answers_no_round_twice_and_an_experiment_repeats_itself(
     tmp_path, seed
@@ -190,6 +191,7 @@ def test_no_round_of_a_seen_release_is_answered_and_then_thrown_away_by_patience
     fit(patience=2, seed=0)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("name", "more"),
     [

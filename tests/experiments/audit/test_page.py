@@ -151,6 +151,7 @@ def test_a_browser_shows_each_verdict_without_a_complaint_or_a_request(chromium,
     assert verdict in chromium.value("document.querySelector('article').innerText")
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("width", [390, 1200])
 @pytest.mark.parametrize("name", [HOSTILE, LONG])
 def test_nothing_runs_and_nothing_scrolls_sideways_whatever_the_names(
@@ -186,6 +187,7 @@ def test_text_stands_out_in_light_and_dark(chromium, tmp_path, dark):
     assert chromium.value(CONTRAST) >= 4.5
 
 
+@pytest.mark.slow
 def test_on_paper_there_is_no_navigation_and_every_word_of_the_findings(chromium, tmp_path):
     shown(chromium, tmp_path, page(everything()), width=800)
     chromium.ask("Emulation.setEmulatedMedia", media="print")

@@ -147,6 +147,7 @@ SOLVED = {
 }
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("unknown", "accountant"),
     [

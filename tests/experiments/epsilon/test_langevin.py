@@ -8,6 +8,7 @@ from experiments.epsilon import langevin as epsilon_langevin
 from tests.cases.epsilon import LANGEVIN, SAMPLED, rows_of
 
 
+@pytest.mark.slow
 def test_langevin_steps_are_priced_by_their_temperature(dpmf, priced):
     found = priced(*LANGEVIN, "--temperature", "1")
     assert found["noise_multiplier"] == pytest.approx(0.01 * math.sqrt(2 / 1e-4))
@@ -43,6 +44,7 @@ def test_langevin_steps_are_priced_by_their_temperature(dpmf, priced):
     assert 0.499 < delta["pld"] <= 0.5
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     "unknown", ["temperature", "learning-rate", "clip-norm", "steps", "decay", "sampling-rate"]
 )
@@ -163,6 +165,7 @@ def test_a_decay_that_is_not_needed_is_0(dpmf, priced):
     assert "solved: --decay 0, for" in dpmf(*words)[1]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -200,6 +203,7 @@ def test_the_number_of_steps_is_looked_for_near_where_it_is(priced, monkeypatch)
     assert max(asked) < 8 * found["steps"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("unit", ["rating-value", "user"])
 def test_what_is_affordable_is_so_for_the_unit(priced, unit):
     words = [

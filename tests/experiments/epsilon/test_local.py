@@ -13,6 +13,7 @@ def test_local_reports_without_a_delta_or_beyond_the_sum(priced):
     ].keys() == {"basic", "optimal"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("schedule", ["rounds", "partition"])
 def test_a_shuffled_target_is_met(dpmf, priced, schedule):
     flags = {"--rounds": "2", "--epsilon": "3", "--reports": "20000", "--delta": "1e-5"}
@@ -101,6 +102,7 @@ _UNKNOWN_ROUNDS = ["--solve", "rounds", "--epsilon", "1"]
 _UNKNOWN_DELTA = ["--solve", "delta", "--rounds", "3", "--epsilon", "1", "--reports", "900"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("words", "told"),
     [

@@ -41,6 +41,7 @@ def test_every_flag_without_a_default_of_its_own_has_one_in_words(name):
     assert set(spec.defaults) == {field.name for field in fields if field.default is None}
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", table())
 def test_a_fit_that_is_told_its_defaults_is_the_same_fit(name):
     """All numbers, and the words that a flag takes; but users of --dynamic, who have others."""

@@ -33,6 +33,7 @@ STATISTICS = ["--mechanism", "federated-statistics"]
 DYNAMIC = ["--dynamic", "--join", "0.6", "--leave", "0.1", "--participants", "8"]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("words", "total", "unit", "name"),
     [
@@ -133,6 +134,7 @@ def test_the_papers_bytes_of_a_user_with_twenty_items():
     )  # the pieces of τ̂
 
 
+@pytest.mark.slow
 def test_bytes_come_from_public_sizes_and_sound_users_list_the_whole_catalogue(capsys):
     found = fit(capsys, *USER, *CATALOGUE, "--rank", "2")
     sent = found["bytes"]

@@ -30,6 +30,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "more", [(), ("--projection", "4"), ("--projection", "4", "--schedule", "partition")]
 )
@@ -63,11 +64,13 @@ def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
     assert "beside it:" in out
 
 
+@pytest.mark.slow
 def test_in_a_partition_only_a_group_is_shuffled_together(capsys):
     found = fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition")
     assert found["shuffled"]["reports"] == 5
 
 
+@pytest.mark.slow
 def test_a_release_needs_a_catalogue_that_no_rating_tells(capsys):
     code, err = refused(capsys, *LOCAL)
     assert code == 4

@@ -25,6 +25,7 @@ PUBLIC = ["--mechanism", "objective-public-users"]
 STATISTICS = ["--mechanism", "objective-statistics"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "epsilon", "status", "unit", "released"),
     [

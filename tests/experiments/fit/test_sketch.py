@@ -85,6 +85,7 @@ def test_an_epsilon_is_no_threshold(capsys):
     assert "privacy" in err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "parts"),
     [
@@ -136,6 +137,7 @@ def test_each_epoch_has_an_order_of_its_own_that_the_seed_decides(capsys):
     assert not same(first, other)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "module", "make", "settings"),
     [
@@ -233,6 +235,7 @@ def test_where_there_are_several_devices_the_published_sketch_takes_one():
     assert "2 devices" in done.stderr
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("words", [ACCEPTED, DPSGD])
 def test_a_released_sketch_answers_where_the_private_part_is_absent(capsys, words):
     folder = Path(fit(capsys, *words, "--seed", "0")["out"])
@@ -265,6 +268,7 @@ def test_a_release_is_entered_in_the_ledger_and_never_the_same_twice(capsys):
     assert "NO GUARANTEE" in out
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("words", [[*ACCEPTED, "--decay", "2"], [*DPSGD, "--decay", "2"]])
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, words):
     """After two of four steps: orders and samples follow from the seed and the step; so does a

@@ -104,6 +104,7 @@ def by_messages(state, rules, here, *, whole_catalogue=False):
     )[0]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("population", [None, CROWD])
 def test_without_noise_the_opened_sum_is_the_query_of_federated(data, population):
     made = federated.non_private(config(population=population))
@@ -119,6 +120,7 @@ def test_without_noise_the_opened_sum_is_the_query_of_federated(data, population
             assert 0 < np.sum(here) <= 12 or seed == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("clip_norm", [1000.0, 3.0])
 def test_without_noise_the_opened_sum_is_that_of_federated_per_user(data, clip_norm):
     """The same elements of the ring; where messages are clipped, up to the hair inside C, and a
@@ -214,6 +216,7 @@ def start(made, data):
     return state, *devices(whole_catalogue=False)
 
 
+@pytest.mark.slow
 def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noise_does(data):
     """Nobody drops out, no noise but α, pads and pieces: the same crowd, the same loss in every
     iteration, and the same factors, but for what rounding to the grid does.
@@ -236,6 +239,7 @@ def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noi
     np.testing.assert_array_equal(after.public.item_factors[-1], state.public.item_factors[-1])
 
 
+@pytest.mark.slow
 def test_fifty_iterations_of_s3_have_one_eta_and_fresh_noise_whoever_drops_out(data):
     """ε = 40, a fifth of the uploads lost: opened − plain − η is (12) of those who arrived, given H
     Gaussian.

@@ -243,6 +243,7 @@ def test_one_user_moves_the_sums_by_no_more_than_is_priced(name):
 # ------------------------------------------------------------------------------------------------ o
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("change", ["replace", "remove"])
 @pytest.mark.parametrize("rounding_step", [None, 0.003])
 @pytest.mark.parametrize("epsilon", [0.1, 1.0, 7.3])
@@ -342,6 +343,7 @@ def test_an_iteration_with_too_few_participants_releases_nothing(honest):
     assert any(f"least {needed - 1} " in text for text in mechanism.guarantee(10).assumptions)
 
 
+@pytest.mark.slow
 def test_a_silent_iteration_has_the_same_law_in_both_worlds():
     law = crowd.noisy_sums(ring.discrete_laplace(8.0), jnp.int32(3))
     few, enough = jnp.array([2, 2, 1], jnp.int32), jnp.array([2, 2, 2], jnp.int32)
@@ -357,6 +359,7 @@ def test_a_silent_iteration_has_the_same_law_in_both_worlds():
     assert float(law.log_prob(silent, other_crowd)) == -math.inf
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", [*MAKERS, "crowd"])
 def test_what_is_public_follows_from_responses_and_no_count_is_used(name):
     population = federated.Population(join=0.5, leave=0.1, at_most=4) if name == "crowd" else None

@@ -78,6 +78,7 @@ def plain_step(users, items, takes_part, gain=2.0**-5, prior=1.0, weight=0.001, 
 FEW = federated.Population(join=0.15, leave=0.3, at_most=8)  # often fewer online than may take part
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("population", "prior"), [(None, 1.0), (CROWD, 40.0), (FEW, 1.0)])
 def test_without_noise_it_is_plain_gradient_descent(data, population, prior):
     mechanism = federated.non_private(config(center=1.5, population=population, prior_count=prior))
@@ -253,6 +254,7 @@ def test_one_program_serves_all_data_of_a_shape_and_all_rates_and_scales(one):
     assert sizes[0] == sizes[1] == sizes[2]
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("population", [None, CROWD])
 def test_chunks_equal_the_whole(one, population):
     mechanism = federated.mechanism(config(population=population))
@@ -374,6 +376,7 @@ def test_the_table_of_parties_is_printed_and_travels(maker):
 # --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_audit_finds_that_one_rating_moves_more_than_is_claimed(one):
     """u_i follows all of the user's ratings, so every later message of that user moves."""
     mechanism = federated.mechanism(config(epsilon=200.0))
@@ -383,6 +386,7 @@ def test_the_audit_finds_that_one_rating_moves_more_than_is_claimed(one):
     assert found[0].verdict == "violated"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("population", [None, CROWD])
 def test_what_is_public_follows_from_responses(one, population):
     mechanism = federated.mechanism(config(population=population))

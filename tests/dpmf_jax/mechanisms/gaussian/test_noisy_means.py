@@ -69,6 +69,7 @@ def test_the_statistics_are_the_sums(kind):
     assert float(info.loss) == pytest.approx(np.mean((ratings.value - 3.0) ** 2), rel=1e-6)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("relation", RELATIONS)
 @pytest.mark.parametrize("rating_range", [(1.0, 5.0), (0.1, 0.7), (-3.0, 10.0)])
 def test_the_worst_neighbour_moves_the_statistics_by_the_sensitivity(relation, rating_range):
@@ -145,6 +146,7 @@ def test_a_user_pays_for_every_rating_once():
     assert guarantee.for_user(9).rho == pytest.approx(9 * guarantee.rho)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_audit_finds_it_consistent(relation):
     made = noisy_means.mechanism(config(relation=relation))
@@ -198,6 +200,7 @@ def test_the_shares_cost_what_the_whole_does():
             noisy_means.split(7.0, 40, share)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("make", [gaussian.joint_noise, gaussian.public_items])
 def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
     ratings, made = tiny(), make(sound())
@@ -230,6 +233,7 @@ def test_without_earlier_phases_a_run_begins_with_init():
     jax.tree.map(np.testing.assert_array_equal, begun, direct)
 
 
+@pytest.mark.slow
 def test_a_key_is_split_or_drawn_from_once(monkeypatch):
     """Of everything before the first training step: what is split is not drawn from, and nothing is
     used twice.
@@ -329,6 +333,7 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
     assert epsilons[-1] <= model.guarantee.epsilon <= epsilons[-1] + 1.01e-4
 
 
+@pytest.mark.slow
 def test_each_phase_is_audited_for_its_own_steps():
     made, first = gaussian.joint_noise(sound(residual_clip=1.0)), noisy_means.mechanism(config())
     options = {

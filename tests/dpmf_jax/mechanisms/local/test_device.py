@@ -66,6 +66,7 @@ def data():
     return layout.make(RATINGS, num_devices=1)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", MAKERS)
 def test_without_noise_the_bit_is_the_clipped_entry_of_the_own_gradient(name, data):
     made = MAKERS[name]()
@@ -96,6 +97,7 @@ def test_a_message_is_a_uniform_place_and_a_bit_of_the_printed_probability(name,
     assert scipy.stats.chi2.sf(statistic, rows * RANK) > 1e-4
 
 
+@pytest.mark.slow
 def test_places_are_the_same_whatever_the_ratings_are(data):
     made = gd()
     state = begun(made, data)
@@ -118,6 +120,7 @@ def test_a_user_without_ratings_says_a_fair_coin_and_out_of_turn_nothing(data):
     assert not np.any(heard(made, state, 5, made.noise, 50, sent=False).bit)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["gd", "transpose"])
 def test_the_server_does_with_messages_what_a_round_does_with_reports(name, data):
     """A round of devices that speak one by one ends where the round of the mechanism does, given

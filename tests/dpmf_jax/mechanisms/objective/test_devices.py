@@ -1,5 +1,7 @@
 """Objective perturbation on two CPU devices: it ends, and with what one device gives."""
 
+import pytest
+
 from tests.cases.processes import python
 
 SHARDED = """
@@ -22,5 +24,6 @@ print("equal")
 """
 
 
+@pytest.mark.slow
 def test_two_devices_release_what_one_does():
     assert python(SHARDED, devices=2).stdout == "equal\n"

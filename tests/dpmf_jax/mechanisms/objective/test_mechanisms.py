@@ -94,6 +94,7 @@ def begun_with(mechanism, key, data):
     return protocol._init(mechanism.init, key, data)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("make", [objective.mechanism, objective.public_users])
 def test_without_noise_it_is_the_ridge_regression_of_objective_6(make, data):
     mechanism = make(config())
@@ -107,6 +108,7 @@ def test_without_noise_it_is_the_ridge_regression_of_objective_6(make, data):
     assert not np.any(after.public.item_factors[-1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("law", LAWS[:2])
 def test_what_is_released_has_gradient_0_in_objective_6(law, data):
     """With the η that the key draws; the objective is written out rating by rating, times M."""

@@ -116,6 +116,7 @@ def wide(tree):
     )  # under enable_x64
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_log_prob_is_that_of_eta_through_the_numerical_jacobian_of_what_eta_becomes(law, which):
@@ -145,6 +146,7 @@ def test_log_prob_is_that_of_eta_through_the_numerical_jacobian_of_what_eta_beco
     assert logs == pytest.approx(log_density(law, float(np.float32(0.8)), eta) - log_det, rel=1e-6)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("law", LAWS)
 @pytest.mark.parametrize("which", [0, 1])
 def test_log_ratio_is_the_difference_of_log_prob_and_exactly_0_between_equals(law, which):
@@ -221,6 +223,7 @@ def test_passes_are_a_loop(num_passes):
     )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(("n", "d"), [(1, 1), (5, 2), (3, 10), (7, 11), (2, 50), (700, 20)])
 def test_systems_are_solved_as_numpy_solves_them(n, d):
     random = np.random.default_rng(n + d)

@@ -18,6 +18,7 @@ def split_data():
     return layout.make(RATINGS, kind="split", num_devices=1)
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", list(every()))
 def test_a_sweep_over_numbers_compiles_once(name, split_data):
     key = keys.from_seed(0)

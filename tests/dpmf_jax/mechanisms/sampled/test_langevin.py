@@ -69,6 +69,7 @@ def stacked(total):
 # --- known distributions
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.5, 3.0])
 @pytest.mark.parametrize("name", ["published", "dp"])
 def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, temperature):
@@ -95,6 +96,7 @@ def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, 
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("temperature", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_with_ratings_the_chain_is_the_posterior(temperature):
     """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature
@@ -139,6 +141,7 @@ def test_with_ratings_the_chain_is_the_posterior(temperature):
         assert abs(found.mean() - mean) < 5 * found.mean(0).std() / many**0.5 + 0.02 * mean
 
 
+@pytest.mark.slow
 def test_a_step_size_that_falls_moves_rows_by_its_own_noise():
     made = config(temperature=2.0, decay=8.0, regularization=0.0, num_steps=10)
     data = layout.make(EMPTY, kind="dense", num_devices=1)
@@ -155,6 +158,7 @@ def test_a_step_size_that_falls_moves_rows_by_its_own_noise():
 # --- one step
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "kind"), [("published", "dense"), ("dp", "split"), ("dp", "dense"), ("dpsgd", "split")]
 )
@@ -220,6 +224,7 @@ def test_the_sample_estimates_the_gradient_of_the_sum():
 # --- sensitivity, exhaustively
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", SOUND)
 @pytest.mark.parametrize("rate", [1.0, 0.5])
 def test_no_rating_added_removed_or_changed_moves_the_sum_by_more_than_its_bound(name, rate):
@@ -265,6 +270,7 @@ def test_what_is_not_finite_counts_as_nothing(bad):
 # --- noise
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SOUND)
 def test_the_noise_is_the_one_that_was_promised_on_every_row(name):
     """Read back from the parameters after a step without ratings, of rows that nobody ever
@@ -311,6 +317,7 @@ def test_coins_say_who_is_in_and_nothing_else():
 # --- as any mechanism
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", list(MAKE))
 def test_a_sweep_over_numbers_compiles_once(name):
     data = layout.make(SMALL, kind="split", num_devices=1)
@@ -341,6 +348,7 @@ def test_a_sweep_over_numbers_compiles_once(name):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "unit", ["rating presence", pytest.param("rating value", marks=pytest.mark.slow)]
 )
@@ -385,6 +393,7 @@ def trained(mechanism, steps=4):
     return stacked(state.public[:2]), np.asarray(info.clipped_fraction)
 
 
+@pytest.mark.slow
 def test_with_one_step_size_langevin_dynamics_are_dp_sgd():
     """z = q√(2T/η)/C: the same samples, clip, noise, rows after every step, and price; λ and
     clipping at work.

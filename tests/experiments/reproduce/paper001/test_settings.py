@@ -283,6 +283,7 @@ def test_every_figure_of_the_table_can_be_planned():
         )
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize("name", ["001/fig1", "001/fig4", "001/fig10", "001/fig13", "001/fig25"])
 def test_pages_tables_and_plots_have_every_row(ratings, name):
     figure = FIGURES[name]
@@ -311,6 +312,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
     )
 
 
+@pytest.mark.slow
 def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
     work = work_of(FIGURES["001/fig16"], Request(ranks=(4,), store=tmp_path), ratings)
     assert work.runs == ()

@@ -57,6 +57,7 @@ def test_rows_that_are_compared(data):
             assert np.array_equal(heaviest, mine & np.isin(part.user, list(top)))
 
 
+@pytest.mark.one_case
 @pytest.mark.parametrize(
     ("run", "made"),
     [
