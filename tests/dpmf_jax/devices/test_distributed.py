@@ -4,6 +4,7 @@ when one is lost.
 
 import json
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -24,20 +25,7 @@ from dpmf_jax.training import fit as fitting
 from tests.cases.fit import write_ratings
 
 SECONDS = 240  # a process that is still there then hangs
-FLAGS = [
-    "--rating-range",
-    "1",
-    "5",
-    "--steps",
-    "6",
-    "--rank",
-    "3",
-    "--seed",
-    "0",
-    "--devices",
-    "1",
-    "--json",
-]
+FLAGS = shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,4 @@
-"""Paper 003 made sound: no message exceeds the clip, in integers; a user moves a sum by no more
-than is priced.
-"""
+"""Paper 003 made sound: whole messages are clipped in integers, and a user moves a sum by that."""
 
 import dataclasses
 import math
@@ -32,9 +30,7 @@ MAKERS = {"per_user": federated.per_user, "statistics": federated.statistics}
 
 
 def apart() -> Ratings:
-    """Every user rates items that nobody else rates, so a sum over users shows each one's message;
-    one item is free.
-    """
+    """Every user rates items of her own, so a sum shows each message; one item is free."""
     user = np.repeat(np.arange(USERS), EACH).astype(np.int32)
     item = np.arange(USERS * EACH).astype(np.int32)
     value = np.random.default_rng(0).integers(1, 6, USERS * EACH).astype(np.float32)

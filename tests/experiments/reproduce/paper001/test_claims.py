@@ -1,6 +1,4 @@
-"""Claims about paper 001: every verdict from planted rows, the page, the files. Nothing is
-trained.
-"""
+"""Claims about paper 001: every verdict from planted rows, the page, the files; no training."""
 
 import csv
 import dataclasses
@@ -51,6 +49,10 @@ def summary_of(name, level, bottom=lambda run: 50, ratings=RATINGS, **asked):
     return report.summary(figure, result, command=f"dpmf reproduce {name}")
 
 
+def figures_1_and_4(level):
+    return [summary_of(f"001/fig{number}", level) for number in (1, 4)]
+
+
 def rows(name, level, bottom=lambda run: 50, **asked):
     """What the claims read of `summary_of`, without the prices of all settings, which take long."""
     figure = FIGURES[name]
@@ -60,11 +62,8 @@ def rows(name, level, bottom=lambda run: 50, **asked):
         found += gaussian_settings._rows(
             figure, setting, [curve_of(run, level, bottom) for run in made], {}
         )
-    return {
-        "figure": name,
-        "ratings": {"name": RATINGS.name},
-        "rows": [row._asdict() for row in found],
-    }
+    every = [row._asdict() for row in found]
+    return {"figure": name, "ratings": {"name": RATINGS.name}, "rows": every}
 
 
 def verdicts(figures=(), findings=None):
@@ -90,9 +89,7 @@ LIKE_THE_PAPER = over_epsilon(0.84, 0.807, 0.765, 0.724, 0.711, 0.706, 0.697)
 
 
 def test_figures_1_and_4_like_the_paper():
-    found = verdicts(
-        [summary_of("001/fig1", LIKE_THE_PAPER), summary_of("001/fig4", LIKE_THE_PAPER)]
-    )
+    found = verdicts(figures_1_and_4(LIKE_THE_PAPER))
     for name in ("nearer", "trade-off", "not worth it"):
         assert found[name].verdict == "reproduced", found[name]
     assert found["trade-off"].numbers == {"knee": 0.5, "knee_log": 0.3}
@@ -114,11 +111,7 @@ def test_figures_1_and_4_like_the_paper():
     ],
 )
 def test_figures_1_and_4_unlike_the_paper(name, levels, verdict):
-    level = over_epsilon(*levels)
-    assert (
-        verdicts([summary_of("001/fig1", level), summary_of("001/fig4", level)])[name].verdict
-        == verdict
-    )
+    assert verdicts(figures_1_and_4(over_epsilon(*levels)))[name].verdict == verdict
 
 
 def rank_level(run):
@@ -198,9 +191,8 @@ def test_figures_over_the_learning_rate_both_ways(sign):
     level = lambda run: 0.6 + sign * run.config.learning_rate  # noqa: E731
     found = verdicts([rows("001/fig19", level, bottom), rows("001/fig22", level, bottom)])
     expected = "reproduced" if sign == 1 else "not reproduced"
-    assert [found[name].verdict for name in ("fewer steps", "lower ε", "higher error")] == [
-        expected
-    ] * 3
+    names = ("fewer steps", "lower ε", "higher error")
+    assert {found[name].verdict for name in names} == {expected}
     assert f"{15 if sign == 1 else 0} of 15" in found["fewer steps"].why
 
 
@@ -351,7 +343,7 @@ def test_the_command_trains_nothing_and_writes_the_same_twice(
 ):
     monkeypatch.setattr(training, "train_all", lambda *_, **__: pytest.fail("it trained"))
     out, docs = tmp_path / "out", tmp_path / "docs"
-    save(out, summary_of("001/fig1", LIKE_THE_PAPER), summary_of("001/fig4", LIKE_THE_PAPER))
+    save(out, *figures_1_and_4(LIKE_THE_PAPER))
     words = (
         "001/claims",
         "--out",

@@ -1,6 +1,4 @@
-"""Paper 003 reproduced: runs that are what the mechanisms do, stored; rows and pictures beside a
-baseline.
-"""
+"""Paper 003 reproduced: stored runs of the mechanisms, rows and pictures beside a baseline."""
 
 import dataclasses
 import json
@@ -31,13 +29,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 SHORT, LONG = (1, 3), (2, 4)
 EPSILONS = (0.15, 0.8)
-MODULES = (
-    table,
-    runs,
-    figures,
-    density,
-    measurements,
-)
+MODULES = (table, runs, figures, density, measurements)
 SMALL = {
     "SHORT": SHORT,
     "LONG": LONG,
