@@ -344,16 +344,8 @@ def test_the_command_trains_nothing_and_writes_the_same_twice(
     monkeypatch.setattr(training, "train_all", lambda *_, **__: pytest.fail("it trained"))
     out, docs = tmp_path / "out", tmp_path / "docs"
     save(out, *figures_1_and_4(LIKE_THE_PAPER))
-    words = (
-        "001/claims",
-        "--out",
-        str(out),
-        "--docs",
-        str(docs),
-        "--data-dir",
-        str(tmp_path),
-        "--json",
-    )
+    data = ("--data-dir", str(tmp_path), "--json")
+    words = ("001/claims", "--out", str(out), "--docs", str(docs), *data)
     assert cases.command_line(*words) == 0  # not reproduced is a finding, not an error
     said = json.loads(capsys.readouterr().out)
     assert (said["figures"], said["result"]) == ([], "informative")
