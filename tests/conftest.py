@@ -128,7 +128,7 @@ def key():
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that asks for ``data_dir`` is a ``data`` test, marked or not.
 
-    Of a ``one_case`` test all cases but the first are ``slow``.
+    Of a ``one_case`` test all cases but the first take ``seconds``.
     """
     begun = set()
     for item in items:
@@ -137,5 +137,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("one_case"):
             name = item.nodeid.partition("[")[0]
             if name in begun:
-                item.add_marker(pytest.mark.slow)
+                item.add_marker(pytest.mark.seconds)
             begun.add(name)

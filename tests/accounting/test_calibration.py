@@ -24,7 +24,7 @@ from tests.cases.subsampled import (
 targets = st.floats(0.3, 20)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=2)
 @given(targets, st.floats(0.02, 1), st.sampled_from([1, 100]), units)
 def test_noise_multiplier_is_affordable_and_nearly_tight(epsilon, q, num_steps, unit):
@@ -48,7 +48,7 @@ def test_sampling_rate_is_affordable_and_nearly_tight(epsilon, z, num_steps, uni
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=4)
 @given(targets, st.floats(1, 4), st.floats(0.05, 0.5), st.sampled_from(["pld", "rdp"]))
 def test_number_of_steps_is_affordable_and_the_next_step_is_not(epsilon, z, q, accountant):
@@ -60,7 +60,7 @@ def test_number_of_steps_is_affordable_and_the_next_step_is_not(epsilon, z, q, a
     assert priced(phases(z, q, count + 1), DELTA, unit=PRESENCE) > epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_inverses_by_rdp_and_at_their_ends():
     z = calibration.solve_noise_multiplier(
         1.0, DELTA, sampling_rate=0.1, num_steps=50, unit=PRESENCE, accountant="rdp"
@@ -176,7 +176,7 @@ def langevin_price(
     return prices(losses, DELTA, unit=unit)[accountant]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=2)
 @given(st.floats(1.05, 20), st.sampled_from([1, 30]), st.floats(3e-4, 1e-2), units)
 def test_langevin_rate_is_affordable_and_so_is_every_one_above_that_was_looked_at(
@@ -232,7 +232,7 @@ def test_decay_is_affordable_and_nearly_the_smallest(part, num_steps, unit):
     assert langevin_price(0.05, decay=decay * (1 - 2e-3), **known) > epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("decay", "num_steps", "unit", "accountant"),
     [(0.0, 3, VALUE, "pld"), (3.0, 2, PRESENCE, "pld"), (9.0, 4, PRESENCE, "rdp")],

@@ -53,7 +53,7 @@ def rdp(losses, unit=PRESENCE):
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(mixes, deltas, st.sampled_from([PRESENCE, USER]))
 def test_pld_is_at_most_rdp(losses, delta, unit):
     assert pld(losses, unit).epsilon(delta) <= rdp(losses, unit).epsilon(delta) * (1 + 1e-3)
@@ -65,7 +65,7 @@ def test_rdp_delta_is_the_inverse_of_rdp_epsilon_where_total_variation_is_nearly
     assert 0.999e-3 < rdp(one).delta(epsilon) < 1.001e-3
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(mixes, deltas, units, st.randoms())
 def test_order_of_composition_does_not_matter(losses, delta, unit, random):
     other = random.sample(losses, len(losses))
@@ -98,7 +98,7 @@ def test_chunks_cost_what_the_whole_costs(loss, delta, unit):
         assert rdp(whole, unit).epsilon(delta) == rdp(chunks, unit).epsilon(delta)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(mixes, losses_of_any_kind(), deltas, units)
 def test_one_more_loss_never_costs_less(losses, more, delta, unit):
     before, after = pld(losses, unit).epsilon(delta), pld([*losses, more], unit).epsilon(delta)
@@ -109,7 +109,7 @@ def test_one_more_loss_never_costs_less(losses, more, delta, unit):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(mixes, deltas, units)
 def test_epsilon_and_delta_are_inverse(losses, delta, unit):
     composed = pld(losses, unit)
@@ -258,7 +258,7 @@ def test_counts_cover_all_but_a_negligible_part(z, q, m):
     )  # counted as the least that is kept, which costs more
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=10)
 @given(multipliers, rates, deltas)
 def test_one_rating_is_a_user_with_one_rating(z, q, delta):
@@ -309,7 +309,7 @@ def test_pure_rounds_are_randomised_response_composed_optimally(epsilon_round, r
     assert composed.delta(part * total) >= expected * (1 - 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(st.floats(0.01, 3), st.integers(1, 30), deltas)
 def test_pure_rounds_never_cost_more_than_they_say(epsilon_round, rounds, delta):
     loss = Pure(epsilon=epsilon_round * rounds, num_rounds=rounds)

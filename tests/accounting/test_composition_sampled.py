@@ -50,7 +50,7 @@ def test_sampling_only_lowers_a_price(z, q, num_steps, delta, unit):
         assert rdp <= gaussian.epsilon_rdp(z, num_steps, delta) * (1 + 1e-3) + 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=4)
 @given(multipliers, rates, steps, deltas, units, more)
 def test_a_price_grows_with_rate_and_steps_and_falls_with_noise_and_delta(
@@ -68,7 +68,7 @@ def test_a_price_grows_with_rate_and_steps_and_falls_with_noise_and_delta(
             assert after >= one * (1 - NOISE)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @few
 @given(multipliers, rates, steps, deltas)
 @example(
@@ -84,7 +84,7 @@ def test_a_changed_value_costs_more_than_presence_and_less_than_two_of_them(z, q
         )  # removed and added again is a change of value
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @few
 @given(multipliers, rates, steps, deltas, units)
 def test_pld_stands_below_rdp_and_delta_is_its_inverse(z, q, num_steps, delta, unit):
@@ -128,7 +128,7 @@ def test_rounding_errors_of_a_divergence_are_covered(z, q, order):
     assert added < 1e-12 + 1e-7 * float(true)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_examples_agree_with_dp_accounting_on_a_fine_grid():
     import dp_accounting
 
@@ -157,7 +157,7 @@ def test_a_user_of_twenty_ratings_pays_more_than_m_squared_in_rho():
     assert gaussian.epsilon_exact(400 * rho, 1e-6) == pytest.approx(15.3, abs=0.05)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=6)
 @given(multipliers, rates, st.sampled_from([1, 20]), deltas, st.integers(1, 12))
 def test_a_user_with_one_rating_more_pays_more_and_never_above_the_unsampled_price(

@@ -187,7 +187,7 @@ def points(distribution) -> int:
     return distribution._pmf_remove.size
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_default_grid_still_grows_with_rho():
     sizes = [points(plds.from_gaussian_mechanism(1 / math.sqrt(2 * rho))) for rho in (0.3, 30)]
     assert sizes[1] > 1_000_000 > 0.2 * sizes[1] > sizes[0], mended(

@@ -174,7 +174,7 @@ def test_scale_law_epsilon_step_times_c_and_steps_over_c_squared_cost_the_same(
         assert EPSILON[name](z / c, num_steps, delta) == pytest.approx(split, rel=1e-9, abs=1e-11)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(usual_rhos, usual_deltas, st.sampled_from([2, 700]), st.floats(1e-3, 2))
 def test_every_price_grows_with_the_steps_and_falls_with_the_noise_and_delta(
     rho, delta, num_steps, more
@@ -216,7 +216,7 @@ def test_epsilon_to_delta_to_epsilon(rho, delta, num_steps, name):
     assert found == pytest.approx(DELTAS[name](z, num_steps, epsilon), rel=1e-9)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @example(0.0003148088080484504, 0.01, 1, "exact")
 @given(usual_rhos, usual_deltas, st.sampled_from([1, 791]), names)
 def test_epsilon_to_noise_to_epsilon(rho, delta, num_steps, name):
@@ -232,7 +232,7 @@ def test_epsilon_to_noise_to_epsilon(rho, delta, num_steps, name):
     assert EPSILON[name](math.sqrt(0.5 / spent) / (1 + 1e-8), 1, delta) > epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(
     st.floats(-2, 2).map(lambda power: 10.0**power), usual_deltas, st.sampled_from([1, 791]), names
 )

@@ -28,7 +28,7 @@ from tests.cases.guarantee import (
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=10)
 @given(st.lists(st.tuples(st.floats(1, 100), st.integers(1, 500)), min_size=2, max_size=4))
 def test_phases_add_up_in_rho_whatever_their_order(phases):

@@ -59,7 +59,7 @@ def test_groups_of_steps_are_never_priced_below_the_steps(decay, num_steps, max_
     assert min(priced) == min(noise)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_groups_cost_what_the_docstring_says():
     settings_ = {"sampling_rate": 0.05, "temperature": 1.0, "clip_norm": 0.5}
     rates = decaying_rates(0.01, 9.0, 60)

@@ -30,7 +30,7 @@ SAMPLED = SubsampledGaussian(noise_multiplier=1.0, sampling_rate=0.01, num_steps
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @settings(max_examples=15)
 @example(
     [Gaussian(noise_multiplier=0.5, num_steps=1), Gaussian(noise_multiplier=0.5, num_steps=269)],
@@ -111,7 +111,7 @@ def test_a_changed_value_under_sampling_costs_more_than_a_present_rating_and_onl
     assert price.accountants([SAMPLED], DELTA, unit="user") == presence
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("unit", UNITS)
 def test_a_mix_costs_at_most_the_sum_of_its_parts_and_at_least_each(unit):
     parts = [SAMPLED, gauss(30.0, 10), Pure(epsilon=0.3, num_rounds=3)]

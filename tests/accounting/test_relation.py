@@ -244,7 +244,7 @@ def test_users_reports_and_users_sums_add_up():
     assert central.relation == total.relation == USER_REPLACED
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_joint_noise_and_dpsgd_add_up_where_both_hide_a_ratings_presence():
     joint = presence_flags("gaussian-joint-noise", residual_clip=1.0)
     sampled = presence_flags("dpsgd").at_delta(joint.delta)
@@ -302,7 +302,7 @@ def entry(number: int, guarantee: Guarantee) -> Entry:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_ledger_adds_up_joint_noise_and_dpsgd():
     joint, sampled = (
         presence_flags("gaussian-joint-noise", residual_clip=1.0),

@@ -254,7 +254,7 @@ def test_price_is_affordable_and_at_most_the_local_one(local, num_reports, delta
         assert shuffle.delta_numerical(local, num_reports, epsilon * (1 - 1e-8)) > delta
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(locals_, reports, deltas, st.floats(1.01, 10))
 def test_price_falls_with_reports_and_delta_and_grows_with_the_local_one(
     local, num_reports, delta, factor
@@ -321,7 +321,7 @@ def test_price_of_all_rounds_falls_with_their_number(share, num_reports, delta, 
     assert dear <= local * (1 + 1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(st.floats(0.5, 60), st.integers(200, 10**5), deltas, st.floats(0.01, 0.99))
 def test_rounds_are_affordable_and_one_fewer_is_not(local, num_reports, delta, part):
     first, last = price_of(local, 1, num_reports, delta), price_of(local, 2**12, num_reports, delta)
@@ -352,7 +352,7 @@ def test_rounds_at_their_ends():
     assert price_of(8.0, 4 * shuffle.ROUNDS_TRIED, 1000, 1e-5) > least * (1 - 1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(st.floats(0.5, 30), st.integers(1, 50), st.integers(2, 10**6), st.floats(0.001, 0.999))
 def test_delta_is_affordable_and_nearly_the_smallest(local, num_rounds, num_reports, part):
     target = part * local

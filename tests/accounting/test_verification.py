@@ -34,7 +34,7 @@ def short_table(monkeypatch):
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_check_runs_on_all_that_it_is_for_and_nothing_disagrees(honest):
     assert honest.violations == ()
     assert all(row.failed == () for row in honest.rows)
@@ -235,7 +235,7 @@ def verify(out, *more, num_settings=15):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_command_writes_a_report_and_ends_with_its_summary_line(tmp_path, short_table, capsys):
     out = tmp_path / "report"
     assert verify(out) == 0

@@ -46,7 +46,7 @@ def test_every_family_is_a_function_of_the_same_arguments():
     assert set(audits.QUICK) <= set(audits.FAMILIES)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_asked_for_runs_and_its_randomness_is_its_own():
     alone, among = (
         audit(only=only) for only in (["density"], ["sensitivity", "post-processing", "density"])
@@ -56,14 +56,14 @@ def test_what_is_asked_for_runs_and_its_randomness_is_its_own():
     assert [f.to_dict() for f in alone] == [f.to_dict() for f in among if f.audit in names]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_delta_and_the_number_of_runs_reach_the_privacy_loss():
     [finding] = audit(only=["privacy loss"], delta=1e-3, num_runs=40, num_neighbours=2)
     assert finding.audit == "privacy loss: δ = 0.001"
     assert finding.details["runs"] == 40
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_options_reach_the_family_that_they_name_and_give_way_to_arguments():
     options = {"sensitivity": {"num_neighbours": 3, "num_rounds": 0, "climb": False}, "density": {}}
     for num_neighbours, pairs in ((None, 3), (5, 5)):
@@ -139,7 +139,7 @@ def strangers(sigma: float = 40.0) -> Mechanism:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("only", [STRUCTURAL, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_stranger_may_hand_in_a_mechanism_of_plain_functions(only):
     found = audit(strangers(), only=only, layout_kind="dense")

@@ -109,7 +109,7 @@ def _louder_once_flagged(query, state, data, coins):
     return jax.tree.map(lambda leaf: louder * leaf, statistics), info
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_only_the_smaller_world_shows_is_seen(key):
     """Every user has one rating; only a run in which somebody has none becomes ten times as
     sensitive.
@@ -131,7 +131,7 @@ def test_what_only_the_smaller_world_shows_is_seen(key):
     assert largest.details["pairs"] == 8 + sensitivity.CLIMBED
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("unit", "word"), [("rating presence", "rating"), ("user", "all ratings of the user")]
 )

@@ -80,7 +80,7 @@ def audit(made, data, **settings):
     return sensitivity.audit(made, RATINGS, data, key=keys.from_seed(0), num_steps=2, **settings)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_near_a_bad_pair_is_tried(data):
     """A few neighbours hardly meet the worst of one user's ratings; from any of that user's it is
     found.
@@ -97,7 +97,7 @@ def test_what_is_near_a_bad_pair_is_tried(data):
     assert greedy.details["replay"]["pair"]["chosen"] == "near the worst so far"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_value_inside_the_range_is_climbed_to(data):
     made = heavier(inside, gaussian.joint_noise(CONFIG))
     blind, climbed = (audit(made, data, num_neighbours=8, climb=climb) for climb in (False, True))
@@ -108,7 +108,7 @@ def test_a_value_inside_the_range_is_climbed_to(data):
     assert float(pair["change"].removeprefix("rating set to ")) == pytest.approx(3.2, abs=0.1)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_search_calls_nothing_sound_violated_and_the_bound_is_reached(data):
     found = audit(gaussian.joint_noise(CONFIG), data, num_neighbours=16, num_rounds=3)
     assert found.verdict == "consistent"

@@ -32,7 +32,7 @@ def test_an_error_in_a_part_is_raised():
         side_by_side.calls(fails, [0, 1])
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("size", [3, 16])
 def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
     """Eight neighbours in pieces of 3 and 16, the last piece padded: no distance changes, and

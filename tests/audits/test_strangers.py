@@ -66,7 +66,7 @@ def behind(made):
     return made._replace(**wrapped)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_same_function_behind_another_partial_says_the_same():
     own, other = (loss_of(made) for made in (dpsgd(), behind(dpsgd())))
     assert own.verdict == other.verdict == "consistent"
@@ -148,7 +148,7 @@ def open_coins(key):
     return Poisson(key, jnp.float32(RATE))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("query", "kind"),
     [
@@ -167,7 +167,7 @@ def test_a_strangers_own_samples_are_held_to_their_price(query, kind):
     assert less.verdict == "violated"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_strangers_samples_pass_the_audit_of_coins():
     made = parts.as_pytree(sums(open_coins, of_dense))
     found = coins.audit(made, RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS)
@@ -220,7 +220,7 @@ def everybody(state, data, coins):
     return of_dense(state, data, coins._replace(rate=1.0))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_everybody_taken_at_the_price_of_samples_is_no_consistent_claim():
     """The audit of coins calls it violated; the privacy loss may not say that all is well."""
     made = sums(open_coins, everybody)
@@ -276,7 +276,7 @@ def small(sensitivity=1.0, sigma=2.0):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_claim_of_small_changes_is_not_held_against_large_ones():
     only = ["sensitivity", "privacy loss", "membership", "one run"]
     options = {"privacy loss": {"num_neighbours": 8, "num_runs": 256, "deltas": (1e-2,)}}
@@ -327,7 +327,7 @@ def test_no_neighbour_changes_a_value_by_more_than_is_claimed(change, key):
 # --- what was replayed
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_findings_promise_no_more_updates_than_were_replayed():
     made = parts.as_pytree(joint())
     for num_steps, each, every in (
@@ -352,7 +352,7 @@ def _doubled(log_ratio, *arguments):
     return 2 * log_ratio(*arguments)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_wrong_density_does_not_make_a_right_price_violated():
     made = joint(noise_multiplier=4.0)
     wrong = made.noise._replace(
@@ -365,7 +365,7 @@ def test_a_wrong_density_does_not_make_a_right_price_violated():
     assert loss_of(made, density_findings=None).verdict == "consistent"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_privacy_loss_says_the_same_alone_and_after_the_densities():
     made = joint(noise_multiplier=4.0)
     made = made._replace(

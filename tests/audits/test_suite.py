@@ -33,7 +33,7 @@ SOUND = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", SOUND)
 def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
     make, change = SOUND[name]

@@ -36,7 +36,7 @@ def data():
 # --- the loop
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("name", "chunks"),
     [("joint", (2, 3)), ("joint", (1, 4)), ("joint", (1, 1, 1, 1, 1)), ("published", (1, 4))],
@@ -163,7 +163,7 @@ def count_traces():
     return wrap, traces
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_sweep_over_real_settings_seeds_and_neighbours_compiles_once(data, key, count_traces):
     wrap, traces = count_traces
     state = start(gaussian.joint_noise(CONFIG), data, key)

@@ -31,7 +31,7 @@ def verdicts(found):
     return {name: finding.verdict for name, finding in found.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["dpsgd", pytest.param("sketch-dpsgd", marks=pytest.mark.slow)])
 def test_sound_samples_are_consistent(name):
     found = audit(sound(name))
@@ -52,7 +52,7 @@ def test_a_split_layout_has_the_same_verdicts(unit):
     assert set(verdicts(found).values()) == {"consistent"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_who_is_seen_in_a_sample_is_who_is_in_it():
     """Against the sampler itself, at the same coins: clipped or not, heavy or light."""
     from dpmf_jax.mechanisms.sampled import sampled
@@ -76,7 +76,7 @@ def test_who_is_seen_in_a_sample_is_who_is_in_it():
         assert [pair in inside for pair in pairs] == seen[run, step].tolist()
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_rating_that_is_what_is_predicted_accuses_nobody():
     """It moves nothing where it is in the sample, and its neighbour's other value does: the coins
     are the same.
@@ -114,7 +114,7 @@ PLANTED = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name == "by value" else pytest.mark.slow) for name in PLANTED],

@@ -60,7 +60,7 @@ def test_stretched_reports_stay_in_range_and_keep_their_coordinates():
     assert np.abs(plain).max() > 4
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_density_of_reports_is_held_to_their_sampler(data):
     """A sampler at five times the price beside the old density."""
     config = local.Config(

@@ -72,7 +72,7 @@ def by_name(findings, name):
 SLOW = {"sign", "transpose", "gd-dr", "partition"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in SOUND]
 )
@@ -111,7 +111,7 @@ def test_sound_local_mechanisms_are_consistent_in_every_audit(name):
     assert reports.measured == reports.claimed == (3 if name == "partition" else 7)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_split_layout_and_another_key_change_no_verdict():
     findings = run(
         local_mechanism(num_projected=Q), layout.make(RATINGS, kind="split", num_devices=1), seed=1
@@ -282,7 +282,7 @@ def findings_of(data):
     return functools.cache(lambda bug: run(PLANTED[bug][0](), data))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("bug", PLANTED)
 def test_a_planted_bug_is_found(bug, findings_of):
     expected, findings = PLANTED[bug][1], findings_of(bug)
@@ -346,7 +346,7 @@ def test_without_a_pure_price_there_is_nothing_to_hold_a_report_against(data):
     assert "unpriced" in findings[0].details["why"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_reports_are_counted_beyond_what_is_written_down(data, monkeypatch):
     monkeypatch.setattr(transcript, "STEPS", 3)
     findings = run(local_mechanism(schedule="partition", num_rounds=2), data, num_steps=5)

@@ -16,7 +16,7 @@ from dpmf_jax.noise.laws import Report
 from tests.cases.audits import report_of
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("epsilon", [1e-3, 0.05, 0.7, 5.0, 20.0])
 def test_the_table_is_the_law_in_whole_numbers(epsilon):
     """Against integers out of 2^64 and 50 digits: to 1e-12 of the price at the extremes.

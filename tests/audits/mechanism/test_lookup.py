@@ -43,7 +43,7 @@ def audit(mechanism, num_steps=1, **settings):
 # --- what the project has
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [
@@ -68,7 +68,7 @@ def test_floats_are_told_apart_by_what_each_world_can_make(name):
     assert details["replay"]["pair"]["change"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("name", "num_steps"),
     [
@@ -84,7 +84,7 @@ def test_whole_numbers_and_bits_are_not(name, num_steps):
     assert "probability 0.95" in finding.details["power"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
     """A sketch of 4 rows has hundreds of cells, and each its own word."""
     config = sketch_dpsgd.Config(
@@ -103,7 +103,7 @@ def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
     assert finding.details["known_to_the_table"] > 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_numbers_of_several_words_are_not_called_consistent():
     finding = audit(sound("objective-public-users"), num_runs=1_000, num_drawn=1 << 16)
     assert finding.verdict == "inconclusive"
@@ -237,7 +237,7 @@ def test_rounded_noise_on_whole_statistics_is_consistent(num_steps):
     assert finding.details["known_to_the_table"] > 0.99
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "sample",
     [float_noise, off_the_grid, rounded_after_scaling, low_bits_left, wide_low_bits_left],
@@ -249,7 +249,7 @@ def test_planted_bugs_are_violated(sample):
     assert finding.details["told_apart_in_the_other_world"] < 0.01
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_sound_is_called_violated_no_more_often_than_stated(monkeypatch):
     """At a level of one half in place of 1e-4, false alarms of rounded noise stay below a half."""
     monkeypatch.setattr(lookup, "ALPHA", 0.5)
@@ -328,7 +328,7 @@ def test_counts_are_those_of_numpy():
 # --- the attack itself, from the public files of a release
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_public_files_of_a_release_tell_most_ratings(tmp_path):
     """ε = 0.1 for one rating's value allows 52.5% of the guesses to be right; float32 noise lets
     most be.

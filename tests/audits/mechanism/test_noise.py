@@ -35,7 +35,7 @@ def run(audit, mechanism, name, **options):
 QUICK = ("gaussian-joint-noise", "objective-public-users")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name", [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in SOUND]
 )
@@ -133,7 +133,7 @@ def _twice(inner, key, statistics):
     return jax.tree.map(lambda a, b, q: a + b - q, first, inner(key, statistics), statistics)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_key_spent_twice_in_one_step_is_found():
     made = sound("gaussian-public-items")
     planted = made._replace(noise=made.noise._replace(sample=Partial(_twice, made.noise.sample)))
@@ -148,7 +148,7 @@ def _always(coins, key):
     return coins(jax.random.key(7))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_sample_that_is_the_same_in_every_step_is_found():
     """Its words are drawn by the sampler's own threefry, which the audit does not know."""
     sound_run, _ = run(keys_used.audit, sound("dpsgd"), "dpsgd")
@@ -233,7 +233,7 @@ def test_noise_that_is_cut_off_early_is_seen_and_so_much_less_is_not(cut):
     assert sum(alarms) <= 0.09 * len(alarms)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_too_little_noise_in_whole_numbers_is_seen():
     """3 quarters of a discrete Laplace scale, in the sampler alone: sums mod 2^32 are stretched
     apart as well.

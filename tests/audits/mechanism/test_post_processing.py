@@ -26,7 +26,7 @@ def _leaky_update(update, state, response, data):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_public_state_that_looks_at_the_ratings_is_caught(data, key):
     """By name of the leaf; other such bugs are in the zoo."""
     mechanism = joint()
@@ -42,7 +42,7 @@ def _private_release(state):
     return protocol.Release(state.public.user_factors, state.private.item_factors)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_release_of_the_private_part_is_caught(data, key):
     mechanism = gaussian.mechanism(CONFIG)._replace(
         release=_private_release

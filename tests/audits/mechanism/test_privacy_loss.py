@@ -61,7 +61,7 @@ def sampled(**settings):
     return langevin.Config(**(defaults | settings))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "maker", [gaussian.joint_noise, pytest.param(gaussian.mechanism, marks=pytest.mark.slow)]
 )
@@ -152,7 +152,7 @@ def test_one_records_part_is_set_and_nobody_elses(kind):
         assert drawn["out"] <= drawn["plain"] <= drawn["in"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("law", [pytest.param("laplace", marks=pytest.mark.slow), "l2_laplace"])
 def test_a_pure_price_is_held_against_the_largest_loss(law):
     settings = {

@@ -107,7 +107,7 @@ def test_steps_of_different_noise_are_priced_each():
     assert last.epsilon(made.delta) * 1.05 < made.epsilon < first.epsilon(made.delta) / 1.05
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_many_different_steps_are_grouped_at_no_lower_price():
     mechanism = langevin.dp(config(decay=4.0, num_steps=100))
     scale, clip_norm, rate, weights = numbers(mechanism)
@@ -191,7 +191,7 @@ def test_langevin_noise_is_that_of_its_temperature_and_its_price_that_of_the_noi
     np.testing.assert_allclose(priced, np.sort(scale / bound / weights), rtol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["sketch", "langevin"])
 def test_neither_layout_nor_capacity_changes_sum_or_price(name, key):
     """All of the ratings, so that the sample is the same in both layouts; and a part of them with

@@ -40,7 +40,7 @@ def noise_bugs():
     }
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("bug", noise_bugs())
 def test_wrong_noise_is_caught(bug, data, key):
     planted, named = noise_bugs()[bug]

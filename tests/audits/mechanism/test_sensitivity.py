@@ -48,7 +48,7 @@ REFUTING = gaussian.Config(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize("center", [3.0, pytest.param("item", marks=pytest.mark.slow)])
 def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting, center):
@@ -81,7 +81,7 @@ def test_the_published_sensitivity_is_refuted_while_learning_and_stable(refuting
     )  # another program rounds otherwise
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.usefixtures("optimized")
 @pytest.mark.parametrize(
     "make", [gaussian.joint_noise, pytest.param(gaussian.public_items, marks=pytest.mark.slow)]
@@ -95,7 +95,7 @@ def test_the_sound_sensitivities_hold_where_the_published_one_does_not(refuting,
         assert finding.details["ratio"] <= 1 + 1e-5
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_presence_does_not_cover_a_changed_value(data, key):
     """So the guarantee's relation may not say that it does: clipped to ±c a changed value moves
     twice as far.
@@ -130,7 +130,7 @@ def test_a_diverging_run_is_inconclusive(data, key):
     assert "learning_rate" in findings[0].details["why"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_sound_descent_that_blows_up_keeps_its_sensitivity(data, key):
     """Without the default residual clip, float32 rounding of huge gradients exceeds Δ and drowns
     the noise.

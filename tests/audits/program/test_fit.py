@@ -42,7 +42,7 @@ def of_values(ratings, folder, key):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("program", [fit, pytest.param(of_values, marks=pytest.mark.slow)])
 def test_the_project_s_own_program_is_consistent(program):
     found = audit(program)
@@ -257,7 +257,7 @@ def _private_means(init, key, data, previous):
     return init(key, data, previous)._replace(private=descent.item_means(data)[0])
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():
     sound = joint()
     found = of(sound)
@@ -273,7 +273,7 @@ def test_a_mechanism_alone_is_fitted_by_the_project_s_own_program():
     assert violated(of(leaking)) == {"fit: released numbers"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_where_nothing_is_claimed_released_numbers_may_move():
     found = of(sketch.mechanism(sketch.Config(rank=2, num_epochs=5)), tempting=())
     assert found["fit: released numbers"].verdict == "not applicable"
@@ -292,7 +292,7 @@ def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_a
         assert ("fit: public words" in violated(found)) == centred
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
     """k groups of users, one round each: the guarantee counts a user's reports, and k rounds are
     paid for.

@@ -132,7 +132,7 @@ def audit(mechanism, seed=0, **settings):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_little_noise_is_seen_and_what_is_priced_is_not():
     paper, bound = audit(loud(QUICK))
     assert paper.verdict == "not applicable"
@@ -157,7 +157,7 @@ def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_few_runs_say_nothing():
     [_, few] = audit(sound(QUICK), num_runs=24)
     assert few.verdict == "inconclusive"

@@ -43,7 +43,7 @@ def rows(finding, which):
     return {row["attack"]: row for row in finding.details["attacks"] if row["mechanism"] == which}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_who_never_looks_is_never_called_violated():
     """Two seeds, four findings each, no chance above 1e-4; and every AUC's interval, at that level,
     holds a half.
@@ -111,7 +111,7 @@ def test_what_is_asked_follows_the_unit():
     )  # at a smaller δ
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_nothing_released_and_nothing_claimed():
     control = gaussian.non_private(dataclasses.replace(VALUE, noise_multiplier=None))
     assert {finding.verdict for finding in audit(control).values()} == {"not applicable"}
@@ -124,7 +124,7 @@ def test_nothing_released_and_nothing_claimed():
         assert {row["mechanism"] for row in finding.details["attacks"]} == {"private"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("side", [pytest.param("user", marks=pytest.mark.slow), "item"])
 def test_one_side_of_a_model_is_enough_for_an_insider(side):
     found = audit(one_sided(loud(), side))

@@ -227,7 +227,7 @@ def audit(mechanism, seed=0, **settings):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_little_noise_is_seen_in_one_run_and_what_is_priced_is_not():
     [broken] = audit(loud())
     assert broken.verdict == "violated"

@@ -38,7 +38,7 @@ def table(data):
     return dense
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", ["dense", "split"])
 @pytest.mark.parametrize("presence", [True, False])
 def test_coins_make_the_worlds_that_they_say(kind, presence):
@@ -110,7 +110,7 @@ def run():
     return plan, coins, made.release(state)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_predictions_are_the_release_s(run):
     plan, coins, release = run
     user, item = (np.asarray(part) for part in (plan.probes.user, plan.probes.item))
@@ -162,7 +162,7 @@ def test_insiders_know_the_others_and_outsiders_the_record():
             )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_sketch_is_read_as_its_factors_are():
     config = langevin.Config(
         rating_range=(1.0, 5.0),
@@ -185,7 +185,7 @@ def test_a_sketch_is_read_as_its_factors_are():
     np.testing.assert_allclose(np.asarray(found)[0], expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_an_outsider_s_shadows_do_not_know_who_said_what():
     """Insiders' runs follow the ratings; strangers' see their values dealt out anew, run by run."""
     plan, quiet = make_plan(), silent(sound())

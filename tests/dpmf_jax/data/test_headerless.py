@@ -81,7 +81,7 @@ IDS = st.lists(
 )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @hypothesis.settings(max_examples=300, deadline=None)
 @hypothesis.given(
     st.data(),
@@ -151,7 +151,7 @@ def test_digits_are_positions_in_parquet_too(tmp_path):
     assert ratings.value.tolist() == [3.0, 6.0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_no_header_goes_with_every_command_that_reads_ratings(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     rows = [(user, item, 1 + (user * item) % 9) for user in range(1, 7) for item in range(1, 6)]

@@ -137,7 +137,7 @@ def test_every_mechanism_that_may_be_shared_is_the_same(ratings, tmp_path):
         assert one["guarantee"] == two["guarantee"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("number", [2, 4])
 def test_processes_make_the_model_that_one_makes(number, ratings, one_process, tmp_path):
     folder, result = one_process
@@ -191,7 +191,7 @@ open(sys.argv[2] + number, "w").write(json.dumps({
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_process_holds_its_own_users_ratings_and_no_others(ratings, tmp_path):
     ends = together(3, "-c", HOLDS, str(ratings), str(tmp_path / "holds"), program=())
     assert all(code == 0 for code, _, _ in ends), ends
@@ -286,7 +286,7 @@ def test_a_parquet_row_without_a_user_is_named_though_it_is_nobodys(tmp_path):
             parquet.read_parquet(path, keep=keep)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_wrong_for_one_process_ends_all_with_its_words(ratings, tmp_path):
     owner = None
     lines = ratings.read_text().splitlines()
@@ -313,7 +313,7 @@ def _owner(user: str, of: int) -> int:
     return int.from_bytes(hashlib.blake2b(user.encode(), digest_size=8).digest()) % of
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_processes_that_were_told_different_things_do_not_start(ratings, tmp_path):
     each = {1: ["--learning-rate", "0.5"]}
     ends = together(2, str(ratings), *FLAGS, "--out", str(tmp_path / "model"), each=each)
@@ -321,7 +321,7 @@ def test_processes_that_were_told_different_things_do_not_start(ratings, tmp_pat
     assert "different flags" in ends[0][2]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings, tmp_path):
     # at the default rate 800 noisy steps diverge
     many = [
@@ -360,7 +360,7 @@ def test_a_lost_process_ends_the_run_and_another_number_of_them_goes_on(ratings,
     same_model(folder, tmp_path / "whole")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_process_that_hangs_ends_the_run_with_a_word(ratings, tmp_path):
     words = [str(ratings), *FLAGS, "--lost-after", "5", "--out", str(tmp_path / "model")]
     words[words.index("--steps") + 1] = "1000000"
@@ -407,7 +407,7 @@ def test_a_fault_of_another_kind_is_told_as_what_it_is():
     assert (run.returncode, run.stderr) == (0, "")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
     from experiments.cli import main as cli
 

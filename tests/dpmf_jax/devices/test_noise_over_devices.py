@@ -78,6 +78,6 @@ assert work(8) < work(2) / 3 < work(1) / 5, (work(8), work(2), work(1))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_noise_is_drawn_for_elements_and_not_for_devices():
     python(SHARDED, devices=8)

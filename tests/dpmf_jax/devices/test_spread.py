@@ -71,7 +71,7 @@ REST = (
 )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("devices", "words"),
     [("2,5", QUICK), pytest.param("2,4,5", QUICK + REST, marks=pytest.mark.slow)],

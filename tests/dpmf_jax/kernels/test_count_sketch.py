@@ -197,7 +197,7 @@ def test_update_and_query_are_those_of_a_table_in_python(key, depth):
             np.testing.assert_allclose(found, of_rows(each, axis=1), rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(
     st.integers(0, 2**32),
     st.sampled_from([1, 3, 4]),
@@ -217,7 +217,7 @@ def test_one_coordinate_moves_by_its_update_whatever_the_table_holds(seed, depth
         np.testing.assert_allclose(now - was, change, atol=2e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("how", ["mean", "median"])
 def test_a_batch_that_shares_no_cell_moves_by_its_update_and_one_that_does_does_not(key, how):
     depth, rank, ids = 4, 4, jnp.arange(8)
@@ -241,7 +241,7 @@ def test_the_mean_is_off_by_one_over_depth_of_the_other_change_for_each_shared_c
     np.testing.assert_allclose(found - change, [[20 * error], [8 * error]], atol=1e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_sketches_add_up(key):
     """Bit for bit for whole numbers, in any order; else within rounding."""
     k_hash, *ks = jax.random.split(key, 5)
@@ -278,7 +278,7 @@ def test_depth_1_is_feature_hashing(key):
         np.testing.assert_array_equal(found, signs[:, 0] * phi[addresses[:, 0]])
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_shapes_of_ids_and_a_compiled_program_change_nothing(key):
     hashes, table = count_sketch.hashes(key, 4), whole(key, (4, 101))
     ids = jnp.arange(6)
@@ -367,7 +367,7 @@ def test_a_coordinate_of_a_random_table_has_the_scale(key, how, factor):
     assert abs(np.mean(x**2) / (0.3 * factor) ** 2 - 1) < 2 * 4.5 * (2 / x.size) ** 0.5
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_makes_no_sense_is_refused(key):
     hashes = count_sketch.hashes(key, 2)
     refused = {

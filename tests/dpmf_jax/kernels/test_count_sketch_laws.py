@@ -47,7 +47,7 @@ def test_addresses_share_a_small_prime_as_evenly_as_whole_numbers_can(bits):
         assert set(sizes) <= {prime // width, -(-prime // width)}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_two_ids_that_meet_in_a_cell_meet_in_no_other_component_more_often_than_any_two(key):
     """Given that components 0 of two ids share their cell, components l do in one of `width` draws
     or so.
@@ -76,7 +76,7 @@ def pvalue(one, other):
     ).pvalue
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_cells_are_pairwise_independent_over_draws():
     """Addresses (of 6) and signs of two coordinates over 20,000 draws of the hashes: of one id, of
     two, of one component, of two, users against items, row against row, address against sign;

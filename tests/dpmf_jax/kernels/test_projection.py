@@ -37,7 +37,7 @@ def test_the_generator_gives_the_known_answers_of_threefry(key, counter, both):
     assert tuple(map(int, bits.threefry(words, *map(jnp.uint32, counter)))) == both
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_places_are_the_upper_half_of_64_bits_times_the_bound():
     words, count = bits.public_words(jax.random.key(2)), 5_000
     upper, lower = bits.threefry(words, jnp.arange(count, dtype=jnp.uint32), jnp.uint32(0))
@@ -75,7 +75,7 @@ def test_the_quantile_is_that_of_the_normal_law_up_to_the_ends():
     np.testing.assert_allclose(projection._normal_quantile(uniform), expected, rtol=5e-5)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_entries_have_mean_0_variance_1_over_q_and_their_law():
     rows, items = 512, 2048
     words = bits.public_words(jax.random.key(11))
@@ -131,6 +131,6 @@ print(float(abs(alone - jax.device_get(spread)).max()))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_lift_over_two_devices_is_that_of_one():
     assert float(python(TWO_DEVICES, devices=2).stdout) < 1e-6

@@ -87,7 +87,7 @@ def test_unrated_rows_change_nothing():
     jax.tree.map(lambda a, b: np.testing.assert_array_equal(a[:n], b), wide, made)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_fold_runs_over_stacked_data_and_compiles_once():
     arguments = trees(LONG.num_items, LONG.num_users)
     data = layout.make(LONG, kind="split", num_devices=1)
@@ -115,7 +115,7 @@ def test_outer_products_are_those_of_a_loop(kind, rank):
     np.testing.assert_allclose(made, expected, rtol=1e-4, atol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_two_devices_give_what_one_gives():
     python(
         """

@@ -7,7 +7,7 @@ import pytest
 from tests.cases.processes import python
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_index_of_columns_is_an_array_of_their_indices():
     python(
         """

@@ -118,7 +118,7 @@ def test_neighbours_equal_the_layout_of_the_edited_ratings(kind):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", cases.KINDS)
 def test_one_program_serves_all_neighbours_and_stacks_of_them(kind):
     ratings = cases.make_ratings(cases.ragged())
@@ -210,7 +210,7 @@ def test_description_names_kind_and_sizes():
         assert text.startswith(f"{kind} layout, {len(ratings)} ratings, 70 users x 40 items")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_sharded_equals_unsharded():
     python(
         """
@@ -243,7 +243,7 @@ def test_sharded_equals_unsharded():
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_each_device_has_its_own_users():
     python(
         """

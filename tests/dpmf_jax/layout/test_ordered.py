@@ -132,7 +132,7 @@ def test_batches_are_filled_up():
     ]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_within_a_batch_the_order_and_padding_change_nothing():
     ratings = make(*CASES["random"])
     data = layout.make(ratings, kind="split", num_devices=1)
@@ -154,7 +154,7 @@ def test_within_a_batch_the_order_and_padding_change_nothing():
             np.testing.assert_array_equal(part, other)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("size", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_neighbours_are_seen(kind, size):
@@ -331,7 +331,7 @@ def sketch_oracle(ratings, table, hashes, order, threshold=np.inf):
     return table, *np.array(seen).sum(0)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("gain", [0.5, 12])  # at 12 most cells are shared
 @pytest.mark.parametrize("depth", [1, 4])
 def test_sketched_epochs_equal_one_rating_after_the_other(key, depth, gain):
@@ -385,7 +385,7 @@ def test_tables_are_updated_in_place(key, size):
         assert str(4 * 997) not in re.findall(r"= f32\[([0-9,]+)\]\S* copy\(", text)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_loops_can_be_mapped_over_worlds_rules_and_orders(key):
     ratings = make(*CASES["random"])
     data = layout.make(ratings, kind="split", num_devices=1)

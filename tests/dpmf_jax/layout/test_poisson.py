@@ -118,7 +118,7 @@ def test_places_of_members_are_found(size, share):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_several_devices_draw_what_one_draws():
     python(
         """

@@ -91,7 +91,7 @@ STREAMED = [name for name, spec in table().items() if spec.access == "sums"]
 QUICK = ("gaussian-joint-noise", "user-means")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in STREAMED],

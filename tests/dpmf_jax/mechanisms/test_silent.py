@@ -18,7 +18,7 @@ from tests.cases.membership import (
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_control_has_no_noise_in_what_it_releases():
     made = [
         sound(),
@@ -43,7 +43,7 @@ def test_the_control_has_no_noise_in_what_it_releases():
         assert not np.array_equal(noisy.item_factors, released[0].item_factors)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("make", [federated.per_user, federated.statistics])
 def test_the_control_of_a_crowd_has_no_noise_whatever_its_law(make):
     """Of whole numbers mod 2^32 too, whose law has no scale to set to 0: two keys, one response."""

@@ -72,7 +72,7 @@ def test_the_price_is_that_of_its_noise_and_a_user_pays_for_all_ratings_in_one_s
     assert guarantee.for_user(5).rho == pytest.approx(25 * rho)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_it_keeps_to_the_protocol_and_its_claims_survive(ratings):
     mechanism = levels.mechanism(CONFIG)
     parts.check([(mechanism, 1)], layout.make(ratings, num_devices=1))

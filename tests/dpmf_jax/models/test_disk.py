@@ -60,7 +60,7 @@ def is_whole(folder: str):
         dpmf_jax.load_model(folder)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("size", [0, 100, 500, 1200, 2000])
 def test_a_disk_that_fills_up_loses_no_run(capsys, size):
     """From the first file of a run to the last one, the model's."""

@@ -44,7 +44,7 @@ def folder(saved, tmp_path):
     return tmp_path / "model"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_only_the_release_stands_outside_private(saved):
     outside = {path.name for path in saved["published"].path.iterdir()}
     assert outside == {"model.json", "PRIVACY.md", "release.safetensors", "private"}

@@ -40,7 +40,7 @@ def p_value(values, scale: float) -> float:
     return stats.kstest(np.ravel(values) / scale, stats.norm.cdf).pvalue
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("leaf", SHAPES)
 def test_the_sampler_has_the_promised_scale_and_no_other(drawn, leaf):
     assert p_value(drawn[leaf], 2.5) > FALSE_ALARM

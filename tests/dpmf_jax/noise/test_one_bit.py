@@ -34,7 +34,7 @@ def law(epsilon: float, values) -> list[Fraction]:
     return [p if value < 0 else 1 - p for p, value in zip(unlikely, values, strict=True)]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("epsilon", EPSILONS)
 def test_the_largest_log_ratio_over_all_entries_and_bits_is_epsilon(epsilon):
     """By enumeration, in whole numbers: never above ε, and as near to it as 32 bits allow."""
@@ -77,7 +77,7 @@ def test_the_expected_report_is_the_clipped_entry(epsilon):
     np.testing.assert_allclose([float(p) for p in law(epsilon, values)], printed, atol=2e-7)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_sampler_keeps_to_the_law():
     """200,000 bits at five entries against Binomial(n, p), false alarm 1e-4 each; 0.02 beside p is
     seen.

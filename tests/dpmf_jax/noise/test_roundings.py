@@ -43,7 +43,7 @@ def noises(z, rating_range):
     yield noisy_means.mechanism(means), means.sensitivity
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("which", range(4))
 @pytest.mark.parametrize("rating_range", RANGES)
 def test_sigma_is_the_least_float32_that_pays_for_z(which, rating_range):

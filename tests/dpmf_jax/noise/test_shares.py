@@ -37,7 +37,7 @@ def fits(values, law) -> bool:
     return scipy.stats.kstest(np.ravel(values), law.cdf).pvalue > FALSE_ALARM
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_shares", GROUPS)
 def test_l2_laplace_shares_sum_to_its_radius_and_direction(num_shares):
     """Radius Gamma(d, b), direction uniform on the sphere and independent of it: the density ∝
@@ -65,7 +65,7 @@ def _radius(scale):
     return scipy.stats.gamma(RANK, scale=scale)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_shares", GROUPS)
 def test_differences_of_gammas_sum_to_the_laplace(num_shares):
     drawn = summed(shares.laplace, (2.5, num_shares), (2,), num_shares)
@@ -108,7 +108,7 @@ def chi_square(drawn, law) -> float:
     return scipy.stats.chisquare(found, expected).pvalue
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_shares", GROUPS)
 @pytest.mark.parametrize("scale", [0.4, 3.0, 15.0])
 def test_integer_shares_sum_to_the_discrete_laplace(scale, num_shares):

@@ -87,7 +87,7 @@ def test_popularity_counts_ratings_and_reads_no_value():
     assert row["ndcg_at_10"] == metrics.ndcg_at_k(controls.popularity(train), train, test, k=10)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_controls_are_ranked_as_models_are():
     train, test = split(tiny(users=200, items=40, density=0.3), 0.3, seed=1)
     result = controls.controls(train, test)
@@ -199,7 +199,7 @@ def test_one_update_equals_loops():
     np.testing.assert_allclose(got.precision, 1 / np.mean(rated_second, axis=0), rtol=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_both_layouts_agree():
     train = tiny()
     standard = dataclasses.replace(train, value=train.value - train.value.mean())

@@ -28,7 +28,7 @@ from tests.cases.training import ratings as tiny
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("chunk_steps", [1, 3, STEPS, 100])
 def test_chunks_do_not_change_the_bytes(chunk_steps):
     assert same_model(fit(chunk_steps=chunk_steps), fit())
@@ -245,7 +245,7 @@ def test_a_state_that_predicts_nothing_is_refused_before_anything_is_done(tmp_pa
     assert not (tmp_path / "model").exists()
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_patience_stops_at_the_step_that_the_rule_names_and_is_not_private():
     noisy = gaussian.mechanism(dataclasses.replace(CONFIG, learning_rate=0.02))
     rmse = []

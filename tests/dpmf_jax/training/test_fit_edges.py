@@ -146,7 +146,7 @@ def test_items_that_nobody_rated_get_the_overall_mean():
     np.testing.assert_allclose(overall, 8 / 3, rtol=1e-6)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_bias_rows_start_small_with_a_bias_column_each(key):
     users, items = map(np.asarray, descent.bias_rows(key, 5, 4, 6))
     half = np.sqrt(0.5)

@@ -71,7 +71,7 @@ dpmf_jax.fit(local_cases.RATINGS, local_cases.gd(num_rounds=8), num_steps=8, see
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", [None, 0])
 def test_a_killed_local_release_answers_no_round_twice_and_an_experiment_repeats_itself(
     tmp_path, seed

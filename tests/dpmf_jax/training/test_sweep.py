@@ -19,7 +19,7 @@ def data():
     return layout.make(RATINGS, num_devices=1)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_each_run_is_what_it_would_be_alone(data):
     jobs = [job(data, position, steps) for position, steps in enumerate(LENGTHS)]
     states, losses, _ = finished(jobs, data, chunk_steps=4)
@@ -38,7 +38,7 @@ def test_runs_of_any_length_and_setting_share_one_program_and_take_no_step_too_m
     assert taken == {0: [4, 1], 1: [4] * 5 + [3], 2: [4, 4, 3], 3: [4, 4]}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_runs_of_another_structure_get_their_own_program(data):
     jobs = [
         job(data, 1, 6),
@@ -60,7 +60,7 @@ def test_a_run_goes_on_from_where_it_stands_and_one_that_is_done_is_left_alone(d
     assert taken == {0: [4], 1: []}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_two_devices_give_the_same_runs_whoever_gets_them():
     """In a process of its own: the number of devices is set before jax starts."""
     code = """

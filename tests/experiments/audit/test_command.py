@@ -58,7 +58,7 @@ def audit_code(words):
     return cli.main(words)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_false_claim_ends_with_5_and_the_whole_report(report):
     out, code = report
     assert code == 5
@@ -83,7 +83,7 @@ def replayed(capsys, named, code):
     return json.loads(out)["replayed"], err
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("leaks", [False, True])
 def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys, monkeypatch):
     """So what its settings would take from the ratings is seen; nothing is, unless it is
@@ -108,7 +108,7 @@ def test_the_program_of_the_command_is_made_anew_for_each_data_set(leaks, capsys
     assert code == (5 if leaks else 0)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("mechanism", "verdict"), [("gaussian-joint-noise", "consistent"), ("sketch", "not applicable")]
 )
@@ -252,7 +252,7 @@ def test_a_command_is_kept_and_restored_whole():
 # ---- public
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_public_holds_no_number_that_was_measured(capsys, monkeypatch):
     monkeypatch.setattr(audit_selftest, "run", lambda *args: [])
     code, out, _ = run(capsys, *ONE, "--public", "--out", "open", "--json")

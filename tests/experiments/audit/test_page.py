@@ -187,7 +187,7 @@ def test_text_stands_out_in_light_and_dark(chromium, tmp_path, dark):
     assert chromium.value(CONTRAST) >= 4.5
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_on_paper_there_is_no_navigation_and_every_word_of_the_findings(chromium, tmp_path):
     shown(chromium, tmp_path, page(everything()), width=800)
     chromium.ask("Emulation.setEmulatedMedia", media="print")

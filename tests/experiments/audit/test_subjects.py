@@ -28,7 +28,7 @@ def few_ratings(monkeypatch):
     monkeypatch.setattr(subjects, "SMALL", (16, 7, 56, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_command_prints_one_object_of_all_families_that_are_quick(few_ratings, capsys):
     assert cli.main(command("--json", "--quick", "--center", "3")) == 5
     out, err = capsys.readouterr()

@@ -24,7 +24,7 @@ def two(monkeypatch):
     monkeypatch.setattr(audit_suite, "ENTRIES", tuple(kept[:2]))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_all_is_one_table_in_the_order_of_the_list(two, capsys):
     words = ["audit", "--all", "--quick", "--only", "sensitivity", "--neighbours", "40"]
     code, out, err = run(capsys, *words, "--json")
@@ -49,7 +49,7 @@ def test_all_is_one_table_in_the_order_of_the_list(two, capsys):
     assert "no claim of privacy is made" in " ".join(out.split())
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_trials_keep_their_places_whichever_ends_first(capsys, monkeypatch):
     monkeypatch.setattr(audit_suite, "ENTRIES", audit_suite.ENTRIES[:6])
     code, out, err = run(capsys, "audit", "--all", "--quick", "--only", "enumeration", "--json")
@@ -65,7 +65,7 @@ def test_trials_keep_their_places_whichever_ends_first(capsys, monkeypatch):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
     ratings = audit_suite.generated()
     made = {label: make() for label, make in audit_suite.makers(ratings, {}, small=True).items()}
@@ -85,7 +85,7 @@ def test_every_mechanism_of_the_list_can_be_made_and_says_what_is_promised():
     } == {5}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_held_to_fewer_steps_says_so_and_is_priced_for_as_many():
     trial = audit_suite.makers(audit_suite.generated(), {}, small=False)[
         "001 as published, τ of the plots"

@@ -76,7 +76,7 @@ def test_an_accelerator_gathers_again_what_a_cpu_keeps(accelerated):
     assert any(shape[-2:] == (width, 5) for shape in shapes())
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [

@@ -32,7 +32,7 @@ def begun(variant, ratings, data):
     return mechanism, key, state, local._loop_of(variant, ratings, state, Q)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("variant", local.VARIANTS)
 def test_the_loops_compute_the_round_of_the_mechanism(variant, ratings, data):
     mechanism, key, state, loop = begun(variant, ratings, data)

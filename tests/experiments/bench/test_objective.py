@@ -67,7 +67,7 @@ def ours(ratings):
     return objective._ours(ratings, objective._users(USERS, RANK), 1)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("planted", ["a rating", "a user"])
 def test_a_planted_disagreement_is_refused(planted, ratings, ours):
     users, made = objective._users(USERS, RANK), ours

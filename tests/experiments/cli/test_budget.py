@@ -360,7 +360,7 @@ def test_no_ledger_is_no_release_unless_it_was_named(capsys):
     assert "there is no such ledger" in err
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_fitted_model_can_be_entered(capsys):
     words = ["fit", "synthetic-20x7x60", "--steps", "2", "--controls", "none", "--devices", "1"]
     code = cli.main([*words, "--out", "model", "--test-fraction", "0"])

@@ -49,7 +49,7 @@ def fitted(folder, cache, values, seed, *words):
     return {entry.name for entry in cache.iterdir() if entry.name.endswith("-cache")}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "words",
     [

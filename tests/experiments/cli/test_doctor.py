@@ -31,7 +31,7 @@ def report(tmp_path_factory) -> dict:
     return json.loads(done.stdout) | {"given": str(folder)}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_everything_is_reported(report):
     assert report["versions"]["jax"]
     assert set(report["extras"]) == {"report", "test", "lint", "bench"}

@@ -53,7 +53,7 @@ def evaluate(capsys, folder, *words):
     return json.loads(out)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_seen_and_unseen_ratings_are_told_apart(capsys):
     folder, model, seen, unseen = fitted(capsys)
     write_ratings("held.csv", seen[:20] + unseen)

@@ -116,7 +116,7 @@ def enter(name):
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_two_processes_lose_nothing_and_enter_nothing_twice():
     """Each enters 20 releases of its own and 20 that the other enters too."""
     code = f"""{ENTER}

@@ -80,7 +80,7 @@ def one_row_changed():
     Path("b.csv").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_refit_of_a_changed_and_renamed_file_does_not_reset_the_budget(capsys):
     one_row_changed()
     fitted(capsys, "a.csv", "one", "--population", "shop")

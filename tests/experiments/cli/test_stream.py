@@ -17,7 +17,7 @@ def result():
     return stream.stream(stream.Command(users=600, items=120))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_table_stays_and_the_store_grows(result):
     rows = result["rows"]
     assert len(rows) == stream.WAVES - 1
@@ -36,7 +36,7 @@ def test_newcomers_are_predicted_better_the_more_they_have_rated(result):
         assert errors[-1] < result["centre_alone"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_one_rating_moves_both_stores_by_the_same_rule():
     """From equal vectors: what the sketch answers after it is what the store has."""
     import jax

@@ -22,7 +22,7 @@ def test_no_curve_shows_a_smaller_delta_than_is_priced(priced, tmp_path):
     assert "δ of 1 step," in (tmp_path / "delta-epsilon.svg").read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_curves_are_monotone_labelled_and_the_same_twice(priced, tmp_path):
     found = priced(*STEPS, "--curves", tmp_path / "a" / "b")
     assert sorted(found["curves"]) == sorted(map(str, (tmp_path / "a" / "b").iterdir()))
@@ -115,7 +115,7 @@ DRAWN = {
 SLOW = pytest.mark.slow  # seven distributions, and orders for twenty prices
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("words", "counted", "accountants"),
     [
@@ -187,7 +187,7 @@ def test_every_point_is_what_the_command_says_of_so_many(priced, tmp_path, words
             assert by_steps[name][place] == pytest.approx(found[name], rel=1e-12), name
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_steps_of_phases_are_counted_in_their_order(priced, tmp_path):
     priced("gaussian", "--phases", "20x2", "8x3", "--curves", tmp_path)
     by_steps = curve(tmp_path / "epsilon-steps.csv")
@@ -274,7 +274,7 @@ def test_rounds_beyond_the_sum_have_their_line(priced, tmp_path, words):
     assert set(by_delta["basic"]) == {found["basic"]}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_saved_model_has_curves_and_no_guarantee_has_none(priced, refused, models, tmp_path):
     for name, columns in (
         ("proved", {"basic", "closed_form", "rdp", "pld", "exact"}),

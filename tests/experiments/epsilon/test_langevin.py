@@ -8,7 +8,7 @@ from experiments.epsilon import langevin as epsilon_langevin
 from tests.cases.epsilon import LANGEVIN, SAMPLED, rows_of
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_langevin_steps_are_priced_by_their_temperature(dpmf, priced):
     found = priced(*LANGEVIN, "--temperature", "1")
     assert found["noise_multiplier"] == pytest.approx(0.01 * math.sqrt(2 / 1e-4))

@@ -13,7 +13,7 @@ def test_local_reports_without_a_delta_or_beyond_the_sum(priced):
     ].keys() == {"basic", "optimal"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("schedule", ["rounds", "partition"])
 def test_a_shuffled_target_is_met(dpmf, priced, schedule):
     flags = {"--rounds": "2", "--epsilon": "3", "--reports": "20000", "--delta": "1e-5"}

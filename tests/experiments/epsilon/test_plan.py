@@ -88,7 +88,7 @@ def test_a_plan_states_the_guarantee_of_its_reports(priced):
         assert said in found["statement"].splitlines()[0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_movielens_1m_has_far_too_few_users_and_the_page_says_so(priced):
     found = priced(*ISSUE)
     assert found["useful"] is False

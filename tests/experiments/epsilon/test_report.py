@@ -131,7 +131,7 @@ def test_every_result_says_unit_relation_status_and_the_whole_statement(dpmf, pr
     assert max(map(len, out.splitlines())) <= 120
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_price_needs_no_jax(models):
     code = f"""
 import sys

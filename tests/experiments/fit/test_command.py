@@ -45,7 +45,7 @@ KEYS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("mechanism", "status", "released"),
     [
@@ -87,7 +87,7 @@ def test_a_fit_is_one_json_object(capsys, mechanism, status, released):
     assert accountants["rdp"] <= accountants["closed_form"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys):
     first, second = fit(capsys, *SIX, "--seed", "1"), fit(capsys, *SIX, "--seed", "1")
     assert first["out"] != second["out"]
@@ -100,7 +100,7 @@ def test_held_out_ratings_are_measured_and_every_run_gets_its_own_folder(capsys)
     assert first["controls"].keys() == {"global_mean", "item_means", "popularity"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
 def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
     from safetensors.numpy import load_file
@@ -378,7 +378,7 @@ def test_the_default_center_is_noisy_means_out_of_the_same_epsilon(capsys):
     assert "--center-share goes with --center noisy-means" in err
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_global_mean(capsys):
     """0 to 10, rated 7.5 on average, few ratings a user: the middle of the range loses by far."""
     random = np.random.default_rng(0)

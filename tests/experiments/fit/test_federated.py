@@ -134,7 +134,7 @@ def test_the_papers_bytes_of_a_user_with_twenty_items():
     )  # the pieces of τ̂
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_bytes_come_from_public_sizes_and_sound_users_list_the_whole_catalogue(capsys):
     found = fit(capsys, *USER, *CATALOGUE, "--rank", "2")
     sent = found["bytes"]
@@ -268,7 +268,7 @@ def test_sound_users_start_from_a_shared_coordinate_and_items_from_nothing():
 @pytest.mark.slow
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     fit(capsys, *USER, *DYNAMIC, "--seed", "0", "--test-fraction", "0", "--out", "model")
-    audit = audited(capsys, "model", "--neighbours", "4")
+    audit = audited(capsys, "model", "--neighbours", "4", "--quick")
     assert (audit["steps"], audit["violated"]) == (4, 0)
     assert audit["guarantee"]["epsilon"] == 3.0
     assert "consistent" in verdicts(audit, "density")

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 LOCAL = ["--mechanism", "local", "--rounds", "4", "--rank", "3"]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "more", [(), ("--projection", "4"), ("--projection", "4", "--schedule", "partition")]
 )
@@ -64,13 +64,13 @@ def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
     assert "beside it:" in out
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_in_a_partition_only_a_group_is_shuffled_together(capsys):
     found = fit(capsys, *LOCAL, "--seed", "0", "--schedule", "partition")
     assert found["shuffled"]["reports"] == 5
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_release_needs_a_catalogue_that_no_rating_tells(capsys):
     code, err = refused(capsys, *LOCAL)
     assert code == 4
@@ -153,7 +153,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     words = [*LOCAL, "--seed", "0", "--schedule", "partition", "--projection", "4"]
     fit(capsys, *words, "--out", "model")
-    audit = audited(capsys, "model", "--neighbours", "4")
+    audit = audited(capsys, "model", "--neighbours", "4", "--quick")
     assert audit["steps"] == 4
     assert audit["violated"] == 0
     assert audit["guarantee"]["epsilon"] == 1.6

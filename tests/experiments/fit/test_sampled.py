@@ -50,7 +50,7 @@ def test_no_total_is_exceeded_by_rounding(mechanism, rate, steps, epsilon, learn
     assert 0.9999 * epsilon < min(made.guarantee(steps).accountants.values()) <= epsilon
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
@@ -97,7 +97,7 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
     """At equal ε the solvers end at the same noise, T = η(zC/q)²/2, and so the same model."""
     more = ["--epsilon", "2", "--learning-rate", "0.05", "--clip-norm", "0.7", "--seed", "0"]
@@ -119,7 +119,7 @@ def test_langevin_at_one_step_size_says_that_it_is_dpsgd(capsys):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_presence_needs_a_declared_catalogue(capsys):
     words = [*DPSGD, "--relation", "rating-presence"]
     code, err = refused(capsys, *words, "--seed", "0")

@@ -118,7 +118,7 @@ def test_absent_data_is_a_data_error(tmp_path, capsys):
         assert "are not there" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     """Ratings that are not MovieLens-1M give other curves: the command must say so."""
     data, root = rating_file(tmp_path / "data"), tmp_path / "out"
@@ -195,7 +195,7 @@ def test_outside_tolerance_writes_everything_and_exits_6(tmp_path, capsys):
     assert {path: path.read_bytes() for path in before} == before
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
     data, root = rating_file(tmp_path / "data"), tmp_path / "out"
     words = (
@@ -277,7 +277,7 @@ def test_anime_takes_the_slice_that_is_there_and_compares_nothing(tmp_path, caps
             assert "AnimeReco" not in Path(path).read_text()
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_ctrl_c_names_the_command_that_resumes(tmp_path):
     data, out = rating_file(tmp_path / "data"), tmp_path / "out"
     words = ["001/fig1", "001/fig4", "--seeds", *map(str, range(12))]

@@ -106,7 +106,7 @@ def test_a_message_has_only_the_fields_that_its_reader_may_see():
     assert not set(Own._fields) & set(Request._fields) | set(Own._fields) & set(Upload._fields)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("user", range(USERS))
 def test_a_user_s_upload_depends_on_the_own_data_alone(user):
     """Every other user's factors and ratings are replaced: the upload stays, to the bit; all other
@@ -144,7 +144,7 @@ def test_what_the_recommender_sends_does_not_depend_on_ratings():
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(seed=st.integers(0, 2**20), alpha=st.booleans())
 def test_without_noise_the_opened_sum_is_the_plain_gradient_exactly(seed, alpha):
     """On numbers that the grid holds, with pads and, in S3's manner, with α and pieces of τ̂ =
@@ -307,7 +307,7 @@ def test_the_clip_scales_and_leaves_short_messages_alone():
         assert in_steps(clipped) * fine == pytest.approx(kept * length, rel=1e-3)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_message_cannot_exceed_the_clip_by_computing_in_floats():
     """C of 2^29 steps: numbers are whole steps already, nothing is lost by rounding, and a factor
     that is a float too large would be seen. 500 users of 8 items, and one of 20,000.

@@ -122,7 +122,7 @@ def hits(rules) -> int:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_without_fresh_noise_the_difference_is_that_of_the_true_gradients():
     rules = roles.without_noise(step=FINE)
     for victim in range(3):
@@ -136,7 +136,7 @@ def test_without_fresh_noise_all_ratings_are_recovered():
     assert hits(roles.without_noise(step=FINE)) >= 0.9 * VICTIMS * NUM
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_with_fresh_noise_the_differences_have_it_and_the_attack_guesses():
     """ρ(t) of (13) at ε = 1 in every local gradient: of 60 ratings as many are right as guesses at
     random have.
@@ -188,7 +188,7 @@ def raised(own: Own, user: int, by: float) -> Own:
     return own._replace(values=own.values.at[user, 0].add(by))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("chosen", [1e-4, 1e-3])
 def test_given_h_what_is_opened_tells_two_worlds_apart_by_more_than_epsilon(chosen):
     """ε = 0.1, Δ = 4, d = 3, one rating of 1 or of 5: given H the opened sum is N(·, 2b²H) around
@@ -259,7 +259,7 @@ def test_with_h_zero_the_recommender_takes_all_noise_off():
 # ----------------------------------------------------------------------------------------------- wh
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_recommender_and_third_party_together_open_everything():
     """φ − ψ − piece is one user's gradient and own share of noise; τ̂ − α is η."""
     listed = cases.asks()

@@ -151,7 +151,7 @@ def test_a_missing_upload_is_not_looked_at():
         np.testing.assert_array_equal(one, two)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_noise_shares_of_those_who_arrived_are_in_the_sum_and_no_others():
     """Integer shares: the opened sum is Σ (φ − ψ − piece) over the arrived, and η, in integers."""
     rules = roles.per_user(clip_norm=50.0, scale_in_steps=30.0, num_shares=3, step=STEP)
@@ -239,7 +239,7 @@ def first_shares(sent):
     return np.asarray(sent.uploads.masked - sent.requests.pads)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @given(
     arrived=st.lists(st.booleans(), min_size=GROUP, max_size=GROUP),
     at_least=st.integers(0, 5),

@@ -120,7 +120,7 @@ def test_without_noise_the_opened_sum_is_the_query_of_federated(data, population
             assert 0 < np.sum(here) <= 12 or seed == 0
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("clip_norm", [1000.0, 3.0])
 def test_without_noise_the_opened_sum_is_that_of_federated_per_user(data, clip_norm):
     """The same elements of the ring; where messages are clipped, up to the hair inside C, and a
@@ -216,7 +216,7 @@ def start(made, data):
     return state, *devices(whole_catalogue=False)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noise_does(data):
     """Nobody drops out, no noise but α, pads and pieces: the same crowd, the same loss in every
     iteration, and the same factors, but for what rounding to the grid does.
@@ -239,7 +239,7 @@ def test_fifty_iterations_of_s3_by_messages_learn_what_the_mechanism_without_noi
     np.testing.assert_array_equal(after.public.item_factors[-1], state.public.item_factors[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_fifty_iterations_of_s3_have_one_eta_and_fresh_noise_whoever_drops_out(data):
     """ε = 40, a fifth of the uploads lost: opened − plain − η is (12) of those who arrived, given H
     Gaussian.

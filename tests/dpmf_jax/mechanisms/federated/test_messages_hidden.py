@@ -125,7 +125,7 @@ def test_pads_are_uniform_and_so_is_all_that_the_third_party_sees(dynamic):
     assert len(np.unique(masked)) == masked.size
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_listing_the_whole_catalogue_hides_who_rated_what():
     """In `per_user` the fields that are not masked are the same for any ratings of any items."""
     listed = cases.whole_catalogue()
@@ -185,7 +185,7 @@ def test_all_pieces_but_one_say_nothing_about_the_whole():
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("scale", [3.0, 15.0])
 def test_the_noise_of_an_opened_sum_is_the_discrete_laplace_of_the_rules(scale):
     """No ratings at all, k' = 3 of 3 users: the seam between what is priced and what is added."""

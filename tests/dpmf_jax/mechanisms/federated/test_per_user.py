@@ -339,7 +339,7 @@ def test_an_iteration_with_too_few_participants_releases_nothing(honest):
     assert any(f"least {needed - 1} " in text for text in mechanism.guarantee(10).assumptions)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_silent_iteration_has_the_same_law_in_both_worlds():
     law = crowd.noisy_sums(ring.discrete_laplace(8.0), jnp.int32(3))
     few, enough = jnp.array([2, 2, 1], jnp.int32), jnp.array([2, 2, 2], jnp.int32)

@@ -376,7 +376,7 @@ def test_the_table_of_parties_is_printed_and_travels(maker):
 # --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_audit_finds_that_one_rating_moves_more_than_is_claimed(one):
     """u_i follows all of the user's ratings, so every later message of that user moves."""
     mechanism = federated.mechanism(config(epsilon=200.0))
@@ -386,7 +386,7 @@ def test_the_audit_finds_that_one_rating_moves_more_than_is_claimed(one):
     assert found[0].verdict == "violated"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("population", [None, CROWD])
 def test_what_is_public_follows_from_responses(one, population):
     mechanism = federated.mechanism(config(population=population))

@@ -184,7 +184,7 @@ def stack(mechanisms):
     return jax.tree.map(lambda *leaves: jnp.stack(leaves), *mechanisms)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_stacked_mechanisms_equal_separate_runs(data, key):
     mechanisms = [gaussian.joint_noise(config) for config in SWEEP]
 
@@ -197,7 +197,7 @@ def test_stacked_mechanisms_equal_separate_runs(data, key):
             np.testing.assert_allclose(x[i], y, rtol=1e-4, atol=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_another_optimizer_is_post_processing(data, key):
     optimizer = optax.adam(0.05)
     mechanism = gaussian.joint_noise(CONFIG, optimizer)

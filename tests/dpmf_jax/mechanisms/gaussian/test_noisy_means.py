@@ -146,7 +146,7 @@ def test_a_user_pays_for_every_rating_once():
     assert guarantee.for_user(9).rho == pytest.approx(9 * guarantee.rho)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("relation", RELATIONS)
 def test_every_audit_finds_it_consistent(relation):
     made = noisy_means.mechanism(config(relation=relation))
@@ -200,7 +200,7 @@ def test_the_shares_cost_what_the_whole_does():
             noisy_means.split(7.0, 40, share)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("make", [gaussian.joint_noise, gaussian.public_items])
 def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
     ratings, made = tiny(), make(sound())
@@ -233,7 +233,7 @@ def test_without_earlier_phases_a_run_begins_with_init():
     jax.tree.map(np.testing.assert_array_equal, begun, direct)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_key_is_split_or_drawn_from_once(monkeypatch):
     """Of everything before the first training step: what is split is not drawn from, and nothing is
     used twice.
@@ -333,7 +333,7 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
     assert epsilons[-1] <= model.guarantee.epsilon <= epsilons[-1] + 1.01e-4
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_each_phase_is_audited_for_its_own_steps():
     made, first = gaussian.joint_noise(sound(residual_clip=1.0)), noisy_means.mechanism(config())
     options = {

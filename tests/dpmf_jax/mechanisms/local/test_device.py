@@ -97,7 +97,7 @@ def test_a_message_is_a_uniform_place_and_a_bit_of_the_printed_probability(name,
     assert scipy.stats.chi2.sf(statistic, rows * RANK) > 1e-4
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_places_are_the_same_whatever_the_ratings_are(data):
     made = gd()
     state = begun(made, data)

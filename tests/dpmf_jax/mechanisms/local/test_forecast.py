@@ -34,7 +34,7 @@ def gaussian_ratings(users: int, items: int, each: int) -> Ratings:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("q", [None, 5, 60, 400])
 def test_the_size_of_entries_and_the_share_beyond_the_clip(q):
     """20,000 users who rate 15 of 60 items, at ‖u‖ = 1 and d = 8: size to 4%, clipped share to

@@ -48,7 +48,7 @@ def data():
 # -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", MAKERS)
 def test_every_entry_is_that_of_the_users_own_gradient(name, data):
     made = MAKERS[name](num_rounds=2)
@@ -110,7 +110,7 @@ def test_the_program_of_a_report_reads_nobody_elses_ratings(name):
     assert np.diag(slopes).max() > 0
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["gd", "gd-dr", "partition"])
 def test_neither_the_order_of_ratings_nor_padding_changes_anything(name):
     """Rows shuffled, another layout with its padding: three rounds end in the same place, up to
@@ -135,7 +135,7 @@ def test_a_user_without_ratings_reports_a_fair_coin(data):
     assert float(reports.value[USERS - 1]) == 0  # of which the report is a fair coin
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_users_are_asked_for_every_entry_alike(data):
     made = gd_dr()
     state = begun(made, data)
@@ -211,7 +211,7 @@ def test_the_pseudo_inverse_shrinks_by_the_share_of_dimensions():
     np.testing.assert_allclose(mean - np.diag(np.diag(mean)), 0, atol=0.06)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_algorithm_1_moves_users_after_the_items_and_algorithm_2_before(data):
     for made, first in ((gd(), "items"), (gd_dr(), "users")):
         state = begun(made, data)
@@ -286,7 +286,7 @@ def test_the_reports_of_a_user_cost_no_more_than_epsilon(epsilon, num_rounds):
 SLOW = {"sign", "transpose"}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=pytest.mark.slow if n in SLOW else ()) for n in MAKERS]
 )
@@ -345,7 +345,7 @@ def test_a_sweep_over_epsilon_compiles_once(data):
     assert protocol.train._cache_size() == before
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_structural_audits_find_nothing():
     found = audits.audit(
         gd(),

@@ -203,7 +203,7 @@ def test_without_noise_it_is_plain_descent(data):
     assert info.loss[-1] < info.loss[0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_chunks_equal_the_whole(data):
     mechanism = laplace_mechanism()
     state, key = begun(mechanism, data), keys.from_seed(2)
@@ -234,7 +234,7 @@ def test_a_sweep_over_epsilon_compiles_once(data):
     assert protocol.train._cache_size() == before
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_structural_audits_find_nothing():
     found = audits.audit(
         laplace_mechanism(),

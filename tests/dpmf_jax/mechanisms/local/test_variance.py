@@ -148,7 +148,7 @@ def test_the_scatter_of_a_projection_is_the_formula(law, lift, q):
     assert np.max(squares.std(0) / math.sqrt(draws) / expected) < 0.03  # so the test sees 15%
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_whole_round_has_the_variance_of_its_reports_and_that_of_the_projection():
     """Φᵀ with a fresh Φ at real gradients, 3,000 rounds: the sum over entries to 6%, of which Φ's
     part is a half.

@@ -12,7 +12,7 @@ from tests.cases.objective import RATINGS, every
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
     [

@@ -24,6 +24,6 @@ print("equal")
 """
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_two_devices_release_what_one_does():
     assert python(SHARDED, devices=2).stdout == "equal\n"

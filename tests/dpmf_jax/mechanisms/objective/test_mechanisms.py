@@ -108,7 +108,7 @@ def test_without_noise_it_is_the_ridge_regression_of_objective_6(make, data):
     assert not np.any(after.public.item_factors[-1])
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("law", LAWS[:2])
 def test_what_is_released_has_gradient_0_in_objective_6(law, data):
     """With the η that the key draws; the objective is written out rating by rating, times M."""

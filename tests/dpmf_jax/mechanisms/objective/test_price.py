@@ -55,7 +55,7 @@ def losses(mechanism, state, data, num_draws=100):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("law", LAWS[:2])
 def test_a_changed_value_costs_at_most_epsilon_with_public_users_and_it_is_reached(law, split_data):
     ends = dataclasses.replace(RATINGS, value=np.where(RATINGS.value > 3, 5, 1).astype(np.float32))
@@ -66,7 +66,7 @@ def test_a_changed_value_costs_at_most_epsilon_with_public_users_and_it_is_reach
     assert found[0].max() > (0.45 if law["noise"] == "l2_laplace" else 0.35)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_changed_value_costs_at_most_rho_with_gaussian_noise(split_data):
     """The log-ratio is normal with mean and half its variance μ²/2, μ = 2|Δr|·‖u‖/σ, and ρ = μ²/2
     at most.
@@ -104,7 +104,7 @@ def test_a_value_outside_the_declared_range_buys_nothing(split_data):
     jax.tree.map(np.testing.assert_array_equal, far, end)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_iterations", [None, 5])
 def test_refitting_the_users_on_the_neighbour_exceeds_epsilon(num_iterations, split_data):
     """As published: the first neighbour at which a release has a log-ratio above the claimed ε is

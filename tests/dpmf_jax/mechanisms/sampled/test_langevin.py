@@ -69,7 +69,7 @@ def stacked(total):
 # --- known distributions
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("temperature", [0.5, 3.0])
 @pytest.mark.parametrize("name", ["published", "dp"])
 def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, temperature):
@@ -96,7 +96,7 @@ def test_without_ratings_the_chain_is_an_autoregression_of_known_variance(name, 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("temperature", [0.5, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_with_ratings_the_chain_is_the_posterior(temperature):
     """Pairs with one rating each are copies of a posterior in two numbers, whose moments quadrature
@@ -141,7 +141,7 @@ def test_with_ratings_the_chain_is_the_posterior(temperature):
         assert abs(found.mean() - mean) < 5 * found.mean(0).std() / many**0.5 + 0.02 * mean
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_step_size_that_falls_moves_rows_by_its_own_noise():
     made = config(temperature=2.0, decay=8.0, regularization=0.0, num_steps=10)
     data = layout.make(EMPTY, kind="dense", num_devices=1)
@@ -158,7 +158,7 @@ def test_a_step_size_that_falls_moves_rows_by_its_own_noise():
 # --- one step
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("name", "kind"), [("published", "dense"), ("dp", "split"), ("dp", "dense"), ("dpsgd", "split")]
 )
@@ -270,7 +270,7 @@ def test_what_is_not_finite_counts_as_nothing(bad):
 # --- noise
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", SOUND)
 def test_the_noise_is_the_one_that_was_promised_on_every_row(name):
     """Read back from the parameters after a step without ratings, of rows that nobody ever
@@ -317,7 +317,7 @@ def test_coins_say_who_is_in_and_nothing_else():
 # --- as any mechanism
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", list(MAKE))
 def test_a_sweep_over_numbers_compiles_once(name):
     data = layout.make(SMALL, kind="split", num_devices=1)
@@ -348,7 +348,7 @@ def test_a_sweep_over_numbers_compiles_once(name):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     "unit", ["rating presence", pytest.param("rating value", marks=pytest.mark.slow)]
 )
@@ -393,7 +393,7 @@ def trained(mechanism, steps=4):
     return stacked(state.public[:2]), np.asarray(info.clipped_fraction)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_with_one_step_size_langevin_dynamics_are_dp_sgd():
     """z = q√(2T/η)/C: the same samples, clip, noise, rows after every step, and price; λ and
     clipping at work.

@@ -85,7 +85,7 @@ def scattered(public, user, item, value):
 # --- the clip
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("gain", "how"), [(0.5, "mean"), (2.0, "median"), (TINY, "mean"), (TINY, "median")]
 )
@@ -185,7 +185,7 @@ def test_what_is_not_finite_counts_as_nothing(bad):
 # --- one step
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("gain", "depth", "how", "kind"),
     [(1.0, 3, "mean", "split"), (4.0, 1, "mean", "dense"), (2.0, 4, "median", "dense")],
@@ -211,7 +211,7 @@ def test_without_noise_and_clip_all_ratings_make_a_plain_step(gain, depth, how, 
     assert after.public.center == 2.75
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_it_learns():
     """Ratings of two kinds of users and items: the error falls well below the ratings' variance,
     with noise.
@@ -240,7 +240,7 @@ def test_it_learns():
 # --- noise
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_noise_is_the_one_that_was_promised_on_every_cell():
     mechanism = sketch_dpsgd.mechanism(config(sampling_rate=0.1))
     promised = mechanism.guarantee(1)
@@ -264,7 +264,7 @@ def test_the_noise_is_the_one_that_was_promised_on_every_cell():
         assert sampler.kolmogorov_smirnov(np.stack(list(drawn(wrong))), sigma) > critical
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_noise_in_a_queried_coordinate_is_that_of_dense_steps():
     """z·C of the table at clip √depth·C, read as a mean over depth rows, has standard deviation
     z·C.
@@ -282,7 +282,7 @@ def test_noise_in_a_queried_coordinate_is_that_of_dense_steps():
 # --- as any mechanism
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_sweep_over_numbers_compiles_once():
     data = layout.make(SMALL, kind="split", num_devices=1)
 
@@ -330,7 +330,7 @@ def test_the_release_is_the_table_from_which_all_vectors_follow(how):
     jax.tree.map(np.testing.assert_array_equal, read, protocol.Factors(*jax.device_get(known)))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_nothing_of_the_size_of_all_vectors_is_kept_or_made():
     made = config(rank=8, depth=4, gain=64.0, sampling_rate=0.01, initial_scale=0.1)
     mechanism = sketch_dpsgd.mechanism(made)

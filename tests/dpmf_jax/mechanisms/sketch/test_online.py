@@ -40,7 +40,7 @@ def factors_of(state):
     return np.asarray(state.public.users), np.asarray(state.public.items)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("settings", "largest"),
     [
@@ -67,7 +67,7 @@ def test_epochs_are_those_of_plain_sgd(settings, largest):
         assert (skipped.max() > 0.1) == (largest < np.inf)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("size", [7, 1000])
 def test_mini_batches_sum_their_updates_and_are_another_result(size):
     made = config(decay=1.0)
@@ -81,7 +81,7 @@ def test_mini_batches_sum_their_updates_and_are_another_result(size):
     assert np.abs(exact.public.users - state.public.users).max() > 1e-3
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_mini_batch_of_one_is_exact():
     one, exact = (
         trained(m, 2)[0]
@@ -150,7 +150,7 @@ def test_neighbours_run_in_the_same_program_and_are_seen():
     assert protocol.train._cache_size() == programs
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("kind", ["split", "dense"])
 @pytest.mark.parametrize("factory", [online.regular, sketch.mechanism])
 def test_without_a_schedule_the_coins_of_an_epoch_draw_its_order(factory, kind):
@@ -197,7 +197,7 @@ def test_a_sweep_over_numbers_compiles_once():
     assert protocol.train._cache_size() == programs
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_means_are_those_of_numpy_and_see_neighbours():
     for kind in ("split", "dense"):
         data = layout.make(RATINGS, kind=kind, num_devices=1)
@@ -245,7 +245,7 @@ def test_the_guarantee_says_none_in_plain_words():
     assert all(part is None for part in online.regular(config(), schedule()).release(state))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("order", [schedule(), None])
 def test_audits_of_it_behave(order):
     found = audits.audit(

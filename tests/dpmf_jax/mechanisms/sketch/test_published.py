@@ -76,7 +76,7 @@ def oracle(start, settings, num_epochs, *, read=np.mean, size=1, largest=np.inf)
     return table, np.array(losses)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize(
     ("settings", "factory", "options", "oracle_options"),
     [
@@ -106,7 +106,7 @@ def test_epochs_are_those_of_a_loop_over_cells(settings, factory, options, oracl
     assert (float(info.clipped_fraction.max()) > 0) == ("largest" in oracle_options)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_depth_1_is_feature_hashing():
     """Karatzoglou et al. (AISTATS 2010): one array of weights, read and written at h(entry) with a
     sign.
@@ -217,7 +217,7 @@ def test_training_makes_the_table_and_nothing_of_the_size_of_all_vectors(factory
     assert max(leaf.size for leaf in jax.tree.leaves(state)) == found
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_factors_are_queried_and_carry_the_means():
     for query, preprocess in (("mean", True), ("median", False)):
         state, _ = trained(
@@ -255,7 +255,7 @@ def test_the_guarantee_says_none_in_plain_words():
     assert plain.released[-1] == "the centre, a constant"
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("order", [schedule(), None])
 def test_audits_of_it_behave(order):
     mechanism = sketch.mechanism(config(threshold=4.0), order)
@@ -315,7 +315,7 @@ def test_a_release_that_does_not_say_its_rank_takes_the_settings(tmp_path):
         count_sketch.factors(Release(), 1, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_vectors_of_all_ids_are_those_of_single_queries(key):
     table, hashes = jax.random.normal(key, (4, 500)), count_sketch.hashes(key, 4)
     num = count_sketch.BLOCK + 17

@@ -337,7 +337,7 @@ def quick_audit(monkeypatch):
     monkeypatch.setattr(claims, "SMALL", (12, 9, 40, 2))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_command_trains_nothing_and_writes_the_same_twice(
     tmp_path, monkeypatch, capsys, quick_audit
 ):
@@ -427,7 +427,7 @@ def test_figures_that_repeat_others_are_not_counted_twice():
     assert "all 10" in pages(*same).splitlines()[2]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_kind_of_figure_has_a_picture_and_a_table():
     for name in ("001/fig1", "001/fig4", "001/fig7", "001/fig10", "001/fig13", "001/fig25"):
         some = {"ranks": (4, 20)} if FIGURES[name].x_name == "n" else {}

@@ -46,7 +46,7 @@ def by_hand(run, ratings):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("chunk_steps", [4, pytest.param(50, marks=pytest.mark.slow)])
 def test_the_errors_along_a_run_are_those_of_a_model_trained_so_far(
     tiny, tmp_path, every_five, chunk_steps
@@ -62,7 +62,7 @@ def test_the_errors_along_a_run_are_those_of_a_model_trained_so_far(
         assert len(curves[run].loss) == 13
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_is_held_out_is_never_seen(tiny, tmp_path, every_five):
     """The same training whatever the held-out values are; only the error on them is another."""
     _, test = splits.random(tiny, fraction=store.HELD_OUT, seed=store.SPLIT_SEED)
@@ -81,7 +81,7 @@ def test_what_is_held_out_is_never_seen(tiny, tmp_path, every_five):
         assert all(one[run].test[steps] != two[run].test[steps] for steps in one[run].test)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_variants_share_programs_whatever_their_noise_and_steps(tiny, tmp_path):
     series = ("0.15", "0.50", "0.90")
     runs = [

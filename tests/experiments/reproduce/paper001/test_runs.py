@@ -50,7 +50,7 @@ DELTA = plans.SETTINGS["delta"]
 GOLDEN = "published-rank20-eps0.15-mu0.0005-seed0-21c6cde1"  # stored runs go by it
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["001/fig1", "001/fig3", "001/fig7"])
 def test_variants_cost_what_the_published_run_costs(name):
     figure, low_high = FIGURES[name], (1.0, 10.0) if name == "001/fig3" else (1.0, 5.0)

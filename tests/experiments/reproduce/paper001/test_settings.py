@@ -312,7 +312,7 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
     work = work_of(FIGURES["001/fig16"], Request(ranks=(4,), store=tmp_path), ratings)
     assert work.runs == ()

@@ -34,7 +34,7 @@ def losses(curves):
     return {run: curve.loss for run, curve in curves.items()}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_curve_is_that_of_fit(tiny, tmp_path):
     runs = small_runs(tiny)
     curves = train_all(runs, tiny, tmp_path, chunk_steps=10)
@@ -53,7 +53,7 @@ def test_a_curve_is_that_of_fit(tiny, tmp_path):
         )  # fit tells the last of each chunk
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_chunks_do_not_change_a_curve_and_runs_differ(tiny, tmp_path):
     runs = small_runs(tiny)
     one = train_all(runs, tiny, tmp_path / "one", chunk_steps=7)
@@ -64,7 +64,7 @@ def test_chunks_do_not_change_a_curve_and_runs_differ(tiny, tmp_path):
     assert all(curve.test == {} and curve.test_rmse is None for curve in one.values())
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_runs_of_one_shape_share_one_program(tiny, tmp_path):
     private = small_runs(tiny, series=("0.15", "0.50", "0.90"), rank=4)
     slow = small_runs(tiny, series=("0.50",), seeds=(5,), rank=4, steps=31)
@@ -150,7 +150,7 @@ def test_a_rule_that_never_ends_a_run_gives_all_its_steps(tiny, tmp_path, monkey
     assert len(train_all([run], tiny, tmp_path)[run].loss) == 40
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_held_out_errors_are_those_of_fit(tiny, tmp_path):
     short, long = (
         run

@@ -75,7 +75,7 @@ SOME = {
 SOME |= {"001/fig7": {"series": ("0.20", "0.90"), "ranks": (4, 20)}}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", SOME)
 def test_controls_are_what_they_say_and_cost_what_the_runs_cost(name, tiny):
     found = summary_of(name, lambda run: 1.0, tiny, **SOME[name], seeds=(3,))
@@ -248,7 +248,7 @@ def test_tables_and_pictures_have_what_stands_beside(name, tiny):
     assert len(held_out) < 120_000
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_files_and_the_page(tiny, tmp_path):
     stored = {}
     for name in SOME:

@@ -36,7 +36,7 @@ def compared():
         return budget.compare(RATINGS, (0, 1), said.append, epsilons=(4.0,)), said
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("series", budget.METHODS)
 def test_a_run_costs_at_most_epsilon_and_not_much_less(series):
     """Settings at the edges of the search; what is priced is the mechanism that is trained."""
@@ -61,7 +61,7 @@ def test_too_little_noise_is_refused(monkeypatch):
         budget.multiplier.cache_clear()
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_langevin_has_the_step_size_of_its_price_at_temperature_one():
     setting = budget.Setting(sampling=0.03, pace=123.0)
     made, steps = budget.METHODS["Langevin, T = 1"].mechanism(RATINGS, 4.0, setting)
@@ -98,7 +98,7 @@ def test_the_search_takes_one_setting_after_the_other(monkeypatch, data):
     assert tried == 5 + 2 + 1
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_row_has_its_price_and_its_controls(compared):
     told, said = compared
     assert len(said) == 2

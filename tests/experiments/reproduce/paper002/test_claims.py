@@ -135,7 +135,7 @@ def once():
 FILTERS = ("the paper's filter", "one filter for both sides")
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_the_paper_draws_holds_and_its_privacy_does_not():
     found = verdicts(over_lambda() | best_lambda() | over_thresholds() | at_equal_epsilon())
     assert {name for name, verdict in found.items() if verdict != "reproduced"} == {"privacy"}

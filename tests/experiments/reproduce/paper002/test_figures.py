@@ -34,7 +34,7 @@ def values(outcome, series, axis):
     return {row.x: row.value for row in outcome.rows if (row.series, row.axis) == (series, axis)}
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_storage_goes_over_lambda_at_its_own_rate(data, store):
     outcome = figure("002/fig1", data, store)
     for series, line in SKETCH["FIG1"].items():
@@ -69,7 +69,7 @@ def test_the_best_lambdas_are_the_searches(data, store):
             assert len(row.values) == 2
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_thresholds_have_the_rate_and_lambda_that_were_found_without_one(data, store):
     outcome = figure("002/fig3", data, store)
     for line in SKETCH["SKETCHED"]:
@@ -112,7 +112,7 @@ def test_divergences_are_those_of_the_same_runs_with_intervals(data, store):
     assert any("bounds nothing" in note for note in outcome.notes)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_figure_says_that_nothing_is_guaranteed(data, store):
     for name in PAPERS:
         one, outcome = FIGURES[name], figure(name, data, store)
@@ -130,7 +130,7 @@ def test_every_figure_says_that_nothing_is_guaranteed(data, store):
             assert any(word in line for word in ("status none", "not private"))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
     for name in PAPERS:
         outcome = figure(name, data, store)
@@ -150,7 +150,7 @@ def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
         assert "diverged" in "\n".join(report.section(FIGURES[name], told, "x.svg"))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_plan_has_room_for_all_that_is_trained(data, tmp_path, monkeypatch):
     """Figure by figure: never more runs than planned, and at most the shared ones fewer."""
     monkeypatch.setattr(table, "SEARCH_RUNS", 8)
@@ -164,7 +164,7 @@ def test_a_plan_has_room_for_all_that_is_trained(data, tmp_path, monkeypatch):
     assert table.minutes("002/fig3", "full") > 0.2
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatch):
     """One method of `budget` at one ε."""
     monkeypatch.setattr(budget, "METHODS", {"joint noise": budget.METHODS["joint noise"]})
@@ -203,7 +203,7 @@ def data_folder(folder: Path) -> Path:
     return cases.rating_file(folder, ratings())
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, capsys, monkeypatch):
     folder, docs = data_folder(tmp_path / "data"), tmp_path / "docs"
     words = ("002/fig4", "002/claims", "--data-dir", str(folder), "--out", str(tmp_path / "out"))

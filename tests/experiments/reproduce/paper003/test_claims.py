@@ -88,7 +88,7 @@ NUMBERS = (
 NUMBERS += ("S3, MovieLens",)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_every_number_of_the_text_can_go_either_way(judged):
     like = judged(errors_told())
     every = {name + part for name in NUMBERS for part in ("", " held out")}

@@ -96,7 +96,7 @@ def model_errors(state, parts):
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, store):
     """Asked once and answered for every ε and number of passes, on the baseline's fit: nothing but
     time is saved.
@@ -114,7 +114,7 @@ def test_s1_from_the_baselines_users_is_the_published_mechanism_itself(data, sto
             assert found.errors["test"][t].mean == pytest.approx(test, rel=1e-4)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 @pytest.mark.parametrize("scenario", ["S2", "S3", "baseline"])
 def test_iterations_are_measured_at_every_checkpoint_of_one_run(data, store, scenario):
     at = LONG if scenario == "S3" else SHORT
@@ -243,7 +243,7 @@ def test_a_cdf_has_both_panels_and_the_baseline_on_both_parts(data, store):
         assert all(a <= b for a, b in zip(curve["cdf"], curve["cdf"][1:], strict=False))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_an_increase_is_over_the_baseline_of_the_same_seed(data, store):
     outcome = figure("003/fig8", data, store, (0, 1))
     for axis, part in (("train", "all"), ("test", "held-out")):
@@ -269,7 +269,7 @@ def test_an_increase_is_over_the_baseline_of_the_same_seed(data, store):
     assert all(row.paper is None for row in outcome.rows)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_papers_numbers_stand_beside_its_own_places_alone(store, tmp_path):
     outcome = figure("003/fig7", in_two_parts("netflix-52"), tmp_path)
     papers = {
@@ -305,7 +305,7 @@ def test_crowds_share_the_usual_run(data, store, monkeypatch):
     }
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_everything_in_the_sound_figure_costs_its_place(data, store):
     outcome = figure("003/sound", data, store)
     series = {row.series for row in outcome.rows}
@@ -333,7 +333,7 @@ def test_everything_in_the_sound_figure_costs_its_place(data, store):
     )
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_density_keeps_to_epsilon_where_u_is_public_and_not_where_it_is_fitted(data, store):
     outcome = figure("003/theorem1", data, store)
     for series in (density.PUBLIC, density.LEMMA, density.BY_PASSES):
@@ -361,7 +361,7 @@ def test_neighbours_differ_in_one_value_moved_to_the_other_end(data):
         assert abs(after - before) >= 2
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_picture_survives_runs_that_left_the_finite_numbers(data, store):
     for name in ("003/fig4", "003/fig8", "003/sound", "003/theorem1"):
         outcome = figure(name, data, store)
@@ -399,7 +399,7 @@ def data_folder(folder: Path) -> Path:
     return cases.rating_file(folder, cases.ratings("ml-100k"))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(tmp_path, capsys, monkeypatch):
     folder, docs = data_folder(tmp_path / "data"), tmp_path / "docs"
     words = ("003/fig6", "003/claims", "--data-dir", str(folder), "--out", str(tmp_path / "out"))

@@ -56,7 +56,7 @@ def after(variant, ratings, rounds=3):
     return start, protocol.train(made, train_key, start, laid, rounds)[0]
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_fair_coins_and_users_alone_make_nothing_public_of_any_rating():
     ratings = cases.tiny()
     other = dataclasses.replace(ratings, value=6 - ratings.value)
@@ -79,7 +79,7 @@ def test_users_alone_move_and_the_items_do_not():
     assert not np.allclose(start.public.item_factors, coins.public.item_factors)
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_a_run_is_measured_as_a_fit_is_and_stored(data, tmp_path):
     """Errors after one round and after three, by hand; a second call trains nothing and finds the
     same.
@@ -141,7 +141,7 @@ def quick(monkeypatch):
     monkeypatch.setattr(paper, "SEEDS", (0,))
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_figure_9_is_held_to_the_slides_on_their_ratings_alone(data, tmp_path, quick):
     """On ml-20m every value is outside 5%, or inside; elsewhere nothing is decided."""
     bench = Bench(data, tmp_path, (0,), lambda text: None)
@@ -174,7 +174,7 @@ def test_q_is_the_slides_share_of_the_items():
     assert figures.projected(5) == 1
 
 
-@pytest.mark.slow
+@pytest.mark.seconds
 def test_the_command_writes_rows_pictures_and_a_page_and_trains_once(
     tmp_path, quick, capsys, monkeypatch
 ):
