@@ -166,7 +166,7 @@ def _differences(
     def end(world: Ratings, spent: jax.Array) -> Run | Exception:
         try:
             return run(program, world, spent, priced)
-        except Exception as error:
+        except Exception as error:  # likewise: how it ends is on trial
             return error
 
     own, again = (
