@@ -127,6 +127,13 @@ MALFORMED = [
         "ml-100k",
     ),
     Bad(
+        "string id after a negative one",
+        HUNDRED + b"-5\t10\t3\t88\nann\t10\t3\t88\n",
+        "the user id 'ann' is not an integer",
+        5,
+        "ml-100k",
+    ),
+    Bad(
         "id of 20 digits", HUNDRED + b"9" * 20 + b"\t10\t3\t88\n", "is not an integer", 4, "ml-100k"
     ),
     Bad("no timestamp", HUNDRED + b"3\t10\t3\n", "3 columns where 4 are expected", 4, "ml-100k"),

@@ -100,9 +100,8 @@ def test_clipping_is_to_the_declared_range():
     assert metrics.mae(factors, ratings, clip=False) == 4
 
 
-@pytest.mark.one_case
 @pytest.mark.parametrize("threshold", [None, 4.0])
-@pytest.mark.parametrize("k", [1, 3, 10])
+@pytest.mark.parametrize("k", [10, 1, 3])
 def test_ranking_equals_the_slow_reference(k, threshold, monkeypatch):
     monkeypatch.setattr(metrics, "SCORE_BYTES", 4 * ITEMS * 5)  # blocks of five users
     for seed in range(6):

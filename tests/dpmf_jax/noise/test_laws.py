@@ -48,6 +48,13 @@ def test_the_sampler_has_the_promised_scale_and_no_other(drawn, leaf):
         assert p_value(drawn[leaf], 2.5 * wrong) < FALSE_ALARM
 
 
+def test_a_laplace_draw_has_the_promised_scale_and_no_other(key):
+    values = np.asarray(noise.laplace(2.5).sample(key, jnp.zeros(10_000)))
+    p = [stats.kstest(values / (2.5 * f), stats.laplace.cdf).pvalue for f in (1, 2 / 3, 1.5)]
+    assert p[0] > FALSE_ALARM
+    assert max(p[1:]) < FALSE_ALARM
+
+
 def test_leaves_and_keys_are_independent(drawn):
     users = drawn["users"].reshape(2000, -1)[:, :21]
     items = drawn["items"].reshape(2000, -1)

@@ -229,3 +229,17 @@ def test_presence_is_proved_for_a_declared_catalogue_and_says_so():
         assert any("declared" in line and "every user and item" in line for line in told)
         assert "who rated what is public" not in told
         assert "who rated what is public" in make(CONFIG).guarantee(3).assumptions
+
+
+@pytest.mark.parametrize(
+    ("rmse", "patience", "stop"),
+    [
+        ([3, 2, 2, 2], None, None),
+        ([3, 2, 2, 2], 1, 2),
+        ([3, 2, 2, 2], 2, 3),
+        ([3, 2, 2, 2], 3, None),
+        ([3, 2, 2.5, 1, 1.5], 2, None),  # a new minimum begins the count again
+    ],
+)
+def test_a_run_stops_after_so_many_steps_without_a_new_minimum(rmse, patience, stop):
+    assert fitting.stopping_step(rmse, patience) == stop
