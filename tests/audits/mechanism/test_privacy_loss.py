@@ -92,8 +92,14 @@ def test_less_noise_than_is_priced_is_found(share):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("unit", ["rating presence", "rating value"])
-@pytest.mark.parametrize("maker", [langevin.dpsgd, sketch_dpsgd.mechanism])
+@pytest.mark.parametrize(
+    ("maker", "unit"),
+    [
+        (langevin.dpsgd, "rating presence"),
+        (langevin.dpsgd, "rating value"),
+        (sketch_dpsgd.mechanism, "rating value"),
+    ],
+)
 def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit):
     made = maker(sampled(unit=unit, clip_norm=0.2))
     for finding in audit(made, SAMPLED_STEPS, num_runs=2_000, deltas=(1e-2,)):
