@@ -37,14 +37,18 @@ def by_pair(ratings: Ratings, *, fraction: float, seed: int) -> tuple[Ratings, R
         _id_hashes(ids, f"{side} {seed}")
         for ids, side in ((ratings.users, "user"), (ratings.items, "item"))
     )
-    mixed = user[ratings.user] ^ item[ratings.item]
-    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):  # the finaliser of SplitMix64
-        mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(multiplier)
-    mixed ^= mixed >> np.uint64(31)
-    test = mixed < np.uint64(int(fraction * 2**64))
+    hashes = scrambled(user[ratings.user] ^ item[ratings.item])
+    test = hashes < np.uint64(int(fraction * 2**64))
     return _cut(
         ratings, test, f"split by a hash of user and item, test fraction {fraction:g}, seed {seed}"
     )
+
+
+def scrambled(words: np.ndarray) -> np.ndarray:
+    """uint64, scrambled by the finaliser of SplitMix64."""
+    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
+        words = (words ^ (words >> np.uint64(30))) * np.uint64(multiplier)
+    return words ^ (words >> np.uint64(31))
 
 
 def _id_hashes(ids: np.ndarray, salt: str) -> np.ndarray:

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.data.splits import scrambled
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError
 
@@ -83,17 +84,10 @@ def ratings_digest(ratings: Ratings) -> str:
     sums = [
         len(ratings),
         *(
-            int(np.sum(_scrambled(_scrambled(place + np.uint64(salt)) + value)))
+            int(np.sum(scrambled(scrambled(place + np.uint64(salt)) + value)))
             for salt in (0, 1 << 62)
         ),
     ]
     whole = hosts.total(np.array(sums, np.uint64)).tolist()
     text = json.dumps([ratings.num_users, ratings.num_items, *ratings.rating_range, *whole])
     return hashlib.sha256(text.encode()).hexdigest()
-
-
-def _scrambled(words: np.ndarray) -> np.ndarray:
-    """uint64, scrambled by the finaliser of SplitMix64."""
-    for multiplier in (0xBF58476D1CE4E5B9, 0x94D049BB133111EB):
-        words = (words ^ (words >> np.uint64(30))) * np.uint64(multiplier)
-    return words ^ (words >> np.uint64(31))

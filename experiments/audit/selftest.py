@@ -7,7 +7,10 @@ Tests plant many more bugs.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 SEED, STEPS = 0, 4
 SIZE = (30, 20, 200, 2)  # users, items, ratings, rank
@@ -44,7 +47,7 @@ def _half_the_noise(mechanism: Any) -> Any:
     )
 
 
-def _larger_query(query: Any, state: Any, data: Any, coins: Any) -> Any:
+def _larger_query(query: Any, state: Any, data: Layout, coins: Any) -> Any:
     import jax
 
     statistics, info = query(state, data, coins)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import UsageError
 from experiments.bench import calibration, generated, measure
 from experiments.bench.audited import DELTAS, RANGE, joint, small
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 GOAL = {"joint noise": 0.98, "objective": 0.98, "subsampled": 0.95, "ml-100k": 0.93, "pure": 1.0}
 
@@ -186,30 +189,30 @@ def tightness(case: Case) -> Iterator[dict[str, Any]]:
             }
 
 
-def _of_mu(finding: Any, made: Any, ratings: Any, data: Any, delta: float) -> float:
+def _of_mu(finding: Any, made: Any, ratings: Any, data: Layout, delta: float) -> float:
     """ε from μ of the pair, which all runs share where each reaches Δ."""
     del made, ratings, data, delta
     return finding.details["epsilon_of_the_pair"]
 
 
-def _of_price(finding: Any, made: Any, ratings: Any, data: Any, delta: float) -> float:
+def _of_price(finding: Any, made: Any, ratings: Any, data: Layout, delta: float) -> float:
     del made, ratings, data, delta
     return finding.claimed
 
 
-def _of_l2_laplace(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float) -> float:
+def _of_l2_laplace(finding: Any, made: Any, ratings: Ratings, data: Layout, delta: float) -> float:
     distance, dimension = _shift(finding, made, ratings, data)
     return l2_laplace_epsilon(distance, dimension, delta)
 
 
-def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Any, delta: float) -> float:
+def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Layout, delta: float) -> float:
     from accounting import gaussian
 
     distance, _ = _shift(finding, made, ratings, data)
     return gaussian.epsilon_exact(distance**2 / 2, delta)
 
 
-def _shift(finding: Any, made: Any, ratings: Ratings, data: Any) -> tuple[float, int]:
+def _shift(finding: Any, made: Any, ratings: Ratings, data: Layout) -> tuple[float, int]:
     """(distance by which the pair's rating moves η, 2(r - r')u, over its scale; dimension of η)."""
     from dpmf_jax.devices import keys
 

@@ -19,11 +19,14 @@ import math
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from dpmf_jax.errors import DpmfError, PrivacyError
 from experiments.bench import generated, gpu, hlo, measure, roofline
 from experiments.cli import console, devices, provenance
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 # An H200 of 141 GB by its data sheet. The rest is the same for all GPUs of compute capability 9.0.
 NAME, BANDWIDTH, FLOAT32 = "NVIDIA H200", 4.8e12, 67e12  # bytes, operations a second
@@ -274,7 +277,7 @@ def _trials(ratings: Any, labels: Sequence[str] | None, *, small: bool) -> Itera
             yield make()
 
 
-def _last_phase(trial: Any, data: Any, targets: Sequence[Any]) -> Program:
+def _last_phase(trial: Any, data: Layout, targets: Sequence[Any]) -> Program:
     """The program of a trial's last phase, from the state after the phases before it."""
     import jax
 
@@ -312,7 +315,7 @@ def _compile(
     mechanism: Any,
     key: Any,
     state: Any,
-    data: Any,
+    data: Layout,
     num_steps: int,
     targets: Sequence[Any],
     options: Mapping[str, Any] | None = None,

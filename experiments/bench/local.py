@@ -41,7 +41,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -58,6 +58,9 @@ from experiments.bench.local_loops import (
     user_steps,
 )
 from experiments.cli import devices
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 MODULE = "experiments.bench.local"
 
@@ -207,7 +210,7 @@ def _mechanism(variant: str, rank: int, num_projected: int) -> Any:
     return local.gd(config) if config.num_projected is None else local.gd_dr(config)
 
 
-def _started(mechanism: Any, data: Any) -> tuple[Any, Any, float]:
+def _started(mechanism: Any, data: Layout) -> tuple[Any, Any, float]:
     """(state, key, milliseconds of making the state without compilation)."""
     import jax
 
@@ -304,7 +307,7 @@ def _contenders(
 
 
 def _rounds(
-    mechanism: Any, key: Any, state: Any, data: Any
+    mechanism: Any, key: Any, state: Any, data: Layout
 ) -> tuple[Callable[[], measure.Spent], float]:
     """(`STEPS` more rounds, milliseconds of compilation)."""
     import jax
@@ -338,7 +341,7 @@ def _loop_measure(
 
 
 def _differences(
-    mechanism: Any, key: Any, state: Any, data: Any, loop: Loop, who: np.ndarray
+    mechanism: Any, key: Any, state: Any, data: Layout, loop: Loop, who: np.ndarray
 ) -> dict[str, float]:
     """Largest difference of our first round from the loop's, by quantity.
 

@@ -28,13 +28,16 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from dpmf_jax.data.ratings import Ratings
 from experiments.bench import generated, measure, process, roofline
 from experiments.cli import devices
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 PARTS = ("whole", "assemble", "solve")
 CONTENDERS = ("jax", "NumPy", "NumPy, threads")
@@ -362,7 +365,7 @@ def _iterations(
     return rows
 
 
-def _consecutive(mechanism: Any, key: Any, state: Any, data: Any) -> Any:
+def _consecutive(mechanism: Any, key: Any, state: Any, data: Layout) -> Any:
     from dpmf_jax import protocol
 
     return protocol.train(mechanism, key, state, data, num_steps=CONSECUTIVE)[0]

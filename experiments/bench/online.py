@@ -33,7 +33,7 @@ import json
 import sys
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -41,6 +41,9 @@ from dpmf_jax.data.ratings import Ratings
 from experiments.bench import generated, measure, process, roofline
 from experiments.bench.online_loops import kernels
 from experiments.cli import devices
+
+if TYPE_CHECKING:
+    from dpmf_jax.layout import Layout
 
 MODULE = "experiments.bench.online"
 
@@ -166,7 +169,7 @@ class Problem(NamedTuple):
     """
 
     ratings: Ratings
-    data: Any
+    data: Layout
     mechanisms: dict[str, Any]
     states: dict[str, Any]
     order: np.ndarray
@@ -248,7 +251,7 @@ def _jax(storage: str, problem: Problem) -> Contender:
     return Contender(lambda: _parameters(storage, ready(state)), held, compile_ms)
 
 
-def _compiled(mechanism: Any, state: Any, data: Any, num_epochs: int) -> Callable[[Any], Any]:
+def _compiled(mechanism: Any, state: Any, data: Layout, num_epochs: int) -> Callable[[Any], Any]:
     """state -> the state after so many epochs. No array is a constant of the program."""
     import jax
 

@@ -162,16 +162,16 @@ def test_coins_that_fell_alike_leave_the_claim_open():
 
 @pytest.mark.slow
 @pytest.mark.data
-def test_on_movielens_it_takes_a_minute_and_a_half(data_dir):
+def test_on_movielens_the_sound_mechanism_is_not_called_violated(data_dir):
     import dpmf_jax
 
     ratings = dpmf_jax.load("ml-100k", data_dir=data_dir)
     config = gaussian.Config(
-        rating_range=(1.0, 5.0), noise_multiplier=20.0, rank=20, learning_rate=1e-3
+        rating_range=(1.0, 5.0), noise_multiplier=20.0, rank=20, learning_rate=5e-3
     )
     data = layout.make(ratings, num_devices=1)
     found = membership.audit(
-        gaussian.joint_noise(config), ratings, data, key=keys.from_seed(0), num_steps=100
+        gaussian.joint_noise(config), ratings, data, key=keys.from_seed(0), num_steps=20
     )
     assert "violated" not in {finding.verdict for finding in found}
     assert found[0].details["control_auc"] >= 0.9
