@@ -102,10 +102,14 @@ def optimized():
     """For a test that computes for long, in a file that compiles quickly."""
     import jax
 
+    def compiling(disabled: bool) -> None:
+        jax.clear_caches()  # a program that is there would serve, however it was compiled
+        jax.config.update("jax_disable_most_optimizations", disabled)
+
     before = jax.config.read("jax_disable_most_optimizations")
-    jax.config.update("jax_disable_most_optimizations", False)
+    compiling(False)
     yield
-    jax.config.update("jax_disable_most_optimizations", before)
+    compiling(before)
 
 
 @pytest.fixture
