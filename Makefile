@@ -16,13 +16,12 @@ PACKAGES := accounting audits dpmf_jax experiments
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test test-seconds test-all test-python lint format bench cuda clean
+.PHONY: help demo test test-all test-python lint format bench cuda clean
 
 help:
 	@echo "make demo       set up, then fit, price, save and query a private model on generated ratings"
 	@echo "make test       set up, then run the tests (DPMF_DATA names the folder of real ratings, if you have them)"
-	@echo "make test-seconds  the tests that take more than 1.5 CPU seconds, but for those that take minutes"
-	@echo "make test-all   every test, also those that take minutes"
+	@echo "make test-all   every test, also those that take seconds (of a CPU) or minutes"
 	@echo "make test-python PY=python3.13   the tests with another interpreter, in its own environment"
 	@echo "make lint       formatting, lint and types;   make format mends what can be mended"
 	@echo "make bench      set up the peers, then time one training step against them"
@@ -34,9 +33,6 @@ demo: $(VENV)/.stamp-core
 
 test: $(VENV)/.stamp-test
 	$(PYTEST) -m "not slow and not seconds"
-
-test-seconds: $(VENV)/.stamp-test
-	$(PYTEST) -m "seconds and not slow"
 
 test-all: $(VENV)/.stamp-test
 	$(PYTEST)
