@@ -26,17 +26,20 @@ class Gaussian:
       num_steps: J; ρ = J/(2z²), `accounting.gaussian.rho`.
       user_rho: (a, b), a user who changes m ratings pays (a·m² + b·m)·ρ; None where no such price
         is known.
+      distance: of the noise of one step from normal noise, in total variation; it costs δ.
     """
 
     noise_multiplier: float
     num_steps: int
     user_rho: tuple[float, float] | None = None
+    distance: float = 0.0
 
     def __post_init__(self):
         _set(
             self,
             noise_multiplier=guards.positive("noise_multiplier", self.noise_multiplier),
             num_steps=guards.count("num_steps", self.num_steps, 0),
+            distance=guards.delta("distance", self.distance),
         )
         if self.user_rho is not None:
             weights = (
@@ -185,6 +188,13 @@ def total(epsilons) -> float:
     if math.inf in values:
         return math.inf
     return float(sum((Decimal(repr(value)) for value in values), Decimal(0)))
+
+
+def distance(losses: Sequence[Loss]) -> float:
+    """How far the noise of all steps is from normal noise, in total variation: it adds up."""
+    return math.fsum(
+        loss.num_steps * loss.distance for loss in losses if isinstance(loss, Gaussian)
+    )
 
 
 def times(epsilon: float, count: int) -> float:

@@ -10,8 +10,13 @@
 Beyond ten million subsampled steps pld is left out, which would take minutes; rdp takes as long for
 any number. Approximate losses beside others take their Σδ out of δ first. Every number is an upper
 bound or exact, so the smallest is valid. δ = 0 has a finite price for pure losses only.
+
+Noise that is not quite normal, but at a distance of t in total variation over all steps, takes
+(1 + e^ε)·t out of δ: an event has probability at most p + t in the one world, p ≤ e^ε·q + δ, and q
+is at most its probability in the other world and t.
 """
 
+import dataclasses
 import functools
 import math
 from collections.abc import Sequence
@@ -26,6 +31,7 @@ from accounting.loss import (
     SubsampledGaussian,
     Unit,
     check_unit,
+    distance,
     merged,
     times,
     total,
@@ -174,6 +180,8 @@ def _accountants(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str
 def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
     if not losses:
         return {"exact": 0.0}
+    if apart := distance(losses):
+        return _at_a_distance(losses, delta, unit, apart)
     rounds = [loss for loss in losses if isinstance(loss, Pure)]
     if len(rounds) == len(losses):
         return _pure(rounds, delta)
@@ -183,6 +191,31 @@ def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, fl
     if len(gaussians) == len(losses):
         return _gaussian(gaussians, delta)
     return _mixed(losses, delta, unit)
+
+
+# of δ, the shares that are tried for what noise is short of normal
+_SHARES = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 0.5)
+
+
+def _at_a_distance(
+    losses: tuple[Loss, ...], delta: float, unit: Unit, apart: float
+) -> dict[str, float]:
+    """The prices of normal noise at δ less a share, the smallest that has room for (1 + e^ε)·t."""
+    normal = tuple(
+        dataclasses.replace(loss, distance=0.0) if isinstance(loss, Gaussian) else loss
+        for loss in losses
+    )
+    found: dict[str, float] = {}
+    for share in _SHARES:
+        room = math.log(max(share * delta / apart - 1, 1e-300))
+        left = math.nextafter(delta * (1 - share), 0.0)
+        prices = _by_kind(normal, left, unit)
+        found |= {
+            name: value for name, value in prices.items() if name not in found and value <= room
+        }
+        if len(found) == len(prices):
+            return {name: found[name] for name in prices}
+    return {name: found.get(name, math.inf) for name in prices}
 
 
 def _gaussian(losses: list[Gaussian], delta: float) -> dict[str, float]:

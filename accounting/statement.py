@@ -5,7 +5,7 @@ import textwrap
 
 from accounting import gaussian
 from accounting.digits import printed, printed_delta, printed_down, printed_up
-from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian
+from accounting.loss import Gaussian, Loss, Pure, SubsampledGaussian, distance
 from accounting.status import REAL_NUMBERS, meaning
 from accounting.terms import Terms
 
@@ -55,6 +55,9 @@ def lines(guarantee: Terms) -> list[str]:
         else []
     )
     noise += [f"ρ = {printed_up(g.rho)} in all"] if g.rho is not None else []
+    if (apart := distance(g.losses)) and g.epsilon < 700:
+        share = printed_up((1 + math.exp(g.epsilon)) * apart)
+        noise.append(f"at most {share} of δ for drawing it from tables of whole numbers")
     if noise:
         out += _entry("noise", ", ".join(noise))
     if g.accountants:

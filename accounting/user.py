@@ -30,7 +30,9 @@ def losses(spent: Sequence[Loss], num_ratings: int) -> tuple[Loss, ...] | None:
             case Gaussian(user_rho=(a, b)):
                 weight = max(1.0, a * num_ratings**2 + b * num_ratings)
                 z = loss.noise_multiplier / math.sqrt(weight)
-                out.append(Gaussian(noise_multiplier=z, num_steps=loss.num_steps))
+                out.append(
+                    Gaussian(noise_multiplier=z, num_steps=loss.num_steps, distance=loss.distance)
+                )
             case Pure():
                 rounds = loss.num_rounds
                 out.append(Pure(epsilon=times(loss.epsilon, num_ratings), num_rounds=rounds))
