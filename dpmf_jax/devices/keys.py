@@ -10,10 +10,11 @@ import numpy as np
 
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import UsageError
+from dpmf_jax.noise import chacha
 
 
 def from_seed(seed: int) -> jax.Array:
-    """The key of an experiment, from all 64 bits of a seed.
+    """The key of an experiment, from all 64 bits of a seed, for threefry.
 
     `jax.random.key` would drop the upper 32 without x64.
 
@@ -29,9 +30,9 @@ def from_seed(seed: int) -> jax.Array:
 
 
 def from_operating_system() -> jax.Array:
-    """The key of a release: 64 bits from the operating system, all that a threefry key holds.
+    """The key of a release: 256 bits from the operating system, for ChaCha20.
 
     Store it nowhere. Several processes share the first one's.
     """
-    bits = np.frombuffer(hosts.gather(os.urandom(8))[0], np.uint32)
-    return jax.random.wrap_key_data(jnp.asarray(bits), impl="threefry2x32")
+    bits = np.frombuffer(hosts.gather(os.urandom(32))[0], np.uint32)
+    return jax.random.wrap_key_data(jnp.asarray(bits), impl=chacha.IMPL)

@@ -90,10 +90,10 @@ def test_what_an_interrupted_run_leaves_is_open_to_its_owner_alone(tmp_path):
     assert {stat.S_IMODE(p.stat().st_mode) for p in paths if p.is_file()} == {0o600}
 
 
-def test_a_release_key_has_64_bits_of_the_operating_system(monkeypatch):
+def test_a_release_key_has_256_bits_of_the_operating_system(monkeypatch):
     monkeypatch.setattr(os, "urandom", lambda n: bytes(range(n)))
     words = np.asarray(jax.random.key_data(keys.from_operating_system()))
-    assert words.tobytes() == bytes(range(8))
+    assert words.tobytes() == bytes(range(32))
 
 
 def test_the_initial_factors_and_the_noise_have_keys_of_their_own(monkeypatch):
