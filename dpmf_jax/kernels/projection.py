@@ -13,7 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from dpmf_jax.devices import bits, spread
+from dpmf_jax.devices import spread
+from dpmf_jax.noise import bits
 
 Law = Literal["gaussian", "sign"]
 BLOCK_ENTRIES = 1 << 21  # of Φ that are there at a time, about

@@ -9,10 +9,11 @@ import jax
 import jax.numpy as jnp
 from jax.typing import ArrayLike
 
-from dpmf_jax.devices import bits, spread
+from dpmf_jax.devices import spread
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout.operations import stored_values
 from dpmf_jax.layout.stored import Dense, Layout, in_memory
+from dpmf_jax.noise import bits
 
 OVERFLOW = 1e-15  # the chance that a Poisson sample has more members than `capacity_for` says
 

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 from jax.tree_util import Partial
 
-from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
+from dpmf_jax.noise import bits
 from dpmf_jax.noise.laws import Noise, Report
 
 

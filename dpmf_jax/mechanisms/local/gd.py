@@ -29,7 +29,6 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee, no_guarantee
 from dpmf_jax import layout
-from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.layout import Layout
@@ -38,6 +37,7 @@ from dpmf_jax.mechanisms.local.config import Config, Params, make_params
 from dpmf_jax.mechanisms.local.device import Coordinate
 from dpmf_jax.mechanisms.local.guarantee import epsilon_spent, local_guarantee
 from dpmf_jax.mechanisms.local.server import Public
+from dpmf_jax.noise import bits
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise.laws import Report
 from dpmf_jax.protocol import Info, Mechanism, Release, State

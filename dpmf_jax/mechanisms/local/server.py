@@ -11,10 +11,10 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local.config import Params
 from dpmf_jax.mechanisms.local.device import Message, Round
+from dpmf_jax.noise import bits
 
 
 class Public(NamedTuple):

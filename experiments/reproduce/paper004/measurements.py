@@ -16,9 +16,9 @@ import jax
 import jax.numpy as jnp
 
 from accounting import pure
-from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import bits
 from dpmf_jax.noise import laws as noise
 from experiments.reproduce.catalogue import Record, Stored
 from experiments.reproduce.claims import Judged, NotTestable, values_of

@@ -9,8 +9,8 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from dpmf_jax.devices import bits
 from dpmf_jax.kernels import projection
+from dpmf_jax.noise import bits
 from tests.cases.processes import python
 
 Q, ITEMS, RANK = 7, 25, 3
@@ -109,7 +109,7 @@ def test_products_in_blocks_are_those_with_all_of_phi(law, monkeypatch):
 
 TWO_DEVICES = """
 import jax
-from dpmf_jax.devices import bits
+from dpmf_jax.noise import bits
 from dpmf_jax.kernels import projection
 from tests.cases.processes import python
 projection.LIFT_ENTRIES = 21

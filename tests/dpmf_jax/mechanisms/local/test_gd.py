@@ -13,11 +13,12 @@ import scipy.stats
 
 import audits
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import bits, keys
+from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local.device import Message
+from dpmf_jax.noise import bits
 from tests.cases.audits import STRUCTURAL
 from tests.cases.local import (
     ITEMS,

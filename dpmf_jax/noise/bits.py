@@ -1,7 +1,7 @@
-"""A public key as two words, and the hash that makes random words of it, the same on any device.
+"""Random words in any number, the same on any device: of a public key, and of a secret one.
 
-Random projections, sketches' samples and the choice of coordinates share it. What is drawn from a
-public key is known to everybody, so no noise is drawn here.
+Random projections, sketches' samples and the choice of coordinates share the hash of a public key.
+What is drawn from that is known to everybody.
 """
 
 from __future__ import annotations
@@ -62,3 +62,21 @@ def _upper_half(word: jax.Array, bound: int) -> jax.Array:
     )
     middle = a * d + (b * d >> 16)  # below 2^32: at most (2^16 - 1)² + 2^16 - 1
     return a * c + (middle >> 16) + ((middle & 0xFFFF) + b * c >> 16)
+
+
+def words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.Array]:
+    """So many arrays uint32[shape], independent and uniform, of a secret key. Spends `key`.
+
+    A threefry key is hashed here, where the compiler fuses the words with what uses them, and where
+    each device hashes for its own part of an array; jax's own goes through memory. Keys of other
+    generators draw as they do.
+    """
+    data = jax.random.key_data(key)
+    if data.shape != (2,):
+        return list(jax.random.bits(key, (rows, *shape), jnp.uint32))
+    places, made = jnp.zeros(shape, jnp.uint32), []
+    for axis, size in enumerate(shape):
+        places = places * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
+    for turn in range(-(-rows // 2)):
+        made += threefry(Words(*data), places, jnp.uint32(turn))
+    return made[:rows]
