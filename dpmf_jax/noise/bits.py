@@ -64,7 +64,7 @@ def _upper_half(word: jax.Array, bound: int) -> jax.Array:
     return a * c + (middle >> 16) + ((middle & 0xFFFF) + b * c >> 16)
 
 
-def words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.Array]:
+def random_words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.Array]:
     """So many arrays uint32[shape], independent and uniform, of a secret key. Spends `key`.
 
     A threefry key is hashed here, where the compiler fuses the words with what uses them, and where

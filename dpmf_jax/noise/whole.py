@@ -133,7 +133,7 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     words are drawn only where some draw cannot be told by its first, once in 2^31.
     """
     first_key, further_key = jax.random.split(key)
-    drawn = _by_first_words(law, bits.words(first_key, 3, shape))
+    drawn = _by_first_words(law, bits.random_words(first_key, 3, shape))
     numbers = jax.lax.cond(
         jnp.any(_undecided(drawn)),
         lambda drawn: _by_all_words(law, drawn, further_key),
@@ -206,7 +206,7 @@ def _lower(law: Law, key: jax.Array, cells: list[jax.Array]) -> list[jax.Array]:
     """For either table, whether 128 further bits are below the rest of the threshold."""
     keys, found = jax.random.split(key), []
     for side in (0, 1):
-        drawn = bits.words(keys[side], 4, cells[side].shape)
+        drawn = bits.random_words(keys[side], 4, cells[side].shape)
         below = jnp.zeros(cells[side].shape, bool)
         for place in (4, 3, 2, 1):
             threshold = _at(law.threshold[side, place], cells[side])

@@ -109,7 +109,7 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     expected = np.zeros(count, np.int64)
     stride = (int(law.stride), 1)
     for side, one_key in enumerate(jax.random.split(key)):
-        more = [np.asarray(word).astype(object) for word in bits.words(one_key, 4, (count,))]
+        more = [np.asarray(word).astype(object) for word in bits.random_words(one_key, 4, (count,))]
         whole_word, limit = (
             sum(part << shift for part, shift in zip(parts, tables.SHIFTS, strict=True))
             for parts in ((words[side], *more), thresholds[side])
