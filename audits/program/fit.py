@@ -166,7 +166,7 @@ def _differences(
     def end(world: Ratings, spent: jax.Array) -> Run | Exception:
         try:
             return run(program, world, spent, priced)
-        except Exception as error:  # likewise: how it ends is on trial
+        except Exception as error:  # any: how a stranger's program ends is on trial, see `compare`
             return error
 
     own, again = (

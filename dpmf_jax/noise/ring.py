@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import decimal
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -161,11 +162,18 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     return jnp.where(bits[0], jnp.uint32(0), jnp.where(bits[1], -magnitude, magnitude))
 
 
-def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:
+def with_noise(
+    draw: Callable[[jax.Array, tuple[int, ...]], jax.Array], key: jax.Array, statistics: PyTree
+) -> PyTree:
+    """The statistics plus `draw(key, shape)` of each leaf, by a key of its own. Spends `key`."""
     leaves, structure = jax.tree.flatten(statistics)
     keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + draw(law, k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
+    noisy = [leaf + draw(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(structure, noisy)
+
+
+def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:
+    return with_noise(functools.partial(draw, law), key, statistics)
 
 
 def _distance(elements: jax.Array, others: jax.Array) -> jax.Array:

@@ -39,7 +39,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-from dpmf_jax.noise import bits, tables
+from dpmf_jax.noise import bits, ring, tables
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.noise.tables import CELL_BITS
@@ -86,18 +86,6 @@ def rounded_normal(scale: float) -> Noise:
         log_prob=Partial(_log_prob, law.scale),
         log_ratio=Partial(_log_ratio, law.scale),
     )
-
-
-def silenced(sample: Any) -> Any:
-    """The same sampler without noise: the same program on other numbers.
-
-    What is no sampler of `rounded_normal` comes back as it is.
-    """
-    if not (isinstance(sample, Partial) and sample.func is _sample):
-        return sample
-    constant = tables.constant()
-    both = (np.stack([part, part]) for part in constant)
-    return Partial(_sample, Law(jnp.float32(0), jnp.int32(0), *map(jnp.asarray, both)))
 
 
 @functools.lru_cache(maxsize=64)
@@ -217,10 +205,7 @@ def _lower(law: Law, key: jax.Array, cells: list[jax.Array]) -> list[jax.Array]:
 
 
 def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:
-    leaves, structure = jax.tree.flatten(statistics)
-    keys = jax.random.split(key, len(leaves))
-    noisy = [leaf + draw(law, k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(structure, noisy)
+    return ring.with_noise(functools.partial(draw, law), key, statistics)
 
 
 # --- its density
