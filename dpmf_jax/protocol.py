@@ -20,6 +20,7 @@ from jax.tree_util import Partial
 from accounting.guarantee import Guarantee
 from dpmf_jax.devices import spread
 from dpmf_jax.noise.laws import Noise, draws
+from dpmf_jax.noise.ring import signed
 
 PyTree = Any
 Key = jax.Array
@@ -253,10 +254,17 @@ def begin(mechanism: Mechanism, key: Key, data: Data, earlier: Sequence[Phase] =
     return _init(mechanism.init, key, data)
 
 
+def _apart(a: jax.Array, b: jax.Array) -> jax.Array:
+    return signed(a - b).astype(float) if a.dtype == jnp.uint32 else a - b
+
+
 def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Array:
-    """The L2 distance of two worlds' statistics: a step's sensitivity along this transcript."""
+    """The L2 distance of two worlds' statistics: a step's sensitivity along this transcript.
+
+    Sums mod 2^32 are as far apart as the shorter way round.
+    """
     del response
-    squares = jax.tree.map(lambda a, b: jnp.sum((a - b) ** 2), statistics, other)
+    squares = jax.tree.map(lambda a, b: jnp.sum(_apart(a, b) ** 2), statistics, other)
     return jnp.sqrt(jax.tree.reduce(jnp.add, squares))
 
 

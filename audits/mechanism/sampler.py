@@ -20,6 +20,7 @@ import numpy as np
 
 from audits import neighbours, transcript
 from audits.finding import ALPHA, Finding, inconclusive, not_applicable
+from audits.mechanism.faults import signed
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism
@@ -90,13 +91,14 @@ def audit(
         "pair": neighbours.describe(ratings, tried, 0),
     }
     along = [
-        (np.asarray(r, np.float64) - np.asarray(q, np.float64)).reshape(len(r), -1)
+        _difference(np.asarray(r), np.asarray(q)).reshape(len(r), -1)
         for r, q in zip(
             jax.tree.leaves(run.responses), jax.tree.leaves(run.statistics), strict=True
         )
     ]
+    whole = not any(map(_is_float, jax.tree.leaves(first)))
     return [
-        _scale(drawn, sigma, guarantee.delta, num_steps * entries, replay),
+        _scale(drawn, sigma, guarantee.delta, num_steps * entries, replay, whole=whole),
         _every_entry(drawn, sigma, replay),
         _both_worlds(mechanism, pair_key, worlds, sigma, num, replay),
         _independence(along, sigma, replay),
@@ -106,12 +108,28 @@ def audit(
 NAMES = ("scale", "every entry", "both worlds", "independence")
 
 
+def _is_float(leaf: Any) -> bool:
+    return np.issubdtype(leaf.dtype, np.floating)
+
+
+def _difference(response: np.ndarray, statistics: np.ndarray) -> np.ndarray:
+    """float64: the noise of a response; of sums mod 2^32 the signed one."""
+    if _is_float(response):
+        return response.astype(np.float64) - statistics.astype(np.float64)
+    return signed(response - statistics)
+
+
 def _flat(tree: Any) -> np.ndarray:
     """float64[draws, entries] of a tree of draws."""
-    leaves = [np.asarray(leaf) for leaf in jax.tree.leaves(tree)]
-    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1).astype(
-        np.float64
-    )
+    leaves = [signed(np.asarray(leaf)) for leaf in jax.tree.leaves(tree)]
+    return np.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
+
+
+def _within_cells(values: np.ndarray) -> np.ndarray:
+    """Whole numbers, each spread over its cell: rounded normals become normals, but for a share of
+    1/(24σ²).
+    """
+    return values + np.random.default_rng(0).random(values.shape) - 0.5
 
 
 def kolmogorov_smirnov(values: np.ndarray, sigma: float) -> float:
@@ -149,12 +167,18 @@ def detectable_scales(num: int, alpha: float) -> tuple[float, float]:
 
 
 def _scale(
-    drawn: list[np.ndarray], sigma: float, delta: float, total: int, replay: dict[str, Any]
+    drawn: list[np.ndarray],
+    sigma: float,
+    delta: float,
+    total: int,
+    replay: dict[str, Any],
+    *,
+    whole: bool = False,
 ) -> Finding:
-    from scipy.special import ndtr
     from scipy.stats import chi2
 
     samples = [values.ravel()[: 1 << 20] for values in drawn]
+    samples = list(map(_within_cells, samples)) if whole else samples
     alpha = ALPHA / len(samples)
     limits = [critical_distance(len(values), alpha) for values in samples]
     distance = [kolmogorov_smirnov(values, sigma) for values in samples]
@@ -180,19 +204,26 @@ def _scale(
             "power": (
                 f"a scale below {low:.4f}σ or above {high:.4f}σ would be seen with probability 0.95"
             ),
-            "float32": {
-                "distinct_values": 2**23,
-                "support": SUPPORT,
-                "mass_beyond_support_all_draws": min(1.0, float(2 * ndtr(-SUPPORT)) * total),
-                "delta": delta,
-                "note": (
-                    "float32 normals are not the real ones that the price is for; the guarantee"
-                    " assumes them to be"
-                ),
-            },
+            **({} if whole else {"float32": _float32(delta, total)}),
             "replay": replay,
         },
     )
+
+
+def _float32(delta: float, total: int) -> dict[str, Any]:
+    """What float32 normals cannot reach, over so many draws."""
+    from scipy.special import ndtr
+
+    return {
+        "distinct_values": 2**23,
+        "support": SUPPORT,
+        "mass_beyond_support_all_draws": min(1.0, float(2 * ndtr(-SUPPORT)) * total),
+        "delta": delta,
+        "note": (
+            "float32 normals are not the real ones that the price is for; the guarantee assumes"
+            " them to be"
+        ),
+    }
 
 
 def _every_entry(drawn: list[np.ndarray], sigma: float, replay: dict[str, Any]) -> Finding:
@@ -242,18 +273,18 @@ def _both_worlds(
     gap = max(
         float(np.max(np.abs(drawn[a] - drawn[b]))) for a, b in itertools.combinations(range(3), 2)
     )
-    largest = max(
-        float(np.max(np.abs(leaf))) for world in worlds for leaf in jax.tree.leaves(world)
-    )
+    floats = [leaf for world in worlds for leaf in jax.tree.leaves(world) if _is_float(leaf)]
     # A sum rounds at the size of what the noise is added to; the subtraction shows that rounding.
-    limit = 4 * 2.0**-23 * (largest + 6 * sigma)
+    # Whole numbers are not rounded.
+    largest = max((float(np.max(np.abs(leaf))) for leaf in floats), default=0.0)
+    limit = 4 * 2.0**-23 * (largest + 6 * sigma) if floats else 0.0
     details = {
         "limit": limit / sigma,
         "unit_of_measurement": "largest difference, in σ",
         "replay": replay,
     }
     if gap <= limit:
-        power = "exact: any difference above float32 rounding"
+        power = f"exact: any difference{' above float32 rounding' if floats else ''}"
         verdict: Any = "consistent"
     else:
         flat = [values.ravel()[: 1 << 20] for values in drawn]

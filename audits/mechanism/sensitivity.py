@@ -49,9 +49,12 @@ class Distances(NamedTuple):
 
 
 def _observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array]:
-    differing = jax.tree.map(
-        lambda a, b: jnp.sum(jnp.where(a == b, 0.0, jnp.maximum(a * a, b * b))), statistics, other
-    )
+    def squares(a: jax.Array, b: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return jnp.float32(0)  # whole numbers are not rounded
+        return jnp.sum(jnp.where(a == b, 0.0, jnp.maximum(a * a, b * b)))
+
+    differing = jax.tree.map(squares, statistics, other)
     magnitude = jnp.sqrt(jax.tree.reduce(jnp.add, differing))
     return protocol.l2_distance(response, statistics, other), magnitude
 

@@ -123,8 +123,8 @@ def divided(
     """`fn(tree)`, of whose leading axes each device makes a part; values are as without it.
 
     For what costs more to make than to pass on: noise, of which every device would else draw all.
-    It is made of floats: other arrays stay where they are. Fewer than `DIVIDED` floats are made by
-    each device.
+    It is made of floats, or of whole numbers mod 2^32: other arrays stay where they are. Fewer than
+    `DIVIDED` numbers are made by each device.
 
     rows: arrays of so many rows are cut already, as `over` gave them, and stay so. Of the others
       all devices have the whole result.
@@ -132,7 +132,7 @@ def divided(
     if (
         num_devices == 1
         or inside()
-        or sum(leaf.size for leaf in jax.tree.leaves(tree) if _floats(leaf)) < DIVIDED
+        or sum(leaf.size for leaf in jax.tree.leaves(tree) if _numbers(leaf)) < DIVIDED
     ):
         return fn(tree)
 
@@ -142,12 +142,12 @@ def divided(
     def cut(leaf: jax.Array) -> jax.Array:
         return _placed(num_devices, leaf, CUT) if leaf.ndim else leaf
 
-    def floats(place: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
-        return jax.tree.map(lambda leaf: place(leaf) if _floats(leaf) else leaf, tree)
+    def numbers(place: Callable[[jax.Array], jax.Array], tree: Any) -> Any:
+        return jax.tree.map(lambda leaf: place(leaf) if _numbers(leaf) else leaf, tree)
 
     # Whole before and after: or what the tree was made of, such as the state of a loop, would be
     # cut as well.
-    return floats(whole, floats(cut, fn(floats(cut, floats(whole, tree)))))
+    return numbers(whole, numbers(cut, fn(numbers(cut, numbers(whole, tree)))))
 
 
 def replicated(num_devices: int, tree: Any) -> Any:
@@ -161,8 +161,8 @@ def _placed(num_devices: int, leaf: jax.Array, spec: PartitionSpec) -> jax.Array
     return jax.lax.with_sharding_constraint(leaf, jax.NamedSharding(mesh(num_devices), spec))
 
 
-def _floats(leaf: jax.Array) -> bool:
-    return jnp.issubdtype(leaf.dtype, jnp.floating)
+def _numbers(leaf: jax.Array) -> bool:
+    return jnp.issubdtype(leaf.dtype, jnp.floating) or leaf.dtype == jnp.uint32
 
 
 def gathered(num_devices: int, tree: Any) -> Any:

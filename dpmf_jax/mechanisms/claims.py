@@ -14,6 +14,7 @@ from dpmf_jax.errors import PrivacyError
 
 Relation = Literal["rating value", "rating presence"]
 ALWAYS = (words.SETTINGS, words.CATALOGUE, words.FLOAT32_NORMALS)
+WHOLE = (words.SETTINGS, words.CATALOGUE, words.ROUNDED_NORMALS)  # of noise in whole numbers
 
 
 def neighbours(unit: Relation, span: float) -> relation.Relation:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import whole
 from dpmf_jax.protocol import Mechanism
 
 
@@ -19,7 +20,7 @@ def silent(mechanism: Mechanism) -> Mechanism:
     densities are still those of the noise. Other noise is replaced by `noise.none`. It protects
     nothing; `guarantee` stays that of the mechanism.
     """
-    sample = noise.silenced(_at_scale_0(mechanism.noise.sample))
+    sample = noise.silenced(whole.silenced(_at_scale_0(mechanism.noise.sample)))
     known = sample is not mechanism.noise.sample
     return mechanism._replace(
         init=_at_scale_0(mechanism.init),

@@ -306,9 +306,10 @@ def noisy_item_means(
     init_key, train_key = jax.random.split(key)
     data = layout.make(train)
     state, _info = protocol.train(made, train_key, protocol.begin(made, init_key, data), data, 1)
-    scale = config.sensitivity * config.noise_multiplier
+    sensitivity = config.sensitivity_in_widths * (high - low)
+    scale = sensitivity * config.noise_multiplier
     return NoisyItemMeans(
-        _constant(train, state.public.center), float(rho), relation, config.sensitivity, scale
+        _constant(train, state.public.center), float(rho), relation, sensitivity, scale
     )
 
 

@@ -144,10 +144,11 @@ def _null_transcripts(trials: int) -> Iterator[Trial]:
 
 def power(trials: int, share: float = 0.95, num_runs: int = 3_000) -> Iterator[dict[str, Any]]:
     """How often the same audit at the same α sees noise that is `share` of what is priced."""
-    from dpmf_jax.noise import laws as noise
+    from dpmf_jax.noise import whole
 
     made = joint(20)
-    less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+    scale = np.float32(share * made.guarantee(1).noise_scale)
+    less = made._replace(noise=whole.rounded_normal(float(scale)))
     for delta in DELTAS:
         start = time.perf_counter()
         seen = [

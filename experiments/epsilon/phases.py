@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from accounting.relation import PRESENCE, stated
-from accounting.status import REAL_NUMBERS, Status
+from accounting.status import Status
 from dpmf_jax.errors import UsageError
 from experiments.epsilon.flags import LARGEST_COUNT
 
@@ -84,11 +84,11 @@ _FIXED_ITEMS = (
 # Released, (a, b) of a user's (a·m² + b·m)·ρ, status.
 _MECHANISMS: dict[str, tuple[tuple[str, ...], tuple[float, float], Status]] = {
     "gaussian": (("user factors",), (1.0, 0.0), "claimed"),
-    "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), REAL_NUMBERS),
+    "gaussian-joint-noise": (("user factors", "item factors"), (0.5, 0.5), "proved"),
     "gaussian-public-items": (
         ("user factors", "item factors, which were public"),
         (1.0, 0.0),
-        REAL_NUMBERS,
+        "proved",
     ),
 }
 
@@ -142,7 +142,7 @@ def guarantee_of(
         trust_model=_CURATOR,
         status=status,
         claimed_by="paper 001" if status == "claimed" else None,
-        real_number_noise=True,
+        real_number_noise=status == "claimed",
         assumptions=(*((_FIXED_ITEMS,) if status == "claimed" else ()), _GIVEN, _UP_FRONT, mask),
         not_covered=(other,),
     )

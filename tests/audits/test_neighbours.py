@@ -105,7 +105,7 @@ def _flags_a_silent_user(update, state, response, data):
 
 def _louder_once_flagged(query, state, data, coins):
     statistics, info = query(state, data, coins)
-    louder = jnp.where(state.public.user_factors[0, 0] == FLAG, 10.0, 1.0)
+    louder = jnp.where(state.public.user_factors[0, 0] == FLAG, jnp.uint32(10), jnp.uint32(1))
     return jax.tree.map(lambda leaf: louder * leaf, statistics), info
 
 
@@ -119,7 +119,8 @@ def test_what_only_the_smaller_world_shows_is_seen(key):
         each, each % 4, 1.0 + each % 5, rating_range=(1.0, 5.0), name="one each"
     )
     data = layout.make(ratings, kind="dense")
-    mechanism = joint(relation="rating presence", residual_clip=1.0)
+    # no rating is what is predicted of it, so a user with a rating has a sum that is not 0
+    mechanism = joint(relation="rating presence", residual_clip=1.0, center=2.7)
     silent = mechanism._replace(
         query=Partial(_louder_once_flagged, mechanism.query),
         noise=noise.none(),

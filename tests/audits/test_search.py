@@ -21,7 +21,12 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 RANGE = (1.0, 5.0)
 USERS, ITEMS = 40, 25
 CONFIG = gaussian.Config(
-    rating_range=RANGE, noise_multiplier=8.0, rank=3, learning_rate=0.001, clip_norm=0.25
+    rating_range=RANGE,
+    noise_multiplier=8.0,
+    rank=3,
+    learning_rate=0.001,
+    clip_norm=0.25,
+    center=3.0,
 )
 
 
@@ -85,7 +90,7 @@ def test_what_is_near_a_bad_pair_is_tried(data):
     """A few neighbours hardly meet the worst of one user's ratings; from any of that user's it is
     found.
     """
-    made = heavier(of_one_user, gaussian.joint_noise(CONFIG))
+    made = heavier(of_one_user, gaussian.mechanism(CONFIG))
     everything = audit(made, data, num_neighbours=9_999, climb=False)
     assert everything.details["replay"]["pair"]["user"] == 7
     blind, greedy = (
@@ -99,7 +104,7 @@ def test_what_is_near_a_bad_pair_is_tried(data):
 
 @pytest.mark.seconds
 def test_a_value_inside_the_range_is_climbed_to(data):
-    made = heavier(inside, gaussian.joint_noise(CONFIG))
+    made = heavier(inside, gaussian.mechanism(CONFIG))
     blind, climbed = (audit(made, data, num_neighbours=8, climb=climb) for climb in (False, True))
     assert blind.verdict == "consistent"
     assert climbed.verdict == "violated"

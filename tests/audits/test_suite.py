@@ -59,9 +59,8 @@ def test_every_audit_of_a_sound_mechanism_is_consistent(name, key):
     assert (
         largest.details["pairs"] == RATINGS.num_ratings + added
     )  # all; in quick audits no value is climbed to
-    assert largest.details["ratio"] == pytest.approx(
-        1, rel=1e-3
-    )  # Δ is reached: a smaller one would be caught
+    # Δ is reached, but for 0.1% that is for the rounding of sums: a smaller one would be caught
+    assert largest.details["ratio"] == pytest.approx(1, rel=2e-3)
     for finding in findings:
         assert finding.details["power"]
         assert finding.to_dict()["claim"]

@@ -13,7 +13,7 @@ from audits.release import canaries
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
-from dpmf_jax.noise import laws as noise
+from tests.cases import noises
 
 RANGE = (1.0, 5.0)
 USERS, ITEMS, STEPS = 24, 16, 10
@@ -76,7 +76,7 @@ def blind(config=CONFIG):
 def loud(config=CONFIG, share=0.003):
     """A fraction of the noise that is priced."""
     made = sound(config)
-    return made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+    return made._replace(noise=noises.share_of(made, share))
 
 
 def _users_alone(release, state):

@@ -10,7 +10,7 @@ import audits
 from dpmf_jax import parts
 from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import whole
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import State
 from dpmf_jax.training import fit as fitting
@@ -62,7 +62,7 @@ BROKEN = {
         "init",
         "step of float32[]",
     ),
-    "query without Info": (bare_query, "query", "float32[12, 3]"),
+    "query without Info": (bare_query, "query", "uint32[12, 3]"),
     "query of a bare number": (replaced("query", jnp.float32(1)), "query", "float32[]"),
     "query of a name that is not there": (unknown_name, "query", "AttributeError"),
     "query of two arguments": (
@@ -75,11 +75,11 @@ BROKEN = {
         "coins",
         "TypeError",
     ),
-    "response of another structure": (single_response, "noise.log_prob", "given float32[12, 3]"),
+    "response of another structure": (single_response, "noise.log_prob", "given uint32[12, 3]"),
     "log_ratio of many numbers": (
         noise_of(log_ratio=lambda response, statistics, other: response[0]),
         "noise.log_ratio",
-        "float32[12, 3]",
+        "uint32[12, 3]",
     ),
     "update without a State": (replaced("update", jnp.zeros(3)), "update", "float32[3]"),
     "update of another type": (
@@ -169,7 +169,7 @@ def test_plain_functions_train_as_partials_do():
     made = joint()
     plain = made._replace(
         query=lambda state, data, coins: made.query(state, data, coins),
-        noise=Noise(*noise.gaussian(3.0)),
+        noise=Noise(*whole.rounded_normal(3.0)),
     )
     assert (
         fitting.fit(RATINGS, plain, num_steps=2, seed=0).guarantee == made.guarantee(2).with_seed()

@@ -10,21 +10,25 @@ from jax.tree_util import Partial
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise import ring
+from dpmf_jax.noise import ring, whole
+from tests.cases.noises import normal, scale_of, share_of
 from tests.zoo.sound import LOCAL
 
 
-def scale_of(mechanism):
-    return mechanism.noise.sample.args[0]
-
-
 def scaled(share):
-    return lambda mechanism: noise.gaussian(share * scale_of(mechanism))
+    return lambda mechanism: share_of(mechanism, share)
+
+
+def _noise_of(law, key, shape):
+    """Normal noise of a law, whole numbers or floats."""
+    if isinstance(law, whole.Law):
+        return whole.draw(law, key, shape)
+    return law * jax.random.normal(key, shape)
 
 
 def root_for_square(mechanism):
     """σ² where σ was meant, of a σ below its square."""
-    return noise.gaussian(jnp.sqrt(scale_of(mechanism)))
+    return normal(mechanism, jnp.sqrt(scale_of(mechanism)))
 
 
 def half_objective(mechanism):
@@ -115,8 +119,8 @@ def one_key(mechanism):
     )
 
 
-def _shared_leaves(scale, key, statistics):
-    return jax.tree.map(lambda q: q + scale * jax.random.normal(key, q.shape), statistics)
+def _shared_leaves(law, key, statistics):
+    return jax.tree.map(lambda q: q + _noise_of(law, key, q.shape), statistics)
 
 
 def _first(function, *trees):
@@ -124,15 +128,15 @@ def _first(function, *trees):
 
 
 def one_key_for_leaves(mechanism):
-    scale, whole = scale_of(mechanism), mechanism.noise
-    parts = (Partial(_first, whole.log_prob), Partial(_first, whole.log_ratio))
-    return noise.Noise(Partial(_shared_leaves, scale), *parts)
+    made = mechanism.noise
+    parts = (Partial(_first, made.log_prob), Partial(_first, made.log_ratio))
+    return noise.Noise(Partial(_shared_leaves, made.sample.args[0]), *parts)
 
 
-def _shared_devices(scale, key, statistics):
+def _shared_devices(law, key, statistics):
     """Two devices, half of the rows each, and both draw from the same key."""
-    half = jax.random.normal(key, (statistics.shape[0] // 2, *statistics.shape[1:]))
-    return statistics + scale * jnp.concatenate([half, half])
+    half = _noise_of(law, key, (statistics.shape[0] // 2, *statistics.shape[1:]))
+    return statistics + jnp.concatenate([half, half])
 
 
 def _first_half(function, *trees):
@@ -140,9 +144,9 @@ def _first_half(function, *trees):
 
 
 def one_key_for_devices(mechanism):
-    scale, whole = scale_of(mechanism), mechanism.noise
-    parts = (Partial(_first_half, whole.log_prob), Partial(_first_half, whole.log_ratio))
-    return noise.Noise(Partial(_shared_devices, scale), *parts)
+    made = mechanism.noise
+    parts = (Partial(_first_half, made.log_prob), Partial(_first_half, made.log_ratio))
+    return noise.Noise(Partial(_shared_devices, made.sample.args[0]), *parts)
 
 
 def _by_size(scale, statistics):

@@ -87,11 +87,12 @@ def both(mechanism, make, in_sample, in_both, *, slow=""):
     ]
 
 
-J, ITEMS_PUBLIC, MEANS, SKETCH = (
+J, ITEMS_PUBLIC, MEANS, SKETCH, STATISTICS = (
     "gaussian-joint-noise",
     "gaussian-public-items",
     "noisy-item-means",
     "sketch-dpsgd",
+    "objective-statistics",
 )
 LARGEST, PURE = "sensitivity: largest step", "privacy loss: largest"
 
@@ -230,13 +231,23 @@ ALL: dict[str, list[Bug]] = {
         ),
     ],
     "NaN path without noise": both(
-        J, noises.bare_where_broken, "noise: faults", "noise: faults", slow="both"
+        "objective-statistics",
+        noises.bare_where_broken,
+        "noise: faults",
+        "noise: faults",
+        slow="both",
     ),
     # beyond the list
     "σ that follows the ratings": both(
-        J, noises.by_size, "noise: both worlds", "noise: both worlds", slow="both"
+        "objective-statistics",
+        noises.by_size,
+        "noise: both worlds",
+        "noise: both worlds",
+        slow="both",
     ),
-    "noise of 16 bits": [Bug(ITEMS_PUBLIC, noises.coarse, "noise: repeated values", "in sample")],
+    "noise of 16 bits": [
+        Bug("objective-statistics", noises.coarse, "noise: repeated values", "in sample")
+    ],
     "low digits without noise": [
         Bug(
             "federated-user",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any, Literal
 
 import jax
@@ -10,8 +11,16 @@ import jax.numpy as jnp
 import optax
 
 from accounting import guards
+from dpmf_jax.errors import PrivacyError
+from dpmf_jax.kernels import whole_descent
+from dpmf_jax.kernels.whole_descent import Grid
 from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.claims import Relation
+from dpmf_jax.noise import whole
+
+# Halvings of a sum, at least. Then 2^19 ratings of a row, each as large as may be, do not wrap
+# around, and rounding moves a sum by less than 1% of what a rating does.
+LEAST_SHIFT = 7
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -76,10 +85,15 @@ class Config:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
-    """What the parts share: real settings as leaves (a sweep compiles once), the rest static."""
+    """What the parts share: real settings as leaves (a sweep compiles once), the rest static.
+
+    noise_scale, sensitivity: σ and Δ; of the sound variants in whole units of their `grid`.
+    grid: of the sound variants; None where gradients are floats.
+    """
 
     noise_scale: jax.Array
     sensitivity: jax.Array
+    grid: Grid | None
     learning_rate: jax.Array
     regularization: jax.Array
     clip_norm: jax.Array
@@ -95,7 +109,12 @@ class Params:
 
 
 def make_params(
-    config: Config, sensitivity: float, optimizer: Any, *, item_factors: Any = None
+    config: Config,
+    optimizer: Any,
+    *,
+    sensitivity: float,
+    grid: Grid | None = None,
+    item_factors: Any = None,
 ) -> Params:
     """The parameters of a mechanism of this sensitivity, Δ; the price divides σ by the same Δ."""
     f32 = jnp.float32
@@ -104,6 +123,7 @@ def make_params(
     return Params(
         noise_scale=claims.float32_up(float(bound) * (config.noise_multiplier or 0.0)),
         sensitivity=bound,
+        grid=grid,
         learning_rate=f32(config.learning_rate),
         regularization=f32(config.regularization),
         clip_norm=f32(config.clip_norm),
@@ -116,4 +136,49 @@ def make_params(
         centering=str(config.center) if named else "constant",
         relation=config.relation,
         optimizer=optimizer,
+    )
+
+
+def whole_params(
+    config: Config, optimizer: Any, *, rows_moved: int, item_factors: Any = None
+) -> Params:
+    """The parameters of a sound variant, of whose gradients a rating moves one row or two.
+
+    A residual has E steps, at most 256, in its clip. A changed value moves it by at most D steps:
+    those of τ, or of the range where that is wider, or 2E; a rating more or less by at most E. Each
+    row that it moves then moves by at most (2048·D)/2^k + √rank units, see `whole_descent`. k is
+    the smallest that leaves tables of the noise wide enough.
+
+    Raises: PrivacyError for a noise multiplier that no k does for.
+    """
+    assert config.residual_clip is not None
+    assert config.noise_multiplier is not None
+    step = 2.0 ** math.ceil(math.log2(config.residual_clip / whole_descent.MOST_STEPS))
+    bound = int(config.residual_clip / step)
+    half = math.ceil(claims.width(config.rating_range) / (2 * step))
+    change = bound
+    if config.relation == "rating value":
+        change = min(max(2 * half, math.ceil(config.span / step)), 2 * bound)
+    for shift in range(LEAST_SHIFT, whole_descent.MOST_SHIFT + 1):
+        moved = whole_descent.RADIUS * change / 2**shift + math.sqrt(config.rank)
+        sensitivity = math.sqrt(rows_moved) * moved
+        if sensitivity * config.noise_multiplier * (1 + 2.0**-20) <= whole.LARGEST:
+            break
+    else:
+        raise PrivacyError(
+            f"the noise multiplier {config.noise_multiplier:g} is too large",
+            where="noise is drawn in whole numbers, and no table holds so wide a law",
+            fix="set a smaller noise multiplier, or a larger ε or δ",
+        )
+    f32 = jnp.float32
+    grid = Grid(
+        middle=f32(sum(config.rating_range) / 2),
+        half=f32(half),
+        step=f32(step),
+        bound=f32(bound),
+        clip_norm=claims.float32_down(config.clip_norm),
+        shift=jnp.int32(shift),
+    )
+    return make_params(
+        config, optimizer, sensitivity=sensitivity, grid=grid, item_factors=item_factors
     )

@@ -6,16 +6,19 @@ import accounting
 from accounting import words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
-from accounting.status import REAL_NUMBERS
-from dpmf_jax.mechanisms import claims
+from dpmf_jax.mechanisms import claims, grid
 from dpmf_jax.mechanisms.gaussian.config import Params
 
 _ITEMS = "the item factors that were given were not computed from these ratings"
 
 
 def _steps(params: Params, num_steps: int, user_rho: tuple[float, float]) -> Gaussian:
-    z = float(params.noise_scale) / float(params.sensitivity)
-    return Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=user_rho)
+    return Gaussian(
+        noise_multiplier=float(params.noise_scale) / float(params.sensitivity),
+        num_steps=num_steps,
+        user_rho=user_rho,
+        distance=0.0 if params.grid is None else grid.STEP_DISTANCE,
+    )
 
 
 def published(params: Params, num_steps: int) -> Guarantee:
@@ -69,10 +72,10 @@ def _sound(
         relation=claims.neighbours(params.relation, float(params.span)),
         released=released,
         trust_model=words.CURATOR,
-        status=REAL_NUMBERS,
+        status="proved",
         assumptions=(
             words.DECLARED if presence else words.MASK,
-            *claims.ALWAYS,
+            *claims.WHOLE,
             *(() if params.item_factors is None else (_ITEMS,)),
         ),
         not_covered=(claims.not_covered(params.relation),),

@@ -17,7 +17,6 @@ without paying for it.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any, NamedTuple
 
 import jax
@@ -27,6 +26,7 @@ import optax
 from jax.tree_util import Partial
 
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.kernels import whole_descent
 from dpmf_jax.kernels.descent import (
     bias_rows,
     item_gradient,
@@ -36,10 +36,11 @@ from dpmf_jax.kernels.descent import (
     user_gradient,
 )
 from dpmf_jax.layout import Layout
-from dpmf_jax.mechanisms import claims
+from dpmf_jax.mechanisms import claims, grid
 from dpmf_jax.mechanisms.gaussian import guarantee
-from dpmf_jax.mechanisms.gaussian.config import Config, Params, make_params
+from dpmf_jax.mechanisms.gaussian.config import Config, Params, make_params, whole_params
 from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import whole
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 
@@ -156,6 +157,38 @@ def _nothing_release(state: State) -> Release:
 # --- sound: noise on both gradients
 
 
+def _grid(params: Params) -> whole_descent.Grid:
+    assert params.grid is not None  # the sound variants have one
+    return params.grid
+
+
+def _descend_alike(
+    params: Params, step: jax.Array, factors: Any, response: Any, optimizer_state: Any
+) -> Any:
+    """`_descend` along a response in units, with every product rounded by itself.
+
+    A compiler may round a product and a sum at once in one program and not in another. Here it
+    cannot, so the model has the same bits on any number of devices, with the default optimizer;
+    another's own sums are its own affair.
+    """
+    unit = whole_descent.unit(_grid(params))
+    # 0, which the compiler does not know: what passes through it is rounded as it is
+    zero = jnp.minimum(step, 0)
+
+    def rounded(tree: Any) -> Any:
+        def bits(leaf: jax.Array) -> jax.Array:
+            word = jax.lax.bitcast_convert_type(leaf, jnp.int32) ^ zero
+            return jax.lax.bitcast_convert_type(word, jnp.float32)
+
+        return jax.tree.map(bits, tree)
+
+    gradient = rounded(jax.tree.map(lambda leaf: unit * grid.in_units(leaf), response))
+    prior = rounded(jax.tree.map(lambda f: params.regularization * f, factors))
+    full = jax.tree.map(jnp.add, gradient, prior)
+    updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
+    return optax.apply_updates(factors, rounded(updates)), optimizer_state
+
+
 def _joint_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     users, items = bias_rows(key, data.num_users, data.num_items, params.rank)
     center = params.center if previous is None else previous.center
@@ -169,13 +202,7 @@ def _joint_query(
 ) -> tuple[tuple[jax.Array, jax.Array], Info]:
     del coins
     users, items, center, _ = state.public
-    gradient, info = user_gradient(
-        users, items, center, params.clip_norm, params.residual_clip, data
-    )
-    return (
-        gradient,
-        item_gradient(users, items, center, params.clip_norm, params.residual_clip, data),
-    ), info
+    return whole_descent.gradients(users, items, center, _grid(params), data, of_items=True)
 
 
 def _joint_update(
@@ -183,7 +210,9 @@ def _joint_update(
 ) -> State:
     del data  # post-processing of the response
     users, items, center, optimizer_state = state.public
-    (users, items), optimizer_state = _descend(params, (users, items), response, optimizer_state)
+    (users, items), optimizer_state = _descend_alike(
+        params, state.step, (users, items), response, optimizer_state
+    )
     return state._replace(public=Public(users, items, center, optimizer_state))
 
 
@@ -206,52 +235,33 @@ def _public_items_query(
     params: Params, state: State, data: Layout, coins: None
 ) -> tuple[jax.Array, Info]:
     del coins
-    return user_gradient(
-        state.public.user_factors,
-        state.public.item_factors,
-        state.public.center,
-        params.clip_norm,
-        params.residual_clip,
-        data,
-    )
+    users, items, center, _ = state.public
+    return whole_descent.gradients(users, items, center, _grid(params), data, of_items=False)
 
 
 def _public_items_update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     del data  # post-processing of the response
-    users, optimizer_state = _descend(
-        params, state.public.user_factors, response, state.public.optimizer_state
+    users, optimizer_state = _descend_alike(
+        params, state.step, state.public.user_factors, response, state.public.optimizer_state
     )
     return state._replace(
         public=state.public._replace(user_factors=users, optimizer_state=optimizer_state)
     )
 
 
-# --- sensitivity and price, side by side
-
-
-def _entry_change(config: Config) -> float:
-    """|Δe|: the largest change of one clipped residual along a fixed transcript.
-
-    A changed value moves it by at most τ (2c where e is clipped to ±c); a rating added or removed,
-    by at most c.
-    """
-    if config.relation == "rating presence":
-        if config.residual_clip is None:
-            raise PrivacyError(
-                "the relation 'rating presence' needs a residual clip",
-                where=(
-                    "a rating added or removed moves the gradient by its residual, which has no"
-                    " bound of its own"
-                ),
-                fix=(
-                    "set residual_clip (a public constant; about one rating step), or use relation"
-                    " 'rating value'"
-                ),
-            )
-        return config.residual_clip
-    return (
-        config.span if config.residual_clip is None else min(config.span, 2 * config.residual_clip)
-    )
+def _check_presence(config: Config) -> None:
+    if config.relation == "rating presence" and config.residual_clip is None:
+        raise PrivacyError(
+            "the relation 'rating presence' needs a residual clip",
+            where=(
+                "a rating added or removed moves the gradient by its residual, which has no"
+                " bound of its own"
+            ),
+            fix=(
+                "set residual_clip (a public constant; about one rating step), or use relation"
+                " 'rating value'"
+            ),
+        )
 
 
 # --- the factories
@@ -279,7 +289,8 @@ def _publicly_centred(config: Config) -> Config:
             where="a proved guarantee covers everything that is computed from the ratings",
             fix="give a public constant, such as the middle of the rating range (--center 3)",
         )
-    if config.residual_clip is None and config.relation == "rating value":
+    _check_presence(config)
+    if config.residual_clip is None:
         return dataclasses.replace(config, residual_clip=2 * config.span)
     return config
 
@@ -305,7 +316,7 @@ def mechanism(config: Config, optimizer: optax.GradientTransformation | None = N
             "mechanism gaussian is the paper's: relation 'rating value', no residual clip",
             fix="use gaussian-joint-noise or gaussian-public-items for the presence of a rating",
         )
-    params = make_params(config, config.span * config.clip_norm, optimizer)
+    params = make_params(config, optimizer, sensitivity=config.span * config.clip_norm)
     return Mechanism(
         init=Partial(_published_init, params),
         coins=Partial(claims.no_coins),
@@ -321,23 +332,24 @@ def joint_noise(config: Config, optimizer: optax.GradientTransformation | None =
     """User and item factors by descent with noise on both gradients, which form one query.
 
     One rating's residual moves row u of ∇Θ by Δe·x and row i of ∇X by Δe·θ, each of norm at most
-    |Δe|·C, so Δ = √2·|Δe|·C. Initial factors, λ, the optimizer and the centre are public or
-    post-processing. The factors start as `bias_rows`, not as the paper's: a few noisy steps find
-    biases before anything else. Releases both factors and the public centre.
+    |Δe|·C, so Δ = √2·|Δe|·C, and a little for rounding sums: all in whole units
+    (`kernels.whole_descent`, `whole_params`). Initial factors, λ, the optimizer and the centre are
+    public or post-processing. The factors start as `bias_rows`, not as the paper's: a few noisy
+    steps find biases before anything else. Releases both factors and the public centre.
 
-    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user's m
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved. A user's m
       ratings pay (m² + m)/2 times ρ.
 
     Raises: PrivacyError without a noise multiplier, for a centre that is not a constant, or for
       "rating presence" without a residual clip.
     """
     config = _publicly_centred(config)
-    params = make_params(config, math.sqrt(2) * _entry_change(config) * config.clip_norm, optimizer)
+    params = whole_params(config, optimizer, rows_moved=2)
     return Mechanism(
         init=Partial(_joint_init, params),
         coins=Partial(claims.no_coins),
         query=Partial(_joint_query, params),
-        noise=noise.gaussian(params.noise_scale),
+        noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(_joint_update, params),
         release=Partial(_everything_release),
         guarantee=Partial(guarantee.joint_noise, params),
@@ -349,15 +361,15 @@ def public_items(
 ) -> Mechanism:
     """User factors by noisy descent on ∇Θ, for item factors that are public and fixed.
 
-    It is one ridge regression per user, Δ = |Δe|·C. Releases the user factors, and the item factors
-    and centre, which were public.
+    It is one ridge regression per user, Δ = |Δe|·C, in whole units as `joint_noise`. Releases the
+    user factors, and the item factors and centre, which were public.
 
     Args:
       items: float[items, rank], public item factors. None draws random unit rows that share a
         coordinate (`shared_unit_rows`). They know nothing of the items, so no more than a user's
         mean can be learned.
 
-    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user's m
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved. A user's m
       ratings pay m² times ρ. The ratings that `items` may have been computed from are not covered.
 
     Raises: as `joint_noise`; ValueError where `items` is not a finite matrix of config.rank
@@ -372,14 +384,12 @@ def public_items(
                 f" {items.shape}"
             )
         items = jnp.asarray(items)
-    params = make_params(
-        config, _entry_change(config) * config.clip_norm, optimizer, item_factors=items
-    )
+    params = whole_params(config, optimizer, rows_moved=1, item_factors=items)
     return Mechanism(
         init=Partial(_public_items_init, params),
         coins=Partial(claims.no_coins),
         query=Partial(_public_items_query, params),
-        noise=noise.gaussian(params.noise_scale),
+        noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(_public_items_update, params),
         release=Partial(_everything_release),
         guarantee=Partial(guarantee.public_items, params),
@@ -399,7 +409,7 @@ def non_private(config: Config, optimizer: optax.GradientTransformation | None =
             fix="leave out the noise multiplier and ε, or choose a private mechanism",
         )
     config = config if config.center is not None else dataclasses.replace(config, center="item")
-    params = make_params(config, config.span * config.clip_norm, optimizer)
+    params = make_params(config, optimizer, sensitivity=config.span * config.clip_norm)
     return Mechanism(
         init=Partial(_published_init, params),
         coins=Partial(claims.no_coins),

@@ -1,12 +1,16 @@
 """Item means from noisy sums: a private control, and the first phase of a run that centres by them.
 
-Every item of the declared catalogue gets noise. With m the middle and h the half-width of the
-declared range:
+Every item of the declared catalogue gets noise. Ratings are clipped to the declared range and
+counted in whole units of a public grid (`grid`); m is the middle of the range and h its half-width:
 
 - "rating value": the statistics are Σ(r - m) of every item. One changed rating moves one of them by
   at most 2h, so Δ = 2h. Who rated what is public under this relation, and so are the counts.
 - "rating presence": the statistics are (Σ(r - m), h·count). One rating more moves one pair by at
   most (h, h), so Δ = √2·h. Counts are used with their noise; exact ones are never divided by.
+
+Each rating is bounded on the grid before sums are taken, and sums are exact, so Δ is the bound of
+whole numbers, whatever the order or the number of devices. The noise is the rounded normal
+(`noise.whole`).
 
 What is done with noisy statistics is post-processing. An item's estimate shrinks to the noisy
 global mean by the ratio of public guesses of the variances, so an item that has only noise gets the
@@ -27,13 +31,12 @@ import accounting
 from accounting import guards, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
-from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.layout import Layout
-from dpmf_jax.mechanisms import claims
+from dpmf_jax.mechanisms import claims, grid
 from dpmf_jax.mechanisms.claims import Relation
-from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import whole
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 # Public guesses, in widths of the declared range: how far item means lie apart, and how far the
@@ -65,10 +68,9 @@ class Config:
         guards.positive("noise_multiplier", self.noise_multiplier)
 
     @property
-    def sensitivity(self) -> float:
-        """Δ: L2, of one step's statistics under the relation."""
-        width = claims.width(self.rating_range)
-        return width if self.relation == "rating value" else math.sqrt(0.5) * width
+    def sensitivity_in_widths(self) -> float:
+        """Δ over the width of the range: L2, of one step's statistics under the relation."""
+        return 1.0 if self.relation == "rating value" else math.sqrt(0.5)
 
     @property
     def span(self) -> float:
@@ -80,7 +82,7 @@ class Public(NamedTuple):
     """A function of past responses, constants, and counts where they are public.
 
     center: float32[items], the estimate.
-    total: the responses so far, added up.
+    total: the responses so far in units of the grid, added up.
     count: float32[items], the number of ratings of each item; None where that is not public.
     """
 
@@ -92,10 +94,11 @@ class Public(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
+    """noise_scale, sensitivity: σ and Δ, in units of the grid."""
+
     noise_scale: jax.Array
     sensitivity: jax.Array
-    low: jax.Array
-    high: jax.Array
+    grid: grid.Values
     delta: float | jax.Array  # read on the host alone, so a float
     span: float | jax.Array  # likewise
     relation: Relation = dataclasses.field(metadata={"static": True})
@@ -106,15 +109,18 @@ def mechanism(config: Config) -> Mechanism:
 
     Releases the centre, which is these means.
 
-    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved for real-number noise. A user
-      with m ratings pays m·ρ: each of them lies in another item.
+    Guarantee: zCDP with ρ = J/(2z²) for `config.relation`, proved. A user with m ratings pays m·ρ:
+      each of them lies in another item.
+
+    Raises: PrivacyError for a noise multiplier so large that the grid would be too coarse.
     """
-    sensitivity = claims.float32_up(config.sensitivity)  # the price divides σ by this very number
+    units = grid.width(config.sensitivity_in_widths, config.noise_multiplier)
+    # the price divides σ by this very number
+    sensitivity = claims.float32_up(units * config.sensitivity_in_widths)
     params = Params(
         noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
         sensitivity=sensitivity,
-        low=jnp.float32(config.rating_range[0]),
-        high=jnp.float32(config.rating_range[1]),
+        grid=grid.values(config.rating_range, units),
         delta=config.delta,
         span=config.span,
         relation=config.relation,
@@ -123,7 +129,7 @@ def mechanism(config: Config) -> Mechanism:
         init=Partial(_init, params),
         coins=Partial(claims.no_coins),
         query=Partial(_query, params),
-        noise=noise.gaussian(params.noise_scale),
+        noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(_update, params),
         release=Partial(_release),
         guarantee=Partial(_guarantee, params),
@@ -132,7 +138,7 @@ def mechanism(config: Config) -> Mechanism:
 
 def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del key, previous  # nothing is drawn, and nothing is built upon
-    center = jnp.full(data.num_items, (params.low + params.high) / 2, jnp.float32)
+    center = jnp.full(data.num_items, params.grid.middle, jnp.float32)
     nothing = jnp.zeros(data.num_items, jnp.float32)
     if params.relation == "rating presence":
         return State(Public(center, (nothing, nothing), None), None, jnp.int32(0))
@@ -143,18 +149,18 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
 def _row(
     row: Any, columns: Any, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(Σ(r - m), number of ratings, Σ(r - center)²) of one item; in the first, r is clipped."""
+    """(Σ(r - m) in units, number of ratings, Σ(r - center)²) of one item."""
     del columns
-    low, high, center = row
-    bounded = jnp.clip(values, low, high) - (low + high) / 2
-    return bounded @ present, jnp.sum(present), present @ (values - center) ** 2
+    center, on = row
+    units = grid.on_grid(on, values)
+    return grid.total(units, present), jnp.sum(present), present @ (values - center) ** 2
 
 
 def _sums(
     params: Params, center: jax.Array, data: Layout
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    ends = (jnp.broadcast_to(end, center.shape) for end in (params.low, params.high))
-    return layout.sum_by_item(data, _row, (*ends, center), ())
+    shared = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, center.shape), params.grid)
+    return layout.sum_by_item(data, _row, (center, shared), ())
 
 
 def _query(
@@ -165,17 +171,17 @@ def _query(
     info = Info(jnp.sum(squared) / data.num_ratings, jnp.float32(0))
     if params.relation == "rating value":
         return (total,), info
-    return (total, (params.high - params.low) / 2 * count), info
+    return (total, (params.grid.half * count).astype(jnp.uint32)), info
 
 
 def _update(params: Params, state: State, response: tuple[jax.Array, ...], data: Layout) -> State:
     del data  # post-processing of the response
     public, done = state.public, jnp.float32(state.step + 1)
-    total = jax.tree.map(jnp.add, public.total, response)
+    total = jax.tree.map(jnp.add, public.total, jax.tree.map(grid.in_units, response))
     mean = jax.tree.map(lambda leaf: leaf / done, total)
-    center = _estimate(
-        mean, public.count, params.noise_scale / jnp.sqrt(done), params.low, params.high
-    )
+    on = params.grid
+    units = _estimate(mean, public.count, params.noise_scale / jnp.sqrt(done), on.half)
+    center = on.middle + on.unit * units
     return state._replace(public=Public(center, total, public.count))
 
 
@@ -183,11 +189,13 @@ def _estimate(
     noisy: tuple[jax.Array, ...],
     public_count: jax.Array | None,
     scale: jax.Array,
-    low: jax.Array,
-    high: jax.Array,
+    half: jax.Array,
 ) -> jax.Array:
-    """Item means, float32[items], from noisy statistics; from counts only where they are public."""
-    half, width = (high - low) / 2, high - low
+    """Item means less the middle, float32[items], from noisy statistics; all in units of the grid.
+
+    Counts are read only where they are public.
+    """
+    width = 2 * half
     sums = noisy[0]
     count = noisy[1] / half if public_count is None else public_count
     count_scale = scale / half if public_count is None else 0.0
@@ -199,7 +207,7 @@ def _estimate(
     signal = (ITEM_SPREAD * width * count) ** 2
     weight = signal / (signal + (RATING_SPREAD * width) ** 2 * count + from_noise)
     own = jnp.clip(sums / jnp.maximum(count, 1.0), -half, half)
-    return (high + low) / 2 + overall + weight * (own - overall)
+    return overall + weight * (own - overall)
 
 
 def _release(state: State) -> Release:
@@ -209,17 +217,20 @@ def _release(state: State) -> Release:
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
     presence = params.relation == "rating presence"
     z = float(params.noise_scale) / float(params.sensitivity)
+    loss = Gaussian(
+        noise_multiplier=z, num_steps=num_steps, user_rho=(0.0, 1.0), distance=grid.STEP_DISTANCE
+    )
     return accounting.priced(
         mechanism="noisy-item-means",
-        losses=(Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=(0.0, 1.0)),),
+        losses=(loss,),
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit=params.relation,
         relation=claims.neighbours(params.relation, float(params.span)),
         released=("item means",),
         trust_model=words.CURATOR,
-        status=REAL_NUMBERS,
-        assumptions=(words.DECLARED if presence else words.MASK, *claims.ALWAYS),
+        status="proved",
+        assumptions=(words.DECLARED if presence else words.MASK, *claims.WHOLE),
         not_covered=(claims.not_covered(params.relation),),
     )
 

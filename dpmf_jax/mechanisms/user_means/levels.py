@@ -1,10 +1,10 @@
 """Noisy user levels in one step: how far each user's ratings lie from a public centre.
 
-The statistics are Σ(r - c) of every user, c a public centre and r clipped to the declared range.
-One changed rating moves one of them by at most the width of the range, so Δ is that width. Who
-rated what is public, and so are the counts. All that follows is post-processing: a user's noisy
-mean is shrunk by the user's public count. The model predicts c and the user's level, for every item
-alike.
+The statistics are Σ(r - m) of every user, m the middle of the declared range and r clipped to it,
+each in whole units of a public grid (`grid`). One changed rating moves one of them by at most the
+width of the range, so Δ is the number of units in it. Who rated what is public, and so are the
+counts. All that follows is post-processing: a user's noisy mean is shrunk by the user's public
+count. The model predicts a public centre c and the user's level, for every item alike.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ import accounting
 from accounting import guards, relation, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
-from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout
 from dpmf_jax.layout import Layout
-from dpmf_jax.mechanisms import claims
-from dpmf_jax.noise import laws
+from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.noise import whole
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
 # Public guesses, in widths of the declared range: how far user means lie apart, and a user's
@@ -62,7 +61,7 @@ class Public(NamedTuple):
     user_factors: float32[users, 1], the levels.
     item_factors: float32[items, 1], ones.
     center: float32[].
-    total: float32[users], the responses so far, added up.
+    total: float32[users], the responses so far in units of the grid, added up.
     count: float32[users], ratings of each user.
     """
 
@@ -76,10 +75,11 @@ class Public(NamedTuple):
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Params:
+    """noise_scale, sensitivity: σ and Δ, in units of the grid."""
+
     noise_scale: jax.Array
     sensitivity: jax.Array
-    low: jax.Array
-    high: jax.Array
+    grid: grid.Values
     center: jax.Array
     delta: float | jax.Array  # read on the host alone, so a float
 
@@ -89,17 +89,17 @@ def mechanism(config: Config) -> Mechanism:
 
     Releases the levels, the centre, and item factors that are all 1.
 
-    Guarantee: zCDP with ρ = J/(2z²) for one rating's value, proved for real-number noise. A user's
-      m ratings lie in one sum and pay m²·ρ.
+    Guarantee: zCDP with ρ = J/(2z²) for one rating's value, proved: a rating is bounded on the
+      grid, sums are exact, and the noise is the rounded normal (`noise.whole`). A user's m ratings
+      lie in one sum and pay m²·ρ.
+
+    Raises: PrivacyError for a noise multiplier so large that the grid would be too coarse.
     """
-    sensitivity = claims.float32_up(
-        claims.width(config.rating_range)
-    )  # the price divides σ by this very number
+    units = grid.width(1.0, config.noise_multiplier)
     params = Params(
-        noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
-        sensitivity=sensitivity,
-        low=jnp.float32(config.rating_range[0]),
-        high=jnp.float32(config.rating_range[1]),
+        noise_scale=claims.float32_up(units * config.noise_multiplier),
+        sensitivity=jnp.float32(units),
+        grid=grid.values(config.rating_range, units),
         center=jnp.float32(config.center),
         delta=config.delta,
     )
@@ -107,7 +107,7 @@ def mechanism(config: Config) -> Mechanism:
         init=Partial(_init, params),
         coins=Partial(claims.no_coins),
         query=Partial(_query, params),
-        noise=laws.gaussian(params.noise_scale),
+        noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(_update, params),
         release=Partial(_release),
         guarantee=Partial(_guarantee, params),
@@ -125,18 +125,18 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
 def _row(
     row: Any, columns: Any, values: jax.Array, present: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    """(Σ(r - c), number of ratings, Σ(r - c - level)²) of one user; in the first, r is clipped."""
+    """(Σ(r - m) in units, number of ratings, Σ(r - c - level)²) of one user."""
     del columns
-    low, high, center, level = row
-    bounded = jnp.clip(values, low, high) - center
-    return bounded @ present, jnp.sum(present), present @ (values - center - level) ** 2
+    level, values_grid = row
+    units = grid.on_grid(values_grid, values)
+    return grid.total(units, present), jnp.sum(present), present @ (values - level) ** 2
 
 
 def _sums(
     params: Params, levels: jax.Array, data: Layout
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
-    same = (jnp.broadcast_to(one, levels.shape) for one in (params.low, params.high, params.center))
-    return layout.sum_by_user(data, _row, (*same, levels), ())
+    shared = jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, levels.shape), params.grid)
+    return layout.sum_by_user(data, _row, (params.center + levels, shared), ())
 
 
 def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax.Array, Info]:
@@ -147,12 +147,14 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax
 
 def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     del data  # post-processing of the response
-    public, done = state.public, jnp.float32(state.step + 1)
-    total, width = public.total + response, params.high - params.low
+    public, done, on = state.public, jnp.float32(state.step + 1), params.grid
+    total = public.total + grid.in_units(response)
+    width = 2 * on.half
     signal = (USER_SPREAD * width * public.count) ** 2
     from_noise = params.noise_scale**2 / done
     weight = signal / (signal + (RATING_SPREAD * width) ** 2 * public.count + from_noise)
-    own = jnp.clip(total / done / jnp.maximum(public.count, 1.0), -width, width)
+    mean = on.unit * (total / done / jnp.maximum(public.count, 1.0)) + on.middle - params.center
+    own = jnp.clip(mean, on.low - on.high, on.high - on.low)
     return state._replace(public=public._replace(user_factors=(weight * own)[:, None], total=total))
 
 
@@ -162,16 +164,22 @@ def _release(state: State) -> Release:
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
     z = float(params.noise_scale) / float(params.sensitivity)
+    loss = Gaussian(
+        noise_multiplier=z,
+        num_steps=num_steps,
+        user_rho=(1.0, 0.0),
+        distance=grid.STEP_DISTANCE,
+    )
     return accounting.priced(
         mechanism="user-means",
-        losses=(Gaussian(noise_multiplier=z, num_steps=num_steps, user_rho=(1.0, 0.0)),),
+        losses=(loss,),
         delta=float(params.delta),
         sensitivity=float(params.sensitivity),
         unit="rating value",
-        relation=relation.value(claims.width((float(params.low), float(params.high)))),
+        relation=relation.value(claims.width((float(params.grid.low), float(params.grid.high)))),
         released=("user levels", "item factors and a centre, which are constants"),
         trust_model=words.CURATOR,
-        status=REAL_NUMBERS,
-        assumptions=(words.MASK, *claims.ALWAYS),
+        status="proved",
+        assumptions=(words.MASK, *claims.WHOLE),
         not_covered=(claims.not_covered("rating value"),),
     )

@@ -9,6 +9,7 @@ from dpmf_jax import layout
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
+from tests.cases import noises
 from tests.cases.audits import RATINGS, joint, report_of, run, violated
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -26,7 +27,7 @@ def replace_noise(mechanism, **parts):
 def test_a_stale_density_is_caught(data, key):
     """σ × 0.9 in `sample` alone: the density still tells the story of the old noise."""
     made = joint()
-    weak = noise.gaussian(0.9 * made.noise.sample.args[0])
+    weak = noises.share_of(made, 0.9)
     findings = run(density.audit, replace_noise(made, sample=weak.sample), data, key)
     assert violated(findings) == {"density: sampler"}
 

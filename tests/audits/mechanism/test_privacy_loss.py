@@ -16,7 +16,7 @@ from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
-from dpmf_jax.noise import laws as noise
+from tests.cases import noises
 
 RANGE = (1.0, 5.0)
 # below the norms of all factors, so that the sensitivity is reached
@@ -87,7 +87,7 @@ def test_too_few_runs_to_see_any_violation_may_not_say():
 def test_less_noise_than_is_priced_is_found(share):
     """In the sampler and in its density, which agree: the density audit sees nothing."""
     made = gaussian.joint_noise(CONFIG)
-    less = made._replace(noise=noise.gaussian(share * made.guarantee(1).noise_scale))
+    less = made._replace(noise=noises.share_of(made, share))
     assert {finding.verdict for finding in audit(less, num_runs=3_000)} == {"violated"}
 
 
@@ -105,7 +105,7 @@ def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit):
     for finding in audit(made, SAMPLED_STEPS, num_runs=2_000, deltas=(1e-2,)):
         assert finding.verdict == "consistent"
         assert 0.95 * finding.claimed < finding.lower <= finding.claimed
-    less = made._replace(noise=noise.gaussian(0.7 * made.guarantee(1).noise_scale))
+    less = made._replace(noise=noises.share_of(made, 0.7))
     assert {finding.verdict for finding in audit(less, SAMPLED_STEPS, num_runs=2_000)} == {
         "violated"
     }

@@ -8,7 +8,7 @@ from scipy import stats
 
 from audits.mechanism import sampler
 from dpmf_jax import layout
-from dpmf_jax.noise import laws as noise
+from tests.cases import noises
 from tests.cases.audits import RATINGS, joint, run, violated
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -27,12 +27,11 @@ def noise_bugs():
     """Beside those of the zoo."""
     made = joint()
     sample = made.noise.sample
-    sigma = made.noise.sample.args[0]
     return {
-        "half the noise": (noise.gaussian(0.5 * sigma), "noise: scale"),
-        "two thirds": (noise.gaussian(2 / 3 * sigma), "noise: scale"),
-        "nine tenths": (noise.gaussian(0.9 * sigma), "noise: scale"),
-        "three halves": (noise.gaussian(1.5 * sigma), "noise: scale"),
+        "half the noise": (noises.share_of(made, 0.5), "noise: scale"),
+        "two thirds": (noises.share_of(made, 2 / 3), "noise: scale"),
+        "nine tenths": (noises.share_of(made, 0.9), "noise: scale"),
+        "three halves": (noises.share_of(made, 1.5), "noise: scale"),
         "one key for all steps": (
             made.noise._replace(sample=Partial(_same_key, sample)),
             "noise: independence",

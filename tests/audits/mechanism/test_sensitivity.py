@@ -3,6 +3,7 @@
 import dataclasses
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax.tree_util import Partial
@@ -10,6 +11,7 @@ from jax.tree_util import Partial
 from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import ring
 from tests.cases.audits import (
     CONFIG,
     RANGE,
@@ -107,13 +109,19 @@ def test_presence_does_not_cover_a_changed_value(data, key):
         sensitivity.audit, mechanism, data, key, unit="rating value", num_neighbours=56
     )
     assert largest.verdict == "violated"
-    assert largest.details["ratio"] == pytest.approx(2, rel=1e-3)
+    # Δ has room for the rounding of sums: 0.1% at rank 3
+    assert largest.details["ratio"] == pytest.approx(2, rel=2e-3)
     assert mechanism.guarantee(1).relation.kind == "presence"
 
 
 def _growing_query(query, state, data, coins):
     statistics, info = query(state, data, coins)
-    return jax.tree.map(lambda q: q * (1 + 0.01 * state.step), statistics), info
+
+    def grown(q):
+        larger = jnp.round(ring.signed(q) * (1 + 0.01 * state.step))
+        return jax.lax.bitcast_convert_type(larger.astype(jnp.int32), jnp.uint32)
+
+    return jax.tree.map(grown, statistics), info
 
 
 def test_a_query_that_grows_is_caught_at_its_worst_step(data, key):
@@ -121,11 +129,13 @@ def test_a_query_that_grows_is_caught_at_its_worst_step(data, key):
     largest, overall = run(sensitivity.audit, mechanism, data, key)
     assert largest.verdict == "violated"
     assert largest.details["replay"]["step"] == STEPS - 1
-    assert overall.details["ratio"] < largest.details["ratio"] == pytest.approx(1.05, rel=1e-3)
+    # Δ has room for the rounding of sums, which this pair does not take: 0.1% at rank 3
+    assert overall.details["ratio"] < largest.details["ratio"] == pytest.approx(1.05, rel=2e-3)
 
 
 def test_a_diverging_run_is_inconclusive(data, key):
-    findings = run(sensitivity.audit, joint(learning_rate=1e30), data, key)
+    published = gaussian.mechanism(dataclasses.replace(CONFIG, learning_rate=1e30))
+    findings = run(sensitivity.audit, published, data, key)
     assert set(verdicts(findings).values()) == {"inconclusive"}
     assert "learning_rate" in findings[0].details["why"]
 

@@ -65,7 +65,7 @@ for mechanism in (joint_noise, summed, reports):
 # a sampler is handed statistics that are cut over the devices: it still draws for logical elements
 mesh = spread.mesh(8)
 for shape in ((16, 4), (8, 3)):
-    whole = jnp.zeros(shape)
+    whole = jnp.zeros(shape, jnp.uint32)
     cut = jax.device_put(whole, NamedSharding(mesh, spread.CUT))
     sample = jax.jit(joint_noise.noise.sample)
     same(*(np.asarray(sample(keys.from_seed(3), zeros)) for zeros in (whole, cut)))
@@ -73,7 +73,7 @@ for shape in ((16, 4), (8, 3)):
 # each device draws its part, not all of it
 def work(devices):
     step = partial(spread.divided, devices, partial(joint_noise.noise.sample, keys.from_seed(3)))
-    return jax.jit(step).lower(jnp.zeros((401, 20))).compile().cost_analysis()["flops"]
+    return jax.jit(step).lower(jnp.zeros((401, 20), jnp.uint32)).compile().cost_analysis()["flops"]
 assert work(8) < work(2) / 3 < work(1) / 5, (work(8), work(2), work(1))
 """
 

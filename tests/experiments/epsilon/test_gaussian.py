@@ -100,8 +100,8 @@ def test_three_ways_to_write_the_noise(priced):
     ("mechanism", "status", "weight"),
     [
         ("gaussian", "claimed", 400),
-        ("gaussian-joint-noise", "proved for real-number noise", (400 + 20) / 2),
-        ("gaussian-public-items", "proved for real-number noise", 400),
+        ("gaussian-joint-noise", "proved", (400 + 20) / 2),
+        ("gaussian-public-items", "proved", 400),
     ],
 )
 def test_the_mechanism_decides_status_relation_and_what_a_user_pays(
@@ -130,7 +130,7 @@ def test_the_mechanism_decides_status_relation_and_what_a_user_pays(
 def test_presence_is_priced_where_the_residual_is_clipped(priced, refused):
     words = ("gaussian", "--noise-multiplier", 50, "--steps", 10, "--relation", "rating-presence")
     found = priced(*words, "--mechanism", "gaussian-joint-noise")
-    assert (found["unit"], found["status"]) == ("rating presence", "proved for real-number noise")
+    assert (found["unit"], found["status"]) == ("rating presence", "proved")
     assert "one of which has one rating more" in found["relation"]
     told = refused(*words, code=4)
     assert "no finite sensitivity" in told

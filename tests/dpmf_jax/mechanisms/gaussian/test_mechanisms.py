@@ -11,6 +11,7 @@ import pytest
 
 from dpmf_jax import layout, protocol
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.kernels import whole_descent
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Release
@@ -62,7 +63,7 @@ def center_of(name, dense, mask):
     return {"item": by_item, "global": overall}.get(name, name)
 
 
-@pytest.mark.parametrize("clip_norm", [0.4, 50.0], ids=["clip active", "clip inactive"])
+@pytest.mark.parametrize("clip_norm", [0.4, 2.0], ids=["clip active", "clip inactive"])
 @pytest.mark.parametrize(
     ("name", "center", "residual_clip"),
     [
@@ -95,10 +96,12 @@ def test_zero_noise_equals_the_textbook_step(name, center, residual_clip, clip_n
         3,
         move_items=name != "public items",
     )
-    np.testing.assert_allclose(found.user_factors, users, rtol=1e-5, atol=1e-5)
-    np.testing.assert_allclose(found.item_factors, items, rtol=1e-5, atol=1e-5)
+    # In whole units factors are rounded to C/2048, residuals to 1/32 or less.
+    near = 1e-5 if name == "published" else 1e-3
+    np.testing.assert_allclose(found.user_factors, users, rtol=1e-5, atol=near)
+    np.testing.assert_allclose(found.item_factors, items, rtol=1e-5, atol=near)
     np.testing.assert_allclose(found.center, np.float32(center_of(center, dense, mask)), rtol=1e-6)
-    np.testing.assert_allclose(info.loss, losses, rtol=1e-5)
+    np.testing.assert_allclose(info.loss, losses, rtol=near)
     assert float(info.clipped_fraction[0]) == (1.0 if clip_norm < 1 else 0.0)
 
 
@@ -231,10 +234,13 @@ def test_sensitivities(relation, clip_norm):
     change, entry = RELATIONS[relation]
     config = dataclasses.replace(CONFIG, clip_norm=clip_norm, **change)
     joint, public = gaussian.joint_noise(config), gaussian.public_items(config)
-    assert joint.guarantee(1).sensitivity == pytest.approx(
-        math.sqrt(2) * entry * clip_norm, rel=1e-6
+    found, alone = (
+        made.guarantee(1).sensitivity * float(whole_descent.unit(made.query.args[0].grid))
+        for made in (joint, public)
     )
-    assert public.guarantee(1).sensitivity == pytest.approx(entry * clip_norm, rel=1e-6)
+    # Steps of a residual are whole, and sums are rounded: no less than that, and 1% more at most.
+    assert entry * clip_norm <= alone * (1 + 1e-6) <= 1.01 * entry * clip_norm
+    assert found == pytest.approx(math.sqrt(2) * alone, rel=1e-6)
     if config.residual_clip is None:
         assert gaussian.mechanism(config).guarantee(1).sensitivity == pytest.approx(
             entry * clip_norm, rel=1e-6
@@ -246,7 +252,7 @@ def test_sensitivities(relation, clip_norm):
 def test_the_guarantee_reads_the_noise(name):
     mechanism = FACTORIES[name](dataclasses.replace(CONFIG, noise_multiplier=1.7))
     guarantee = mechanism.guarantee(9)
-    (sigma,) = jax.tree.leaves(mechanism.noise.sample)
+    sigma = jax.tree.leaves(mechanism.noise.sample)[0]
     assert guarantee.noise_multiplier * guarantee.sensitivity == pytest.approx(
         float(sigma), rel=1e-12
     )
@@ -254,9 +260,7 @@ def test_the_guarantee_reads_the_noise(name):
     assert guarantee.noise_multiplier == pytest.approx(1.7, rel=1e-6)
     assert guarantee.rho == pytest.approx(9 / (2 * 1.7**2), rel=1e-6)
     assert guarantee.steps == 9
-    assert guarantee.status == (
-        "claimed" if name == "published" else "proved for real-number noise"
-    )
+    assert guarantee.status == ("claimed" if name == "published" else "proved")
 
 
 def test_what_is_released(data, key):

@@ -71,7 +71,9 @@ def test_variants_cost_what_the_published_run_costs(name):
         )
         assert price <= published * (1 + 1e-14), setting
         assert price == pytest.approx(published, rel=1e-6)
-        assert run.guarantee(steps).accountants["exact"] == pytest.approx(price, rel=1e-9)
+        # Whole-number noise takes its share of δ, which is all of it at an ε above 60.
+        exact = run.guarantee(steps).accountants["exact"]
+        assert exact >= price if price > 40 else exact == pytest.approx(price, rel=1e-9)
 
 
 def test_what_is_priced_is_what_runs(tiny):
@@ -90,7 +92,7 @@ def test_what_is_priced_is_what_runs(tiny):
             assert rho(losses[0].noise_multiplier, 1) == pytest.approx(
                 0.1 * run.guarantee(40).rho, rel=1e-6
             )
-            assert run.guarantee(40).status == "proved for real-number noise"
+            assert run.guarantee(40).status == "proved"
 
 
 def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
@@ -105,8 +107,8 @@ def test_the_sound_ones_are_sound_and_the_rest_is_the_paper_s(tiny):
     statuses = [run.guarantee(9).status for run in cases.beside_runs(tiny)]
     assert statuses == [
         "claimed",
-        "proved for real-number noise",
-        "proved for real-number noise",
+        "proved",
+        "proved",
         "none",
     ]
 

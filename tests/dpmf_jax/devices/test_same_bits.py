@@ -1,0 +1,91 @@
+"""Mechanisms whose statistics are whole numbers make the same model, to the bit, on any number of
+devices, in either layout, streamed or not, whatever the order of the ratings.
+"""
+
+import json
+
+import pytest
+
+from tests.cases.processes import python
+
+PROGRAM = """
+    import json
+    import sys
+
+    import jax
+    import numpy as np
+
+    from dpmf_jax import layout, protocol
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.devices import keys
+    from dpmf_jax.layout import stream
+    from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.mechanisms.gaussian import noisy_means
+    from dpmf_jax.mechanisms.user_means import levels
+    from dpmf_jax.noise import chacha
+
+    stream.BLOCK_BYTES = 1 << 14
+    USERS, ITEMS = 2_000, 400
+    random = np.random.default_rng(0)
+    pairs = random.choice(USERS * ITEMS, 30_000, replace=False)
+    values = random.integers(1, 11, 30_000).astype(np.float32) / 2
+    config = gaussian.Config(rating_range=(0.5, 5.0), noise_multiplier=6.0, rank=17)
+    presence = gaussian.Config(
+        rating_range=(0.5, 5.0), noise_multiplier=6.0, relation="rating presence", residual_clip=1.3
+    )
+    means = noisy_means.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0)
+    made = {
+        "joint": (gaussian.joint_noise(config), 4),
+        "presence": (gaussian.joint_noise(presence), 4),
+        "public items": (gaussian.public_items(config), 4),
+        "noisy means": (noisy_means.mechanism(means), 2),
+        "user means": (
+            levels.mechanism(
+                levels.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0, center=3.0)
+            ),
+            2,
+        ),
+    }[sys.argv[1]]
+    mechanism, steps = made
+    key = keys.from_seed(1)
+    if sys.argv[2] == "chacha":
+        key = jax.random.key(1, impl=chacha.IMPL)
+
+    def model(order, kind, devices):
+        p = pairs[order]
+        columns = ((p // ITEMS).astype(np.int32), (p % ITEMS).astype(np.int32), values[order])
+        ratings = Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (0.5, 5.0))
+        data = layout.make(ratings, kind=kind, num_devices=devices)
+        init_key, train_key = jax.random.split(key)
+        state = protocol.begin(mechanism, init_key, data)
+        state, _ = protocol.train(mechanism, train_key, state, data, steps)
+        return jax.device_get(jax.tree.leaves(mechanism.release(state)))
+
+    straight = np.arange(len(pairs))
+    first = model(straight, "split", 1)
+    others = {
+        f"{kind}, {devices} devices": model(straight, kind, devices)
+        for kind in ("split", "dense")
+        for devices in (1, 2, 4, 8)
+        if (kind, devices) != ("split", 1)
+    }
+    others["another order"] = model(random.permutation(len(pairs)), "split", 1)
+    others["streamed"] = model(straight, "stream", 1)
+    same = {
+        name: all(a.tobytes() == b.tobytes() for a, b in zip(first, leaves, strict=True))
+        for name, leaves in others.items()
+    }
+    print(json.dumps({"same": same, "moved": any(np.ptp(leaf) > 0 for leaf in first)}))
+"""
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("generator", ["threefry", "chacha"])
+@pytest.mark.parametrize(
+    "mechanism", ["joint", "presence", "public items", "noisy means", "user means"]
+)
+def test_the_model_has_the_same_bits(mechanism, generator):
+    found = json.loads(python(PROGRAM, mechanism, generator, devices=8).stdout.splitlines()[-1])
+    assert found["moved"]
+    assert found["same"] == dict.fromkeys(found["same"], True)
+    assert len(found["same"]) == 9
