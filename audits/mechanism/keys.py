@@ -41,6 +41,7 @@ CALLS = (
     "remat",
     "custom_jvp_call",
     "custom_vjp_call",
+    "custom_vmap_call",
 )
 
 Run = Callable[[Sequence[Phase], jax.Array, Layout, int], np.ndarray]
@@ -191,7 +192,7 @@ def _inner(eqn: Any) -> list[Any]:
     """The programs inside an operation."""
     found = [
         eqn.params.get(name)
-        for name in ("jaxpr", "call_jaxpr", "cond_jaxpr", "body_jaxpr", "fun_jaxpr")
+        for name in ("jaxpr", "call_jaxpr", "call", "cond_jaxpr", "body_jaxpr", "fun_jaxpr")
     ]
     return [part for part in (*found, *eqn.params.get("branches", ())) if part is not None]
 

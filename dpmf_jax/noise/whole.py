@@ -134,13 +134,29 @@ def draw(law: Law, key: jax.Array, shape: tuple[int, ...]) -> jax.Array:
     """
     first_key, further_key = jax.random.split(key)
     drawn = _by_first_words(law, bits.random_words(first_key, 3, shape))
-    numbers = jax.lax.cond(
-        jnp.any(_undecided(drawn)),
-        lambda drawn: _by_all_words(law, drawn, further_key),
-        lambda drawn: drawn,
-        drawn,
-    )
-    return jax.lax.bitcast_convert_type(numbers, jnp.uint32)
+    decided = _where_any(_undecided, _by_all_words, drawn, law, further_key)
+    return jax.lax.bitcast_convert_type(decided, jnp.uint32)
+
+
+def _where_any(asks: Any, rare: Any, drawn: jax.Array, *more: Any) -> jax.Array:
+    """`rare(drawn, *more)` where `asks(drawn)` anywhere, and `drawn` else.
+
+    So it is for many arrays at once too, where `vmap` of a condition would do both for each.
+    """
+
+    @jax.custom_batching.custom_vmap
+    def one(drawn: jax.Array, *more: Any) -> jax.Array:
+        return jax.lax.cond(jnp.any(asks(drawn)), rare, lambda drawn, *more: drawn, drawn, *more)
+
+    @one.def_vmap
+    def many(size: int, batched: Any, drawn: jax.Array, *more: Any) -> tuple[jax.Array, bool]:
+        if not batched[0]:
+            drawn = jnp.broadcast_to(drawn, (size, *drawn.shape))
+        axes = (0, *(jax.tree.map(lambda each: 0 if each else None, part) for part in batched[1:]))
+        rare_of_many = jax.vmap(rare, in_axes=axes, axis_size=size)
+        return _where_any(jax.vmap(asks), rare_of_many, drawn, *more), True
+
+    return one(drawn, *more)
 
 
 def _by_first_words(law: Law, words: list[jax.Array]) -> jax.Array:
@@ -171,7 +187,7 @@ def _undecided(drawn: jax.Array) -> jax.Array:
     return drawn < -(1 << 29)
 
 
-def _by_all_words(law: Law, drawn: jax.Array, key: jax.Array) -> jax.Array:
+def _by_all_words(drawn: jax.Array, law: Law, key: jax.Array) -> jax.Array:
     """int32: the numbers of `_by_first_words`, those decided by further words that were not."""
     packed = jax.lax.bitcast_convert_type(drawn, jnp.uint32)
     cells, state = _cells(packed & (2 ** (2 * CELL_BITS) - 1)), packed >> 28 & 7
@@ -223,10 +239,30 @@ def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:
 # --- its density
 
 
+WIDE = 16.0  # σ from which a cell's mass has a short series
+
+
 def _log_inner(scale: jax.Array, number: jax.Array) -> jax.Array:
     """log ∫ exp(-(k·t + t²/2)/σ²) dt over a cell, t from -1/2 to 1/2, k the number: what a cell's
     mass is beyond its middle's density.
     """
+    return jax.lax.cond(scale >= WIDE, _log_inner_of_wide, _log_inner_of_any, scale, number)
+
+
+def _log_inner_of_wide(scale: jax.Array, number: jax.Array) -> jax.Array:
+    """Within 1e-7: log ∫ exp(-a·t) dt less E[t²]/(2σ²), a = |k|/σ², E under exp(-a·t)."""
+    a = jnp.abs(number) / scale**2
+    near, far = jnp.minimum(a, 1.0) ** 2, jnp.maximum(a, 1.0)
+    log_of_near = near * (1 / 24 - near * (1 / 2880 - near / 181440))
+    square_of_near = 1 / 12 + near * (1 / 360 - near * (1 / 4320 - 1 / 6048))
+    log_of_far = far / 2 + jnp.log1p(-jnp.exp(-far)) - jnp.log(far)
+    square_of_far = 1 / 4 - 1 / (far * jnp.tanh(far / 2)) + 2 / far**2
+    square = jnp.where(a < 1, square_of_near, square_of_far)
+    return jnp.where(a < 1, log_of_near, log_of_far) - square / (2 * scale**2)
+
+
+def _log_inner_of_any(scale: jax.Array, number: jax.Array) -> jax.Array:
+    """By Gauss's quadrature."""
     nodes, weights = np.polynomial.legendre.leggauss(8)
     values = [
         -(number * (node / 2) + node**2 / 8) / scale**2 + math.log(weight / 2)

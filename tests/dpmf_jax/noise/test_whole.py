@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
+import mpmath
 import numpy as np
 import pytest
 import scipy.special
@@ -105,7 +106,7 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     both = (cells[0] << tables.CELL_BITS | cells[1]) << (32 - 2 * tables.CELL_BITS)
     drawn = whole._by_first_words(law, [*given_words, jnp.asarray(both.astype(np.uint32))])
     np.testing.assert_array_equal(whole._undecided(drawn), tied[0] | tied[1])
-    found = whole._by_all_words(law, drawn, key)
+    found = whole._by_all_words(drawn, law, key)
     expected = np.zeros(count, np.int64)
     stride = (int(law.stride), 1)
     for side, one_key in enumerate(jax.random.split(key)):
@@ -191,3 +192,40 @@ def test_scales_that_no_table_holds_are_refused(scale):
 def test_the_distance_of_a_draw_is_what_is_booked():
     """Of 2^48 draws, at an ε of 20: less than 10^-12."""
     assert (1 + math.exp(20)) * 2.0**48 * whole.DISTANCE < 1e-12
+
+
+@pytest.mark.parametrize("scale", [16.0, 100.0, 5000.0, 1e5])
+def test_the_mass_of_a_cell_of_wide_noise_has_its_series(scale):
+    """Against mpmath's integral, from the middle to where a cell's mass is at its end."""
+    shares = (0, 0.01, 0.3, 0.99, 1.01, 3, 30)
+    for number in {int(share * scale**2) for share in shares} | {1, int(3 * scale), int(8 * scale)}:
+        if number >= 2**31:
+            continue
+        with mpmath.workdps(40):
+            square = mpmath.mpf(scale) ** 2
+            mass = mpmath.quad(
+                lambda t, k=number, s=square: mpmath.exp(-(k * t + t * t / 2) / s),
+                [-0.5, -0.25, 0, 0.25, 0.5],
+            )
+            expected = float(mpmath.log(mass))
+        found = float(whole._log_inner(jnp.float32(scale), jnp.float32(number)))
+        assert found == pytest.approx(expected, rel=2e-7, abs=2e-7)
+
+
+def test_many_keys_at_once_draw_what_each_draws():
+    laws = [whole.rounded_normal(scale).sample.args[0] for scale in (3.0, 500.0)]
+    keys = jax.random.split(jax.random.key(2), 4)
+    stacked = jax.tree.map(lambda *leaves: jnp.stack(leaves), *laws)
+    draw = jax.vmap(lambda law, key: whole.draw(law, key, (5,)), in_axes=(None, 0))
+    found = jax.jit(jax.vmap(draw, in_axes=(0, None)))(stacked, keys)
+    for row, law in zip(found, laws, strict=True):
+        for one, key in zip(row, keys, strict=True):
+            np.testing.assert_array_equal(one, whole.draw(law, key, (5,)))
+
+
+def test_only_a_draw_that_ties_costs_further_words_of_many_keys_too():
+    """The compiled program still has its condition, where `vmap` would have made a choice of it."""
+    law = whole.rounded_normal(500.0).sample.args[0]
+    draw = jax.jit(jax.vmap(lambda key: whole.draw(law, key, (5,))))
+    text = draw.lower(jax.random.split(jax.random.key(2), 4)).as_text()
+    assert "stablehlo.case" in text

@@ -63,9 +63,13 @@ def test_a_few_trials_are_refused():
 @pytest.mark.slow
 def test_the_tables_have_what_they_promise():
     result = audit.run(20, big=False)
+    above = 0
     for row in result["rows"]:
         assert row["verdict"] == "consistent"
-        assert row["share"] <= 1 + 1e-6
-        assert row["share"] > 0.9
+        assert 0.9 < row["share"] < 1.01
+        above += row["share"] > 1 + 1e-6
+        assert row["delta"] > 0 or row["share"] <= 1 + 1e-6  # nothing of it is chance
+    # Bounds hold with confidence 0.975: three of eight too high is one chance in 1,300.
+    assert above <= 2
     assert {row["violated"] for row in result["calibration"]} == {0}
     assert min(row["seen"] for row in result["power"]) > 0.7
