@@ -12,9 +12,9 @@ from jax.tree_util import Partial
 
 from audits.mechanism import sensitivity
 from dpmf_jax import layout
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from tests.cases.ratings import share
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -30,22 +30,8 @@ CONFIG = gaussian.Config(
 )
 
 
-def make_ratings() -> Ratings:
-    random = np.random.default_rng(0)
-    user, item = np.nonzero(random.random((USERS, ITEMS)) < 0.6)
-    value = np.full(len(user), 2.0, np.float32)
-    return Ratings.from_columns(
-        user,
-        item,
-        value,
-        rating_range=RANGE,
-        users=np.arange(USERS),
-        items=np.arange(ITEMS),
-        name="tiny",
-    )
-
-
-RATINGS = make_ratings()
+RATINGS = share(0.6, (USERS, ITEMS))
+RATINGS = dataclasses.replace(RATINGS, value=np.full_like(RATINGS.value, 2.0))
 
 
 def heavier(weight, mechanism):

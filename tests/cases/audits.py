@@ -20,7 +20,7 @@ CONFIG = gaussian.Config(
 STEPS = 6
 
 
-def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
+def anywhere(users: int, items: int, num: int, seed: int = 0) -> Ratings:
     """Uniform ratings at random places: nothing to learn but the place itself."""
     random = np.random.default_rng(seed)
     value = random.integers(1, 6, (users, items)).astype(np.float32)
@@ -37,7 +37,7 @@ def make_ratings(users: int, items: int, num: int, seed: int = 0) -> Ratings:
     )
 
 
-RATINGS = make_ratings(16, 7, 56)
+RATINGS = anywhere(16, 7, 56)
 
 
 def sparse_ratings(users: int = 14, items: int = 6) -> Ratings:

@@ -5,8 +5,8 @@ import dataclasses
 import jax
 import numpy as np
 
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK, RANGE = 11, 7, 3, (1.0, 5.0)
 CONFIG = gaussian.Config(
@@ -19,17 +19,7 @@ FACTORIES = {
 }
 
 
-def make_ratings(seed: int = 0, num: int = 40) -> Ratings:
-    random = np.random.default_rng(seed)
-    pairs = random.choice(USERS * ITEMS, num, replace=False)
-    value = random.integers(1, 6, num).astype(np.float32)
-    catalogue = {"users": np.arange(USERS), "items": np.arange(ITEMS)}
-    return Ratings.from_columns(
-        pairs // ITEMS, pairs % ITEMS, value, rating_range=RANGE, name="tiny", **catalogue
-    )
-
-
-RATINGS = make_ratings()
+RATINGS = tiny(40, users=USERS, items=ITEMS, unrated=(0, 0))
 
 
 def start(mechanism, data, key):

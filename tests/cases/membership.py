@@ -14,6 +14,7 @@ from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from tests.cases import noises
+from tests.cases.ratings import ratings
 
 RANGE = (1.0, 5.0)
 USERS, ITEMS, STEPS = 24, 16, 10
@@ -28,25 +29,16 @@ CONFIG = gaussian.Config(
 VALUE = dataclasses.replace(CONFIG, relation="rating value")
 
 
-def make_ratings(seed: int = 0) -> Ratings:
+def half_of_all(seed: int = 0) -> Ratings:
     """192 ratings of 3 and 4: nothing stands out."""
     random = np.random.default_rng(seed)
     user, item = np.nonzero(
         random.permuted(np.arange(USERS * ITEMS) % 2 == 0).reshape(USERS, ITEMS)
     )
-    value = random.integers(3, 5, len(user)).astype(np.float32)
-    return Ratings.from_columns(
-        user,
-        item,
-        value,
-        rating_range=RANGE,
-        users=np.arange(USERS),
-        items=np.arange(ITEMS),
-        name="tiny",
-    )
+    return ratings(user, item, random.integers(3, 5, len(user)), (USERS, ITEMS))
 
 
-RATINGS = make_ratings()
+RATINGS = half_of_all()
 DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 

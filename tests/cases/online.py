@@ -8,17 +8,16 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
-from tests.cases import ratings
+from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK = 20, 15, 3
 
 
-def tiny(num: int = 120, seed: int = 0) -> Ratings:
-    """The last user and the last item have none."""
-    return ratings.tiny(num, seed, users=USERS, items=ITEMS)
+def sized(num: int = 120, seed: int = 0) -> Ratings:
+    return tiny(num, seed, users=USERS, items=ITEMS)
 
 
-RATINGS = tiny()
+RATINGS = sized()
 ORDER = np.random.default_rng(1).permutation(len(RATINGS))
 
 

@@ -18,11 +18,11 @@ SERIES = ("0.15", "0.20", "0.30", "0.50", "0.75", "0.90", "non-private")
 VARIANTS = (*plans.BESIDE, "non-private")
 
 
-def tiny(seed: int = 3) -> Ratings:
+def generated(seed: int = 3) -> Ratings:
     return synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=seed)
 
 
-def ratings(name: str, seed: int = 3) -> Ratings:
+def some(name: str, seed: int = 3) -> Ratings:
     """Some more, under the name of a data set."""
     some = synthetic.generate(num_users=40, num_items=20, num_ratings=380, seed=seed)
     return dataclasses.replace(some, name=name)
@@ -33,7 +33,7 @@ def rating_file(folder: Path, ratings: Ratings | None = None) -> Path:
 
     ratings: what it holds, by the name of the data set; `tiny` as ml-1m unless given.
     """
-    name, some = ("ml-1m", tiny()) if ratings is None else (ratings.name, ratings)
+    name, some = ("ml-1m", generated()) if ratings is None else (ratings.name, ratings)
     file, separator = {"ml-1m": ("ratings.dat", "::"), "ml-100k": ("u.data", "\t")}[name]
     rows = zip(some.user, some.item, some.value, strict=True)
     lines = [separator.join(map(str, (u + 1, i + 1, round(value), 0))) for u, i, value in rows]

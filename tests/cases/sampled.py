@@ -11,13 +11,13 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.noise import laws as noise
 
 
-def ratings(pairs, shape, seed: int = 0) -> Ratings:
+def rated_at(pairs, shape, seed: int = 0) -> Ratings:
     user, item = np.asarray(pairs, np.int32).reshape(-1, 2).T
     value = np.random.default_rng(seed).integers(1, 11, len(user)).astype(np.float32) / 2
     return Ratings(user, item, value, np.arange(shape[0]), np.arange(shape[1]), (0.5, 5.0))
 
 
-EMPTY = ratings(np.zeros((0, 2)), (300, 200))
+EMPTY = rated_at(np.zeros((0, 2)), (300, 200))
 
 
 @jax.jit

@@ -12,7 +12,7 @@ CONFIG = gaussian.Config(rating_range=(1, 5), noise_multiplier=20.0, rank=3, lea
 STEPS = 7
 
 
-def ratings(seed: int = 0) -> Ratings:
+def from_user_100(seed: int = 0) -> Ratings:
     """50 ratings of 12 users and 7 items."""
     random = np.random.default_rng(seed)
     pairs = random.choice(12 * 7, size=50, replace=False)
@@ -21,7 +21,7 @@ def ratings(seed: int = 0) -> Ratings:
     )
 
 
-RATINGS = ratings()
+RATINGS = from_user_100()
 
 
 def fit(mechanism=None, ratings=RATINGS, **options):

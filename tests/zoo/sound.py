@@ -7,10 +7,8 @@ do not refute it.
 import functools
 
 import jax
-import numpy as np
 
 from dpmf_jax import layout, parts
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.crowd import Population
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
@@ -22,19 +20,12 @@ from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import fit as fitting
 from experiments.audit import suite
+from tests.cases.ratings import share
 
 USERS, ITEMS, RANGE, STEPS = 12, 7, (1.0, 5.0), 6
 
 
-def make_ratings() -> Ratings:
-    random = np.random.default_rng(0)
-    user, item = np.nonzero(random.random((USERS, ITEMS)) < 0.6)
-    value = random.integers(1, 6, len(user)).astype(np.float32)
-    catalogue = {"users": np.arange(USERS), "items": np.arange(ITEMS)}
-    return Ratings.from_columns(user, item, value, rating_range=RANGE, name="tiny", **catalogue)
-
-
-RATINGS = make_ratings()
+RATINGS = share(0.6, (USERS, ITEMS))
 DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 # The clips lie below what they bound, so that each Δ is reached.

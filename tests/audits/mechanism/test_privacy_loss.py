@@ -10,13 +10,13 @@ import pytest
 from accounting import gaussian as price
 from audits.mechanism import loss_draws, privacy_loss, sampled_loss
 from dpmf_jax import layout
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from tests.cases import noises
+from tests.cases.ratings import share
 
 RANGE = (1.0, 5.0)
 # below the norms of all factors, so that the sensitivity is reached
@@ -26,21 +26,7 @@ CONFIG = gaussian.Config(
 STEPS, SAMPLED_STEPS = 8, 20
 
 
-def make_ratings(users: int = 30, items: int = 20, share: float = 0.5) -> Ratings:
-    random = np.random.default_rng(0)
-    user, item = np.nonzero(random.random((users, items)) < share)
-    return Ratings.from_columns(
-        user,
-        item,
-        random.integers(1, 6, len(user)).astype(np.float32),
-        rating_range=RANGE,
-        users=np.arange(users),
-        items=np.arange(items),
-        name="tiny",
-    )
-
-
-RATINGS = make_ratings()
+RATINGS = share(0.5, (30, 20))
 DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 

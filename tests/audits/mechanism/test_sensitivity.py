@@ -17,8 +17,8 @@ from tests.cases.audits import (
     RANGE,
     RATINGS,
     STEPS,
+    anywhere,
     joint,
-    make_ratings,
     run,
     verdicts,
 )
@@ -36,7 +36,7 @@ def refuting():
     """40 x 30, rank 5, C = 0.25: the setting in which a prototype saw Δ exceeded by 2.5 and μ by
     1.84.
     """
-    ratings = make_ratings(40, 30, 600)
+    ratings = anywhere(40, 30, 600)
     return ratings, layout.make(ratings, kind="dense")
 
 

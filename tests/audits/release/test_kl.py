@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from audits.release import kl
 from dpmf_jax.data.splits import rare
-from tests.cases.online import tiny
+from tests.cases.online import sized
 
 FALSE_ALARM = 1e-4
 NUMBERS = st.floats(-100, 100).map(lambda x: round(x, 3))
@@ -127,7 +127,7 @@ def test_the_bootstrap_is_that_of_its_seed_and_narrows_with_confidence():
 
 def test_filters():
     """The paper's leaves the training rows alone; the other treats both sides alike."""
-    train, test = tiny(150, seed=3), tiny(80, seed=4)
+    train, test = sized(150, seed=3), sized(80, seed=4)
     per_user, per_item = (
         np.bincount(train.user, minlength=20),
         np.bincount(train.item, minlength=15),
@@ -147,7 +147,7 @@ def test_the_papers_filter_alone_makes_a_divergence_where_nothing_was_learnt():
     with the paper's.
     """
     random = np.random.default_rng(0)
-    train, test = tiny(200, seed=3), tiny(200, seed=3)
+    train, test = sized(200, seed=3), sized(200, seed=3)
     spread = 1 + 2 * rare(train, train, 12)
     errors = spread * random.normal(size=200)
     same, paper = kl.same_rows(train, test, 12), kl.paper_rows(train, test, 12)
@@ -156,7 +156,7 @@ def test_the_papers_filter_alone_makes_a_divergence_where_nothing_was_learnt():
 
 
 def test_top_users_are_those_with_most_ratings():
-    train, test = tiny(150, seed=3), tiny(80, seed=4)
+    train, test = sized(150, seed=3), sized(80, seed=4)
     count = np.bincount(train.user, minlength=20)
     top = kl.top_users(train, 4)
     assert count[top].tolist() == sorted(count, reverse=True)[:4]
@@ -167,7 +167,7 @@ def test_top_users_are_those_with_most_ratings():
 
 
 def test_nothing_given_is_changed():
-    train = tiny()
+    train = sized()
     before = train.sha256(), dataclasses.replace(train).value.copy()
     errors = np.random.default_rng(0).normal(size=(2, 50))
     kept = errors.copy()
@@ -188,7 +188,7 @@ def test_what_makes_no_sense_is_refused():
         "as many as": lambda: kl.bootstrap(
             good, good, seed=0, train_users=np.arange(2), test_users=np.arange(3)
         ),
-        "num must be from 1": lambda: kl.top_users(tiny(), 0),
+        "num must be from 1": lambda: kl.top_users(sized(), 0),
     }
     for message, call in refused.items():
         with pytest.raises(ValueError, match=message):

@@ -12,7 +12,7 @@ import pytest
 from dpmf_jax.data import datasets, splits, synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
-from tests.cases.online import tiny
+from tests.cases.online import sized
 
 SPLITS = [splits.random, splits.within_users, splits.whole_users]
 
@@ -144,7 +144,7 @@ def test_by_pair_a_rating_more_moves_no_other():
 
 
 def test_rare_rows_are_those_with_few_training_ratings():
-    train, test = tiny(150, seed=3), tiny(60, seed=4)
+    train, test = sized(150, seed=3), sized(60, seed=4)
     for fewer_than in (1, 8, 10, 1000):
         few = [
             (np.sum(train.user == u) < fewer_than) or (np.sum(train.item == i) < fewer_than)

@@ -19,21 +19,16 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.kernels import whole_descent
 from dpmf_jax.noise import ring
+from tests.cases.ratings import share
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 USERS, ITEMS, RANK, RANGE = 40, 70, 5, (0.5, 5.0)
 
 
-def make_ratings(seed: int = 0, share: float = 0.7) -> Ratings:
-    random = np.random.default_rng(seed)
-    user, item = np.nonzero(random.random((USERS, ITEMS)) < share)
-    value = random.integers(1, 11, len(user)).astype(np.float32) / 2
-    catalogue = {"users": np.arange(USERS), "items": np.arange(ITEMS)}
-    return Ratings.from_columns(user, item, value, rating_range=RANGE, name="t", **catalogue)
-
-
-RATINGS = make_ratings()
+RATINGS = share(0.7, (USERS, ITEMS), rating_range=RANGE)
+HALVES = RATINGS.value - (RATINGS.user % 2).astype(np.float32) / 2
+RATINGS = dataclasses.replace(RATINGS, value=HALVES)
 GRADIENTS = jax.jit(partial(whole_descent.gradients, of_items=True))
 
 

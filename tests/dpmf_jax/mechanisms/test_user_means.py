@@ -8,9 +8,9 @@ import pytest
 import audits
 from accounting import gaussian
 from dpmf_jax import layout, parts
-from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.user_means import levels
+from tests.cases.ratings import share
 
 RANGE = (1.0, 5.0)
 CONFIG = levels.Config(rating_range=RANGE, noise_multiplier=1.5, center=3.0)
@@ -18,11 +18,7 @@ CONFIG = levels.Config(rating_range=RANGE, noise_multiplier=1.5, center=3.0)
 
 @pytest.fixture(scope="module")
 def ratings():
-    random = np.random.default_rng(0)
-    user, item = np.nonzero(random.random((12, 7)) < 0.6)
-    value = random.integers(1, 6, len(user)).astype(np.float32)
-    catalogue = {"users": np.arange(12), "items": np.arange(7)}
-    return Ratings.from_columns(user, item, value, rating_range=RANGE, name="tiny", **catalogue)
+    return share(0.6, (12, 7))
 
 
 def statistics(ratings, config=CONFIG):

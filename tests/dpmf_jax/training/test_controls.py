@@ -24,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 USERS, ITEMS = 20, 7
 
 
-def tiny(seed=0, density=0.6, users=USERS, items=ITEMS):
+def planted(seed=0, density=0.6, users=USERS, items=ITEMS):
     """Planted bias plus rank 1, in 1 to 5; the last user and the last item have no ratings."""
     rng = np.random.default_rng(seed)
     mask = rng.random((users, items)) < density
@@ -53,7 +53,7 @@ def everywhere(factors):
 
 
 def test_means_are_the_means():
-    train = tiny()
+    train = planted()
     mean = train.value.astype(np.float64).mean()
     np.testing.assert_allclose(everywhere(controls.global_mean(train)), mean, rtol=1e-6)
     predicted = everywhere(controls.item_means(train))
@@ -65,7 +65,7 @@ def test_means_are_the_means():
 
 
 def test_each_control_fits_its_training_ratings_better_than_the_last():
-    train = tiny()
+    train = planted()
     result = controls.controls(train, None)
     rmse = [result[name]["rmse_train"] for name in ("global_mean", "item_means", "biased_mf")]
     assert rmse[0] == pytest.approx(train.value.std(), rel=1e-5)
@@ -75,7 +75,7 @@ def test_each_control_fits_its_training_ratings_better_than_the_last():
 
 
 def test_popularity_counts_ratings_and_reads_no_value():
-    train, test = split(tiny(), 0.3, seed=1)
+    train, test = split(planted(), 0.3, seed=1)
     scores = everywhere(controls.popularity(train))
     np.testing.assert_array_equal(
         scores, np.tile(np.bincount(train.item, minlength=ITEMS), (USERS, 1))
@@ -89,7 +89,7 @@ def test_popularity_counts_ratings_and_reads_no_value():
 
 @pytest.mark.seconds
 def test_controls_are_ranked_as_models_are():
-    train, test = split(tiny(users=200, items=40, density=0.3), 0.3, seed=1)
+    train, test = split(planted(users=200, items=40, density=0.3), 0.3, seed=1)
     result = controls.controls(train, test)
     assert list(result) == ["global_mean", "item_means", "popularity", "biased_mf"]
     assert result["global_mean"]["ndcg_at_10"] is None  # it has no order of items
@@ -100,13 +100,13 @@ def test_controls_are_ranked_as_models_are():
 
 
 def test_no_order_is_measured_of_scores_that_are_not_finite():
-    train, test = split(tiny(), 0.3, seed=1)
+    train, test = split(planted(), 0.3, seed=1)
     wrong = controls.item_means(train)._replace(center=jnp.full(ITEMS, jnp.nan))
     assert controls.ndcg(wrong, train, test) is None
 
 
 def test_held_out_error_is_of_the_held_out_ratings():
-    train, test = split(tiny(), 0.3, seed=1)
+    train, test = split(planted(), 0.3, seed=1)
     result = controls.controls(train, test, names=("item_means",))
     assert list(result) == ["item_means"]
     assert result["item_means"]["rmse_test"] == metrics.rmse(controls.item_means(train), test)
@@ -114,7 +114,7 @@ def test_held_out_error_is_of_the_held_out_ratings():
 
 def test_planted_low_rank_is_found():
     """At 16 ratings a user; the 20 x 7 of the other tests leave 5, too few to tell p from b."""
-    train, test = split(tiny(seed=2, density=1.0, users=40, items=20), 0.2, seed=0)
+    train, test = split(planted(seed=2, density=1.0, users=40, items=20), 0.2, seed=0)
     result = controls.controls(train, test)
     assert (
         result["biased_mf"]["rmse_test"] < 0.3
@@ -123,20 +123,20 @@ def test_planted_low_rank_is_found():
 
 
 def test_constant_ratings_are_predicted_exactly():
-    train = tiny()
+    train = planted()
     train = dataclasses.replace(train, value=np.full(len(train), 4, np.float32))
     np.testing.assert_allclose(everywhere(controls.biased_mf(train)), 4, atol=1e-5)
 
 
 def test_scale_and_shift_of_ratings_pass_through():
-    train = tiny()
+    train = planted()
     moved = dataclasses.replace(train, value=2 * train.value + 3, rating_range=(5.0, 13.0))
     before, after = everywhere(controls.biased_mf(train)), everywhere(controls.biased_mf(moved))
     np.testing.assert_allclose(after, 2 * before + 3, atol=2e-2)
 
 
 def test_relabelled_and_unrated_users_change_nothing():
-    train = tiny()
+    train = planted()
     predicted = everywhere(controls.biased_mf(train))
     order = np.random.default_rng(0).permutation(USERS)
     moved = dataclasses.replace(train, user=order[train.user].astype(np.int32))
@@ -146,7 +146,7 @@ def test_relabelled_and_unrated_users_change_nothing():
 
 
 def test_the_unknown_get_what_is_known():
-    train = tiny()
+    train = planted()
     factors = controls.biased_mf(train)
     np.testing.assert_array_equal(factors.user_factors[-1], 0)
     np.testing.assert_allclose(everywhere(factors)[-1], factors.center, rtol=1e-6)
@@ -154,7 +154,7 @@ def test_the_unknown_get_what_is_known():
 
 
 def test_one_update_equals_loops():
-    train, rank = tiny(), 2
+    train, rank = planted(), 2
     width = rank + 1
     rng = np.random.default_rng(5)
 
@@ -201,7 +201,7 @@ def test_one_update_equals_loops():
 
 @pytest.mark.seconds
 def test_both_layouts_agree():
-    train = tiny()
+    train = planted()
     standard = dataclasses.replace(train, value=train.value - train.value.mean())
     start = np.random.default_rng(0).normal(size=(ITEMS, 2)).astype(np.float32) / 10
     squares = np.sum(np.square(standard.value))
@@ -213,7 +213,7 @@ def test_both_layouts_agree():
 
 
 def test_epochs_and_seeds_share_one_program():
-    train = tiny()
+    train = planted()
     first = controls.biased_mf(train, rank=2, num_epochs=3, seed=0)
     compiled = controls._alternate._cache_size()
     again = controls.biased_mf(train, rank=2, num_epochs=3, seed=0)
@@ -248,7 +248,7 @@ def test_two_cpu_devices_do_not_hang():
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])
 def test_noisy_item_means_say_what_the_mechanism_spends(relation, key):
-    result = controls.noisy_item_means(tiny(), key, rho=0.1, relation=relation)
+    result = controls.noisy_item_means(planted(), key, rho=0.1, relation=relation)
     made = noisy_means.mechanism(
         noisy_means.Config(
             rating_range=(1.0, 5.0), noise_multiplier=math.sqrt(5.0), relation=relation
@@ -265,7 +265,7 @@ def test_noisy_item_means_say_what_the_mechanism_spends(relation, key):
 
 @pytest.mark.parametrize("relation", ["rating value", "rating presence"])
 def test_without_noise_it_is_the_shrunk_item_mean(relation, key):
-    train = tiny()
+    train = planted()
     result = controls.noisy_item_means(train, key, rho=1e12, relation=relation)
     assert (result.rho, result.unit) == (1e12, relation)
     mean = train.value.astype(np.float64).mean()
@@ -283,7 +283,7 @@ def test_without_noise_it_is_the_shrunk_item_mean(relation, key):
 def test_predictions_stay_in_the_declared_range_at_any_noise(key):
     for relation in ("rating value", "rating presence"):
         center = np.asarray(
-            controls.noisy_item_means(tiny(), key, rho=1e-6, relation=relation).factors.center
+            controls.noisy_item_means(planted(), key, rho=1e-6, relation=relation).factors.center
         )
         assert ((center >= 1) & (center <= 5)).all()
 
@@ -291,12 +291,12 @@ def test_predictions_stay_in_the_declared_range_at_any_noise(key):
 def test_epsilon_and_delta_buy_their_rho(key):
     from accounting.gaussian import epsilon_exact
 
-    result = controls.noisy_item_means(tiny(), key, epsilon=1.0, delta=1e-5)
+    result = controls.noisy_item_means(planted(), key, epsilon=1.0, delta=1e-5)
     assert 0.999 < epsilon_exact(result.rho, 1e-5) <= 1.0
 
 
 def test_refusals(key):
-    train = tiny()
+    train = planted()
     nothing = train.take(np.zeros(len(train), bool))
     for control in (controls.global_mean, controls.item_means, controls.biased_mf):
         with pytest.raises(DataError, match="no training ratings"):

@@ -22,8 +22,16 @@ from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.training.fit import Diverged, Interrupted
-from tests.cases.training import CONFIG, RATINGS, STEPS, contents, fit, same_model, stop_after
-from tests.cases.training import ratings as tiny
+from tests.cases.training import (
+    CONFIG,
+    RATINGS,
+    STEPS,
+    contents,
+    fit,
+    from_user_100,
+    same_model,
+    stop_after,
+)
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -129,7 +137,7 @@ def test_two_releases_differ_and_two_experiments_do_not():
         ({"num_steps": STEPS + 1}, "guarantee"),
         ({"seed": 1}, "seed"),
         ({"seed": None}, "guarantee"),
-        ({"ratings": tiny(1)}, "ratings"),
+        ({"ratings": from_user_100(1)}, "ratings"),
         ({"settings": {"rank": 4}}, "settings"),
     ],
 )

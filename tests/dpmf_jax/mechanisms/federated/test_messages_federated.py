@@ -25,7 +25,7 @@ CROWD = federated.Population(join=0.3, leave=0.1, at_most=12)
 iterate = jax.jit(roles.iteration)
 
 
-def ratings() -> Ratings:
+def rank_one() -> Ratings:
     """About half of the pairs, of rank one and some noise; the last item has no ratings."""
     random = np.random.default_rng(0)
     taste, quality = random.normal(size=USERS), random.normal(size=ITEMS)
@@ -37,7 +37,7 @@ def ratings() -> Ratings:
     return Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (1.0, 5.0))
 
 
-RATINGS = ratings()
+RATINGS = rank_one()
 
 
 def devices(whole_catalogue: bool) -> tuple[Own, Ask]:

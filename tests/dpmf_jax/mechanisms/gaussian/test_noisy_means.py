@@ -23,6 +23,7 @@ from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.noise import ring
+from tests.cases import ratings as cases
 from tests.cases.audits import STRUCTURAL
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -31,20 +32,12 @@ RELATIONS = ("rating value", "rating presence")
 LOW, HIGH = 1.0, 5.0
 
 
-def tiny(seed: int = 0, rating_range=(LOW, HIGH)) -> Ratings:
-    """12 users, 7 items, 50 ratings; the last item has none."""
-    random = np.random.default_rng(seed)
-    pairs = random.choice(12 * 6, size=50, replace=False)
-    columns = (
-        (pairs // 6).astype(np.int32),
-        (pairs % 6).astype(np.int32),
-        random.integers(1, 6, 50).astype(np.float32),
-    )
-    return Ratings(*columns, np.arange(12), np.arange(7), rating_range)
-
-
 def config(**settings) -> noisy_means.Config:
     return noisy_means.Config(**({"rating_range": (LOW, HIGH), "noise_multiplier": 3.0} | settings))
+
+
+def some() -> Ratings:
+    return cases.tiny(users=12, items=7, unrated=(0, 1))
 
 
 def trained(made, ratings, num_steps=1, seed=0):
@@ -61,7 +54,7 @@ def statistics(made, ratings):
 
 @pytest.mark.parametrize("kind", ["split", "dense"])
 def test_the_statistics_are_the_sums(kind):
-    ratings = tiny()
+    ratings = some()
     data = layout.make(ratings, kind=kind, num_devices=1)
     made = noisy_means.mechanism(config(relation="rating presence"))
     (sums, counts), info = made.query(protocol.begin(made, keys.from_seed(0), data), data, None)
@@ -88,8 +81,10 @@ def test_the_worst_neighbour_moves_the_statistics_by_the_sensitivity(relation, r
     low, high = rating_range
     made = noisy_means.mechanism(config(relation=relation, rating_range=rating_range))
     claimed = float(made.guarantee(1).sensitivity)
-    ratings = tiny(rating_range=rating_range)
-    ratings = dataclasses.replace(ratings, value=np.full_like(ratings.value, low))
+    ratings = some()
+    ratings = dataclasses.replace(
+        ratings, rating_range=rating_range, value=np.full_like(ratings.value, low)
+    )
     most = 0.0
     for row in range(len(ratings)):
         if relation == "rating value":
@@ -106,8 +101,8 @@ def test_the_worst_neighbour_moves_the_statistics_by_the_sensitivity(relation, r
 
 def test_a_value_outside_the_range_moves_no_sum_further():
     made = noisy_means.mechanism(config())
-    wild = dataclasses.replace(tiny(), value=np.full(50, 1e6, np.float32))
-    top = dataclasses.replace(tiny(), value=np.full(50, HIGH, np.float32))
+    wild = dataclasses.replace(some(), value=np.full(50, 1e6, np.float32))
+    top = dataclasses.replace(some(), value=np.full(50, HIGH, np.float32))
     np.testing.assert_array_equal(statistics(made, wild)[0], statistics(made, top)[0])
 
 
@@ -137,7 +132,7 @@ def test_more_steps_average(relation):
     """Four steps at z tell as much as one at z/2, which costs the same: the same estimate from the
     same mean answer.
     """
-    ratings = tiny()
+    ratings = some()
     state, _ = trained(
         noisy_means.mechanism(config(relation=relation, noise_multiplier=4.0)), ratings, 4
     )
@@ -163,7 +158,7 @@ def test_every_audit_finds_it_consistent(relation):
     made = noisy_means.mechanism(config(relation=relation))
     found = audits.audit(
         made,
-        tiny(),
+        some(),
         key=keys.from_seed(0),
         num_steps=2,
         only=STRUCTURAL,
@@ -183,7 +178,7 @@ def test_halved_noise_is_caught():
     quiet = made._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
     found = audits.audit(
         quiet,
-        tiny(),
+        some(),
         key=keys.from_seed(0),
         num_steps=2,
         only=STRUCTURAL,
@@ -214,7 +209,7 @@ def test_the_shares_cost_what_the_whole_does():
 @pytest.mark.seconds
 @pytest.mark.parametrize("make", [gaussian.joint_noise, gaussian.public_items])
 def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
-    ratings, made = tiny(), make(sound())
+    ratings, made = some(), make(sound())
     first = noisy_means.mechanism(config())
     model = dpmf_jax.fit(ratings, made, num_steps=3, seed=0, earlier=((first, 1),), chunk_steps=2)
     assert model.guarantee.mechanism == f"noisy-item-means + {made.guarantee(1).mechanism}"
@@ -236,7 +231,7 @@ def test_a_run_starts_from_the_noisy_means_and_both_are_priced(make):
 
 
 def test_without_earlier_phases_a_run_begins_with_init():
-    made, data = gaussian.joint_noise(sound()), layout.make(tiny(), num_devices=1)
+    made, data = gaussian.joint_noise(sound()), layout.make(some(), num_devices=1)
     begun, direct = (
         protocol.begin(made, keys.from_seed(3), data),
         made.init(keys.from_seed(3), data, None),
@@ -265,7 +260,7 @@ def test_a_key_is_split_or_drawn_from_once(monkeypatch):
         protocol.begin(
             gaussian.joint_noise(sound()),
             keys.from_seed(0),
-            layout.make(tiny(), num_devices=1),
+            layout.make(some(), num_devices=1),
             ((first, 2),),
         )
     assert len(used) == len(set(used)) > 8
@@ -289,7 +284,7 @@ def test_the_phases_draw_from_different_keys():
         first = first._replace(noise=listening(first.noise))
         made = gaussian.joint_noise(sound())
         made = made._replace(noise=listening(made.noise))
-        data = layout.make(tiny(), num_devices=1)
+        data = layout.make(some(), num_devices=1)
         init_key, train_key = jax.random.split(keys.from_seed(0))
         state = protocol.begin(made, init_key, data, ((first, 2),))
         protocol.train(made, train_key, state, data, 3)
@@ -307,20 +302,20 @@ def test_resume_ends_in_the_same_bytes(tmp_path):
         "chunk_steps": 2,
         "checkpoint_seconds": 0.0,
     }
-    whole = dpmf_jax.fit(tiny(), made, out=tmp_path / "whole", **options)
+    whole = dpmf_jax.fit(some(), made, out=tmp_path / "whole", **options)
 
     def stop(progress):
         if progress.step >= 4:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
-        dpmf_jax.fit(tiny(), made, out=tmp_path / "cut", report=stop, **options)
+        dpmf_jax.fit(some(), made, out=tmp_path / "cut", report=stop, **options)
     other = ((noisy_means.mechanism(config(noise_multiplier=4.0)), 1),)
     with pytest.raises(PrivacyError, match="another"):
         dpmf_jax.fit(
-            tiny(), made, out=tmp_path / "cut", resume=True, **(options | {"earlier": other})
+            some(), made, out=tmp_path / "cut", resume=True, **(options | {"earlier": other})
         )
-    resumed = dpmf_jax.fit(tiny(), made, out=tmp_path / "cut", resume=True, **options)
+    resumed = dpmf_jax.fit(some(), made, out=tmp_path / "cut", resume=True, **options)
     for a, b in zip(whole.factors, resumed.factors, strict=True):
         np.testing.assert_array_equal(a, b)
 
@@ -329,7 +324,7 @@ def test_the_price_on_the_way_ends_at_the_whole_price():
     spent = []
     made, first = gaussian.joint_noise(sound()), noisy_means.mechanism(config())
     model = dpmf_jax.fit(
-        tiny(),
+        some(),
         made,
         num_steps=4,
         seed=0,
@@ -354,13 +349,13 @@ def test_each_phase_is_audited_for_its_own_steps():
         "quick": True,
         "num_neighbours": 4,
     }
-    found = audits.audit(made, tiny(), earlier=((first, 1),), **options)
+    found = audits.audit(made, some(), earlier=((first, 1),), **options)
     assert {finding.details["phase"] for finding in found} == {0, 1}
     assert not [finding for finding in found if finding.verdict == "violated"]
     quiet = first._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
     broken = [
         f
-        for f in audits.audit(made, tiny(), earlier=((quiet, 1),), **options)
+        for f in audits.audit(made, some(), earlier=((quiet, 1),), **options)
         if f.verdict == "violated"
     ]
     assert "noise: scale" in [finding.audit for finding in broken]
@@ -371,7 +366,7 @@ def test_phases_of_different_relations_are_not_added_up():
     made = gaussian.joint_noise(sound())
     other = noisy_means.mechanism(config(relation="rating presence"))
     with pytest.raises(ValueError, match="differ in unit"):
-        dpmf_jax.fit(tiny(), made, num_steps=3, seed=0, earlier=((other, 1),))
+        dpmf_jax.fit(some(), made, num_steps=3, seed=0, earlier=((other, 1),))
     wide = noisy_means.mechanism(config(tau=5.0)).guarantee(1)
     assert (
         accounting.compose(wide, gaussian.joint_noise(sound(tau=5.0)).guarantee(2)).largest_change

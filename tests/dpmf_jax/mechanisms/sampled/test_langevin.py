@@ -16,14 +16,14 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.noise import laws as noise
-from tests.cases.sampled import EMPTY, neighbours, query, ratings, silent
+from tests.cases.sampled import EMPTY, neighbours, query, rated_at, silent
 
 FALSE_ALARM = 1e-5
 MAKE = {"published": langevin.mechanism, "dp": langevin.dp, "dpsgd": langevin.dpsgd}
 SOUND = ("dp", "dpsgd")
 
 
-SMALL = ratings(np.argwhere(np.random.default_rng(1).random((8, 6)) < 0.5), (8, 6))
+SMALL = rated_at(np.argwhere(np.random.default_rng(1).random((8, 6)) < 0.5), (8, 6))
 
 
 def config(**settings):

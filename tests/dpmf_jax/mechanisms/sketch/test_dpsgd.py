@@ -18,14 +18,14 @@ from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
-from tests.cases.sampled import EMPTY, neighbours, query, ratings
+from tests.cases.sampled import EMPTY, neighbours, query, rated_at
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 FALSE_ALARM = 1e-5
 
 
-SMALL = ratings(np.argwhere(np.random.default_rng(1).random((7, 5)) < 0.5), (7, 5))
+SMALL = rated_at(np.argwhere(np.random.default_rng(1).random((7, 5)) < 0.5), (7, 5))
 TINY = 16.0  # a gain at which the table of SMALL has rows of one cell to a few
 
 
@@ -219,7 +219,7 @@ def test_it_learns():
     signs = np.where(np.random.default_rng(2).random(100) < 0.5, -1, 1)
     pairs = np.argwhere(np.random.default_rng(3).random((60, 40)) < 0.6)
     value = (3 + 2 * signs[pairs[:, 0]] * signs[60 + pairs[:, 1]]).astype(np.float32)
-    two = dataclasses.replace(ratings(pairs, (60, 40)), value=value, rating_range=(1.0, 5.0))
+    two = dataclasses.replace(rated_at(pairs, (60, 40)), value=value, rating_range=(1.0, 5.0))
     made = config(
         rating_range=(1.0, 5.0),
         sampling_rate=0.3,
@@ -335,7 +335,7 @@ def test_nothing_of_the_size_of_all_vectors_is_kept_or_made():
     made = config(rank=8, depth=4, gain=64.0, sampling_rate=0.01, initial_scale=0.1)
     mechanism = sketch_dpsgd.mechanism(made)
     data = layout.make(
-        ratings([(9, 4), (70_000, 3), (5, 7)], (100_000, 10_000)), kind="split", num_devices=1
+        rated_at([(9, 4), (70_000, 3), (5, 7)], (100_000, 10_000)), kind="split", num_devices=1
     )
     state = begun(mechanism, data)
     dense = 4 * 110_000 * 8

@@ -31,7 +31,7 @@ from experiments.reproduce.paper001.programs import work_of
 from experiments.reproduce.paper001.runs import Curve
 from tests.cases import reproduce as cases
 
-RATINGS = dataclasses.replace(cases.tiny(), name="ml-1m")
+RATINGS = dataclasses.replace(cases.generated(), name="ml-1m")
 
 
 def curve_of(run, level, bottom):
@@ -300,7 +300,7 @@ def test_a_part_of_a_figure_and_other_ratings_are_not_the_figure():
     part = verdicts([summary_of("001/fig4", LIKE_THE_PAPER, series=("0.15", "0.90"))])
     assert part["trade-off"].verdict == "not testable here"
     assert "0.20 is not stored" in part["trade-off"].why
-    other = verdicts([summary_of("001/fig4", LIKE_THE_PAPER, ratings=cases.tiny())])
+    other = verdicts([summary_of("001/fig4", LIKE_THE_PAPER, ratings=cases.generated())])
     assert other["trade-off"].verdict == "not testable here"
     assert "not on ml-1m" in other["trade-off"].why
 

@@ -21,11 +21,6 @@ from tests.cases import reproduce as cases
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    return cases.tiny()
-
-
 @pytest.fixture
 def every_five(monkeypatch):
     for module in (store, training):

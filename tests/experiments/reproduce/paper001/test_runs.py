@@ -14,11 +14,6 @@ from tests.cases import reproduce as cases
 from tests.cases.reproduce import small_runs
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    return cases.tiny()
-
-
 def test_names_tell_runs_apart(tiny):
     (run,) = small_runs(tiny, series=("0.15",), seeds=(0,))
     assert run.name.startswith("published-rank5-eps0.15-mu0.0005-seed0-")

@@ -17,12 +17,6 @@ from experiments.reproduce.paper001.programs import work_of
 from experiments.reproduce.paper001.runs import Curve
 from experiments.reproduce.paper001.work import overall_epsilon, runs_of
 from experiments.reproduce.pictures import NOTICE
-from tests.cases import reproduce as cases
-
-
-@pytest.fixture(scope="module")
-def ratings():
-    return cases.tiny()
 
 
 def rows_of(name, rmse, compared=True, **asked):
@@ -38,9 +32,9 @@ def rows_of(name, rmse, compared=True, **asked):
     return settings.rows_of(figure, by_setting, compared)
 
 
-def result(figure, ratings, rmse, compared=True, **asked):
+def result(figure, tiny, rmse, compared=True, **asked):
     """All of a figure where each run has the training RMSE rmse(run)."""
-    work = work_of(FIGURES[figure], Request(compared=compared, **asked), ratings)
+    work = work_of(FIGURES[figure], Request(compared=compared, **asked), tiny)
     curves = {run: Curve(tuple(rmse(run) ** 2), ("commit",), ("device",), 1.0) for run in work.runs}
     return work.result(curves)
 
@@ -64,7 +58,7 @@ def only(rows, **fields):
 @pytest.mark.parametrize(
     ("series", "steps"), [("0.15", 791), ("0.20", 1127), ("0.30", 1265), ("0.90", 2489)]
 )
-def test_figure_4_is_read_at_the_last_of_its_j_steps(ratings, series, steps):
+def test_figure_4_is_read_at_the_last_of_its_j_steps(tiny, series, steps):
     rows = rows_of("001/fig4", tagged)
     error = only(rows, series=series, axis="rmse")
     assert (error.num_steps, error.step, error.x) == (steps, steps - 1, float(series))
@@ -75,10 +69,10 @@ def test_figure_4_is_read_at_the_last_of_its_j_steps(ratings, series, steps):
     assert price.result == "inside"
 
 
-def test_figures_1_and_4_end_at_the_same_step(ratings):
+def test_figures_1_and_4_end_at_the_same_step(tiny):
     ends = {
         row.series: row
-        for row in result("001/fig1", ratings, tagged)["rows"]
+        for row in result("001/fig1", tiny, tagged)["rows"]
         if row.kind == "line_end"
     }
     for row in rows_of("001/fig4", tagged):
@@ -90,7 +84,7 @@ def test_figures_1_and_4_end_at_the_same_step(ratings):
     ("series", "rank", "implied"),
     [("0.20", 4, 888.34), ("0.20", 512, 2194.86), ("0.50", 20, 2102.56), ("0.90", 60, 4069.68)],
 )
-def test_figure_7_has_the_j_of_figure_10(ratings, series, rank, implied):
+def test_figure_7_has_the_j_of_figure_10(tiny, series, rank, implied):
     rows = rows_of("001/fig7", tagged, scale="full", seeds=(0,), series=(series,))
     error = only(rows, series=series, x=float(rank))
     assert (error.num_steps, error.step) == (round(implied), round(implied) - 1)
@@ -98,7 +92,7 @@ def test_figure_7_has_the_j_of_figure_10(ratings, series, rank, implied):
     assert error.tolerance == comparison.TOLERANCE
 
 
-def test_figure_10_is_priced_at_a_j_that_is_not_whole(ratings):
+def test_figure_10_is_priced_at_a_j_that_is_not_whole(tiny):
     """Every point of the paper is met, also where the whole J beside it would not be."""
     rows = [row for row in rows_of("001/fig10", tagged) if row.kind == "marker"]
     assert len(rows) == 55
@@ -111,7 +105,7 @@ def test_figure_10_is_priced_at_a_j_that_is_not_whole(ratings):
     assert all(abs(overall_epsilon("0.90", steps) - point.paper) > 0.01 for steps in (1874, 1875))
 
 
-def test_the_mean_over_seeds_is_compared(ratings):
+def test_the_mean_over_seeds_is_compared(tiny):
     shift = {0: 0.004, 1: 0.0, 2: -0.0005}
     rows = rows_of("001/fig4", lambda run: tagged(run) + shift[run.seed], series=("0.15",))
     error = only(rows, axis="rmse")
@@ -128,7 +122,7 @@ def test_the_mean_over_seeds_is_compared(ratings):
         ("001/fig7", "non-private", 20.0, 0.01),
     ],
 )
-def test_the_edges_of_the_tolerances(ratings, figure, series, x, tolerance, sign):
+def test_the_edges_of_the_tolerances(tiny, figure, series, x, tolerance, sign):
     paper = next(
         p.y
         for p in FIGURES[figure].plotted
@@ -145,7 +139,7 @@ def test_the_edges_of_the_tolerances(ratings, figure, series, x, tolerance, sign
         assert marked[0].tolerance == tolerance
 
 
-def test_a_price_that_is_off_by_more_than_its_tolerance_is_outside(ratings, monkeypatch):
+def test_a_price_that_is_off_by_more_than_its_tolerance_is_outside(tiny, monkeypatch):
     monkeypatch.setitem(plans.SETTINGS, "delta", 1.001e-5)
     rows = rows_of("001/fig10", tagged, seeds=(0,))
     assert comparison.verdict(rows) == "inside"
@@ -153,7 +147,7 @@ def test_a_price_that_is_off_by_more_than_its_tolerance_is_outside(ratings, monk
     assert comparison.verdict(rows_of("001/fig10", tagged, seeds=(0,))) == "outside"
 
 
-def test_non_private_runs_are_read_where_they_hardly_fall(ratings):
+def test_non_private_runs_are_read_where_they_hardly_fall(tiny):
     def rmse(run):
         return np.array([1.0, 0.9, 0.8, 0.8 - 5.4e-6, 0.5])[: run.num_steps]
 
@@ -164,7 +158,7 @@ def test_non_private_runs_are_read_where_they_hardly_fall(ratings):
     assert row.tolerance == comparison.NON_PRIVATE_TOLERANCE
 
 
-def test_a_run_that_nothing_ended_is_read_at_its_end_and_says_so(ratings):
+def test_a_run_that_nothing_ended_is_read_at_its_end_and_says_so(tiny):
     row = only(rows_of("001/fig7", tagged, series=("non-private",), ranks=(20,)))
     assert row.step == plans.MOST_STEPS - 1
     assert row.note.startswith("not stopped")
@@ -176,7 +170,7 @@ def bottomed(run):
     return 1 - 1e-3 * np.minimum(steps, 200 + 20 * run.seed - steps)
 
 
-def test_patience_is_shown_beside_the_paper_s_j(ratings):
+def test_patience_is_shown_beside_the_paper_s_j(tiny):
     full = lambda run: np.pad(bottomed(run), (0, max(run.num_steps - 400, 0)), mode="edge")  # noqa: E731
     rows = rows_of("001/fig4", full, series=("0.20",))
     error, price = (only(rows, kind="patience", axis=axis) for axis in ("rmse", "overall_epsilon"))
@@ -188,11 +182,11 @@ def test_patience_is_shown_beside_the_paper_s_j(ratings):
     )
     assert {error.result, price.result} == {"informative"}
     assert "not private" in error.note
-    on_the_curve = result("001/fig1", ratings, full, series=("0.20",))["rows"]
+    on_the_curve = result("001/fig1", tiny, full, series=("0.20",))["rows"]
     assert only(on_the_curve, kind="patience", axis="rmse").x == 115
 
 
-def test_patience_that_ends_some_seeds_says_how_many(ratings):
+def test_patience_that_ends_some_seeds_says_how_many(tiny):
     def some(run):
         if not run.seed:
             return tagged(run)
@@ -203,8 +197,8 @@ def test_patience_that_ends_some_seeds_says_how_many(ratings):
     assert "1 of 3 seeds went on" in row.note
 
 
-def test_figures_over_the_learning_rate_have_no_points_and_no_verdict(ratings):
-    told = result("001/fig25", ratings, bottomed, seeds=(0,))
+def test_figures_over_the_learning_rate_have_no_points_and_no_verdict(tiny):
+    told = result("001/fig25", tiny, bottomed, seeds=(0,))
     rows = told["rows"]
     assert {row.x for row in rows} == {0.0003, 0.0005, 0.0007, 0.0010}
     assert {row.result for row in rows} == {"informative"}
@@ -215,11 +209,11 @@ def test_figures_over_the_learning_rate_have_no_points_and_no_verdict(ratings):
     assert all(setting["steps"] <= 400 for setting in told["settings"])
 
 
-def test_other_ratings_are_compared_with_nothing(ratings):
+def test_other_ratings_are_compared_with_nothing(tiny):
     for name in ("001/fig3", "001/fig6", "001/fig9", "001/fig12", "001/fig15"):
         asked = {"compared": False, "seeds": (0,)}
         if FIGURES[name].x_name == "iteration":
-            rows = result(name, ratings, tagged, **asked)["rows"]
+            rows = result(name, tiny, tagged, **asked)["rows"]
         else:
             rows = rows_of(name, tagged, **asked)
         assert rows
@@ -285,13 +279,13 @@ def test_every_figure_of_the_table_can_be_planned():
 
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["001/fig1", "001/fig4", "001/fig10", "001/fig13", "001/fig25"])
-def test_pages_tables_and_plots_have_every_row(ratings, name):
+def test_pages_tables_and_plots_have_every_row(tiny, name):
     figure = FIGURES[name]
     rmse = tagged if name != "001/fig25" else bottomed
     some = {"series": figure.series[:2], "seeds": (0,)} | (
         {"ranks": (4, 20)} if figure.x_name == "n" else {}
     )
-    outcome = result(name, ratings, rmse, **some)
+    outcome = result(name, tiny, rmse, **some)
     told = report.summary(figure, outcome, command="dpmf reproduce")
     page = report.page(figure, told, plot=None)
     lines = report.table(told).splitlines()
@@ -313,8 +307,8 @@ def test_pages_tables_and_plots_have_every_row(ratings, name):
 
 
 @pytest.mark.seconds
-def test_times_are_kept_and_informative(ratings, tmp_path, capsys):
-    work = work_of(FIGURES["001/fig16"], Request(ranks=(4,), store=tmp_path), ratings)
+def test_times_are_kept_and_informative(tiny, tmp_path, capsys):
+    work = work_of(FIGURES["001/fig16"], Request(ranks=(4,), store=tmp_path), tiny)
     assert work.runs == ()
     first = work.result({})
     assert {row.series for row in first["rows"]} == {"0.50", "non-private"}

@@ -25,11 +25,6 @@ from tests.cases.reproduce import small_runs
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    return cases.tiny()
-
-
 def losses(curves):
     return {run: curve.loss for run, curve in curves.items()}
 
@@ -216,7 +211,7 @@ from experiments.reproduce.paper001.training import train_all
 from tests.cases import reproduce as cases
 
 out, after = Path(sys.argv[1]), int(sys.argv[2])
-ratings = cases.tiny()
+ratings = cases.generated()
 runs = cases.small_runs(ratings, series=("0.15", "0.90", "non-private"))
 told = []
 
@@ -303,7 +298,7 @@ def test_other_ratings_or_settings_are_refused(tiny, tmp_path):
     (run,) = small_runs(tiny, series=("0.15",), seeds=(0,))
     train_all([run], tiny, tmp_path)
     with pytest.raises(UsageError, match="another ratings already"):
-        train_all([run], cases.tiny(seed=4), tmp_path)
+        train_all([run], cases.generated(seed=4), tmp_path)
     path = tmp_path / "private" / run.name / "run.json"
     stored = json.loads(path.read_text())
     for name, other in (

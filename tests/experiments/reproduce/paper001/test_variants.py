@@ -34,11 +34,6 @@ from tests.cases import reproduce as cases
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-@pytest.fixture(scope="module")
-def tiny():
-    return cases.tiny()
-
-
 def planted(run, level):
     """Ends at level(run), and is lowest at step 100, by 0.002."""
     tests = {
@@ -271,7 +266,7 @@ def test_files_and_the_page(tiny, tmp_path):
     other = summary_of(
         "001/fig4",
         lambda run: 1.0,
-        dataclasses.replace(cases.tiny(seed=4), name="other"),
+        dataclasses.replace(cases.generated(seed=4), name="other"),
         **SOME["001/fig4"],
     )
     both = claims_of([], stored | {"001/fig6": other}, **rest)["beside"]

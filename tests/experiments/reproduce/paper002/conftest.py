@@ -19,7 +19,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def data(small):
-    return runs.Data(cases.ratings("ml-1m"))
+    return runs.Data(cases.some("ml-1m"))
 
 
 @pytest.fixture(scope="module")

@@ -22,10 +22,6 @@ pytestmark = pytest.mark.usefixtures("quick_compilation", "small")
 PAPERS = ("002/fig1", "002/fig2", "002/fig3", "002/fig4")
 
 
-def ratings(seed=3):
-    return cases.ratings("ml-1m", seed)
-
-
 def figure(name, data, store, seeds=(0,)):
     return figures.run(FIGURES[name], Bench(data, store, seeds, lambda text: None))
 
@@ -200,7 +196,7 @@ def test_what_can_be_proved_is_compared_once_and_kept(data, tmp_path, monkeypatc
 
 def data_folder(folder: Path) -> Path:
     """The same ratings as a data set, so that its programs are compiled already."""
-    return cases.rating_file(folder, ratings())
+    return cases.rating_file(folder, cases.some("ml-1m"))
 
 
 @pytest.mark.seconds

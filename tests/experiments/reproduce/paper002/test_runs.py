@@ -126,7 +126,7 @@ def test_runs_side_by_side_on_two_devices_are_the_same(data, tmp_path):
         from tests.cases import reproduce as cases
         for name in ("RARE", "TOP_SHARE"):
             setattr(table, name, cases.SKETCH[name])
-        two = runs.Data(cases.ratings("ml-1m"), num_devices=2)
+        two = runs.Data(cases.some("ml-1m"), num_devices=2)
         measured = runs.measure(cases.SEVERAL, two, Path(sys.argv[1]))
         print(json.dumps([measured[run].values for run in cases.SEVERAL]))
     """
@@ -153,7 +153,7 @@ def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_pa
     ):
         runs.measure([other], data, tmp_path, told.append)
     assert len(told) == 5
-    runs.measure([REGULAR], runs.Data(cases.ratings("ml-1m", seed=4)), tmp_path, told.append)
+    runs.measure([REGULAR], runs.Data(cases.some("ml-1m", seed=4)), tmp_path, told.append)
     assert len(told) == 6
 
 

@@ -65,8 +65,8 @@ def in_two_parts(name="ml-100k"):
     """Both parts have the same pairs and other values, so that they share their compiled
     programs.
     """
-    made = runs.Data(cases.ratings(name))
-    other = cases.ratings(name, seed=4).take(np.arange(0, 380, 19))
+    made = runs.Data(cases.some(name))
+    other = cases.some(name, seed=4).take(np.arange(0, 380, 19))
     made.__dict__["split"] = (
         dataclasses.replace(made.ratings, value=6 - made.ratings.value),
         other,
@@ -143,7 +143,7 @@ def test_a_fifth_of_the_pairs_is_held_out():
 
 
 def test_settings_are_the_papers():
-    found = runs.Data(cases.ratings("netflix-52"))
+    found = runs.Data(cases.some("netflix-52"))
     for run in (Run("S1", 0.15, 0, "all", (100,)), Run("S2", 0.15, 0, "all", (100,))):
         made = runs.published(run, found)
         assert (made.learning_rate, made.regularization, made.user_regularization) == (
@@ -192,7 +192,7 @@ def test_users_alone_learn_from_no_other_and_v_stays(data):
 
 
 def test_errors_by_hand_and_of_what_diverged():
-    one = cases.ratings("ml-100k")
+    one = cases.some("ml-100k")
     model = protocol.Factors(np.zeros((40, 1)), np.zeros((20, 1)), np.float32(2.0))
     off = np.abs(2.0 - one.value)
     found = runs.errors(model, one)
@@ -396,7 +396,7 @@ def test_the_whole_paper_is_every_figure_once():
 
 
 def data_folder(folder: Path) -> Path:
-    return cases.rating_file(folder, cases.ratings("ml-100k"))
+    return cases.rating_file(folder, cases.some("ml-100k"))
 
 
 @pytest.mark.seconds

@@ -38,7 +38,7 @@ CONFIG = local.Config(
 
 @pytest.fixture(scope="module")
 def data():
-    return runs.Data(cases.tiny(), num_devices=1)
+    return runs.Data(cases.generated(), num_devices=1)
 
 
 def run_of(variant, **change):
@@ -58,7 +58,7 @@ def after(variant, ratings, rounds=3):
 
 @pytest.mark.seconds
 def test_fair_coins_and_users_alone_make_nothing_public_of_any_rating():
-    ratings = cases.tiny()
+    ratings = cases.generated()
     other = dataclasses.replace(ratings, value=6 - ratings.value)
     for variant, told in (
         ("fair-coins", False),
@@ -72,10 +72,10 @@ def test_fair_coins_and_users_alone_make_nothing_public_of_any_rating():
 
 
 def test_users_alone_move_and_the_items_do_not():
-    start, end = after("users-alone", cases.tiny())
+    start, end = after("users-alone", cases.generated())
     assert np.array_equal(start.public.item_factors, end.public.item_factors)
     assert not np.allclose(start.private.user_factors, end.private.user_factors)
-    _, coins = after("fair-coins", cases.tiny())
+    _, coins = after("fair-coins", cases.generated())
     assert not np.allclose(start.public.item_factors, coins.public.item_factors)
 
 
