@@ -46,7 +46,7 @@ def factors(seed: int = 1, size: float = 1.0) -> tuple[jax.Array, jax.Array]:
     )
 
 
-def found(ratings, users, items, center, on, kind="split") -> list[np.ndarray]:
+def sums_of(ratings, users, items, center, on, kind="split") -> list[np.ndarray]:
     data = layout.make(ratings, kind=kind, num_devices=1)
     both, _ = GRADIENTS(users, items, center, on, data)
     return [np.asarray(ring.signed(leaf)) for leaf in both]
@@ -88,7 +88,7 @@ def test_gradients_are_those_of_whole_numbers(kind, shift, center):
     center = jnp.linspace(1.0, 5.0, ITEMS) if center == "per item" else jnp.float32(center)
     on = grid(shift=shift)
     for mine, right in zip(
-        found(RATINGS, users, items, center, on, kind),
+        sums_of(RATINGS, users, items, center, on, kind),
         expected(RATINGS, users, items, center, on),
         strict=True,
     ):
@@ -105,7 +105,7 @@ def test_they_are_the_gradients_of_floats_up_to_the_grid():
         descent.item_gradient(users, items, center, on.clip_norm, jnp.float32(6.25), data),
     )
     unit = float(whole_descent.unit(on))
-    for mine, right in zip(found(RATINGS, users, items, center, on), floats, strict=True):
+    for mine, right in zip(sums_of(RATINGS, users, items, center, on), floats, strict=True):
         assert np.max(np.abs(unit * mine - right)) < 0.02 * np.max(np.abs(right))
 
 
@@ -132,7 +132,7 @@ def test_a_shrunk_row_is_made_up_for():
 def test_one_rating_moves_one_row_of_either_side_by_no_more_than_is_priced(unit):
     """All ratings of a user and an item, to either end of the range or away."""
     users, items, center, on = *factors(size=1.3), jnp.float32(2.5), grid(bound=30)
-    here = found(RATINGS, users, items, center, on)
+    here = sums_of(RATINGS, users, items, center, on)
     most, change = 0.0, 60 if unit == "value" else 30
     bound = 2048 * change / 2**7 + RANK**0.5
     for place in np.flatnonzero((RATINGS.user == 3) | (RATINGS.item == 5)):
@@ -143,7 +143,7 @@ def test_one_rating_moves_one_row_of_either_side_by_no_more_than_is_priced(unit)
                 other = dataclasses.replace(RATINGS, value=value)
             else:
                 other = RATINGS.take(np.arange(len(RATINGS)) != place)
-            there = found(other, users, items, center, on)
+            there = sums_of(other, users, items, center, on)
             for side, row in ((0, RATINGS.user[place]), (1, RATINGS.item[place])):
                 moved = (here[side] - there[side]).astype(float)
                 assert not np.delete(moved, row, axis=0).any()
@@ -169,7 +169,7 @@ def test_a_row_of_very_many_ratings_does_not_wrap_around():
 def test_factors_that_are_not_finite_move_nothing_further():
     users, items = factors()
     users = users.at[2].set(jnp.nan).at[4, 1].set(jnp.inf)
-    here = found(RATINGS, users, items, jnp.float32(2.5), grid())
+    here = sums_of(RATINGS, users, items, jnp.float32(2.5), grid())
     assert all(np.isfinite(side).all() for side in here)
     data = layout.make(RATINGS, num_devices=1)
     both, _ = GRADIENTS(users, items, jnp.float32(2.5), grid(), data)
