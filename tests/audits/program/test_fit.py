@@ -312,16 +312,3 @@ def test_users_who_take_part_in_one_of_several_rounds_are_priced_for_that_one():
         partition, make_phases=made, steps_paid=lambda settings, priced: 4 * priced, tempting=()
     )
     assert violated(fewer) == {"fit: steps"}
-
-
-@pytest.mark.slow
-def test_what_the_price_does_not_cover_is_seen_in_the_real_program():
-    """`patience` is labelled not private: another number of steps, and another price, on a
-    neighbour.
-    """
-
-    def patient(ratings, folder, key):
-        made = public_items(noise_multiplier=8.0, learning_rate=0.05)
-        return fit(ratings, folder, key, mechanism=made, num_steps=60, patience=1)
-
-    assert "fit: steps" in violated(audit(patient))
