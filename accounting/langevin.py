@@ -35,6 +35,7 @@ def langevin_phases(
     clip_norm: float,
     learning_rates: Sequence[float],
     max_phases: int = 32,
+    distance: float = 0.0,
 ) -> tuple[SubsampledGaussian, ...]:
     """Steps of Langevin dynamics as phases: z_t = q·√(2T/η_t)/C.
 
@@ -49,6 +50,7 @@ def langevin_phases(
       temperature: T; the noise of an exact posterior has T = 1.
       clip_norm: C, of one record's gradient before the step size.
       learning_rates: η_t, step by step, public.
+      distance: of the noise of one step from normal noise, in total variation.
 
     Raises:
       ValueError: a number is not positive and finite.
@@ -75,6 +77,8 @@ def langevin_phases(
             groups[place] = (min(z, smallest), others + number)
         counts = dict(groups.values())
     return tuple(
-        SubsampledGaussian(noise_multiplier=z, sampling_rate=sampling_rate, num_steps=number)
+        SubsampledGaussian(
+            noise_multiplier=z, sampling_rate=sampling_rate, num_steps=number, distance=distance
+        )
         for z, number in counts.items()
     )

@@ -71,11 +71,13 @@ class SubsampledGaussian:
       noise_multiplier: z = σ/C, C the clip of one record, in every relation.
       sampling_rate: q in (0, 1], the probability with which each record takes part, public.
       num_steps: J.
+      distance: of the noise of one step from normal noise, in total variation; it costs δ.
     """
 
     noise_multiplier: float
     sampling_rate: float
     num_steps: int
+    distance: float = 0.0
 
     def __post_init__(self):
         _set(
@@ -83,6 +85,7 @@ class SubsampledGaussian:
             noise_multiplier=guards.positive("noise_multiplier", self.noise_multiplier),
             sampling_rate=guards.rate("sampling_rate", self.sampling_rate),
             num_steps=guards.count("num_steps", self.num_steps, 0),
+            distance=guards.delta("distance", self.distance),
         )
 
 
@@ -193,7 +196,9 @@ def total(epsilons) -> float:
 def distance(losses: Sequence[Loss]) -> float:
     """How far the noise of all steps is from normal noise, in total variation: it adds up."""
     return math.fsum(
-        loss.num_steps * loss.distance for loss in losses if isinstance(loss, Gaussian)
+        loss.num_steps * loss.distance
+        for loss in losses
+        if isinstance(loss, Gaussian | SubsampledGaussian)
     )
 
 

@@ -19,7 +19,7 @@ is at most its probability in the other world and t.
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from accounting import gaussian, guards, pure
@@ -180,8 +180,8 @@ def _accountants(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str
 def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, float]:
     if not losses:
         return {"exact": 0.0}
-    if apart := distance(losses):
-        return _at_a_distance(losses, delta, unit, apart)
+    if distance(losses):
+        return at_a_distance(losses, delta, functools.partial(_by_kind, unit=unit))
     rounds = [loss for loss in losses if isinstance(loss, Pure)]
     if len(rounds) == len(losses):
         return _pure(rounds, delta)
@@ -197,19 +197,32 @@ def _by_kind(losses: tuple[Loss, ...], delta: float, unit: Unit) -> dict[str, fl
 _SHARES = (2.0**-40, 2.0**-30, 2.0**-20, 2.0**-10, 0.5)
 
 
-def _at_a_distance(
-    losses: tuple[Loss, ...], delta: float, unit: Unit, apart: float
+def at_a_distance(
+    losses: Sequence[Loss],
+    delta: float,
+    price_of: Callable[[tuple[Loss, ...], float], dict[str, float]],
 ) -> dict[str, float]:
-    """The prices of normal noise at δ less a share, the smallest that has room for (1 + e^ε)·t."""
+    """The prices of normal noise at δ less a share, the smallest that has room for (1 + e^ε)·t.
+
+    Infinite where none has.
+
+    Args:
+      price_of: (the same losses with normal noise, δ) -> their prices.
+    """
+    apart = distance(losses)
     normal = tuple(
-        dataclasses.replace(loss, distance=0.0) if isinstance(loss, Gaussian) else loss
+        dataclasses.replace(loss, distance=0.0)
+        if isinstance(loss, Gaussian | SubsampledGaussian)
+        else loss
         for loss in losses
     )
+    if not apart:
+        return price_of(normal, delta)
     found: dict[str, float] = {}
     for share in _SHARES:
         room = math.log(max(share * delta / apart - 1, 1e-300))
         left = math.nextafter(delta * (1 - share), 0.0)
-        prices = _by_kind(normal, left, unit)
+        prices = price_of(normal, left)
         found |= {
             name: value for name, value in prices.items() if name not in found and value <= room
         }

@@ -61,7 +61,10 @@ def epsilon(spent: tuple[Loss, ...], delta: float, *, num_ratings: int, unit: Un
         return None
     from accounting import composition
 
-    return composition.pld([*own, *sampled], unit=unit, num_ratings=num_ratings).epsilon(delta)
+    def mixture(normal: tuple[Loss, ...], delta: float) -> dict[str, float]:
+        return {"pld": composition.pld(normal, unit=unit, num_ratings=num_ratings).epsilon(delta)}
+
+    return price.at_a_distance([*own, *sampled], delta, mixture)["pld"]
 
 
 def rule(spent: Sequence[Loss], delta: float, *, unit: Unit) -> tuple[str, tuple[int, ...]] | None:

@@ -13,7 +13,7 @@ from dpmf_jax.devices import spread
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout.operations import stored_values
 from dpmf_jax.layout.stored import Dense, Layout, in_memory
-from dpmf_jax.noise import bits
+from dpmf_jax.noise import bits, chacha
 
 OVERFLOW = 1e-15  # the chance that a Poisson sample has more members than `capacity_for` says
 
@@ -71,14 +71,15 @@ def threshold(rate: jax.Array) -> jax.Array:
 def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Sample:
     """Each stored rating with probability `rate`, independently of all others: a Poisson sample.
 
-    Whether a rating is in depends on the key and on its slot alone. So it is in or out in all
-    neighbours alike, at the same place of the sample. The probability is at most `rate`, and less
-    by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes all. Members beyond `capacity` are left out:
-    take `capacity_for(num_slots(data), rate)`. On one device each slot may have a rate of its own,
-    in the shape of `stored_values`.
+    Whether a rating is in depends on the key, its user and its item alone. So it is in or out in
+    all neighbours alike, in either layout and on any devices; its place in the sample is another.
+    The probability is at most `rate`, and less by at most 2⁻²² of it and 2⁻³²; a rate of 1 takes
+    all. Members beyond `capacity` are left out: take `capacity_for(num_slots(data), rate)`. On one
+    device each slot may have a rate of its own, in the shape of `stored_values`.
 
-    Slots are counted as one device has them. Several devices find their own members, and pass on
-    these alone.
+    The key is threefry's or ChaCha20's (`noise.chacha`, for releases); one of another generator is
+    spent for two words, which serve as threefry's. Several devices find their own members, and pass
+    on these alone.
     """
     rate = jnp.asarray(rate, jnp.float32)
     if rate.ndim and data.num_devices > 1:
@@ -88,20 +89,14 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
     rate = rate.reshape(-1) if rate.ndim else rate
     below = threshold(rate)
     words = jax.random.key_data(key)
-    if words.shape != (2,):  # of another generator than this project's keys have
+    if words.shape not in ((2,), (chacha.KEY_WORDS,)):
         words = jnp.stack(bits.public_words(key))
 
     def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
         slots = _device_slots(data, stored)
-        number = slots.first + jnp.arange(slots.value.size, dtype=jnp.int32)
-        drawn = bits.threefry(bits.Words(*words), jnp.uint32(0), jnp.asarray(number, jnp.uint32))
-        chosen = ((drawn[0] ^ drawn[1]) < below) | everybody  # as `jax.random.bits` has them
-        if slots.counts is not None:
-            chosen &= slots.counts
-        at, found = _first_true(chosen, capacity)
-        there = slots.present.at[at].get(mode="clip") & found
+        chosen = slots.present & ((slots.words(words) < below) | everybody)
+        at, there = _first_true(chosen, capacity)
         user, item = slots.pair(at)
-        # a float throughout: audits differentiate
         value = jnp.where(there, slots.value.at[at].get(mode="clip"), 0.0)
         parts = jnp.where(
             there, jnp.stack([user - data.num_users, item - data.num_items, there]), 0
@@ -121,50 +116,61 @@ class _DeviceSlots(NamedTuple):
     """The slots of one device.
 
     value, present: of each slot.
-    first: the number of its first slot.
-    counts: which of them are slots of one device at all; None where all are.
     pair: (user, item) at some of them.
+    words: a key's data -> uint32[slots], independent and uniform: of its user and item.
     """
 
     value: jax.Array
     present: jax.Array
-    first: ArrayLike
-    counts: jax.Array | None
     pair: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
+    words: Callable[[jax.Array], jax.Array]
 
 
 def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
-    one_device = data.num_devices == 1
     if isinstance(stored, Dense):
         value, present = (part.reshape(-1) for part in stored)
-        first = (
-            jnp.int32(0)
-            if one_device
-            else jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * value.size
-        )
-        counts = (
-            None if one_device else first + jnp.arange(value.size) < data.num_users * data.num_items
-        )
+        rows = stored.value.shape[0]
+        first = jnp.int32(0)
+        if data.num_devices > 1:
+            first = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * rows
 
         def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
-            return (first + at) // data.num_items, (first + at) % data.num_items
+            return first + at // data.num_items, at % data.num_items
 
-        return _DeviceSlots(value, present, first, counts, pair)
+        def words(key: jax.Array) -> jax.Array:
+            user = (first + jnp.arange(rows, dtype=jnp.int32)).astype(jnp.uint32)
+            return _row_words(key, user, data.num_items).reshape(-1)
+
+        return _DeviceSlots(value, present, pair, words)
     side = stored.by_user
-    pieces, width = side.column.shape
-    column, counts, before = side.column.reshape(-1), None, jnp.int32(0)
-    if data.users_each is not None:  # pieces of nobody come last on one device
-        used = side.row != data.num_users
-        counts, before = jnp.repeat(used, width), _sum_before(jnp.sum(used, dtype=jnp.int32))
-    elif not one_device:
-        before = jax.lax.axis_index(spread.AXIS).astype(jnp.int32) * pieces
+    width, column = side.column.shape[1], side.column.reshape(-1)
 
-    def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def pair_of_piece(at: jax.Array) -> tuple[jax.Array, jax.Array]:
         return side.row.at[at // width].get(mode="clip"), column.at[at].get(mode="clip")
 
+    def words_of_pieces(key: jax.Array) -> jax.Array:
+        user = jnp.broadcast_to(side.row[:, None], side.column.shape)
+        return _pair_words(key, *(part.astype(jnp.uint32).reshape(-1) for part in (user, column)))
+
     return _DeviceSlots(
-        side.value.reshape(-1), column != data.num_items, before * width, counts, pair
+        side.value.reshape(-1), column != data.num_items, pair_of_piece, words_of_pieces
     )
+
+
+def _pair_words(key: jax.Array, user: jax.Array, item: jax.Array) -> jax.Array:
+    """uint32[n]: one word for each user and item, uint32[n]. key: the data of a key."""
+    if len(key) == chacha.KEY_WORDS:
+        return chacha.pair_words(key, user, item)
+    first, second = bits.threefry(bits.Words(*key), user, item)
+    return first ^ second
+
+
+def _row_words(key: jax.Array, user: jax.Array, num_items: int) -> jax.Array:
+    """uint32[n, items]: `_pair_words` of each user and every item."""
+    if len(key) == chacha.KEY_WORDS:
+        return chacha.row_words(key, user, num_items)
+    item = jnp.arange(num_items, dtype=jnp.uint32)
+    return _pair_words(key, *jnp.broadcast_arrays(user[:, None], item))
 
 
 def _sum_before(count: jax.Array) -> jax.Array:

@@ -12,28 +12,31 @@ Written in operations on uint32, so that it is the same on every device.
 
 from __future__ import annotations
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 DOUBLE_ROUNDS = 10
+KEY_WORDS = 8
 # the third word of the nonce; the first two are free
-BITS, SPLIT, FOLD, SEED = range(4)
+BITS, SPLIT, FOLD, SEED, PAIRS = range(5)
 CHUNK = 4096  # blocks that are worked on at a time: they stay in a core's cache
 
 
-def blocks(key: jax.Array, counter: jax.Array, nonce: tuple[int, int, int]) -> jax.Array:
+def blocks(key: jax.Array, counter: jax.Array, nonce: tuple[Any, Any, Any]) -> jax.Array:
     """uint32[16, n]: the block function at every counter (RFC 8439, section 2.3).
 
-    key: uint32[8]. counter: uint32[n]. nonce: its three words.
+    key: uint32[8]. counter: uint32[n]. nonce: its three words, uint32[] or uint32[n].
     """
     many = counter.shape
     rows = [
         jnp.broadcast_to(jnp.asarray(words, jnp.uint32)[:, None], (4, *many))
         for words in (CONSTANTS, key[:4], key[4:])
     ]
-    last = [counter, *(jnp.broadcast_to(jnp.uint32(word), many) for word in nonce)]
+    last = [counter, *(jnp.broadcast_to(jnp.asarray(word, jnp.uint32), many) for word in nonce)]
     start = (*rows, jnp.stack(last))
     end = jax.lax.fori_loop(0, DOUBLE_ROUNDS, _double_round, start)
     return jnp.concatenate([a + b for a, b in zip(end, start, strict=True)])
@@ -72,6 +75,36 @@ def stream(key: jax.Array, count: int, nonce: tuple[int, int, int]) -> jax.Array
     counters = jnp.arange(-(-number // each) * each, dtype=jnp.uint32).reshape(-1, each)
     words = jax.lax.map(lambda counter: blocks(key, counter, nonce), counters)
     return words.reshape(-1)[:count]
+
+
+def pair_words(key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    """uint32[n]: a word for each pair of words, uint32[n].
+
+    It is word j mod 16 of the block at counter ⌊j/16⌋ with nonce (i, 0, PAIRS), for a pair (i, j):
+    a block for each pair, of which one word is used. `row_words` uses all.
+    """
+
+    def words(pairs: tuple[jax.Array, jax.Array]) -> jax.Array:
+        first, second = pairs
+        made = blocks(key, second // 16, (first, 0, PAIRS))
+        places = (second % 16).astype(jnp.int32)[None]
+        return jnp.take_along_axis(made, places, axis=0)[0]
+
+    count = len(first)
+    each = max(1, min(count, CHUNK))
+    pairs = tuple(jnp.pad(part, (0, -count % each)).reshape(-1, each) for part in (first, second))
+    return jax.lax.map(words, pairs).reshape(-1)[:count]
+
+
+def row_words(key: jax.Array, first: jax.Array, count: int) -> jax.Array:
+    """uint32[n, count]: `pair_words` of each of `first`, uint32[n], and 0, …, count - 1."""
+    groups = -(-count // 16)
+    counters = jnp.arange(groups, dtype=jnp.uint32)
+
+    def words(row: jax.Array) -> jax.Array:
+        return blocks(key, counters, (row, 0, PAIRS)).T.reshape(-1)[:count]
+
+    return jax.lax.map(words, first, batch_size=max(1, CHUNK // max(groups, 1)))
 
 
 # --- what jax asks of a generator

@@ -7,10 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from jax.extend.random import threefry_2x32
 
 from dpmf_jax import layout
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import poisson
+from dpmf_jax.noise import chacha
 from tests.cases.layout import KINDS
 from tests.cases.ordered import CASES, make
 from tests.cases.processes import python
@@ -85,21 +87,48 @@ def test_members_are_independent_in_pairs_and_from_draw_to_draw(key):
         assert abs(z.var() - 1) < 0.05
 
 
+def words(key, user, item):
+    """One word for each rating, of its user and item, from either generator's blocks."""
+    data = jax.random.key_data(key)
+    if len(data) == 2:
+        both = jnp.concatenate([user, item]).astype(jnp.uint32)
+        return np.bitwise_xor(*np.asarray(threefry_2x32(data, both)).reshape(2, -1))
+    return np.array(
+        [
+            np.asarray(chacha.blocks(data, jnp.array([i // 16], jnp.uint32), (u, 0, 4)))[i % 16, 0]
+            for u, i in zip(user.tolist(), item.tolist(), strict=True)
+        ]
+    )
+
+
 @pytest.mark.parametrize("rate", [0.1, 1.0])
 @pytest.mark.parametrize("kind", KINDS)
-def test_members_are_those_whose_word_is_small_in_the_order_of_slots(key, kind, rate):
+@pytest.mark.parametrize("generator", ["threefry2x32", chacha.IMPL])
+def test_members_are_those_whose_word_is_small_in_the_order_of_slots(kind, rate, generator):
+    key = jax.random.key(5, impl=generator)
     data = layout.make(RATINGS, kind=kind, num_devices=1)
-    values, present = (np.asarray(part).ravel() for part in layout.stored_values(data))
-    words = np.asarray(jax.random.bits(key, values.shape, jnp.uint32)).astype(np.float64)
-    inside = np.flatnonzero(
-        (words < np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))) | (rate == 1)
-    )
-    found = sample(data, key, rate, values.size)
-    np.testing.assert_array_equal(found.present[: len(inside)], present[inside])
-    np.testing.assert_array_equal(
-        found.value[: len(inside)], np.where(present[inside], values[inside], 0)
-    )
-    assert not found.present[len(inside) :].any()
+    chosen = np.ones(RATINGS.num_ratings, bool)
+    if rate < 1:
+        below = np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))
+        chosen = words(key, RATINGS.user, RATINGS.item).astype(np.float64) < below
+        assert 0 < chosen.sum() < len(chosen)
+    found = sample(data, key, rate, poisson.num_slots(data))
+    expected = np.sort((RATINGS.user * data.num_items + RATINGS.item)[chosen])
+    slots = slots_of(data, found)
+    np.testing.assert_array_equal(np.sort(slots[found.present]), expected)
+    assert found.present[: len(expected)].all()
+    everybody = slots_of(data, sample(data, key, 1.0, poisson.num_slots(data)))
+    kept = everybody[np.isin(everybody, expected)]
+    np.testing.assert_array_equal(slots[: len(expected)], kept)
+
+
+def test_a_row_of_words_is_the_words_of_its_pairs():
+    data = jax.random.key_data(jax.random.key(1, impl=chacha.IMPL))
+    rows = np.asarray(chacha.row_words(data, jnp.arange(9, dtype=jnp.uint32), 37))
+    user, item = (part.ravel().astype(np.uint32) for part in np.indices((9, 37)))
+    pairs = chacha.pair_words(data, jnp.asarray(user), jnp.asarray(item))
+    np.testing.assert_array_equal(rows.ravel(), pairs)
+    assert len(np.unique(rows)) == rows.size
 
 
 @pytest.mark.one_case
@@ -125,6 +154,7 @@ def test_several_devices_draw_what_one_draws():
         import jax, numpy as np
         from dpmf_jax import layout
         from dpmf_jax.layout import poisson
+        from dpmf_jax.noise import chacha
         from tests.cases import layout as t
         ratings = t.make_ratings(t.ragged())
         draw = jax.jit(poisson.sample, static_argnums=3)
@@ -132,11 +162,12 @@ def test_several_devices_draw_what_one_draws():
             for capacity in (40, 3000):
                 one, *others = (
                     layout.make(ratings, kind=kind, num_devices=devices) for devices in (1, 2, 4))
-                for rate in (0.0, 0.3, 1.0):
-                    expected = jax.device_get(draw(one, jax.random.key(3), rate, capacity))
+                for rate, impl in ((0.0, None), (0.3, None), (0.3, chacha.IMPL), (1.0, None)):
+                    key = jax.random.key(3, impl=impl)
+                    expected = jax.device_get(draw(one, key, rate, capacity))
                     assert expected.present.any() == (rate > 0)
                     for data in others:
-                        drawn = jax.device_get(draw(data, jax.random.key(3), rate, capacity))
+                        drawn = jax.device_get(draw(data, key, rate, capacity))
                         jax.tree.map(np.testing.assert_array_equal, expected, drawn)
         """,
         devices=4,
@@ -160,13 +191,11 @@ def test_neighbours_draw_the_same(key, kind):
         target = (base.user == user) & (base.item == item)
         was_in += int(target.sum())
         gone, changed, left = (sample(world, k, 0.3, capacity) for world in worlds)
-        np.testing.assert_array_equal(gone.present, base.present & ~target)
-        np.testing.assert_array_equal(left.present, base.present & (base.user != user))
         np.testing.assert_array_equal(changed.present, base.present)
         np.testing.assert_array_equal(changed.value, np.where(target, 0.5, base.value))
-        for world in (gone, left):
+        for world, stays in ((gone, ~target), (left, base.user != user)):
             for part, other in zip(world[:3], base[:3], strict=True):
-                np.testing.assert_array_equal(part[world.present], other[world.present])
+                np.testing.assert_array_equal(part[world.present], other[base.present & stays])
             assert (world.user[~world.present] == data.num_users).all()
             assert (world.item[~world.present] == data.num_items).all()
             assert (world.value[~world.present] == 0).all()
