@@ -6,7 +6,8 @@ nothing about another's, or about another step's. Samples of a fixed size, or ta
 list, have the right rate and fail the last.
 
 The audit uses the mechanism's `query` alone: who is in a sample shows in the statistics
-(`coins_drawn`). Its tests are exact, at `finding.ALPHA`.
+(`coins_drawn`). Where these are whole numbers, it follows `REMOVED` ratings; else it follows all.
+Its tests are exact, at `finding.ALPHA`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import math
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from accounting.loss import SubsampledGaussian
@@ -25,7 +27,7 @@ from audits.mechanism.enumeration_draws import binomial_p_value, visible_share
 from audits.mechanism.sampler import critical_distance
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.layout import Layout
+from dpmf_jax.layout import Layout, poisson
 from dpmf_jax.protocol import Mechanism, State
 
 NAMES = ("coins: both worlds", "coins: rate", "coins: independence", "coins: steps")
@@ -38,7 +40,9 @@ CLAIMS = (
 SAMPLES, RECORDS = 2048, 1 << 26  # samples drawn; (sample, record) pairs, at most
 STEPS = 16  # of a run, at most
 COINS = 64  # coins tried in both worlds
-NEAR = 1e-3  # of Δ: how far ratings lie from their prediction
+NEAR = 1e-3  # of Δ: how far ratings lie from their prediction, where there is a derivative
+# where there is none: ratings that are removed, and slots that are read in all, at most
+REMOVED, READ = 64, 1 << 31
 
 
 class Coins(NamedTuple):
@@ -81,7 +85,7 @@ def audit(
         why = "steps have several sampling rates"
         return [inconclusive(name, claim, why) for name, claim in zip(NAMES, CLAIMS, strict=True)]
     (rate,) = rates
-    choose_key, init_key, world_key, draw_key = jax.random.split(key, 4)
+    choose_key, init_key, world_key, draw_key, some_key = jax.random.split(key, 5)
     replay = {"key": np.asarray(jax.random.key_data(key)).tolist(), "data_sha256": ratings.sha256()}
     state = jax.jit(mechanism.init)(init_key, data, None)
     tried = neighbours.choose(
@@ -93,18 +97,34 @@ def audit(
         change=guarantee.largest_change,
     )
     first = _both_worlds(mechanism, state, data, ratings, tried, world_key, replay)
+    whole = coins_drawn.are_whole(mechanism, state, data)
     order = np.lexsort((ratings.item, ratings.user))
-    address = layout.locate(data, ratings.user[order], ratings.item[order])
-    away, middle = NEAR * min(1.0, guarantee.sensitivity or 1.0), sum(ratings.rating_range) / 2
-    values = coins_drawn.values_near_prediction(
-        state, ratings.user[order], ratings.item[order], away, middle
-    )
+    low, high = ratings.rating_range
+    if whole:
+        order = _some(np.random.default_rng(np.asarray(jax.random.bits(some_key, (4,)))), ratings)
+        away = (high - low) / 4
+        most = READ // max(1, len(order) * poisson.num_slots(data))
+    else:
+        away, most = NEAR * min(1.0, guarantee.sensitivity or 1.0), RECORDS // max(1, len(order))
+    user, item = ratings.user[order], ratings.item[order]
+    address = layout.locate(data, user, item)
+    values = coins_drawn.values_near_prediction(state, user, item, away, (low + high) / 2)
+    if whole:  # a rating that is what is predicted would never be seen
+        own = ratings.value[order]
+        values = jnp.where(jnp.abs(own - (values - away)) < away / 2, values, own)
     steps = min(num_steps, STEPS)
-    runs = max(2, min(num_samples, RECORDS // max(1, ratings.num_ratings)) // steps)
+    runs = max(2, min(num_samples, most) // steps)
     in_sample = coins_drawn.members(
-        mechanism, state, data, address, values, jax.random.split(draw_key, runs), steps
+        mechanism,
+        state,
+        data,
+        address,
+        values,
+        jax.random.split(draw_key, runs),
+        steps,
+        whole=whole,
     )
-    coins = Coins(np.asarray(in_sample), np.lexsort((ratings.user[order], ratings.item[order])))
+    coins = Coins(np.asarray(in_sample), np.lexsort((user, item)))
     second = _rate(coins, rate, replay)
     seen, num = int(coins.in_sample.sum()), coins.in_sample.size
     rarely = seen < rate * num and binomial_p_value(seen, num, rate) <= ALPHA
@@ -117,6 +137,21 @@ def audit(
     else:
         rest = [_independence(coins, rate, replay), _steps(coins, rate, replay)]
     return [first, second, *rest]
+
+
+def _some(random: np.random.Generator, ratings: Ratings) -> np.ndarray:
+    """Places of at most `REMOVED` ratings, in the order of (user, item): half follow each other by
+    user, and half by item.
+    """
+    orders = [
+        np.lexsort((ratings.item, ratings.user)),
+        np.lexsort((ratings.user, ratings.item)),
+    ]
+    if ratings.num_ratings <= REMOVED:
+        return orders[0]
+    chosen = [np.roll(order, random.integers(len(order)))[: REMOVED // 2] for order in orders]
+    places = np.unique(np.concatenate(chosen))
+    return places[np.lexsort((ratings.item[places], ratings.user[places]))]
 
 
 # --- findings

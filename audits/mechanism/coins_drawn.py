@@ -1,8 +1,8 @@
 """Who is in a sample, from the statistics alone: they move with its members' ratings only.
 
-Either one rating is removed, in one world and in a neighbouring one. Or one derivative answers for
-all ratings at once; it is taken at ratings close to what the state predicts, where no clip holds a
-gradient back.
+Either ratings are removed, one after the other. Or, where statistics are floats, one derivative
+answers for all ratings at once; it is taken at ratings close to what the state predicts, where no
+clip holds a gradient back.
 """
 
 from __future__ import annotations
@@ -41,7 +41,17 @@ def values_near_prediction(
     return predicted + (center if center.ndim == 0 else center[item]) + away
 
 
-@partial(jax.jit, static_argnames="num_steps")
+def are_whole(mechanism: Mechanism, state: State, data: Layout) -> bool:
+    """Whether no statistic is a float: then there is no derivative."""
+
+    def statistics(key: jax.Array) -> Any:
+        return mechanism.query(state, data, mechanism.coins(key))[0]
+
+    leaves = jax.tree.leaves(jax.eval_shape(statistics, jax.random.key(0)))
+    return not any(jnp.issubdtype(leaf.dtype, jnp.floating) for leaf in leaves)
+
+
+@partial(jax.jit, static_argnames=("num_steps", "whole"))
 def members(
     mechanism: Mechanism,
     state: State,
@@ -50,18 +60,36 @@ def members(
     values: Any,
     keys: jax.Array,
     num_steps: int,
+    *,
+    whole: bool = False,
 ) -> jax.Array:
-    """Whether the statistics of each step move with each rating, bool[runs, steps, ratings]."""
+    """Whether the statistics of each step move with each rating, bool[runs, steps, ratings].
+
+    values: float32[ratings], which these ratings are given.
+    whole: ratings are removed; else there is a derivative.
+    """
 
     def one(place: tuple[jax.Array, jax.Array]) -> jax.Array:
         key, step = place
         coins_key, direction_key = jax.random.split(jax.random.fold_in(key, step))
         coins = mechanism.coins(coins_key)
 
-        def statistics(values: jax.Array) -> Any:
-            changed = layout.replace_value(data, address, values)
-            return mechanism.query(state._replace(step=step), changed, coins)[0]
+        def of(world: Layout) -> Any:
+            return mechanism.query(state._replace(step=step), world, coins)[0]
 
+        def statistics(values: jax.Array) -> Any:
+            return of(layout.replace_value(data, address, values))
+
+        if whole:
+            world = layout.replace_value(data, address, values)
+            own = of(world)
+
+            def moves(one: layout.Address) -> jax.Array:
+                without = of(layout.remove_rating(world, one))
+                differ = jax.tree.map(lambda a, b: jnp.any(a != b), own, without)
+                return jax.tree.reduce(jnp.logical_or, differ)
+
+            return jax.lax.map(moves, address, batch_size=min(8, len(values)))
         own, pull = jax.vjp(statistics, values)
         leaves, structure = jax.tree.flatten(own)
         keys = jax.random.split(direction_key, len(leaves))
@@ -141,6 +169,8 @@ def both_worlds(
 def _moved(leaf: jax.Array) -> jax.Array:
     """Where a leaf moves with what is removed, beyond rounding; bool[worlds, removed]."""
     flat = leaf.reshape(*leaf.shape[:2], -1)
+    if not jnp.issubdtype(leaf.dtype, jnp.floating):
+        return jnp.any(flat != flat[:, -1:], axis=-1)
     return jnp.any(
         jnp.abs(flat - flat[:, -1:]) > ROUNDING * jnp.max(jnp.abs(flat), axis=-1, keepdims=True),
         axis=-1,

@@ -67,7 +67,9 @@ def _run(
                 mechanism.query(state, data, coins)[0]
                 for state, data in zip(states, worlds, strict=True)
             )
-            around = jax.tree.map(lambda a, b: _shifted(a, b, jnp.float32(tilt.shift)), own, other)
+            around = jax.tree.map(
+                lambda a, b: sampled_loss.shifted(a, b, jnp.float32(tilt.shift)), own, other
+            )
             response = mechanism.noise.sample(noise_key, around)
             loss = mechanism.noise.log_ratio(response, own, other)
             log_weight = mechanism.noise.log_ratio(response, own, around)
@@ -87,20 +89,6 @@ def _run(
     nothing = Sums(*(jnp.float32(0) for _ in Sums._fields))
     (_, sums), _ = jax.lax.scan(step, (states, nothing), jax.random.split(key, num_steps))
     return sums
-
-
-def _shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
-    """other + shift · (own - other).
-
-    Sums mod 2^32 move in whole steps, by at most a quarter of the ring.
-    """
-    if jnp.issubdtype(own.dtype, jnp.floating):
-        return jnp.where(shift == 1, own, own + (shift - 1) * (own - other))
-    if own.dtype != jnp.uint32:
-        return own
-    apart = jax.lax.bitcast_convert_type(own - other, jnp.int32).astype(jnp.float32)
-    steps = jnp.clip(jnp.rint((shift - 1) * apart), -(2.0**30), 2.0**30).astype(jnp.int32)
-    return own + jax.lax.bitcast_convert_type(steps, jnp.uint32)
 
 
 @jax.jit

@@ -83,6 +83,20 @@ def _statistics_given_part(
     return mechanism.query(state, data, jax.tree.map(set_part, coins, is_leaf=_is_poisson))[0]
 
 
+def shifted(own: jax.Array, other: jax.Array, shift: jax.Array) -> jax.Array:
+    """other + shift · (own - other).
+
+    Sums mod 2^32 move in whole steps, by at most a quarter of the ring.
+    """
+    if jnp.issubdtype(own.dtype, jnp.floating):
+        return jnp.where(shift == 1, own, own + (shift - 1) * (own - other))
+    if own.dtype != jnp.uint32:
+        return own
+    apart = jax.lax.bitcast_convert_type(own - other, jnp.int32).astype(jnp.float32)
+    steps = jnp.clip(jnp.rint((shift - 1) * apart), -(2.0**30), 2.0**30).astype(jnp.int32)
+    return own + jax.lax.bitcast_convert_type(steps, jnp.uint32)
+
+
 def step(
     mechanism: Mechanism,
     key: jax.Array,
@@ -108,7 +122,7 @@ def step(
     )
     choose_key, noise_key = jax.random.split(key)
     present = jax.random.uniform(choose_key) < tilted_rate
-    centre = jax.tree.map(lambda o, i: o + shift * (i - o), out, inside)
+    centre = jax.tree.map(lambda o, i: shifted(i, o, jnp.float32(shift)), out, inside)
     around = jax.tree.map(lambda c, o: jnp.where(present, c, o), centre, out)
     response = mechanism.noise.sample(noise_key, around)
 
@@ -195,9 +209,11 @@ def _obeys_rate(
 
 
 def _close(tree: Any, other: Any) -> jax.Array:
-    """Whether these are the same numbers up to how sums round."""
+    """Whether these are the same numbers up to how sums round; whole ones do not."""
 
     def same(a: jax.Array, b: jax.Array) -> jax.Array:
+        if not jnp.issubdtype(a.dtype, jnp.floating):
+            return jnp.array_equal(a, b)
         largest = jnp.max(jnp.maximum(jnp.abs(a), jnp.abs(b)), initial=0.0)
         return jnp.max(jnp.abs(a - b), initial=0.0) <= ROUNDING * largest
 

@@ -8,7 +8,7 @@ exact in any order, on any number of devices.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -40,21 +40,29 @@ class Values(NamedTuple):
     half: jax.Array
 
 
-def width(sensitivity_in_widths: float, noise_multiplier: float) -> int:
-    """Units in the declared range: as many as the noise's tables hold, 4096 at most, and even.
+def width(
+    sensitivity_in_widths: float,
+    noise_multiplier: float,
+    *,
+    what: str = "the declared range",
+    finest: int = FINEST,
+) -> int:
+    """Units in the declared range: as many as the noise's tables hold, `finest` at most, and even.
 
-    sensitivity_in_widths: Δ over the width of the range.
+    Args:
+      sensitivity_in_widths: Δ over the width of the range.
+      what: what is as wide, where it is not the range.
 
-    Raises: PrivacyError where the range would have fewer than 64 units.
+    Raises: PrivacyError where it would have fewer than 64 units.
     """
     most = whole.LARGEST / (noise_multiplier * sensitivity_in_widths) * (1 - 2.0**-20)
-    units = min(FINEST, int(most) // 2 * 2)
+    units = min(finest, int(most) // 2 * 2)
     if units < COARSEST:
         raise PrivacyError(
             f"the noise multiplier {noise_multiplier:g} is too large",
             where=(
-                "noise is drawn in whole numbers of a grid, and the declared range would have"
-                f" fewer than {COARSEST} of its units"
+                f"noise is drawn in whole numbers of a grid, and {what} would have fewer than"
+                f" {COARSEST} of its units"
             ),
             fix="set a smaller noise multiplier, or a larger ε or δ",
         )
@@ -81,6 +89,23 @@ def total(units: jax.Array, present: jax.Array) -> jax.Array:
     """uint32[]: the sum of int32 units where present, mod 2^32."""
     counted = jnp.where(present > 0, units, 0)
     return jax.lax.bitcast_convert_type(jnp.sum(counted, dtype=jnp.int32), jnp.uint32)
+
+
+def apart(step: jax.Array, tree: Any) -> Any:
+    """The same numbers, float32, each rounded by itself.
+
+    A compiler may round a product and a sum at once in one program and not in another. It cannot
+    where the product passes through here, so results have the same bits on any number of devices.
+
+    step: int32[], at least 0; the compiler does not know that 0 is the smaller.
+    """
+    zero = jnp.minimum(step, 0)
+
+    def rounded(leaf: jax.Array) -> jax.Array:
+        word = jax.lax.bitcast_convert_type(leaf, jnp.int32) ^ zero
+        return jax.lax.bitcast_convert_type(word, jnp.float32)
+
+    return jax.tree.map(rounded, tree)
 
 
 def in_units(response: jax.Array) -> jax.Array:

@@ -29,6 +29,18 @@ def silent(mechanism):
     return mechanism._replace(noise=noise.none())
 
 
+def unit(mechanism) -> float:
+    """What a unit of the statistics is, in those of a gradient; 1 where they are not whole."""
+    (params,) = mechanism.query.args
+    return 1.0 if params.grid is None else float(params.grid.unit)
+
+
+def in_reals(leaf) -> np.ndarray:
+    """Statistics as float64, sums mod 2^32 as signed numbers."""
+    leaf = np.asarray(leaf)
+    return (leaf.view(np.int32) if leaf.dtype == np.uint32 else leaf).astype(np.float64)
+
+
 def stored(data):
     """(user, item, value) of all that a dense layout holds."""
     user, item = np.nonzero(np.asarray(data.stored.present))

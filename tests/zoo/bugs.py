@@ -18,6 +18,7 @@ from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import sampled
+from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import ring
 from tests.zoo.sound import GAUSSIAN, RANGE, fit, public_items
 
@@ -50,37 +51,35 @@ def _clip_first_query(params, state, data, coins):
     public, rank = state.public, params.rank
     drawn = sampled.sample(params, data, coins)
     p, q = (
-        count_sketch.query(public.table, public.hashes, family, ids, rank=rank, how=public.query)
+        sketch_dpsgd._on_grid(params, public, family, ids)
         for family, ids in ((USERS, drawn.user), (ITEMS, drawn.item))
     )
-    error = sampled.residuals(drawn, p, q, public.center)
-    both = error[:, None] * jnp.concatenate([q, p], 1)
-    ratio = jnp.linalg.norm(both / params.clip_norm, axis=1)
-    scale = sampled.clip_scale(params, ratio, sampled.at_step(params, state.step)[0], 2 * rank)[
-        :, None
-    ]
-    both = jnp.where(scale > 0, scale * both, 0.0)
+    error = sampled.residuals(params, drawn, p, q, public.center)
+    lengths = jnp.linalg.norm(jnp.concatenate([q, p], 1), axis=1)
+    factor, shrunk = sampled.clipped(params, state.step, error, lengths, (2 * rank) ** 0.5)
     total = jnp.zeros_like(public.table)
-    for family, ids, change in (
-        (USERS, drawn.user, both[:, :rank]),
-        (ITEMS, drawn.item, both[:, rank:]),
-    ):
-        total = count_sketch.update(total, public.hashes, family, ids, change)
-    return total, sampled.info(drawn, error, ratio)
+    for family, ids, rows in ((USERS, drawn.user, q), (ITEMS, drawn.item, p)):
+        part = ring.signed(sampled.part(factor, rows)).astype(jnp.float32)
+        total = count_sketch.update(total, public.hashes, family, ids, part)
+    return _in_ring(total), sampled.info(params, drawn, error, shrunk)
 
 
 def clip_before_scatter(mechanism):
     return mechanism._replace(query=Partial(_clip_first_query, mechanism.query.args[0]))
 
 
+def _in_ring(numbers):
+    return jax.lax.bitcast_convert_type(jnp.round(numbers).astype(jnp.int32), jnp.uint32)
+
+
 def _batch_clip_query(params, query, state, data, coins):
-    total, info = query(
-        dataclasses.replace(params, clip_norm=jnp.float32(jnp.inf)), state, data, coins
-    )
+    wide = params.grid._replace(bounds=jnp.full_like(params.grid.bounds, 2.0**22))
+    total, info = query(dataclasses.replace(params, grid=wide), state, data, coins)
+    total = jax.tree.map(lambda leaf: ring.signed(leaf).astype(jnp.float32), total)
     expected = params.rate * layout.stored_values(data)[0].size
     length = jnp.sqrt(sum(jnp.sum(leaf**2) for leaf in jax.tree.leaves(total))) / expected
-    shrink = jnp.minimum(1.0, params.clip_norm / jnp.maximum(length, 1e-20))
-    return jax.tree.map(lambda leaf: shrink * leaf, total), info
+    shrink = jnp.minimum(1.0, params.grid.bounds[0] / jnp.maximum(length, 1e-20))
+    return jax.tree.map(lambda leaf: _in_ring(shrink * leaf), total), info
 
 
 def clip_on_the_batch(mechanism):
@@ -94,8 +93,7 @@ def _rounded_query(query, state, data, coins):
     statistics, info = query(state, data, coins)
 
     def rounded(q):
-        steps = 3_000 * jnp.round(ring.signed(q) / 3_000)
-        return jax.lax.bitcast_convert_type(steps.astype(jnp.int32), jnp.uint32)
+        return _in_ring(3_000 * jnp.round(ring.signed(q) / 3_000))
 
     return jax.tree.map(rounded, statistics), info
 

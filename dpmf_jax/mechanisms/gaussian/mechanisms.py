@@ -165,28 +165,17 @@ def _grid(params: Params) -> whole_descent.Grid:
 def _descend_alike(
     params: Params, step: jax.Array, factors: Any, response: Any, optimizer_state: Any
 ) -> Any:
-    """`_descend` along a response in units, with every product rounded by itself.
+    """`_descend` along a response in units, with every product rounded by itself (`grid.apart`).
 
-    A compiler may round a product and a sum at once in one program and not in another. Here it
-    cannot, so the model has the same bits on any number of devices, with the default optimizer;
-    another's own sums are its own affair.
+    So the model has the same bits on any number of devices, with the default optimizer; another's
+    own sums are its own affair.
     """
     unit = whole_descent.unit(_grid(params))
-    # 0, which the compiler does not know: what passes through it is rounded as it is
-    zero = jnp.minimum(step, 0)
-
-    def rounded(tree: Any) -> Any:
-        def bits(leaf: jax.Array) -> jax.Array:
-            word = jax.lax.bitcast_convert_type(leaf, jnp.int32) ^ zero
-            return jax.lax.bitcast_convert_type(word, jnp.float32)
-
-        return jax.tree.map(bits, tree)
-
-    gradient = rounded(jax.tree.map(lambda leaf: unit * grid.in_units(leaf), response))
-    prior = rounded(jax.tree.map(lambda f: params.regularization * f, factors))
+    gradient = grid.apart(step, jax.tree.map(lambda leaf: unit * grid.in_units(leaf), response))
+    prior = grid.apart(step, jax.tree.map(lambda f: params.regularization * f, factors))
     full = jax.tree.map(jnp.add, gradient, prior)
     updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
-    return optax.apply_updates(factors, rounded(updates)), optimizer_state
+    return optax.apply_updates(factors, grid.apart(step, updates)), optimizer_state
 
 
 def _joint_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:

@@ -56,7 +56,8 @@ def sampled_guarantee(
 ) -> Guarantee:
     """(ε, δ) of DP-SGD with secret Poisson samples, on a count sketch or not.
 
-    For a rating's presence, its value, or a user.
+    For a rating's presence, its value, or a user. Proved where each phase says how far its noise
+    in whole numbers is from normal noise, and for real-number noise else.
 
     A rating's update is scattered into the sketch first and clipped there, since written k times,
     with collisions, its norm is another one.
@@ -138,7 +139,7 @@ def _guarantee(
         relation=_RELATION[unit],
         released=released,
         trust_model=_CURATOR,
-        status=REAL_NUMBERS,
+        status="proved" if all(phase.distance for phase in phases) else REAL_NUMBERS,
         sensitivity=clip_norm * (2 if unit == "rating value" else 1),
         assumptions=(*((_RECORD[unit],) if unit in _RECORD else ()), *assumptions),
         not_covered=(

@@ -27,13 +27,15 @@ from jax.tree_util import Partial
 
 import accounting
 from accounting.guarantee import Guarantee
+from dpmf_jax.kernels import whole_descent
 from dpmf_jax.kernels.descent import bias_rows
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.mechanisms.sampled.guarantee import langevin_guarantee, sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
 from dpmf_jax.mechanisms.sampled.sampled import Params
-from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import laws, whole
+from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 
 
@@ -59,7 +61,9 @@ def mechanism(config: Config) -> Mechanism:
     Guarantee: none.
     Departs from the paper: √(2η_tT) for √η; the sum's gradient is estimated from Poisson samples.
     """
-    return _mechanism(sampled.langevin_params(config, clip=False), _published_guarantee)
+    params = sampled.langevin_params(config, clip=False)
+    noise = laws.gaussian(params.noise_scale)
+    return _mechanism(params, _published_query, noise, _published_guarantee)
 
 
 def dp(config: Config) -> Mechanism:
@@ -69,10 +73,14 @@ def dp(config: Config) -> Mechanism:
     what the steps aim at, so this is no draw from it, and nothing is assumed of convergence. With
     one step size it is `dpsgd`. Releases both factors and the centre.
 
-    Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved for real-number noise; unit
-      `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
+    Guarantee: Poisson-sampled Gaussian steps by dp_accounting, proved: what a rating contributes is
+      whole numbers, and the noise is the rounded normal (`sampled`); unit `config.unit`: a rating
+      added or removed (Δ = C), or another value (Δ = 2C).
+
+    Raises: PrivacyError for a temperature so high, or step sizes that fall so far, that the grid
+      would be too coarse.
     """
-    return _mechanism(sampled.langevin_params(config, clip=True), _langevin_guarantee)
+    return _sound(sampled.langevin_params(config, clip=True), _langevin_guarantee)
 
 
 def dpsgd(config: Config) -> Mechanism:
@@ -82,21 +90,26 @@ def dpsgd(config: Config) -> Mechanism:
 
     Guarantee: as `dp`'s with z = `config.noise_multiplier` at every step.
 
-    Raises: PrivacyError without a noise multiplier.
+    Raises: PrivacyError without a noise multiplier, or for one so large that the grid would be too
+      coarse.
     """
-    return _mechanism(sampled.dpsgd_params(config), _dpsgd_guarantee)
+    return _sound(sampled.dpsgd_params(config), _dpsgd_guarantee)
 
 
-def _mechanism(params: Params, guarantee: Any) -> Mechanism:
+def _mechanism(params: Params, query: Any, noise: Noise, guarantee: Any) -> Mechanism:
     return Mechanism(
         init=Partial(_init, params),
         coins=Partial(sampled.coins, params.rate),
-        query=Partial(_query, params),
-        noise=noise.gaussian(params.noise_scale),
+        query=Partial(query, params),
+        noise=noise,
         update=Partial(_update, params),
         release=Partial(_release),
         guarantee=Partial(guarantee, params),
     )
+
+
+def _sound(params: Params, guarantee: Any) -> Mechanism:
+    return _mechanism(params, _query, whole.rounded_normal(float(params.noise_scale)), guarantee)
 
 
 def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
@@ -105,24 +118,46 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     return State(Public(users, items, center), None, jnp.int32(0))
 
 
-def _query(
+def _published_query(
     params: Params, state: State, data: Layout, coins: Poisson
 ) -> tuple[tuple[jax.Array, jax.Array], Info]:
-    """-Σ of the clipped gradients times w_t: float32[users, rank], float32[items, rank]."""
+    """-Σ of the gradients times w_t: float32[users, rank], float32[items, rank]."""
     users, items, center = state.public
     drawn = sampled.sample(params, data, coins)
     p, q = users.at[drawn.user].get(mode="clip"), items.at[drawn.item].get(mode="clip")
-    error = sampled.residuals(drawn, p, q, center)
-    both = error[:, None] * jnp.concatenate([q, p], 1)
-    ratio = jnp.linalg.norm(both / params.clip_norm, axis=1)
-    scale = sampled.clip_scale(params, ratio, sampled.at_step(params, state.step)[0], both.shape[1])
-    both = jnp.where(scale[:, None] > 0, scale[:, None] * both, 0.0)
-    rank = users.shape[1]
+    offset = center if center.ndim == 0 else center.at[drawn.item].get(mode="clip")
+    error = jnp.where(drawn.present, drawn.value - offset - jnp.sum(p * q, 1), 0.0)
+    weighted = sampled.at_step(params, state.step)[0] * error[:, None]
     total = (
-        jnp.zeros_like(users).at[drawn.user].add(both[:, :rank], mode="drop"),
-        jnp.zeros_like(items).at[drawn.item].add(both[:, rank:], mode="drop"),
+        jnp.zeros_like(users).at[drawn.user].add(weighted * q, mode="drop"),
+        jnp.zeros_like(items).at[drawn.item].add(weighted * p, mode="drop"),
     )
-    return total, sampled.info(drawn, error, ratio)
+    count = jnp.maximum(jnp.sum(drawn.present), 1)
+    return total, Info(jnp.sum(error**2) / count, jnp.float32(0))
+
+
+def _query(
+    params: Params, state: State, data: Layout, coins: Poisson
+) -> tuple[tuple[jax.Array, jax.Array], Info]:
+    """-Σ of the clipped gradients times w_t, in units: uint32[users, rank], uint32[items, rank]."""
+    users, items = (sampled.on_grid(params, rows) for rows in state.public[:2])
+    squared = [whole_descent.squared_norm(rows.astype(jnp.int32)) for rows in (users, items)]
+    drawn = sampled.sample(params, data, coins)
+
+    def of_rating(of_users: jax.Array, of_items: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return of_users.at[drawn.user].get(mode="clip"), of_items.at[drawn.item].get(mode="clip")
+
+    p, q = of_rating(users, items)
+    error = sampled.residuals(params, drawn, p, q, state.public.center)
+    lengths = jnp.sqrt(sum(of_rating(*squared)))
+    corners = (2 * users.shape[1]) ** 0.5
+    multiplier, shrunk = sampled.clipped(params, state.step, error, lengths, corners)
+    nothing = (jnp.zeros(rows.shape, jnp.uint32) for rows in (users, items))
+    of_users, of_items = (
+        none.at[at].add(sampled.part(multiplier, rows), mode="drop")
+        for none, at, rows in zip(nothing, (drawn.user, drawn.item), (q, p), strict=True)
+    )
+    return (of_users, of_items), sampled.info(params, drawn, error, shrunk)
 
 
 def _update(
@@ -161,7 +196,7 @@ def _langevin_guarantee(params: Params, num_steps: int) -> Guarantee:
     made = langevin_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
-        clip_norm=float(params.clip_norm),
+        clip_norm=sampled.units(params),
         unit=params.unit,
         released=_RELEASED,
     )
@@ -172,7 +207,7 @@ def _dpsgd_guarantee(params: Params, num_steps: int) -> Guarantee:
     made = sampled_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
-        clip_norm=float(params.clip_norm),
+        clip_norm=sampled.units(params),
         unit=params.unit,
         mechanism="dpsgd",
         released=_RELEASED,

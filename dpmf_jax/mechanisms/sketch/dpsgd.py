@@ -21,17 +21,18 @@ from jax.tree_util import Partial
 
 from accounting.guarantee import Guarantee
 from dpmf_jax.devices import spread
-from dpmf_jax.kernels import count_sketch
+from dpmf_jax.kernels import count_sketch, whole_descent
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from dpmf_jax.mechanisms.sampled.sampled import Config as Config
 from dpmf_jax.mechanisms.sampled.sampled import Params
-from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import whole
 from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 
 BLOCK = 512  # ratings whose entries are compared at once
+MOST_UNITS = 2.0**15  # of one cell, where it is read; sums over rows are exact
 
 
 @jax.tree_util.register_dataclass
@@ -76,64 +77,71 @@ def mechanism(config: Config) -> Mechanism:
     and the centre.
 
     Guarantee: Poisson-sampled Gaussian steps with z = `config.noise_multiplier` by dp_accounting,
-      proved for real-number noise; unit `config.unit`: a rating added or removed (Δ = C), or
-      another value (Δ = 2C).
+      proved: what a rating contributes is whole numbers, and the noise is the rounded normal
+      (`sampled`); unit `config.unit`: a rating added or removed (Δ = C), or another value (Δ = 2C).
     Departs from the paper in everything but the sketch and its width (20); λ is a fixed prior on
       cells, not part of each rating's update.
 
-    Raises: PrivacyError without a noise multiplier.
+    Raises: PrivacyError without a noise multiplier, or for one so large that the grid would be too
+      coarse.
     """
     params = sampled.dpsgd_params(config)
     return Mechanism(
         init=Partial(_init, params),
         coins=Partial(sampled.coins, params.rate),
         query=Partial(_query, params),
-        noise=noise.gaussian(params.noise_scale),
+        noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(_update, params),
         release=Partial(_release),
         guarantee=Partial(_guarantee, params),
     )
 
 
-def scattered_norm(addresses: jax.Array, values: jax.Array) -> jax.Array:
-    """float32[many]: the L2 norm of the table that each makes of an empty one.
+def scattered_norms(
+    addresses: jax.Array, signs: jax.Array, rows: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """The L2 norms of the tables that each makes of an empty one: float32[many], both.
 
-    Entries that share a cell add up before they are squared. The norm is never below the true one:
-    where entries cancel, what rounding may have left is added. All pairs of entries are compared,
-    in blocks that stay in a core's cache.
+    Of its rows, and of ones without signs. Entries that share a cell add up before they are
+    squared. All pairs of entries are compared, in blocks that stay in a core's cache, and summed in
+    int32: within 2^-22 of the truth, and the same in any order.
 
     addresses: int32[many, depth, entries], cells.
-    values: float32[many, depth, entries].
+    signs: float32[many, depth, entries], ±1.
+    rows: float32[many, entries], whole, of norm at most √2·`sampled.ROW`.
     """
     many, depth, entries = addresses.shape
     block = min(spread.block(BLOCK), max(many, 1))
+    values = (signs * rows[:, None, :]).astype(jnp.int32)
 
     def blocks(part: jax.Array) -> jax.Array:
         part = jnp.pad(part, ((0, -many % block), (0, 0), (0, 0)))
         return part.reshape(-1, block, depth, entries).transpose(0, 3, 1, 2)
 
-    return jax.lax.map(
-        lambda part: _block_norms(*part), (blocks(addresses), blocks(values))
-    ).reshape(-1)[:many]
+    norms = jax.lax.map(lambda part: _block_norms(*part), (blocks(addresses), blocks(values)))
+    of_rows, of_ones = (part.reshape(-1)[:many] for part in norms)
+    return of_rows, of_ones
 
 
-def _block_norms(addresses: jax.Array, values: jax.Array) -> jax.Array:
-    """[entries, block, depth] -> [block]."""
+def _block_norms(addresses: jax.Array, values: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """int32[entries, block, depth] both -> float32[block] both.
+
+    The squares of a cell are each of its entries times its total.
+    """
     entries = len(addresses)
     twice = jnp.concatenate([addresses, addresses]), jnp.concatenate([values, values])
 
     def compare(turn: jax.Array, sums: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
         address, value = (jax.lax.dynamic_slice_in_dim(part, turn, entries) for part in twice)
-        same, (total, around, shared) = address == addresses, sums
-        value = jnp.where(same, value, 0.0)
-        return total + value, around + jnp.abs(value), shared + same
+        same, (total, shared) = address == addresses, sums
+        return total + jnp.where(same, value, 0), shared + same
 
-    start = values, jnp.abs(values), jnp.ones_like(values)
-    total, around, shared = jax.lax.fori_loop(
-        1, entries, compare, start
-    )  # each cell is counted by all of its entries
-    reach = jnp.abs(total) + jnp.where(shared > 1, (entries + 4) * 2.0**-23 * around, 0.0)
-    return jnp.sqrt(jnp.sum(reach**2 / shared, (0, 2)))
+    start = values, jnp.ones_like(values)
+    total, shared = jax.lax.fori_loop(1, entries, compare, start)
+    squares = values * total  # below 2^31, of at most 2^12 times √(2·rank)·2^12.5
+    high, low = (jnp.sum(part, (0, 2)) for part in (squares >> 12, squares & (2**12 - 1)))
+    of_rows = high.astype(jnp.float32) * 2.0**12 + low.astype(jnp.float32)
+    return jnp.sqrt(of_rows), jnp.sqrt(jnp.sum(shared, (0, 2)).astype(jnp.float32))
 
 
 def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
@@ -153,31 +161,39 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     return State(public, None, jnp.int32(0))
 
 
-def _query(params: Params, state: State, data: Layout, coins: Poisson) -> tuple[jax.Array, Info]:
-    """-Σ of the gradients, each scattered and clipped: float32[depth, width]."""
-    public, rank = state.public, params.rank
-    drawn = sampled.sample(params, data, coins)
-    p, q = (
-        count_sketch.query(public.table, public.hashes, family, ids, rank=rank, how=public.query)
-        for family, ids in ((USERS, drawn.user), (ITEMS, drawn.item))
+def _on_grid(params: Params, public: Public, family: int, ids: jax.Array) -> jax.Array:
+    """The vectors of ids, float32[many, rank], in whole units.
+
+    Cells are whole before they are read, so sums of them are exact.
+    """
+    cells = jnp.round(public.table * (sampled.ROW / sampled.grid_of(params).longest))
+    cells = jnp.clip(jnp.nan_to_num(cells, nan=0.0), -MOST_UNITS, MOST_UNITS)
+    vectors = count_sketch.query(
+        cells, public.hashes, family, ids, rank=public.rank, how=public.query
     )
-    error = sampled.residuals(drawn, p, q, public.center)
-    of_user, of_item = error[:, None] * q, error[:, None] * p
-    places, parts = [], []
-    for family, ids, change in ((USERS, drawn.user, of_user), (ITEMS, drawn.item, of_item)):
-        addresses, signs = count_sketch.cells(
-            public.hashes, family, ids, rank=rank, width=public.table.shape[1]
-        )
-        places.append(addresses)
-        parts.append(signs * change[:, None, :] / params.clip_norm)
-    ratio = scattered_norm(jnp.concatenate(places, -1), jnp.concatenate(parts, -1))
-    weight = sampled.at_step(params, state.step)[0]
-    scale = sampled.clip_scale(params, ratio, weight, 2 * rank * params.depth)[:, None]
-    total = jnp.zeros_like(public.table)
-    for family, ids, change in ((USERS, drawn.user, of_user), (ITEMS, drawn.item, of_item)):
-        clipped = jnp.where(scale > 0, scale * change, 0.0)
-        total = count_sketch.update(total, public.hashes, family, ids, clipped)
-    return total, sampled.info(drawn, error, ratio)
+    return whole_descent.on_grid(vectors, jnp.float32(sampled.ROW), sampled.ROW).units
+
+
+def _query(params: Params, state: State, data: Layout, coins: Poisson) -> tuple[jax.Array, Info]:
+    """-Σ of the gradients, each scattered and clipped, in units: uint32[depth, width]."""
+    public = state.public
+    depth, width = public.table.shape
+    drawn = sampled.sample(params, data, coins)
+    of_ids = ((USERS, drawn.user), (ITEMS, drawn.item))
+    p, q = (_on_grid(params, public, *of_id) for of_id in of_ids)
+    error = sampled.residuals(params, drawn, p, q, public.center)
+    cells = [
+        count_sketch.cells(public.hashes, *of_id, rank=public.rank, width=width) for of_id in of_ids
+    ]
+    addresses, signs = (jnp.concatenate(parts, -1) for parts in zip(*cells, strict=True))
+    moved = jnp.concatenate([q, p], -1)
+    lengths, corners = scattered_norms(addresses, signs, moved)
+    multiplier, shrunk = sampled.clipped(params, state.step, error, lengths, corners)
+    part = sampled.part(multiplier, moved)[:, None, :]
+    part = jnp.where(signs < 0, -part, part)  # mod 2^32
+    places = addresses + (jnp.arange(depth, dtype=jnp.int32) * width)[:, None]
+    total = jnp.zeros(depth * width, jnp.uint32).at[places].add(part, mode="promise_in_bounds")
+    return total.reshape(depth, width), sampled.info(params, drawn, error, shrunk)
 
 
 def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
@@ -201,7 +217,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
     made = sampled_guarantee(
         sampled.phases(params, num_steps),
         delta=float(params.delta),
-        clip_norm=float(params.clip_norm),
+        clip_norm=sampled.units(params),
         unit=params.unit,
         released=("sketch", "its hashes and the centre, which are public"),
     )

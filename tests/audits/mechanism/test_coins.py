@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 from audits.mechanism import coins, coins_drawn
 from dpmf_jax import layout
 from dpmf_jax.mechanisms.sampled import langevin
+from tests.cases.ratings import share
 from tests.zoo.bugs import by_value, chosen, epochs, same_coins, shuffle, twice_as_often
 from tests.zoo.sound import DATA, RATINGS, SAMPLED, STEPS, sound
 
@@ -53,16 +54,22 @@ def test_a_split_layout_has_the_same_verdicts(unit):
 
 
 @pytest.mark.seconds
-def test_who_is_seen_in_a_sample_is_who_is_in_it():
-    """Against the sampler itself, at the same coins: clipped or not, heavy or light."""
+@pytest.mark.parametrize("whole", [True, False])
+def test_who_is_seen_in_a_sample_is_who_is_in_it(whole):
+    """Against the sampler itself, at the same coins: clipped or not, heavy or light. By removal,
+    or by a derivative of floats.
+    """
     from dpmf_jax.mechanisms.sampled import sampled
 
-    made = sound("dpsgd")
+    made = sound("dpsgd") if whole else langevin.mechanism(langevin.Config(**SAMPLED))
     params, state = made.query.args[0], made.init(jax.random.key(1), DATA, None)
+    assert coins_drawn.are_whole(made, state, DATA) == whole
     address = layout.locate(DATA, RATINGS.user, RATINGS.item)
-    near = coins_drawn.values_near_prediction(state, RATINGS.user, RATINGS.item, 1e-4)
+    away = 1.0 if whole else 1e-4
+    near = coins_drawn.values_near_prediction(state, RATINGS.user, RATINGS.item, away)
     keys = jax.random.split(jax.random.key(2), 3)
-    seen = np.asarray(coins_drawn.members(made, state, DATA, address, near, keys, 2))
+    seen = coins_drawn.members(made, state, DATA, address, near, keys, 2, whole=whole)
+    seen = np.asarray(seen)
     for run, step in np.ndindex(3, 2):
         key, _ = jax.random.split(jax.random.fold_in(keys[run], step))
         drawn = sampled.sample(params, DATA, made.coins(key))
@@ -99,6 +106,16 @@ def test_a_rating_that_is_what_is_predicted_accuses_nobody():
 def _started(state, key, data, previous):
     del key, data, previous
     return state
+
+
+def test_of_many_ratings_some_are_followed_that_share_users_and_items():
+    many = share(0.5, (40, 60))
+    places = coins._some(np.random.default_rng(1), many)
+    assert 48 <= len(np.unique(places)) == len(places) <= coins.REMOVED
+    user, item = many.user[places], many.item[places]
+    assert (np.lexsort((item, user)) == np.arange(len(places))).all()
+    assert len(np.unique(user)) < len(places) - 20
+    assert len(np.unique(item)) < len(places) - 20
 
 
 def test_where_nothing_is_sampled_nothing_is_claimed():

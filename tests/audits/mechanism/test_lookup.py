@@ -17,6 +17,7 @@ from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
+from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from tests.zoo.sound import DATA, RATINGS, sound, steps
 
@@ -39,6 +40,27 @@ def audit(mechanism, num_steps=1, **settings):
 # --- what the project has
 
 
+def _float_query(query, state, data, coins):
+    statistics, info = query(state, data, coins)
+    return jax.tree.map(lambda leaf: ring.signed(leaf).astype(jnp.float32), statistics), info
+
+
+def _rounded_update(update, state, response, data):
+    def whole(leaf):
+        return jax.lax.bitcast_convert_type(jnp.round(leaf).astype(jnp.int32), jnp.uint32)
+
+    return update(state, jax.tree.map(whole, response), data)
+
+
+def with_float_noise(mechanism):
+    """The same with float32 normals: the response is rounded only after it was seen."""
+    return mechanism._replace(
+        query=Partial(_float_query, mechanism.query),
+        noise=noise.gaussian(mechanism.guarantee(1).noise_scale),
+        update=Partial(_rounded_update, mechanism.update),
+    )
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     "name",
@@ -49,11 +71,13 @@ def audit(mechanism, num_steps=1, **settings):
     ],
 )
 def test_floats_are_told_apart_by_what_each_world_can_make(name):
-    finding = audit(sound(name), steps(name))
+    made = with_float_noise(sound(name)) if name == "langevin" else sound(name)
+    finding = audit(made, steps(name))
     assert finding.verdict == "violated"
     assert finding.measured > finding.claimed
     details = finding.details
-    assert details["known_to_the_table"] > 0.85
+    # of samples the table holds the usual statistics alone
+    assert details["known_to_the_table"] > (0.7 if name == "langevin" else 0.85)
     if name != "langevin":  # there the rating is mostly not in the sample
         assert details["known_to_the_table"] == 1
         assert details["told_apart"] > 0.5
@@ -71,6 +95,9 @@ def test_floats_are_told_apart_by_what_each_world_can_make(name):
         pytest.param("gaussian-public-items", 20, marks=pytest.mark.slow),
         ("noisy-item-means", 1),
         ("user-means", 1),
+        ("dpsgd", 1),
+        pytest.param("langevin", 20, marks=pytest.mark.slow),
+        pytest.param("sketch-dpsgd", 20, marks=pytest.mark.slow),
         ("federated-user", 20),
         ("federated-statistics", 1),
         ("local-gd", 1),
@@ -94,7 +121,7 @@ def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
         rank=20,
         clip_norm=1.0,
     )
-    mechanism = sketch_dpsgd.mechanism(config)
+    mechanism = with_float_noise(sketch_dpsgd.mechanism(config))
     cells = mechanism.release(mechanism.init(keys.from_seed(0), DATA, None)).sketch
     assert lookup_tables.WORDS // len(cells) * cells.size > lookup.WORK
     finding = audit(mechanism, num_runs=1_000, num_neighbours=2)

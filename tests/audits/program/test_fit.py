@@ -19,7 +19,7 @@ from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.sketch import published as sketch
-from tests.zoo.sound import RATINGS, fit, joint, public_items
+from tests.zoo.sound import RATINGS, fit, joint
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -21,6 +21,8 @@ PROGRAM = """
     from dpmf_jax.layout import stream
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.mechanisms.gaussian import noisy_means
+    from dpmf_jax.mechanisms.sampled import langevin
+    from dpmf_jax.mechanisms.sketch import dpsgd as sketch
     from dpmf_jax.mechanisms.user_means import levels
     from dpmf_jax.noise import chacha
 
@@ -34,6 +36,19 @@ PROGRAM = """
         rating_range=(0.5, 5.0), noise_multiplier=6.0, relation="rating presence", residual_clip=1.3
     )
     means = noisy_means.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0)
+    sampled = langevin.Config(
+        rating_range=(0.5, 5.0),
+        noise_multiplier=1.5,
+        num_steps=4,
+        sampling_rate=0.2,
+        rank=7,
+        learning_rate=0.01,
+        decay=2.0,
+        depth=3,
+        gain=4.0,
+        initial_scale=0.5,
+        query="median" if sys.argv[2] == "chacha" else "mean",
+    )
     made = {
         "joint": (gaussian.joint_noise(config), 4),
         "presence": (gaussian.joint_noise(presence), 4),
@@ -45,6 +60,9 @@ PROGRAM = """
             ),
             2,
         ),
+        "dpsgd": (langevin.dpsgd(sampled), 4),
+        "langevin": (langevin.dp(sampled), 4),
+        "sketch": (sketch.mechanism(sampled), 4),
     }[sys.argv[1]]
     mechanism, steps = made
     key = keys.from_seed(1)
@@ -70,7 +88,8 @@ PROGRAM = """
         if (kind, devices) != ("split", 1)
     }
     others["another order"] = model(random.permutation(len(pairs)), "split", 1)
-    others["streamed"] = model(straight, "stream", 1)
+    if sys.argv[3] == "streams":
+        others["streamed"] = model(straight, "stream", 1)
     same = {
         name: all(a.tobytes() == b.tobytes() for a, b in zip(first, leaves, strict=True))
         for name, leaves in others.items()
@@ -82,10 +101,17 @@ PROGRAM = """
 @pytest.mark.seconds
 @pytest.mark.parametrize("generator", ["threefry", "chacha"])
 @pytest.mark.parametrize(
-    "mechanism", ["joint", "presence", "public items", "noisy means", "user means"]
+    ("mechanism", "streams"),
+    [
+        *((name, True) for name in ("joint", "presence", "public items")),
+        *((name, True) for name in ("noisy means", "user means")),
+        *((name, False) for name in ("dpsgd", "langevin", "sketch")),  # these read ratings anywhere
+    ],
 )
-def test_the_model_has_the_same_bits(mechanism, generator):
-    found = json.loads(python(PROGRAM, mechanism, generator, devices=8).stdout.splitlines()[-1])
+def test_the_model_has_the_same_bits(mechanism, streams, generator):
+    how = "streams" if streams else "in memory"
+    lines = python(PROGRAM, mechanism, generator, how, devices=8).stdout.splitlines()
+    found = json.loads(lines[-1])
     assert found["moved"]
     assert found["same"] == dict.fromkeys(found["same"], True)
-    assert len(found["same"]) == 9
+    assert len(found["same"]) == 8 + streams

@@ -18,7 +18,8 @@ from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
-from tests.cases.sampled import EMPTY, neighbours, query, rated_at
+from dpmf_jax.noise import whole
+from tests.cases.sampled import EMPTY, in_reals, neighbours, query, rated_at, unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -101,8 +102,11 @@ def test_each_rating_is_clipped_by_its_norm_in_the_table(gain, how):
     norm = np.linalg.norm(each, axis=(1, 2), keepdims=True)
     assert (norm > 0.8).mean() > 0.1
     expected = np.sum(each * np.minimum(1, 0.8 / np.maximum(norm, 1e-30)), 0)
-    np.testing.assert_allclose(total, expected, atol=1e-3 * np.abs(expected).max())
-    assert float(info.clipped_fraction) == pytest.approx((norm > 0.8).mean(), abs=1e-6)
+    found = unit(mechanism) * in_reals(total)
+    # an entry is off by half a unit, and a cell of the tiny table has hundreds of them
+    np.testing.assert_allclose(found, expected, atol=0.01 * np.abs(expected).max())
+    near = np.abs(norm / 0.8 - 1) < 0.02
+    assert abs(float(info.clipped_fraction) - (norm > 0.8).mean()) <= near.mean() + 1e-6
     if (
         gain == TINY
     ):  # collisions are there, or each norm would be √depth times that of the gradient
@@ -118,30 +122,30 @@ def test_each_rating_is_clipped_by_its_norm_in_the_table(gain, how):
 @given(
     st.integers(0, 2**32 - 1),
     st.sampled_from([1, 2, 3, 40]),
-    st.sampled_from([1, 3, 8]),
+    st.sampled_from([1, 3, 8, 64]),
     st.booleans(),
 )
-def test_a_scattered_norm_is_that_of_the_table_and_never_less(seed, width, entries, cancelling):
+def test_scattered_norms_are_those_of_the_table(seed, width, entries, cancelling):
+    """Also where all entries share a cell and are as large as they can be."""
     rng = np.random.default_rng(seed)
     addresses = rng.integers(0, width, (600, 2, entries)).astype(np.int32)  # more than one block
-    values = (rng.normal(0, 1, addresses.shape) * 10.0 ** rng.uniform(-6, 6, (600, 1, 1))).astype(
-        np.float32
-    )
+    signs = np.where(rng.random(addresses.shape) < 0.5, -1, 1).astype(np.float32)
+    rows = np.floor(4096 * rng.random((600, entries)) * (2 / entries) ** 0.5)
+    rows[0] = 4096 * (2 / entries) ** 0.5 // 1
+    signs[0] = 1
     if cancelling:
-        values[..., 1::2] = -values[..., 0 : entries - 1 : 2]
-    table = np.zeros((600, 2, width))
-    np.add.at(
-        table,
-        (np.arange(600)[:, None, None], np.arange(2)[None, :, None], addresses),
-        values.astype(np.float64),
-    )
-    norm, size = (
-        np.linalg.norm(table, axis=(1, 2)),
-        np.linalg.norm(values.astype(np.float64), axis=(1, 2)),
-    )
-    found = np.asarray(jax.jit(sketch_dpsgd.scattered_norm)(addresses, values), np.float64)
-    assert (found >= norm * (1 - 1e-6)).all()
-    assert (found <= norm * (1 + 1e-6) + 1e-5 * size).all()
+        rows[1:, 1::2] = rows[1:, 0 : entries - 1 : 2]
+        signs[1:, :, 1::2] = -signs[1:, :, 0 : entries - 1 : 2]
+    norms = []
+    for values in (signs * rows[:, None, :], np.ones(addresses.shape)):
+        table = np.zeros((600, 2, width))
+        places = np.arange(600)[:, None, None], np.arange(2)[None, :, None], addresses
+        np.add.at(table, places, values.astype(np.float64))
+        norms.append(np.linalg.norm(table, axis=(1, 2)))
+    arguments = addresses, signs, rows.astype(np.float32)
+    found = jax.jit(sketch_dpsgd.scattered_norms)(*arguments)
+    for ours, exact in zip(found, norms, strict=True):
+        np.testing.assert_allclose(ours, exact, rtol=2.0**-22)
 
 
 @pytest.mark.one_case
@@ -159,27 +163,26 @@ def test_no_rating_added_removed_or_changed_moves_the_table_by_more_than_its_bou
     )
     for seed in range(3):
         state, coins = begun(mechanism, data, seed), keys.from_seed(seed)
-        one = np.asarray(query(mechanism, state, data, coins)[0], np.float64)
-        distance = np.linalg.norm(
-            np.asarray(run(state, others, coins), np.float64) - one, axis=(1, 2)
-        )
+        one = in_reals(query(mechanism, state, data, coins)[0])
+        distance = np.linalg.norm(in_reals(run(state, others, coins)) - one, axis=(1, 2))
         same = present[which[:, 0]] == which[:, 1]
         presence += distance[~same].tolist()
         value += distance[same & (which[:, 1] == 1)].tolist()
-    assert 0.79 < max(presence) <= 0.8 * (1 + 2e-6)
-    assert 1.5 < max(value) <= 1.6 * (1 + 2e-6)
+    assert 0.98 * 4094 < max(presence) <= 4094  # in whole numbers, so there is nothing to round
+    assert 1.9 * 4094 < max(value) <= 2 * 4094
 
 
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 3e38])
-def test_what_is_not_finite_counts_as_nothing(bad):
+@pytest.mark.parametrize(("bad", "counts_as"), [(np.nan, 2.75), (np.inf, 5.0), (-3e38, 0.5)])
+def test_what_is_no_rating_counts_as_the_middle_or_an_end_of_the_range(bad, counts_as):
     data = layout.make(SMALL, kind="dense", num_devices=1)
     mechanism = sketch_dpsgd.mechanism(config(sampling_rate=1.0))
     state = begun(mechanism, data)
     place = layout.locate(data, SMALL.user[3], SMALL.item[3])
-    worlds = layout.replace_value(data, place, jnp.float32(bad)), layout.remove_rating(data, place)
-    total, without = (np.asarray(query(mechanism, state, d, keys.from_seed(0))[0]) for d in worlds)
-    assert np.isfinite(total).all()
-    np.testing.assert_array_equal(total, without)
+    total, expected = (
+        query(mechanism, state, layout.replace_value(data, place, jnp.float32(v)), key)[0]
+        for v, key in ((bad, keys.from_seed(0)), (counts_as, keys.from_seed(0)))
+    )
+    np.testing.assert_array_equal(total, expected)
 
 
 # --- one step
@@ -191,7 +194,7 @@ def test_what_is_not_finite_counts_as_nothing(bad):
     [(1.0, 3, "mean", "split"), (4.0, 1, "mean", "dense"), (2.0, 4, "median", "dense")],
 )
 def test_without_noise_and_clip_all_ratings_make_a_plain_step(gain, depth, how, kind):
-    made = config(sampling_rate=1.0, clip_norm=1e6, decay=3.0, gain=gain, depth=depth, query=how)
+    made = config(sampling_rate=1.0, clip_norm=90.0, decay=3.0, gain=gain, depth=depth, query=how)
     mechanism = sketch_dpsgd.mechanism(made)._replace(noise=noise.none())
     data = layout.make(SMALL, kind=kind, num_devices=1)
     state = begun(mechanism, data)._replace(step=jnp.int32(2))
@@ -199,14 +202,18 @@ def test_without_noise_and_clip_all_ratings_make_a_plain_step(gain, depth, how, 
     each = scattered(state.public, SMALL.user, SMALL.item, SMALL.value)
     eta = 0.05 / (1 + 3 * 2 / 5)
     expected = (1 - eta * 0.3) * np.asarray(state.public.table, np.float64) + eta * each.sum(0)
-    np.testing.assert_allclose(after.public.table, expected, rtol=2e-5, atol=5e-6)
+    # a cell's entries are off by half a unit each, and by what rounding does to residuals
+    rough = eta * 8 * (unit(mechanism) + 2.25 / 4096 * 4)
+    np.testing.assert_allclose(after.public.table, expected, rtol=2e-5, atol=rough)
+    assert np.abs(eta * each.sum(0)).max() > 10 * rough
     users, items = state.public.user_factors, state.public.item_factors
     error = (
         SMALL.value
         - 2.75
         - np.sum(np.asarray(users)[SMALL.user] * np.asarray(items)[SMALL.item], 1)
     )
-    assert float(info.loss[0]) == pytest.approx(np.mean(error**2), rel=1e-5)
+    assert float(info.loss[0]) == pytest.approx(np.mean(error**2), rel=2e-3)
+    assert float(info.clipped_fraction[0]) == 0
     np.testing.assert_array_equal(after.public.hashes.words, state.public.hashes.words)
     assert after.public.center == 2.75
 
@@ -244,7 +251,9 @@ def test_it_learns():
 def test_the_noise_is_the_one_that_was_promised_on_every_cell():
     mechanism = sketch_dpsgd.mechanism(config(sampling_rate=0.1))
     promised = mechanism.guarantee(1)
-    sigma = promised.noise_multiplier * promised.sensitivity
+    units = promised.noise_multiplier * promised.sensitivity
+    sigma = units * unit(mechanism)
+    assert sigma == pytest.approx(1.5 * 0.8)
     data = layout.make(EMPTY, kind="dense", num_devices=1)
     state = begun(mechanism, data)
 
@@ -260,7 +269,7 @@ def test_the_noise_is_the_one_that_was_promised_on_every_cell():
     assert (found.std(0) > 0).all()
     assert sampler.kolmogorov_smirnov(found, sigma) < critical
     for factor in (2 / 3, 3 / 2):
-        wrong = mechanism._replace(noise=noise.gaussian(factor * sigma))
+        wrong = mechanism._replace(noise=whole.rounded_normal(float(np.float32(factor * units))))
         assert sampler.kolmogorov_smirnov(np.stack(list(drawn(wrong))), sigma) > critical
 
 
