@@ -1,0 +1,133 @@
+"""No float sum of what is released depends on its order, so it has the same bits on any machine.
+
+A GPU adds in whatever order its threads come, unless a flag makes it slow. Where a float sum is of
+whole numbers that are at most 2^24 together, every order gives the same. That is looked at here
+number by number, in the programs of query and update, with all that is not released cut out.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.interpreters import partial_eval
+
+from dpmf_jax import layout, protocol
+from dpmf_jax.devices import keys
+from tests.zoo.sound import RATINGS, sound
+
+WHOLE = (
+    ("gaussian-joint-noise", "dense"),
+    ("gaussian-joint-noise", "split"),
+    ("gaussian-public-items", "split"),
+    ("noisy-item-means", "dense"),
+    ("user-means", "split"),
+    ("dpsgd", "split"),  # langevin has its query
+    ("sketch-dpsgd", "split"),
+)
+LARGEST = 2.0**24  # up to which float32 has every whole number
+
+
+class Inexact(AssertionError):
+    """A float sum that may depend on its order."""
+
+
+def check(name: str, values: list[np.ndarray], params: dict) -> None:
+    """Raises: Inexact for a sum of floats that are not whole, or are too many."""
+    floats = [np.asarray(v, np.float64) for v in values if v.dtype == np.float32]
+    if not floats:
+        return
+    sizes = [np.abs(part) for part in floats]
+    if name == "dot_general":
+        both = _product(*sizes, params["dimension_numbers"])
+    elif name == "reduce_sum":
+        both = sizes[0].sum(axis=tuple(params["axes"]))
+    else:
+        both = sum(part.sum() for part in sizes)
+    most = float(np.max(both, initial=0.0))
+    if any((part != np.round(part)).any() for part in floats) or most > LARGEST:
+        raise Inexact(f"{name} of {[part.shape for part in floats]}, at most {most:g}")
+
+
+def _product(left: np.ndarray, right: np.ndarray, numbers) -> np.ndarray:
+    (contracted, other), (batched, other_batched) = numbers
+    names = iter(range(left.ndim + right.ndim))
+    of_left = [next(names) for _ in range(left.ndim)]
+    of_right = [next(names) for _ in range(right.ndim)]
+    for one, two in zip((*contracted, *batched), (*other, *other_batched), strict=True):
+        of_right[two] = of_left[one]
+    kept = [name for axis, name in enumerate(of_left) if axis not in contracted]
+    kept += [n for axis, n in enumerate(of_right) if axis not in (*other, *other_batched)]
+    return np.einsum(left, of_left, right, of_right, kept)
+
+
+@pytest.fixture
+def watched(monkeypatch):
+    """Every float sum that is run one by one is checked; how many there were."""
+    seen = []
+    for primitive in {
+        jax.lax.reduce_sum_p,
+        jax.lax.dot_general_p,
+        jax.lax.scatter_add_p,
+        jax.lax.cumsum_p,
+    }:
+        own = primitive.impl
+
+        def impl(*values, own=own, name=primitive.name, **params):
+            check(name, [np.asarray(value) for value in values], params)
+            seen.append(name)
+            return own(*values, **params)
+
+        monkeypatch.setattr(primitive, "impl", impl)
+    return seen
+
+
+def run(function, *arguments):
+    """function(*arguments) primitive by primitive, without what its results do not need."""
+    flat, structure = jax.tree.flatten(arguments)
+    closed = jax.make_jaxpr(lambda *leaves: function(*jax.tree.unflatten(structure, leaves)))(*flat)
+    needed, used = partial_eval.dce_jaxpr(closed.jaxpr, [True] * len(closed.jaxpr.outvars))
+    kept = [leaf for leaf, use in zip(flat, used, strict=True) if use]
+    with jax.disable_jit():
+        return jax.core.eval_jaxpr(needed, closed.consts, *kept)
+
+
+def programs(mechanism, kind):
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    key = keys.from_seed(0)
+    state = protocol.begin(mechanism, key, data)
+    coins = mechanism.coins(key)
+    statistics, _ = jax.jit(mechanism.query)(state, data, coins)
+    response = jax.jit(mechanism.noise.sample)(key, statistics)
+    state = jax.jit(mechanism.update)(state, response, data)
+    return (
+        lambda: run(lambda state, data: mechanism.query(state, data, coins)[0], state, data),
+        lambda: run(
+            lambda state, response: mechanism.release(mechanism.update(state, response, data)),
+            state,
+            response,
+        ),
+    )
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize(("name", "kind"), WHOLE)
+def test_what_is_released_has_no_sum_that_depends_on_its_order(name, kind, watched):
+    query, update = programs(sound(name), kind)
+    query()
+    assert "reduce_sum" in watched or "dot_general" in watched
+    update()
+
+
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_float_sums_are_seen(kind, watched):
+    """As published, sums are of floats; and of whole numbers that are too large."""
+    query, _ = programs(sound("gaussian, published"), kind)
+    with pytest.raises(Inexact):
+        query()
+    large = jnp.full((5, 2), 2.0**12)
+    with jax.disable_jit():
+        jnp.sum(large[0])
+        with pytest.raises(Inexact):
+            jnp.matmul(large, large.T)
+        with pytest.raises(Inexact):
+            jnp.zeros(3).at[jnp.array([1, 1])].add(0.5)
