@@ -19,7 +19,7 @@ Sums are then halved k times, rounded: a row whose sum moved by Δ moves by at m
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -161,7 +161,7 @@ def gradients(
     grid: Grid,
     data: layout.Layout,
     *,
-    of_items: bool,
+    of: Literal["users", "items", "both"],
 ) -> tuple[Any, Info]:
     """((∇Θ, ∇X), Info) without λ, in units: uint32[users, rank] and uint32[items, rank], mod 2^32.
 
@@ -169,41 +169,38 @@ def gradients(
       users, items, center: of the model, public; center float32[] or float32[items].
       grid: see `Grid`.
       data: the ratings.
-      of_items: False makes ∇Θ alone, and returns it without a tuple.
+      of: one side alone comes without a tuple; that of the items needs one center for all.
     """
-    rank = users.shape[1]
     user_rows, item_rows = on_grid(users, grid.clip_norm), on_grid(items, grid.clip_norm)
     fine = _fine_center(grid, center)
+    rank = users.shape[1]
     wide_users, wide_items = map(layout.pad_rank, (user_rows.units, item_rows.units))
-    per_item = center.ndim > 0
-    upper, lower, squared = layout.sum_by_user(
-        data,
-        _row_gradient,
-        (
-            wide_users,
-            _to_fine(grid, user_rows.stretch),
-            None if per_item else jnp.broadcast_to(fine, (users.shape[0],)),
-            _shared(grid, users.shape[0]),
-        ),
-        (wide_items, item_rows.stretch, fine if per_item else None),
-    )
-    squared = grid.step**2 * jnp.sum(squared) / data.num_ratings
-    info = Info(squared, jnp.mean(item_rows.stretch > 1))
-    of_users = _halved(grid, upper[:, :rank], lower[:, :rank])
-    if not of_items:
-        return of_users, info
-    upper, lower, _ = layout.sum_by_item(
-        data,
-        _row_gradient,
-        (
-            wide_items,
-            item_rows.stretch,
-            jnp.broadcast_to(fine, (items.shape[0],)),
-            _shared(grid, items.shape[0]),
-        ),
-        (wide_users, _to_fine(grid, user_rows.stretch), None),
-    )
-    return (of_users, _halved(grid, upper[:, :rank], lower[:, :rank])), info
+    user_stretch, per_item = _to_fine(grid, user_rows.stretch), center.ndim > 0
+
+    def halved(sums: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, Info]:
+        upper, lower, squared = sums
+        mean = grid.step**2 * jnp.sum(squared) / data.num_ratings
+        info = Info(mean, jnp.mean(item_rows.stretch > 1))
+        return _halved(grid, upper[:, :rank], lower[:, :rank]), info
+
+    def of_users() -> tuple[jax.Array, Info]:
+        own = None if per_item else jnp.broadcast_to(fine, (users.shape[0],))
+        rows = wide_users, user_stretch, own, _shared(grid, users.shape[0])
+        columns = wide_items, item_rows.stretch, fine if per_item else None
+        return halved(layout.sum_by_user(data, _row_gradient, rows, columns))
+
+    def of_items() -> tuple[jax.Array, Info]:
+        own = jnp.broadcast_to(fine, (items.shape[0],))
+        rows = wide_items, item_rows.stretch, own, _shared(grid, items.shape[0])
+        columns = wide_users, user_stretch, None
+        return halved(layout.sum_by_item(data, _row_gradient, rows, columns))
+
+    if of == "users":
+        return of_users()
+    if of == "items":
+        return of_items()
+    (first, info), (second, _) = of_users(), of_items()
+    return (first, second), info
 
 
 def unit(grid: Grid) -> jax.Array:

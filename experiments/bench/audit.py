@@ -215,12 +215,16 @@ def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Layout, delta: fl
 def _shift(finding: Any, made: Any, ratings: Ratings, data: Layout) -> tuple[float, int]:
     """(distance by which the pair's rating moves η, 2(r - r')u, over its scale; dimension of η)."""
     from dpmf_jax.devices import keys
+    from dpmf_jax.kernels import whole_descent
 
     pair = finding.details["replay"]["pair"]
     state = made.init(keys.from_seed(0), data, None)
     moved = float(pair["change"].removeprefix("rating set to ")) - pair["value"]
     u = np.asarray(state.public.user_factors)[list(ratings.users).index(pair["user"])]
-    return float(np.linalg.norm(2 * moved * u)) / float(made.noise.sample.args[0].scale), len(u)
+    scale, grid = float(made.noise.sample.args[0].scale), getattr(made.query.args[0], "grid", None)
+    if grid is not None:  # σ is in units of Σru
+        scale *= 2 * float(whole_descent.unit(grid))
+    return float(np.linalg.norm(2 * moved * u)) / scale, len(u)
 
 
 def l2_laplace_epsilon(distance: float, dimension: int, delta: float) -> float:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.objective.guarantee import (
-    closed_form_guarantee,
     published_guarantee,
+    real_closed_form_guarantee,
     statistics_guarantee,
 )
 from experiments.cli import console
@@ -141,7 +141,9 @@ def _value_change(command: Objective) -> tuple[dict[str, Any], Guarantee]:
     if command.mechanism == "objective":
         guarantee = published_guarantee(noise=noise, scale=scale, **shape)
     else:
-        guarantee = closed_form_guarantee(noise=noise, scale=scale, delta=delta or 0.0, **shape)
+        guarantee = real_closed_form_guarantee(
+            noise=noise, scale=scale, delta=delta or 0.0, **shape
+        )
     if solve == "delta":
         guarantee = guarantee.at_delta(
             scale_of.least_delta(guarantee, command.epsilon or math.nan, PROGRAM)

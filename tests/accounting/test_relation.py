@@ -27,7 +27,7 @@ from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.mechanisms.gaussian.config import Config
 from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
-from dpmf_jax.mechanisms.objective.guarantee import closed_form_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import real_closed_form_guarantee, statistics_guarantee
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.audit import suite as audit_suite
 from experiments.cli import budget_report
@@ -279,7 +279,9 @@ def test_values_of_sampled_and_of_whole_steps_add_up_to_the_smaller_change():
     assert (joint.relation, sampled.relation) == (value(4.0), value())
     total = compose(sampled, joint)
     assert (total.relation, total.largest_change) == (value(4.0), 4.0)
-    wider = closed_form_guarantee(noise="gaussian", scale=80.0, range_width=5.0, rank=2, delta=1e-5)
+    wider = real_closed_form_guarantee(
+        noise="gaussian", scale=80.0, range_width=5.0, rank=2, delta=1e-5
+    )
     assert compose(wider, joint).largest_change == 4.0
 
 

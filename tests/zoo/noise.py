@@ -8,7 +8,6 @@ import numpy as np
 from jax.tree_util import Partial
 
 from dpmf_jax.mechanisms.federated import crowd
-from dpmf_jax.mechanisms.objective import perturbed
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise import ring, whole
 from tests.cases.noises import normal, scale_of, share_of
@@ -32,8 +31,7 @@ def root_for_square(mechanism):
 
 
 def half_objective(mechanism):
-    params = mechanism.noise.sample.args[0]
-    return perturbed.minimiser(params.law, 0.5 * params.scale, params.ridge)
+    return ring.discrete_laplace(0.5 * float(mechanism.noise.sample.args[0].scale))
 
 
 def half_federated(mechanism):

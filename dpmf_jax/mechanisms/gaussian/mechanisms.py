@@ -191,7 +191,7 @@ def _joint_query(
 ) -> tuple[tuple[jax.Array, jax.Array], Info]:
     del coins
     users, items, center, _ = state.public
-    return whole_descent.gradients(users, items, center, _grid(params), data, of_items=True)
+    return whole_descent.gradients(users, items, center, _grid(params), data, of="both")
 
 
 def _joint_update(
@@ -225,7 +225,7 @@ def _public_items_query(
 ) -> tuple[jax.Array, Info]:
     del coins
     users, items, center, _ = state.public
-    return whole_descent.gradients(users, items, center, _grid(params), data, of_items=False)
+    return whole_descent.gradients(users, items, center, _grid(params), data, of="users")
 
 
 def _public_items_update(params: Params, state: State, response: jax.Array, data: Layout) -> State:

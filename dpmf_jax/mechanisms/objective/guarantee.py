@@ -7,6 +7,7 @@ from accounting import words
 from accounting.additive_noise import Noise, check_noise
 from accounting.digits import printed_whole
 from accounting.guarantee import Guarantee, priced
+from accounting.loss import Loss, Pure
 from accounting.objective import statistics_loss, value_change_loss
 from accounting.relation import PRESENCE, value
 from accounting.status import REAL_NUMBERS
@@ -61,7 +62,7 @@ def published_guarantee(
     )
 
 
-def closed_form_guarantee(
+def real_closed_form_guarantee(
     *,
     noise: Noise,
     scale: float,
@@ -70,32 +71,59 @@ def closed_form_guarantee(
     delta: float = 0.0,
     seeded: bool = False,
 ) -> Guarantee:
-    """ε (and δ) of S1 with public U, proved for real numbers.
-
-    (Σuuᵀ + Mμ I) v_j = Σur − η_j/2 is solved exactly, or post-processed.
+    """ε (and δ) of S1 with public U for noise of real numbers, proved for these.
 
     Args:
       noise, scale, range_width, rank: see `value_change_loss`.
       delta: 0 for the pure noises; in (0, 1) for the Gaussian, which has no finite ε at 0.
     """
+    return closed_form_guarantee(
+        value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),
+        range_width=range_width,
+        sensitivity=2 * range_width,
+        delta=delta,
+        real=words.FLOAT32_NORMALS if noise == "gaussian" else words.FLOAT32_LAPLACE,
+        seeded=seeded,
+    )
+
+
+def closed_form_guarantee(
+    loss: Loss,
+    *,
+    range_width: float,
+    sensitivity: float,
+    delta: float = 0.0,
+    real: str | None = None,
+    seeded: bool = False,
+) -> Guarantee:
+    """ε (and δ) of S1 with public U, proved.
+
+    (Σuuᵀ + Mμ I) v_j = Σur − η_j/2 is solved exactly, or post-processed.
+
+    Args:
+      loss: what one release spends; of noise in whole numbers unless `real` says what it is.
+      sensitivity: L2, of the statistics.
+      delta: 0 for the pure noises; in (0, 1) for the Gaussian, which has no finite ε at 0.
+    """
+    whole = words.WHOLE_NUMBERS if isinstance(loss, Pure) else words.ROUNDED_NORMALS
     return priced(
         mechanism="objective-public-users",
-        losses=(value_change_loss(noise=noise, scale=scale, range_width=range_width, rank=rank),),
+        losses=(loss,),
         delta=delta,
         unit="rating value",
         relation=value(range_width),
         released=("item factors", "user factors, which were public"),
         trust_model=words.CURATOR,
         against=_against("the stated price"),
-        status=REAL_NUMBERS,
-        sensitivity=2 * range_width,
+        status=REAL_NUMBERS if real else "proved",
+        sensitivity=sensitivity,
         assumptions=(
             _PUBLIC_USERS,
             "the number M that weighs the regularisation is a public constant",
             words.MASK,
             words.SETTINGS,
             words.CATALOGUE,
-            _noise(noise),
+            real or whole,
         ),
         not_covered=("the presence of a rating, for which the closed form has no finite epsilon",),
         seeded=seeded,
@@ -158,10 +186,6 @@ def statistics_guarantee(
         ),
         seeded=seeded,
     )
-
-
-def _noise(noise: Noise) -> str:
-    return words.FLOAT32_NORMALS if noise == "gaussian" else words.FLOAT32_LAPLACE
 
 
 def _against(holds: str) -> tuple[tuple[str, str], ...]:

@@ -35,12 +35,12 @@ from dpmf_jax.kernels.descent import shared_unit_rows, unit_rows
 from dpmf_jax.kernels.positive_systems import raise_eigenvalues
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims
-from dpmf_jax.mechanisms.objective import baseline, perturbed, queries
+from dpmf_jax.mechanisms.objective import baseline, closed_form, perturbed, queries
 from dpmf_jax.mechanisms.objective.baseline import non_private as non_private
 from dpmf_jax.mechanisms.objective.config import Config, Params, make_params
 from dpmf_jax.mechanisms.objective.guarantee import (
-    closed_form_guarantee,
     published_guarantee,
+    real_closed_form_guarantee,
     statistics_guarantee,
 )
 from dpmf_jax.mechanisms.objective.perturbed import Quadratic
@@ -128,7 +128,7 @@ def _published_guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _public_guarantee(params: Params, num_steps: int) -> Guarantee:
-    one = closed_form_guarantee(
+    one = real_closed_form_guarantee(
         noise=params.law,
         scale=float(params.scale),
         range_width=float(params.range_width),
@@ -231,13 +231,17 @@ def public_users(config: Config, user_factors: Any = None) -> Mechanism:
         are scaled to 1.
 
     Guarantee: ε (and δ for Gaussian noise) for a rating's value, relation "one rating's value
-      differs"; proved for real-number noise. The noise hides Σ(r - center)u; the rest is
-      post-processing. A user's m ratings pay m times as much.
+      differs"; proved. The noise hides Σ(r - center)u, which is whole numbers, as it is
+      (`closed_form`); the rest is post-processing. A user's m ratings pay m times as much.
+      l2_laplace beyond rank 1 is float32: its radius has no law in whole numbers here. It is proved
+      for real-number noise.
 
     Raises: ValueError for Gaussian noise without a delta, another noise with one, or factors that
       do not fit.
     """
     params = make_params(config, _scale(config), user_factors=_user_factors(config, user_factors))
+    if closed_form.is_whole(config):
+        return closed_form.mechanism(config, Partial(_public_init, params))
     return Mechanism(
         init=Partial(_public_init, params),
         coins=Partial(claims.no_coins),

@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from accounting.objective import value_change_scale
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.devices import keys
@@ -77,11 +78,26 @@ def kinds(ratings: Ratings) -> dict[str, Kind]:
     )
     return {
         PUBLIC: Kind(config, objective.public_users),
-        LEMMA: Kind(dataclasses.replace(config, noise="laplace"), objective.public_users),
+        LEMMA: Kind(dataclasses.replace(config, noise="laplace"), _of_real_numbers),
         BY_PASSES: Kind(dataclasses.replace(config, num_iterations=SHORT[-1]), _public_by_passes),
         KEPT: Kind(config, objective.mechanism),
         REFITTED: Kind(config, objective.mechanism, refit=True),
     }
+
+
+def _of_real_numbers(config: objective.Config) -> Mechanism:
+    """`public_users` with noise of real numbers, by Lemma 1, where it draws whole ones."""
+    public: Any = objective.public_users(dataclasses.replace(config, noise="l2_laplace"))
+    low, high = config.rating_range
+    scale = value_change_scale(
+        noise=config.noise, epsilon=config.epsilon, range_width=high - low, rank=config.rank
+    )
+    (params,) = public.guarantee.args
+    params = dataclasses.replace(params, law=config.noise, scale=jnp.float32(scale))
+    return public._replace(
+        noise=perturbed.minimiser(config.noise, scale, config.ridge),
+        guarantee=jax.tree_util.Partial(public.guarantee.func, params),
+    )
 
 
 def _public_by_passes(config: objective.Config) -> Mechanism:

@@ -15,11 +15,12 @@ from audits.mechanism import lookup, lookup_tables
 from dpmf_jax import parts
 from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, Release, State
-from tests.zoo.sound import DATA, RATINGS, sound, steps
+from tests.zoo.sound import DATA, OBJECTIVE, RATINGS, sound, steps
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -95,6 +96,7 @@ def test_floats_are_told_apart_by_what_each_world_can_make(name):
         pytest.param("gaussian-public-items", 20, marks=pytest.mark.slow),
         ("noisy-item-means", 1),
         ("user-means", 1),
+        ("objective-public-users", 1),
         ("dpsgd", 1),
         pytest.param("langevin", 20, marks=pytest.mark.slow),
         pytest.param("sketch-dpsgd", 20, marks=pytest.mark.slow),
@@ -131,7 +133,9 @@ def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
 
 @pytest.mark.seconds
 def test_numbers_of_several_words_are_not_called_consistent():
-    finding = audit(sound("objective-public-users"), num_runs=1_000, num_drawn=1 << 16)
+    """Of η by a radius and a direction, at rank 3."""
+    radial = objective.public_users(objective.Config(**OBJECTIVE))
+    finding = audit(radial, num_runs=1_000, num_drawn=1 << 16)
     assert finding.verdict == "inconclusive"
     assert "more than one word" in finding.details["why"]
 

@@ -52,7 +52,7 @@ def test_sound_noise_is_consistent(name):
     assert by_name["noise: keys"].verdict == "consistent"
     assert by_name["noise: keys"].details["keys"] > 0
     assert (by_name["noise: faults"].verdict == "consistent") == (not name.startswith("local"))
-    additive = not name.startswith("local") and name != "objective-public-users"
+    additive = not name.startswith("local")
     assert (by_name["noise: entries apart"].verdict == "consistent") == additive
     for finding in found:
         assert finding.to_dict()

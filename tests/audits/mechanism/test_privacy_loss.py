@@ -171,13 +171,13 @@ def test_a_pure_price_is_held_against_the_largest_loss(law):
 
 def test_a_shift_goes_on_from_the_other_world_in_floats_and_in_the_ring():
     shift = jnp.float32(3)
-    floats = loss_draws._shifted(jnp.array([1.0, 2.0]), jnp.array([0.0, 2.0]), shift)
+    floats = sampled_loss.shifted(jnp.array([1.0, 2.0]), jnp.array([0.0, 2.0]), shift)
     np.testing.assert_allclose(floats, [3.0, 2.0])
     own, other = jnp.array([5, 1, 2**31], jnp.uint32), jnp.array([3, 2**32 - 1, 0], jnp.uint32)
-    ring = np.asarray(loss_draws._shifted(own, other, shift))
+    ring = np.asarray(sampled_loss.shifted(own, other, shift))
     assert ring[:2].tolist() == [9, 5]  # two steps further than two; across 0 too
     assert np.int64(ring[2]) - 2**31 == -(2**30)  # a quarter of the ring
-    assert loss_draws._shifted(own, other, jnp.float32(1)).tolist() == own.tolist()
+    assert sampled_loss.shifted(own, other, jnp.float32(1)).tolist() == own.tolist()
 
 
 def test_what_states_no_price_is_not_on_trial():

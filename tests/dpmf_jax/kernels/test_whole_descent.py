@@ -29,7 +29,7 @@ USERS, ITEMS, RANK, RANGE = 40, 70, 5, (0.5, 5.0)
 RATINGS = share(0.7, (USERS, ITEMS), rating_range=RANGE)
 HALVES = RATINGS.value - (RATINGS.user % 2).astype(np.float32) / 2
 RATINGS = dataclasses.replace(RATINGS, value=HALVES)
-GRADIENTS = jax.jit(partial(whole_descent.gradients, of_items=True))
+GRADIENTS = jax.jit(partial(whole_descent.gradients, of="both"))
 
 
 def grid(shift: int = 7, **settings) -> whole_descent.Grid:
@@ -161,7 +161,7 @@ def test_a_row_of_very_many_ratings_does_not_wrap_around():
     on = grid(bound=256, half=256, step=2.0**-10)
     data = layout.make(ratings, num_devices=1)
     (_, items), _ = whole_descent.gradients(
-        users, jnp.zeros((2, RANK), jnp.float32), jnp.float32(2.75), on, data, of_items=True
+        users, jnp.zeros((2, RANK), jnp.float32), jnp.float32(2.75), on, data, of="both"
     )
     assert int(ring.signed(items)[0, 0]) == -many * 256 * 2048 // 2**7
 

@@ -12,17 +12,17 @@ from dpmf_jax.mechanisms.federated.guarantee import (
     published_iterations_guarantee,
 )
 from dpmf_jax.mechanisms.objective.guarantee import (
-    closed_form_guarantee,
     published_guarantee,
+    real_closed_form_guarantee,
     statistics_guarantee,
 )
 
 GUARANTEES = {
     "published": lambda: published_guarantee(noise="laplace", scale=80.0, range_width=4.0, rank=50),
-    "closed form": lambda: closed_form_guarantee(
+    "closed form": lambda: real_closed_form_guarantee(
         noise="l2_laplace", scale=80.0, range_width=4.0, rank=50
     ),
-    "gaussian": lambda: closed_form_guarantee(
+    "gaussian": lambda: real_closed_form_guarantee(
         noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5
     ),
     "statistics": lambda: statistics_guarantee(
@@ -147,12 +147,12 @@ def test_gaussian_noise_says_where_its_float32_normals_end():
     """Real normals would go further, and the price is that of real ones."""
     settings = {"scale": 20.0, "range_width": 4.0, "rank": 3}
     gaussian_noise = [
-        closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
+        real_closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
         statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
     ]
     for guarantee in gaussian_noise:
         assert any("5.42" in assumption for assumption in guarantee.assumptions)
-    laplace = closed_form_guarantee(noise="l2_laplace", **settings)
+    laplace = real_closed_form_guarantee(noise="l2_laplace", **settings)
     assert not any("5.42" in assumption for assumption in laplace.assumptions)
 
 

@@ -53,14 +53,14 @@ STATISTICS = ["--mechanism", "objective-statistics"]
         (
             PUBLIC,
             3.0,
-            "proved for real-number noise",
+            "proved",
             "rating value",
             ["center", "item_factors", "user_factors"],
         ),
         (
             (*PUBLIC, "--noise", "gaussian"),
             3.0,
-            "proved for real-number noise",
+            "proved",
             "rating value",
             ["center", "item_factors", "user_factors"],
         ),
