@@ -135,10 +135,17 @@ def centred_by_ratings(mechanism):
     return mechanism._replace(init=Partial(_centred_init, mechanism.init))
 
 
-def _refitted_init(published, key, data, previous):
+def _refitted_init(own, published, key, data, previous):
+    public = own(key, data, previous).public
     state = published(key, data, previous)
-    items = jnp.zeros_like(state.public.item_factors)
-    return state._replace(public=state.public._replace(item_factors=items))
+    return state._replace(
+        public=public._replace(user_factors=None), private=state.private.user_factors
+    )
+
+
+def _refitted_query(query, state, data, coins):
+    public = state.public._replace(user_factors=state.private)
+    return query(state._replace(public=public), data, coins)
 
 
 def refitted_users(mechanism):
@@ -150,7 +157,10 @@ def refitted_users(mechanism):
             epsilon=1.0, rating_range=RANGE, prior_count=200, rank=3, num_passes=4, center=3.0
         )
     )
-    return mechanism._replace(init=Partial(_refitted_init, published.init))
+    return mechanism._replace(
+        init=Partial(_refitted_init, mechanism.init, published.init),
+        query=Partial(_refitted_query, mechanism.query),
+    )
 
 
 def _whole_release(state):
