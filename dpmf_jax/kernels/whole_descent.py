@@ -69,7 +69,9 @@ class Rows(NamedTuple):
 
 
 def on_grid(
-    factors: Float[Array, "rows rank"], clip_norm: Float[Array, ""], radius: float = RADIUS
+    factors: Float[Array, "rows rank"],
+    clip_norm: Float[Array, ""],
+    radius: float | jax.Array = RADIUS,
 ) -> Rows:
     """The rows in units of C/2048, each shrunk to a norm of at most 2048 units.
 
@@ -144,14 +146,13 @@ def _to_fine(grid: Grid, stretch: jax.Array) -> jax.Array:
     return stretch * ((grid.clip_norm / RADIUS) ** 2 / (grid.step * 2.0**-FINE_BITS))
 
 
-def _halved(grid: Grid, upper: jax.Array, lower: jax.Array) -> UInt32[Array, "rows rank"]:
-    """(upper·2^12 + lower)/2^k, rounded half up, mod 2^32; k is at most `MOST_SHIFT`."""
-    less, more = jnp.minimum(grid.shift, LOW_BITS), jnp.maximum(grid.shift - LOW_BITS, 0)
+def halved(shift: jax.Array, upper: jax.Array, lower: jax.Array) -> UInt32[Array, ...]:
+    """(upper·2^12 + lower)/2^k, rounded half up, mod 2^32; k, the shift, ≤ `MOST_SHIFT`."""
+    less, more = jnp.minimum(shift, LOW_BITS), jnp.maximum(shift - LOW_BITS, 0)
     near = (upper << (LOW_BITS - less)) + (lower + ((1 << less) >> 1) >> less)
     # Beyond 12, what is left of the lower part is less than a unit of the upper one.
     far = upper + (lower >> LOW_BITS) + ((1 << more) >> 1) >> more
-    halved = jnp.where(more > 0, far, near)
-    return jax.lax.bitcast_convert_type(halved, jnp.uint32)
+    return jax.lax.bitcast_convert_type(jnp.where(more > 0, far, near), jnp.uint32)
 
 
 def gradients(
@@ -177,23 +178,23 @@ def gradients(
     wide_users, wide_items = map(layout.pad_rank, (user_rows.units, item_rows.units))
     user_stretch, per_item = _to_fine(grid, user_rows.stretch), center.ndim > 0
 
-    def halved(sums: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, Info]:
+    def rounded(sums: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[jax.Array, Info]:
         upper, lower, squared = sums
         mean = grid.step**2 * jnp.sum(squared) / data.num_ratings
         info = Info(mean, jnp.mean(item_rows.stretch > 1))
-        return _halved(grid, upper[:, :rank], lower[:, :rank]), info
+        return halved(grid.shift, upper[:, :rank], lower[:, :rank]), info
 
     def of_users() -> tuple[jax.Array, Info]:
         own = None if per_item else jnp.broadcast_to(fine, (users.shape[0],))
         rows = wide_users, user_stretch, own, _shared(grid, users.shape[0])
         columns = wide_items, item_rows.stretch, fine if per_item else None
-        return halved(layout.sum_by_user(data, _row_gradient, rows, columns))
+        return rounded(layout.sum_by_user(data, _row_gradient, rows, columns))
 
     def of_items() -> tuple[jax.Array, Info]:
         own = jnp.broadcast_to(fine, (items.shape[0],))
         rows = wide_items, item_rows.stretch, own, _shared(grid, items.shape[0])
         columns = wide_users, user_stretch, None
-        return halved(layout.sum_by_item(data, _row_gradient, rows, columns))
+        return rounded(layout.sum_by_item(data, _row_gradient, rows, columns))
 
     if of == "users":
         return of_users()

@@ -35,6 +35,7 @@ from dpmf_jax.layout.build import choose, describe, make, replicate
 from dpmf_jax.layout.neighbours import Address, locate, remove_rating, remove_user, replace_value
 from dpmf_jax.layout.operations import (
     INDEX,
+    exact_outer_by_item,
     fold_by_item,
     fold_by_user,
     map_ratings,
@@ -55,6 +56,7 @@ __all__ = [
     "Split",
     "choose",
     "describe",
+    "exact_outer_by_item",
     "fold_by_item",
     "fold_by_user",
     "locate",

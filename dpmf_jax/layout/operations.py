@@ -7,7 +7,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int32
 
 from dpmf_jax.devices import spread
 from dpmf_jax.layout import fold, outer, split, stream
@@ -137,7 +137,18 @@ def outer_by_item(
       fn: as in `sum_by_item`, but it returns the vectors z, float32[width, k], 0 where not
         `present`. `columns` are 0 there already, so only what is made of values must be masked.
     """
-    return outer.sum_outer(data, fn, item_tree, user_tree)
+    return outer.sum_outer(data, fn, item_tree, user_tree, exact=False)
+
+
+def exact_outer_by_item(
+    data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree
+) -> tuple[Int32[Array, "items k k"], Int32[Array, "items k k"]]:
+    """`outer_by_item` of whole z, of entries of 256 at most: (upper, lower), exact in any order.
+
+    The sum is upper·2^12 + lower. No float sum is of more than 256 products.
+    """
+    both = outer.sum_outer(data, fn, item_tree, user_tree, exact=True)
+    return both[..., 0], both[..., 1]
 
 
 def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:

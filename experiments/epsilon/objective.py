@@ -11,7 +11,7 @@ from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.objective.guarantee import (
     published_guarantee,
     real_closed_form_guarantee,
-    statistics_guarantee,
+    real_statistics_guarantee,
 )
 from experiments.cli import console
 from experiments.epsilon import flags as epsilon_flags
@@ -184,7 +184,7 @@ def _statistics(command: Objective) -> tuple[dict[str, Any], Guarantee]:
         )
     assert matrix is not None
     assert vector is not None
-    guarantee = statistics_guarantee(
+    guarantee = real_statistics_guarantee(
         matrix_scale=matrix, vector_scale=vector, rating_bound=command.rating_bound, delta=delta
     )
     if solve == "delta":

@@ -27,7 +27,10 @@ from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.mechanisms.gaussian.config import Config
 from dpmf_jax.mechanisms.local.guarantee import local_guarantee, shuffled_guarantee
-from dpmf_jax.mechanisms.objective.guarantee import real_closed_form_guarantee, statistics_guarantee
+from dpmf_jax.mechanisms.objective.guarantee import (
+    real_closed_form_guarantee,
+    real_statistics_guarantee,
+)
 from dpmf_jax.mechanisms.sampled.guarantee import sampled_guarantee
 from experiments.audit import suite as audit_suite
 from experiments.cli import budget_report
@@ -258,7 +261,7 @@ def test_joint_noise_and_dpsgd_add_up_where_both_hide_a_ratings_presence():
             rating_range=(1.0, 5.0), noise_multiplier=9.0, relation="rating presence"
         )
     )
-    statistics = statistics_guarantee(
+    statistics = real_statistics_guarantee(
         matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5
     )
     assert compose(total, means.guarantee(1), statistics).relation == PRESENCE

@@ -117,7 +117,7 @@ def _counting_query(query, state, data, coins):
     """
     statistics, info = query(state, data, coins)
     count = jnp.maximum(jnp.sum(layout.stored_values(data)[1]), 1).astype(jnp.float32)
-    return jax.tree.map(lambda q: q * (60 / count), statistics), info
+    return jax.tree.map(lambda q: _in_ring(ring.signed(q) * (60 / count)), statistics), info
 
 
 def mean_for_sum(mechanism):

@@ -78,12 +78,10 @@ class Config:
 class Params:
     """What the parts share: real settings as leaves (a sweep compiles once), the rest static.
 
-    scale: of η, or of the noise on Σuuᵀ. vector_weight: Σru is multiplied by it where both get the
-      same noise.
+    scale: of η.
     """
 
     scale: jax.Array
-    vector_weight: jax.Array
     ridge: jax.Array
     regularization: jax.Array
     user_regularization: jax.Array
@@ -101,15 +99,12 @@ class Params:
     by_passes: bool = dataclasses.field(metadata={"static": True})
 
 
-def make_params(
-    config: Config, scale: float, *, vector_weight: float = 1.0, user_factors: Any = None
-) -> Params:
+def make_params(config: Config, scale: float, *, user_factors: Any = None) -> Params:
     f32 = jnp.float32
     low, high = config.rating_range
     bound = max(abs(low - config.center), abs(high - config.center))
     return Params(
         scale=claims.float32_up(scale),
-        vector_weight=f32(vector_weight),
         ridge=f32(config.ridge),
         regularization=f32(config.regularization),
         user_regularization=f32(config.user_regularization),

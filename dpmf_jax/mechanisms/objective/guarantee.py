@@ -7,7 +7,7 @@ from accounting import words
 from accounting.additive_noise import Noise, check_noise
 from accounting.digits import printed_whole
 from accounting.guarantee import Guarantee, priced
-from accounting.loss import Loss, Pure
+from accounting.loss import Gaussian, Loss, Pure
 from accounting.objective import statistics_loss, value_change_loss
 from accounting.relation import PRESENCE, value
 from accounting.status import REAL_NUMBERS
@@ -130,7 +130,7 @@ def closed_form_guarantee(
     )
 
 
-def statistics_guarantee(
+def real_statistics_guarantee(
     *,
     matrix_scale: float,
     vector_scale: float,
@@ -138,17 +138,36 @@ def statistics_guarantee(
     delta: float,
     seeded: bool = False,
 ) -> Guarantee:
+    """`statistics_guarantee` of noise of real numbers, of these standard deviations."""
+    return statistics_guarantee(
+        statistics_loss(
+            matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound
+        ),
+        rating_bound=rating_bound,
+        delta=delta,
+        real=words.FLOAT32_NORMALS,
+        seeded=seeded,
+    )
+
+
+def statistics_guarantee(
+    loss: Gaussian,
+    *,
+    rating_bound: float,
+    delta: float,
+    real: str | None = None,
+    seeded: bool = False,
+) -> Guarantee:
     """(ε, δ) for one rating's presence, of noisy (Σuuᵀ, Σur) of every item.
 
     It covers whatever item factors are made of them.
+
+    Args:
+      loss: what one release spends; of noise in whole numbers unless `real` says what it is.
     """
     return priced(
         mechanism="objective-statistics",
-        losses=(
-            statistics_loss(
-                matrix_scale=matrix_scale, vector_scale=vector_scale, rating_bound=rating_bound
-            ),
-        ),
+        losses=(loss,),
         delta=delta,
         unit="rating presence",
         relation=PRESENCE,
@@ -159,7 +178,7 @@ def statistics_guarantee(
         ),
         trust_model=words.CURATOR,
         against=_against("the stated price"),
-        status=REAL_NUMBERS,
+        status=REAL_NUMBERS if real else "proved",
         assumptions=(
             _PUBLIC_USERS,
             (
@@ -172,7 +191,7 @@ def statistics_guarantee(
             ),
             words.SETTINGS,
             words.DECLARED,
-            words.FLOAT32_NORMALS,
+            real or words.ROUNDED_NORMALS,
         ),
         not_covered=(
             (

@@ -19,7 +19,6 @@ Each takes one step. A second step is a second release, and is priced so.
 from __future__ import annotations
 
 import dataclasses
-import math
 from typing import Any
 
 import jax
@@ -32,20 +31,22 @@ from accounting import objective as prices
 from accounting.guarantee import Guarantee
 from dpmf_jax import protocol
 from dpmf_jax.kernels.descent import shared_unit_rows, unit_rows
-from dpmf_jax.kernels.positive_systems import raise_eigenvalues
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims
-from dpmf_jax.mechanisms.objective import baseline, closed_form, perturbed, queries
+from dpmf_jax.mechanisms.objective import (
+    baseline,
+    closed_form,
+    noisy_statistics,
+    perturbed,
+    queries,
+)
 from dpmf_jax.mechanisms.objective.baseline import non_private as non_private
 from dpmf_jax.mechanisms.objective.config import Config, Params, make_params
 from dpmf_jax.mechanisms.objective.guarantee import (
     published_guarantee,
     real_closed_form_guarantee,
-    statistics_guarantee,
 )
-from dpmf_jax.mechanisms.objective.perturbed import Quadratic
 from dpmf_jax.mechanisms.objective.state import Private, Public
-from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Mechanism, Release, State
 
 INSIDE = 1 - 1e-6  # the norm that public user factors are scaled to: in float32, too, never above 1
@@ -97,17 +98,6 @@ def _public_init(params: Params, key: jax.Array, data: Layout, previous: Any) ->
     return State(Public(users, items, center), None, jnp.int32(0))
 
 
-def _statistics_update(params: Params, state: State, response: Quadratic, data: Layout) -> State:
-    """V from noisy sums, made symmetric; no eigenvalue stays below what the noise alone makes."""
-    del data  # post-processing of the response
-    floor = params.scale * math.sqrt(2 * params.rank)
-    matrix = raise_eigenvalues((response.matrix + jnp.swapaxes(response.matrix, -1, -2)) / 2, floor)
-    solved = perturbed.minimise(
-        Quadratic(matrix, response.vector / params.vector_weight), params.ridge
-    )
-    return state._replace(public=state.public._replace(item_factors=solved))
-
-
 # --- price
 
 
@@ -136,21 +126,6 @@ def _public_guarantee(params: Params, num_steps: int) -> Guarantee:
         delta=float(params.delta),
     )
     return _releases(one, float(params.range_width), num_steps)
-
-
-def _statistics_guarantee(params: Params, num_steps: int) -> Guarantee:
-    scale, weight, bound = (
-        float(params.scale),
-        float(params.vector_weight),
-        float(params.rating_bound),
-    )
-    one = statistics_guarantee(
-        matrix_scale=scale,
-        vector_scale=scale / weight,
-        rating_bound=bound,
-        delta=float(params.delta),
-    )
-    return _releases(one, math.hypot(1, bound * weight), num_steps)
 
 
 # --- the factories
@@ -263,35 +238,14 @@ def statistics(config: Config, user_factors: Any = None) -> Mechanism:
     Args:
       user_factors: as in `public_users`.
 
-    Guarantee: (ε, δ) for a rating's presence, proved for real-number noise. A changed value costs
-      up to four times ρ.
+    Guarantee: (ε, δ) for a rating's presence, proved: sums and noise are whole numbers
+      (`noisy_statistics`). A changed value costs up to four times ρ.
 
-    Raises: ValueError without a delta in (0, 1), or for factors that do not fit.
+    Raises: ValueError without a delta in (0, 1), for a matrix_share near 0 or 1, or for factors
+      that do not fit; PrivacyError for an ε so small that no table of noise is wide enough.
     """
     if not config.delta > 0:
         raise ValueError("statistics has Gaussian noise, which needs a delta")
-    bound = float(make_params(config, 1.0).rating_bound)
-    matrix_scale, vector_scale = prices.statistics_scales(
-        epsilon=config.epsilon,
-        delta=config.delta,
-        rating_bound=bound,
-        matrix_share=config.matrix_share,
-    )
-    # One scale for both: Σru is shrunk or stretched until its noise is that of Σuuᵀ. Rounded down,
-    # so σ_b is no less.
-    weight = np.nextafter(np.float32(matrix_scale / vector_scale), np.float32(0))
-    params = make_params(
-        config,
-        matrix_scale,
-        vector_weight=float(weight),
-        user_factors=_user_factors(config, user_factors),
-    )
-    return Mechanism(
-        init=Partial(_public_init, params),
-        coins=Partial(claims.no_coins),
-        query=Partial(queries.statistics, params),
-        noise=noise.gaussian(params.scale),
-        update=Partial(_statistics_update, params),
-        release=Partial(_release),
-        guarantee=Partial(_statistics_guarantee, params),
-    )
+    params = make_params(config, 1.0, user_factors=_user_factors(config, user_factors))
+    init = Partial(_public_init, params)
+    return noisy_statistics.mechanism(config, init, float(params.rating_bound))

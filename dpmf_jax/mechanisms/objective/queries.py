@@ -64,17 +64,6 @@ def minimiser(
     return sums, Info(loss, _share_too_long(users))
 
 
-def statistics(
-    params: Params, state: State, data: layout.Layout, coins: None
-) -> tuple[Quadratic, Info]:
-    del coins
-    users = state.public.user_factors
-    sums, loss = _sums((params.low, params.high, params.rating_bound), users, state.public, data)
-    return sums._replace(vector=params.vector_weight * sums.vector), Info(
-        loss, _share_too_long(users)
-    )
-
-
 def _affine_step(
     rate: jax.Array, carry: Any, center: jax.Array, user: jax.Array, value: Any, present: Any
 ) -> Any:

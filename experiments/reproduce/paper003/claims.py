@@ -146,10 +146,7 @@ _BESIDE = (
         (BASELINE, "Without any privacy"),
         (S1, "S1 as published (claimed, a rating's value) at its price ε:"),
         (PUBLIC_USERS, "S1 with public U (proved for real-number noise, a rating's value):"),
-        (
-            STATISTICS,
-            "Noisy statistics with public U (proved for real-number noise, a rating's presence):",
-        ),
+        (STATISTICS, "Noisy statistics with public U (proved, a rating's presence):"),
         (S2, "S2 as published (claimed, a rating's value) at its whole price T·ε:"),
         (PER_USER, "S2 with the whole message clipped (proved, a user), all iterations paid:"),
         (USER_STATISTICS, "One round of noisy statistics (proved, a user):"),

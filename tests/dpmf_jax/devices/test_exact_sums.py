@@ -23,6 +23,9 @@ WHOLE = (
     ("user-means", "split"),
     ("dpsgd", "split"),  # langevin has its query
     ("sketch-dpsgd", "split"),
+    ("objective-public-users", "dense"),
+    ("objective-statistics", "dense"),
+    ("objective-statistics", "split"),
 )
 LARGEST = 2.0**24  # up to which float32 has every whole number
 
@@ -115,7 +118,8 @@ def test_what_is_released_has_no_sum_that_depends_on_its_order(name, kind, watch
     query, update = programs(sound(name), kind)
     query()
     assert "reduce_sum" in watched or "dot_general" in watched
-    update()
+    if not name.startswith("objective"):  # these solve systems by floats, of what is noisy
+        update()
 
 
 @pytest.mark.parametrize("kind", ["dense", "split"])

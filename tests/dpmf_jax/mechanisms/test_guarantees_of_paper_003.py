@@ -14,7 +14,7 @@ from dpmf_jax.mechanisms.federated.guarantee import (
 from dpmf_jax.mechanisms.objective.guarantee import (
     published_guarantee,
     real_closed_form_guarantee,
-    statistics_guarantee,
+    real_statistics_guarantee,
 )
 
 GUARANTEES = {
@@ -25,7 +25,7 @@ GUARANTEES = {
     "gaussian": lambda: real_closed_form_guarantee(
         noise="gaussian", scale=30.0, range_width=4.0, rank=50, delta=1e-5
     ),
-    "statistics": lambda: statistics_guarantee(
+    "statistics": lambda: real_statistics_guarantee(
         matrix_scale=6.0, vector_scale=12.0, rating_bound=2.0, delta=1e-5
     ),
     "published iterations": lambda: published_iterations_guarantee(
@@ -148,7 +148,7 @@ def test_gaussian_noise_says_where_its_float32_normals_end():
     settings = {"scale": 20.0, "range_width": 4.0, "rank": 3}
     gaussian_noise = [
         real_closed_form_guarantee(noise="gaussian", delta=1e-5, **settings),
-        statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
+        real_statistics_guarantee(matrix_scale=9.0, vector_scale=9.0, rating_bound=2.0, delta=1e-5),
     ]
     for guarantee in gaussian_noise:
         assert any("5.42" in assumption for assumption in guarantee.assumptions)

@@ -74,7 +74,7 @@ STATISTICS = ["--mechanism", "objective-statistics"]
         (
             STATISTICS,
             3.0,
-            "proved for real-number noise",
+            "proved",
             "rating presence",
             ["center", "item_factors", "user_factors"],
         ),

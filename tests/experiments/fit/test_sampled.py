@@ -3,6 +3,7 @@
 import math
 from pathlib import Path
 
+import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
@@ -64,7 +65,7 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
     found = fit(capsys, *words, "--epsilon", "4", "--delta", "1e-6", "--seed", "0")
     guarantee = found["guarantee"]
     assert (guarantee["status"], guarantee["unit"], guarantee["delta"]) == (
-        "proved for real-number noise",
+        "proved",
         "rating value",
         1e-6,
     )
@@ -92,9 +93,11 @@ def test_a_sound_fit_costs_what_was_asked_for(capsys, words, parts):
         multipliers = [first * math.sqrt(slow) for slow in slowed]
     else:
         multipliers = [settings["noise_multiplier"]]
-    assert [loss["noise_multiplier"] for loss in guarantee["losses"]] == pytest.approx(
-        multipliers, rel=1e-6
-    )
+    # the clip of a later step is whole units, rounded down: z is a little larger
+    found = np.array([loss["noise_multiplier"] for loss in guarantee["losses"]])
+    assert (found >= np.array(multipliers) * (1 - 1e-6)).all()
+    assert found == pytest.approx(multipliers, rel=1e-3)
+    assert found[0] == pytest.approx(multipliers[0], rel=1e-6)
 
 
 @pytest.mark.seconds

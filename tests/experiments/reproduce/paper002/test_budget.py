@@ -47,7 +47,7 @@ def test_a_run_costs_at_most_epsilon_and_not_much_less(series):
         assert (promised.delta, promised.unit, promised.status) == (
             budget.DELTA,
             budget.UNIT,
-            "proved" if series == "joint noise" else "proved for real-number noise",
+            "proved",
         )
 
 
