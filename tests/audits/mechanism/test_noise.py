@@ -281,7 +281,7 @@ WAYS_ROUND = [
     ("noisy-item-means", _quiet_on_zeros, "no ratings"),
     ("noisy-item-means", _quiet_when_large, "all ratings at the top"),
     (
-        "objective-statistics",
+        "gaussian, published",  # of floats
         _quiet_at_infinity,
         "an entry of the statistics that is infinite",
     ),

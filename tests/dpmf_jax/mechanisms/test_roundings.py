@@ -7,13 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from accounting import objective as prices
+from accounting import gaussian as gaussian_price
 from dpmf_jax.layout import poisson
 from dpmf_jax.mechanisms.federated import config as federated_config
 from dpmf_jax.mechanisms.federated import per_user as federated_user
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
-from tests.cases.roundings import MULTIPLIERS, above, below, exact
+from tests.cases.roundings import MULTIPLIERS, below, exact
 
 RANDOM = np.random.default_rng(1)
 
@@ -29,10 +29,8 @@ def test_the_noise_of_the_published_crowd_is_the_least_float32_of_its_lemma():
         assert below(scale) < Fraction(config.published_scale) <= exact(scale)
 
 
-def test_sums_weighted_for_one_noise_have_no_less_noise_than_was_solved_for():
-    """σ_b = σ/w of Σru, at w ≤ σ_A/σ_b: w is a float32 on the safe side, at most one further than
-    the nearest.
-    """
+def test_noise_of_statistics_is_the_least_float32_that_pays():
+    """σ = zΔ in units; Δ is no less than a rating moves; the share is met as E rounds it."""
     for epsilon in np.clip(MULTIPLIERS, 0.1, 20).tolist():
         share = float(RANDOM.uniform(0.1, 0.9))
         config = objective.Config(
@@ -45,18 +43,14 @@ def test_sums_weighted_for_one_noise_have_no_less_noise_than_was_solved_for():
             prior_count=1,
         )
         made = objective.statistics(config).query.args[0]
-        bound = float(made.rating_bound)
-        matrix, vector = prices.statistics_scales(
-            epsilon=epsilon, delta=1e-6, rating_bound=bound, matrix_share=share
-        )
-        asked = Fraction(matrix) / Fraction(vector)
-        assert exact(made.vector_weight) <= asked < above(above_float(made.vector_weight))
-        assert exact(made.scale) / exact(made.vector_weight) >= Fraction(vector)
-        assert below(made.scale) < Fraction(matrix) <= exact(made.scale)
-
-
-def above_float(single) -> np.float32:
-    return np.nextafter(np.float32(single), np.float32(np.inf))
+        asked = Fraction(gaussian_price.solve_noise_multiplier(epsilon, 1e-6, 1))
+        needed = asked * Fraction(made.sensitivity)
+        assert below(made.noise_scale) < needed
+        assert exact(made.noise_scale) >= needed * (1 - Fraction(1, 2**52))
+        units, steps = Fraction(float(made.user_units)), Fraction(float(made.steps))
+        squared = (units**4 + (steps * units) ** 2) / 4 ** int(made.shift)
+        assert Fraction(made.sensitivity - 2**0.5) ** 2 >= squared * (1 - Fraction(1, 2**40))
+        assert abs(float(steps / units) ** 2 - (1 - share) / share) < 0.03 * (1 - share) / share
 
 
 # --------------------------------------------------------------------------------------------------
