@@ -19,13 +19,10 @@ from dpmf_jax.protocol import Info, State
 def _features(
     bounds: Any, center: jax.Array, users: jax.Array, values: jax.Array, present: jax.Array
 ) -> jax.Array:
-    """(u, clipped r - center, r - center) of each rater of one item.
-
-    The clipped one keeps r in the declared range, and r - center within the bound on either side.
-    """
-    low, high, bound = bounds
+    """(u, r - center with r kept in the declared range, r - center) of each rater of one item."""
+    low, high = bounds
     centred = values - center
-    kept = jnp.clip(jnp.clip(values, low, high) - center, -bound, bound)
+    kept = jnp.clip(values, low, high) - center
     return jnp.concatenate([users, present[:, None] * jnp.stack([kept, centred], axis=1)], axis=1)
 
 
@@ -59,8 +56,7 @@ def minimiser(
         if state.public.user_factors is None
         else state.public.user_factors
     )
-    bounds = (params.low, params.high, jnp.float32(jnp.inf))
-    sums, loss = _sums(bounds, users, state.public, data)
+    sums, loss = _sums((params.low, params.high), users, state.public, data)
     return sums, Info(loss, _share_too_long(users))
 
 
