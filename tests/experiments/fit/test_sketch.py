@@ -310,12 +310,11 @@ def test_the_published_one_is_audited_without_consent_for_nothing_is_released(ca
 @pytest.mark.parametrize("words", [DPSGD, DENSE, LANGEVIN])
 def test_a_saved_model_is_audited_with_its_own_settings(capsys, words):
     fit(capsys, *words, "--seed", "0", "--test-fraction", "0", "--out", "model")
-    sound = ("sensitivity", "post-processing", "coins")
-    audit = audited(capsys, "model", "--neighbours", "2", "--quick", "--only", *sound)
+    tried = ("sensitivity", "post-processing", "coins", "lookup")
+    audit = audited(capsys, "model", "--neighbours", "2", "--quick", "--only", *tried)
     assert (audit["steps"], audit["violated"]) == (4, 0)
-    assert "consistent" in verdicts(audit, "sensitivity")
-    audit = audited(capsys, "model", "--neighbours", "2", "--only", "lookup", code=5)
-    assert verdicts(audit, "noise: lookup") == {"violated"}
+    for name in ("sensitivity", "noise: lookup"):
+        assert "consistent" in verdicts(audit, name)
     code, _, err = run(capsys, "audit", "model", *AUDIT, "--sampling-rate", "0.5")
     assert code == 2
     assert "another claim" in err
