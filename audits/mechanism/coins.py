@@ -41,8 +41,8 @@ SAMPLES, RECORDS = 2048, 1 << 26  # samples drawn; (sample, record) pairs, at mo
 STEPS = 16  # of a run, at most
 COINS = 64  # coins tried in both worlds
 NEAR = 1e-3  # of Δ: how far ratings lie from their prediction, where there is a derivative
-# where there is none: ratings that are removed, and slots that are read in all, at most
-REMOVED, READ = 64, 1 << 31
+# where there is none: ratings that are removed, queries, and slots that these read, at most
+REMOVED, QUERIES, READ = 64, 1 << 15, 1 << 31
 
 
 class Coins(NamedTuple):
@@ -103,7 +103,7 @@ def audit(
     if whole:
         order = _some(np.random.default_rng(np.asarray(jax.random.bits(some_key, (4,)))), ratings)
         away = (high - low) / 4
-        most = READ // max(1, len(order) * poisson.num_slots(data))
+        most = min(QUERIES, READ // max(1, poisson.num_slots(data))) // max(1, len(order))
     else:
         away, most = NEAR * min(1.0, guarantee.sensitivity or 1.0), RECORDS // max(1, len(order))
     user, item = ratings.user[order], ratings.item[order]
