@@ -94,7 +94,7 @@ def sample(data: Layout, key: jax.Array, rate: ArrayLike, capacity: int) -> Samp
 
     def members(stored: Any, words: jax.Array, below: jax.Array, everybody: jax.Array) -> Sample:
         slots = _device_slots(data, stored)
-        chosen = slots.present & ((slots.words(words) < below) | everybody)
+        chosen = slots.present & ((slots.draw(words) < below) | everybody)
         at, there = _first_true(chosen, capacity)
         user, item = slots.pair(at)
         value = jnp.where(there, slots.value.at[at].get(mode="clip"), 0.0)
@@ -117,13 +117,13 @@ class _DeviceSlots(NamedTuple):
 
     value, present: of each slot.
     pair: (user, item) at some of them.
-    words: a key's data -> uint32[slots], independent and uniform: of its user and item.
+    draw: a key's data -> uint32[slots], independent and uniform: of its user and item.
     """
 
     value: jax.Array
     present: jax.Array
     pair: Callable[[jax.Array], tuple[jax.Array, jax.Array]]
-    words: Callable[[jax.Array], jax.Array]
+    draw: Callable[[jax.Array], jax.Array]
 
 
 def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
@@ -137,23 +137,23 @@ def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
         def pair(at: jax.Array) -> tuple[jax.Array, jax.Array]:
             return first + at // data.num_items, at % data.num_items
 
-        def words(key: jax.Array) -> jax.Array:
+        def draw_rows(key: jax.Array) -> jax.Array:
             user = (first + jnp.arange(rows, dtype=jnp.int32)).astype(jnp.uint32)
             return _row_words(key, user, data.num_items).reshape(-1)
 
-        return _DeviceSlots(value, present, pair, words)
+        return _DeviceSlots(value, present, pair, draw_rows)
     side = stored.by_user
     width, column = side.column.shape[1], side.column.reshape(-1)
 
     def pair_of_piece(at: jax.Array) -> tuple[jax.Array, jax.Array]:
         return side.row.at[at // width].get(mode="clip"), column.at[at].get(mode="clip")
 
-    def words_of_pieces(key: jax.Array) -> jax.Array:
+    def draw_pieces(key: jax.Array) -> jax.Array:
         user = jnp.broadcast_to(side.row[:, None], side.column.shape)
         return _pair_words(key, *(part.astype(jnp.uint32).reshape(-1) for part in (user, column)))
 
     return _DeviceSlots(
-        side.value.reshape(-1), column != data.num_items, pair_of_piece, words_of_pieces
+        side.value.reshape(-1), column != data.num_items, pair_of_piece, draw_pieces
     )
 
 

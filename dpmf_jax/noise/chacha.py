@@ -84,7 +84,7 @@ def pair_words(key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array
     a block for each pair, of which one word is used. `row_words` uses all.
     """
 
-    def words(pairs: tuple[jax.Array, jax.Array]) -> jax.Array:
+    def of_pairs(pairs: tuple[jax.Array, jax.Array]) -> jax.Array:
         first, second = pairs
         made = blocks(key, second // 16, (first, 0, PAIRS))
         places = (second % 16).astype(jnp.int32)[None]
@@ -93,7 +93,7 @@ def pair_words(key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array
     count = len(first)
     each = max(1, min(count, CHUNK))
     pairs = tuple(jnp.pad(part, (0, -count % each)).reshape(-1, each) for part in (first, second))
-    return jax.lax.map(words, pairs).reshape(-1)[:count]
+    return jax.lax.map(of_pairs, pairs).reshape(-1)[:count]
 
 
 def row_words(key: jax.Array, first: jax.Array, count: int) -> jax.Array:
@@ -101,10 +101,10 @@ def row_words(key: jax.Array, first: jax.Array, count: int) -> jax.Array:
     groups = -(-count // 16)
     counters = jnp.arange(groups, dtype=jnp.uint32)
 
-    def words(row: jax.Array) -> jax.Array:
+    def of_row(row: jax.Array) -> jax.Array:
         return blocks(key, counters, (row, 0, PAIRS)).T.reshape(-1)[:count]
 
-    return jax.lax.map(words, first, batch_size=max(1, CHUNK // max(groups, 1)))
+    return jax.lax.map(of_row, first, batch_size=max(1, CHUNK // max(groups, 1)))
 
 
 # --- what jax asks of a generator

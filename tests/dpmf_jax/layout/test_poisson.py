@@ -87,7 +87,7 @@ def test_members_are_independent_in_pairs_and_from_draw_to_draw(key):
         assert abs(z.var() - 1) < 0.05
 
 
-def words(key, user, item):
+def pair_words(key, user, item):
     """One word for each rating, of its user and item, from either generator's blocks."""
     data = jax.random.key_data(key)
     if len(data) == 2:
@@ -110,7 +110,7 @@ def test_members_are_those_whose_word_is_small_in_the_order_of_slots(kind, rate,
     chosen = np.ones(RATINGS.num_ratings, bool)
     if rate < 1:
         below = np.floor(np.float32(rate) * ((1 - 2.0**-22) * 2.0**32))
-        chosen = words(key, RATINGS.user, RATINGS.item).astype(np.float64) < below
+        chosen = pair_words(key, RATINGS.user, RATINGS.item).astype(np.float64) < below
         assert 0 < chosen.sum() < len(chosen)
     found = sample(data, key, rate, poisson.num_slots(data))
     expected = np.sort((RATINGS.user * data.num_items + RATINGS.item)[chosen])
