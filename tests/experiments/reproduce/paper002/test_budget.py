@@ -69,9 +69,8 @@ def test_langevin_has_the_step_size_of_its_price_at_temperature_one():
     rate, z = float(params.learning_rates[0]), budget.multiplier(4.0, 0.03)
     assert steps == budget.STEPS
     assert z == pytest.approx(0.03 * math.sqrt(2 / rate), rel=1e-4)
-    moved = (
-        rate / float(params.rate) * float(made.noise.sample.args[0])
-    )  # standard deviation of a step's noise
+    # standard deviation of a step's noise
+    moved = rate / float(params.rate) * float(params.noise_scale) * float(params.grid.unit)
     assert moved == pytest.approx(math.sqrt(2 * rate), rel=1e-4)
 
 
