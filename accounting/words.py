@@ -31,7 +31,7 @@ FLOAT32_LAPLACE = (
 )
 # What it is where it is drawn by comparing random bits with thresholds, and leaves no gaps.
 WHOLE_NUMBERS = "noise is pseudo-random and, like the sums, whole numbers"
-# What it is where tables hold its law; `accounting.loss.Gaussian` has the distance.
+# What it is where tables hold its law; the losses of `accounting.loss` have the distance.
 ROUNDED_NORMALS = (
     "the key of the noise is secret and uniform, and what is drawn from it cannot be told from"
     " random bits; noise and sums are whole numbers, exact on any machine"

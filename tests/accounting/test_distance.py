@@ -7,7 +7,7 @@ import re
 import pytest
 
 from accounting import loss, price
-from accounting.loss import Gaussian, Pure
+from accounting.loss import Gaussian, Pure, SubsampledGaussian
 from tests.cases.guarantee import plain, proved
 
 STEPS = {"noise_multiplier": 4.0, "num_steps": 20}
@@ -55,6 +55,27 @@ def test_a_users_ratings_are_as_far_apart_as_one():
     spent = Gaussian(**STEPS, user_rho=(1.0, 0.0), distance=1e-15)
     (own,) = user.losses([spent], 7)
     assert own.distance == spent.distance
+
+
+@pytest.mark.parametrize(("num_ratings", "apart"), [(1, 1e-9), (3, 1e-11)])
+def test_steps_on_samples_have_room_for_it_too(num_ratings, apart):
+    """For one rating and for a user's, which are priced as a mixture."""
+    from accounting import user
+
+    def epsilon(distance, delta):
+        spent = SubsampledGaussian(
+            noise_multiplier=1.5, sampling_rate=0.1, num_steps=20, distance=distance
+        )
+        if num_ratings == 1:
+            return price.epsilon((spent,), delta, unit="rating presence")
+        return user.epsilon((spent,), delta, num_ratings=num_ratings, unit="rating presence")
+
+    assert epsilon(1e-30, DELTA) == pytest.approx(epsilon(0.0, DELTA), rel=1e-6)
+    found = epsilon(apart, DELTA)
+    left = DELTA - (1 + math.exp(found)) * 20 * apart
+    assert left > 0
+    assert found >= epsilon(0.0, left) > epsilon(0.0, DELTA)
+    assert epsilon(1e-6, DELTA) == math.inf
 
 
 def test_the_distance_is_saved_and_older_files_have_none():
