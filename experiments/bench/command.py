@@ -17,25 +17,37 @@ class Command:
     """Time steps, sweeps and reading; measure how tight the audits are, and how costs grow."""
 
     what: Annotated[
-        Literal["step", "local", "objective", "online", "sweep", "audit", "read", "scale", "all"]
+        Literal[
+            "step",
+            "noise",
+            "local",
+            "objective",
+            "online",
+            "sweep",
+            "audit",
+            "read",
+            "scale",
+            "all",
+        ]
         | None,
         tyro.conf.Positional,
     ] = None
-    """step: both gradients and updates. local: a round of paper 004's local DP against NumPy loops
-    over users, with peaks of memory. objective: paper 003's closed form against NumPy, and its
-    iterations with users who come and go. online: an epoch of paper 002, one rating after the
-    other, over factors and over a count sketch, against numba and Surprise. sweep: many
-    configurations at once against separate runs. audit: how near the audits come to what is true.
-    read: a generated, shuffled csv, with checks and layout. scale: a step over the number of
-    ratings, users, ranks, configurations and devices, with fitted exponents. all: each in a process
-    of its own, for most of an hour, and a table beside the goals. All run on generated ratings.
+    """step: both gradients and updates. noise: draws, tables and steps in whole numbers, beside
+    float32. local: a round of paper 004's local DP against NumPy loops over users, with peaks of
+    memory. objective: paper 003's closed form against NumPy, and its iterations with users who come
+    and go. online: an epoch of paper 002, one rating after the other, over factors and over a count
+    sketch, against numba and Surprise. sweep: many configurations at once against separate runs.
+    audit: how near the audits come to what is true. read: a generated, shuffled csv, with checks
+    and layout. scale: a step over the number of ratings, users, ranks, configurations and devices,
+    with fitted exponents. all: each in a process of its own, for most of an hour, and a table
+    beside the goals. All run on generated ratings.
     """
     gpu: bool = False
     """In place of WHAT: all that only an accelerator can say, in under eight minutes."""
     compile_only: bool = False
     """With --gpu, where there is none: compile its programs and count what they read and hold."""
     rank: int | None = None
-    """All but read: number of factors. [20; of local 15, of objective 50]"""
+    """All but read: number of factors. [20; of noise 20 and 64, of local 15, of objective 50]"""
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
     """All but read: data set whose size the generated ratings have. [ml-1m; of local ml-20m]"""
     repeats: int = 9
@@ -88,6 +100,10 @@ def run(command: Command) -> int:
         from experiments.bench import step
 
         result = step.run(rank, size, command.repeats, num_devices=command.devices)
+    elif command.what == "noise":
+        from experiments.bench import noise
+
+        result = noise.run(command.rank, size, command.repeats, num_devices=command.devices)
     elif command.what == "local":
         from experiments.bench import local
 
@@ -152,6 +168,8 @@ def render(result: Mapping[str, Any]) -> Any:
                         "variant",
                         "part",
                         "contender",
+                        "draw",
+                        "generator",
                         "case",
                         "audit",
                         "of",
