@@ -34,8 +34,8 @@ demo: $(VENV)/.stamp-core
 test: $(VENV)/.stamp-test
 	$(PYTEST) -m "not slow and not seconds"
 
-test-all: $(VENV)/.stamp-test
-	$(PYTEST)
+test-all: test
+	$(PYTEST) -m "slow or seconds"
 
 test-python:
 	@test -n "$(PY)" || { echo "error: no interpreter named" >&2; echo "fix: make test-python PY=python3.13" >&2; exit 2; }

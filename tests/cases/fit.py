@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 import numpy as np
-import pytest
 
 from dpmf_jax.training import fit as fitting
 from experiments.cli import main as cli
@@ -17,8 +16,6 @@ VALUES = RANDOM.integers(1, 6, len(PAIRS))
 RANGE = ["--rating-range", "1", "5"]
 FIT = ["fit", "mine.csv", *RANGE, "--controls", "simple", "--devices", "1"]
 AUDIT = ["--ratings", "mine.csv", *RANGE]
-# A saved model is put to all audits in a thorough run, and else to the family that a test reads.
-AUDITS = [pytest.param((), marks=pytest.mark.slow, id="all"), ("--only", "sensitivity")]
 CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 
 

@@ -26,7 +26,7 @@ CONFIG = gaussian.Config(
 STEPS, SAMPLED_STEPS = 8, 20
 
 
-RATINGS = share(0.5, (30, 20))
+RATINGS = share(0.5, (10, 6))
 DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 
@@ -92,16 +92,15 @@ def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit):
         assert finding.verdict == "consistent"
         assert 0.95 * finding.claimed < finding.lower <= finding.claimed
     less = made._replace(noise=noises.share_of(made, 0.7))
-    assert {finding.verdict for finding in audit(less, SAMPLED_STEPS, num_runs=2_000)} == {
-        "violated"
-    }
+    [found] = audit(less, SAMPLED_STEPS, num_runs=500, deltas=(1e-2,))
+    assert found.verdict == "violated"
 
 
 @pytest.mark.slow
 def test_a_split_layout_says_the_same_on_secret_samples():
     made = langevin.dpsgd(sampled(clip_norm=0.2))
     split = layout.make(RATINGS, kind="split", num_devices=1)
-    for finding in audit(made, SAMPLED_STEPS, num_runs=1_000, data=split):
+    for finding in audit(made, SAMPLED_STEPS, num_runs=1_000, data=split, deltas=(1e-2,)):
         assert finding.verdict == "consistent"
         assert finding.lower > 0.7 * finding.claimed
 
@@ -202,19 +201,18 @@ def test_another_pair_or_shift_compiles_nothing():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("delta", [1e-2, 1e-5])
-def test_over_300_steps_the_bound_is_within_two_percent(delta):
+def test_over_300_steps_the_bound_is_within_two_percent():
     """The exact ε of the audited pair, from its own μ."""
     config = gaussian.Config(
         rating_range=RANGE, noise_multiplier=20.0, rank=3, learning_rate=2e-4, clip_norm=0.25
     )
-    [finding] = audit(gaussian.joint_noise(config), 300, num_runs=6_000, deltas=(delta,))
-    assert finding.verdict == "consistent"
-    assert finding.lower >= 0.98 * finding.details["epsilon_of_the_pair"]
-    assert (
-        finding.details["epsilon_of_the_pair"]
-        <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
-    )
+    deltas = (1e-2, 1e-5)
+    findings = audit(gaussian.joint_noise(config), 300, num_runs=6_000, deltas=deltas)
+    for finding, delta in zip(findings, deltas, strict=True):
+        assert finding.verdict == "consistent"
+        exact = finding.details["epsilon_of_the_pair"]
+        assert finding.lower >= 0.98 * exact
+        assert exact <= price.epsilon_exact(300 / (2 * 20.0**2), delta) * 1.0001
 
 
 @pytest.mark.slow

@@ -46,7 +46,7 @@ def same(one, other):
 
 for mechanism in (joint_noise, summed, reports):
     found = []
-    for devices in (1, 2, 8) if mechanism is joint_noise else (1, 8):
+    for devices in (1, 2, 5) if mechanism is joint_noise else (1, 5):
         data = layout.make(ratings, kind="split", num_devices=devices)
         init_key, key = jax.random.split(keys.from_seed(7))
         state = layout.replicate(data, protocol.begin(mechanism, init_key, data))

@@ -83,9 +83,7 @@ PROGRAM = """
     first = model(straight, "split", 1)
     others = {
         f"{kind}, {devices} devices": model(straight, kind, devices)
-        for kind in ("split", "dense")
-        for devices in (1, 2, 4, 8)
-        if (kind, devices) != ("split", 1)
+        for kind, devices in (("split", 2), ("split", 5), ("dense", 1), ("dense", 4))
     }
     others["another order"] = model(random.permutation(len(pairs)), "split", 1)
     if sys.argv[3] == "streams":
@@ -99,19 +97,21 @@ PROGRAM = """
 
 
 @pytest.mark.seconds
-@pytest.mark.parametrize("generator", ["threefry", "chacha"])
 @pytest.mark.parametrize(
-    ("mechanism", "streams"),
+    ("mechanism", "streams", "generator"),
     [
-        *((name, True) for name in ("joint", "presence", "public items")),
-        *((name, True) for name in ("noisy means", "user means")),
-        *((name, False) for name in ("dpsgd", "langevin", "sketch")),  # these read ratings anywhere
+        *((name, True, "threefry") for name in ("joint", "presence", "public items")),
+        *((name, True, "threefry") for name in ("noisy means", "user means")),
+        # these read ratings anywhere
+        *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
+        ("joint", True, "chacha"),
+        ("sketch", False, "chacha"),
     ],
 )
 def test_the_model_has_the_same_bits(mechanism, streams, generator):
     how = "streams" if streams else "in memory"
-    lines = python(PROGRAM, mechanism, generator, how, devices=8).stdout.splitlines()
+    lines = python(PROGRAM, mechanism, generator, how, devices=5).stdout.splitlines()
     found = json.loads(lines[-1])
     assert found["moved"]
     assert found["same"] == dict.fromkeys(found["same"], True)
-    assert len(found["same"]) == 8 + streams
+    assert len(found["same"]) == 5 + streams

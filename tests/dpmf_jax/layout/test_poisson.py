@@ -159,10 +159,10 @@ def test_several_devices_draw_what_one_draws():
         ratings = t.make_ratings(t.ragged())
         draw = jax.jit(poisson.sample, static_argnums=3)
         for kind in ("split", "dense"):
-            for capacity in (40, 3000):
+            for capacity, generator in ((40, chacha.IMPL), (3000, None)):
                 one, *others = (
                     layout.make(ratings, kind=kind, num_devices=devices) for devices in (1, 2, 4))
-                for rate, impl in ((0.0, None), (0.3, None), (0.3, chacha.IMPL), (1.0, None)):
+                for rate, impl in ((0.0, None), (0.3, None), (0.3, generator), (1.0, None)):
                     key = jax.random.key(3, impl=impl)
                     expected = jax.device_get(draw(one, key, rate, capacity))
                     assert expected.present.any() == (rate > 0)

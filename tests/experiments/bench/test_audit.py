@@ -62,7 +62,7 @@ def test_a_few_trials_are_refused():
 
 @pytest.mark.slow
 def test_the_tables_have_what_they_promise():
-    result = audit.run(20, big=False)
+    result = audit.run(10, big=False)
     above = 0
     for row in result["rows"]:
         assert row["verdict"] == "consistent"
