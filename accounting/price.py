@@ -231,6 +231,15 @@ def at_a_distance(
     return {name: found.get(name, math.inf) for name in prices}
 
 
+def largest(losses: Sequence[Loss], delta: float) -> float:
+    """The ε from which on these losses have no finite price at δ, whatever their noise; inf: none.
+
+    From there on what the noise is short of normal, (1 + e^ε)·t, costs more than all of δ.
+    """
+    apart = distance(losses)
+    return math.log(max(delta / apart - 1, 1e-300)) if apart else math.inf
+
+
 def _gaussian(losses: list[Gaussian], delta: float) -> dict[str, float]:
     if len(losses) == 1:
         return gaussian.accountants(losses[0].noise_multiplier, losses[0].num_steps, delta)

@@ -131,8 +131,8 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
     """(phases, settings) of a saved model, made anew from its public settings.
 
     Raises:
-      UsageError: a flag that would change the claim of the model, or settings that are not those of
-        a known mechanism.
+      UsageError: a flag that would change the claim of the model, settings that are not those of
+        a known mechanism, or a model of an earlier version, whose noise is no longer drawn.
     """
     import accounting
     from dpmf_jax.models import model
@@ -156,10 +156,16 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
         raise UsageError(
             "the model does not say how it was made", where=where, fix="fit it anew"
         ) from None
-    if (
-        accounting.compose(*(phase.guarantee(num) for phase, num in phases)).epsilon
-        != loaded.guarantee.epsilon
-    ):
+    today = accounting.compose(*(phase.guarantee(num) for phase, num in phases))
+    if today.status != loaded.guarantee.status:
+        raise UsageError(
+            f"an earlier version made this model, and its statement is {loaded.guarantee.status!r}:"
+            f" today's mechanism of these settings, whose statement is {today.status!r}, draws"
+            " other noise, and auditing it would say nothing about the model",
+            where=str(folder / "model.json"),
+            fix="fit it anew; dpmf evaluate and dpmf recommend read it as it is",
+        )
+    if today.epsilon != loaded.guarantee.epsilon:
         raise UsageError(
             "the model's guarantee is not that of its settings",
             where=str(folder / "model.json"),

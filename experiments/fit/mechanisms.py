@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -41,7 +42,27 @@ def phases_and_settings(
             "mechanism": mechanism,
             **spec.settings(mechanism, flags, train, factors),
         }
-        return spec.phases(settings, factors), settings
+        phases = spec.phases(settings, factors)
+    _check_priceable(phases, flags)
+    return phases, settings
+
+
+def _check_priceable(phases: tuple[Any, ...], flags: Flags) -> None:
+    """Raises: UsageError for a total ε that noise in whole numbers has no price for."""
+    import accounting
+    from accounting import price
+
+    asked = getattr(flags, "epsilon", None)
+    if asked is None:
+        return
+    whole = accounting.compose(*(phase.guarantee(steps) for phase, steps in phases))
+    if whole.epsilon == math.inf > (most := price.largest(whole.losses, whole.delta)):
+        raise UsageError(
+            f"at delta {whole.delta:g} noise in whole numbers has a price for an epsilon below"
+            f" {math.floor(most)} only; got {asked:g}",
+            where="--epsilon",
+            fix="give a smaller one, or a larger --delta",
+        )
 
 
 def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:

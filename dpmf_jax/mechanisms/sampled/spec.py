@@ -150,7 +150,8 @@ def _priced(
     )
     while True:
         noisy = made | {"temperature" if hot else "noise_multiplier": amount}
-        if min(make(config(noisy)).guarantee(made["steps"]).accountants.values()) <= epsilon:
+        price = min(make(config(noisy)).guarantee(made["steps"]).accountants.values())
+        if price <= epsilon or price == math.inf:  # no such ε has a price: `fit` refuses it
             return noisy
         amount *= 1 + 1e-5  # what float32 took off, or a rough spot of the price
 

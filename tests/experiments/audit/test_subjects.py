@@ -7,7 +7,9 @@ import pytest
 
 import audits
 import dpmf_jax
+from accounting.status import REAL_NUMBERS
 from audits.finding import Finding
+from dpmf_jax.errors import UsageError
 from experiments.audit import subjects
 from experiments.audit.flags import Command
 from experiments.cli import main as cli
@@ -78,6 +80,28 @@ def test_a_saved_model_is_audited_by_its_own_settings(tmp_path, few_ratings, cap
     assert made.guarantee(2) == joint().guarantee(2)
     assert cli.main(["audit", str(tmp_path / "model"), "--rank", "3"]) == 2
     assert "--rank would be another claim" in capsys.readouterr().err
+
+
+def test_a_model_whose_noise_is_no_longer_drawn_is_not_audited_by_todays(tmp_path, few_ratings):
+    """As float32 noise was saved: a status of its own, and no distance in what is spent."""
+    settings = {
+        "mechanism": "gaussian-joint-noise",
+        **dataclasses.asdict(CONFIG),
+        "residual_clip": 2.0,
+        "rating_range": list(RANGE),
+    }
+    folder = tmp_path / "model"
+
+    def of_floats(num_steps):
+        today = joint().guarantee(num_steps)
+        losses = tuple(dataclasses.replace(loss, distance=0.0) for loss in today.losses)
+        return dataclasses.replace(today, status=REAL_NUMBERS, losses=losses)
+
+    made = joint()._replace(guarantee=of_floats)
+    dpmf_jax.fit(RATINGS, made, num_steps=2, seed=0, settings=settings, out=folder)
+    with pytest.raises(UsageError, match="draws other noise") as refused:
+        subjects.saved(folder, Command())
+    assert "fit it anew" in refused.value.fix
 
 
 def test_another_delta_of_a_saved_model_is_no_other_claim(capsys, monkeypatch):

@@ -12,6 +12,7 @@ from rich.console import Console
 
 from accounting import compose
 from dpmf_jax.data import synthetic
+from dpmf_jax.errors import UsageError
 from experiments.cli.main import parse
 from experiments.fit import mechanisms, report
 from experiments.fit import ratings as fit_ratings
@@ -171,6 +172,24 @@ def test_a_file_is_not_generated_because_of_its_name(capsys):
     code, _, err = run(capsys, "fit", "synthetic_clinic.csv", *words)
     assert code == 4
     assert "catalogue" in err
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "epsilon", "delta"),
+    [
+        ("gaussian-joint-noise", 100.0, 1e-5),
+        ("user-means", 10.0, 1e-33),
+        ("dpsgd", 100.0, 1e-5),
+        ("langevin", 100.0, 1e-5),
+    ],
+)
+def test_an_epsilon_that_whole_numbers_have_no_price_for_is_refused(mechanism, epsilon, delta):
+    """Their distance from normal noise costs (1 + e^ε)·t of δ."""
+    train = synthetic.generate(num_users=20, num_items=10, num_ratings=90)
+    flags = mechanisms.flags(mechanism, epsilon=epsilon, delta=delta)
+    with pytest.raises(UsageError, match="has a price for an epsilon below") as refused:
+        mechanisms.phases_and_settings(mechanism, flags, train)
+    assert refused.value.where == "--epsilon"
 
 
 @pytest.mark.parametrize("mechanism", ["gaussian", "gaussian-joint-noise"])
