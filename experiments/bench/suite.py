@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import DataError
-from experiments.bench import measure, sweep
+from experiments.bench import measure, noise, sweep
 from experiments.cli import devices, provenance
 
 Result = Mapping[str, Any]
@@ -25,6 +25,7 @@ PARTS: dict[str, list[str]] = {
     "step-20": ["step", "--rank", "20"],
     "step-64": ["step", "--rank", "64"],
     "step-320": ["step", "--rank", "320"],
+    "noise": ["noise"],
     "sweep": ["sweep", "--repeats", "7"],
     "online": ["online"],
     "step-ml-20m": ["step", "--size", "ml-20m", "--repeats", "7"],
@@ -175,6 +176,28 @@ GATHER = (
     "XLA writes every gathered factor row to memory before it multiplies; torch and numba multiply"
     " out of registers"
 )
+
+
+def _dearest_draw(generator: str) -> Callable[[Result], float | None]:
+    """A result -> the dearest draw of rounded normals over `jax.random.normal`, of all scales."""
+
+    def dearest(result: Result) -> float | None:
+        rows = (r for r in result["rows"] if r["draw"] != noise.NORMAL)
+        return max((r["ratio"] for r in rows if r["generator"] == generator), default=None)
+
+    return dearest
+
+
+def _of_steps(field: str) -> Callable[[Result], float | None]:
+    """A result -> the largest entry of a step in whole numbers, of all ranks."""
+
+    def largest(result: Result) -> float | None:
+        rows = (r for r in result["steps"] if r["contender"] == noise.WHOLE)
+        return max((r[field] for r in rows), default=None)
+
+    return largest
+
+
 INSTRUCTIONS = "158 instructions a rating in one thread, counted in experiments/bench/RESULTS.md"
 GOALS = (
     Goal("step, rank 20, 1M: to torch CSR", "step-20", 1.1, _over("jax", "torch CSR"), why=GATHER),
@@ -212,6 +235,23 @@ GOALS = (
         lambda r: _row(r, "compile_ms", contender="jax private step"),
         why=("noise takes four runs of Threefry for keys and draws, 39 of the 105 fused kernels"),
     ),
+    Goal("a draw with threefry: to a normal", "noise", 2.5, _dearest_draw("threefry")),
+    Goal("a draw with ChaCha20: to a normal", "noise", 3.5, _dearest_draw("chacha20")),
+    Goal("step in whole numbers: to float32", "noise", 1.2, _of_steps("ratio")),
+    Goal(
+        "step in whole numbers: noise's share",
+        "noise",
+        0.2,
+        lambda r: max(r["noise_share"].values()),
+    ),
+    Goal("step in whole numbers: compilation, ms", "noise", 1_500, _of_steps("compile_ms")),
+    Goal(
+        "tables of a standard deviation: ms",
+        "noise",
+        500,
+        lambda r: max(row["ms"] for row in r["tables"]),
+    ),
+    Goal("δ that tables take from a run", "noise", 1e-12, lambda r: r["booked"]),
     Goal(
         "sweep of 16: to separate runs",
         "sweep",
