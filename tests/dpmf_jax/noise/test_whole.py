@@ -109,8 +109,9 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     found = whole._by_all_words(drawn, law, key)
     expected = np.zeros(count, np.int64)
     stride = (int(law.stride), 1)
-    for side, one_key in enumerate(jax.random.split(key)):
-        more = [np.asarray(word).astype(object) for word in bits.random_words(one_key, 4, (count,))]
+    drawn = [np.asarray(word).astype(object) for word in bits.random_words(key, 8, (count,))]
+    for side in (0, 1):
+        more = drawn[4 * side : 4 * side + 4]
         whole_word, limit = (
             sum(part << shift for part, shift in zip(parts, tables.SHIFTS, strict=True))
             for parts in ((words[side], *more), thresholds[side])

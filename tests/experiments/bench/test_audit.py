@@ -61,7 +61,11 @@ def test_a_few_trials_are_refused():
 
 
 @pytest.mark.slow
-def test_the_tables_have_what_they_promise():
+def test_the_tables_have_what_they_promise(monkeypatch):
+    """`test_privacy_loss` holds the other cases to their share."""
+    some = [case for case in audit.cases(big=False) if case.name.startswith("objective")]
+    monkeypatch.setattr(audit, "cases", lambda big: some)
+    assert len(some) == 2
     result = audit.run(10, big=False)
     above = 0
     for row in result["rows"]:
