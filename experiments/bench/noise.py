@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import functools
 import math
-import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -60,7 +59,7 @@ def run(
 
     Raises: UsageError for an unknown size, a rank or number of repeats below 1.
     """
-    generated.check(size, rank or 1, repeats)
+    generated.check(size, 1 if rank is None else rank, repeats)
     count = devices.use(num_devices)
     ratings = generated.ratings(size)
     tables = [_tables(scale) for scale in SCALES]
@@ -183,16 +182,13 @@ def _steps(
     for name, mechanism in _mechanisms(rank, ratings.rating_range).items():
         init_key, train_key = jax.random.split(jax.random.key(0))
         state = layout.replicate(data, mechanism.init(init_key, data, None))
-        start = time.perf_counter()
-        ready = protocol.train.lower(mechanism, train_key, state, data, num_steps=STEPS).compile()
-        compile_ms[name] = 1e3 * (time.perf_counter() - start)
-        call = functools.partial(ready, mechanism, train_key, state, data)
+        call = functools.partial(protocol.train, mechanism, train_key, state, data, STEPS)
 
         def once(call: Callable[[], Any] = call) -> measure.Spent:
             return measure.timed(lambda: jax.block_until_ready(call()), STEPS)
 
+        compile_ms[name] = 1e3 * measure.compiling(once)
         contenders[name] = once
-        once()
     rounds = measure.interleaved(contenders, repeats)
     rows = [
         {

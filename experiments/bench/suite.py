@@ -237,14 +237,26 @@ GOALS = (
     ),
     Goal("a draw with threefry: to a normal", "noise", 2.5, _dearest_draw("threefry")),
     Goal("a draw with ChaCha20: to a normal", "noise", 3.5, _dearest_draw("chacha20")),
-    Goal("step in whole numbers: to float32", "noise", 1.2, _of_steps("ratio")),
+    Goal(
+        "step in whole numbers: to float32",
+        "noise",
+        1.2,
+        _of_steps("ratio"),
+        why="a draw takes three words where a normal takes one, and sums are of two whole parts",
+    ),
     Goal(
         "step in whole numbers: noise's share",
         "noise",
         0.2,
         lambda r: max(r["noise_share"].values()),
     ),
-    Goal("step in whole numbers: compilation, ms", "noise", 1_500, _of_steps("compile_ms")),
+    Goal(
+        "step in whole numbers: compilation, ms",
+        "noise",
+        1_500,
+        _of_steps("compile_ms"),
+        why="half of it is noise: two draws, each with a branch for words that are needed once in 2^31",
+    ),
     Goal(
         "tables of a standard deviation: ms",
         "noise",

@@ -169,9 +169,6 @@ def test_every_curve_goes_through_the_price(priced, tmp_path, words, counted, ac
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
-        pytest.param(
-            ["sampled", "--noise-multiplier", "1", "--sampling-rate", "0.01"], "--steps", marks=SLOW
-        ),
         pytest.param([*LANGEVIN[:-2], "--temperature", "1", "--decay", "9"], "--steps", marks=SLOW),
         (["pure", "--epsilon-round", "0.1"], "--rounds"),
         (["federated", *CLIPPED, "--scale", "90"], "--iterations"),
