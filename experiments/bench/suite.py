@@ -255,7 +255,7 @@ GOALS = (
         "noise",
         1_500,
         _of_steps("compile_ms"),
-        why="half of it is noise: two draws, each with a branch for words that are needed once in 2^31",
+        why="half of it is noise: two draws, each with a branch for words needed once in 2^31",
     ),
     Goal(
         "tables of a standard deviation: ms",

@@ -1,5 +1,5 @@
-"""The benchmark of noise in whole numbers: every contender has its row, and what it adds to δ is the
-largest of all defaults.
+"""The benchmark of noise in whole numbers: every contender has its row, and what it adds to δ is
+the largest of all defaults.
 """
 
 import math
