@@ -135,6 +135,7 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
         a known mechanism, or a model of an earlier version, whose noise is no longer drawn.
     """
     import accounting
+    from accounting.status import REAL_NUMBERS
     from dpmf_jax.models import model
 
     loaded = model.load(folder)
@@ -157,7 +158,7 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
             "the model does not say how it was made", where=where, fix="fit it anew"
         ) from None
     today = accounting.compose(*(phase.guarantee(num) for phase, num in phases))
-    if today.status != loaded.guarantee.status:
+    if loaded.guarantee.status == REAL_NUMBERS != today.status:
         raise UsageError(
             f"an earlier version made this model, and its statement is {loaded.guarantee.status!r}:"
             f" today's mechanism of these settings, whose statement is {today.status!r}, draws"
