@@ -16,7 +16,7 @@ from dpmf_jax.devices import keys, spread
 from dpmf_jax.kernels import projection
 from dpmf_jax.layout import outer
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
-from experiments.bench import measure, suite
+from experiments.bench import goals, measure, suite
 from experiments.cli import main as cli
 from tests.cases import CHECKOUT
 from tests.cases import layout as cases
@@ -193,6 +193,6 @@ def test_what_a_gpu_would_be_given(tmp_path):
     ]
     assert all(row["kernels"] < 100 for row in told["large"])
     (tmp_path / "gpu-compiled.json").write_text(done.stdout)
-    page = suite.page(suite.load(tmp_path), [*suite.goals(suite.load(tmp_path))], "results")
+    page = suite.page(suite.load(tmp_path), [*goals.rows(suite.load(tmp_path))], "results")
     assert "nothing was run" in page
     assert "| H200, 1M, rank 20, private step: ms | 0.06 | - | - | not measured |" in page

@@ -8,7 +8,7 @@ import pytest
 
 from dpmf_jax.data import synthetic
 from dpmf_jax.errors import UsageError
-from experiments.bench import generated, noise, suite
+from experiments.bench import generated, goals, noise
 
 
 @pytest.mark.slow
@@ -23,7 +23,7 @@ def test_every_contender_has_a_row_and_every_goal_a_figure(monkeypatch):
     assert {row["contender"]: row["ratio"] for row in told["steps"]}[noise.FLOAT] == 1
     assert {row["contender"] for row in told["steps"]} == {noise.FLOAT, noise.WHOLE, noise.SILENT}
     assert told["noise_share"].keys() == {"3"}
-    found = {goal.what: goal.figure(told) for goal in suite.GOALS if goal.part == "noise"}
+    found = {goal.what: goal.figure(told) for goal in goals.GOALS if goal.part == "noise"}
     assert len(found) == 7
     assert all(figure is not None for figure in found.values())
     assert found["a draw with ChaCha20: to a normal"] == max(

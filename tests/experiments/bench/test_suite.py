@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from dpmf_jax.errors import DataError, UsageError
-from experiments.bench import generated, gpu, measure, roofline, scale, suite
+from experiments.bench import generated, goals, gpu, measure, roofline, scale, suite
 from experiments.cli import console
 from experiments.cli import main as cli
 from tests.cases import CHECKOUT
@@ -153,7 +153,7 @@ def test_a_gpus_goals_take_the_fastest_layout():
         {"size": "ml-1m", "rank": rank, "ms": ms}
         for rank, ms in ((20, 0.09), (20, 0.05), (512, 0.7))
     ]
-    found = {row["what"]: row for row in suite.goals({"gpu": {"rows": rows, "curves": []}})}
+    found = {row["what"]: row for row in goals.rows({"gpu": {"rows": rows, "curves": []}})}
     assert found["H200, 1M, rank 20, private step: ms"]["met"]
     assert found["H200, 1M, rank 512, private step: ms"]["met"] is False
     assert found["H200, all MovieLens curves of paper 001: s"]["met"] is None
@@ -162,7 +162,7 @@ def test_a_gpus_goals_take_the_fastest_layout():
 def test_goals_are_met_missed_or_not_measured():
     rows = {
         row["what"]: row
-        for row in suite.goals({"step-20": step_result(10.5), "step-64": step_result(30.0)})
+        for row in goals.rows({"step-20": step_result(10.5), "step-64": step_result(30.0)})
     }
     assert rows["step, rank 20, 1M: to torch CSR"] | {"why": ""} == {
         "what": "step, rank 20, 1M: to torch CSR",
@@ -172,7 +172,7 @@ def test_goals_are_met_missed_or_not_measured():
         "why": "",
     }
     missed = rows["step, rank 64, 1M: to torch CSR"]
-    assert (missed["found"], missed["met"], missed["why"]) == (3.0, False, suite.GATHER)
+    assert (missed["found"], missed["met"], missed["why"]) == (3.0, False, goals.GATHER)
     assert rows["noise, share of the private step"]["met"] is False
     for absent in ("step, rank 20, 1M: to numba (stretch)", "sweep of 16: to separate runs"):
         assert (rows[absent]["met"], rows[absent]["why"]) == (None, "not measured")
@@ -181,7 +181,7 @@ def test_goals_are_met_missed_or_not_measured():
 
 def test_every_goal_that_needs_no_gpu_is_found_in_the_results_that_are_kept():
     kept = CHECKOUT / "docs" / "performance"
-    rows = [*suite.goals(suite.load(kept))]
+    rows = [*goals.rows(suite.load(kept))]
     assert [row["what"] for row in rows if row["found"] is None and "H200" not in row["what"]] == []
     page = kept.with_name("performance.md").read_text()
     assert page == suite.page(suite.load(kept), rows, kept.name)
@@ -202,7 +202,7 @@ def test_a_page_is_made_of_the_files_that_are_there(tmp_path):
     )
     (tmp_path / "scale.json").write_text(json.dumps(grown))
     results = suite.load(tmp_path)
-    text = suite.page(results, [*suite.goals(results)], "results")
+    text = suite.page(results, [*goals.rows(results)], "results")
     assert "| step, rank 20, 1M: to torch CSR | 1.1 | 1.15 | **no** |" in text
     assert "more than 10% of the machine during: scale" in text
     assert "`dpmf bench step --rank 20`" in text
