@@ -103,7 +103,7 @@ def audit(
       num_neighbours: among which pairs are chosen.
       num_places: entries of a response that are looked up, at each step.
       num_runs: responses of each world that are looked up.
-      num_drawn: numbers of a table of draws.
+      num_drawn: numbers of a table of draws; of whole numbers 2^18 at most.
       both_ends: whether to try the first step too, not only the last.
     """
     guarantee = mechanism.guarantee(1)
@@ -241,7 +241,7 @@ def _lookups(
             )
             > 0.99
         )
-    num = min(DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
+    num = min(num_drawn, DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

@@ -117,6 +117,15 @@ def over(
     )(stored, *trees)
 
 
+def by_each(num_devices: int, fn: Callable[..., Any], *trees: Any) -> Any:
+    """`fn(*trees)`, by every device for itself: of the same bits, however many devices there are.
+
+    Left to itself the compiler cuts a program over the devices. A part of it may then be rounded
+    otherwise than the whole.
+    """
+    return over(num_devices, lambda nothing, *whole: fn(*whole), (), *trees)
+
+
 def divided(
     num_devices: int, fn: Callable[[Any], Any], tree: Any, *, rows: int | None = None
 ) -> Any:

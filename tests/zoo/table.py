@@ -302,7 +302,7 @@ def named_audit(finding: str):
 def run(audit, mechanism, name: str, key, **options):
     """The findings of one audit of a mechanism, on the tiny ratings; options: of the audit."""
     usual: dict[Any, dict[str, Any]] = {
-        privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16},
+        privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16, "density_findings": ()},
         sensitivity.audit: {"num_neighbours": RATINGS.num_ratings, "climb": False},
         lookup.audit: audits.QUICK["lookup"],
     }

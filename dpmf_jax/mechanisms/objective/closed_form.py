@@ -26,6 +26,7 @@ from accounting.additive_noise import loss_of_rounds, scale_for
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax import layout
+from dpmf_jax.devices import spread
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels import whole_descent
 from dpmf_jax.layout import Layout
@@ -37,6 +38,7 @@ from dpmf_jax.noise import ring, whole
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
+DIGIT = 64.0
 LEAST_SHIFT = 7  # sums of half a million ratings of an item do not wrap around
 
 
@@ -152,12 +154,27 @@ def _users_alone(row: Any, users: jax.Array, values: jax.Array, present: jax.Arr
     return users
 
 
+def _squares(data: Layout, units: jax.Array) -> jax.Array:
+    """float32[items, rank, rank]: Σuuᵀ, the same whatever the order; units: of users, 1/2048.
+
+    Units are 64·h + l, with h and l of 32 at most, whose products add up exactly.
+    """
+    high = jnp.round(units / DIGIT)
+    digits = jnp.concatenate([high, units - DIGIT * high], axis=1)
+    upper, lower = layout.exact_outer_by_item(data, _users_alone, jnp.zeros(data.num_items), digits)
+    sums = upper.astype(jnp.float32) * 2.0**12 + lower.astype(jnp.float32)
+    rank = units.shape[1]
+    mixed = sums[:, :rank, rank:]
+    whole = DIGIT**2 * sums[:, :rank, :rank] + DIGIT * (mixed + jnp.swapaxes(mixed, 1, 2))
+    return (whole + sums[:, rank:, rank:]) / whole_descent.RADIUS**2
+
+
 def _init(params: Params, init: Any, key: jax.Array, data: Layout, previous: Any) -> State:
     state = init(key, data, previous)
     users, items, center = state.public
     rows = whole_descent.on_grid(users, params.grid.clip_norm)
     users = rows.units / whole_descent.RADIUS
-    matrix = layout.outer_by_item(data, _users_alone, jnp.zeros(data.num_items), users)
+    matrix = _squares(data, rows.units)
     return state._replace(public=Public(users, items, center, matrix))
 
 
@@ -170,11 +187,13 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax
 
 
 def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
-    del data  # post-processing of the response
-    vector = -whole_descent.unit(params.grid) * grid.in_units(response)
-    sums = perturbed.Quadratic(state.public.matrix, vector)
-    items = perturbed.minimise(sums, params.ridge)
+    items = spread.by_each(data.num_devices, _solved, params, state.public.matrix, response)
     return state._replace(public=state.public._replace(item_factors=items))
+
+
+def _solved(params: Params, matrix: jax.Array, response: jax.Array) -> jax.Array:
+    vector = -whole_descent.unit(params.grid) * grid.in_units(response)
+    return perturbed.minimise(perturbed.Quadratic(matrix, vector), params.ridge)
 
 
 def _release(state: State) -> Release:

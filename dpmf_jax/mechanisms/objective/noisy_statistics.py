@@ -24,6 +24,7 @@ from accounting import gaussian
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax import layout
+from dpmf_jax.devices import spread
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels import whole_descent
 from dpmf_jax.kernels.positive_systems import raise_eigenvalues
@@ -169,7 +170,11 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[Qua
 
 def _update(params: Params, state: State, response: Quadratic, data: Layout) -> State:
     """V from noisy sums, made symmetric; no eigenvalue stays below what the noise alone makes."""
-    del data  # post-processing of the response
+    items = spread.by_each(data.num_devices, _solved, params, response)
+    return state._replace(public=state.public._replace(item_factors=items))
+
+
+def _solved(params: Params, response: Quadratic) -> jax.Array:
     halvings = (1 << params.shift).astype(jnp.float32)
     of_matrix = halvings / params.user_units**2
     of_vector = halvings * params.bound / (params.steps * params.user_units)
@@ -177,8 +182,7 @@ def _update(params: Params, state: State, response: Quadratic, data: Layout) -> 
     matrix = of_matrix * (matrix + jnp.swapaxes(matrix, -1, -2)) / 2
     floor = of_matrix * params.noise_scale * math.sqrt(2 * params.rank)
     sums = Quadratic(raise_eigenvalues(matrix, floor), of_vector * vector)
-    items = perturbed.minimise(sums, params.ridge)
-    return state._replace(public=state.public._replace(item_factors=items))
+    return perturbed.minimise(sums, params.ridge)
 
 
 def _release(state: State) -> Release:

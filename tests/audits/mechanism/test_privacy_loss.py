@@ -18,6 +18,8 @@ from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from tests.cases import noises
 from tests.cases.ratings import share
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 RANGE = (1.0, 5.0)
 # below the norms of all factors, so that the sensitivity is reached
 CONFIG = gaussian.Config(
@@ -31,6 +33,8 @@ DATA = layout.make(RATINGS, kind="dense", num_devices=1)
 
 
 def audit(mechanism, num_steps=STEPS, *, seed=0, data=DATA, **settings):
+    """Densities are on trial in `test_density`: here only where a test asks for it."""
+    settings = {"density_findings": (), **settings}
     return privacy_loss.audit(
         mechanism, RATINGS, data, key=keys.from_seed(seed), num_steps=num_steps, **settings
     )
@@ -74,7 +78,8 @@ def test_less_noise_than_is_priced_is_found(share):
     """In the sampler and in its density, which agree: the density audit sees nothing."""
     made = gaussian.joint_noise(CONFIG)
     less = made._replace(noise=noises.share_of(made, share))
-    assert {finding.verdict for finding in audit(less, num_runs=3_000)} == {"violated"}
+    findings = audit(less, num_runs=3_000, density_findings=None)
+    assert {finding.verdict for finding in findings} == {"violated"}
 
 
 @pytest.mark.slow
@@ -198,6 +203,7 @@ def test_another_pair_or_shift_compiles_nothing():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
 def test_over_300_steps_the_bound_is_within_two_percent():
     """The exact ε of the audited pair, from its own μ."""
     config = gaussian.Config(

@@ -15,6 +15,8 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.devices import keys
 from tests.zoo.sound import RATINGS, sound
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 WHOLE = (
     ("gaussian-joint-noise", "dense"),
     ("gaussian-joint-noise", "split"),

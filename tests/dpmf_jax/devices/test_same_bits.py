@@ -11,6 +11,7 @@ from tests.cases.processes import python
 PROGRAM = """
     import json
     import sys
+    from dataclasses import replace
 
     import jax
     import numpy as np
@@ -21,6 +22,7 @@ PROGRAM = """
     from dpmf_jax.layout import stream
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.mechanisms.gaussian import noisy_means
+    from dpmf_jax.mechanisms.objective import mechanisms as objective
     from dpmf_jax.mechanisms.sampled import langevin
     from dpmf_jax.mechanisms.sketch import dpsgd as sketch
     from dpmf_jax.mechanisms.user_means import levels
@@ -49,6 +51,9 @@ PROGRAM = """
         initial_scale=0.5,
         query="median" if sys.argv[2] == "chacha" else "mean",
     )
+    perturbed = objective.Config(
+        epsilon=1.0, rating_range=(0.5, 5.0), prior_count=200, rank=5, num_passes=4, center=3.0
+    )
     made = {
         "joint": (gaussian.joint_noise(config), 4),
         "presence": (gaussian.joint_noise(presence), 4),
@@ -63,6 +68,10 @@ PROGRAM = """
         "dpsgd": (langevin.dpsgd(sampled), 4),
         "langevin": (langevin.dp(sampled), 4),
         "sketch": (sketch.mechanism(sampled), 4),
+        "statistics": (
+            objective.statistics(replace(perturbed, noise="gaussian", delta=1e-5)), 1
+        ),
+        "public users": (objective.public_users(replace(perturbed, noise="laplace")), 1),
     }[sys.argv[1]]
     mechanism, steps = made
     key = keys.from_seed(1)
@@ -81,9 +90,11 @@ PROGRAM = """
 
     straight = np.arange(len(pairs))
     first = model(straight, "split", 1)
+    layouts = [("dense", 2), ("split", 8)]
+    if sys.argv[4] == "every":
+        layouts += [("split", 2), ("dense", 4), ("dense", 1)]
     others = {
-        f"{kind}, {devices} devices": model(straight, kind, devices)
-        for kind, devices in (("split", 2), ("dense", 4), ("split", 8), ("dense", 1))
+        f"{kind}, {devices} devices": model(straight, kind, devices) for kind, devices in layouts
     }
     others["another order"] = model(random.permutation(len(pairs)), "split", 1)
     if sys.argv[3] == "streams":
@@ -104,13 +115,15 @@ PROGRAM = """
         *((name, True, "threefry") for name in ("noisy means", "user means")),
         # these read ratings anywhere
         *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
+        *((name, False, "threefry") for name in ("statistics", "public users")),
         ("joint", True, "chacha"),  # `test_poisson` has samples of ChaCha20 on several devices
     ],
 )
 def test_the_model_has_the_same_bits(mechanism, streams, generator):
-    how = "streams" if streams else "in memory"
-    lines = python(PROGRAM, mechanism, generator, how, devices=8).stdout.splitlines()
-    found = json.loads(lines[-1])
+    """One mechanism on every number of devices; the others on one, two and eight."""
+    how, every = "streams" if streams else "in memory", mechanism == "presence"
+    words = mechanism, generator, how, "every" if every else "some"
+    found = json.loads(python(PROGRAM, *words, devices=8).stdout.splitlines()[-1])
     assert found["moved"]
     assert found["same"] == dict.fromkeys(found["same"], True)
-    assert len(found["same"]) == 5 + streams
+    assert len(found["same"]) == 3 + 3 * every + streams

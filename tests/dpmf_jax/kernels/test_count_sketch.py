@@ -16,6 +16,8 @@ from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS, Hashes
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 cells = jax.jit(count_sketch.cells, static_argnames=("rank", "width"))
 query = jax.jit(count_sketch.query, static_argnames=("rank", "how"))
 update = jax.jit(count_sketch.update)

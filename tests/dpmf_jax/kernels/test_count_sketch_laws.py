@@ -17,6 +17,8 @@ import scipy.stats
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FALSE_ALARM = 1e-4
 
 

@@ -112,14 +112,12 @@ DRAWN = {
 }
 
 
-SLOW = pytest.mark.slow  # seven distributions, and orders for twenty prices
-
-
 @pytest.mark.seconds
 @pytest.mark.parametrize(
     ("words", "counted", "accountants"),
     [
-        pytest.param(*case, id=name, marks=SLOW if name == "langevin" else ())
+        # seven distributions, and orders for twenty prices
+        pytest.param(*case, id=name, marks=pytest.mark.slow if name == "langevin" else ())
         for name, case in DRAWN.items()
     ],
 )
@@ -169,7 +167,6 @@ def test_every_curve_goes_through_the_price(priced, tmp_path, words, counted, ac
 @pytest.mark.parametrize(
     ("words", "flag"),
     [
-        pytest.param([*LANGEVIN[:-2], "--temperature", "1", "--decay", "9"], "--steps", marks=SLOW),
         (["pure", "--epsilon-round", "0.1"], "--rounds"),
         (["federated", *CLIPPED, "--scale", "90"], "--iterations"),
     ],

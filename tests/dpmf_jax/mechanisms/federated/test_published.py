@@ -317,7 +317,7 @@ for kind in ("dense", "split"):
         lambda: federated.per_user(federated.Config(**common)),
         lambda: federated.statistics(federated.Config(**common)),
     ]
-    for make in makers:
+    for make in makers if kind == "split" else makers[-1:]:
         mechanism, ends = make(), []
         for data in (one, two):
             state = protocol.begin(mechanism, keys.from_seed(0), data)

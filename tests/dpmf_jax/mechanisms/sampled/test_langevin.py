@@ -20,6 +20,8 @@ from dpmf_jax.noise import whole
 from tests.cases.langevin import MAKE, ROW_UNIT, SMALL, SOUND, begun, config, gradients, stacked
 from tests.cases.sampled import EMPTY, in_reals, neighbours, query, silent, unit
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FALSE_ALARM = 1e-5
 
 

@@ -17,6 +17,8 @@ from dpmf_jax.mechanisms.sampled import langevin, sampled
 from tests.cases.langevin import MAKE, SMALL, begun, config, stacked
 from tests.cases.sampled import EMPTY, silent
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 FALSE_ALARM = 1e-5
 
 

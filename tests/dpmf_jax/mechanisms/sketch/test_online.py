@@ -35,6 +35,8 @@ from tests.cases.online import (
     trained,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def factors_of(state):
     return np.asarray(state.public.users), np.asarray(state.public.items)

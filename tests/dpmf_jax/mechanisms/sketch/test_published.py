@@ -37,6 +37,8 @@ from tests.cases.online import (
     trained,
 )
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def places(state):
     """Of every user and of every item: (rows and addresses, signs), each [ids, depth, rank]."""
