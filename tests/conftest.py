@@ -4,6 +4,7 @@ short hypothesis runs.
 jax keeps its single CPU device here; a test that needs several starts its own process.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -19,6 +20,9 @@ from tests.cases import CHECKOUT, typechecking
 # tests interrupt.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Traced programs are many small objects that stay: the collector would go over them time and again.
+gc.set_threshold(50_000)
 
 # Before any of our modules is imported: shapes in signatures are checked in tests, and only there.
 install_import_hook(

@@ -25,7 +25,7 @@ RANGE = (1.0, 5.0)
 CONFIG = gaussian.Config(
     rating_range=RANGE, noise_multiplier=5.0, rank=3, learning_rate=0.001, clip_norm=0.25
 )
-STEPS, SAMPLED_STEPS = 8, 20
+STEPS, SAMPLED_STEPS = 8, 10
 
 
 RATINGS = share(0.5, (10, 6))
@@ -94,7 +94,7 @@ def test_less_noise_than_is_priced_is_found(share):
 def test_on_secret_samples_the_record_s_own_coin_is_mixed(maker, unit, kind):
     made = maker(sampled(unit=unit, clip_norm=0.2))
     data = layout.make(RATINGS, kind=kind, num_devices=1)
-    for finding in audit(made, SAMPLED_STEPS, num_runs=2_000, deltas=(1e-2,), data=data):
+    for finding in audit(made, SAMPLED_STEPS, num_runs=1_500, deltas=(1e-2,), data=data):
         assert finding.verdict == "consistent"
         assert 0.95 * finding.claimed < finding.lower <= finding.claimed
 

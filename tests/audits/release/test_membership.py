@@ -170,8 +170,7 @@ def test_on_movielens_the_sound_mechanism_is_not_called_violated(data_dir):
         rating_range=(1.0, 5.0), noise_multiplier=20.0, rank=20, learning_rate=5e-3
     )
     data = layout.make(ratings, num_devices=1)
-    found = membership.audit(
-        gaussian.joint_noise(config), ratings, data, key=keys.from_seed(0), num_steps=20
-    )
+    options = {"key": keys.from_seed(0), "num_steps": 20, "num_shadows": 16}
+    found = membership.audit(gaussian.joint_noise(config), ratings, data, **options)
     assert "violated" not in {finding.verdict for finding in found}
     assert found[0].details["control_auc"] >= 0.9

@@ -244,7 +244,7 @@ def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     np.save("factors.npy", factors)
     words = [*PUBLIC, "--users", "factors.npy", "--seed", "0", "--test-fraction", "0"]
     fit(capsys, *words, "--out", "model")
-    tried = ("sensitivity", "density", "lookup")
+    tried = ("sensitivity", "density")  # lookup: test_lookup.py
     audit = audited(capsys, "model", "--neighbours", "4", "--quick", "--only", *tried)
     assert (audit["steps"], audit["violated"]) == (1, 0)
     assert audit["guarantee"]["epsilon"] == 3.0
