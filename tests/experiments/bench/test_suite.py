@@ -34,6 +34,7 @@ def test_several_devices_that_compute_something_else_are_an_error():
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("quick_compilation")
 def test_every_curve_has_its_points(monkeypatch):
     monkeypatch.setitem(generated.SIZES, "ml-1m", (60, 40, 600))
     for name, values in {
