@@ -220,8 +220,9 @@ def _plan(targets: Sequence[Any]) -> dict[str, Any]:
 
 
 def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterator[dict[str, Any]]:
-    """Rows {label, layout, devices, kernels, exchanged_kb, refused}.
+    """Rows {label, layout, devices, kernels, exchanged_kb, unordered, refused}.
 
+    unordered: sums of floats without an order, see `hlo.unordered`, in what a step releases.
     refused: why a mechanism is not for several devices, else None.
     """
     from dpmf_jax import layout
@@ -238,12 +239,15 @@ def _mechanisms(targets: Sequence[Any], labels: Sequence[str] | None) -> Iterato
             data = layout.make(trial.ratings, kind=kind, num_devices=count)
             try:
                 program = _last_phase(trial, data, targets[:count])
+                unordered = len(_unordered(trial, data, targets[:count]))
             except DpmfError as error:
-                yield row | {"kernels": None, "exchanged_kb": None, "refused": error.what}
+                nothing = dict.fromkeys(("kernels", "exchanged_kb", "unordered"))
+                yield row | nothing | {"refused": error.what}
                 continue
             yield row | {
                 "kernels": program.kernels,
                 "exchanged_kb": program.exchanged / 2**10,
+                "unordered": unordered,
                 "refused": None,
             }
 
@@ -277,17 +281,47 @@ def _trials(ratings: Any, labels: Sequence[str] | None, *, small: bool) -> Itera
             yield make()
 
 
-def _last_phase(trial: Any, data: Layout, targets: Sequence[Any]) -> Program:
-    """The program of a trial's last phase, from the state after the phases before it."""
+def _start(trial: Any, data: Layout) -> tuple[Any, Any, Any]:
+    """(mechanism, key, shapes of the state) of a trial's last phase, after the phases before it."""
     import jax
 
     from dpmf_jax import protocol
     from dpmf_jax.devices import keys
 
-    *earlier, (mechanism, num_steps) = trial.phases
+    *earlier, (mechanism, _) = trial.phases
     key = keys.from_seed(0)
-    state = jax.eval_shape(lambda key: protocol.begin(mechanism, key, data, earlier), key)
-    return _compile(mechanism, key, state, data, num_steps, targets)
+    return (
+        mechanism,
+        key,
+        jax.eval_shape(lambda key: protocol.begin(mechanism, key, data, earlier), key),
+    )
+
+
+def _last_phase(trial: Any, data: Layout, targets: Sequence[Any]) -> Program:
+    """The program of a trial's last phase."""
+    return _compile(*_start(trial, data), data, trial.phases[-1][1], targets)
+
+
+def _unordered(trial: Any, data: Layout, targets: Sequence[Any]) -> list[str]:
+    """See `hlo.unordered`, of a step of the last phase and of what it would release then.
+
+    What is for the curator's eyes, such as the loss, is not in it.
+    """
+    import jax
+
+    from dpmf_jax import protocol
+    from dpmf_jax.devices import spread
+
+    @jax.jit
+    def released(mechanism: Any, key: Any, state: Any, data: Layout) -> Any:
+        return mechanism.release(protocol.step(mechanism, key, state, data)[0])
+
+    mechanism, key, state = _start(trial, data)
+    with spread.compiling_for(targets):
+        given = _shapes((mechanism, key, state, data), len(targets))
+        text = released.lower(*given).compile().as_text()
+    assert text is not None
+    return hlo.unordered(text)
 
 
 class Program(NamedTuple):

@@ -1,4 +1,6 @@
-"""The kernels of a step in a program as XLA prints it: what they read, write and exchange."""
+"""A program as XLA prints it: the kernels of a step, what they read, write and exchange; and sums
+of floats that have no order.
+"""
 
 from __future__ import annotations
 
@@ -49,6 +51,29 @@ def kernels(text: str, num_steps: int) -> Iterator[Kernel]:
         if " while(" in line and num_steps > 1 and _trips(line) == num_steps:
             body = _called(line, "body")[0]
     yield from _walk(computations, body, 1)
+
+
+def unordered(text: str) -> list[str]:
+    """The instructions of a program that add floats in whatever order a GPU comes to them.
+
+    These are scatters, whose threads add one after the other, and sums over devices. All other sums
+    of a compiled program have an order of their own.
+    """
+    computations, _ = _computations(text)
+    found = []
+    for lines in computations.values():
+        for line in lines:
+            match = _INSTRUCTION.match(line)
+            if not match or not match["op"].startswith(("scatter", "all-reduce", "reduce-scatter")):
+                continue
+            adds = any(
+                re.search(r" add\(", inner)
+                for name in _called(line, "to_apply", "calls")
+                for inner in computations.get(name, ())
+            )
+            if adds and re.search(r"\b(f|bf)\d+\[", match["shape"]):
+                found.append(match["name"])
+    return found
 
 
 def _computations(text: str) -> tuple[dict[str, list[str]], str]:

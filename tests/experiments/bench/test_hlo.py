@@ -90,3 +90,39 @@ def test_a_program_that_was_compiled_here_is_read_to_its_end():
 )
 def test_bytes_of_a_shape(shape, size):
     assert hlo.size_of(shape) == size
+
+
+REDUCED = """HloModule jit_sum
+
+%add.clone (x: KIND[], y: KIND[]) -> KIND[] {
+  %x = KIND[] parameter(0)
+  %y = KIND[] parameter(1)
+  ROOT %sum = KIND[] add(%x, %y)
+}
+
+%second (x: KIND[], y: KIND[]) -> KIND[] {
+  %x = KIND[] parameter(0)
+  ROOT %y = KIND[] parameter(1)
+}
+
+%fused (p: KIND[8], at: s32[4,1], v: KIND[4]) -> KIND[8] {
+  %p = KIND[8]{0} parameter(0)
+  %at = s32[4,1]{1,0} parameter(1)
+  %v = KIND[4]{0} parameter(2)
+  %set = KIND[8]{0} scatter(%p, %at, %v), update_window_dims={}, to_apply=%second
+  ROOT %added = KIND[8]{0} scatter(%set, %at, %v), update_window_dims={}, to_apply=%add.clone
+}
+
+ENTRY %main (p: KIND[8], at: s32[4,1], v: KIND[4]) -> KIND[8] {
+  %p = KIND[8]{0} parameter(0)
+  %at = s32[4,1]{1,0} parameter(1)
+  %v = KIND[4]{0} parameter(2)
+  %one = KIND[8]{0} fusion(%p, %at, %v), kind=kInput, calls=%fused
+  ROOT %all = KIND[8]{0} all-reduce(%one), replica_groups={{0,1}}, to_apply=%add.clone
+}
+"""
+
+
+def test_scatters_and_sums_over_devices_are_found_inside_of_kernels_too():
+    assert hlo.unordered(REDUCED.replace("KIND", "f32")) == ["added", "all"]
+    assert hlo.unordered(REDUCED.replace("KIND", "u32")) == []
