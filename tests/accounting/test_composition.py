@@ -122,6 +122,7 @@ def test_epsilon_and_delta_are_inverse(losses, delta, unit):
         assert rdp(losses, unit).delta(rdp(losses, unit).epsilon(delta)) <= delta * (1 + 1e-3)
 
 
+@pytest.mark.seconds
 @given(multipliers, steps, deltas, units)
 def test_sampling_everybody_is_not_sampling(z, num_steps, delta, unit):
     everybody, apart = sampled(z, 1.0, num_steps), 2 if unit == VALUE else 1

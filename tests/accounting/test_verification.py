@@ -46,6 +46,7 @@ def test_every_check_runs_on_all_that_it_is_for_and_nothing_disagrees(honest):
     assert all(check.worst <= check.allowed and check.violations == 0 for check in honest.checks)
 
 
+@pytest.mark.seconds
 def test_settings_beyond_theorem_1_are_marked(honest):
     assert {row.theorem_1_applies for row in honest.rows} == {True, False}
     assert all(row.theorem_1_applies == (row.setting.epsilon_step < 1) for row in honest.rows)

@@ -150,6 +150,7 @@ def test_a_stranger_may_hand_in_a_mechanism_of_plain_functions(only):
     assert np.isfinite(found[0].measured)
 
 
+@pytest.mark.seconds
 def test_a_strangers_bug_is_seen():
     made = strangers()
     found = audit(

@@ -106,6 +106,7 @@ def test_the_search_calls_nothing_sound_violated_and_the_bound_is_reached(data):
     assert found.details["ratio"] <= 1 + 1e-5
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("unit", ["rating presence", "user"])
 def test_of_what_has_no_value_none_is_climbed_to(unit, data):
     made = gaussian.joint_noise(

@@ -174,6 +174,7 @@ def test_a_strangers_samples_pass_the_audit_of_coins():
     assert {finding.verdict for finding in found} == {"consistent"}
 
 
+@pytest.mark.seconds
 def test_coins_beside_others_are_found():
     def query(state, data, coins):
         return of_dense(state, data, coins["who"])

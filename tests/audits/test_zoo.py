@@ -23,6 +23,7 @@ def marked(entries):
     ]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", marked(zoo.entries()))
 def test_a_planted_bug_is_caught_by_the_audit_named_for_it(name):
     bug = zoo.entries()[name]
@@ -40,7 +41,7 @@ UNPLANTED = (sensitivity.audit, post_processing.audit)
 
 def of_the_sound():
     """(mechanism, audit) of all bugs that are planted in a mechanism, but for audits that have
-    such a test `ELSEWHERE`; quick: the first of each. What has no bug yet is tried by `UNPLANTED`.
+    such a test `ELSEWHERE`; not slow: the first of each. What has no bug is tried by `UNPLANTED`.
     """
     named = {
         (bug.mechanism, audit): None
@@ -62,6 +63,7 @@ def of_the_sound():
             yield pytest.param(mechanism, audit, id=f"{mechanism}, {where}")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize(("mechanism", "audit"), list(of_the_sound()))
 def test_the_sound_original_is_not_called_violated_by_the_same_audit(mechanism, audit):
     found = zoo.run(audit, zoo.sound(mechanism), mechanism, jax.random.key(SEED))
@@ -84,9 +86,7 @@ def test_what_is_said_to_be_unseen_is(name):
 
 
 def test_the_zoo_has_what_it_promises():
-    """27 kinds of bugs and more, noise bugs twice; every family of mechanisms, each among the quick
-    tests.
-    """
+    """27 kinds of bugs and more, noise bugs twice; every mechanism has a bug that is not slow."""
     assert len({*zoo.NOISE, *zoo.OTHERS}) == 27
     for asked in (*zoo.NOISE, *zoo.OTHERS):
         planted = [bug for name, bugs in zoo.ALL.items() if name.startswith(asked) for bug in bugs]

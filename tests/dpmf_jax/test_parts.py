@@ -165,6 +165,7 @@ def bare_center():
     )
 
 
+@pytest.mark.seconds
 def test_plain_functions_train_as_partials_do():
     made = joint()
     plain = made._replace(

@@ -24,6 +24,7 @@ def replace_noise(mechanism, **parts):
     return mechanism._replace(noise=mechanism.noise._replace(**parts))
 
 
+@pytest.mark.seconds
 def test_a_stale_density_is_caught(data, key):
     """σ × 0.9 in `sample` alone: the density still tells the story of the old noise."""
     made = joint()

@@ -304,6 +304,7 @@ def rendered(findings) -> list[str]:
     return [line for line in console.file.getvalue().splitlines() if line.startswith("violated:")]
 
 
+@pytest.mark.seconds
 def test_no_bug_is_found_where_none_is_planted(data):
     """So it is not the planting that is found; and no audit changes the ratings."""
     before = RATINGS.sha256()
@@ -333,6 +334,7 @@ def _promise(rounds, num_steps):
     return no_guarantee(mechanism="unpriced", num_steps=num_steps, released=(), unit="user")
 
 
+@pytest.mark.seconds
 def test_a_third_round_is_one_too_many_for_a_price_of_two(data):
     findings = run(local_mechanism()._replace(guarantee=Partial(_promise, 2)), data)
     assert violated(findings) == {REPORTS}

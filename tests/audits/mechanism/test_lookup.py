@@ -140,6 +140,7 @@ def test_numbers_of_several_words_are_not_called_consistent():
     assert "more than one word" in finding.details["why"]
 
 
+@pytest.mark.seconds
 def test_it_is_part_of_every_quick_audit():
     assert "lookup" in audits.families(quick=True)
     floats = with_float_noise(sound("objective-statistics"))

@@ -108,6 +108,7 @@ def test_keys_inside_loops_are_recorded(key):
     np.testing.assert_array_equal(spent(either, key), data_of(key))
 
 
+@pytest.mark.seconds
 def test_what_is_followed_is_the_training_itself(key):
     """The same bits as without, and as many keys as steps have leaves."""
     made = sound("gaussian-joint-noise")
@@ -160,6 +161,7 @@ def test_a_sample_that_is_the_same_in_every_step_is_found():
     assert finding.measured == steps("dpsgd") - 1
 
 
+@pytest.mark.seconds
 def test_a_key_that_is_fixed_is_found_in_a_run_and_over_runs():
     made = sound("gaussian-public-items")
     found = run(
@@ -288,6 +290,7 @@ WAYS_ROUND = [
 ]
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize(("name", "quiet", "world"), WAYS_ROUND)
 def test_a_way_round_the_noise_is_found_at_an_extreme(name, quiet, world):

@@ -67,12 +67,14 @@ def test_the_bound_nears_what_the_pair_costs(maker):
         assert finding.lower <= finding.claimed
 
 
+@pytest.mark.seconds
 def test_too_few_runs_to_see_any_violation_may_not_say():
     for finding in audit(gaussian.joint_noise(CONFIG), num_runs=1):
         assert finding.verdict == "inconclusive"
         assert "would show no violation" in finding.details["why"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("share", [0.9, pytest.param(0.95, marks=pytest.mark.slow)])
 def test_less_noise_than_is_priced_is_found(share):
     """In the sampler and in its density, which agree: the density audit sees nothing."""

@@ -124,6 +124,7 @@ def _growing_query(query, state, data, coins):
     return jax.tree.map(grown, statistics), info
 
 
+@pytest.mark.seconds
 def test_a_query_that_grows_is_caught_at_its_worst_step(data, key):
     mechanism = joint()._replace(query=Partial(_growing_query, joint().query))
     largest, overall = run(sensitivity.audit, mechanism, data, key)

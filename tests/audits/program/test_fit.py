@@ -170,6 +170,7 @@ LEAKS = {
 }
 
 
+@pytest.mark.seconds
 def test_the_quick_program_leaks_nothing(model):
     assert violated(audit(quick(model), num_pairs=3)) == set()
 
@@ -280,6 +281,7 @@ def test_where_nothing_is_claimed_released_numbers_may_move():
     assert {finding.verdict for finding in found.values()} == {"consistent", "not applicable"}
 
 
+@pytest.mark.seconds
 def test_what_settings_take_from_the_ratings_is_seen_where_it_is_said_how_they_are_made():
     def phases_of(ratings):
         center = float(ratings.value.mean()) if centred else 3.0

@@ -168,6 +168,7 @@ def test_few_runs_say_nothing():
     assert "too few" in alone.details["why"]
 
 
+@pytest.mark.seconds
 def test_what_does_not_cover_presence_has_no_ceiling():
     [_, bound] = audit(sound(VALUE), num_runs=24)
     assert bound.verdict == "not applicable"

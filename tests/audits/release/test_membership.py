@@ -72,6 +72,7 @@ def findings():
     return audit(sound()), audit(loud())
 
 
+@pytest.mark.seconds
 def test_little_noise_is_seen_and_what_is_priced_is_not(findings):
     honest, broken = findings
     assert broken["rating, insider"].verdict == "violated"
@@ -96,6 +97,7 @@ def test_a_weak_control_leaves_the_claim_open():
         assert "without noise the attack's AUC is" in finding.details["why"]
 
 
+@pytest.mark.seconds
 def test_what_is_asked_follows_the_unit():
     presence, value = audit(sound()), audit(sound(VALUE))
     assert "whether a rating was there" in presence["rating, insider"].claim

@@ -246,6 +246,7 @@ def test_who_never_looks_is_bounded_above_nothing_no_more_often_than_is_said():
     )
 
 
+@pytest.mark.seconds
 def test_the_same_key_says_the_same():
     one, two = (audit(sound(), 1)[0].to_dict() for _ in range(2))
     assert one == two

@@ -120,6 +120,7 @@ def test_predictions_are_the_release_s(run):
     np.testing.assert_allclose(observe(sound(), plan, coins)[0, 0], expected, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("side", ["user", "item"])
 def test_a_side_that_is_not_released_is_fitted_to_what_the_attacker_knows(run, side):
     release, plan = run[-1], make_plan(side)

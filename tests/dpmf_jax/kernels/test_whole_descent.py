@@ -128,6 +128,7 @@ def test_a_shrunk_row_is_made_up_for():
     np.testing.assert_allclose(again, rows, atol=0.005)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("unit", ["value", "presence"])
 def test_one_rating_moves_one_row_of_either_side_by_no_more_than_is_priced(unit):
     """All ratings of a user and an item, to either end of the range or away."""
@@ -151,6 +152,7 @@ def test_one_rating_moves_one_row_of_either_side_by_no_more_than_is_priced(unit)
     assert 0.5 * bound < most <= bound
 
 
+@pytest.mark.seconds
 def test_a_row_of_very_many_ratings_does_not_wrap_around():
     """2^17 ratings of one item, each as far off as the clip lets it be."""
     many = 2**17

@@ -50,6 +50,7 @@ def test_sums_equal_a_dense_reference(blocks, name):
     cases.assert_close(again, cases.reference(ratings, *trees))
 
 
+@pytest.mark.seconds
 def test_a_program_holds_blocks_and_not_the_ratings(blocks):
     ratings = cases.make_ratings(np.random.default_rng(0).random((300, 200)) < 0.5)
     streamed, resident = (

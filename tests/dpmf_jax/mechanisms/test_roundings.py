@@ -29,6 +29,7 @@ def test_the_noise_of_the_published_crowd_is_the_least_float32_of_its_lemma():
         assert below(scale) < Fraction(config.published_scale) <= exact(scale)
 
 
+@pytest.mark.seconds
 def test_noise_of_statistics_is_the_least_float32_that_pays():
     """σ = zΔ in units; Δ is no less than a rating moves; the share is met as E rounds it."""
     for epsilon in np.clip(MULTIPLIERS, 0.1, 20).tolist():

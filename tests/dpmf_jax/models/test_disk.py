@@ -124,6 +124,7 @@ def test_a_file_where_a_folder_goes(capsys, words):
         storage.private_folder(Path("afile") / "below")
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("seed", [("--seed", "0"), CATALOGUE])
 def test_a_finished_model_without_model_json_is_no_unfinished_run(capsys, seed):
     """To go on with it would release a second time, or say so after reading all ratings."""

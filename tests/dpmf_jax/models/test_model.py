@@ -56,6 +56,7 @@ def test_only_the_release_stands_outside_private(saved):
     }
 
 
+@pytest.mark.seconds
 def test_private_files_are_open_to_their_owner_alone(saved):
     private = saved["published"].path / "private"
     assert stat.S_IMODE(private.stat().st_mode) == 0o700

@@ -45,6 +45,7 @@ def test_the_block_function_is_that_of_the_rfc(words, nonce, counter, expected):
     assert [f"{int(word):08x}" for word in found] == expected.split()
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("number", [3, chacha.CHUNK, chacha.CHUNK + 1])
 def test_a_stream_has_every_word_of_its_blocks_once(number):
     found = chacha.stream(jnp.asarray(COUNTING), 16 * number, (0, 32, chacha.BITS))
@@ -58,6 +59,7 @@ def test_a_stream_has_every_word_of_its_blocks_once(number):
         assert len(np.unique(found)) > len(found) - 20
 
 
+@pytest.mark.seconds
 def test_no_use_of_a_key_shares_a_word_with_another():
     """Children, grandchildren, folds and bits: 64-bit halves that are equal would be no chance."""
     data = jax.random.key_data
@@ -75,6 +77,7 @@ def test_no_use_of_a_key_shares_a_word_with_another():
     assert len(np.unique(pairs[:, 0] << np.uint64(32) | pairs[:, 1])) == len(pairs)
 
 
+@pytest.mark.seconds
 def test_a_child_is_the_same_however_it_is_made():
     """So a run in chunks, or over keys side by side, draws what the whole draws."""
     data = jax.random.key_data

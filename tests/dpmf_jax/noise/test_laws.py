@@ -55,6 +55,7 @@ def test_a_laplace_draw_has_the_promised_scale_and_no_other(key):
     assert max(p[1:]) < FALSE_ALARM
 
 
+@pytest.mark.seconds
 def test_leaves_and_keys_are_independent(drawn):
     users = drawn["users"].reshape(2000, -1)[:, :21]
     items = drawn["items"].reshape(2000, -1)

@@ -127,6 +127,7 @@ def test_integer_shares_sum_to_the_discrete_laplace(scale, num_shares):
     np.testing.assert_allclose(polya_difference(scale, 1.0, 5), law(scale)[:6], rtol=1e-9)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("num_shares", [2, 12])
 def test_one_integer_share_has_the_law_of_a_difference_of_polya_numbers(num_shares):
     drawn = integers(3.0, num_shares, of=1)
@@ -193,6 +194,7 @@ def test_the_slope_of_the_log_density_of_l2_laplace_shares(honest, holds):
     assert np.all(slope <= 1 + 1e-9) if holds else np.all(slope > 1 + 1e-4)
 
 
+@pytest.mark.seconds
 def test_fewer_l2_laplace_shares_are_seen_in_the_radius():
     drawn = summed(shares.l2_laplace, (1.0, 10), RANK, 5)
     assert not fits(np.linalg.norm(drawn, axis=1), _radius(1.0))

@@ -159,6 +159,7 @@ def test_the_ratio_of_equal_worlds_is_nothing_and_wrapping_changes_none():
     assert float(noise.log_prob(*moved)) == float(noise.log_prob(r, q))
 
 
+@pytest.mark.seconds
 def test_noise_is_added_mod_2_to_the_32_and_does_not_depend_on_the_statistics(key):
     noise = whole.rounded_normal(5.0)
     alone = noise.sample(key, jnp.zeros(500, jnp.uint32))
@@ -174,6 +175,7 @@ def test_leaves_have_keys_of_their_own(key):
     assert np.mean(first == second) < 0.02
 
 
+@pytest.mark.seconds
 def test_all_scales_share_one_program():
     """Laws are leaves of one shape, so a sweep over σ is a vmap and compiles once."""
     laws = [whole.rounded_normal(scale) for scale in SCALES]
@@ -213,6 +215,7 @@ def test_the_mass_of_a_cell_of_wide_noise_has_its_series(scale):
         assert found == pytest.approx(expected, rel=2e-7, abs=2e-7)
 
 
+@pytest.mark.seconds
 def test_many_keys_at_once_draw_what_each_draws():
     laws = [whole.rounded_normal(scale).sample.args[0] for scale in (3.0, 500.0)]
     keys = jax.random.split(jax.random.key(2), 4)

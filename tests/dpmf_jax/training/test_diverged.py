@@ -23,6 +23,7 @@ WILD = ["--mechanism", "local", "--rounds", "2", "--rank", "3", "--learning-rate
 JOINT = ["--steps", "3", "--rank", "3", "--learning-rate", "30", "--center", "3"]
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("words", [WILD, JOINT])
 def test_a_fit_that_diverged_says_so_and_does_not_end_in_0(capsys, words):
     code, out, err = run(capsys, *FIT, *words, "--seed", "0", "--json", "--out", "wild")
@@ -38,6 +39,7 @@ def test_a_fit_that_diverged_says_so_and_does_not_end_in_0(capsys, words):
     assert "Traceback" not in err
 
 
+@pytest.mark.seconds
 def test_a_release_that_diverged_is_kept_since_it_is_paid_for(capsys):
     code, out, err = run(capsys, *FIT, *WILD, *CATALOGUE, "--out", "wild")
     assert code == fitting.Diverged.exit_code

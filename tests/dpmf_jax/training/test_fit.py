@@ -42,6 +42,7 @@ def test_chunks_do_not_change_the_bytes(chunk_steps):
     assert same_model(fit(chunk_steps=chunk_steps), fit())
 
 
+@pytest.mark.seconds
 def test_a_resumed_run_goes_on_where_it_stopped(tmp_path):
     with pytest.raises(Interrupted):
         fit(out=tmp_path, report=stop_after(4))
@@ -85,6 +86,7 @@ def test_ctrl_c_while_the_controls_are_fitted_loses_no_step(tmp_path, monkeypatc
     assert steps == []
 
 
+@pytest.mark.seconds
 def test_a_resumed_release_pays_for_every_step_once(tmp_path):
     with pytest.raises(Interrupted):
         fit(out=tmp_path / "run", seed=None, report=stop_after(4))
@@ -273,6 +275,7 @@ def test_patience_stops_at_the_step_that_the_rule_names_and_is_not_private():
         assert same_model(stopped, fit(noisy, num_steps=step))
 
 
+@pytest.mark.seconds
 def test_early_stopping_takes_the_proof_from_a_sound_mechanism():
     sound = gaussian.joint_noise(CONFIG)
     assert fit(sound).guarantee.status == "proved"

@@ -99,6 +99,7 @@ def test_a_killed_local_release_answers_no_round_twice_and_an_experiment_repeats
     assert contents(out) == before
 
 
+@pytest.mark.seconds
 def test_lost_rounds_before_the_first_checkpoint_count_too(tmp_path):
     lose_a_chunk(tmp_path)
     for checkpoint in (tmp_path / "private" / "checkpoints").iterdir():
@@ -154,6 +155,7 @@ def test_a_second_ctrl_c_does_not_wait(tmp_path, monkeypatch):
     assert caught.value.step == 0
 
 
+@pytest.mark.seconds
 def test_what_a_curator_loses_nobody_saw(tmp_path):
     """Its lost steps stay inside: it goes on, and pays for every step once."""
     options = {"num_steps": STEPS, "seed": None, "chunk_steps": 2, "out": tmp_path}

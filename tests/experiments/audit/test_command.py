@@ -147,6 +147,7 @@ def test_noise_is_compared_on_as_many_devices_as_are_asked_for(mechanism, verdic
     assert verdict == "consistent" or "one device alone" in found["details"]["why"]
 
 
+@pytest.mark.seconds
 def test_a_violation_is_seen_again_to_the_last_bit(report, capsys):
     rows, err = replayed(capsys, report[0] / "findings.json", 5)
     assert [row["number"] for row in rows] == [1, 2]
@@ -339,6 +340,7 @@ def test_an_interrupted_audit_leaves_nothing_and_says_how_to_run_it_again(capsys
     assert sorted(Path().rglob("*")) == before
 
 
+@pytest.mark.seconds
 def test_settings_come_from_a_file_and_a_wrong_name_is_refused(capsys):
     Path("audit.toml").write_text(
         'target = "mine.csv"\nrating-range = [1, 5]\nonly = ["enumeration"]\nquick = true\n'

@@ -67,6 +67,7 @@ def test_the_command_refuses_what_is_no_claim(capsys):
     capsys.readouterr()
 
 
+@pytest.mark.seconds
 def test_a_saved_model_is_audited_by_its_own_settings(tmp_path, few_ratings, capsys):
     settings = {
         "mechanism": "gaussian-joint-noise",
@@ -104,6 +105,7 @@ def test_a_model_whose_noise_is_no_longer_drawn_is_not_audited_by_todays(tmp_pat
     assert "fit it anew" in refused.value.fix
 
 
+@pytest.mark.seconds
 def test_another_delta_of_a_saved_model_is_no_other_claim(capsys, monkeypatch):
     fit_cases.fit(
         capsys,

@@ -45,6 +45,7 @@ def test_p_values_of_what_is_true_are_as_rare_as_they_say(trial):
     assert row["violated"] == 0
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("delta", calibration.DELTAS)
 def test_the_losses_of_a_gaussian_pair_are_not_called_violated_and_are_nearly_so(delta):
     trials = [calibration._null_loss(seed, delta) for seed in range(600)]

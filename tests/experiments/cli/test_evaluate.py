@@ -72,6 +72,7 @@ def test_seen_and_unseen_ratings_are_told_apart(capsys):
     assert "nothing here is unseen" in found["warning"]
 
 
+@pytest.mark.seconds
 def test_without_the_private_part_it_says_that_nobody_can_tell(capsys):
     folder, model, seen, unseen = fitted(capsys)
     (Path(folder) / "private" / "seen.safetensors").unlink()

@@ -101,6 +101,7 @@ def test_a_refit_of_a_changed_and_renamed_file_does_not_reset_the_budget(capsys)
     assert "shop: the total epsilon is" in err
 
 
+@pytest.mark.seconds
 def test_without_a_name_the_same_people_are_said_to_be_in_both(capsys):
     one_row_changed()
     fitted(capsys, "a.csv", "one")

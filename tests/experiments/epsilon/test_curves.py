@@ -229,6 +229,7 @@ def test_delta_of_pure_rounds_is_their_optimal_composition(priced, tmp_path):
             assert pure.delta_optimal(0.5, 20, epsilon) == pytest.approx(delta, rel=1e-6)
 
 
+@pytest.mark.seconds
 def test_the_shuffled_curve_is_behind_the_shuffler(priced, tmp_path):
     priced(
         "local",
@@ -308,6 +309,7 @@ def drawn_lines(path: Path) -> list[list[tuple[float, float]]]:
     return [line for line in lines if len(line) > 5]
 
 
+@pytest.mark.seconds
 def test_delta_is_drawn_upwards_against_epsilon_and_epsilon_upwards_against_steps(priced, tmp_path):
     found = priced("gaussian", "--noise-multiplier", "9", "--steps", "8", "--curves", tmp_path)
     lines = drawn_lines(tmp_path / "delta-epsilon.svg")

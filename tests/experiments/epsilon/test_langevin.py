@@ -159,6 +159,7 @@ def test_a_rate_is_the_smallest_going_down_from_all_of_the_data(priced):
     assert priced(*words, "--sampling-rate", "1")["pld"] < 0.5
 
 
+@pytest.mark.seconds
 def test_a_decay_that_is_not_needed_is_0(dpmf, priced):
     words = [*LANGEVIN, "--temperature", "1", "--solve", "decay", "--epsilon", "5"]
     assert priced(*words)["decay"] == 0.0

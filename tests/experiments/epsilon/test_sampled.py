@@ -25,6 +25,7 @@ def test_a_secret_sample_costs_less_than_all_of_the_data(priced):
 SLOW = pytest.mark.slow  # ten distributions each
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize(
     ("unknown", "accountant"),

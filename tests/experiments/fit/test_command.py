@@ -115,6 +115,7 @@ def test_presence_is_promised_for_a_declared_catalogue(capsys, mechanism):
     assert (len(released["user_factors"]), len(released["item_factors"])) == (25, 9)
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize("mechanism", ["gaussian-joint-noise", "gaussian-public-items"])
 def test_priced_noisy_means_stay_within_the_whole_price(capsys, mechanism):
@@ -194,6 +195,7 @@ def test_a_total_epsilon_is_never_exceeded(mechanism):
     assert guarantee.delta == 1e-6
 
 
+@pytest.mark.seconds
 def test_noise_as_the_paper_writes_it(capsys):
     found = fit(capsys, *SIX, "--mechanism", "gaussian", "--epsilon-step", "0.15", "--tau", "5")
     assert found["guarantee"]["noise_multiplier"] == pytest.approx(
@@ -262,6 +264,7 @@ def test_a_range_is_declared_and_never_computed(capsys):
     assert "--rating-range" in err or "rating_range" in err
 
 
+@pytest.mark.seconds
 def test_item_factors_from_a_file_follow_the_ids(capsys):
     factors = RANDOM.standard_normal((7, 2)).astype(np.float32)
     order = RANDOM.permutation(7)
@@ -279,6 +282,7 @@ def test_item_factors_from_a_file_follow_the_ids(capsys):
     assert "is missing" in err
 
 
+@pytest.mark.seconds
 def test_a_saved_model_recommends_predicts_and_evaluates(capsys):
     folder = fit(capsys, *SIX, "--seed", "1")["out"]
     code, out, _ = run(capsys, "recommend", folder, "--user", "u3", "--top", "2", "--json")
@@ -344,6 +348,7 @@ def test_the_split_seed_splits():
     assert not np.array_equal(first.item, second.item)
 
 
+@pytest.mark.seconds
 def test_every_fit_ranks_its_model_and_its_controls(capsys):
     """Of one table: popularity has an order and no error, and a model without an order of its own
     says so.
@@ -364,6 +369,7 @@ def test_every_fit_ranks_its_model_and_its_controls(capsys):
     assert re.search(r"popularity +.* public here", out)
 
 
+@pytest.mark.seconds
 def test_the_default_center_is_noisy_means_out_of_the_same_epsilon(capsys):
     """A quarter of ρ for the means; of joint noise, which a fit without --mechanism is, as of
     public items (a half).
@@ -415,5 +421,6 @@ def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_g
     assert ours["rmse_test"] < control < middle["rmse_test"]
 
 
+@pytest.mark.seconds
 def test_the_defaults_are_the_documented_ones(capsys):
     assert fit(capsys, *SIX)["settings"]["residual_clip"] == 1.0  # a quarter of 1..5

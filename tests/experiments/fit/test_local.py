@@ -50,6 +50,7 @@ def test_a_local_fit_is_priced_per_user_and_releases_the_items_alone(capsys, mor
     assert math.isfinite(found["rmse_test"])
 
 
+@pytest.mark.seconds
 def test_the_shuffled_price_stands_beside_and_is_labelled(capsys):
     found = fit(capsys, *LOCAL, "--epsilon", "1.6", "--seed", "0")
     beside = found["shuffled"]
@@ -134,6 +135,7 @@ def test_flags_of_local_mean_nothing_elsewhere(capsys):
     assert "--rounds means nothing to --mechanism gaussian-joint-noise" in err
 
 
+@pytest.mark.seconds
 def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch):
     """After two of four rounds, by Ctrl-C; each round's reports are drawn from the seed and the
     round.

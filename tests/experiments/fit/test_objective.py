@@ -98,6 +98,7 @@ def test_a_fit_is_one_release_at_epsilon(capsys, words, epsilon, status, unit, r
     assert guarantee["statement"].startswith("EXPERIMENT: seeded, do not release")
 
 
+@pytest.mark.seconds
 def test_item_factors_alone_predict_nothing_without_the_private_folder(capsys):
     folder = Path(fit(capsys, *PUBLISHED, "--seed", "0")["out"])
     words = ["predict", folder, "--user", "u1", "--item", "2"]
@@ -139,6 +140,7 @@ def test_a_saved_price_is_computed_again(capsys):
     assert told["user"]["num_ratings"] == 10
 
 
+@pytest.mark.seconds
 def test_presence_needs_a_catalogue_that_no_rating_tells(capsys):
     code, err = refused(capsys, *STATISTICS)
     assert code == 4

@@ -16,6 +16,7 @@ pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 SIX = ("--steps", "6")
 
 
+@pytest.mark.seconds
 def test_an_interrupted_run_says_how_to_go_on_and_ends_the_same(capsys, monkeypatch):
     whole = fit(capsys, *SIX, "--seed", "5", "--out", "whole")
     told = interrupted(capsys, monkeypatch, *SIX, "--seed", "5", "--out", "parts")

@@ -147,6 +147,7 @@ def test_a_presence_takes_half_the_noise_of_a_value():
     assert value == pytest.approx(2 * presence, rel=1e-3)
 
 
+@pytest.mark.seconds
 def test_a_temperature_has_its_price(capsys):
     words = [*LANGEVIN, "--temperature", "1", "--learning-rate", "0.1", "--seed", "0"]
     found = fit(capsys, *words)

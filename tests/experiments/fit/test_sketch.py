@@ -118,6 +118,7 @@ def test_a_published_fit_releases_its_sketch_and_promises_nothing(capsys, more, 
     assert "NO PRIVACY GUARANTEE" in (folder / "PRIVACY.md").read_text()
 
 
+@pytest.mark.seconds
 def test_conventions_and_infinite_thresholds(capsys):
     words = [*ACCEPTED, "--seed", "0"]
     half, whole = (
@@ -258,6 +259,7 @@ def test_a_released_sketch_answers_where_the_private_part_is_absent(capsys, word
     assert len(set(told[0])) == 2
 
 
+@pytest.mark.seconds
 def test_a_release_is_entered_in_the_ledger_and_never_the_same_twice(capsys):
     first, second = (fit(capsys, *ACCEPTED) for _ in range(2))
     assert not np.array_equal(released(first["out"])["hashes"], released(second["out"])["hashes"])
@@ -286,6 +288,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bytes(capsys, monkeypatch, words
     }
 
 
+@pytest.mark.seconds
 def test_a_saved_price_is_computed_again(capsys):
     folder = fit(capsys, *DPSGD, "--epsilon", "2", "--seed", "0")["out"]
     code, out, err = run(capsys, "epsilon", "model", folder, "--json")

@@ -227,6 +227,7 @@ def test_figures_share_their_runs_and_one_outside_is_enough(tmp_path, capsys):
     ]
 
 
+@pytest.mark.seconds
 def test_a_price_alone_is_inside_and_exits_0(tmp_path, capsys):
     data = rating_file(tmp_path / "data")
     words = (
@@ -311,6 +312,7 @@ def test_the_command_line_is_the_command():
     assert cli.parse("reproduce", flags.Command, said.split()[2:]) == command
 
 
+@pytest.mark.seconds
 def test_without_matplotlib_the_rest_is_written(tmp_path, monkeypatch, capsys):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     data, out = rating_file(tmp_path / "data"), tmp_path / "out"

@@ -124,6 +124,7 @@ def test_a_user_s_upload_depends_on_the_own_data_alone(user):
     assert np.all(np.any(np.asarray(uploads.masked != changed.masked), axis=(1, 2))[others])
 
 
+@pytest.mark.seconds
 def test_one_user_alone_and_among_others_sends_the_same():
     listed = cases.asks()
     own = cases.owns(listed)

@@ -263,6 +263,7 @@ def test_the_initialisation_opens_alpha_and_the_shares_of_those_who_arrived_or_n
     assert sent.requests.pieces is None
 
 
+@pytest.mark.seconds
 def test_tau_hat_says_nothing_about_eta_without_alpha():
     """τ̂(η, α) = τ̂(η', α + η − η'): and over keys its bytes are uniform, as is what the third
     party adds up.

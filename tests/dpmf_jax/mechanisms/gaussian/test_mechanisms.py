@@ -168,6 +168,7 @@ def test_permuting_users_and_ratings_changes_nothing_but_order(kind, key):
     np.testing.assert_allclose(b.private.item_factors, a.private.item_factors, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["published", "joint"])
 def test_padding_and_layout_change_nothing_beyond_float32(name, data, key):
     """The same noise too: it is drawn per logical entry, whatever the layout."""

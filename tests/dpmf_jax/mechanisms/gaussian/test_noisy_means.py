@@ -173,6 +173,7 @@ def test_every_audit_finds_it_consistent(relation):
     assert sum(finding.verdict == "consistent" for finding in found) >= 6
 
 
+@pytest.mark.seconds
 def test_halved_noise_is_caught():
     made = noisy_means.mechanism(config())
     quiet = made._replace(noise=noisy_means.mechanism(config(noise_multiplier=1.5)).noise)
@@ -268,6 +269,7 @@ def test_a_key_is_split_or_drawn_from_once(monkeypatch):
     assert len(used) == len(set(used)) > 8
 
 
+@pytest.mark.seconds
 def test_the_phases_draw_from_different_keys():
     """A run's key is spent once: means, initial factors and steps see none of each other's
     coins.
@@ -293,6 +295,7 @@ def test_the_phases_draw_from_different_keys():
     assert len(drawn) == len(set(drawn)) == 5
 
 
+@pytest.mark.seconds
 def test_resume_ends_in_the_same_bytes(tmp_path):
     from dpmf_jax.training.fit import Interrupted
 
@@ -322,6 +325,7 @@ def test_resume_ends_in_the_same_bytes(tmp_path):
         np.testing.assert_array_equal(a, b)
 
 
+@pytest.mark.seconds
 def test_the_price_on_the_way_ends_at_the_whole_price():
     spent = []
     made, first = gaussian.joint_noise(sound()), noisy_means.mechanism(config())

@@ -120,6 +120,7 @@ def test_a_user_without_ratings_says_a_fair_coin_and_out_of_turn_nothing(data):
     assert not np.any(heard(made, state, 5, made.noise, 50, sent=False).bit)
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", ["gd", "transpose"])
 def test_the_server_does_with_messages_what_a_round_does_with_reports(name, data):

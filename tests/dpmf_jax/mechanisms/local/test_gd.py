@@ -78,6 +78,7 @@ def test_every_entry_is_that_of_the_users_own_gradient(name, data):
     assert float(info.loss) == pytest.approx(np.mean(np.square(residual)), rel=1e-5)
 
 
+@pytest.mark.seconds
 @pytest.mark.parametrize("name", ["gd", "gd-dr"])
 def test_a_users_report_does_not_depend_on_the_others(name, data):
     made = MAKERS[name]()
@@ -250,6 +251,7 @@ def sent_in(made, data, rounds):
     return total
 
 
+@pytest.mark.seconds
 def test_everybody_reports_exactly_k_times(data):
     """Not k + 1 times, as the printed loop would."""
     for name in ("gd", "gd-dr"):

@@ -18,6 +18,7 @@ def split_data():
     return layout.make(RATINGS, kind="split", num_devices=1)
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize("name", list(every()))
 def test_a_sweep_over_numbers_compiles_once(name, split_data):
@@ -33,6 +34,7 @@ def test_a_sweep_over_numbers_compiles_once(name, split_data):
     assert (protocol.train._cache_size(), protocol._init._cache_size()) == before
 
 
+@pytest.mark.seconds
 def test_mechanisms_of_several_budgets_run_side_by_side(split_data):
     made = [objective.public_users(config(epsilon=epsilon)) for epsilon in (0.1, 1.0, 10.0)]
     stacked = jax.tree.map(lambda *leaves: jnp.stack([jnp.asarray(leaf) for leaf in leaves]), *made)

@@ -281,6 +281,7 @@ def test_the_audits_find_nothing(unit):
     assert {finding.verdict for finding in found} == {"consistent"}, found
 
 
+@pytest.mark.seconds
 def test_the_noise_audit_finds_half_of_the_noise_that_a_changed_value_is_priced_at():
     mechanism = langevin.dpsgd(config(unit="rating value"))
     less = float(np.float32(mechanism.guarantee(1).noise_scale / 2))

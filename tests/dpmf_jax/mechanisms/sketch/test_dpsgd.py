@@ -148,6 +148,7 @@ def test_scattered_norms_are_those_of_the_table(seed, width, entries, cancelling
         np.testing.assert_allclose(ours, exact, rtol=2.0**-22)
 
 
+@pytest.mark.seconds
 @pytest.mark.one_case
 @pytest.mark.parametrize(("gain", "rate"), [(TINY, 1.0), (4.0, 0.5)])
 def test_no_rating_added_removed_or_changed_moves_the_table_by_more_than_its_bound(gain, rate):

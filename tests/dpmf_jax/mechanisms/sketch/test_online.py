@@ -95,6 +95,7 @@ def test_a_mini_batch_of_one_is_exact():
     np.testing.assert_allclose(one.public.users, exact.public.users, atol=1e-6)
 
 
+@pytest.mark.seconds
 def test_a_threshold_of_zero_moves_nothing_and_an_infinite_one_is_none():
     for factory in (online.regular, online.mini_batch):
         frozen = factory(config(threshold=0.0), schedule())

@@ -88,6 +88,7 @@ def over_epsilon(*levels):
 LIKE_THE_PAPER = over_epsilon(0.84, 0.807, 0.765, 0.724, 0.711, 0.706, 0.697)
 
 
+@pytest.mark.seconds
 def test_figures_1_and_4_like_the_paper():
     found = verdicts(figures_1_and_4(LIKE_THE_PAPER))
     for name in ("nearer", "trade-off", "not worth it"):
@@ -379,6 +380,7 @@ def test_the_command_trains_nothing_and_writes_the_same_twice(
     assert {"commit", "device", "notice", "how", "why"} < set(written[0])
 
 
+@pytest.mark.seconds
 def test_the_table_is_printed(tmp_path, capsys, quick_audit):
     assert (
         cases.command_line("001/claims", "--out", str(tmp_path), "--data-dir", str(tmp_path)) == 0
@@ -402,6 +404,7 @@ def pages(*some, **change):
     return page.page(record, stored)
 
 
+@pytest.mark.seconds
 def test_the_page_opens_with_a_verdict_and_a_picture():
     inside = summary_of("001/fig10", same_level, ranks=(4, 20))
     outside = summary_of("001/fig4", same_level)

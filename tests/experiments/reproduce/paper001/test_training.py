@@ -74,6 +74,7 @@ def test_runs_of_one_shape_share_one_program(tiny, tmp_path):
     assert sweep.train_many._cache_size() == 3  # another rank, and without noise
 
 
+@pytest.mark.seconds
 def test_what_is_complete_is_not_trained_again(tiny, tmp_path):
     runs = small_runs(tiny)
     first = train_all(runs[:3], tiny, tmp_path)

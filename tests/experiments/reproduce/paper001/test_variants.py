@@ -121,6 +121,7 @@ def plans_z(series):
     return noise_multiplier_from_step(float(series), plans.DELTA_STEP)
 
 
+@pytest.mark.seconds
 def test_verdicts_both_ways_and_in_words(tiny):
     """The published runs are far below the controls, the sound ones far above; and the other way
     round.

@@ -159,6 +159,7 @@ def test_the_ratings_that_are_compared_are_not_searched_on(monkeypatch):
     assert 0.2 < sum(other) / 600 < 0.8  # other people, who happen to have rated some of the same
 
 
+@pytest.mark.seconds
 def test_errors_are_those_of_the_whole_model_held_out_and_trained_on(data):
     made = budget.METHODS["joint noise"].mechanism(data.train, 4.0, budget.Setting())
     found, again, other = (budget.errors(made, data, seed) for seed in (0, 0, 1))
@@ -176,6 +177,7 @@ def test_errors_are_those_of_the_whole_model_held_out_and_trained_on(data):
     assert metrics.rmse is budget.metrics.rmse
 
 
+@pytest.mark.seconds
 def test_the_picture_has_every_series(compared):
     outcome, _said = compared
     pytest.importorskip("matplotlib")

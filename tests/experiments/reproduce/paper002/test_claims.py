@@ -143,6 +143,7 @@ def test_what_the_paper_draws_holds_and_its_privacy_does_not():
     assert len(found) == len(claims.STATEMENTS) == 27
 
 
+@pytest.mark.seconds
 def test_without_rows_only_the_mechanism_is_judged():
     found = verdicts({})
     assert {name for name, verdict in found.items() if verdict != "not testable here"} == {

@@ -90,6 +90,7 @@ def test_thresholds_have_the_rate_and_lambda_that_were_found_without_one(data, s
     assert levels == {"regular, d = 2", "regular, d = 3", "means alone", "global mean"}
 
 
+@pytest.mark.seconds
 def test_divergences_are_those_of_the_same_runs_with_intervals(data, store):
     before = {path.name for path in store.rglob("*.json")}
     outcome = figure("002/fig4", data, store)

@@ -139,6 +139,7 @@ def test_runs_side_by_side_on_two_devices_are_the_same(data, tmp_path):
         assert values == pytest.approx(found[run].values, rel=1e-4)
 
 
+@pytest.mark.seconds
 def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
     told = []
     first = runs.measure([REGULAR, SKETCHED], data, tmp_path, told.append)

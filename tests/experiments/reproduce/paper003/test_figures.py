@@ -160,6 +160,7 @@ def test_settings_are_the_papers():
     assert (crowd.join, crowd.leave) == (0.02, 0.03)
 
 
+@pytest.mark.seconds
 def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
     told = []
     some = [Run("S2", 1.0, 0, "held-out", SHORT), Run("S1", 1.0, 0, "held-out", SHORT)]
@@ -285,6 +286,7 @@ def test_the_papers_numbers_stand_beside_its_own_places_alone(store, tmp_path):
     assert "40 users and 20 movies" in outcome.notes[0]
 
 
+@pytest.mark.seconds
 def test_crowds_share_the_usual_run(data, store, monkeypatch):
     monkeypatch.setattr(table, "JOINS", (0.005, 0.02))
     asked = []

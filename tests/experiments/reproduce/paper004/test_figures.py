@@ -71,6 +71,7 @@ def test_fair_coins_and_users_alone_make_nothing_public_of_any_rating():
         assert same is not told, variant
 
 
+@pytest.mark.seconds
 def test_users_alone_move_and_the_items_do_not():
     start, end = after("users-alone", cases.generated())
     assert np.array_equal(start.public.item_factors, end.public.item_factors)
@@ -254,6 +255,7 @@ def verdicts(found):
     return {claim.name: claim.verdict for claim in claims.judge(found)}
 
 
+@pytest.mark.seconds
 def test_every_claim_on_figure_9_can_go_either_way():
     found = verdicts(fig9())
     assert found["falls, during a run"] == "reproduced"
