@@ -241,7 +241,8 @@ def _lookups(
             )
             > 0.99
         )
-    num = min(num_drawn, DRAWN_WHOLE if whole else num_drawn, max(1, WORK // entries) * rows)
+    most = min(num_drawn, DRAWN_WHOLE) if whole else num_drawn
+    num = min(most, max(1, WORK // entries) * rows)
     tables: list[Callable[[], Iterable[np.ndarray]]] = [
         (
             partial(map, partial(numbers, counting, counted=True), some)

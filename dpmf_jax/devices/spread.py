@@ -120,8 +120,8 @@ def over(
 def by_each(num_devices: int, fn: Callable[..., Any], *trees: Any) -> Any:
     """`fn(*trees)`, by every device for itself: of the same bits, however many devices there are.
 
-    Left to itself the compiler cuts a program over the devices. A part of it may then be rounded
-    otherwise than the whole.
+    Left to itself the compiler cuts a program over the devices, and rounds a part of it otherwise
+    than the whole. Devices save no time here.
     """
     return over(num_devices, lambda nothing, *whole: fn(*whole), (), *trees)
 

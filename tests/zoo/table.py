@@ -299,10 +299,14 @@ def named_audit(finding: str):
     return next(audit for first, audit in AUDITS.items() if finding.startswith(first))
 
 
+# Tried alone, an audit leaves out those that it rests on.
+ALONE: dict[Any, dict[str, Any]] = {privacy_loss.audit: {"density_findings": ()}}
+
+
 def run(audit, mechanism, name: str, key, **options):
     """The findings of one audit of a mechanism, on the tiny ratings; options: of the audit."""
     usual: dict[Any, dict[str, Any]] = {
-        privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16, "density_findings": ()},
+        privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16},
         sensitivity.audit: {"num_neighbours": RATINGS.num_ratings, "climb": False},
         lookup.audit: audits.QUICK["lookup"],
     }
@@ -334,7 +338,9 @@ def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
     if whole:
         chosen, options = dict.fromkeys(AUDITS.values()), {}
     else:  # a pure price has a finding that needs no δ
-        chosen, options = [named_audit(bug.named)], {"deltas": ()} if bug.named == PURE else {}
+        named = named_audit(bug.named)
+        chosen = [named]
+        options = ALONE.get(named, {}) | ({"deltas": ()} if bug.named == PURE else {})
     return [
         finding
         for audit in chosen

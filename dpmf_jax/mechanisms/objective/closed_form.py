@@ -38,7 +38,7 @@ from dpmf_jax.noise import ring, whole
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 
-DIGIT = 64.0
+DIGIT = 64.0  # of a unit of a user factor, which is one high digit and one low
 LEAST_SHIFT = 7  # sums of half a million ratings of an item do not wrap around
 
 
@@ -187,11 +187,12 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax
 
 
 def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
-    items = spread.by_each(data.num_devices, _solved, params, state.public.matrix, response)
+    items = spread.by_each(data.num_devices, _minimiser, params, state.public.matrix, response)
     return state._replace(public=state.public._replace(item_factors=items))
 
 
-def _solved(params: Params, matrix: jax.Array, response: jax.Array) -> jax.Array:
+def _minimiser(params: Params, matrix: jax.Array, response: jax.Array) -> jax.Array:
+    """V, post-processing of the response: float32[items, rank]."""
     vector = -whole_descent.unit(params.grid) * grid.in_units(response)
     return perturbed.minimise(perturbed.Quadratic(matrix, vector), params.ridge)
 

@@ -169,12 +169,15 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[Qua
 
 
 def _update(params: Params, state: State, response: Quadratic, data: Layout) -> State:
-    """V from noisy sums, made symmetric; no eigenvalue stays below what the noise alone makes."""
-    items = spread.by_each(data.num_devices, _solved, params, response)
+    items = spread.by_each(data.num_devices, _minimiser, params, response)
     return state._replace(public=state.public._replace(item_factors=items))
 
 
-def _solved(params: Params, response: Quadratic) -> jax.Array:
+def _minimiser(params: Params, response: Quadratic) -> jax.Array:
+    """V, post-processing of the response: float32[items, rank].
+
+    The noisy sums are made symmetric; no eigenvalue stays below what the noise alone makes.
+    """
     halvings = (1 << params.shift).astype(jnp.float32)
     of_matrix = halvings / params.user_units**2
     of_vector = halvings * params.bound / (params.steps * params.user_units)

@@ -13,7 +13,7 @@ from audits.mechanism import coins, coins_drawn
 from dpmf_jax import layout
 from dpmf_jax.mechanisms.sampled import langevin
 from tests.cases.ratings import share
-from tests.zoo.bugs import by_value, chosen
+from tests.zoo.bugs import by_value, chosen, same_coins
 from tests.zoo.sound import DATA, RATINGS, SAMPLED, STEPS, sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -124,11 +124,17 @@ def test_where_nothing_is_sampled_nothing_is_claimed():
 
 @pytest.mark.seconds
 def test_samples_by_value_are_seen_and_accuse_no_others():
-    """The zoo has samples that are shuffled, taken in turn, too large, or drawn with one key."""
+    """The zoo has samples that are shuffled, taken in turn, or too large."""
     made = langevin.dpsgd(langevin.Config(**SAMPLED, unit="rating value"))
     found = verdicts(audit(chosen(by_value)(made)))
     assert found["both worlds"] == "violated"
     assert found["independence"] == "inconclusive"  # fewer are in than are priced
+
+
+@pytest.mark.slow
+def test_one_key_for_all_steps_is_seen_over_steps_and_over_ratings():
+    found = verdicts(audit(same_coins(langevin.dpsgd(langevin.Config(**SAMPLED)))))
+    assert found["steps"] == found["independence"] == "violated"
 
 
 # --- the tests of chance, on arrays

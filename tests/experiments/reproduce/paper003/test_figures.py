@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.data import synthetic
-from dpmf_jax.mechanisms.federated import published as federated
 from experiments.reproduce import page
 from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper003 import (
@@ -132,34 +130,6 @@ def test_iterations_are_measured_at_every_checkpoint_of_one_run(data, store, sce
     assert set(found.errors["train"]) == set(at)
 
 
-def test_a_fifth_of_the_pairs_is_held_out():
-    whole = synthetic.generate(num_users=200, num_items=40, num_ratings=2000, seed=0)
-    found = runs.Data(whole)
-    train, test = found.split
-    assert 300 < test.num_ratings < 500
-    assert train.num_ratings + test.num_ratings == 2000
-    assert found.layout("held-out").num_ratings == train.num_ratings
-    assert found.layout("all").num_ratings == 2000
-
-
-def test_settings_are_the_papers():
-    found = runs.Data(cases.some("netflix-52"))
-    for run in (Run("S1", 0.15, 0, "all", (100,)), Run("S2", 0.15, 0, "all", (100,))):
-        made = runs.published(run, found)
-        assert (made.learning_rate, made.regularization, made.user_regularization) == (
-            2**-5,
-            0.001,
-            0.001,
-        )
-        assert (made.center, made.epsilon) == (0.0, 0.15)
-    assert runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).prior_count == 380
-    assert runs.published(Run("S1-exact", 0.15, 0, "all", (1,)), found).num_iterations is None
-    crowd = runs.published(Run("S3", 0.8, 0, "all", (100,)), found).population
-    assert crowd == federated.Population(join=0.005, leave=0.01, at_most=1000)
-    crowd = runs.published(Run("S3", 0.8, 0, "all", (100,), 0.02, 0.03), found).population
-    assert (crowd.join, crowd.leave) == (0.02, 0.03)
-
-
 @pytest.mark.seconds
 def test_what_is_stored_is_not_trained_again_and_another_setting_is(data, tmp_path, monkeypatch):
     told = []
@@ -190,23 +160,6 @@ def test_users_alone_learn_from_no_other_and_v_stays(data):
         assert np.array_equal(start.public.item_factors, end.public.item_factors)
         ends.append(end.private.user_factors)
     assert not np.allclose(ends[0], ends[1])
-
-
-def test_errors_by_hand_and_of_what_diverged():
-    one = cases.some("ml-100k")
-    model = protocol.Factors(np.zeros((40, 1)), np.zeros((20, 1)), np.float32(2.0))
-    off = np.abs(2.0 - one.value)
-    found = runs.errors(model, one)
-    assert (found.mean, found.rmse) == (
-        pytest.approx(off.mean()),
-        pytest.approx(np.sqrt((off**2).mean())),
-    )
-    assert found.cdf == tuple(pytest.approx(np.mean(off <= t)) for t in table.THRESHOLDS)
-    high = model._replace(center=np.float32(9.0))
-    assert runs.errors(high, one).mean == pytest.approx(np.mean(9 - one.value))
-    assert runs.errors(high, one, clip=True).mean == pytest.approx(np.mean(5 - one.value))
-    gone = model._replace(center=np.float32(np.nan))
-    assert runs.errors(gone, one) == (math.inf, math.inf, (0.0,) * 30)
 
 
 def test_a_run_that_diverges_is_stored_as_that(data, tmp_path, monkeypatch):
