@@ -5,7 +5,6 @@ must call it violated.
 caught by what.
 """
 
-import functools
 import sys
 import time
 from typing import Any, NamedTuple
@@ -346,11 +345,6 @@ def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
         for audit in chosen
         for finding in run(audit, mechanism, bug.mechanism, key, **options)
     ]
-
-
-@functools.cache
-def of_the_sound(mechanism: str, audit, seed: int):
-    return run(audit, sound(mechanism), mechanism, jax.random.key(seed))
 
 
 def rows(words: str = "", seed: int = 0):
