@@ -188,11 +188,9 @@ def test_what_a_gpu_would_be_given(tmp_path):
     refused = [row for row in told["mechanisms"] if row["refused"]]
     assert {(row["label"], row["devices"]) for row in refused} == {("002 as published: sketch", 8)}
     assert len(told["mechanisms"]) == 16
-    for row in told["mechanisms"]:  # sums of whole numbers, as floats or not, have no order to keep
-        if "sound" in row["label"] or "004" in row["label"]:
-            assert row["unordered"] == 0, row
-        if "C = 0.25" in row["label"]:
-            assert row["unordered"] == (row["layout"] == "split"), row
+    for row in told["mechanisms"]:
+        if row["label"].startswith("001"):  # as published, pieces of a row are added as they come
+            assert row["unordered"] == ("sound" not in row["label"] and row["layout"] == "split")
     assert [row["label"] for row in told["large"]] == [
         "001 sound: joint noise",
         "004 Private GD-DR",
