@@ -203,8 +203,8 @@ def test_what_a_gpu_would_be_given(tmp_path):
     assert told["ordered"][0]["kernels"] > split["kernels"]
     alone, plan = told["plan"]
     assert (alone["devices"], alone["exchanged_mb"]) == (1, 0)
-    assert plan["temporary_mb"] < alone["temporary_mb"] / 7
-    assert plan["exchanged_mb"] < 1.2 * 50_000 * 64 * 4 / 2**20  # the items' sums, and a little
+    assert plan["temporary_mb"] < alone["temporary_mb"] / 6
+    assert plan["exchanged_mb"] < 1.2 * 2 * 50_000 * 64 * 4 / 2**20  # the items' sums in two parts
     assert plan["temporary_mb"] + plan["arguments_mb"] < 20_000
     refused = [row for row in told["mechanisms"] if row["refused"]]
     assert {(row["label"], row["devices"]) for row in refused} == {("002 as published: sketch", 8)}
