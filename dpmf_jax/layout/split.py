@@ -321,7 +321,7 @@ def _over_blocks(
     if blocks == 1:
         out = apply(gather(side), side)
         if not on_cpu:
-            out = jax.lax.optimization_barrier(out)
+            out = jax.tree.map(jax.lax.optimization_barrier, out)  # unused leaves go
         return (
             out
             if num_rows is None

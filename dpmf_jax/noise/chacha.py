@@ -18,12 +18,14 @@ import jax
 import jax.numpy as jnp
 from jax.extend.random import define_prng_impl
 
+from dpmf_jax.devices import spread
+
 CONSTANTS = (0x61707865, 0x3320646E, 0x79622D32, 0x6B206574)  # "expand 32-byte k"
 DOUBLE_ROUNDS = 10
 KEY_WORDS = 8
 # the third word of the nonce; the first two are free
 BITS, SPLIT, FOLD, SEED, PAIRS = range(5)
-CHUNK = 4096  # blocks that are worked on at a time: they stay in a core's cache
+CHUNK = 4096  # blocks that a CPU works on at a time: they stay in a core's cache
 
 
 def blocks(key: jax.Array, counter: jax.Array, nonce: tuple[Any, Any, Any]) -> jax.Array:
@@ -73,7 +75,12 @@ def stream(key: jax.Array, count: int, nonce: tuple[int, int, int]) -> jax.Array
     number = -(-count // 16)
     each = min(number, CHUNK)
     counters = jnp.arange(-(-number // each) * each, dtype=jnp.uint32).reshape(-1, each)
-    words = jax.lax.map(lambda counter: blocks(key, counter, nonce), counters)
+    at_once = spread.block(1)
+    words = jax.lax.map(
+        lambda counter: blocks(key, counter, nonce),
+        counters,
+        batch_size=at_once if at_once > 1 else None,
+    )
     return words.reshape(-1)[:count]
 
 
@@ -91,7 +98,7 @@ def pair_words(key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array
         return jnp.take_along_axis(made, places, axis=0)[0]
 
     count = len(first)
-    each = max(1, min(count, CHUNK))
+    each = max(1, min(count, spread.block(CHUNK)))
     pairs = tuple(jnp.pad(part, (0, -count % each)).reshape(-1, each) for part in (first, second))
     return jax.lax.map(of_pairs, pairs).reshape(-1)[:count]
 
@@ -104,7 +111,7 @@ def row_words(key: jax.Array, first: jax.Array, count: int) -> jax.Array:
     def of_row(row: jax.Array) -> jax.Array:
         return blocks(key, counters, (row, 0, PAIRS)).T.reshape(-1)[:count]
 
-    return jax.lax.map(of_row, first, batch_size=max(1, CHUNK // max(groups, 1)))
+    return jax.lax.map(of_row, first, batch_size=max(1, spread.block(CHUNK) // max(groups, 1)))
 
 
 # --- what jax asks of a generator

@@ -20,9 +20,10 @@ import numpy as np
 from accounting.guarantee import Guarantee
 from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import hosts, keys
+from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.models.model import Model
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, train
 from dpmf_jax.training import interrupts, price
 from dpmf_jax.training.identity import Identity, fingerprint, ratings_digest

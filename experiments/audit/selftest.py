@@ -75,8 +75,8 @@ def run(report: Callable[[str], None] = lambda what: None) -> list[dict[str, Any
     """A row for each bug: whether it was caught, what was measured, the sound one's verdict."""
     import audits
     from dpmf_jax.data import synthetic
-    from dpmf_jax.devices import keys
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.noise import keys
 
     users, items, num, rank = SIZE
     ratings = synthetic.generate(num_users=users, num_items=items, num_ratings=num, rank=rank)

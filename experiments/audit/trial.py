@@ -86,7 +86,7 @@ def compiling(sizes: Sizes) -> Generator[None]:
 def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict[str, Any]]:
     """The findings of one family, for JSON; the same seed and sizes give the same ones."""
     import audits
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)

@@ -155,7 +155,7 @@ def tightness(case: Case) -> Iterator[dict[str, Any]]:
     """A row for each δ; a pure price has one more, of the largest loss."""
     from audits.mechanism import privacy_loss
     from dpmf_jax import layout
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     made, ratings = case.make(), case.ratings()
     data = layout.make(ratings, num_devices=1)
@@ -214,8 +214,8 @@ def _of_shift(finding: Any, made: Any, ratings: Ratings, data: Layout, delta: fl
 
 def _shift(finding: Any, made: Any, ratings: Ratings, data: Layout) -> tuple[float, int]:
     """(distance by which the pair's rating moves η, 2(r - r')u, over its scale; dimension of η)."""
-    from dpmf_jax.devices import keys
     from dpmf_jax.kernels import whole_descent
+    from dpmf_jax.noise import keys
 
     pair = finding.details["replay"]["pair"]
     state = made.init(keys.from_seed(0), data, None)
@@ -254,8 +254,8 @@ def enumeration_row() -> dict[str, Any]:
     """The one-bit report: its largest loss, exact by enumeration."""
     from audits.mechanism import enumeration
     from dpmf_jax import layout
-    from dpmf_jax.devices import keys
     from dpmf_jax.mechanisms.local import gd as local
+    from dpmf_jax.noise import keys
 
     ratings = small()
     made = local.gd(local.Config(epsilon=1.6, num_rounds=4, rank=3, center=3.0))

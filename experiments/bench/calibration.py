@@ -118,7 +118,7 @@ def _audited(made: Any, trials: int, num_runs: int, delta: float) -> Iterator[An
     """Findings of many audits of one mechanism; one compiled program."""
     from audits.mechanism import privacy_loss
     from dpmf_jax import layout
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     ratings = small()
     data = layout.make(ratings, num_devices=1)

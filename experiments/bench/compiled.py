@@ -286,7 +286,7 @@ def _start(trial: Any, data: Layout) -> tuple[Any, Any, Any]:
     import jax
 
     from dpmf_jax import protocol
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     *earlier, (mechanism, _) = trial.phases
     key = keys.from_seed(0)

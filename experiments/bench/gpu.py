@@ -7,6 +7,8 @@
 - `products`: full float32 against TF32, time and error, and whether a step changes where jax's
   default is TF32. It must not: every product of ours states its precision.
 - `sweep`: sixteen configurations at once (`lax.map`, `vmap`) against separate runs.
+- `draws`, `steps`: noise in whole numbers beside float32 noise (`dpmf bench noise`).
+- `bits`: which mechanisms give a second process, the other layout and a CPU the same bits.
 - `curves`: all MovieLens-1M curves of paper 001, trained from the ratings, where they are there.
 
 What no longer fits the time is left out and named.
@@ -24,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from dpmf_jax.errors import DpmfError, PrivacyError, UsageError
-from experiments.bench import generated, measure, roofline
+from experiments.bench import bits, generated, measure, noise, roofline
 from experiments.cli import console, devices, provenance
 
 LIMIT = 450.0  # seconds, after which nothing new is begun
@@ -34,6 +36,7 @@ FIGURES = ("001/fig1", "001/fig4", "001/fig7", "001/fig10", "001/fig19", "001/fi
 MOST_CELLS = 1 << 30  # of a dense layout
 STEPS = 50  # consecutive, in one program
 SIDE = 4_096  # of the matrices whose products are compared
+DRAWS = 1 << 24
 
 
 def run(
@@ -42,6 +45,8 @@ def run(
     sizes: Sequence[str] = SIZES,
     ranks: Mapping[str, Sequence[int]] = RANKS,
     side: int = SIDE,
+    num_draws: int = DRAWS,
+    labels: str = "",
     any_backend: bool = False,
     limit: float = LIMIT,
 ) -> dict[str, Any]:
@@ -79,6 +84,12 @@ def run(
         console.say(f"bench --gpu: {what}, {time.perf_counter() - start:.0f} s")
         return make()
 
+    compared = in_time("bits", lambda: bits.rows(sizes[0], labels=labels))
+    draws = in_time("draws", lambda: noise.draws(repeats, num_draws))
+    steps = []
+    for size, rank in dict.fromkeys(case[:2] for case in cases(sizes, ranks)):
+        found = in_time(f"steps, rank {rank}, {size}", partial(_steps, size, rank, repeats))
+        steps += found or []
     rows = []
     for size, rank, kind in cases(sizes, ranks):
         row = in_time(
@@ -102,6 +113,9 @@ def run(
         "repeats": repeats,
         "consecutive_steps": STEPS,
         "rows": rows,
+        "draws": draws or [],
+        "steps": steps,
+        "bits": compared or [],
         "products": products or [],
         "sweep": swept or [],
         "curves": curves or [],
@@ -198,6 +212,14 @@ def _row(
         ),
         "compile_ms": compile_ms,
     }
+
+
+def _steps(size: str, rank: int, repeats: int) -> list[dict[str, Any]]:
+    found, share, _ = noise.private_steps(rank, generated.ratings(size), repeats, 1)
+    return [
+        {"size": size, **row, "noise_share": share if row["contender"] == noise.WHOLE else None}
+        for row in found
+    ]
 
 
 def _products(side: int, repeats: int) -> list[dict[str, Any]]:

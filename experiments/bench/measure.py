@@ -24,7 +24,7 @@ Who = TypeVar("Who", bound=Hashable)
 TABLES = (
     *("rows", "iterations", "memory", "calibration", "power", "products", "sweep", "curves"),
     *("floors", "ordered", "plan", "large", "mechanisms"),
-    *("tables", "steps"),
+    *("tables", "draws", "steps", "bits"),
 )
 PAUSE = 0.01  # seconds between contenders, in which the thread pools of the last one stop spinning
 

@@ -63,10 +63,11 @@ def run(
     count = devices.use(num_devices)
     ratings = generated.ratings(size)
     tables = [_tables(scale) for scale in SCALES]
-    rows = _draws(repeats)
+    with measure.one_core():
+        rows = draws(repeats)
     steps, shares, others = [], {}, []
     for each in RANKS if rank is None else (rank,):
-        found, shares[str(each)], busy = _steps(each, ratings, repeats, count)
+        found, shares[str(each)], busy = private_steps(each, ratings, repeats, count)
         steps += found
         others.append(busy)
     return {
@@ -117,8 +118,8 @@ def booked(ratings: Ratings) -> float:
 # --- draws
 
 
-@measure.one_core()
-def _draws(repeats: int) -> list[dict[str, Any]]:
+def draws(repeats: int, at_once: int = DRAWS) -> list[dict[str, Any]]:
+    """The rows of `run`, of so many draws in one program."""
     import jax
     import jax.numpy as jnp
 
@@ -130,10 +131,10 @@ def _draws(repeats: int) -> list[dict[str, Any]]:
     }
 
     def normal(key: jax.Array) -> jax.Array:
-        return jax.random.normal(key, (DRAWS,), jnp.float32)
+        return jax.random.normal(key, (at_once,), jnp.float32)
 
     def rounded(law: whole.Law, key: jax.Array) -> jax.Array:
-        return whole.draw(law, key, (DRAWS,))
+        return whole.draw(law, key, (at_once,))
 
     laws = {scale: whole.Law(*map(jnp.asarray, whole.numbers(scale))) for scale in SCALES}
     made: dict[tuple[str, str, float | None], tuple[Callable[[], Any], float]] = {}
@@ -146,7 +147,7 @@ def _draws(repeats: int) -> list[dict[str, Any]]:
             made["rounded normal", generator, scale] = (call, compile_ms)
 
     def once(call: Callable[[], Any]) -> measure.Spent:
-        return measure.timed(lambda: jax.block_until_ready(call()), DRAWS)
+        return measure.timed(lambda: jax.block_until_ready(call()), at_once)
 
     contenders = {who: functools.partial(once, call) for who, (call, _) in made.items()}
     for contender in contenders.values():
@@ -169,10 +170,10 @@ def _draws(repeats: int) -> list[dict[str, Any]]:
 # --- steps
 
 
-def _steps(
+def private_steps(
     rank: int, ratings: Ratings, repeats: int, num_devices: int
 ) -> tuple[list[dict[str, Any]], float, float | None]:
-    """(rows, what noise takes of the whole step, what other processes took)."""
+    """(rows of `run`'s steps, what noise takes of the whole step, what other processes took)."""
     import jax
 
     from dpmf_jax import layout, protocol

@@ -93,7 +93,7 @@ def layouts() -> str:
 def randomness() -> str:
     import jax
 
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     low, high = (
         np.asarray(jax.random.key_data(keys.from_seed(seed))) for seed in (1, 1 + (1 << 32))

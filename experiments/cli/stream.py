@@ -76,8 +76,8 @@ def stream(command: Command) -> dict[str, Any]:
     import numpy as np
 
     from dpmf_jax.data import synthetic
-    from dpmf_jax.devices import keys
     from dpmf_jax.kernels import count_sketch
+    from dpmf_jax.noise import keys
 
     ratings = synthetic.generate(
         num_users=command.users, num_items=command.items, num_ratings=40 * command.users

@@ -14,8 +14,8 @@ import accounting
 import audits
 from accounting.loss import Gaussian
 from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from tests.cases.audits import STRUCTURAL

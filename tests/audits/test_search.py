@@ -12,8 +12,8 @@ from jax.tree_util import Partial
 
 from audits.mechanism import sensitivity
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from tests.cases.ratings import share
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

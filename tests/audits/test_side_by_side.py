@@ -42,8 +42,8 @@ def test_a_stack_in_pieces_measures_what_it_measures_whole(size):
     from audits.mechanism import sensitivity
     from dpmf_jax import layout
     from dpmf_jax.data import synthetic
-    from dpmf_jax.devices import keys
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.noise import keys
 
     ratings = synthetic.generate(num_users=20, num_items=10, num_ratings=80, rank=2)
     data = layout.make(ratings, num_devices=1)

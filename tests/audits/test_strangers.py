@@ -17,8 +17,8 @@ from audits import neighbours, search
 from audits.mechanism import coins, post_processing, privacy_loss, sensitivity
 from audits.program import pairs
 from dpmf_jax import layout, parts
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Poisson, Release, State
 from tests.zoo.sound import DATA, RATINGS, SAMPLED, joint

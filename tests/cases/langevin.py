@@ -4,8 +4,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from dpmf_jax import protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import keys
 from tests.cases.sampled import in_reals, rated_at
 
 ROW_UNIT = 4 * 2.25 / 4096  # of factors, for ratings from 0.5 to 5

@@ -5,8 +5,8 @@ printed.
 import numpy as np
 
 from dpmf_jax import protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import keys
 from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK, Q = 14, 6, 3, 4

@@ -6,8 +6,8 @@ import jax
 import numpy as np
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.noise import keys
 from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK = 14, 6, 3

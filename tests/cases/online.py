@@ -5,9 +5,9 @@ import numpy as np
 
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
+from dpmf_jax.noise import keys
 from tests.cases.ratings import tiny
 
 USERS, ITEMS, RANK = 20, 15, 3

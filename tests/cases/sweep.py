@@ -5,8 +5,8 @@ import dataclasses
 import jax
 
 from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from dpmf_jax.training import sweep
 
 RATINGS = synthetic.generate(num_users=12, num_items=7, num_ratings=40, seed=3)

@@ -8,9 +8,8 @@ from jax.tree_util import Partial
 
 import audits
 from dpmf_jax import parts
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
-from dpmf_jax.noise import whole
+from dpmf_jax.noise import keys, whole
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import State
 from dpmf_jax.training import fit as fitting

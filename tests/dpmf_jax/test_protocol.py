@@ -10,9 +10,9 @@ import pytest
 from jax.tree_util import Partial
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from tests.cases.gaussian import CONFIG, FACTORIES, RATINGS, SWEEP, same, start

@@ -47,8 +47,8 @@ def audit_sensitivity(data_dir: Path | None) -> dict[str, dict[str, Any]]:
     from audits.mechanism import sensitivity
     from dpmf_jax import layout
     from dpmf_jax.data import datasets, synthetic
-    from dpmf_jax.devices import keys
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+    from dpmf_jax.noise import keys
 
     here = {row["name"]: row["path"] for row in datasets.list_datasets(data_dir)}
     if here["ml-100k"] is not None:

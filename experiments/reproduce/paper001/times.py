@@ -15,8 +15,8 @@ import jax
 
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.models import storage
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import train
 from experiments.cli import console, provenance
 from experiments.reproduce.comparison import row

@@ -21,9 +21,9 @@ import numpy as np
 
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
 from dpmf_jax.models import storage
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors, State, begin, factors
 from dpmf_jax.training import checkpoint, sweep
 from dpmf_jax.training.fit import Diverged

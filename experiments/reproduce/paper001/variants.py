@@ -20,9 +20,9 @@ from accounting.digits import printed
 from accounting.gaussian import epsilon_exact
 from accounting.gaussian import rho as rho_of
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
 from experiments.reproduce.comparison import Row, row

@@ -24,11 +24,11 @@ from accounting.status import REAL_NUMBERS
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sampled import langevin, sampled
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import controls
 from experiments.cli import provenance

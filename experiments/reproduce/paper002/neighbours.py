@@ -9,10 +9,10 @@ import numpy as np
 
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.noise import keys
 from experiments.reproduce.catalogue import Stored
 from experiments.reproduce.claims import Judged
 

@@ -27,12 +27,12 @@ from audits.release import kl
 from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.layout import Layout, ordered
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors, Info, Mechanism, State, begin, factors, train
 from dpmf_jax.training import controls, sweep
 from experiments.cli import provenance

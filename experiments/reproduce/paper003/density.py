@@ -23,10 +23,10 @@ import numpy as np
 from accounting.objective import value_change_scale
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.objective import perturbed
+from dpmf_jax.noise import keys
 from dpmf_jax.noise.laws import Noise
 from dpmf_jax.protocol import Mechanism, State, begin
 from experiments.cli import provenance

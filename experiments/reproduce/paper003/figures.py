@@ -21,8 +21,8 @@ from typing import Any, NamedTuple
 
 from accounting.gaussian import solve_rho
 from accounting.status import REAL_NUMBERS
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.federated import spec as federated_spec
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors
 from dpmf_jax.training import controls
 from experiments.reproduce.catalogue import Figure

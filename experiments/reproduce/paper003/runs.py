@@ -25,11 +25,11 @@ from accounting.guarantee import Guarantee
 from dpmf_jax import layout
 from dpmf_jax.data import splits
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.models import metrics, storage
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors
 from dpmf_jax.training import sweep
 from experiments.cli import provenance

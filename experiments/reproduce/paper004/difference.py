@@ -14,8 +14,8 @@ import numpy as np
 
 from dpmf_jax import layout
 from dpmf_jax.data import synthetic
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import begin, train
 from experiments.reproduce.comparison import mean
 from experiments.reproduce.page import Outcome

@@ -23,12 +23,12 @@ from accounting.guarantee import Guarantee
 from dpmf_jax import layout
 from dpmf_jax.data import splits, synthetic
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import descent
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import laplace as local_laplace
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Factors, Mechanism, State, begin, factors, train
 from experiments.cli import provenance
 from experiments.reproduce import store

@@ -6,8 +6,8 @@ from jax.tree_util import Partial
 
 from audits.mechanism import density
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from tests.cases import noises
 from tests.cases.audits import RATINGS, joint, report_of, run, violated

@@ -18,9 +18,9 @@ from accounting.guarantee import no_guarantee
 from audits import transcript
 from audits.mechanism import enumeration
 from dpmf_jax import layout, parts, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from experiments.audit import console as audit_console
 from tests.cases.audits import SPARSE as RATINGS

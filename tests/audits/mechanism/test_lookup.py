@@ -13,12 +13,11 @@ import audits
 from accounting.loss import Gaussian
 from audits.mechanism import lookup, lookup_tables
 from dpmf_jax import parts
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import keys, ring
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise import ring
 from dpmf_jax.protocol import Info, Mechanism, Release, State
 from tests.zoo.sound import DATA, OBJECTIVE, RATINGS, sound, steps
 

@@ -15,11 +15,10 @@ import accounting
 from audits.mechanism import lookup_tables
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import descent, whole_descent
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys, ring
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise import ring
 from dpmf_jax.training import fit as fitting
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -10,11 +10,11 @@ import pytest
 from accounting import gaussian as price
 from audits.mechanism import loss_draws, privacy_loss, sampled_loss
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import keys
 from tests.cases import noises
 from tests.cases.ratings import share
 

@@ -11,8 +11,8 @@ from scipy import stats
 
 from accounting.loss import Approximate, Gaussian, Pure, SubsampledGaussian
 from audits.release import divergence, kl
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from tests.cases.membership import CONFIG, DATA, RATINGS, STEPS, VALUE, blind, loud, sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

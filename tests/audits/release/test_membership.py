@@ -11,9 +11,9 @@ import pytest
 
 from audits.release import membership, roc, shadows
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.sampled import langevin
+from dpmf_jax.noise import keys
 from tests.cases.membership import (
     DATA,
     RATINGS,

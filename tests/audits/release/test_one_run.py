@@ -15,8 +15,8 @@ from accounting.loss import Approximate, Pure
 from audits.finding import ALPHA
 from audits.release import guesses, one_run
 from audits.release.guesses import Guesses, Tried
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.noise import keys
 from tests.cases.membership import CONFIG, DATA, RATINGS, STEPS, blind, loud, sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

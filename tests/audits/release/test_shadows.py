@@ -7,11 +7,11 @@ import pytest
 
 from audits.release import canaries, shadows
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.mechanisms.sampled import langevin
 from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import keys
 from tests.cases.membership import (
     DATA,
     ITEMS,

@@ -175,7 +175,8 @@ devices.join(ProcessFlags(distributed=True, coordinator=sys.argv[-1], processes=
     number)), "")
 import jax, numpy as np
 from dpmf_jax.data import datasets
-from dpmf_jax.devices import hosts, keys
+from dpmf_jax.devices import hosts
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 drawn = [jax.random.key_data(keys.from_operating_system()).tolist() for _ in range(2)]
 own = datasets.load(sys.argv[1], rating_range=(1, 5), shared=True)

@@ -12,7 +12,8 @@ import pytest
 from jax.interpreters import partial_eval
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
+from dpmf_jax.devices import spread
+from dpmf_jax.noise import keys
 from tests.zoo.sound import RATINGS, sound
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
@@ -116,7 +117,11 @@ def programs(mechanism, kind):
 
 @pytest.mark.seconds
 @pytest.mark.parametrize(("name", "kind"), WHOLE)
-def test_what_is_released_has_no_sum_that_depends_on_its_order(name, kind, watched):
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])  # of which the programs are
+def test_what_is_released_has_no_sum_that_depends_on_its_order(
+    name, kind, backend, watched, monkeypatch
+):
+    monkeypatch.setattr(spread, "backend", lambda: backend)
     query, update = programs(sound(name), kind)
     query()
     assert "reduce_sum" in watched or "dot_general" in watched

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
-from dpmf_jax.devices import keys, spread
+from dpmf_jax.devices import spread
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax import protocol

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from tests.cases import objective as objective_cases
 from tests.zoo import sound as zoo_sound
 

@@ -18,7 +18,7 @@ PROGRAM = """
 
     from dpmf_jax import layout, protocol
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
     from dpmf_jax.layout import stream
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.mechanisms.gaussian import noisy_means

@@ -11,7 +11,7 @@ import sys
 import jax
 import numpy as np
 from tests.zoo import sound as zoo_sound
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
 from dpmf_jax.training import sweep

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, PRIME, USERS, Hashes
+from dpmf_jax.noise import keys
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

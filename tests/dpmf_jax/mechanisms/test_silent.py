@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from dpmf_jax import protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.silent import silent
+from dpmf_jax.noise import keys
 from tests.cases.membership import (
     DATA,
     sound,

@@ -8,8 +8,8 @@ import pytest
 import audits
 from accounting import gaussian
 from dpmf_jax import layout, parts
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.user_means import levels
+from dpmf_jax.noise import keys
 from tests.cases.ratings import share
 
 RANGE = (1.0, 5.0)

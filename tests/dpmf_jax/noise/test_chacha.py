@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
+from dpmf_jax.devices import spread
 from dpmf_jax.noise import chacha
 
 COUNTING = np.frombuffer(bytes(range(32)), "<u4")
@@ -43,6 +44,25 @@ def key(words=COUNTING):
 def test_the_block_function_is_that_of_the_rfc(words, nonce, counter, expected):
     found = chacha.blocks(jnp.asarray(words), jnp.array([7, counter], jnp.uint32), nonce)[:, 1]
     assert [f"{int(word):08x}" for word in found] == expected.split()
+
+
+@pytest.mark.seconds
+def test_a_stream_has_the_same_words_on_an_accelerator(monkeypatch):
+    """It makes many groups of blocks at a time, a CPU one."""
+    count = 16 * (2 * chacha.CHUNK + 5)
+    pairs = jnp.arange(chacha.CHUNK + 5, dtype=jnp.uint32)
+
+    def words():
+        return (
+            chacha.stream(jnp.asarray(COUNTING), count, (0, 32, chacha.BITS)),
+            chacha.pair_words(jnp.asarray(COUNTING), pairs, pairs),
+            chacha.row_words(jnp.asarray(COUNTING), pairs[:300], 300),
+        )
+
+    found = words()
+    monkeypatch.setattr(spread, "backend", lambda: "gpu")
+    for ours, theirs in zip(found, words(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
 
 
 @pytest.mark.seconds

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise.laws import Report
 from tests.cases.one_bit import one_bit_probability

@@ -17,10 +17,10 @@ from jax.tree_util import Partial
 
 import dpmf_jax
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
+from dpmf_jax.noise import keys
 from dpmf_jax.training.fit import Diverged, Interrupted
 from tests.cases.training import (
     CONFIG,

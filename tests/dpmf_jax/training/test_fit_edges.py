@@ -14,11 +14,11 @@ import pytest
 
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels import descent
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.models import storage
+from dpmf_jax.noise import keys
 from dpmf_jax.training import fit as fitting
 from dpmf_jax.training import measure
 from dpmf_jax.training.fit import Diverged, Interrupted

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys, spread
+from dpmf_jax.devices import spread
 from dpmf_jax.kernels import projection
 from dpmf_jax.layout import outer
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import keys
 from experiments.bench import goals, measure, suite
 from experiments.cli import main as cli
 from tests.cases import CHECKOUT

@@ -95,7 +95,7 @@ def test_a_wrong_price_is_seen(monkeypatch):
 
 
 def test_a_key_that_ignores_high_bits_is_seen(monkeypatch):
-    from dpmf_jax.devices import keys
+    from dpmf_jax.noise import keys
 
     whole = keys.from_seed
     monkeypatch.setattr(keys, "from_seed", lambda seed: whole(seed & 0xFFFFFFFF))

@@ -13,14 +13,13 @@ import scipy.stats
 from audits.mechanism import density, post_processing
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels.descent import unit_rows
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated import published as federated
 from dpmf_jax.mechanisms.federated.config import grid
+from dpmf_jax.noise import keys, ring
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise import ring
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

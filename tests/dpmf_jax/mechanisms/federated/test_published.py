@@ -15,9 +15,9 @@ import scipy.stats
 from accounting.guarantee import Guarantee
 from audits.mechanism import post_processing, sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.federated import published as federated
+from dpmf_jax.noise import keys
 from tests.cases.processes import python
 from tests.cases.ratings import many, tiny
 
@@ -297,7 +297,7 @@ ON_TWO_DEVICES = """
 import jax, jax.numpy as jnp, numpy as np
 from dpmf_jax.mechanisms.federated import published as federated
 from tests.cases.ratings import many
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
 from tests.cases.ratings import many

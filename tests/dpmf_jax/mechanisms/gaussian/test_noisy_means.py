@@ -18,11 +18,10 @@ from accounting import digits
 from accounting import gaussian as price
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
 from dpmf_jax.mechanisms.gaussian import noisy_means
-from dpmf_jax.noise import ring
+from dpmf_jax.noise import keys, ring
 from tests.cases import ratings as cases
 from tests.cases.audits import STRUCTURAL
 

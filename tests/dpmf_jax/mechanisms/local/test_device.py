@@ -9,11 +9,11 @@ import pytest
 import scipy.stats
 
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import device as local_user
 from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local.device import Coordinate, Message
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise.laws import Report
 from tests.cases.local import ITEMS, MAKERS, RANK, RATINGS, USERS, Q, begun, config, gd, gradient_of

@@ -10,11 +10,11 @@ import pytest
 
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import forecast
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import variance as local_variance
 from dpmf_jax.mechanisms.local.forecast import Assumptions
+from dpmf_jax.noise import keys
 from tests.cases.local import RANK, begun, config
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -13,12 +13,11 @@ import scipy.stats
 
 import audits
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local.device import Message
-from dpmf_jax.noise import bits
+from dpmf_jax.noise import bits, keys
 from tests.cases.audits import STRUCTURAL
 from tests.cases.local import (
     ITEMS,
@@ -395,7 +394,7 @@ def test_the_two_algorithms_are_not_mixed_up():
 ON_TWO_DEVICES = """
 import jax, numpy as np
 from tests.cases.local import MAKERS
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
 from dpmf_jax.data import synthetic

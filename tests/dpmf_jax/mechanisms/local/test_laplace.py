@@ -15,10 +15,10 @@ import scipy.stats
 import audits
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import laplace as local_laplace
+from dpmf_jax.noise import keys
 from dpmf_jax.noise import laws as noise
 from tests.cases.audits import STRUCTURAL
 from tests.cases.ratings import tiny

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import strategies as st
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import plan as local_plan
 from dpmf_jax.mechanisms.local import variance as local_variance
 from dpmf_jax.mechanisms.local.forecast import Assumptions
+from dpmf_jax.noise import keys
 from tests.cases.local import begun
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -9,13 +9,12 @@ import pytest
 
 from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import projection
 from dpmf_jax.mechanisms.local import device as local_user
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.mechanisms.local import server
 from dpmf_jax.mechanisms.local import variance as local_variance
-from dpmf_jax.noise import bits
+from dpmf_jax.noise import bits, keys
 from tests.cases.local import ITEMS, RANK, USERS, Q, begun, config
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

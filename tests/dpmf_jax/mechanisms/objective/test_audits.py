@@ -5,7 +5,7 @@ proved is not.
 import pytest
 
 import audits
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from tests.cases.audits import STRUCTURAL
 from tests.cases.objective import RATINGS, every
 

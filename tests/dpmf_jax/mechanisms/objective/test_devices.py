@@ -6,7 +6,7 @@ from tests.cases.processes import python
 
 SHARDED = """
 import jax, numpy as np
-from dpmf_jax.devices import keys
+from dpmf_jax.noise import keys
 from dpmf_jax import layout
 from dpmf_jax import protocol
 from tests.cases import objective as cases

@@ -11,11 +11,11 @@ import pytest
 import scipy.stats
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels import whole_descent
 from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.objective import perturbed
+from dpmf_jax.noise import keys
 from tests.cases.objective import (
     ALPHA,
     LAWS,

@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import positive_systems
 from dpmf_jax.mechanisms.objective import perturbed
+from dpmf_jax.noise import keys
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.noise import keys
 from tests.cases.objective import ITEMS, LAWS, RANK, RATINGS, begun, changed, config, query, sample
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -12,10 +12,10 @@ import scipy.stats
 
 from accounting import objective as prices
 from dpmf_jax import layout
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.kernels import positive_systems
 from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.noise import keys
 from tests.cases.objective import ALPHA, RANK, RATINGS, begun, config, query, sample
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.objective import mechanisms as objective
+from dpmf_jax.noise import keys
 from tests.cases.objective import RATINGS, begun, config, every
 
 

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 
 from audits.mechanism import post_processing, sampler, sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import whole_descent
 from dpmf_jax.mechanisms.sampled import langevin, sampled
-from dpmf_jax.noise import whole
+from dpmf_jax.noise import keys, whole
 from tests.cases.langevin import MAKE, ROW_UNIT, SMALL, SOUND, begun, config, gradients, stacked
 from tests.cases.sampled import EMPTY, in_reals, neighbours, query, silent, unit
 

@@ -12,8 +12,8 @@ import scipy.stats
 from audits.mechanism import sampler
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sampled import langevin, sampled
+from dpmf_jax.noise import keys
 from tests.cases.langevin import MAKE, SMALL, begun, config, stacked
 from tests.cases.sampled import EMPTY, silent
 

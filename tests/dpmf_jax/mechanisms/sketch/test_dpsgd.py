@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from audits.mechanism import post_processing, sampler, sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
+from dpmf_jax.noise import keys, whole
 from dpmf_jax.noise import laws as noise
-from dpmf_jax.noise import whole
 from tests.cases.sampled import EMPTY, in_reals, neighbours, query, rated_at, unit
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")

@@ -12,13 +12,13 @@ import pytest
 import audits
 import dpmf_jax
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import UsageError
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import means as preprocessing
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from tests.cases.audits import STRUCTURAL
 from tests.cases.online import (
     ITEMS,

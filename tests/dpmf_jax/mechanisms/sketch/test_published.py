@@ -13,13 +13,13 @@ import pytest
 import audits
 import dpmf_jax
 from dpmf_jax import layout, load_model, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import DataError
 from dpmf_jax.kernels import count_sketch
 from dpmf_jax.kernels.count_sketch import ITEMS as ITEM_FAMILY
 from dpmf_jax.kernels.count_sketch import USERS as USER_FAMILY
 from dpmf_jax.layout import ordered
 from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.noise import keys
 from dpmf_jax.protocol import Release
 from tests.cases.audits import STRUCTURAL
 from tests.cases.online import (

@@ -9,8 +9,8 @@ import pytest
 
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import splits
-from dpmf_jax.devices import keys
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.training import sweep
 from experiments.reproduce.paper001 import runs as store
 from experiments.reproduce.paper001 import training

@@ -12,8 +12,8 @@ import pytest
 
 from accounting.gaussian import epsilon_exact, rho
 from dpmf_jax.data import splits
-from dpmf_jax.devices import keys
 from dpmf_jax.models import metrics
+from dpmf_jax.noise import keys
 from dpmf_jax.training import controls
 from experiments.reproduce import page as shared
 from experiments.reproduce.paper001 import (

@@ -12,9 +12,9 @@ import pytest
 
 from audits.release import kl
 from dpmf_jax import protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.mechanisms.sketch import online
 from dpmf_jax.mechanisms.sketch import published as sketch
+from dpmf_jax.noise import keys
 from experiments.reproduce.paper002 import runs, table
 from experiments.reproduce.paper002.table import Line
 from tests.cases import CHECKOUT

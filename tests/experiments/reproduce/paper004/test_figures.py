@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 
 from dpmf_jax import layout, protocol
-from dpmf_jax.devices import keys
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms.local import gd as local
+from dpmf_jax.noise import keys
 from experiments.reproduce import page as shared
 from experiments.reproduce.paper import Bench
 from experiments.reproduce.paper004 import (
