@@ -215,11 +215,9 @@ def _row(
 
 
 def _steps(size: str, rank: int, repeats: int) -> list[dict[str, Any]]:
-    found, share, _ = noise.private_steps(rank, generated.ratings(size), repeats, 1)
-    return [
-        {"size": size, **row, "noise_share": share if row["contender"] == noise.WHOLE else None}
-        for row in found
-    ]
+    generators = ("threefry", "chacha20")  # an experiment's, and a release's
+    rows, _, _ = noise.private_steps(rank, generated.ratings(size), repeats, 1, generators)
+    return [{"size": size, **row} for row in rows]
 
 
 def _products(side: int, repeats: int) -> list[dict[str, Any]]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.data.ratings import Ratings
@@ -53,7 +53,8 @@ def run(
 
     Returns: a JSON-able object. `rows`: {draw, generator, scale, ns, ratio, compile_ms}, ratio to
       `jax.random.normal`, the median of the rounds. `tables`: {scale, ms}. `steps`: {rank,
-      contender, ms, spread_ms, fastest_ms, ratio, compile_ms}, ratio to float32 likewise.
+      contender, generator, ms, spread_ms, fastest_ms, ratio, compile_ms}, ratio to float32
+      likewise.
       `noise_share`: by rank, what noise takes of the whole step. `booked`: the most that any
       mechanism's defaults add to δ because draws come from tables.
 
@@ -115,6 +116,19 @@ def booked(ratings: Ratings) -> float:
     return max(paid)
 
 
+def _keys() -> dict[str, Any]:
+    """A key of each generator: an experiment's, and a release's."""
+    import jax
+    import jax.numpy as jnp
+
+    from dpmf_jax.noise import chacha
+
+    return {
+        "threefry": jax.random.key(0),
+        "chacha20": jax.random.wrap_key_data(jnp.arange(8, dtype=jnp.uint32), impl=chacha.IMPL),
+    }
+
+
 # --- draws
 
 
@@ -123,12 +137,9 @@ def draws(repeats: int, at_once: int = DRAWS) -> list[dict[str, Any]]:
     import jax
     import jax.numpy as jnp
 
-    from dpmf_jax.noise import chacha, whole
+    from dpmf_jax.noise import whole
 
-    keys = {
-        "threefry": jax.random.key(0),
-        "chacha20": jax.random.wrap_key_data(jnp.arange(8, dtype=jnp.uint32), impl=chacha.IMPL),
-    }
+    keys = _keys()
 
     def normal(key: jax.Array) -> jax.Array:
         return jax.random.normal(key, (at_once,), jnp.float32)
@@ -171,9 +182,16 @@ def draws(repeats: int, at_once: int = DRAWS) -> list[dict[str, Any]]:
 
 
 def private_steps(
-    rank: int, ratings: Ratings, repeats: int, num_devices: int
+    rank: int,
+    ratings: Ratings,
+    repeats: int,
+    num_devices: int,
+    generators: Sequence[str] = ("threefry",),
 ) -> tuple[list[dict[str, Any]], float, float | None]:
-    """(rows of `run`'s steps, what noise takes of the whole step, what other processes took)."""
+    """(rows of `run`'s steps, what noise takes of the whole step, what other processes took).
+
+    generators: whose keys the steps have; of `_keys`. Ratios are to float32 with the first one.
+    """
     import jax
 
     from dpmf_jax import layout, protocol
@@ -181,27 +199,30 @@ def private_steps(
     data = layout.make(ratings, num_devices=num_devices)
     contenders, compile_ms = {}, {}
     for name, mechanism in _mechanisms(rank, ratings.rating_range).items():
-        init_key, train_key = jax.random.split(jax.random.key(0))
-        state = layout.replicate(data, mechanism.init(init_key, data, None))
-        call = functools.partial(protocol.train, mechanism, train_key, state, data, STEPS)
+        state = layout.replicate(data, mechanism.init(jax.random.key(0), data, None))
+        for generator in generators[:1] if name == SILENT else generators:
+            key = _keys()[generator]
+            call = functools.partial(protocol.train, mechanism, key, state, data, STEPS)
 
-        def once(call: Callable[[], Any] = call) -> measure.Spent:
-            return measure.timed(lambda: jax.block_until_ready(call()), STEPS)
+            def once(call: Callable[[], Any] = call) -> measure.Spent:
+                return measure.timed(lambda: jax.block_until_ready(call()), STEPS)
 
-        compile_ms[name] = 1e3 * measure.compiling(once)
-        contenders[name] = once
+            compile_ms[name, generator] = 1e3 * measure.compiling(once)
+            contenders[name, generator] = once
     rounds = measure.interleaved(contenders, repeats)
     rows = [
         {
             "rank": rank,
-            "contender": name,
-            **rounds.summary[name],
-            "ratio": rounds.ratio(name, FLOAT),
-            "compile_ms": compile_ms[name],
+            "contender": who[0],
+            "generator": who[1],
+            **rounds.summary[who],
+            "ratio": rounds.ratio(who, (FLOAT, generators[0])),
+            "compile_ms": compile_ms[who],
         }
-        for name in contenders
+        for who in contenders
     ]
-    return rows, 1 - rounds.ratio(SILENT, WHOLE), rounds.others
+    share = 1 - rounds.ratio((SILENT, generators[0]), (WHOLE, generators[0]))
+    return rows, share, rounds.others
 
 
 def _mechanisms(rank: int, rating_range: tuple[float, float]) -> Mapping[str, Any]:

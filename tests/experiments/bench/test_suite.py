@@ -114,7 +114,25 @@ def test_compilation_is_what_jax_says_it_took_and_not_the_run():
 def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     monkeypatch.setitem(generated.SIZES, "ml-100k", (60, 40, 600))
     monkeypatch.setenv("DPMF_DATA", str(tmp_path))  # no ratings, so no curves, which take hours
-    told = gpu.run(2, sizes=("ml-100k",), ranks={"ml-100k": (3, 5)}, side=64, any_backend=True)
+    told = gpu.run(
+        2,
+        sizes=("ml-100k",),
+        ranks={"ml-100k": (3, 5)},
+        side=64,
+        num_draws=1_000,
+        labels="001 sound: joint noise;004 Private GD",
+        any_backend=True,
+    )
+    assert {row["label"] for row in told["bits"] if row["layout"]} == {
+        "001 sound: joint noise",
+        "004 Private GD",
+    }
+    assert all(row["again"] and row["as_cpu"] and row["apart"] == 0 for row in told["bits"])
+    assert all(row["other_layout"] for row in told["bits"] if row["layout"])
+    assert not any(row["failed"] for row in told["bits"])
+    assert {(row["rank"], row["generator"]) for row in told["steps"]} == {
+        (rank, generator) for rank in (3, 5) for generator in ("threefry", "chacha20")
+    }
     assert [(row["rank"], row["layout"]) for row in told["rows"]] == [
         (rank, kind) for rank in (3, 5) for kind in ("split", "dense")
     ]
@@ -133,6 +151,9 @@ def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
     )
     assert late["rows"] == []
     assert late["left_out"] == [
+        "bits",
+        "draws",
+        "steps, rank 3, ml-100k",
         "split, rank 3, ml-100k",
         "dense, rank 3, ml-100k",
         "products",
