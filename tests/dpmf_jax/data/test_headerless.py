@@ -16,6 +16,8 @@ from dpmf_jax.data import datasets
 from dpmf_jax.errors import DataError, UsageError
 from tests.cases.fit import run
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 POSITIONS = {"user_column": "1", "item_column": "2", "rating_column": "3"}
 
 

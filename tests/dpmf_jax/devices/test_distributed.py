@@ -23,6 +23,7 @@ from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
 from tests.cases.fit import write_ratings
+from tests.cases.processes import QUICK
 
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")
@@ -46,6 +47,7 @@ def start(
     of: int,
     port: int,
     program: tuple[str, ...] = ("-m", "experiments.cli", "fit"),
+    quick: bool = False,
 ):
     flags = ["--distributed", "--processes", str(of), "--process-id", str(number)]
     flags += ["--coordinator", f"127.0.0.1:{port}"]
@@ -57,7 +59,9 @@ def start(
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        env=environment | {"PYTHONPATH": os.getcwd(), "JAX_PLATFORMS": "cpu"},
+        env=environment
+        | {"PYTHONPATH": os.getcwd(), "JAX_PLATFORMS": "cpu"}
+        | (QUICK if quick else {}),
     )
 
 
@@ -127,7 +131,8 @@ def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_pa
     for place, mechanism in enumerate(every):
         words, found = [str(ratings), *flags, "--mechanism", *mechanism.split()], []
         for number in (1, 2):
-            ends = together(number, *words, "--out", str(tmp_path / f"{place}-{number}"))
+            folder = str(tmp_path / f"{place}-{number}")
+            ends = together(number, *words, "--out", folder, quick=mechanism not in whole)
             assert ends[0][1], (mechanism, ends[0][2])
             found.append(json.loads(ends[0][1]))
             expected = fitting.Diverged.exit_code if found[-1]["diverged"] else 0

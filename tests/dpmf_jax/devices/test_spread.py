@@ -70,7 +70,7 @@ REST = (  # others by one of their kind: `test_same_bits` has them all, to the b
     ids=["quick", "rest"],
 )
 def test_each_run_is_what_it_is_alone_whatever_devices_it_has(devices, words):
-    python(BOTH_AXES, devices, *words, devices=5, timeout=900)
+    python(BOTH_AXES, devices, *words, devices=5, timeout=900, quick=words is REST)
 
 
 TOO_MANY = """

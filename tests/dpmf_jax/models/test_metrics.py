@@ -12,6 +12,8 @@ from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.models import metrics
 from dpmf_jax.protocol import Factors
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 USERS, ITEMS, RANK = 12, 7, 3
 
 

@@ -19,6 +19,8 @@ from experiments.reproduce import flags, pictures
 from tests.cases import reproduce as cases
 from tests.cases.reproduce import command_line, rating_file
 
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
 
 def test_two_calls_do_not_work_in_one_folder(tmp_path, capsys):
     """Each would write its own, shorter, curve over the other's."""
