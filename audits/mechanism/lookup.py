@@ -106,7 +106,10 @@ def audit(
       num_drawn: numbers of a table of draws; of whole numbers 2^18 at most.
       both_ends: whether to try the first step too, not only the last.
     """
-    guarantee = mechanism.guarantee(1)
+    try:
+        guarantee = mechanism.guarantee(1)
+    except ValueError as error:
+        return [not_applicable(NAME, CLAIM, f"it states no price of one step: {error}")]
     if guarantee.status == "none" or not math.isfinite(guarantee.epsilon):
         why = f"{guarantee.mechanism} (status {guarantee.status}) states no price of a step"
         return [not_applicable(NAME, CLAIM, why)]

@@ -30,3 +30,9 @@ def test_a_program_s_keys_are_written_down_where_they_are_spent():
     _, spent = keys.recorded(program)(jax.random.key(0))
     one, other = map(jax.random.key_data, jax.random.split(jax.random.key(0)))
     np.testing.assert_array_equal(spent, jnp.stack([one, other, one]))
+
+
+def test_keys_of_gamma_variables_are_written_down_too():
+    """They are drawn by an operation of their own: L2-Laplace noise has them."""
+    _, spent = keys.recorded(lambda key: jax.random.gamma(key, 2.0))(jax.random.key(0))
+    np.testing.assert_array_equal(spent, jax.random.key_data(jax.random.key(0))[None])

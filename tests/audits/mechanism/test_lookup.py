@@ -159,6 +159,16 @@ def test_what_promises_nothing_or_has_no_noise_is_not_applicable():
     assert audit(parts.as_pytree(quiet)).verdict == "not applicable"
 
 
+def test_what_has_no_price_of_one_step_is_not_applicable():
+    def guarantee(num_steps):
+        raise ValueError("epsilon must be positive")
+
+    unpriced = parts.as_pytree(sound("noisy-item-means")._replace(guarantee=guarantee))
+    found = audit(unpriced)
+    assert found.verdict == "not applicable"
+    assert "epsilon must be positive" in found.details["why"]
+
+
 # --- whole numbers on whole statistics, and four bugs of those who write them
 
 
