@@ -72,6 +72,13 @@ def test_the_quantile_is_that_of_the_normal_law_up_to_the_ends():
     np.testing.assert_allclose(projection._normal_quantile(uniform), expected, rtol=5e-5)
 
 
+@pytest.mark.parametrize("rows", [3, 512])
+def test_signs_are_one_over_the_root_of_the_number_of_rows(rows):
+    signs = whole(bits.public_words(jax.random.key(3)), "sign", rows)
+    np.testing.assert_allclose(np.abs(signs), rows**-0.5, rtol=1e-6)
+    assert len(np.unique(signs)) == 2
+
+
 @pytest.mark.seconds
 def test_entries_have_mean_0_variance_1_over_q_and_their_law():
     rows, items = 512, 2048

@@ -229,7 +229,7 @@ def test_a_small_capacity_keeps_the_first_members(key):
 @pytest.mark.parametrize("rate", [1e-6, 1e-3, 0.01, 0.37, 0.999, 1.0])
 def test_the_rate_is_never_exceeded_and_hardly_missed(rate):
     """Of the 2³² equally likely words, those that let a rating in."""
-    below = int(jnp.floor(jnp.float32(rate) * ((1 - 2.0**-22) * 2.0**32)).astype(jnp.uint32))
+    below = int(poisson.threshold(jnp.float32(rate)))
     share = 1.0 if rate == 1 else below / 2**32
     assert rate * (1 - 2**-21) - 2**-32 <= share <= rate
 
