@@ -85,7 +85,7 @@ class Spec:
 
     Attributes:
       name: of `--mechanism`.
-      paper: "001" to "004", whose mechanism or claim it is, or whose problem it mends.
+      paper: "001" to "004", whose mechanism or claim it is, or whose problem it mends; else "ours".
       flags: a dataclass of its settings; the string below a field is its help.
       defaults: what stands for a flag that is not given and whose field is None, by name of the
         field: a number, or words. For help and tests; `settings` decides.

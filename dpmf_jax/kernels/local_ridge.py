@@ -1,0 +1,225 @@
+"""A user's own ridge on public item factors: the same bits wherever, and beside whomever, it runs.
+
+    minimise over (b, u):  Σ_i (y_i - b - ⟨u, v_i⟩)²/s² + tr-term + λ_b·b² + λ_u·‖u‖²
+    y_i = r_i - c_i, over the user's own ratings; the tr-term is uᵀ(Σ_i S_i)u/s², with S_i the
+    diagonal variance of what is known of v_i (Krichene et al. 2023 have it as a posterior's)
+
+What a user then sends must be a function of the user's own ratings and of what is public, and of
+nothing else: not of how many other users there are, nor of where in an array this one stands. So
+nothing here is rounded in an order that others could change:
+
+- Ratings, centres and item factors are whole numbers on public grids, `Items`. The sums of normal
+  equations are sums of whole numbers: exact in any order.
+- They are solved element by element, without a sum over anything: each number is one float
+  operation of two, and products pass through `apart`, so that no compiler rounds a product and a
+  sum at once in one program and not in another.
+- The answer is rounded to whole numbers, `Users`, and predictions and residuals are whole again.
+
+A row that overflows (a user with more than 2^13 ratings of items that all have factors of the
+largest norm) gets an answer of no use, and still of its own ratings only.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float, Int32
+
+from dpmf_jax import layout
+from dpmf_jax.kernels import whole_descent
+
+STEPS = 512  # of a rating, in the width of the declared range
+ITEM_RADIUS = 512.0  # units that a row of item factors is long, at most
+LEVEL = 256.0  # what stands beside these units for the level
+USER_BITS = 11  # a user's coefficient is in units of 2^-11
+USER_RADIUS = 4096.0  # units that a row of user factors is long, at most
+EXACT_SLOTS = 32  # of which products of whole numbers below 2^19 add up exactly in float32
+LOW_BITS = 12  # of a squared residual, which are added up apart from the rest
+MOST_ITEMS = 1 << 19  # of which the lower parts of squares add up in int32
+
+
+class Grid(NamedTuple):
+    """Public numbers, float32[].
+
+    middle: of the declared range, in rating units.
+    step: of a rating, in rating units.
+    bound: of a residual, in steps; a whole number.
+    """
+
+    middle: jax.Array
+    step: jax.Array
+    bound: jax.Array
+
+
+class Items(NamedTuple):
+    """What is public of the items, in whole numbers.
+
+    center: float32[items], in steps.
+    units: float32[items, d], rows no longer than `ITEM_RADIUS`.
+    variance: float32[items, d], in units²; at most `ITEM_RADIUS`².
+    unit: float32[], what a unit is in factors.
+    """
+
+    center: jax.Array
+    units: jax.Array
+    variance: jax.Array
+    unit: jax.Array
+
+
+class Users(NamedTuple):
+    """What is private: each user's answer, in whole numbers.
+
+    level: float32[users], in steps.
+    units: float32[users, d], rows no longer than `USER_RADIUS`: coefficients in 2^-11 of a step
+      for a unit of the item's.
+    """
+
+    level: jax.Array
+    units: jax.Array
+
+
+def on_grid(
+    center: Float[Array, " items"],
+    factors: Float[Array, "items d"],
+    variance: Float[Array, "items d"],
+    grid: Grid,
+) -> Items:
+    """What is public, rounded: the longest row of the factors is `ITEM_RADIUS` units long.
+
+    Any numbers will do: what is not finite is 0.
+    """
+    factors = jnp.nan_to_num(factors, nan=0.0, posinf=0.0, neginf=0.0)
+    longest = jnp.max(jnp.sqrt(jnp.sum(factors**2, axis=1)), initial=0.0)
+    unit = jnp.maximum(longest, 2.0**-20) / (ITEM_RADIUS - 2 - factors.shape[1] ** 0.5 / 2)
+    units = whole_descent.on_grid(factors, unit * ITEM_RADIUS, ITEM_RADIUS).units
+    steps = jnp.clip(jnp.round((center - grid.middle) / grid.step), -STEPS / 2, STEPS / 2)
+    squares = jnp.clip(jnp.round(variance / unit**2), 0, ITEM_RADIUS**2)
+    return Items(jnp.nan_to_num(steps), units, jnp.nan_to_num(squares), unit)
+
+
+def rating_steps(grid: Grid, values: jax.Array) -> jax.Array:
+    """float32: ratings less the middle, in whole steps, no further than the declared range."""
+    steps = jnp.round((values - grid.middle) / grid.step)
+    return jnp.clip(jnp.nan_to_num(steps, nan=0.0), -STEPS / 2, STEPS / 2)
+
+
+def _exact_products(left: jax.Array, right: jax.Array) -> jax.Array:
+    """int32[p, q]: Σ over slots of left[slot, p]·right[slot, q], whole numbers below 2^19."""
+    slots = len(left)
+    if slots <= EXACT_SLOTS:
+        return (left.T @ right).astype(jnp.int32)
+    left, right = (
+        jnp.pad(part, ((0, -slots % EXACT_SLOTS), (0, 0))).reshape(-1, EXACT_SLOTS, part.shape[1])
+        for part in (left, right)
+    )
+    return jnp.sum(jnp.einsum("wsp,wsq->wpq", left, right).astype(jnp.int32), axis=0)
+
+
+def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
+    """int32: (Gram matrix [d + 1, d + 1], right side [d + 1], variances [d]), and the count."""
+    (grid,) = row
+    center, units, variance = columns
+    design = jnp.concatenate([LEVEL * present[:, None], present[:, None] * units], axis=1)
+    target = present * (rating_steps(grid, values) - center)
+    spread = jnp.sum((present[:, None] * variance).astype(jnp.int32), axis=0)
+    both = _exact_products(design, jnp.concatenate([design, target[:, None]], axis=1))
+    return both[:, :-1], both[:, -1], spread, jnp.sum(present)
+
+
+def each(tree: Any, num: int) -> Any:
+    return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num,)), tree)
+
+
+def solve(
+    items: Items, grid: Grid, priors: Float[Array, " columns"], data: layout.Layout
+) -> tuple[Users, Float[Array, " users"]]:
+    """(each user's ridge, in whole numbers; number of ratings of each).
+
+    Args:
+      items, grid: public.
+      priors: s²·λ of the level and of each factor, per squared unit of its column (`LEVEL`,
+        `items.unit`); positive.
+      data: the ratings.
+    """
+    columns = (items.center, items.units, items.variance)
+    gram, right, spread, count = layout.sum_by_user(
+        data, _normal_equations, (each(grid, data.num_users),), columns
+    )
+    zero = jnp.minimum(count.astype(jnp.int32), 0)  # which no compiler knows
+    solved = _solved(gram, right, spread, priors, zero)
+    level = jnp.clip(jnp.round(solved[:, 0] * LEVEL), -2 * STEPS, 2 * STEPS)
+    units = whole_descent.on_grid(
+        solved[:, 1:], jnp.float32(USER_RADIUS / 2**USER_BITS), USER_RADIUS
+    ).units
+    return Users(jnp.nan_to_num(level), units), count
+
+
+def apart(zero: Int32[Array, " users"], numbers: Float[Array, "... users"]) -> jax.Array:
+    """The same numbers, each rounded before it is used; zero: 0, unknown to the compiler."""
+    return jax.lax.bitcast_convert_type(
+        jax.lax.bitcast_convert_type(numbers, jnp.int32) ^ zero, jnp.float32
+    )
+
+
+def _solved(
+    gram: Int32[Array, "users k k"],
+    right: Int32[Array, "users k"],
+    spread: Int32[Array, "users d"],
+    priors: Float[Array, " k"],
+    zero: Int32[Array, " users"],
+) -> Float[Array, "users k"]:
+    """(gram + diag(0, spread) + diag(priors))⁻¹ right, by elimination, element by element."""
+    size = right.shape[1]
+    spread = jnp.pad(spread, ((0, 0), (1, 0))).astype(jnp.float32)
+    diagonal = (spread + priors).T
+    matrix = jnp.moveaxis(gram, 0, -1).astype(jnp.float32)  # users last: they fill the vectors
+    matrix = matrix + jnp.eye(size)[:, :, None] * diagonal
+    vector = right.T.astype(jnp.float32)
+    places = jnp.arange(size)
+
+    def eliminate(at: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        matrix, vector = given
+        ratio = jnp.where((places > at)[:, None], matrix[:, at] / matrix[at, at], 0.0)
+        matrix = matrix - apart(zero, ratio[:, None] * matrix[at][None])
+        return matrix, vector - apart(zero, ratio * vector[at][None])
+
+    def substitute(back: jax.Array, given: tuple[jax.Array, jax.Array]) -> Any:
+        matrix, vector = given
+        at = size - 1 - back
+        found = vector[at] / matrix[at, at]
+        left = vector - apart(zero, matrix[:, at] * found[None])
+        vector = jnp.where((places < at)[:, None], left, vector)
+        return matrix, vector.at[at].set(found)
+
+    given = jax.lax.fori_loop(0, size, eliminate, (matrix, vector))
+    return jax.lax.fori_loop(0, size, substitute, given)[1].T
+
+
+def residuals(
+    target: jax.Array, level: jax.Array, products: jax.Array, bound: jax.Array
+) -> jax.Array:
+    """Whole steps: what the prediction misses, within ±bound.
+
+    target: rating less centre, in steps. products: ⟨units, units⟩ of user and item.
+    """
+    predicted = level + jnp.round(products * 2.0**-USER_BITS)
+    return jnp.clip(target - predicted, -bound, bound)
+
+
+def _squared(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
+    """For one user: int32 Σ E² as (upper, lower), of residuals within the bound."""
+    (level, units), (grid,) = row
+    center, item_units = columns
+    found = residuals(rating_steps(grid, values) - center, level, item_units @ units, grid.bound)
+    squares = ((present * found) ** 2).astype(jnp.int32)
+    return jnp.sum(squares >> LOW_BITS), jnp.sum(squares & (2**LOW_BITS - 1))
+
+
+def residual_norms(
+    users: Users, items: Items, grid: Grid, data: layout.Layout
+) -> tuple[Int32[Array, " users"], Int32[Array, " users"]]:
+    """(upper, lower): Σ E² of each user is upper·2^12 + lower; E in steps, within the bound."""
+    rows = users, (each(grid, data.num_users),)
+    return layout.sum_by_user(data, _squared, rows, (items.center, items.units))

@@ -1,0 +1,1 @@
+"""Alternating least squares with noisy item statistics: joint privacy per user."""

@@ -1,0 +1,171 @@
+"""What is made of noisy sums: item means and item factors. All of it is post-processing.
+
+Ratings are in quarters of the width of the range here, less its middle. Every number of a response
+is known to hold normal noise of one standard deviation; what it says is weighed against a prior
+whose variance is estimated from the same responses (empirical Bayes), so an item that has only
+noise gets what popularity predicts, and no factors.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jaxtyping import Array, Float
+
+LEAST = 1e-4  # a variance between items
+NEAR = 0.1  # variance beside which the noise of an item counts, where moments are taken
+
+
+class Means(NamedTuple):
+    """Item means, from all passes so far: float32[items] each.
+
+    precision: of the sum of what the passes said, one over its variance.
+    total: what they said, times their precisions.
+    center: the estimate.
+    """
+
+    precision: jax.Array
+    total: jax.Array
+    center: jax.Array
+
+
+def positive_counts(count: Float[Array, " items"], deviation: jax.Array) -> Float[Array, " items"]:
+    """Σ w of each item's raters, from noisy ones: at least half of the noise's deviation."""
+    return jnp.maximum(count, deviation / 2)
+
+
+def mean_weight(count: Float[Array, " items"], num_users: int) -> Float[Array, ""]:
+    """w of a typical rating: Σ_i Σ_u w is Σ_u √m, which is the number of users over this."""
+    return jnp.clip(num_users / jnp.maximum(jnp.sum(count), 1.0), 1e-3, 1.0)
+
+
+def means(
+    before: Means,
+    sums: Float[Array, " items"],
+    scale: Float[Array, ""],
+    count: Float[Array, " items"],
+    num_users: int,
+    deviation: Float[Array, ""],
+    noise_variance: Float[Array, ""],
+) -> Means:
+    """The means after one more pass.
+
+    Args:
+      sums: Σ s·w·e of each item's raters, noisy. scale: the mean of s. count: positive.
+      deviation: of the noise in a sum. noise_variance: of a rating.
+    """
+    seen = count * jnp.clip(scale, 0.1, 1.0)
+    said = before.center + sums / seen
+    from_users = noise_variance * mean_weight(count, num_users) / count
+    variance = (deviation / seen) ** 2 + from_users
+    precision = before.precision + 1 / variance
+    total = before.total + said / variance
+    raw, variance = total / precision, 1 / precision
+    weight = 1 / (variance + 2 * NEAR)
+    predicted = _by_popularity(raw, count, weight)
+    squared = (raw - predicted) ** 2
+    between = jnp.sum(weight * (squared - variance)) / jnp.sum(weight)
+    between = jnp.maximum(between, 10 * LEAST)
+    center = predicted + between / (between + variance) * (raw - predicted)
+    return Means(precision, total, jnp.clip(center, -2.0, 2.0))
+
+
+def _by_popularity(
+    raw: Float[Array, " items"], count: Float[Array, " items"], weight: Float[Array, " items"]
+) -> Float[Array, " items"]:
+    """A quadratic in the log of popularity, by weighted least squares."""
+    z = jnp.log(count)
+    z = z - jnp.sum(weight * z) / jnp.sum(weight)
+    design = jnp.stack([jnp.ones_like(z), z, z**2], axis=1)
+    weighted = design * weight[:, None]
+    gram = weighted.T @ design + 1e-3 * jnp.eye(3)
+    return design @ jnp.linalg.solve(gram, weighted.T @ raw)
+
+
+def first_factors(
+    key: jax.Array, center: Float[Array, " items"], count: Float[Array, " items"], rank: int
+) -> Float[Array, "items d"]:
+    """Where the passes start: columns of what is public already, the others random.
+
+    The first is the item's mean, the second its popularity, both as far from their average over
+    ratings as they are, since users differ in what they make of good and of popular items.
+    """
+    share = count / jnp.sum(count)
+
+    def standard(column: jax.Array) -> jax.Array:
+        column = column - jnp.sum(share * column)
+        squared = jnp.sum(share * column**2)
+        return column / jnp.sqrt(jnp.maximum(squared, LEAST))
+
+    mean = standard(center)
+    popular = standard(jnp.log(count))
+    popular = standard(popular - jnp.sum(share * mean * popular) * mean)
+    random = jax.random.normal(key, (len(center), rank), jnp.float32)
+    columns = jnp.stack([mean, popular], axis=1)[:, :rank]
+    return 0.3 * random.at[:, : columns.shape[1]].set(columns)
+
+
+def factors(
+    before: tuple[Float[Array, "items d"], Float[Array, "items d"]],
+    is_first: Array,
+    sums: Float[Array, "items d"],
+    gram: Float[Array, "d d"],
+    count: Float[Array, " items"],
+    num_users: int,
+    deviation: Float[Array, ""],
+    settings: tuple[jax.Array, ...],
+) -> tuple[Float[Array, "items d"], Float[Array, "items d"]]:
+    """(item factors, their variances) after one more pass.
+
+    An item's sum is Σ s·w·e·u ≈ n·M·Δv, n its count and M the mean of s·u·uᵀ. Along an eigenvector
+    of M it is one number of known variance. It is weighed against the factors of the pass before
+    where there was one, with what moved since estimated by moments, else against 0.
+
+    Args:
+      before: factors and variances that the users answered to. is_first: whether they are only a
+        start. sums, gram: noisy; gram is Σ over users of s·u·uᵀ.
+      settings: (s², λ_u, signal, evenness).
+    """
+    noise_variance, regularization, signal, evenness = settings
+    mean_gram = (gram + gram.T) / 2 / num_users
+    strength, axes = jnp.linalg.eigh(jnp.nan_to_num(mean_gram))
+    strength = jnp.maximum(strength, LEAST)
+    seen = count[:, None] * strength
+    given = before[0] @ axes
+    said = given + sums @ axes / seen
+    from_users = (
+        noise_variance
+        * mean_weight(count, num_users)
+        * jnp.clip(jnp.sum(strength) * regularization / len(strength), 0.05, 1.0)
+    )
+    variance = (deviation**2 + from_users * seen) / seen**2
+    old, old_variance = (jnp.where(is_first, 0.0, part) for part in (given, before[1] @ axes**2))
+    weight = 1 / (variance + old_variance + NEAR) ** 2
+    moved = (said - old) ** 2 - variance - old_variance
+    between = jnp.sum(weight * moved, axis=0) / jnp.sum(weight, axis=0)
+    prior = old_variance + jnp.maximum(between, jnp.where(is_first, LEAST, 0.0))
+    kept = prior / (prior + variance)
+    found, left = old + kept * (said - old), (1 - kept) * prior
+    return _on_scale(found @ axes.T, axes, left, count, signal * regularization, evenness)
+
+
+def _on_scale(
+    factors: jax.Array,
+    axes: jax.Array,
+    variance: jax.Array,
+    count: jax.Array,
+    total: jax.Array,
+    evenness: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """The same model with factors along their own axes, and as large as the users' prior expects.
+
+    Without it a pass shrinks users and stretches items, until the noise in M is all there is.
+    """
+    share = count / jnp.sum(count)
+    strength, own = jnp.linalg.eigh((factors * share[:, None]).T @ factors)
+    strength = jnp.maximum(strength, 1e-12)
+    wanted = (strength / jnp.sum(strength)) ** (1 - evenness)
+    stretch = own * jnp.sqrt(total * wanted / jnp.sum(wanted) / strength)
+    return factors @ stretch, variance @ (axes.T @ stretch) ** 2

@@ -1,0 +1,423 @@
+"""Alternating least squares with noisy item statistics, in phases that run one after the other.
+
+    counts -> means -> factors, T passes -> means
+
+In every pass each user solves for her own level and factors, given what is public of the items
+(`kernels.local_ridge`), and sends one message about the items that she rated (`messages`). Noise is
+added to the sum of all messages; what is made of it (`estimates`) is public, and is what the next
+pass starts from. The rating model is c_i + b_u + ⟨u, v_i⟩.
+
+After Jain, Thakurta, Tewari and Chien et al. ("Private alternating least squares", 2021), Krichene
+et al. (2023). It departs from them: a user's whole message is clipped, in one norm; the Gram matrix
+of an item is its noisy count times one matrix for all; means and factors have passes of their own.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+from jax.tree_util import Partial
+
+import accounting
+from accounting import relation, words
+from accounting.guarantee import Guarantee
+from accounting.loss import Gaussian
+from dpmf_jax import layout
+from dpmf_jax.devices import spread
+from dpmf_jax.kernels import local_ridge
+from dpmf_jax.kernels.local_ridge import LEVEL, STEPS, USER_BITS, Grid, Items, Users
+from dpmf_jax.layout import Layout
+from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.mechanisms.als import estimates, messages
+from dpmf_jax.mechanisms.als.config import Config, length, noise_scale, units
+from dpmf_jax.noise import whole
+from dpmf_jax.noise.ring import signed
+from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
+
+PER_QUARTER = STEPS / 4  # steps in a quarter of the width of the range
+
+
+class Public(NamedTuple):
+    """A function of past responses and public constants.
+
+    items: what users answer to, on grids. means: see `estimates`. count: float32[items], noisy Σ w.
+    item_factors: float32[items, 1 + d], ones and `items.units` in their unit.
+    center: float32[items].
+    """
+
+    items: Items
+    means: estimates.Means
+    count: jax.Array
+    item_factors: jax.Array
+    center: jax.Array
+
+
+class Private(NamedTuple):
+    """What never leaves the users, or the curator for them.
+
+    user_factors: float32[users, 1 + d], level and factors. users: the same in whole numbers.
+    count: float32[users], ratings.
+    """
+
+    user_factors: jax.Array
+    users: Users
+    count: jax.Array
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Params:
+    """Of one phase.
+
+    clip: float32[steps, 2], of each step, in units: of what goes to items, and of the one more sum.
+    whole_clip: float32[steps], of both together. noise_scale: σ in units.
+    count_deviation: of a noisy count.
+    priors: float32[1 + d], λ_b·s²·`LEVEL`², and λ_u·s².
+    message_clip, further_clip: of both sums, in quarters of the width, times factors.
+    """
+
+    clip: jax.Array
+    whole_clip: jax.Array
+    noise_scale: jax.Array
+    count_deviation: jax.Array
+    grid: Grid
+    priors: jax.Array
+    message_clip: jax.Array
+    further_clip: jax.Array
+    settings: tuple[jax.Array, ...]
+    delta: float | jax.Array  # read on the host alone, so a float
+    rank: int = dataclasses.field(metadata={"static": True})
+    relation: str = dataclasses.field(metadata={"static": True})
+    released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    name: str = dataclasses.field(metadata={"static": True})
+
+
+def phases(config: Config) -> tuple[Phase, ...]:
+    """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
+
+    Releases item factors (the first is 1, for the level), a centre and nothing of a user.
+
+    Guarantee: of all phases together, exact Gaussian composition over adaptive steps, joint, for a
+      user (`config.relation`), proved: messages of whole numbers are bounded by construction
+      (`messages`), and the noise is the rounded normal (`noise.whole`).
+
+    Raises: PrivacyError for a price for which the noise's grid would be too coarse.
+    """
+    counts, of_means, of_factors = config.clips()
+    before = config.num_means - 1 if config.num_passes else config.num_means
+    found: list[Phase] = [(_counts(config, counts), 1)]
+    if before:
+        found.append((_means(config, of_means[:before]), before))
+    if config.num_passes:
+        found.append((_factors(config, of_factors), config.num_passes))
+        found.append((_means(config, of_means[before:]), config.num_means - before))
+    return tuple(found)
+
+
+def _params(config: Config, ratios: tuple[float, ...], part: float, **own: Any) -> Params:
+    scale = noise_scale()
+    wholes = [units(ratio, scale) for ratio in ratios]
+    clips = [length(part, one) for one in wholes]
+    step = config.step / PER_QUARTER
+    low, high = config.rating_range
+    variance = config.noise_variance
+    priors = [variance * config.level_regularization * LEVEL**2]
+    priors += [variance * config.regularization] * config.rank
+    return Params(
+        clip=jnp.asarray(clips, jnp.float32),
+        whole_clip=jnp.asarray(wholes, jnp.float32),
+        noise_scale=jnp.float32(scale),
+        count_deviation=jnp.float32(scale / units(config.clips()[0], scale)),
+        grid=Grid(
+            jnp.float32((low + high) / 2),
+            claims.float32_up(step),
+            jnp.float32(round(config.residual_clip * PER_QUARTER)),
+        ),
+        priors=jnp.asarray(priors, jnp.float32),
+        settings=tuple(
+            jnp.float32(value)
+            for value in (variance, config.regularization, config.signal, config.evenness)
+        ),
+        delta=config.delta,
+        rank=config.rank,
+        relation=config.relation,
+        **own,
+    )
+
+
+def _mechanism(params: Params, init: Any, query: Any, update: Any) -> Mechanism:
+    return Mechanism(
+        init=Partial(init, params),
+        coins=Partial(claims.no_coins),
+        query=Partial(query, params),
+        noise=whole.rounded_normal(float(params.noise_scale)),
+        update=Partial(update, params),
+        release=Partial(_release),
+        guarantee=Partial(_guarantee, params),
+    )
+
+
+def _release(state: State) -> Release:
+    return Release(item_factors=state.public.item_factors, center=state.public.center)
+
+
+def _guarantee(params: Params, num_steps: int) -> Guarantee:
+    times = 2.0 if params.relation == "user replaced" else 1.0
+    clips = [times * float(clip) for clip in params.whole_clip]
+    clips += clips[-1:] * (num_steps - len(clips))  # further steps are as the last
+    return accounting.priced(
+        mechanism=params.name,
+        losses=tuple(
+            Gaussian(
+                noise_multiplier=float(params.noise_scale) / clip,
+                num_steps=1,
+                distance=grid.STEP_DISTANCE,
+            )
+            for clip in clips[:num_steps]
+        ),
+        delta=float(params.delta),
+        sensitivity=max(clips[:num_steps], default=None),
+        unit="user",
+        relation=relation.USER_REPLACED if times == 2 else relation.USER_ADDED_OR_REMOVED,
+        released=params.released,
+        trust_model=words.CURATOR,
+        status="proved",
+        assumptions=(words.DECLARED, *claims.WHOLE),
+        against=(
+            (
+                "everybody but the user",
+                "the claim, joint: the release and what all other users are shown, together",
+            ),
+            ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
+        ),
+        not_covered=("what a user is shown, which follows from her own ratings",),
+    )
+
+
+# --- what all phases share
+
+
+def _solve(params: Params, items: Items, data: Layout) -> Private:
+    priors = params.priors.at[1:].divide(items.unit**2)
+    users, count = local_ridge.solve(items, params.grid, priors, data)
+    coefficient = params.grid.step * 2.0**-USER_BITS / items.unit
+    level = (params.grid.step * users.level)[:, None]
+    return Private(jnp.concatenate([level, coefficient * users.units], axis=1), users, count)
+
+
+def _published(
+    params: Params,
+    means: estimates.Means,
+    count: jax.Array,
+    factors: tuple[jax.Array, jax.Array],
+) -> Public:
+    on = params.grid
+    center = on.middle + on.step * PER_QUARTER * means.center
+    items = local_ridge.on_grid(center, *factors, on)
+    ones = jnp.ones((len(center), 1), jnp.float32)
+    return Public(
+        items=items,
+        means=means,
+        count=count,
+        item_factors=jnp.concatenate([ones, items.unit * items.units], axis=1),
+        center=on.middle + on.step * items.center,
+    )
+
+
+def _sent(
+    params: Params, state: State, data: Layout, kappa: jax.Array, *, factors: bool
+) -> tuple[messages.Sent, Info]:
+    private, items = state.private, state.public.items
+    norms = local_ridge.residual_norms(private.users, items, params.grid, data)
+    clip = _at(params.clip, state)[0]
+    sent = messages.scales(private.users, private.count, norms, clip, kappa, factors=factors)
+    loss = params.grid.step**2 * jnp.sum(sent.squared) / data.num_ratings
+    return sent, Info(loss, jnp.mean(sent.fraction < 1))
+
+
+def _at(per_step: jax.Array, state: State) -> jax.Array:
+    return per_step[jnp.minimum(state.step, len(per_step) - 1)]
+
+
+def _real(response: jax.Array) -> jax.Array:
+    return signed(response).astype(jnp.float32)
+
+
+def _next(params: Params, state: State, make: Any, response: Any, data: Layout) -> State:
+    """The public state of `make`, the same on every device; then everybody's own answer to it."""
+    public = spread.by_each(data.num_devices, make, (params, state.public, state.step, response))
+    return state._replace(public=public, private=_solve(params, public.items, data))
+
+
+# --- counts
+
+
+def _counts(config: Config, ratio: float) -> Mechanism:
+    params = _params(
+        config,
+        (ratio,),
+        0.0,
+        message_clip=jnp.float32(1),
+        further_clip=jnp.float32(0),
+        released=("noisy counts",),
+        name="als-counts",
+    )
+    return _mechanism(params, _init_counts, _query_counts, _update_counts)
+
+
+def _init_counts(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
+    del key, previous
+    nothing = jnp.zeros(data.num_items, jnp.float32)
+    empty = jnp.zeros((data.num_items, params.rank), jnp.float32)
+    means = estimates.Means(nothing, nothing, nothing)
+    public = _published(params, means, nothing, (empty, empty))
+    return State(public, _solve(params, public.items, data), jnp.int32(0))
+
+
+def _weights(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> jax.Array:
+    del row, values
+    return jnp.sum((present * columns).astype(jnp.int32))
+
+
+def _query_counts(
+    params: Params, state: State, data: Layout, coins: None
+) -> tuple[jax.Array, Info]:
+    del coins
+    clip = _at(params.clip, state)[0]
+    weight = jnp.floor(clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
+    total = layout.sum_by_item(data, _weights, (), weight)
+    _, info = _sent(params, state, data, jnp.float32(1), factors=False)
+    return jax.lax.bitcast_convert_type(total, jnp.uint32), info
+
+
+def _update_counts(params: Params, state: State, response: jax.Array, data: Layout) -> State:
+    del data
+    count = _real(response) / _at(params.clip, state)[0]
+    return state._replace(public=state.public._replace(count=count))
+
+
+# --- means
+
+
+def _means(config: Config, ratios: tuple[float, ...]) -> Mechanism:
+    params = _params(
+        config,
+        ratios,
+        config.scale_share,
+        message_clip=jnp.float32(config.means_clip),
+        further_clip=jnp.float32(1),
+        released=("item means",),
+        name="als-means",
+    )
+    return _mechanism(params, _init_after, _query_means, _update_means)
+
+
+def _init_after(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
+    if previous is None:
+        return _init_counts(params, key, data, None)
+    return State(previous, _solve(params, previous.items, data), jnp.int32(0))
+
+
+def _query_means(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
+    del coins
+    private, (clip, further) = state.private, _at(params.clip, state)
+    kappa = clip / (params.message_clip * PER_QUARTER)
+    sent, info = _sent(params, state, data, kappa, factors=False)
+    sums = messages.item_sums(
+        private.users, sent, state.public.items, params.grid, data, factors=False
+    )
+    return (sums, messages.mean_scale(sent, private.count, further)), info
+
+
+def _update_means(params: Params, state: State, response: Any, data: Layout) -> State:
+    return _next(params, state, partial(_new_means, num_users=data.num_users), response, data)
+
+
+def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
+    params, public, step, (sums, scale) = given
+    clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
+    per_unit = params.message_clip / clip
+    means = estimates.means(
+        public.means,
+        per_unit * _real(sums)[:, 0],
+        _real(scale) / (further * num_users),
+        estimates.positive_counts(public.count, params.count_deviation),
+        num_users,
+        per_unit * params.noise_scale,
+        params.settings[0],
+    )
+    items = public.items
+    factors = items.unit * items.units, items.unit**2 * items.variance
+    return _published(params, means, public.count, factors)
+
+
+# --- factors
+
+
+def _factors(config: Config, ratios: tuple[float, ...]) -> Mechanism:
+    params = _params(
+        config,
+        ratios,
+        config.gram_share,
+        message_clip=jnp.float32(config.factors_clip),
+        further_clip=jnp.float32(config.gram_clip),
+        released=("item factors", "a Gram matrix"),
+        name="als-factors",
+    )
+    return _mechanism(params, _init_factors, _query_factors, _update_factors)
+
+
+def _init_factors(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
+    if previous is None:
+        previous = _init_counts(params, key, data, None).public
+    public = spread.by_each(data.num_devices, _first_factors, (params, key, previous))
+    return State(public, _solve(params, public.items, data), jnp.int32(0))
+
+
+def _first_factors(given: tuple[Any, ...]) -> Public:
+    params, key, before = given
+    count = estimates.positive_counts(before.count, params.count_deviation)
+    factors = estimates.first_factors(key, before.means.center, count, params.rank)
+    factors = factors * jnp.sqrt(params.settings[1])
+    return _published(params, before.means, before.count, (factors, 0 * factors))
+
+
+def _per_coefficient(items: Items) -> jax.Array:
+    """What a unit of a user's factors is, for ratings in quarters of the width."""
+    return 2.0**-USER_BITS / (PER_QUARTER * items.unit)
+
+
+def _query_factors(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
+    del coins
+    private, items = state.private, state.public.items
+    clip, further = _at(params.clip, state)
+    kappa = clip / (params.message_clip * PER_QUARTER) * _per_coefficient(items)
+    sent, info = _sent(params, state, data, kappa, factors=True)
+    sums = messages.item_sums(private.users, sent, items, params.grid, data, factors=True)
+    kappa = further / params.further_clip * _per_coefficient(items) ** 2
+    return (sums, messages.gram(private.users, sent, private.count, further, kappa)), info
+
+
+def _update_factors(params: Params, state: State, response: Any, data: Layout) -> State:
+    return _next(params, state, partial(_new_factors, num_users=data.num_users), response, data)
+
+
+def _new_factors(given: tuple[Any, ...], *, num_users: int) -> Public:
+    params, public, step, (sums, gram) = given
+    clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
+    items = public.items
+    factors = estimates.factors(
+        (items.unit * items.units, items.unit**2 * items.variance),
+        step == 0,
+        params.message_clip / clip * _real(sums),
+        params.further_clip / further * _real(gram),
+        estimates.positive_counts(public.count, params.count_deviation),
+        num_users,
+        params.message_clip / clip * params.noise_scale,
+        params.settings,
+    )
+    return _published(params, public.means, public.count, factors)

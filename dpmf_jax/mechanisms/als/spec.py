@@ -1,0 +1,143 @@
+"""Alternating least squares with joint privacy per user: its declaration, and that of its means."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
+
+from dpmf_jax.mechanisms.spec import (
+    Flags,
+    Settings,
+    Spec,
+    Trial,
+    check_steps,
+    config_values,
+    without_noise,
+)
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
+    from dpmf_jax.protocol import Phase
+
+EPSILON = 4.0
+# n·μ/√items: how users' messages stand out of the noise in a sum. Below the first factors cost more
+# than they give; from the second on more of them pay (DEFAULTS.md).
+LEAST_SIGNAL, MUCH_SIGNAL = 50.0, 150.0
+# What the phases take of the price where there are means alone.
+MEANS_ALONE: dict[str, Any] = {
+    "num_means": 4,
+    "counts_share": 0.35,
+    "means_share": 0.65,
+    "factors_share": 0.0,
+}
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Means(Flags):
+    """Settings of item means with everybody's own level."""
+
+    delta: float = 1e-5
+    """Delta of the total."""
+    change: Literal["remove", "replace"] = "remove"
+    """What is hidden of a user: whether they take part, or which data they have."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Als(Means):
+    """Settings of alternating least squares with noisy item statistics."""
+
+    rank: int | None = None
+    """Number of factors beside the levels; 0 for means alone."""
+    steps: int | None = None
+    """Passes for the item factors, fixed up front."""
+
+
+def _signal(ratings: Ratings, noise_multiplier: float) -> float:
+    """What decides how much a run can learn, from declared sizes and the price alone."""
+    return ratings.num_users / noise_multiplier / math.sqrt(ratings.num_items)
+
+
+def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    from accounting import gaussian, guards
+
+    del public  # there are none
+    epsilon = EPSILON if flags.epsilon is None else flags.epsilon
+    noise = gaussian.solve_noise_multiplier(epsilon, flags.delta, 1, price="exact")
+    rank, passes = 0, 0
+    if isinstance(flags, Als):
+        signal = _signal(ratings, noise * (2 if flags.change == "replace" else 1))
+        usual = (0, 0) if signal < LEAST_SIGNAL else (5, 4) if signal < MUCH_SIGNAL else (8, 6)
+        rank = usual[0] if flags.rank is None else guards.count("rank", flags.rank, 0)
+        passes = (usual[1] or 4) if flags.steps is None else check_steps(flags.steps, 4)
+        passes = passes if rank else 0
+    low, high = ratings.rating_range
+    return {
+        "steps": passes,
+        "rank": rank,
+        "num_passes": passes,
+        "rating_range": [low, high],
+        "noise_multiplier": noise,
+        "relation": f"user {'replaced' if flags.change == 'replace' else 'added or removed'}",
+        "delta": flags.delta,
+        **(MEANS_ALONE if rank == 0 else {}),
+    }
+
+
+def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
+    from dpmf_jax.mechanisms.als import config, phases
+
+    del public
+    return phases.phases(config.Config(**config_values(config.Config, settings)))
+
+
+def notes(settings: Mapping[str, Any]) -> list[str]:
+    """Says where factors were left out."""
+    if settings["mechanism"] == "als" and settings["rank"] == 0:
+        return [
+            "means alone: for so few users, so many items and this ε, noisy factors would cost more"
+            " than they give"
+        ]
+    return []
+
+
+SPECS = (
+    Spec(
+        name="als",
+        paper="ours",
+        flags=Als,
+        defaults={
+            "epsilon": EPSILON,
+            "rank": "0, 5 or 8, by sizes and price",
+            "steps": "4 or 6, likewise",
+        },
+        settings=settings,
+        phases=phases,
+        control=without_noise,
+        access="sums",
+        unit="user",
+        notes=notes,
+        trials=(
+            Trial(
+                "ours: als",
+                "rank 2, two passes",
+                flags={"epsilon": 8.0, "rank": 2, "steps": 2},
+            ),
+        ),
+    ),
+    Spec(
+        name="means",
+        paper="ours",
+        flags=Means,
+        defaults={"epsilon": EPSILON},
+        settings=settings,
+        phases=phases,
+        control=without_noise,
+        access="sums",
+        unit="user",
+        trials=(Trial("ours: means", "defaults"),),
+    ),
+)

@@ -1,0 +1,220 @@
+"""Alternating least squares per user: what a message is, what it costs, and that it learns."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import accounting
+from accounting import gaussian
+from dpmf_jax import layout, protocol
+from dpmf_jax.data import synthetic
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.errors import PrivacyError
+from dpmf_jax.mechanisms.als import config as settings
+from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.noise import keys
+from tests.cases.processes import python
+
+pytestmark = pytest.mark.usefixtures("quick_compilation")
+
+USERS, ITEMS = 14, 30
+MEANS = {
+    "rank": 0,
+    "num_passes": 0,
+    "num_means": 2,
+    "counts_share": 0.35,
+    "means_share": 0.65,
+    "factors_share": 0.0,
+}
+
+
+def config(**change):
+    usual = {"rating_range": (1.0, 5.0), "noise_multiplier": 0.8, "rank": 2, "num_passes": 2}
+    return settings.Config(**(usual | change))
+
+
+def ratings():
+    """Users with none, one, a few and all items; one at the extremes, one always the same."""
+    random = np.random.default_rng(0)
+    rated = random.random((USERS, ITEMS)) < 0.4
+    rated[0], rated[1], rated[2], rated[3] = False, False, True, True
+    rated[1, 5] = True
+    value = random.integers(1, 6, (USERS, ITEMS)).astype(np.float32)
+    value[2] = np.where(np.arange(ITEMS) % 2, 1, 5)
+    value[3] = 5
+    user, item = np.nonzero(rated)
+    return made(user, item, value[user, item])
+
+
+def made(user, item, value):
+    return Ratings(
+        user.astype(np.int32),
+        item.astype(np.int32),
+        value,
+        np.arange(USERS),
+        np.arange(ITEMS),
+        (1.0, 5.0),
+    )
+
+
+def only(of, kept):
+    return made(of.user[kept], of.item[kept], of.value[kept])
+
+
+def public_states(phases, data):
+    """(mechanism, the public state that its first step starts from) of each phase."""
+    key, state = keys.from_seed(0), None
+    for mechanism, num_steps in phases:
+        key, init_key, train_key = jax.random.split(key, 3)
+        public = None if state is None else state.public
+        start = jax.jit(mechanism.init)(init_key, data, public)
+        yield mechanism, start.public
+        state, _ = protocol.train(mechanism, train_key, start, data, num_steps)
+
+
+@jax.jit
+def ask(mechanism, public, data):
+    private = als._solve(mechanism.query.args[0], public.items, data)
+    return mechanism.query(protocol.State(public, private, jnp.int32(0)), data, None)[0]
+
+
+def statistics(mechanism, public, data):
+    """What all users send about a public state; everybody answers to it first."""
+    return jax.tree.leaves(jax.device_get(ask(mechanism, public, data)))
+
+
+def signed(leaf):
+    return leaf.astype(np.uint32).view(np.int32).astype(np.float64)
+
+
+@pytest.mark.parametrize(
+    ("rank", "kind"),
+    [(2, "dense"), pytest.param(2, "split", marks=pytest.mark.seconds), (0, "dense")],
+)
+def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(rank, kind):
+    """Whoever is left out, exactly their own message is missing from every sum, mod 2^32."""
+    of = ratings()
+    data = layout.make(of, kind=kind, num_devices=1)
+    longest = []
+    for mechanism, public in public_states(
+        als.phases(config(**(MEANS if rank == 0 else {}))), data
+    ):
+        clip = float(mechanism.query.args[0].whole_clip[0])
+        everybody = statistics(mechanism, public, data)
+        # each has shapes of its own in the split layout
+        for user in range(USERS if kind == "dense" else 4):
+            own, others = (
+                statistics(mechanism, public, layout.make(only(of, kept), kind=kind, num_devices=1))
+                for kept in (of.user == user, of.user != user)
+            )
+            for whole, mine, rest in zip(everybody, own, others, strict=True):
+                np.testing.assert_array_equal(whole, mine + rest)
+            longest.append(math.sqrt(sum((signed(leaf) ** 2).sum() for leaf in own)) / clip)
+    assert max(longest) <= 1
+    assert max(longest) > 0.999
+    assert min(longest) == 0  # of who has no ratings
+
+
+def test_phases_cost_what_was_asked_for():
+    z = gaussian.solve_noise_multiplier(4.0, 1e-5, 1)
+    for change in ({}, MEANS, {"num_passes": 5, "growth": 1.5}):
+        phases = als.phases(config(noise_multiplier=z, **change))
+        spent = [loss for made, num in phases for loss in made.guarantee(num).losses]
+        assert sum(1 / loss.noise_multiplier**2 for loss in spent) <= 1 / z**2
+        whole = accounting.compose(*(made.guarantee(num) for made, num in phases))
+        assert 3.99 < whole.accountants["exact"] <= whole.epsilon <= 4.0
+        assert whole.accountants["pld"] == pytest.approx(4.0, abs=0.01)  # dp-accounting's
+        assert (whole.unit, whole.status) == ("user", "proved")
+        assert "joint" in str(whole)
+
+
+def test_a_user_who_is_replaced_moves_a_sum_twice_as_far():
+    """At the same price the messages are half as long, and the price says so."""
+    removed, replaced = (
+        als.phases(config(relation=f"user {change}")) for change in ("added or removed", "replaced")
+    )
+    for (one, num), (other, _) in zip(removed, replaced, strict=True):
+        for step in range(num):
+            shorter = float(other.query.args[0].whole_clip[step])
+            assert shorter == pytest.approx(float(one.query.args[0].whole_clip[step]) / 2, abs=1)
+            sigma = float(other.query.args[0].noise_scale)
+            losses = other.guarantee(num).losses
+            assert losses[step].noise_multiplier == pytest.approx(sigma / (2 * shorter))
+        assert str(one.guarantee(num).relation) != str(other.guarantee(num).relation)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [
+        ({"counts_share": 0.5}, ValueError),
+        ({"rank": 0}, ValueError),
+        ({"factors_share": 0.0, "counts_share": 0.72}, ValueError),
+        ({"growth": 0.0}, ValueError),
+        ({"gram_share": 1.0}, ValueError),
+        ({"noise_multiplier": 1e4}, PrivacyError),
+    ],
+)
+def test_settings_that_no_price_is_known_for_are_refused(change, error):
+    with pytest.raises(error):
+        als.phases(config(**change))
+
+
+@pytest.mark.seconds
+def test_factors_learn_what_means_cannot():
+    """On generated ratings with factors, at ε = 20; both lose to nobody's privacy."""
+    of = synthetic.generate(num_users=1_500, num_items=300, num_ratings=60_000, rank=2, seed=1)
+    held_out = np.random.default_rng(0).random(of.num_ratings) < 0.1
+    train = Ratings(
+        *(column[~held_out] for column in (of.user, of.item, of.value)),
+        of.users,
+        of.items,
+        of.rating_range,
+    )
+    data = layout.make(train, num_devices=1)
+    z = gaussian.solve_noise_multiplier(20.0, 1e-5, 1)
+    errors = []
+    for change in (MEANS, {"rank": 3, "num_passes": 4}):
+        *earlier, (last, num_steps) = als.phases(config(noise_multiplier=z, **change))
+        init_key, key = jax.random.split(keys.from_seed(0))
+        state = protocol.begin(last, init_key, data, earlier)
+        state, _ = protocol.train(last, key, state, data, num_steps)
+        model = jax.device_get(protocol.factors(state))
+        user, item = of.user[held_out], of.item[held_out]
+        found = np.sum(model.user_factors[user] * model.item_factors[item], axis=1)
+        errors.append(np.sqrt(np.mean((found + model.center[item] - of.value[held_out]) ** 2)))
+        assert last.release(state).user_factors is None
+    means, factors = errors
+    assert factors < 0.97 * means < 0.97 * np.std(of.value)
+
+
+SAME = """
+    import jax
+    import numpy as np
+    from dpmf_jax import layout, protocol
+    from dpmf_jax.noise import keys
+    from dpmf_jax.mechanisms.als import phases as als
+    from tests.dpmf_jax.mechanisms.als.test_als import config
+    from dpmf_jax.data import synthetic
+    of = synthetic.generate(num_users=900, num_items=200, num_ratings=20_000, rank=2)
+    *earlier, (last, num_steps) = als.phases(config(rank=3))
+    first = None
+    for devices, kind in ((1, "split"), (2, "split"), (8, "split"), (1, "dense"), (4, "dense")):
+        data = layout.make(of, kind=kind, num_devices=devices)
+        init_key, key = jax.random.split(keys.from_seed(0))
+        state = protocol.begin(last, init_key, data, earlier)
+        state, _ = protocol.train(last, key, state, data, num_steps)
+        found = jax.device_get((last.release(state), state.private.user_factors))
+        first = first or found
+        for ours, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(found), strict=True):
+            np.testing.assert_allclose(ours, theirs, atol=0.02)
+        print(devices, kind)
+"""
+
+
+@pytest.mark.slow
+def test_the_model_is_the_same_on_any_devices():
+    """Up to a few steps of the grid: what is made of noisy sums may be rounded otherwise."""
+    assert len(python(SAME, devices=8).stdout.splitlines()) == 5
