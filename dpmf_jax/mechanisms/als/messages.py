@@ -129,6 +129,7 @@ def gram(
     root = jnp.minimum(jnp.sqrt(kappa * sent.fraction), room / jnp.maximum(own, 1.0))
     parts = jnp.round(root[:, None] * users.units).astype(jnp.int32)
     parts = jnp.where((count > 0)[:, None], parts, 0)
-    return jax.lax.bitcast_convert_type(
-        jnp.einsum("ua,ub->ab", parts, parts, preferred_element_type=jnp.int32), jnp.uint32
+    total = jnp.einsum(
+        "ua,ub->ab", parts, parts, precision="highest", preferred_element_type=jnp.int32
     )
+    return jax.lax.bitcast_convert_type(total, jnp.uint32)

@@ -249,7 +249,9 @@ def _real(response: jax.Array) -> jax.Array:
 
 def _next(params: Params, state: State, make: Any, response: Any, data: Layout) -> State:
     """The public state of `make`, the same on every device; then everybody's own answer to it."""
-    public = spread.by_each(data.num_devices, make, (params, state.public, state.step, response))
+    given = (params, state.public, state.step, response)
+    with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
+        public = spread.by_each(data.num_devices, make, given)
     return state._replace(public=public, private=_solve(params, public.items, data))
 
 

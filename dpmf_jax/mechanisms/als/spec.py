@@ -94,6 +94,12 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return phases.phases(config.Config(**config_values(config.Config, settings)))
 
 
+def last_steps(settings: Mapping[str, Any], priced: int) -> int:
+    """See `Spec.num_steps`: the last phase is for means."""
+    del priced
+    return settings["num_means"] if settings["rank"] == 0 else 1
+
+
 def notes(settings: Mapping[str, Any]) -> list[str]:
     """Says where factors were left out."""
     if settings["mechanism"] == "als" and settings["rank"] == 0:
@@ -119,6 +125,7 @@ SPECS = (
         control=without_noise,
         access="sums",
         unit="user",
+        num_steps=last_steps,
         notes=notes,
         trials=(
             Trial(
@@ -138,6 +145,7 @@ SPECS = (
         control=without_noise,
         access="sums",
         unit="user",
+        num_steps=last_steps,
         trials=(Trial("ours: means", "defaults"),),
     ),
 )
