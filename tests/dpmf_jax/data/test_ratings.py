@@ -183,6 +183,7 @@ def test_a_declared_catalogue_is_kept_and_unknown_ids_are_refused():
             "is not a whole number",
         ),  # a float that has lost digits is no id
         ([1.0, np.nan], [1, 2], [1, 2], "nan is not a whole number"),
+        ([1.0, 2.0**53], [1, 2], [1, 2], "is not a whole number"),  # or may not have been one
         (np.array([1, 2**64 - 1], np.uint64), [1, 2], [1, 2], "more than 63 bits"),
         ([b"a", b"b"], [1, 2], [1, 2], "type"),
         ([1, 2], ["a", ""], [1, 2], "the item id is empty"),

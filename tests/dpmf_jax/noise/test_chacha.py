@@ -80,6 +80,15 @@ def test_a_stream_has_every_word_of_its_blocks_once(number):
 
 
 @pytest.mark.seconds
+def test_a_fold_a_split_and_the_bits_of_a_key_have_blocks_of_their_own():
+    first = [
+        jax.random.key_data(jax.random.fold_in(key(), 0)),
+        jax.random.key_data(jax.random.split(key()))[0],
+        jax.random.bits(key(), (8,)),
+    ]
+    assert len(np.unique(np.stack(first))) == 24
+
+
 def test_no_use_of_a_key_shares_a_word_with_another():
     """Children, grandchildren, folds and bits: 64-bit halves that are equal would be no chance."""
     data = jax.random.key_data

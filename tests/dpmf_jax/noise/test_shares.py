@@ -61,6 +61,17 @@ def test_l2_laplace_shares_sum_to_its_radius_and_direction(num_shares):
     )
 
 
+def test_the_mean_square_of_a_sum_of_l2_laplace_shares_is_that_of_theorem_1():
+    """b²·d·(d + 1); 20,000 sums of three, so right within 5% but for once in a million."""
+    scale, rank, num_shares = 2.0, 3, 3
+    drawn = jax.vmap(lambda key: shares.l2_laplace(key, scale, num_shares, rank))(
+        jax.random.split(jax.random.key(5), 20_000 * num_shares)
+    )
+    sums = np.asarray(drawn).reshape(-1, num_shares, rank).sum(axis=1)
+    expected = scale**2 * rank * (rank + 1)
+    assert (sums**2).sum(axis=1).mean() == pytest.approx(expected, rel=0.05)
+
+
 def _radius(scale):
     return scipy.stats.gamma(RANK, scale=scale)
 

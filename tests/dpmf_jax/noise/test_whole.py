@@ -122,6 +122,23 @@ def test_words_that_tie_are_told_by_the_words_after_them(scale):
     np.testing.assert_array_equal(found, expected)
 
 
+@pytest.mark.parametrize(("further", "below"), [((0, 0, 0), False), ((-1, 1, 1), True)])
+def test_further_words_that_tie_are_told_by_those_after_them_too(further, below, monkeypatch):
+    """Once in 2^63 draws; the first word that differs decides."""
+    law = whole.Law(*map(jnp.asarray, whole.numbers(600.0)))
+    limits = np.asarray(law.threshold[:, 1:])  # after the first word
+    inside = ((limits > 0) & (limits < 2**32 - 1)).all(axis=1)
+    cells = [int(np.flatnonzero(inside[side])[0]) for side in (0, 1)]
+    words = [
+        np.array([int(limits[side, place, cells[side]]) + shift], np.uint32)
+        for side in (0, 1)
+        for place, shift in enumerate((0, *further))
+    ]
+    monkeypatch.setattr(bits, "random_words", lambda key, count, shape: [*map(jnp.asarray, words)])
+    found = whole._lower(law, jax.random.key(0), [jnp.array([cell]) for cell in cells])
+    assert [bool(side[0]) for side in found] == [below, below]
+
+
 def test_no_number_looks_like_one_that_is_undecided():
     """The largest numbers of any law are far from those that mark a tie."""
     for scale in (528.0, 111_000.0):

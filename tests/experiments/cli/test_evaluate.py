@@ -13,10 +13,24 @@ import pytest
 
 from dpmf_jax import load_model
 from dpmf_jax.data import datasets
-from experiments.cli.evaluate import Command
+from experiments.cli.evaluate import Command, _warning
 from tests.cases.fit import fit, run, write_ratings
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
+
+
+@pytest.mark.parametrize(
+    ("seen", "unseen", "said"),
+    [
+        (0, 5, None),
+        (None, 5, "nobody can tell which"),
+        (5, 0, "all 5 ratings"),
+        (2, 3, "with 2 of these ratings; rmse and mae are of the other 3"),
+    ],
+)
+def test_a_reader_is_told_which_ratings_the_model_was_fitted_with(seen, unseen, said):
+    told = _warning({"seen": seen, "unseen": unseen})
+    assert told is None if said is None else said in told
 
 
 def fitted(capsys):
