@@ -15,7 +15,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting.guarantee import Unit
+from accounting.guarantee import Guarantee
+from accounting.loss import Gaussian, Unit
 from audits import neighbours, search, side_by_side
 from audits.finding import Finding, inconclusive, not_applicable
 from dpmf_jax import protocol
@@ -70,6 +71,7 @@ def distances(
     num_steps: int,
     batch: int,
     added: jax.Array | bool = False,
+    weights: jax.Array | float = 1.0,
 ) -> Distances:
     """`Distances` of every pair (data, neighbour), along the transcript that `data` and `key` make.
 
@@ -77,6 +79,7 @@ def distances(
     noise.
 
     added: whether the transcript is the neighbour's instead; the data set then has a record more.
+    weights: by which each step's distance is multiplied.
     """
     init_key, train_key = jax.random.split(key)
 
@@ -87,6 +90,7 @@ def distances(
         (last, _), (distance, magnitude) = protocol.train_coupled(
             mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
         )
+        distance, magnitude = weights * distance, weights * magnitude
         step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
         # For the curator's eyes only; the run's own coins are drawn from folded keys.
         coins = mechanism.coins(train_key)
@@ -109,6 +113,21 @@ def batch_size(data: Layout, num: int) -> int:
     size = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
     most = int(np.clip(BATCH_BYTES // max(size, 1), 1, num))
     return -(-num // -(-num // most))
+
+
+def step_weights(guarantee: Guarantee, num_steps: int) -> np.ndarray:
+    """float32[num_steps]: the largest Δ over that of each step.
+
+    A mechanism's noise is the same in all of its steps. So where they are priced by several
+    z = σ/Δ, each has a Δ of its own; else all have the one that is stated.
+    """
+    priced = [loss for loss in guarantee.losses if isinstance(loss, Gaussian)]
+    multipliers = np.array(
+        [loss.noise_multiplier for loss in priced for _ in range(loss.num_steps)]
+    )
+    if len(priced) < len(guarantee.losses) or len(multipliers) != num_steps or not num_steps:
+        return np.ones(num_steps, np.float32)
+    return (multipliers / multipliers.min()).astype(np.float32)
 
 
 def audit(
@@ -155,6 +174,9 @@ def audit(
             f" {bound:.6g}"
         ),
     )
+    weights = jnp.asarray(step_weights(guarantee, num_steps))
+    if float(jnp.max(weights)) > 1:
+        claims = tuple(f"{claim}, in steps with a smaller Δ by as much less" for claim in claims)
     choose_key, run_key = jax.random.split(key)
     tried = neighbours.choose(
         choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change
@@ -177,6 +199,7 @@ def audit(
                     num_steps=num_steps,
                     batch=batch,
                     added=way,
+                    weights=weights,
                 )
             )
 

@@ -1,14 +1,18 @@
 """Alternating least squares per user: what a message is, what it costs, and that it learns."""
 
+import dataclasses
 import math
+from functools import partial
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.tree_util import Partial
 
 import accounting
 from accounting import gaussian
+from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
@@ -218,3 +222,25 @@ SAME = """
 def test_the_model_is_the_same_on_any_devices():
     """Up to a few steps of the grid: what is made of noisy sums may be rounded otherwise."""
     assert len(python(SAME, devices=8).stdout.splitlines()) == 5
+
+
+def longer_at_first(query, params, state, data, coins):
+    """The first pass has the clip of the last one."""
+    clip = jnp.where(state.step == 0, params.clip[-1], params.clip[0])
+    return query(dataclasses.replace(params, clip=clip[None]), state, data, coins)
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("planted", [False, True])
+def test_every_pass_is_held_to_its_own_clip(planted):
+    of = ratings()
+    data = layout.make(of, kind="dense", num_devices=1)
+    *earlier, (made, num_steps), _ = als.phases(config())
+    if planted:
+        query = made.query
+        made = made._replace(query=Partial(partial(longer_at_first, query.func), *query.args))
+    made = protocol.link((*earlier, (made, num_steps)), keys.from_seed(0), data)[-1]
+    found = sensitivity.audit(
+        made, of, data, key=keys.from_seed(1), num_steps=num_steps, num_neighbours=USERS
+    )
+    assert {one.verdict for one in found} == ({"violated"} if planted else {"consistent"})
