@@ -2,9 +2,22 @@
 one.
 """
 
+import jax.numpy as jnp
+import numpy as np
 import pytest
 
+from dpmf_jax.devices import spread
 from tests.cases.processes import python
+
+
+@pytest.mark.parametrize("rows", [0, 3, 4, 5])
+def test_shares_are_filled_up_to_equal_lengths(rows):
+    numbers = np.arange(1.0, 1 + 2 * rows, dtype=np.float32).reshape(rows, 2)
+    filled = np.asarray(spread._filled(4, {"numbers": jnp.asarray(numbers)})["numbers"])
+    assert len(filled) == -(-rows // 4) * 4
+    np.testing.assert_array_equal(filled[:rows], numbers)
+    assert not filled[rows:].any()
+
 
 BOTH_AXES = """
 import sys

@@ -79,7 +79,6 @@ def test_a_stream_has_every_word_of_its_blocks_once(number):
         assert len(np.unique(found)) > len(found) - 20
 
 
-@pytest.mark.seconds
 def test_a_fold_a_split_and_the_bits_of_a_key_have_blocks_of_their_own():
     first = [
         jax.random.key_data(jax.random.fold_in(key(), 0)),
@@ -89,6 +88,7 @@ def test_a_fold_a_split_and_the_bits_of_a_key_have_blocks_of_their_own():
     assert len(np.unique(np.stack(first))) == 24
 
 
+@pytest.mark.seconds
 def test_no_use_of_a_key_shares_a_word_with_another():
     """Children, grandchildren, folds and bits: 64-bit halves that are equal would be no chance."""
     data = jax.random.key_data
