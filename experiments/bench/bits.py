@@ -123,7 +123,7 @@ def _released(make: Any) -> Iterator[tuple[str, np.ndarray]]:
             start, key = jax.random.split(keys.from_seed(0))
             state = protocol.begin(mechanism, start, data, earlier)
             done = protocol.train(mechanism, key, state, data, num_steps=min(num_steps, STEPS))
-            yield kind, _words(mechanism.release(done[0]))
+            yield kind, _released_bits(mechanism.release(done[0]))
         except DpmfError:
             continue  # not for this layout
         except jax.errors.JaxRuntimeError as error:
@@ -143,10 +143,10 @@ def _drawn() -> Iterator[tuple[str, np.ndarray]]:
     for (name, key), scale in product(generators.items(), SCALES):
         law = whole.Law(*map(jnp.asarray, whole.numbers(scale)))
         draw = jax.jit(lambda law, key: whole.draw(law, key, (DRAWS,)))
-        yield f"rounded normal, {name}, sigma {scale:g}", _words(draw(law, key))
+        yield f"rounded normal, {name}, sigma {scale:g}", _released_bits(draw(law, key))
 
 
-def _words(tree: Any) -> np.ndarray:
+def _released_bits(tree: Any) -> np.ndarray:
     """The bits of all leaves, as 32-bit words."""
     import jax
 

@@ -15,9 +15,9 @@ from dpmf_jax.noise import whole
 
 Relation = Literal["user added or removed", "user replaced"]
 
-SCALE = 4.0  # widths of the declared range: clips and variances are for ratings from 1 to 5
+SCALE = 4.0  # clips and variances are for ratings from 1 to 5, so in quarters of the declared width
 COARSEST = 64  # units of a clip
-# What a message's norm is in these units, rounded to float32, may lie above what it says.
+# Share of a clip that is left for what float32 rounds in the norm of a message.
 ROOM = 2.0**-18
 
 

@@ -52,16 +52,16 @@ def test_a_stream_has_the_same_words_on_an_accelerator(monkeypatch):
     count = 16 * (2 * chacha.CHUNK + 5)
     pairs = jnp.arange(chacha.CHUNK + 5, dtype=jnp.uint32)
 
-    def words():
+    def drawn_words():
         return (
             chacha.stream(jnp.asarray(COUNTING), count, (0, 32, chacha.BITS)),
             chacha.pair_words(jnp.asarray(COUNTING), pairs, pairs),
             chacha.row_words(jnp.asarray(COUNTING), pairs[:300], 300),
         )
 
-    found = words()
+    found = drawn_words()
     monkeypatch.setattr(spread, "backend", lambda: "gpu")
-    for ours, theirs in zip(found, words(), strict=True):
+    for ours, theirs in zip(found, drawn_words(), strict=True):
         np.testing.assert_array_equal(ours, theirs)
 
 

@@ -50,10 +50,11 @@ def ratings():
     value[2] = np.where(np.arange(ITEMS) % 2, 1, 5)
     value[3] = 5
     user, item = np.nonzero(rated)
-    return made(user, item, value[user, item])
+    return catalogue_ratings(user, item, value[user, item])
 
 
-def made(user, item, value):
+def catalogue_ratings(user, item, value):
+    """Also of nobody, which no file of ratings may be."""
     return Ratings(
         user.astype(np.int32),
         item.astype(np.int32),
@@ -65,7 +66,7 @@ def made(user, item, value):
 
 
 def only(of, kept):
-    return made(of.user[kept], of.item[kept], of.value[kept])
+    return catalogue_ratings(of.user[kept], of.item[kept], of.value[kept])
 
 
 def public_states(phases, data):
