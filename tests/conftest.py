@@ -15,6 +15,7 @@ import pytest
 from jaxtyping import install_import_hook
 
 from tests.cases import CHECKOUT, typechecking
+from tests.cases.compilation import compile_quickly
 
 # A shell's background job ignores Ctrl-C and so would all that it starts, also the commands that
 # tests interrupt.
@@ -92,13 +93,9 @@ def quick_compilation():
     `test_spread`, `test_sweep` and the tests of the layouts and of processes have every mechanism
     as it ships. A thorough run has it so in all files.
     """
-    import jax
-
-    jax.config.update(
-        "jax_disable_most_optimizations", os.environ.get("HYPOTHESIS_PROFILE") != "thorough"
-    )
+    compile_quickly(os.environ.get("HYPOTHESIS_PROFILE") != "thorough")
     yield
-    jax.config.update("jax_disable_most_optimizations", False)
+    compile_quickly(False)
 
 
 @pytest.fixture
@@ -106,9 +103,9 @@ def optimized():
     """For a test that computes for long, in a file that compiles quickly."""
     import jax
 
-    def compiling(disabled: bool) -> None:
+    def compiling(quickly: bool) -> None:
         jax.clear_caches()  # a program that is there would serve, however it was compiled
-        jax.config.update("jax_disable_most_optimizations", disabled)
+        compile_quickly(quickly)
 
     before = jax.config.read("jax_disable_most_optimizations")
     compiling(False)

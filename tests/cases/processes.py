@@ -1,12 +1,10 @@
 """A Python script in a process of its own, with as many CPU devices as it needs."""
 
-import os
 import subprocess
 import sys
 import textwrap
 
-# For a program whose tolerances hold whatever the compiler does.
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1"}
+from tests.cases.compilation import environment
 
 
 def python(
@@ -15,13 +13,12 @@ def python(
     """The finished process, which ran `code` with `arguments` and ended well.
 
     The script finds this checkout, whatever folder it starts in (`conftest` says so to all that
-    tests start). jax sees `devices` CPU devices in it, and no other. quick: `QUICK`.
+    tests start). jax sees `devices` CPU devices in it, and no other. quick: `compilation`.
     """
     count = f"--xla_force_host_platform_device_count={devices}"
-    flags = " ".join(filter(None, [os.environ.get("XLA_FLAGS"), count]))
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *arguments],
-        env=os.environ | {"XLA_FLAGS": flags, "JAX_PLATFORMS": "cpu"} | (QUICK if quick else {}),
+        env=environment(count, quick=quick) | {"JAX_PLATFORMS": "cpu"},
         capture_output=True,
         text=True,
         timeout=timeout,
