@@ -3,16 +3,23 @@
 import functools
 import os
 
-NO_EMITTERS = "xla_cpu_use_fusion_emitters"
+import jaxlib
+
+VERSION = tuple(int(part) for part in jaxlib.__version__.split(".")[:2])
+# Beside its fusion emitters XLA had a simpler generator until jaxlib 0.10. It takes half the time.
+SIMPLER = {"xla_cpu_use_fusion_emitters": False} if VERSION < (0, 11) else {}
 # The same for a process of its own.
-QUICK = {"JAX_DISABLE_MOST_OPTIMIZATIONS": "1", "XLA_FLAGS": f"--{NO_EMITTERS}=false"}
+QUICK = {
+    "JAX_DISABLE_MOST_OPTIMIZATIONS": "1",
+    "XLA_FLAGS": " ".join(f"--{name}={value}".lower() for name, value in SIMPLER.items()),
+}
 
 
 def compile_quickly(quickly: bool) -> None:
-    """Programs compiled from now on are optimised little, by the simplest of XLA's generators.
+    """Programs compiled from now on are optimised little.
 
-    That takes half the time. jax has a flag for the first, but none for the second that could be
-    set again, hence the look behind its curtain.
+    jax has a flag for that, but for the generator none that could be set again, hence the look
+    behind its curtain.
     """
     import jax
     from jax._src import compiler
@@ -22,11 +29,11 @@ def compile_quickly(quickly: bool) -> None:
     as_shipped = getattr(options, "__wrapped__", options)
 
     @functools.wraps(as_shipped)
-    def without_emitters(*args, env_options_overrides=None, **kwargs):
-        overrides = {NO_EMITTERS: False} | (env_options_overrides or {})
+    def simpler(*args, env_options_overrides=None, **kwargs):
+        overrides = SIMPLER | (env_options_overrides or {})
         return as_shipped(*args, env_options_overrides=overrides, **kwargs)
 
-    compiler.get_compile_options = without_emitters if quickly else as_shipped
+    compiler.get_compile_options = simpler if quickly and SIMPLER else as_shipped
 
 
 def environment(*flags: str, quick: bool = False) -> dict[str, str]:
