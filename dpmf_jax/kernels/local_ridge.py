@@ -11,8 +11,8 @@ nothing here is rounded in an order that others could change:
 - Ratings, centres and item factors are whole numbers on public grids, `Items`. The sums of normal
   equations are sums of whole numbers: exact in any order.
 - They are solved element by element, without a sum over anything: each number is one float
-  operation of two, and products pass through `apart`, so that no compiler rounds a product and a
-  sum at once in one program and not in another.
+  operation of two, and products pass through `steady.apart`, so that no compiler rounds a product
+  and a sum at once in one program and not in another.
 - The answer is rounded to whole numbers, `Users`, and predictions and residuals are whole again.
 
 A row that overflows (a user with more than 2^13 ratings of items that all have factors of the
@@ -28,7 +28,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from dpmf_jax import layout
-from dpmf_jax.kernels import whole_descent
+from dpmf_jax.kernels import steady, whole_descent
 
 STEPS = 512  # of a rating, in the width of the declared range
 ITEM_RADIUS = 512.0  # units that a row of item factors is long, at most
@@ -147,20 +147,13 @@ def solve(
     gram, right, spread, count = layout.sum_by_user(
         data, _normal_equations, (each(grid, data.num_users),), columns
     )
-    zero = jnp.minimum(count.astype(jnp.int32), 0)  # which no compiler knows
+    zero = steady.hidden_zero(count.astype(jnp.int32))
     solved = _solved(gram, right, spread, priors, zero)
     level = jnp.clip(jnp.round(solved[:, 0] * LEVEL), -2 * STEPS, 2 * STEPS)
     units = whole_descent.on_grid(
         solved[:, 1:], jnp.float32(USER_RADIUS / 2**USER_BITS), USER_RADIUS
     ).units
     return Users(jnp.nan_to_num(level), units), count
-
-
-def apart(zero: Int32[Array, " users"], numbers: Float[Array, "... users"]) -> jax.Array:
-    """The same numbers, each rounded before it is used; zero: 0, unknown to the compiler."""
-    return jax.lax.bitcast_convert_type(
-        jax.lax.bitcast_convert_type(numbers, jnp.int32) ^ zero, jnp.float32
-    )
 
 
 def _solved(
@@ -182,14 +175,14 @@ def _solved(
     def eliminate(at: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         matrix, vector = given
         ratio = jnp.where((places > at)[:, None], matrix[:, at] / matrix[at, at], 0.0)
-        matrix = matrix - apart(zero, ratio[:, None] * matrix[at][None])
-        return matrix, vector - apart(zero, ratio * vector[at][None])
+        matrix = matrix - steady.apart(zero, ratio[:, None] * matrix[at][None])
+        return matrix, vector - steady.apart(zero, ratio * vector[at][None])
 
     def substitute(back: jax.Array, given: tuple[jax.Array, jax.Array]) -> Any:
         matrix, vector = given
         at = size - 1 - back
         found = vector[at] / matrix[at, at]
-        left = vector - apart(zero, matrix[:, at] * found[None])
+        left = vector - steady.apart(zero, matrix[:, at] * found[None])
         vector = jnp.where((places < at)[:, None], left, vector)
         return matrix, vector.at[at].set(found)
 

@@ -8,7 +8,7 @@ exact in any order, on any number of devices.
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -89,23 +89,6 @@ def total(units: jax.Array, present: jax.Array) -> jax.Array:
     """uint32[]: the sum of int32 units where present, mod 2^32."""
     counted = jnp.where(present > 0, units, 0)
     return jax.lax.bitcast_convert_type(jnp.sum(counted, dtype=jnp.int32), jnp.uint32)
-
-
-def apart(step: jax.Array, tree: Any) -> Any:
-    """The same numbers, float32, each rounded by itself.
-
-    A compiler may round a product and a sum at once in one program and not in another. It cannot
-    where the product passes through here, so results have the same bits on any number of devices.
-
-    step: int32[], at least 0; the compiler does not know that 0 is the smaller.
-    """
-    zero = jnp.minimum(step, 0)
-
-    def rounded(leaf: jax.Array) -> jax.Array:
-        word = jax.lax.bitcast_convert_type(leaf, jnp.int32) ^ zero
-        return jax.lax.bitcast_convert_type(word, jnp.float32)
-
-    return jax.tree.map(rounded, tree)
 
 
 def in_units(response: jax.Array) -> jax.Array:

@@ -80,8 +80,8 @@ def _by_popularity(
     z = z - jnp.sum(weight * z) / jnp.sum(weight)
     design = jnp.stack([jnp.ones_like(z), z, z**2], axis=1)
     weighted = design * weight[:, None]
-    gram = weighted.T @ design + 1e-3 * jnp.eye(3)
-    return design @ jnp.linalg.solve(gram, weighted.T @ raw)
+    factor = jnp.linalg.cholesky(weighted.T @ design + 1e-3 * jnp.eye(3))
+    return design @ jax.scipy.linalg.cho_solve((factor, True), weighted.T @ raw)
 
 
 def first_factors(

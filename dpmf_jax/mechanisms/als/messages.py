@@ -29,7 +29,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, UInt32
 
 from dpmf_jax import layout
-from dpmf_jax.kernels import local_ridge, whole_descent
+from dpmf_jax.kernels import local_ridge, steady, whole_descent
 from dpmf_jax.kernels.local_ridge import Grid, Items, Users
 from dpmf_jax.mechanisms.als.config import ROOM
 
@@ -63,15 +63,15 @@ def scales(
       clip: Δ in units. kappa: κ, units of a residual of one step (times one unit of q), before w.
       factors: whether residuals are multiplied by q.
     """
-    zero = jnp.minimum(count.astype(jnp.int32), 0)
-    upper = local_ridge.apart(zero, norms[0].astype(jnp.float32) * 2.0**local_ridge.LOW_BITS)
+    zero = steady.hidden_zero(count.astype(jnp.int32))
+    upper = steady.apart(zero, norms[0].astype(jnp.float32) * 2.0**local_ridge.LOW_BITS)
     squared = upper + norms[1].astype(jnp.float32)
     length, entries = jnp.sqrt(squared), count
     if factors:
         own = jnp.sqrt(whole_descent.squared_norm(users.units.astype(jnp.int32)))
         length, entries = length * own, count * users.units.shape[1]
-    weight = kappa / jnp.sqrt(jnp.maximum(count, 1.0))
-    rounding = local_ridge.apart(zero, jnp.sqrt(entries) / 2)
+    weight = steady.apart(zero, kappa / steady.apart(zero, jnp.sqrt(jnp.maximum(count, 1.0))))
+    rounding = steady.apart(zero, jnp.sqrt(entries) / 2)
     room = jnp.maximum(clip * (1 - ROOM) - rounding, 0.0)
     scale = jnp.minimum(weight, room / jnp.maximum(length, 1.0))
     return Sent(scale, scale / weight, squared)

@@ -28,7 +28,7 @@ from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax import layout
 from dpmf_jax.devices import spread
-from dpmf_jax.kernels import local_ridge
+from dpmf_jax.kernels import local_ridge, steady
 from dpmf_jax.kernels.local_ridge import LEVEL, STEPS, USER_BITS, Grid, Items, Users
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims, grid
@@ -248,11 +248,17 @@ def _real(response: jax.Array) -> jax.Array:
 
 
 def _next(params: Params, state: State, make: Any, response: Any, data: Layout) -> State:
-    """The public state of `make`, the same on every device; then everybody's own answer to it."""
-    given = (params, state.public, state.step, response)
-    with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
-        public = spread.by_each(data.num_devices, make, given)
+    """The public state of `make`; then everybody's own answer to it."""
+    public = _alike(make, state.step, (params, state.public, state.step, response), data)
     return state._replace(public=public, private=_solve(params, public.items, data))
+
+
+def _alike(make: Any, number: jax.Array, given: tuple[Any, ...], data: Layout) -> Public:
+    """`make(given)`, on every device, of the same bits however many there are.
+
+    number: int32[], any that is at least 0 and that the compiler does not know.
+    """
+    return spread.by_each(data.num_devices, steady.alike(make), steady.hidden_zero(number), given)
 
 
 # --- counts
@@ -376,7 +382,8 @@ def _factors(config: Config, ratios: tuple[float, ...]) -> Mechanism:
 def _init_factors(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     if previous is None:
         previous = _init_counts(params, key, data, None).public
-    public = spread.by_each(data.num_devices, _first_factors, (params, key, previous))
+    word = (jnp.ravel(jax.random.key_data(key))[0] >> 1).astype(jnp.int32)
+    public = _alike(_first_factors, word, (params, key, previous), data)
     return State(public, _solve(params, public.items, data), jnp.int32(0))
 
 

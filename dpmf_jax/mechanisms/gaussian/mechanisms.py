@@ -26,7 +26,7 @@ import optax
 from jax.tree_util import Partial
 
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.kernels import whole_descent
+from dpmf_jax.kernels import steady, whole_descent
 from dpmf_jax.kernels.descent import (
     bias_rows,
     item_gradient,
@@ -165,17 +165,18 @@ def _grid(params: Params) -> whole_descent.Grid:
 def _descend_alike(
     params: Params, step: jax.Array, factors: Any, response: Any, optimizer_state: Any
 ) -> Any:
-    """`_descend` along a response in units, with every product rounded by itself (`grid.apart`).
+    """`_descend` along a response in units, with every product rounded by itself (`steady.apart`).
 
     So the model has the same bits on any number of devices, with the default optimizer; another's
     own sums are its own affair.
     """
     unit = whole_descent.unit(_grid(params))
-    gradient = grid.apart(step, jax.tree.map(lambda leaf: unit * grid.in_units(leaf), response))
-    prior = grid.apart(step, jax.tree.map(lambda f: params.regularization * f, factors))
+    zero = steady.hidden_zero(step)
+    gradient = steady.apart(zero, jax.tree.map(lambda leaf: unit * grid.in_units(leaf), response))
+    prior = steady.apart(zero, jax.tree.map(lambda f: params.regularization * f, factors))
     full = jax.tree.map(jnp.add, gradient, prior)
     updates, optimizer_state = _optimizer(params).update(full, optimizer_state, factors)
-    return optax.apply_updates(factors, grid.apart(step, updates)), optimizer_state
+    return optax.apply_updates(factors, steady.apart(zero, updates)), optimizer_state
 
 
 def _joint_init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:

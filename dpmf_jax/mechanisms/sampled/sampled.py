@@ -34,7 +34,7 @@ from accounting.guarantee import Guarantee
 from accounting.langevin import decaying_rates, langevin_phases
 from accounting.loss import SubsampledGaussian
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.kernels import whole_descent
+from dpmf_jax.kernels import steady, whole_descent
 from dpmf_jax.layout import Layout, poisson
 from dpmf_jax.mechanisms import claims, grid
 from dpmf_jax.protocol import Info, Poisson
@@ -355,12 +355,13 @@ def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> 
     """θ + η_t·(response/(q·w_t) - λ·θ) on every entry, read or not: post-processing."""
     weight, rate = at_step(params, step)
     keep, scale = 1 - rate * params.regularization, rate / (params.rate * weight)
+    zero = steady.hidden_zero(step)
     if params.grid is not None:
-        keep, scale = grid.apart(step, (keep, scale * params.grid.unit))
+        keep, scale = steady.apart(zero, (keep, scale * params.grid.unit))
         response = jax.tree.map(grid.in_units, response)
 
     def moved(entry: jax.Array, noisy: jax.Array) -> jax.Array:
-        kept, added = grid.apart(step, (keep * entry, scale * noisy))
+        kept, added = steady.apart(zero, (keep * entry, scale * noisy))
         return kept + added
 
     return jax.tree.map(moved, parameters, response)

@@ -20,6 +20,8 @@ PROGRAM = """
     from dpmf_jax.data.ratings import Ratings
     from dpmf_jax.noise import keys
     from dpmf_jax.layout import stream
+    from dpmf_jax.mechanisms.als import config as als_config
+    from dpmf_jax.mechanisms.als import phases as als
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.mechanisms.gaussian import noisy_means
     from dpmf_jax.mechanisms.objective import mechanisms as objective
@@ -72,8 +74,13 @@ PROGRAM = """
             objective.statistics(replace(perturbed, noise="gaussian", delta=1e-5)), 1
         ),
         "public users": (objective.public_users(replace(perturbed, noise="laplace")), 1),
+        "als": als.phases(
+            als_config.Config(
+                rating_range=(0.5, 5.0), noise_multiplier=0.2, rank=3, num_passes=2
+            )
+        ),
     }[sys.argv[1]]
-    mechanism, steps = made
+    *earlier, (mechanism, steps) = made if sys.argv[1] == "als" else (made,)
     key = keys.from_seed(1)
     if sys.argv[2] == "chacha":
         key = jax.random.key(1, impl=chacha.IMPL)
@@ -84,9 +91,12 @@ PROGRAM = """
         ratings = Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (0.5, 5.0))
         data = layout.make(ratings, kind=kind, num_devices=devices)
         init_key, train_key = jax.random.split(key)
-        state = protocol.begin(mechanism, init_key, data)
+        state = protocol.begin(mechanism, init_key, data, earlier)
         state, _ = protocol.train(mechanism, train_key, state, data, steps)
-        return jax.device_get(jax.tree.leaves(mechanism.release(state)))
+        shown = jax.tree.leaves(mechanism.release(state))
+        if sys.argv[1] == "als":  # users' own factors follow from the release
+            shown.append(state.private.user_factors)
+        return jax.device_get(shown)
 
     straight = np.arange(len(pairs))
     first = model(straight, "split", 1)
@@ -112,7 +122,7 @@ PROGRAM = """
     ("mechanism", "streams", "generator"),
     [
         *((name, True, "threefry") for name in ("joint", "presence", "public items")),
-        *((name, True, "threefry") for name in ("noisy means", "user means")),
+        *((name, True, "threefry") for name in ("noisy means", "user means", "als")),
         # these read ratings anywhere
         *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
         *((name, False, "threefry") for name in ("statistics", "public users")),

@@ -20,7 +20,6 @@ from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms.als import config as settings
 from dpmf_jax.mechanisms.als import phases as als
 from dpmf_jax.noise import keys
-from tests.cases.processes import python
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -193,36 +192,6 @@ def test_factors_learn_what_means_cannot():
         assert last.release(state).user_factors is None
     means, factors = errors
     assert factors < 0.97 * means < 0.97 * np.std(of.value)
-
-
-SAME = """
-    import jax
-    import numpy as np
-    from dpmf_jax import layout, protocol
-    from dpmf_jax.noise import keys
-    from dpmf_jax.mechanisms.als import phases as als
-    from tests.dpmf_jax.mechanisms.als.test_als import config
-    from dpmf_jax.data import synthetic
-    of = synthetic.generate(num_users=900, num_items=200, num_ratings=20_000, rank=2)
-    *earlier, (last, num_steps) = als.phases(config(rank=3))
-    first = None
-    for devices, kind in ((1, "split"), (2, "split"), (8, "split"), (1, "dense"), (4, "dense")):
-        data = layout.make(of, kind=kind, num_devices=devices)
-        init_key, key = jax.random.split(keys.from_seed(0))
-        state = protocol.begin(last, init_key, data, earlier)
-        state, _ = protocol.train(last, key, state, data, num_steps)
-        found = jax.device_get((last.release(state), state.private.user_factors))
-        first = first or found
-        for ours, theirs in zip(jax.tree.leaves(first), jax.tree.leaves(found), strict=True):
-            np.testing.assert_allclose(ours, theirs, atol=0.02)
-        print(devices, kind)
-"""
-
-
-@pytest.mark.slow
-def test_the_model_is_the_same_on_any_devices():
-    """Up to a few steps of the grid: what is made of noisy sums may be rounded otherwise."""
-    assert len(python(SAME, devices=8).stdout.splitlines()) == 5
 
 
 def longer_at_first(query, params, state, data, coins):
