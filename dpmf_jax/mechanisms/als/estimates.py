@@ -41,25 +41,34 @@ def mean_weight(count: Float[Array, " items"], num_users: int) -> Float[Array, "
     return jnp.clip(num_users / jnp.maximum(jnp.sum(count), 1.0), 1e-3, 1.0)
 
 
-def means(
-    before: Means,
+def from_messages(
+    center: Float[Array, " items"],
     sums: Float[Array, " items"],
     scale: Float[Array, ""],
     count: Float[Array, " items"],
     num_users: int,
     deviation: Float[Array, ""],
     noise_variance: Float[Array, ""],
-) -> Means:
-    """The means after one more pass.
+) -> tuple[Float[Array, " items"], Float[Array, " items"]]:
+    """(what a pass says of each item's mean, its variance).
 
     Args:
+      center: that users answered to.
       sums: Σ s·w·e of each item's raters, noisy. scale: the mean of s. count: positive.
       deviation: of the noise in a sum. noise_variance: of a rating.
     """
     seen = count * jnp.clip(scale, 0.1, 1.0)
-    said = before.center + sums / seen
     from_users = noise_variance * mean_weight(count, num_users) / count
-    variance = (deviation / seen) ** 2 + from_users
+    return center + sums / seen, (deviation / seen) ** 2 + from_users
+
+
+def means(
+    before: Means,
+    said: Float[Array, " items"],
+    variance: Float[Array, " items"],
+    count: Float[Array, " items"],
+) -> Means:
+    """The means after one more pass, which said so much with so large a variance."""
     precision = before.precision + 1 / variance
     total = before.total + said / variance
     raw, variance = total / precision, 1 / precision

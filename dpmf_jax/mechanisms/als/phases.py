@@ -349,15 +349,17 @@ def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
     params, public, step, (sums, scale) = given
     clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
     per_unit = params.message_clip / clip
-    means = estimates.means(
-        public.means,
+    count = estimates.positive_counts(public.count, params.count_deviation)
+    said, variance = estimates.from_messages(
+        public.means.center,
         per_unit * _real(sums)[:, 0],
         _real(scale) / (further * num_users),
-        estimates.positive_counts(public.count, params.count_deviation),
+        count,
         num_users,
         per_unit * params.noise_scale,
         params.settings[0],
     )
+    means = estimates.means(public.means, said, variance, count)
     items = public.items
     factors = items.unit * items.units, items.unit**2 * items.variance
     return _published(params, means, public.count, factors)

@@ -1,4 +1,7 @@
-"""Alternating least squares with joint privacy per user: its declaration, and that of its means."""
+"""Alternating least squares with joint privacy per user, and its means: their declarations.
+
+Beside them stands `ridge`, means for the value of one rating.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.mechanisms.spec import (
+    SOUND_EPSILON,
     Flags,
     Settings,
     Spec,
@@ -22,6 +26,7 @@ if TYPE_CHECKING:
     from dpmf_jax.protocol import Phase
 
 EPSILON = 4.0
+RIDGE_PASSES = 3
 # n·μ/√items: how users' messages stand out of the noise in a sum. Below the first factors cost more
 # than they give; from the second on more of them pay (DEFAULTS.md).
 LEAST_SIGNAL, MUCH_SIGNAL = 50.0, 150.0
@@ -52,6 +57,16 @@ class Als(Means):
     """Number of factors beside the levels; 0 for means alone."""
     steps: int | None = None
     """Passes for the item factors, fixed up front."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Ridge(Flags):
+    """Settings of item means from residuals of everybody's own level."""
+
+    delta: float = 1e-5
+    """Delta of the total."""
+    steps: int = RIDGE_PASSES
+    """Passes over the ratings, fixed up front."""
 
 
 def _signal(ratings: Ratings, noise_multiplier: float) -> float:
@@ -110,6 +125,33 @@ def notes(settings: Mapping[str, Any]) -> list[str]:
     return []
 
 
+def ridge_settings(name: str, flags: Ridge, ratings: Ratings, public: Any) -> Settings:
+    """See `Spec.settings`."""
+    from accounting import gaussian
+
+    del public  # there are none
+    epsilon = SOUND_EPSILON if flags.epsilon is None else flags.epsilon
+    steps = check_steps(flags.steps, RIDGE_PASSES)
+    return {
+        "steps": steps,
+        "rating_range": [*ratings.rating_range],
+        "noise_multiplier": gaussian.solve_noise_multiplier(
+            epsilon, flags.delta, steps, price="exact"
+        ),
+        "num_items": ratings.num_items,
+        "delta": flags.delta,
+    }
+
+
+def ridge_phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
+    """See `Spec.phases`."""
+    from dpmf_jax.mechanisms.als import ridge
+
+    del public
+    made = ridge.mechanism(ridge.Config(**config_values(ridge.Config, settings)))
+    return ((made, settings["steps"]),)
+
+
 SPECS = (
     Spec(
         name="als",
@@ -147,5 +189,17 @@ SPECS = (
         unit="user",
         num_steps=last_steps,
         trials=(Trial("ours: means", "defaults"),),
+    ),
+    Spec(
+        name="ridge",
+        paper="ours",
+        flags=Ridge,
+        defaults={"epsilon": SOUND_EPSILON},
+        settings=ridge_settings,
+        phases=ridge_phases,
+        control=without_noise,
+        access="sums",
+        unit="rating value",
+        trials=(Trial("ours: ridge", "defaults"),),
     ),
 )

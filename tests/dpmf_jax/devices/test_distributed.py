@@ -115,7 +115,12 @@ def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_pa
     for what, ids in catalogue.items():
         (tmp_path / what).write_text("\n".join(ids))
         flags += [f"--catalogue-{what}", str(tmp_path / what)]
-    whole = ("gaussian-public-items --steps 4", "user-means", "als --epsilon 20 --rank 2 --steps 2")
+    whole = (
+        "gaussian-public-items --steps 4",
+        "user-means",
+        "als --epsilon 20 --rank 2 --steps 2",
+        "ridge",
+    )
     every = (
         *whole,
         "gaussian --steps 4 --rank 3",

@@ -22,6 +22,7 @@ PROGRAM = """
     from dpmf_jax.layout import stream
     from dpmf_jax.mechanisms.als import config as als_config
     from dpmf_jax.mechanisms.als import phases as als
+    from dpmf_jax.mechanisms.als import ridge
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
     from dpmf_jax.mechanisms.gaussian import noisy_means
     from dpmf_jax.mechanisms.objective import mechanisms as objective
@@ -79,6 +80,12 @@ PROGRAM = """
                 rating_range=(0.5, 5.0), noise_multiplier=0.2, rank=3, num_passes=2
             )
         ),
+        "ridge": (
+            ridge.mechanism(
+                ridge.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0, num_items=ITEMS)
+            ),
+            2,
+        ),
     }[sys.argv[1]]
     *earlier, (mechanism, steps) = made if sys.argv[1] == "als" else (made,)
     key = keys.from_seed(1)
@@ -122,7 +129,7 @@ PROGRAM = """
     ("mechanism", "streams", "generator"),
     [
         *((name, True, "threefry") for name in ("joint", "presence", "public items")),
-        *((name, True, "threefry") for name in ("noisy means", "user means", "als")),
+        *((name, True, "threefry") for name in ("noisy means", "user means", "als", "ridge")),
         # these read ratings anywhere
         *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
         *((name, False, "threefry") for name in ("statistics", "public users")),
