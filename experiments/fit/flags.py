@@ -18,7 +18,7 @@ from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
 from experiments.cli.reading import RepairFlags
 
-DEFAULT = "gaussian-joint-noise"
+DEFAULT = "als"
 _HELP = f"One of {', '.join(table())}. Each has flags of its own, see --mechanism NAME --help."
 
 

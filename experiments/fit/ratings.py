@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ def read(command: Any) -> tuple[Any, Any]:
         which the guarantee of the mechanism would not hold. DataError: a file that cannot be read.
     """
     from dpmf_jax.data import datasets, splits
+    from dpmf_jax.data.catalogue import DATASETS
 
     check_named(command)
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
@@ -24,13 +26,15 @@ def read(command: Any) -> tuple[Any, Any]:
     per_user, own = unit == "user", unit in ("user", "rating presence")
     presence = own or getattr(command, "relation", None) == "rating-presence"
     what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
-    less = "give --seed for an experiment" if own else "use --relation rating-value"
-    if (
-        presence
-        and None in catalogue.values()
-        and not generated
-        and not (own and command.seed is not None)
-    ):
+    less = (
+        "take --mechanism ridge, for which who rated what is public; or give --seed for an"
+        " experiment"
+        if own
+        else "use --relation rating-value"
+    )
+    undeclared = presence and None in catalogue.values() and not generated
+    published = command.data in DATASETS
+    if undeclared and not published and not (own and command.seed is not None):
         raise PrivacyError(
             f"{what} needs a declared catalogue",
             where="users and items read off the ratings show who has a rating at all",
@@ -57,6 +61,12 @@ def read(command: Any) -> tuple[Any, Any]:
         shared=command.distributed,
         **{name: _ids(path) for name, path in catalogue.items() if path is not None},
     )
+    if undeclared and published:
+        loaded = _noted(
+            loaded,
+            f"the catalogue is the one that {command.data} was published with; ratings that are not"
+            " public need one that is declared",
+        )
     if isinstance(loaded, tuple):
         return loaded
     if command.test_fraction == 0:
@@ -64,6 +74,13 @@ def read(command: Any) -> tuple[Any, Any]:
     # By the pair alone, where no process may look at the other ratings.
     split = splits.by_pair if presence or command.distributed else splits.random
     return split(loaded, fraction=command.test_fraction, seed=command.split_seed)
+
+
+def _noted(loaded: Any, note: str) -> Any:
+    """The ratings, or both parts of a split, with one more note."""
+    if isinstance(loaded, tuple):
+        return tuple(_noted(part, note) for part in loaded)
+    return dataclasses.replace(loaded, notes=(*loaded.notes, note))
 
 
 def check_named(command: Any) -> None:

@@ -14,7 +14,9 @@ RANDOM = np.random.default_rng(0)
 PAIRS = RANDOM.choice(20 * 7, size=90, replace=False)  # user · 7 + item
 VALUES = RANDOM.integers(1, 6, len(PAIRS))
 RANGE = ["--rating-range", "1", "5"]
-FIT = ["fit", "mine.csv", *RANGE, "--controls", "simple", "--devices", "1"]
+# Of joint noise, where a test names no other mechanism: it has most flags.
+JOINT = ["--mechanism", "gaussian-joint-noise"]
+FIT = ["fit", "mine.csv", *RANGE, *JOINT, "--controls", "simple", "--devices", "1"]
 AUDIT = ["--ratings", "mine.csv", *RANGE]
 CATALOGUE = ["--catalogue-users", "users.txt", "--catalogue-items", "items.txt"]
 

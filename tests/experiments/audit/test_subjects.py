@@ -21,7 +21,8 @@ pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
 
 def command(*words):
-    return ["audit", "--steps", str(STEPS), "--rank", "3", "--layout", "dense", *words]
+    flags = ["--steps", str(STEPS), "--rank", "3", "--layout", "dense"]
+    return ["audit", "--mechanism", "gaussian-joint-noise", *flags, *words]
 
 
 @pytest.fixture

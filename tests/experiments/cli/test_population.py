@@ -18,7 +18,7 @@ from dpmf_jax.models.model import Model
 from dpmf_jax.protocol import Release
 from experiments.cli import ledger
 from experiments.cli import main as cli
-from tests.cases.fit import run
+from tests.cases.fit import JOINT, run
 from tests.cases.ledger import VALUE, shown
 
 pytestmark = pytest.mark.usefixtures("elsewhere")
@@ -56,6 +56,7 @@ def fitted(capsys, file, out, *words):
     words = [
         "fit",
         file,
+        *JOINT,
         "--rating-range",
         "1",
         "5",
@@ -167,6 +168,7 @@ def test_a_fit_whose_release_is_refused_does_not_say_that_it_was_entered(capsys,
     words = [
         "fit",
         "a.csv",
+        *JOINT,
         "--rating-range",
         "1",
         "5",

@@ -20,6 +20,7 @@ from experiments.fit.command import Command
 from tests.cases.fit import (
     AUDIT,
     CATALOGUE,
+    JOINT,
     RANGE,
     audited,
     fit,
@@ -161,10 +162,34 @@ def test_noisy_means_are_refused_where_they_are_not_priced(capsys, flags, told):
 
 def test_a_file_is_not_generated_because_of_its_name(capsys):
     Path("synthetic_clinic.csv").write_text(Path("mine.csv").read_text())
-    words = ("--rating-range", "1", "5", "--relation", "rating-presence")
-    code, _, err = run(capsys, "fit", "synthetic_clinic.csv", *words)
+    for words in ([], [*JOINT, "--relation", "rating-presence"]):
+        code, _, err = run(capsys, "fit", "synthetic_clinic.csv", *RANGE, *words)
+        assert code == 4
+        assert "catalogue" in err
+
+
+def test_without_a_mechanism_a_whole_user_is_hidden(capsys):
+    """Which needs a declared catalogue, or a data set that was published with one."""
+    code, _, err = run(capsys, "fit", "mine.csv", *RANGE)
     assert code == 4
-    assert "catalogue" in err
+    assert "--catalogue-users FILE" in err
+    assert "--mechanism ridge" in err
+    words = ["fit", "mine.csv", *RANGE, *CATALOGUE, "--controls", "none", "--devices", "1"]
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["mechanism"], found["guarantee"]["unit"]) == ("als", "user")
+    assert found["guarantee"]["epsilon"] == 4.0
+
+
+def test_a_published_data_set_has_the_catalogue_that_it_was_published_with(capsys, monkeypatch):
+    monkeypatch.setenv("DPMF_DATA", str(Path().absolute()))
+    rows = Path("mine.csv").read_text().splitlines()[1:]
+    rows = [row.removeprefix("u").split(",") for row in rows]
+    Path("u.data").write_text("\n".join("\t".join([*row, "0"]) for row in rows) + "\n")
+    code, out, err = run(capsys, "fit", "ml-100k", "--controls", "none", "--devices", "1")
+    assert code == 0, err
+    assert "the catalogue is the one that ml-100k was published with" in out
 
 
 @pytest.mark.parametrize(
@@ -259,7 +284,7 @@ def test_a_wrong_flag_gets_a_clear_answer_and_nothing_is_written(capsys, flags, 
 
 
 def test_a_range_is_declared_and_never_computed(capsys):
-    code, _, err = run(capsys, "fit", "mine.csv")
+    code, _, err = run(capsys, "fit", "mine.csv", *JOINT)
     assert code == 2
     assert "--rating-range" in err or "rating_range" in err
 
@@ -340,7 +365,7 @@ def test_one_catalogue_is_not_enough_for_presence(capsys, given):
 
 
 def test_the_split_seed_splits():
-    words = ["mine.csv", *RANGE, "--test-fraction", "0.5", "--split-seed"]
+    words = ["mine.csv", *RANGE, *JOINT, "--test-fraction", "0.5", "--split-seed"]
     (one, first), (other, second) = (
         fit_ratings.read(parse("fit", Command, [*words, seed])) for seed in ("0", "1")
     )
