@@ -77,6 +77,10 @@ class Release(NamedTuple):
     further columns (`count_sketch.factors`).
 
     user_factors, item_factors, center: as in `Factors`.
+    factor_variance: float32[items, d], posterior variances of the last d columns of the item
+      factors. With them a new user's factors follow from the release (`Spec.fold_in`).
+    factor_unit: float32[], of which these d columns are whole multiples, and the variances of its
+      square.
     sketch: float32[depth, width], the table in which a count sketch keeps all vectors.
     hashes: the words of the sketch's hash functions.
     rank: int32[], of the vectors in the sketch.
@@ -86,6 +90,8 @@ class Release(NamedTuple):
     user_factors: Array | None = None
     item_factors: Array | None = None
     center: Array | None = None
+    factor_variance: Array | None = None
+    factor_unit: Array | None = None
     sketch: Array | None = None
     hashes: Array | None = None
     rank: Array | None = None

@@ -15,7 +15,7 @@ from dpmf_jax.errors import UsageError
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.protocol import Mechanism, Phase
+    from dpmf_jax.protocol import Mechanism, Phase, Release
 
 Settings = dict[str, Any]  # what model.json keeps: public, and all that the phases are made of
 Access = Literal["sums", "in place", "by item", "in order"]
@@ -113,6 +113,8 @@ class Spec:
       trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something
         has one at least.
       traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
+      fold_in: (settings, release, ratings of new users on the model's items) -> their user factors,
+        float32[users, rank of the item factors]. None where a release cannot serve new users.
     """
 
     name: str
@@ -133,6 +135,7 @@ class Spec:
         lambda *settings: None
     )
     traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *settings: None
+    fold_in: Callable[[Mapping[str, Any], Release, Ratings], Any] | None = None
 
     def __post_init__(self):
         foreign = {field.name for field in dataclasses.fields(self.flags)} & {

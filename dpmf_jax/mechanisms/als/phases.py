@@ -29,16 +29,15 @@ from accounting.loss import Gaussian
 from dpmf_jax import layout
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import local_ridge, steady
-from dpmf_jax.kernels.local_ridge import LEVEL, STEPS, USER_BITS, Grid, Items, Users
+from dpmf_jax.kernels.local_ridge import USER_BITS, Grid, Items, Users
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims, grid
-from dpmf_jax.mechanisms.als import estimates, messages
+from dpmf_jax.mechanisms.als import estimates, fold_in, messages
 from dpmf_jax.mechanisms.als.config import Config, length, noise_scale, units
+from dpmf_jax.mechanisms.als.fold_in import PER_QUARTER
 from dpmf_jax.noise import whole
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
-
-PER_QUARTER = STEPS / 4  # steps in a quarter of the width of the range
 
 
 class Public(NamedTuple):
@@ -76,7 +75,7 @@ class Params:
     clip: float32[steps, 2], of each step, in units: of what goes to items, and of the one more sum.
     whole_clip: float32[steps], of both together. noise_scale: σ in units.
     count_deviation: of a noisy count.
-    priors: float32[1 + d], λ_b·s²·`LEVEL`², and λ_u·s².
+    priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
     """
 
@@ -99,7 +98,8 @@ class Params:
 def phases(config: Config) -> tuple[Phase, ...]:
     """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
 
-    Releases item factors (the first is 1, for the level), a centre and nothing of a user.
+    Releases item factors (the first is 1, for the level), their posterior variances and unit, a
+    centre, and nothing of a user.
 
     Guarantee: of all phases together, exact Gaussian composition over adaptive steps, joint, for a
       user (`config.relation`), proved: messages of whole numbers are bounded by construction
@@ -122,25 +122,19 @@ def _params(config: Config, ratios: tuple[float, ...], part: float, **own: Any) 
     scale = noise_scale()
     wholes = [units(ratio, scale) for ratio in ratios]
     clips = [length(part, one) for one in wholes]
-    step = config.step / PER_QUARTER
-    low, high = config.rating_range
-    variance = config.noise_variance
-    priors = [variance * config.level_regularization * LEVEL**2]
-    priors += [variance * config.regularization] * config.rank
     return Params(
         clip=jnp.asarray(clips, jnp.float32),
         whole_clip=jnp.asarray(wholes, jnp.float32),
         noise_scale=jnp.float32(scale),
         count_deviation=jnp.float32(scale / units(config.clips()[0], scale)),
-        grid=Grid(
-            jnp.float32((low + high) / 2),
-            claims.float32_up(step),
-            jnp.float32(round(config.residual_clip * PER_QUARTER)),
-        ),
-        priors=jnp.asarray(priors, jnp.float32),
+        grid=fold_in.public_grid(config),
+        priors=fold_in.public_priors(config),
         settings=tuple(
             jnp.float32(value)
-            for value in (variance, config.regularization, config.signal, config.evenness)
+            for value in (
+                *(config.noise_variance, config.regularization),
+                *(config.signal, config.evenness),
+            )
         ),
         delta=config.delta,
         rank=config.rank,
@@ -162,7 +156,12 @@ def _mechanism(params: Params, init: Any, query: Any, update: Any) -> Mechanism:
 
 
 def _release(state: State) -> Release:
-    return Release(item_factors=state.public.item_factors, center=state.public.center)
+    public, items = state.public, state.public.items
+    release = Release(item_factors=public.item_factors, center=public.center)
+    if not items.units.shape[1]:
+        return release
+    variance = items.unit**2 * items.variance
+    return release._replace(factor_variance=variance, factor_unit=items.unit)
 
 
 def _guarantee(params: Params, num_steps: int) -> Guarantee:
@@ -202,11 +201,7 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
 
 
 def _solve(params: Params, items: Items, data: Layout) -> Private:
-    priors = params.priors.at[1:].divide(items.unit**2)
-    users, count = local_ridge.solve(items, params.grid, priors, data)
-    coefficient = params.grid.step * 2.0**-USER_BITS / items.unit
-    level = (params.grid.step * users.level)[:, None]
-    return Private(jnp.concatenate([level, coefficient * users.units], axis=1), users, count)
+    return Private(*fold_in.solve(items, params.grid, params.priors, data))
 
 
 def _published(
@@ -375,7 +370,7 @@ def _factors(config: Config, ratios: tuple[float, ...]) -> Mechanism:
         config.gram_share,
         message_clip=jnp.float32(config.factors_clip),
         further_clip=jnp.float32(config.gram_clip),
-        released=("item factors", "a Gram matrix"),
+        released=("item factors", "their posterior variances", "a Gram matrix"),
         name="als-factors",
     )
     return _mechanism(params, _init_factors, _query_factors, _update_factors)

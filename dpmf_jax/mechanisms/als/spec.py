@@ -23,7 +23,7 @@ from dpmf_jax.mechanisms.spec import (
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.protocol import Phase
+    from dpmf_jax.protocol import Phase, Release
 
 EPSILON = 4.0
 RIDGE_PASSES = 3
@@ -109,6 +109,13 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return phases.phases(config.Config(**config_values(config.Config, settings)))
 
 
+def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> Any:
+    """See `Spec.fold_in`."""
+    from dpmf_jax.mechanisms.als import fold_in
+
+    return fold_in.fold_in(settings, release, ratings)
+
+
 def last_steps(settings: Mapping[str, Any], priced: int) -> int:
     """See `Spec.num_steps`: the last phase is for means."""
     del priced
@@ -168,6 +175,7 @@ SPECS = (
         access="sums",
         unit="user",
         num_steps=last_steps,
+        fold_in=user_factors,
         notes=notes,
         trials=(
             Trial(
@@ -188,6 +196,7 @@ SPECS = (
         access="sums",
         unit="user",
         num_steps=last_steps,
+        fold_in=user_factors,
         trials=(Trial("ours: means", "defaults"),),
     ),
     Spec(
