@@ -1,7 +1,7 @@
 """The three columns that every reader gives: whose rows are kept, and which columns they are."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,8 @@ RATING_NAMES = ("rating", "ratings", "score", "stars", "value")
 NUMBER = re.compile(
     r"\s*-?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?\s*|\s*[+-]?(nan|inf|infinity)\s*", re.IGNORECASE
 )
+
+LONE_USER = "new"  # whose ratings are in a file without a column of users
 
 Keep = Callable[[Iterable[Any]], np.ndarray]  # of distinct user ids: bool, whose rows are wanted
 
@@ -69,13 +71,14 @@ class Sieve:
 
 
 def name_columns(
-    fields: Sequence[str], wanted: dict[str, str | None], where: str
-) -> tuple[int, int, int]:
-    """The places (from 0) of user, item and rating columns: as wanted, else by the usual names."""
-    found = []
-    for (what, name), usual in zip(
-        wanted.items(), (USER_NAMES, ITEM_NAMES, RATING_NAMES), strict=True
-    ):
+    fields: Sequence[str], wanted: Mapping[str, str | None], where: str
+) -> tuple[int, ...]:
+    """The places (from 0) of the wanted columns among user, item and rating.
+
+    wanted: the name or position of each; None for the usual names.
+    """
+    found, usual_names = [], {"user": USER_NAMES, "item": ITEM_NAMES, "rating": RATING_NAMES}
+    for what, name in wanted.items():
         place = None if name is None else position(name)
         if place is not None:
             matches = [place] if place < len(fields) else []
@@ -83,7 +86,7 @@ def name_columns(
             matches = [
                 at
                 for at, field in enumerate(fields)
-                if (plain(field) in usual if name is None else field == name)
+                if (plain(field) in usual_names[what] if name is None else field == name)
             ]
         if len(matches) != 1:
             shown = ", ".join(repr(field[:40]) for field in fields[:20])
@@ -98,8 +101,7 @@ def name_columns(
                 fix=fix,
             )
         found.append(matches[0])
-    user, item, rating = found
-    return user, item, rating
+    return tuple(found)
 
 
 def position(column: str) -> int | None:

@@ -2,6 +2,7 @@
 
 import os
 import re
+from pathlib import Path
 from typing import Any, overload
 
 import numpy as np
@@ -14,7 +15,7 @@ from dpmf_jax.data.ratings import (
     Ratings,
     duplicated,
 )
-from dpmf_jax.data.sources import Source, data_folder, existing, find
+from dpmf_jax.data.sources import Source, data_folder, existing, find, of_file
 from dpmf_jax.data.text import read_text
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import DataError, UsageError
@@ -115,6 +116,36 @@ def load(
         ratings = source.rate(source.read(), **options, **catalogue)
         return splits.paper001_slice(ratings) if slice else ratings
     return _official(source, split, options, catalogue)
+
+
+def load_new_users(
+    path: str | os.PathLike[str],
+    *,
+    rating_range: tuple[float, float],
+    duplicates: Duplicates = "refuse",
+    out_of_range: OutOfRange = "refuse",
+    **flags: Any,
+) -> Ratings:
+    """Checked ratings of one or more users, who need not be in any training data, from a file.
+
+    A text file without a column of users holds one user's, who gets the id `LONE_USER`.
+
+    Args:
+      rating_range: of the model that they are for.
+      duplicates, out_of_range: as in `Ratings.from_columns`.
+      flags: the three columns, delimiter and no_header of `load`.
+
+    Raises: DataError for a missing file, and for whatever is wrong inside.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(
+            f"there is no file {path.name!r}",
+            where=f"looked for {path.absolute()}",
+            fix="name a file with columns item and rating, or user, item and rating",
+        )
+    source = of_file(path, flags, rating_range, lone_user=True)
+    return source.rate(source.read(), duplicates=duplicates, out_of_range=out_of_range, fewest=1)
 
 
 def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[str, Any]]:

@@ -2,7 +2,9 @@
 
 import csv
 import dataclasses
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from dpmf_jax.data.columns import (
     ITEM_NAMES,
@@ -24,14 +26,15 @@ class Format:
     """How a text file holds ratings.
 
     Attributes:
-      user, item, rating: names in the header, or positions from 0 where there is no header.
+      user, item, rating: names in the header, or positions from 0 where there is no header. user is
+        None where all ratings are one user's.
       delimiter: one character, or several ("::").
       header: whether the first line names the columns.
       num_columns: in every row; None takes the number in the first line.
       integer_ids: whether an id that is no integer is an error (the official layouts) or a string.
     """
 
-    user: str | int = 0
+    user: str | int | None = 0
     item: str | int = 1
     rating: str | int = 2
     delimiter: str = ","
@@ -48,8 +51,12 @@ def sniff(
     rating_column: str | None = None,
     delimiter: str | None = None,
     no_header: bool = False,
+    lone_user: bool = False,
 ) -> Format:
     """The format of a text file, from its first line and from what is told of its columns.
+
+    With `lone_user` a file of two columns, or one without a column of users whose two other columns
+    are told, holds one user's ratings.
 
     Columns are told by name, or by position ("1" is the first; digits are always a position).
     Columns that are not told are found by the usual names in the header (`userId`, `movie_id`,
@@ -88,7 +95,12 @@ def sniff(
             )
             raise DataError(what, where=where, fix=fix)
     fields = [field.strip() for field in split_line(line, delimiter)]
-    if len(fields) == 2:
+    numbers = any(NUMBER.fullmatch(field) for field in fields)
+    if lone_user and user_column is None:
+        unnamed = not (numbers or no_header or any(plain(field) in USER_NAMES for field in fields))
+        if len(fields) == 2 or (item_column and rating_column and unnamed):
+            del wanted["user"]
+    if len(fields) == 2 and "user" in wanted:
         what = (
             "there are two columns and no ratings; who took what without a rating (implicit"
             " feedback) is not read yet"
@@ -98,7 +110,6 @@ def sniff(
     if delimiter == " " and "" in fields:
         fix = "put exactly one space, comma or tab between columns"
         raise DataError("the columns are separated by runs of spaces", where=where, fix=fix)
-    numbers = any(NUMBER.fullmatch(field) for field in fields)
     places = [position(column) if column is not None else None for column in wanted.values()]
     usual = any(
         plain(field) in names
@@ -106,26 +117,29 @@ def sniff(
         for names in (USER_NAMES, ITEM_NAMES, RATING_NAMES)
     )
     if no_header or (None not in places and (numbers or not usual)):
-        user, item, rating = (
-            usual if place is None else place for usual, place in enumerate(places)
-        )
-        return Format(user=user, item=item, rating=rating, delimiter=delimiter)
+        found = (usual if place is None else place for usual, place in enumerate(places))
+        return Format(**_by_name(wanted, found), delimiter=delimiter)
     if (
         numbers
         and not named
         and not all(any(plain(f) in n for f in fields) for n in (USER_NAMES, ITEM_NAMES))
     ):
+        flags = (f"--{name}-column {place}" for place, name in enumerate(wanted, 1))
         fix = (
-            "add --no-header if the columns are user, item, rating in this order; "
-            "else --user-column 1 --item-column 2 --rating-column 3 with their positions"
+            f"add --no-header if the columns are {', '.join(wanted)} in this order; "
+            f"else {' '.join(flags)} with their positions"
         )
         what = (
             "the first line holds numbers, so it is no header, and nothing says which column is"
             " which"
         )
         raise DataError(what, where=where, fix=fix)
-    user, item, rating = name_columns(fields, wanted, where)
-    return Format(user=user, item=item, rating=rating, delimiter=delimiter, header=True)
+    found = name_columns(fields, wanted, where)
+    return Format(**_by_name(wanted, found), delimiter=delimiter, header=True)
+
+
+def _by_name(wanted: Iterable[str], places: Iterable[int]) -> dict[str, Any]:
+    return {"user": None, **dict(zip(wanted, places, strict=True))}
 
 
 def _delimiter(line: str) -> str | None:
@@ -135,10 +149,12 @@ def _delimiter(line: str) -> str | None:
     return next(iter([*several, *(mark for mark in MARKS if mark in line)]), None)
 
 
-def find_columns(path: Path, layout: Format, first: str) -> tuple[int, tuple[int, int, int]]:
-    """How many columns there are, and which of them are user, item and rating."""
+def find_columns(path: Path, layout: Format, first: str) -> tuple[int, dict[str, int]]:
+    """How many columns there are, and which of them are user, item and rating; maybe no user."""
     fields = [field.strip() for field in split_line(first, layout.delimiter)]
-    names = (layout.user, layout.item, layout.rating)
+    columns = {"user": layout.user, "item": layout.item, "rating": layout.rating}
+    columns = {what: name for what, name in columns.items() if name is not None}
+    names = tuple(columns.values())
     places: list[int] = []
     for name in names:
         if isinstance(name, int):
@@ -156,12 +172,12 @@ def find_columns(path: Path, layout: Format, first: str) -> tuple[int, tuple[int
             fix = f"the first line must name the columns {', '.join(map(str, names))}"
             raise DataError(what, where=f"{path}, line 1, which has {shown}", fix=fix)
     width = layout.num_columns or len(fields)
-    user, item, rating = places
-    if not 0 <= min(places) <= max(places) < width or len(set(places)) < 3:
-        what = f"columns {user + 1}, {item + 1}, {rating + 1} are asked of a file with {width}"
-        fix = "name three different columns, and the right --delimiter"
+    if not 0 <= min(places) <= max(places) < width or len(set(places)) < len(places):
+        asked = ", ".join(str(place + 1) for place in places)
+        what = f"columns {asked} are asked of a file with {width}"
+        fix = "name different columns, and the right --delimiter"
         raise DataError(what, where=f"{path}, line 1", fix=fix)
-    return width, (user, item, rating)
+    return width, dict(zip(columns, places, strict=True))
 
 
 def split_line(line: str, delimiter: str) -> list[str]:

@@ -125,6 +125,7 @@ class Ratings:
         where: Where | None = None,
         origin: str = "",
         notes: tuple[str, ...] = (),
+        fewest: int = 2,
     ) -> "Ratings":
         """Checked ratings from three columns of equal length.
 
@@ -145,11 +146,12 @@ class Ratings:
             first is row 0)".
           origin: names the data for an error, by default as `name`.
           notes: what happened to the columns before.
+          fewest: users and items that there must be; 1 for new users of a model.
 
         Raises:
           DataError: a value that is not a number, infinite or out of range; a duplicate; an id that
             is empty, unknown or of no usable type; columns of unequal length; no rating; fewer than
-            two users or items.
+            `fewest` users or items.
           UsageError: a range that is not two finite numbers in order; an unknown option.
         """
         rating_range = check_range(rating_range)
@@ -167,12 +169,12 @@ class Ratings:
             fix = "give columns of equal length"
             raise DataError(f"user, item and rating have {lengths} rows", where=origin, fix=fix)
         if not len(value):
-            raise _no_rating(origin)
+            raise _no_rating(origin, fewest)
         # the catalogue comes before rows are dropped, so that it does not depend on rating values
         user_index, users = ids.catalogue(user, users, "user", locate)
         item_index, items = ids.catalogue(item, items, "item", locate)
         for what, catalogue in (("user", users), ("item", items)):
-            if len(catalogue) < 2:
+            if len(catalogue) < fewest:
                 fix = f"give ratings of at least two {what}s"
                 raise DataError(f"there is only one {what}, {catalogue[0]}", where=origin, fix=fix)
 
@@ -198,7 +200,7 @@ class Ratings:
                 f"{len(outside.rows):,} ratings outside {_span(rating_range)}: {out_of_range}",
             )
         if not len(value):
-            raise _no_rating(origin)
+            raise _no_rating(origin, fewest)
 
         repeated = duplicated(user_index, item_index, len(items))
         if len(repeated.rows):
@@ -271,7 +273,10 @@ def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
         & ((value < np.float32(rating_range[0])) | (value > np.float32(rating_range[1])))
     )
     first = f"rating {value[rows[0]]:g}" if len(rows) else "rating"
-    fix = "declare the right range (--rating-range LOW HIGH), or allow --out-of-range drop or clip"
+    fix = (
+        "declare the right range (--rating-range LOW HIGH of dpmf fit), or allow --out-of-range"
+        " drop or clip"
+    )
     return Problem(f"{first} is outside the declared range {_span(rating_range)}", rows, fix)
 
 
@@ -331,10 +336,9 @@ def as_values(value: Any, name: str) -> np.ndarray:
     return array
 
 
-def _no_rating(origin: str) -> DataError:
-    return DataError(
-        "there is no rating", where=origin, fix="give ratings of at least two users and two items"
-    )
+def _no_rating(origin: str, fewest: int) -> DataError:
+    fix = "give ratings of at least two users and two items" if fewest > 1 else "give one at least"
+    return DataError("there is no rating", where=origin, fix=fix)
 
 
 def _refuse(problems: Iterable[Problem], where: Where) -> None:

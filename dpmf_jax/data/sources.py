@@ -94,6 +94,20 @@ def find(
         raise DataError(
             f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix
         )
+    return of_file(path, flags, rating_range)
+
+
+def of_file(
+    path: Path,
+    flags: dict[str, Any],
+    rating_range: tuple[float, float] | None,
+    *,
+    lone_user: bool = False,
+) -> Source:
+    """One file of text or parquet; `flags` and what is raised are as in `find`.
+
+    lone_user: whether a text file may be without a column of users (`formats.sniff`).
+    """
     range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
         if flags.get("no_header"):
@@ -115,7 +129,7 @@ def find(
             "the rating range of a file must be declared", where=str(path), fix=range_fix
         )
     layout = _official_layout(path) if not any(flags.values()) else None
-    layout = layout or sniff(path, **flags)
+    layout = layout or sniff(path, **flags, lone_user=lone_user)
     return Source(
         name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range
     )

@@ -9,7 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from dpmf_jax.data import ids
-from dpmf_jax.data.columns import NUMBER, Columns, Keep, Sieve
+from dpmf_jax.data.columns import LONE_USER, NUMBER, Columns, Keep, Sieve
 from dpmf_jax.data.formats import MARKS, Format, find_columns, split_line
 from dpmf_jax.data.lines import SEPARATOR, first_line, lines, opened, parsed
 from dpmf_jax.data.ratings import not_finite, out_of
@@ -21,7 +21,7 @@ INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
 def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
-    """The three columns of a delimited text file.
+    """The three columns of a delimited text file, all of one user where the format names none.
 
     Gzip, a byte order mark, CRLF, quotes and blank lines are no problem. Ids become int64 where all
     of them are written as integers are, else strings (so "007" is not 7). Memory is about 12 bytes
@@ -41,7 +41,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     start, first = first_line(path)
     width, places = find_columns(path, layout, first)
     names = [f"column {place}" for place in range(width)]
-    user, item, rating = (names[place] for place in places)
+    columns = {what: names[place] for what, place in places.items()}
     text = pa.dictionary(pa.int32(), pa.string())
     simple = len(layout.delimiter.encode()) == 1
     read = pyarrow.csv.ReadOptions(
@@ -51,30 +51,34 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
         delimiter=layout.delimiter if simple else SEPARATOR, quote_char='"' if simple else False
     )
     convert = pyarrow.csv.ConvertOptions(
-        include_columns=[user, item, rating],
-        column_types={user: text, item: text, rating: pa.float32()},
+        include_columns=list(columns.values()),
+        column_types={
+            name: pa.float32() if what == "rating" else text for what, name in columns.items()
+        },
         null_values=[],
     )
 
     def rows(stream: Any) -> tuple[Any, np.ndarray]:
         if keep is None:
             return pyarrow.csv.read_csv(stream, read, parse, convert), np.zeros(0, np.int64)
-        return _some_rows(pyarrow.csv.open_csv(stream, read, parse, convert), user, keep)
+        blocks = pyarrow.csv.open_csv(stream, read, parse, convert)
+        return _some_rows(blocks, columns["user"], keep)
 
     try:
         with opened(path) as file:
             table, wanted = parsed(file, path, layout.delimiter, rows)
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
-    columns = [
-        ids.decode_dictionary(table[name], what, where)
-        for name, what in ((user, "user"), (item, "item"))
-    ]
-    value = table[rating].to_numpy()
-    for column, what in zip(columns, ("user", "item"), strict=True):
+    value = table[columns.pop("rating")].to_numpy()
+    coded = {
+        what: ids.decode_dictionary(table[name], what, where) for what, name in columns.items()
+    }
+    coded.setdefault("user", ids.Coded(np.zeros(len(value), np.int32), np.array([LONE_USER])))
+    for what, column in coded.items():
         if layout.integer_ids and ids.integers(column) is None:
             _explain(path, layout, ValueError(f"a {what} id is no integer"))
-    return Columns(*(ids.integers(column) or column for column in columns), value, where)
+    user, item = (ids.integers(coded[what]) or coded[what] for what in ("user", "item"))
+    return Columns(user, item, value, where)
 
 
 def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
@@ -105,8 +109,9 @@ def problems(
     for what does not parse; with one, also at values and repeated pairs.
     """
     _, first = first_line(path)
-    width, (user, item, rating) = find_columns(path, layout, first)
-    seen: set[tuple[str, str]] = set()
+    width, places = find_columns(path, layout, first)
+    rating = places.pop("rating")
+    seen: set[tuple[str, ...]] = set()
     for line, fields in _rows(path, layout):
         if len(fields) != width:
             marks = [mark for mark in MARKS if len(fields) == 1 and mark in fields[0].strip()]
@@ -118,13 +123,13 @@ def problems(
             hint = "; a quote is not closed" if marks and marks[0] == layout.delimiter else hint
             yield line, f"{len(fields)} columns where {width} are expected{hint}"
             continue
-        entries = [fields[place].strip(" ") for place in (user, item)]
+        entries = [fields[place].strip(" ") for place in places.values()]
         if not NUMBER.fullmatch(fields[rating]):
             header = line == 1 and not layout.header and not any(map(str.isdigit, "".join(fields)))
             hint = "; the line looks like a header, where none is expected" if header else ""
             yield line, f"the rating {fields[rating][:40]!r} is not a number{hint}"
             continue
-        for entry, what in zip(entries, ("user", "item"), strict=True):
+        for entry, what in zip(entries, places, strict=True):
             if not entry:
                 yield line, f"the {what} id is empty"
             elif any("\udc80" <= letter <= "\udcff" for letter in entry):
@@ -142,7 +147,7 @@ def problems(
             )
             if tuple(entries) in seen:
                 yield line, "a user rates an item more than once"
-            seen.add((entries[0], entries[1]))
+            seen.add(tuple(entries))
 
 
 def _explain(path: Path, layout: Format, error: Exception) -> NoReturn:
