@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -25,11 +25,11 @@ from accounting.guarantee import Guarantee
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.models import files as model_file
-from dpmf_jax.models import storage
+from dpmf_jax.models import new_users, storage
+from dpmf_jax.models.catalogue import in_catalogue, lookup, plain
 from dpmf_jax.models.files import FORMAT, RELEASE
 from dpmf_jax.protocol import Factors, Release
 
-Ids = Sequence[Any] | np.ndarray
 _PARTS = Factors._fields
 
 
@@ -122,7 +122,7 @@ class Model:
 
         whole = self._factors()
         u, i = (
-            _lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
+            lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
             for catalogue, ids, name in ((self.users, users, "user"), (self.items, items, "item"))
         )
         single = np.ndim(users) == 0, np.ndim(items) == 0
@@ -134,7 +134,41 @@ class Model:
         predicted = metrics.predict(whole, u, i, rating_range=self.rating_range if clip else None)
         return float(predicted[0]) if all(single) else predicted
 
-    def recommend(self, user: Any, k: int = 10, *, include_seen: bool = False) -> Any:
+    def fold_in(self, items: Any, ratings: Any = None, **options: Any) -> np.ndarray:
+        """User factors of new users, from their ratings and the release alone.
+
+        They are computed as in training: a training user's own ratings give that user's factors, to
+        the bit. Nothing is kept of the ratings.
+
+        Args:
+          items: of one user: raw item ids, with `ratings` their values; or a mapping of item to
+            rating, pairs of them, or a table with columns item and rating. Of several users: a
+            `Ratings`, or a table with a column user too.
+          options: `ignore_unknown` leaves out items that the model does not know; `duplicates` and
+            `out_of_range` are as in `Ratings.from_columns`.
+
+        Returns: float32[1 + d], the level and d factors of one user, in rating units; for several
+          users float32[users, 1 + d]. The rating of item i is center[i] + ⟨row, item_factors[i]⟩.
+
+        Raises: DataError for an unknown item, and for ratings that a reader would refuse;
+          UsageError where the model's mechanism does not serve new users.
+        """
+        own = new_users.read(self.items, self.rating_range, items, ratings, **options)
+        rows = self._folded_in(own.ratings)
+        return rows if own.several else rows[0]
+
+    def _folded_in(self, ratings: Ratings) -> np.ndarray:
+        return new_users.user_factors(self.settings, self.release, ratings)
+
+    def recommend(
+        self,
+        user: Any = None,
+        k: int = 10,
+        *,
+        ratings: Any = None,
+        include_seen: bool = False,
+        **options: Any,
+    ) -> Any:
         """The k items of highest predicted rating for one user, best first: (raw item id, rating).
 
         For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and
@@ -143,29 +177,54 @@ class Model:
         Items a user rated in training are left out (fewer than k may remain); ties go by the order
         of the catalogue.
 
-        Raises: DataError for an unknown user, or where a private part is needed and absent;
-          UsageError for k below 1.
-        """
-        from dpmf_jax.models import metrics
+        Args:
+          user: one or several users of the training data.
+          ratings: in place of `user`, those of new users, as in `fold_in`: a list for one user, a
+            table for several. Items that these rate are left out. Needs no private part.
+          include_seen: whether items stay in that a user has rated.
+          options: with `ratings`, those of `fold_in`.
 
+        Raises: DataError for an unknown user, or where a private part is needed and absent;
+          UsageError for k below 1, and for both or none of user and ratings; what `fold_in` raises.
+        """
         if k < 1:
             raise UsageError(f"k must be at least 1; got {k}", fix="set --top to 1 or more")
-        rows = _lookup(self.users, np.atleast_1d(np.asarray(user)), "user")
+        if (user is None) == (ratings is None):
+            raise UsageError(
+                "recommendations are for users of the training data, or for new ones",
+                where="user and ratings",
+                fix="give one of them",
+            )
+        if ratings is not None:
+            own = new_users.read(self.items, self.rating_range, ratings, **options)
+            whole = self._released._replace(user_factors=self._folded_in(own.ratings))
+            seen = own.ratings.take(np.empty(0, np.int64)) if include_seen else own.ratings
+            rows = np.arange(seen.num_users)
+            return self._best(whole, rows, seen, k, table=own.several)
+        if options:
+            raise UsageError(f"{', '.join(options)} without ratings", fix="leave it out")
+        rows = lookup(self.users, np.atleast_1d(np.asarray(user)), "user")
         nothing = np.empty(0, np.int32)
         seen = self._pairs(nothing, nothing) if include_seen else self._seen()
-        items, scores = metrics.top_k(self._factors(), rows, seen, k)
+        return self._best(self._factors(), rows, seen, k, table=np.ndim(user) > 0)
+
+    def _best(self, whole: Factors, rows: np.ndarray, seen: Ratings, k: int, *, table: bool) -> Any:
+        """The lists of `recommend`, for the users at `rows` of the factors."""
+        from dpmf_jax.models import metrics
+
+        items, scores = metrics.top_k(whole, rows, seen, k)
         kept = items >= 0
         of, item, score = (
             rows[np.nonzero(kept)[0]],
             items[kept],
             np.clip(scores[kept], *self.rating_range),
         )
-        if np.ndim(user) == 0:
-            return [(_plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
+        if not table:
+            return [(plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
         import pyarrow
 
         return pyarrow.table(
-            {"user": self.users[of], "item": self.items[item], "predicted_rating": score}
+            {"user": seen.users[of], "item": self.items[item], "predicted_rating": score}
         )
 
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
@@ -184,7 +243,7 @@ class Model:
         """
         from dpmf_jax.models import metrics
 
-        held_out, unknown = _in_catalogue(ratings, self.users, self.items)
+        held_out, unknown = in_catalogue(ratings, self.users, self.items)
         if not held_out.num_ratings:
             raise DataError(
                 "no rating is of a user and an item of this model's catalogue",
@@ -318,63 +377,5 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _plain(value: Any) -> Any:
-    return value.item() if isinstance(value, np.generic) else value
-
-
 def _plain_ids(ids: np.ndarray) -> list[Any]:
     return ids.tolist()
-
-
-def positions(catalogue: np.ndarray, wanted: Any) -> np.ndarray:
-    """Index of each wanted id in the catalogue, -1 where it is not there.
-
-    Ids compare as the catalogue's type.
-    """
-    wanted = np.asarray(wanted)
-    if catalogue.dtype.kind in "iu" and wanted.dtype.kind not in "iu":
-        as_text = np.char.strip(wanted.astype(str))
-        numeric = np.array(
-            [text.lstrip("+-").isdigit() and len(text) < 19 for text in as_text], bool
-        )
-        converted = np.full(len(as_text), -1, np.int64)
-        converted[numeric] = as_text[numeric].astype(np.int64)
-        found = positions(catalogue, converted)
-        return np.where(numeric, found, -1)
-    if catalogue.dtype.kind not in "iu":
-        wanted = wanted.astype(str)
-    order = np.argsort(catalogue, kind="stable")
-    place = np.minimum(np.searchsorted(catalogue, wanted, sorter=order), len(catalogue) - 1)
-    index = order[place]
-    return np.where(catalogue[index] == wanted, index, -1)
-
-
-def _lookup(catalogue: np.ndarray, wanted: Ids, name: str) -> np.ndarray:
-    index = positions(catalogue, wanted)
-    if (index < 0).any():
-        unknown = np.asarray(wanted)[index < 0]
-        more = f" (and {len(unknown) - 1} more)" if len(unknown) > 1 else ""
-        raise DataError(
-            f"unknown {name} {_plain(unknown[0])!r}{more}",
-            where=f"the model knows {len(catalogue):,} {name}s, such as {_plain(catalogue[0])!r}",
-            fix=f"use an id of the {name}s it was fitted with (they are listed in model.json)",
-        )
-    return index
-
-
-def _in_catalogue(ratings: Ratings, users: np.ndarray, items: np.ndarray) -> tuple[Ratings, int]:
-    """The ratings with this catalogue's indices, and how many had a user or an item outside it."""
-    user, item = (
-        positions(users, ratings.users)[ratings.user],
-        positions(items, ratings.items)[ratings.item],
-    )
-    known = (user >= 0) & (item >= 0)
-    kept = dataclasses.replace(
-        ratings,
-        user=user[known].astype(np.int32),
-        item=item[known].astype(np.int32),
-        value=ratings.value[known],
-        users=users,
-        items=items,
-    )
-    return kept, int((~known).sum())

@@ -78,7 +78,7 @@ def _matrix(path: Path, side: str, formats: str) -> np.ndarray:
 def _ordered(path: Path, ids: np.ndarray, side: str, formats: str) -> np.ndarray:
     from pyarrow import csv, parquet
 
-    from dpmf_jax.models.model import positions
+    from dpmf_jax.models.catalogue import positions
 
     if path.suffix == ".parquet":
         table = parquet.read_table(path)

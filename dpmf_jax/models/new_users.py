@@ -1,0 +1,161 @@
+"""Users who were never in the training data: their ratings, and their factors by the release alone.
+
+Nothing here writes or keeps a rating.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from dpmf_jax.data.columns import LONE_USER
+from dpmf_jax.data.ids import Coded, as_coded, count_rows
+from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.data.tables import table_columns
+from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.mechanisms import table
+from dpmf_jax.models.catalogue import plain, positions
+from dpmf_jax.protocol import Release
+
+NAME = "ratings"  # what errors call them
+SHOWN = 3  # unknown items that an error names
+
+
+class NewUsers(NamedTuple):
+    """Checked ratings, on the model's items.
+
+    several: whether they were given with ids of users, of whom there may be one.
+    """
+
+    ratings: Ratings
+    several: bool
+
+
+class _Given(NamedTuple):
+    """Columns as they were given, and the users' ids; `LONE_USER` where none were given."""
+
+    user: np.ndarray
+    item: Any
+    value: Any
+    users: np.ndarray
+    several: bool
+
+
+def read(
+    items: np.ndarray,
+    rating_range: tuple[float, float],
+    given: Any,
+    values: Any = None,
+    *,
+    ignore_unknown: bool = False,
+    **options: Any,
+) -> NewUsers:
+    """The ratings as given to `Model.fold_in`, checked as a reader checks them.
+
+    Args:
+      items, rating_range: of the model.
+      given, values: see `Model.fold_in`.
+      ignore_unknown: whether items that the model does not know are left out, else refused. Who
+        has no others stays, without a rating.
+      options: `duplicates`, `out_of_range`.
+
+    Raises: DataError, as `Ratings.from_columns`, and for unknown items.
+    """
+    columns = _columns(given, values)
+    value, where = np.asarray(columns.value), count_rows(NAME)
+    coded = as_coded(columns.item, "item", NAME, where)
+    if len(coded.codes) != value.size:
+        raise DataError(
+            f"there are {len(coded.codes)} items and {value.size} ratings",
+            where=NAME,
+            fix="give one rating for each item",
+        )
+    place = positions(items, coded.ids)
+    at = place[coded.codes]
+    known = np.flatnonzero(at >= 0)
+    unknown = len(at) - len(known)
+    if unknown and not ignore_unknown:
+        raise _unknown(items, coded.ids[place < 0], unknown, len(at))
+    if unknown and not len(known):
+        return NewUsers(_nothing(items, rating_range, columns.users), columns.several)
+    checked = Ratings.from_columns(
+        columns.user[known],
+        Coded(at[known].astype(np.int32), items),
+        value[known],
+        rating_range=rating_range,
+        users=columns.users,
+        name=NAME,
+        where=lambda rows: where(known[rows]),
+        fewest=1,
+        **options,
+    )
+    item = positions(items, checked.items)[checked.item].astype(np.int32)
+    return NewUsers(dataclasses.replace(checked, item=item, items=items), columns.several)
+
+
+def _columns(given: Any, values: Any) -> _Given:
+    if isinstance(given, Ratings):
+        user, item = given.users[given.user], given.items[given.item]
+        return _Given(user, item, given.value, given.users, several=True)
+    names = getattr(given, "column_names", getattr(given, "columns", ()))
+    if "user" in names:
+        user, item, value = table_columns(given, ("user", "item", "rating"), NAME)
+        return _Given(user.ids[user.codes], item, value, user.ids, several=True)
+    if len(names):
+        _, item, value = table_columns(given, ("item", "item", "rating"), NAME)
+        return _of_one(item, value)
+    if values is not None:
+        return _of_one(np.asarray(given), values)
+    try:
+        pairs = list(given.items() if isinstance(given, Mapping) else given)
+        item, value = zip(*pairs, strict=True) if pairs else ((), ())
+    except (TypeError, ValueError):
+        raise UsageError(
+            "these are no ratings of one user",
+            where=NAME,
+            fix="give a mapping of item to rating, or pairs of item and rating",
+        ) from None
+    return _of_one(np.asarray(item), value)
+
+
+def _of_one(item: Any, value: Any) -> _Given:
+    user = np.full(np.size(value), LONE_USER)
+    return _Given(user, item, value, np.array([LONE_USER]), several=False)
+
+
+def _nothing(items: np.ndarray, rating_range: tuple[float, float], users: Any) -> Ratings:
+    index = np.empty(0, np.int32)
+    return Ratings(index, index, np.empty(0, np.float32), np.asarray(users), items, rating_range)
+
+
+def _unknown(items: np.ndarray, ids: np.ndarray, unknown: int, num: int) -> DataError:
+    named = ", ".join(repr(plain(one)) for one in ids[:SHOWN])
+    return DataError(
+        f"{unknown:,} of {num:,} ratings are of items that the model does not know: {named}"
+        + (f" and {len(ids) - SHOWN:,} more" if len(ids) > SHOWN else ""),
+        where=f"the model knows {len(items):,} items, such as {plain(items[0])!r}",
+        fix="give items of its catalogue (`items` in model.json), or leave them out:"
+        " --ignore-unknown (ignore_unknown=True)",
+    )
+
+
+def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> np.ndarray:
+    """float32[users, rank of the item factors], by the model's own mechanism.
+
+    Raises: UsageError for a mechanism that does not serve new users, or a release of an earlier
+      version.
+    """
+    name = settings.get("mechanism")
+    spec = table().get(str(name))
+    if spec is None or spec.fold_in is None:
+        serving = " and ".join(one for one, spec in table().items() if spec.fold_in)
+        of = f"of {name}" if name else "that does not say its mechanism"
+        raise UsageError(
+            f"a model {of} gives no factors to users who were not in its training data",
+            where="`mechanism` of the settings in model.json",
+            fix=f"fit one that does: {serving} (dpmf fit --mechanism)",
+        )
+    return spec.fold_in(settings, release, ratings)
