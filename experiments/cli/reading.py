@@ -8,17 +8,11 @@ from typing import Any, ClassVar, Literal
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class FileFlags:
-    """Where the data sets are, and what stands where in a file of your own."""
+class ColumnFlags:
+    """What stands where in a file of your own."""
 
     HEADING: ClassVar = "how ratings are read"
 
-    data_dir: Path | None = None
-    """Folder of the data sets. [the environment variable DPMF_DATA]"""
-    rating_range: tuple[float, float] | None = None
-    """Lowest and highest possible rating. Required for a file of your own; never compute it from
-    the ratings.
-    """
     user_column: str | None = None
     """Column of the user ids in your file: its name, or its position from 1. [found]"""
     item_column: str | None = None
@@ -33,22 +27,38 @@ class FileFlags:
     """
 
     def reading(self) -> dict[str, Any]:
-        """These flags as arguments of `dpmf_jax.data.datasets`, by name."""
-        return {name: getattr(self, name) for name in _names(FileFlags)}
+        """The flags of this module as arguments of `dpmf_jax.data.datasets`, by name."""
+        names = (
+            field.name
+            for kind in type(self).__mro__
+            if dataclasses.is_dataclass(kind) and kind.__module__ == __name__
+            for field in dataclasses.fields(kind)
+        )
+        return {name: getattr(self, name) for name in names}
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class RepairFlags(FileFlags):
-    """`FileFlags`, and what happens to rows that are not as they should be."""
+class FileFlags(ColumnFlags):
+    """Where the data sets are, and what stands where in a file of your own."""
+
+    data_dir: Path | None = None
+    """Folder of the data sets. [the environment variable DPMF_DATA]"""
+    rating_range: tuple[float, float] | None = None
+    """Lowest and highest possible rating. Required for a file of your own; never compute it from
+    the ratings.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RowFlags(ColumnFlags):
+    """`ColumnFlags`, and what happens to rows that are not as they should be."""
 
     duplicates: Literal["refuse", "first", "last", "mean"] = "refuse"
     """What to do where a user rates an item twice."""
     out_of_range: Literal["refuse", "drop", "clip"] = "refuse"
     """What to do with a rating outside the declared range."""
 
-    def reading(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _names(RepairFlags)}
 
-
-def _names(kind: Any) -> list[str]:
-    return [field.name for field in dataclasses.fields(kind)]
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class RepairFlags(FileFlags, RowFlags):
+    """How a data set or a file of your own is read."""

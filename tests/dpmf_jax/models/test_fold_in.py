@@ -5,61 +5,20 @@ refuses what no list can follow from.
 import dataclasses
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pyarrow
 import pytest
 
-import accounting
 import dpmf_jax
-from dpmf_jax import layout, load_model, protocol
+from dpmf_jax import load_model
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms import table
-from dpmf_jax.mechanisms.als import estimates
-from dpmf_jax.mechanisms.als import phases as als
 from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.spec import config_values
-from experiments.fit import mechanisms as fit_mechanisms
-from tests.cases.ratings import share
+from tests.cases.als import ITEMS, RATINGS, USERS, phases, untrained
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
-
-USERS, ITEMS = 60, 40
-RATINGS = share(0.25, (USERS, ITEMS))
-EPSILON = 60.0  # little noise, so that users differ
-
-
-def phases(name, **flags):
-    """(phases, settings) of a mechanism."""
-    flags = fit_mechanisms.flags(name, epsilon=EPSILON, **flags)
-    return fit_mechanisms.phases_and_settings(name, flags, RATINGS)
-
-
-def untrained(name, **flags):
-    """A model whose items are drawn, and to which users have answered as they do in a pass."""
-    made, settings = phases(name, **flags)
-    *_, (mechanism, _) = made
-    params, random = mechanism.query.args[0], np.random.default_rng(0)
-    factors = jnp.asarray(random.normal(size=(ITEMS, params.rank)), jnp.float32)
-    nothing = jnp.zeros(ITEMS)
-    center = jnp.asarray(random.normal(size=ITEMS) / 2, jnp.float32)
-    means = estimates.Means(nothing, nothing, center)
-    public = als._published(params, means, nothing, (factors, 0.1 * factors[::-1] ** 2))
-    data = layout.make(RATINGS, kind="split", num_devices=1)
-    private = jax.jit(als._solve)(params, public.items, data)
-    state = protocol.State(public, private, jnp.int32(0))
-    return dpmf_jax.Model(
-        release=jax.device_get(mechanism.release(state)),
-        guarantee=accounting.compose(*(one.guarantee(num) for one, num in made)),
-        users=RATINGS.users,
-        items=RATINGS.items,
-        rating_range=RATINGS.rating_range,
-        settings=settings,
-        factors=jax.device_get(protocol.factors(state)),
-        seen=(RATINGS.user, RATINGS.item),
-    )
 
 
 def of_user(user):
