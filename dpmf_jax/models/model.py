@@ -137,8 +137,8 @@ class Model:
     def fold_in(self, items: Any, ratings: Any = None, **options: Any) -> np.ndarray:
         """User factors of new users, from their ratings and the release alone.
 
-        They are computed as in training: a training user's own ratings give that user's factors, to
-        the bit. Nothing is kept of the ratings.
+        They are computed as in training: on the same kind of device, a training user's own ratings
+        give that user's factors, to the bit. Nothing is kept of the ratings.
 
         Args:
           items: of one user: raw item ids, with `ratings` their values; or a mapping of item to

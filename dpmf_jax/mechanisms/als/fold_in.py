@@ -71,8 +71,9 @@ def _per_unit(priors: jax.Array, step: jax.Array, unit: jax.Array) -> tuple[jax.
 def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> np.ndarray:
     """float32[users, 1 + d]: level and factors of users who need not be in the training data.
 
-    Each user's row follows from the release and from that user's ratings, to the bit as in
-    training; a user without ratings has zeros. Costs a pass over all items for each user.
+    Each user's row follows from the release and from that user's ratings; on the same kind of
+    device it has the bits of the training. A user without ratings has zeros. Costs a pass over all
+    items for each user.
 
     Args:
       settings: of the model; public.
