@@ -105,7 +105,8 @@ class Spec:
         promised. A test holds it to the guarantee.
       unsafe: (what, where, fix) of the refusal, where a release promises nothing and must be asked
         for twice.
-      public: which side's factors a file may give (`--items`, `--users`).
+      public: which side's factors a file may give (`--items`, `--users`), or features of the items
+        beside factors that are learned (`--item-features`).
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
       second_price: (settings, number of users, δ) -> a price under another trust model, printed
@@ -127,7 +128,7 @@ class Spec:
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unit: Unit | None = None
     unsafe: tuple[str, str, str] | None = None
-    public: Literal["items", "users"] | None = None
+    public: Literal["items", "users", "item_features"] | None = None
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []

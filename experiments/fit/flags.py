@@ -87,17 +87,43 @@ class PublicUsers:
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class PublicFiles(PublicItems, PublicUsers):
-    """Public factors of items or users."""
+class ItemFeatures:
+    """Public features of the items."""
+
+    HEADING: ClassVar = MechanismFlag.HEADING
+
+    item_features: Path | None = None
+    """File of public item features: csv, tsv or parquet (item id, then columns of numbers or of
+    categories), or MovieLens' movies.dat, movies.csv or u.item; movielens is the file beside the
+    ratings of a named data set. Everybody weighs them alone, at no price. [none]
+    """
 
 
-PUBLIC = {"items": (PublicItems,), "users": (PublicUsers,), None: ()}
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class PublicFiles(PublicItems, PublicUsers, ItemFeatures):
+    """Public factors of items or users, and features of items."""
+
+
+PUBLIC = {
+    "items": (PublicItems,),
+    "users": (PublicUsers,),
+    "item_features": (ItemFeatures,),
+    None: (),
+}
 
 
 def public_file(command: Any) -> Path | None:
-    """The file of public factors that a command names, if any."""
+    """The file of public factors or features that a command names, if any.
+
+    Raises: DataError for `--item-features movielens` of a data set that has no such file.
+    """
     side = table()[command.mechanism].public
-    return getattr(command, side) if side else None
+    named = getattr(command, side) if side else None
+    if side == "item_features" and named == Path("movielens"):
+        from dpmf_jax.data import features
+
+        return features.published(str(command.data), command.data_dir)
+    return named
 
 
 def with_flags_of(command: type, mechanism: str) -> Any:

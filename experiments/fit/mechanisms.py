@@ -66,6 +66,10 @@ def _check_priceable(phases: tuple[Any, ...], flags: Flags) -> None:
 
 
 def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
+    if spec.public == "item_features":
+        from dpmf_jax.data import features
+
+        return features.read(path, train.items)
     from experiments.fit import item_files
 
     side = "user" if spec.public == "users" else "item"

@@ -28,6 +28,8 @@ class Config:
     rating_range: the declared smallest and largest rating; ratings are clipped to it.
     noise_multiplier: z of the whole run, which costs what one Gaussian step with σ = z·Δ costs.
     rank: d, factors beside the levels; 0 for means alone.
+    num_features: public features of the items, for which every user has weights of their own; they
+      are answered to, and nothing is sent about them.
     num_passes: T, for factors; 0 for means alone.
     num_means: passes for means; the last one is after the factors.
     growth: each pass for factors has so many times the share of the one before.
@@ -53,6 +55,7 @@ class Config:
     noise_multiplier: float
     rank: int = 5
     num_passes: int = 6
+    num_features: int = 0
     num_means: int = 2
     growth: float = 2.0
     counts_share: float = 0.18
@@ -81,6 +84,7 @@ class Config:
             guards.positive(name, getattr(self, name))
         guards.count("rank", self.rank, 0)
         guards.count("num_passes", self.num_passes, 0)
+        guards.count("num_features", self.num_features, 0)
         guards.count("num_means", self.num_means, 1)
         if (self.rank == 0) != (self.num_passes == 0):
             raise ValueError("rank and num_passes must both be 0, or neither")

@@ -41,10 +41,10 @@ def public_grid(config: Config) -> Grid:
 
 
 def public_priors(config: Config) -> Float[Array, " columns"]:
-    """λ_b·s²·`LEVEL`², and λ_u·s² for each factor."""
+    """λ_b·s²·`LEVEL`², and λ_u·s² for each factor and each public feature."""
     variance = config.noise_variance
     priors = [variance * config.level_regularization * LEVEL**2]
-    priors += [variance * config.regularization] * config.rank
+    priors += [variance * config.regularization] * (config.rank + config.num_features)
     return jnp.asarray(priors, jnp.float32)
 
 
@@ -69,7 +69,7 @@ def _per_unit(priors: jax.Array, step: jax.Array, unit: jax.Array) -> tuple[jax.
 
 
 def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> np.ndarray:
-    """float32[users, 1 + d]: level and factors of users who need not be in the training data.
+    """float32[users, 1 + d + p]: level, factors and weights of features, of users old and new.
 
     Each user's row follows from the release and from that user's ratings; on the same kind of
     device it has the bits of the training. A user without ratings has zeros. Costs a pass over all
@@ -91,8 +91,9 @@ def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> 
             fix="fit again with `dpmf fit`, which keeps them",
         ) from None
     grid, priors = public_grid(config), public_priors(config)
-    items = _released_items(release, grid, config.rank)
-    rows = np.zeros((ratings.num_users, 1 + config.rank), np.float32)
+    columns = config.rank + config.num_features
+    items = _released_items(release, grid, columns)
+    rows = np.zeros((ratings.num_users, 1 + columns), np.float32)
     order = np.argsort(ratings.user, kind="stable")
     ends = np.cumsum(np.bincount(ratings.user, minlength=ratings.num_users))
     for user, mine in enumerate(np.split(order, ends[:-1])):
@@ -109,7 +110,7 @@ def _user_factors(items: Items, grid: Grid, priors: jax.Array, data: Layout) -> 
     return solve(items, grid, priors, data)[0]
 
 
-def _released_items(release: Release, grid: Grid, rank: int) -> Items:
+def _released_items(release: Release, grid: Grid, columns: int) -> Items:
     """What users answered to last, in the same whole numbers.
 
     Released numbers are these times a unit, rounded once or twice: dividing by the unit and
@@ -119,14 +120,14 @@ def _released_items(release: Release, grid: Grid, rank: int) -> Items:
     if release.item_factors is None or release.center is None:
         raise UsageError("the model releases no item factors", fix="fit again with `dpmf fit`")
     factors = np.asarray(release.item_factors, np.float64)[:, 1:]
-    if factors.shape[1] != rank:
+    if factors.shape[1] != columns:
         raise UsageError(
-            f"the model releases {factors.shape[1]} factors and its settings say {rank}",
+            f"the model releases {factors.shape[1]} factors and its settings say {columns}",
             where="settings in model.json",
             fix="fit again with `dpmf fit`",
         )
     squares, unit = factors, 1.0  # of no columns
-    if rank:
+    if columns:
         if release.factor_variance is None or release.factor_unit is None:
             raise UsageError(
                 "the model does not release how well its item factors are known: an earlier version"

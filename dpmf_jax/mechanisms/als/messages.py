@@ -1,7 +1,8 @@
 """What a user sends in a pass: whole numbers, and all of them together no longer than a clip.
 
-With E the residuals in steps, q the units of the user's own factors (`local_ridge`), m the number
-of her ratings and w = 1/√m, the message of a pass for factors is, for every item that she rated,
+With E the residuals in steps, q the units of the user's own factors (`local_ridge`; of those that
+are learned, not the weights of public features), m the number of her ratings and w = 1/√m, the
+message of a pass for factors is, for every item that she rated,
 
     ⌊s·E_i·q⌉,   s = min(κ·w, (Δ - √(m·d)/2)/(‖E‖·‖q‖)),
 
@@ -22,6 +23,8 @@ a user adds p·pᵀ, with p = ⌊q·√g⌉ and g such that ‖p‖² ≤ Δ': t
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -54,22 +57,23 @@ def scales(
     clip: Float[Array, ""],
     kappa: Float[Array, ""],
     *,
-    factors: bool,
+    rank: int,
 ) -> Sent:
     """How much of her residuals each user sends.
 
     Args:
       users: the answers. count: m. norms: of the residuals, `local_ridge.residual_norms`.
       clip: Δ in units. kappa: κ, units of a residual of one step (times one unit of q), before w.
-      factors: whether residuals are multiplied by q.
+      rank: of the factors that are learned, the first columns of q, which residuals are multiplied
+        by; 0 for means.
     """
     zero = steady.hidden_zero(count.astype(jnp.int32))
     upper = steady.apart(zero, norms[0].astype(jnp.float32) * 2.0**local_ridge.LOW_BITS)
     squared = upper + norms[1].astype(jnp.float32)
     length, entries = jnp.sqrt(squared), count
-    if factors:
-        own = jnp.sqrt(whole_descent.squared_norm(users.units.astype(jnp.int32)))
-        length, entries = length * own, count * users.units.shape[1]
+    if rank:
+        own = jnp.sqrt(whole_descent.squared_norm(users.units[:, :rank].astype(jnp.int32)))
+        length, entries = length * own, count * rank
     weight = steady.apart(zero, kappa / steady.apart(zero, jnp.sqrt(jnp.maximum(count, 1.0))))
     rounding = steady.apart(zero, jnp.sqrt(entries) / 2)
     room = jnp.maximum(clip * (1 - ROOM) - rounding, 0.0)
@@ -88,22 +92,26 @@ def _of_item(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> j
     return jnp.sum(jnp.round(scale * found).astype(jnp.int32), axis=0, keepdims=True)
 
 
-def _of_item_by_factor(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> jax.Array:
-    center, item_units, (grid,) = row
-    (level, units), scale = columns
-    found = present * local_ridge.residuals(
-        local_ridge.rating_steps(grid, values) - center, level, units @ item_units, grid.bound
-    )
-    sent = jnp.round(scale[:, None] * (found[:, None] * units))
-    return jnp.sum(sent.astype(jnp.int32), axis=0)
+@functools.cache
+def _of_item_by_factor(rank: int) -> Callable[..., jax.Array]:
+    def sums(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> jax.Array:
+        center, item_units, (grid,) = row
+        (level, units), scale = columns
+        found = present * local_ridge.residuals(
+            local_ridge.rating_steps(grid, values) - center, level, units @ item_units, grid.bound
+        )
+        sent = jnp.round(scale[:, None] * (found[:, None] * units[:, :rank]))
+        return jnp.sum(sent.astype(jnp.int32), axis=0)
+
+    return sums
 
 
 def item_sums(
-    users: Users, sent: Sent, items: Items, grid: Grid, data: layout.Layout, *, factors: bool
+    users: Users, sent: Sent, items: Items, grid: Grid, data: layout.Layout, *, rank: int
 ) -> UInt32[Array, "items d"]:
-    """Σ of the messages, mod 2^32: uint32[items, d], or uint32[items, 1] of residuals alone."""
+    """Σ of the messages, mod 2^32: uint32[items, rank], or uint32[items, 1] of residuals alone."""
     rows = items.center, items.units, (local_ridge.each(grid, data.num_items),)
-    fn = _of_item_by_factor if factors else _of_item
+    fn = _of_item_by_factor(rank) if rank else _of_item
     sums = layout.sum_by_item(data, fn, rows, (users, sent.scale))
     return jax.lax.bitcast_convert_type(sums, jnp.uint32)
 
@@ -122,12 +130,15 @@ def gram(
     count: Float[Array, " users"],
     clip: Float[Array, ""],
     kappa: Float[Array, ""],
+    *,
+    rank: int,
 ) -> UInt32[Array, "d d"]:
     """Σ over users of p·pᵀ; kappa: what a squared unit of q becomes, before the clip."""
-    own = jnp.sqrt(whole_descent.squared_norm(users.units.astype(jnp.int32)))
-    room = jnp.maximum(jnp.sqrt(clip) * (1 - ROOM) - users.units.shape[1] ** 0.5 / 2, 0.0)
+    learned = users.units[:, :rank]
+    own = jnp.sqrt(whole_descent.squared_norm(learned.astype(jnp.int32)))
+    room = jnp.maximum(jnp.sqrt(clip) * (1 - ROOM) - rank**0.5 / 2, 0.0)
     root = jnp.minimum(jnp.sqrt(kappa * sent.fraction), room / jnp.maximum(own, 1.0))
-    parts = jnp.round(root[:, None] * users.units).astype(jnp.int32)
+    parts = jnp.round(root[:, None] * learned).astype(jnp.int32)
     parts = jnp.where((count > 0)[:, None], parts, 0)
     total = jnp.einsum(
         "ua,ub->ab", parts, parts, precision="highest", preferred_element_type=jnp.int32

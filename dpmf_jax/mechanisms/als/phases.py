@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 import accounting
@@ -77,6 +78,7 @@ class Params:
     count_deviation: of a noisy count.
     priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
+    features: float32[items, p], public, as long as factors are.
     """
 
     clip: jax.Array
@@ -88,6 +90,7 @@ class Params:
     message_clip: jax.Array
     further_clip: jax.Array
     settings: tuple[jax.Array, ...]
+    features: jax.Array | None
     delta: float | jax.Array  # read on the host alone, so a float
     rank: int = dataclasses.field(metadata={"static": True})
     relation: str = dataclasses.field(metadata={"static": True})
@@ -95,11 +98,15 @@ class Params:
     name: str = dataclasses.field(metadata={"static": True})
 
 
-def phases(config: Config) -> tuple[Phase, ...]:
+def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, ...]:
     """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
 
-    Releases item factors (the first is 1, for the level), their posterior variances and unit, a
-    centre, and nothing of a user.
+    Releases item factors (the first is 1, for the level; the last are the features), their
+    posterior variances and unit, a centre, and nothing of a user.
+
+    Args:
+      features: float[items, config.num_features], public, about 0; they are scaled so that an
+        item's are as long as its factors are. Weights for them are a user's own: they cost nothing.
 
     Guarantee: of all phases together, exact Gaussian composition over adaptive steps, joint, for a
       user (`config.relation`), proved: messages of whole numbers are bounded by construction
@@ -107,18 +114,37 @@ def phases(config: Config) -> tuple[Phase, ...]:
 
     Raises: PrivacyError for a price for which the noise's grid would be too coarse.
     """
+    shape = None if features is None else features.shape[1]
+    if (shape or 0) != config.num_features:
+        raise ValueError(f"{shape} features, and num_features {config.num_features}")
     counts, of_means, of_factors = config.clips()
+    own = _scaled(config, features)
     before = config.num_means - 1 if config.num_passes else config.num_means
-    found: list[Phase] = [(_counts(config, counts), 1)]
+    found: list[Phase] = [(_counts(config, own, counts), 1)]
     if before:
-        found.append((_means(config, of_means[:before]), before))
+        found.append((_means(config, own, of_means[:before]), before))
     if config.num_passes:
-        found.append((_factors(config, of_factors), config.num_passes))
-        found.append((_means(config, of_means[before:]), config.num_means - before))
+        found.append((_factors(config, own, of_factors), config.num_passes))
+        found.append((_means(config, own, of_means[before:]), config.num_means - before))
     return tuple(found)
 
 
-def _params(config: Config, ratios: tuple[float, ...], part: float, **own: Any) -> Params:
+def _scaled(config: Config, features: np.ndarray | None) -> jax.Array | None:
+    """Features as long as factors are: over the items, their mean squared length is signal·λ_u."""
+    if features is None:
+        return None
+    squared = float(np.mean(np.sum(np.square(features, dtype=np.float64), axis=1)))
+    scale = np.sqrt(config.signal * config.regularization / max(squared, 1e-12))
+    return jnp.asarray(features * scale, jnp.float32)
+
+
+def _params(
+    config: Config,
+    features: jax.Array | None,
+    ratios: tuple[float, ...],
+    part: float,
+    **own: Any,
+) -> Params:
     scale = noise_scale()
     wholes = [units(ratio, scale) for ratio in ratios]
     clips = [length(part, one) for one in wholes]
@@ -136,6 +162,7 @@ def _params(config: Config, ratios: tuple[float, ...], part: float, **own: Any) 
                 *(config.signal, config.evenness),
             )
         ),
+        features=features,
         delta=config.delta,
         rank=config.rank,
         relation=config.relation,
@@ -212,6 +239,10 @@ def _published(
 ) -> Public:
     on = params.grid
     center = on.middle + on.step * PER_QUARTER * means.center
+    if params.features is not None:
+        learned, variance = factors
+        known = jnp.zeros_like(params.features)  # exactly
+        factors = _beside(learned, params.features), _beside(variance, known)
     items = local_ridge.on_grid(center, *factors, on)
     ones = jnp.ones((len(center), 1), jnp.float32)
     return Public(
@@ -223,13 +254,23 @@ def _published(
     )
 
 
+def _beside(left: jax.Array, right: jax.Array) -> jax.Array:
+    return jnp.concatenate([left, right], axis=1)
+
+
+def _learned(params: Params, items: Items) -> tuple[jax.Array, jax.Array]:
+    """(item factors, their variances), without the public features."""
+    units, variance = items.units[:, : params.rank], items.variance[:, : params.rank]
+    return items.unit * units, items.unit**2 * variance
+
+
 def _sent(
-    params: Params, state: State, data: Layout, kappa: jax.Array, *, factors: bool
+    params: Params, state: State, data: Layout, kappa: jax.Array, *, rank: int
 ) -> tuple[messages.Sent, Info]:
     private, items = state.private, state.public.items
     norms = local_ridge.residual_norms(private.users, items, params.grid, data)
     clip = _at(params.clip, state)[0]
-    sent = messages.scales(private.users, private.count, norms, clip, kappa, factors=factors)
+    sent = messages.scales(private.users, private.count, norms, clip, kappa, rank=rank)
     loss = params.grid.step**2 * jnp.sum(sent.squared) / data.num_ratings
     return sent, Info(loss, jnp.mean(sent.fraction < 1))
 
@@ -259,9 +300,10 @@ def _alike(make: Any, number: jax.Array, given: tuple[Any, ...], data: Layout) -
 # --- counts
 
 
-def _counts(config: Config, ratio: float) -> Mechanism:
+def _counts(config: Config, features: jax.Array | None, ratio: float) -> Mechanism:
     params = _params(
         config,
+        features,
         (ratio,),
         0.0,
         message_clip=jnp.float32(1),
@@ -293,7 +335,7 @@ def _query_counts(
     clip = _at(params.clip, state)[0]
     weight = jnp.floor(clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
     total = layout.sum_by_item(data, _weights, (), weight)
-    _, info = _sent(params, state, data, jnp.float32(1), factors=False)
+    _, info = _sent(params, state, data, jnp.float32(1), rank=0)
     return jax.lax.bitcast_convert_type(total, jnp.uint32), info
 
 
@@ -306,9 +348,10 @@ def _update_counts(params: Params, state: State, response: jax.Array, data: Layo
 # --- means
 
 
-def _means(config: Config, ratios: tuple[float, ...]) -> Mechanism:
+def _means(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
     params = _params(
         config,
+        features,
         ratios,
         config.scale_share,
         message_clip=jnp.float32(config.means_clip),
@@ -329,10 +372,8 @@ def _query_means(params: Params, state: State, data: Layout, coins: None) -> tup
     del coins
     private, (clip, further) = state.private, _at(params.clip, state)
     kappa = clip / (params.message_clip * PER_QUARTER)
-    sent, info = _sent(params, state, data, kappa, factors=False)
-    sums = messages.item_sums(
-        private.users, sent, state.public.items, params.grid, data, factors=False
-    )
+    sent, info = _sent(params, state, data, kappa, rank=0)
+    sums = messages.item_sums(private.users, sent, state.public.items, params.grid, data, rank=0)
     return (sums, messages.mean_scale(sent, private.count, further)), info
 
 
@@ -355,17 +396,16 @@ def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
         params.settings[0],
     )
     means = estimates.means(public.means, said, variance, count)
-    items = public.items
-    factors = items.unit * items.units, items.unit**2 * items.variance
-    return _published(params, means, public.count, factors)
+    return _published(params, means, public.count, _learned(params, public.items))
 
 
 # --- factors
 
 
-def _factors(config: Config, ratios: tuple[float, ...]) -> Mechanism:
+def _factors(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
     params = _params(
         config,
+        features,
         ratios,
         config.gram_share,
         message_clip=jnp.float32(config.factors_clip),
@@ -379,8 +419,8 @@ def _factors(config: Config, ratios: tuple[float, ...]) -> Mechanism:
 def _init_factors(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     if previous is None:
         previous = _init_counts(params, key, data, None).public
-    word = (jnp.ravel(jax.random.key_data(key))[0] >> 1).astype(jnp.int32)
-    public = _alike(_first_factors, word, (params, key, previous), data)
+    unit = jax.lax.bitcast_convert_type(previous.items.unit, jnp.int32)
+    public = _alike(_first_factors, unit, (params, key, previous), data)
     return State(public, _solve(params, public.items, data), jnp.int32(0))
 
 
@@ -402,10 +442,11 @@ def _query_factors(params: Params, state: State, data: Layout, coins: None) -> t
     private, items = state.private, state.public.items
     clip, further = _at(params.clip, state)
     kappa = clip / (params.message_clip * PER_QUARTER) * _per_coefficient(items)
-    sent, info = _sent(params, state, data, kappa, factors=True)
-    sums = messages.item_sums(private.users, sent, items, params.grid, data, factors=True)
+    sent, info = _sent(params, state, data, kappa, rank=params.rank)
+    sums = messages.item_sums(private.users, sent, items, params.grid, data, rank=params.rank)
     kappa = further / params.further_clip * _per_coefficient(items) ** 2
-    return (sums, messages.gram(private.users, sent, private.count, further, kappa)), info
+    gram = messages.gram(private.users, sent, private.count, further, kappa, rank=params.rank)
+    return (sums, gram), info
 
 
 def _update_factors(params: Params, state: State, response: Any, data: Layout) -> State:
@@ -415,9 +456,8 @@ def _update_factors(params: Params, state: State, response: Any, data: Layout) -
 def _new_factors(given: tuple[Any, ...], *, num_users: int) -> Public:
     params, public, step, (sums, gram) = given
     clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
-    items = public.items
     factors = estimates.factors(
-        (items.unit * items.units, items.unit**2 * items.variance),
+        _learned(params, public.items),
         step == 0,
         params.message_clip / clip * _real(sums),
         params.further_clip / further * _real(gram),

@@ -78,7 +78,6 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
     """See `Spec.settings`."""
     from accounting import gaussian, guards
 
-    del public  # there are none
     epsilon = EPSILON if flags.epsilon is None else flags.epsilon
     noise = gaussian.solve_noise_multiplier(epsilon, flags.delta, 1, price="exact")
     rank, passes = 0, 0
@@ -93,6 +92,7 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
         "steps": passes,
         "rank": rank,
         "num_passes": passes,
+        "num_features": 0 if public is None else public.shape[1],
         "rating_range": [low, high],
         "noise_multiplier": noise,
         "relation": f"user {'replaced' if flags.change == 'replace' else 'added or removed'}",
@@ -105,8 +105,7 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     """See `Spec.phases`."""
     from dpmf_jax.mechanisms.als import config, phases
 
-    del public
-    return phases.phases(config.Config(**config_values(config.Config, settings)))
+    return phases.phases(config.Config(**config_values(config.Config, settings)), public)
 
 
 def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> Any:
@@ -174,6 +173,7 @@ SPECS = (
         control=without_noise,
         access="sums",
         unit="user",
+        public="item_features",
         num_steps=last_steps,
         fold_in=user_factors,
         notes=notes,
@@ -195,6 +195,7 @@ SPECS = (
         control=without_noise,
         access="sums",
         unit="user",
+        public="item_features",
         num_steps=last_steps,
         fold_in=user_factors,
         trials=(Trial("ours: means", "defaults"),),

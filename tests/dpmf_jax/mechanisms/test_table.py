@@ -96,7 +96,7 @@ def test_a_mechanism_is_told_what_means_something_to_it_and_nothing_else(capsys)
     for words, told in (
         (
             ("--rounds", "3"),
-            "--rounds means nothing to --mechanism gaussian-joint-noise; it goes with local",
+            "--rounds means nothing to --mechanism als; it goes with local",
         ),
         (("--mechanism", "local", "--steps", "3"), "--steps means nothing to --mechanism local"),
         (("--mechanism=local", "--items", "a.csv"), "it goes with gaussian-public-items"),
@@ -123,7 +123,7 @@ def test_a_settings_file_names_the_mechanism_too(tmp_path):
     assert (command.mechanism, command.rounds) == ("local", 3)
     assert parse("fit", fit_command.Command, ["--config", str(file), "--rounds", "4"]).rounds == 4
     file.write_text('data = "synthetic"\nrounds = 3\n')
-    with pytest.raises(UsageError, match="means nothing to --mechanism gaussian-joint-noise"):
+    with pytest.raises(UsageError, match=f"means nothing to --mechanism {DEFAULT}"):
         parse("fit", fit_command.Command, ["--config", str(file)])
 
 

@@ -122,6 +122,7 @@ def test_what_a_gpu_is_asked_can_be_tried_out_on_a_cpu(monkeypatch, tmp_path):
         num_draws=1_000,
         labels="001 sound: joint noise;004 Private GD",
         any_backend=True,
+        limit=1e6,
     )
     assert {row["label"] for row in told["bits"] if row["layout"]} == {
         "001 sound: joint noise",
