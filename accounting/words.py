@@ -9,6 +9,7 @@ NO_THIRD_PARTY = ("third party", "there is none")
 
 # What is public, and was chosen without the ratings.
 MASK = "who rated what is public"
+FEATURES = "the features of the items are public, and were not made from the ratings"
 SETTINGS = (
     "the number of steps, the centre, the clips and all other settings were chosen without looking"
     " at the ratings"

@@ -147,6 +147,8 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
         )
     public = loaded.release.item_factors if settings.get("items") else None
     public = loaded.release.user_factors if settings.get("users") else public
+    if features := settings.get("num_features"):  # released as the last factors
+        public = loaded.release.item_factors[:, -features:]
     try:
         steps = table()[settings["mechanism"]].num_steps(
             settings, loaded.guarantee.steps

@@ -17,15 +17,22 @@ RATINGS = share(0.25, (USERS, ITEMS))
 EPSILON = 60.0  # little noise, so that users differ
 
 
-def phases(name, **flags):
-    """(phases, settings) of a mechanism."""
+def write_features(path):
+    """A number and a category of every item but the last."""
+    rows = [f"{item},{item % 7},{'xyz'[item % 3]}" for item in RATINGS.items[:-1].tolist()]
+    path.write_text("\n".join(["item,number,kind", *rows]) + "\n")
+    return path
+
+
+def phases(name, public=None, **flags):
+    """(phases, settings) of a mechanism. public: a file of item features."""
     flags = fit_mechanisms.flags(name, epsilon=EPSILON, **flags)
-    return fit_mechanisms.phases_and_settings(name, flags, RATINGS)
+    return fit_mechanisms.phases_and_settings(name, flags, RATINGS, public)
 
 
-def untrained(name, **flags):
+def untrained(name, public=None, **flags):
     """A model whose items are drawn, and to which users have answered as they do in a pass."""
-    made, settings = phases(name, **flags)
+    made, settings = phases(name, public, **flags)
     *_, (mechanism, _) = made
     params, random = mechanism.query.args[0], np.random.default_rng(0)
     factors = jnp.asarray(random.normal(size=(ITEMS, params.rank)), jnp.float32)

@@ -212,7 +212,11 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         released=params.released,
         trust_model=words.CURATOR,
         status="proved",
-        assumptions=(words.DECLARED, *claims.WHOLE),
+        assumptions=(
+            words.DECLARED,
+            *(() if params.features is None else (words.FEATURES,)),
+            *claims.WHOLE,
+        ),
         against=(
             (
                 "everybody but the user",

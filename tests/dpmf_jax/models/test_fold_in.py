@@ -16,7 +16,7 @@ from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.spec import config_values
-from tests.cases.als import ITEMS, RATINGS, USERS, phases, untrained
+from tests.cases.als import ITEMS, RATINGS, USERS, phases, untrained, write_features
 
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
@@ -34,6 +34,9 @@ def models(tmp_path_factory, quick_compilation):
     return {
         "als": untrained("als", rank=2, steps=2).save(folder / "als"),
         "means": untrained("means").save(folder / "means"),
+        "features": untrained("als", write_features(folder / "features.csv"), rank=2, steps=2).save(
+            folder / "features"
+        ),
     }
 
 

@@ -95,17 +95,23 @@ def signed(leaf):
 
 
 @pytest.mark.parametrize(
-    ("rank", "kind"),
-    [(2, "dense"), pytest.param(2, "split", marks=pytest.mark.seconds), (0, "dense")],
+    ("rank", "kind", "num_features"),
+    [
+        (2, "dense", 0),
+        pytest.param(2, "split", 0, marks=pytest.mark.seconds),
+        (0, "dense", 0),
+        pytest.param(2, "dense", 3, marks=pytest.mark.seconds),
+        pytest.param(0, "dense", 3, marks=pytest.mark.seconds),
+    ],
 )
-def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(rank, kind):
+def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(rank, kind, num_features):
     """Whoever is left out, exactly their own message is missing from every sum, mod 2^32."""
+    features = np.random.default_rng(1).normal(size=(ITEMS, 3)) if num_features else None
     of = ratings()
     data = layout.make(of, kind=kind, num_devices=1)
     longest = []
-    for mechanism, public in public_states(
-        als.phases(config(**(MEANS if rank == 0 else {}))), data
-    ):
+    made = config(num_features=num_features, **(MEANS if rank == 0 else {}))
+    for mechanism, public in public_states(als.phases(made, features), data):
         clip = float(mechanism.query.args[0].whole_clip[0])
         everybody = statistics(mechanism, public, data)
         # each has shapes of its own in the split layout
@@ -192,6 +198,42 @@ def test_factors_learn_what_means_cannot():
         assert last.release(state).user_factors is None
     means, factors = errors
     assert factors < 0.97 * means < 0.97 * np.std(of.value)
+
+
+@pytest.mark.seconds
+def test_features_say_of_new_items_what_means_cannot():
+    """Half of the taste is in a feature, and the last items were never rated."""
+    random = np.random.default_rng(0)
+    feature, weight = random.normal(size=300), random.normal(size=2_000)
+    user, item = random.integers(0, 2_000, 40_000), random.integers(0, 300, 40_000)
+    value = 3 + weight[user] * feature[item] / 2 + random.normal(size=40_000) / 2
+    of = Ratings.from_columns(
+        user, item, value, rating_range=(0.0, 6.0), duplicates="mean", out_of_range="clip"
+    )
+    new = of.item >= 280
+    data = layout.make(of.take(np.flatnonzero(~new)), num_devices=1)
+    z = gaussian.solve_noise_multiplier(1.0, 1e-5, 1)
+    errors = []
+    for features in (None, feature[:, None]):
+        made = config(
+            noise_multiplier=z,
+            rating_range=(0.0, 6.0),
+            num_features=int(features is not None),
+            **MEANS,
+        )
+        *earlier, (last, num_steps) = als.phases(made, features)
+        init_key, key = jax.random.split(keys.from_seed(0))
+        state = protocol.begin(last, init_key, data, earlier)
+        state, _ = protocol.train(last, key, state, data, num_steps)
+        model = jax.device_get(protocol.factors(state))
+        rows = model.user_factors[of.user[new]] * model.item_factors[of.item[new]]
+        found = model.center[of.item[new]] + rows.sum(axis=1)
+        errors.append(np.sqrt(np.mean((found - of.value[new]) ** 2)))
+    means, known = errors
+    assert known < 0.9 * means
+    assert "features of the items are public" in str(last.guarantee(1))
+    with pytest.raises(ValueError, match="num_features"):
+        als.phases(config(num_features=2), feature[:, None])
 
 
 def longer_at_first(query, params, state, data, coins):
