@@ -147,8 +147,9 @@ def saved(folder: Path, command: Command) -> tuple[tuple[Any, ...], dict[str, An
         )
     public = loaded.release.item_factors if settings.get("items") else None
     public = loaded.release.user_factors if settings.get("users") else public
-    if features := settings.get("num_features"):  # released as the last factors
-        public = loaded.release.item_factors[:, -features:]
+    features, factors = settings.get("num_features"), loaded.release.item_factors
+    if features and factors is not None:  # released as the last factors
+        public = factors[:, -features:]
     try:
         steps = table()[settings["mechanism"]].num_steps(
             settings, loaded.guarantee.steps

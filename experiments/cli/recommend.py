@@ -36,7 +36,7 @@ class Command(RowFlags):
     """Raw ids of users; can be given several times."""
     ratings: Path | None = None
     """File of new users' ratings, with columns item and rating (one user) or user, item and rating;
-    for a model of `als` or `means`. Needs no private/.
+    for a model of `als`, `means` or `ridge`. Needs no private/.
     """
     ignore_unknown: bool = False
     """Leave out ratings of items that the model does not know."""

@@ -28,10 +28,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax.tree_util import Partial
 
 import accounting
@@ -40,7 +41,7 @@ from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax import layout
 from dpmf_jax.devices import spread
-from dpmf_jax.errors import PrivacyError
+from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.kernels import steady
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims, grid
@@ -49,6 +50,9 @@ from dpmf_jax.mechanisms.als.config import SCALE
 from dpmf_jax.noise import whole
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.protocol import Info, Mechanism, Release, State
+
+if TYPE_CHECKING:
+    from dpmf_jax.data.ratings import Ratings
 
 FINEST = 1 << 14  # units in the width of the declared range
 ROUNDED = 1.01  # units by which a rounded level may move further than one that is not
@@ -132,16 +136,7 @@ def mechanism(config: Config) -> Mechanism:
 
     Raises: PrivacyError for a noise multiplier so large that the grid would be too coarse.
     """
-    units, bound = _units(config)
-    sensitivity = claims.float32_up(bound)
-    params = Params(
-        noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
-        sensitivity=sensitivity,
-        grid=grid.values(config.rating_range, units),
-        regularization=jnp.float32(config.level_regularization),
-        noise_variance=jnp.float32(config.noise_variance),
-        delta=config.delta,
-    )
+    params = _params(config)
     return Mechanism(
         init=Partial(_init, params),
         coins=Partial(claims.no_coins),
@@ -151,6 +146,34 @@ def mechanism(config: Config) -> Mechanism:
         release=Partial(_release),
         guarantee=Partial(_guarantee, params),
     )
+
+
+def _params(config: Config) -> Params:
+    units, bound = _units(config)
+    sensitivity = claims.float32_up(bound)
+    return Params(
+        noise_scale=claims.float32_up(float(sensitivity) * config.noise_multiplier),
+        sensitivity=sensitivity,
+        grid=grid.values(config.rating_range, units),
+        regularization=jnp.float32(config.level_regularization),
+        noise_variance=jnp.float32(config.noise_variance),
+        delta=config.delta,
+    )
+
+
+def fold_in(config: Config, release: Release, ratings: Ratings) -> np.ndarray:
+    """float32[users, 1]: levels of users who need not be in the training data.
+
+    Each follows from the released means and from that user's ratings, to the bit as in training.
+
+    Raises: UsageError for a release without means.
+    """
+    if release.center is None:
+        raise UsageError("the model releases no item means", fix="fit again with `dpmf fit`")
+    params, center = _params(config), np.asarray(release.center, np.float64)
+    units = np.rint((center - float(params.grid.middle)) / float(params.grid.unit))
+    data = layout.make(ratings, num_devices=1)
+    return np.asarray(_levels(params, jnp.asarray(units, jnp.float32), data).user_factors)
 
 
 def _units(config: Config) -> tuple[int, float]:

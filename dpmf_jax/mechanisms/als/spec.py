@@ -158,6 +158,13 @@ def ridge_phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return ((made, settings["steps"]),)
 
 
+def levels(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> Any:
+    """See `Spec.fold_in`."""
+    from dpmf_jax.mechanisms.als import ridge
+
+    return ridge.fold_in(ridge.Config(**config_values(ridge.Config, settings)), release, ratings)
+
+
 SPECS = (
     Spec(
         name="als",
@@ -210,6 +217,7 @@ SPECS = (
         control=without_noise,
         access="sums",
         unit="rating value",
+        fold_in=levels,
         trials=(Trial("ours: ridge", "defaults"),),
     ),
 )

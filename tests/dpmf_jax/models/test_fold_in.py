@@ -224,8 +224,8 @@ def test_other_mechanisms_say_which_serve_new_users(model):
         for ask in (other.fold_in, lambda ratings, other=other: other.recommend(ratings=ratings)):
             with pytest.raises(UsageError, match=said) as refused:
                 ask({1: 2.0})
-            assert "als and means" in refused.value.fix
-    assert {name for name, spec in table().items() if spec.fold_in} == {"als", "means"}
+            assert "als and means and ridge" in refused.value.fix
+    assert {name for name, spec in table().items() if spec.fold_in} == {"als", "means", "ridge"}
 
 
 def test_a_release_that_does_not_fit_is_refused(models, model):

@@ -168,6 +168,11 @@ def test_it_learns_means_and_levels_and_releases_the_means_alone():
     assert release.user_factors is None
     mean = np.bincount(of.item, of.value) / np.bincount(of.item)
     assert np.corrcoef(mean, release.center)[0, 1] > 0.9
+    # a user's level follows from the release and the own ratings, in any company
+    for some in (of, of.take(np.flatnonzero(of.user < 3))):
+        levels = ridge.fold_in(config, release, some)
+        there = np.unique(some.user)
+        np.testing.assert_array_equal(levels[there], state.private.user_factors[there])
     own = np.bincount(of.user, of.value) / np.bincount(of.user)
     assert np.corrcoef(own, state.private.user_factors[:, 0])[0, 1] > 0.9
 
