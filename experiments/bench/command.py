@@ -21,6 +21,7 @@ class Command:
             "step",
             "noise",
             "local",
+            "als",
             "objective",
             "online",
             "sweep",
@@ -34,7 +35,8 @@ class Command:
     ] = None
     """step: both gradients and updates. noise: draws, tables and steps in whole numbers, beside
     float32. local: a round of paper 004's local DP against NumPy loops over users, with peaks of
-    memory. objective: paper 003's closed form against NumPy, and its iterations with users who come
+    memory. als: a pass of it against an iteration of implicit, its parts, and how it grows.
+    objective: paper 003's closed form against NumPy, and its iterations with users who come
     and go. online: an epoch of paper 002, one rating after the other, over factors and over a count
     sketch, against numba and Surprise. sweep: many configurations at once against separate runs.
     audit: how near the audits come to what is true. read: a generated, shuffled csv, with checks
@@ -47,7 +49,9 @@ class Command:
     compile_only: bool = False
     """With --gpu, where there is none: compile its programs and count what they read and hold."""
     rank: int | None = None
-    """All but read: number of factors. [20; of noise 20 and 64, of local 15, of objective 50]"""
+    """All but read: number of factors. [20; of noise 20 and 64, of als 16 and 64, of local 15, of
+    objective 50]
+    """
     size: Literal["ml-100k", "ml-1m", "ml-20m"] | None = None
     """All but read: data set whose size the generated ratings have. [ml-1m; of local ml-20m]"""
     repeats: int = 9
@@ -63,7 +67,7 @@ class Command:
     trials: int = 2_000
     """audit: number of trials of cheap audits; of costly ones a tenth."""
     num_ratings: int = 20_000_000
-    """read: number of rows of the file. scale: the most ratings."""
+    """read: number of rows of the file. scale, als: the most ratings."""
     out: Path = Path("bench")
     """all: folder of the results; the page is written beside it. Keeps results that are there."""
     again: bool = False
@@ -109,6 +113,16 @@ def run(command: Command) -> int:
 
         result = local.run(
             size, rank, command.projection, command.repeats, num_devices=command.devices
+        )
+    elif command.what == "als":
+        from experiments.bench import als
+
+        result = als.run(
+            size,
+            als.RANKS if command.rank is None else (rank,),
+            command.repeats,
+            command.num_ratings,
+            num_devices=command.devices,
         )
     elif command.what == "objective":
         from experiments.bench import objective

@@ -23,7 +23,7 @@ Who = TypeVar("Who", bound=Hashable)
 # three have titles of their own.
 TABLES = (
     *("rows", "iterations", "memory", "calibration", "power", "products", "sweep", "curves"),
-    *("floors", "ordered", "plan", "large", "mechanisms"),
+    *("parts", "floors", "growth", "ordered", "plan", "large", "mechanisms"),
     *("tables", "draws", "steps", "bits"),
 )
 PAUSE = 0.01  # seconds between contenders, in which the thread pools of the last one stop spinning

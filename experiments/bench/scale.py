@@ -109,19 +109,20 @@ def exponents(rows: Sequence[dict[str, Any]], curve: str) -> dict[str, float | N
     }
 
 
+def sized(num_ratings: int) -> tuple[int, int, int]:
+    """(users, items, ratings) in MovieLens-20M's proportions."""
+    users, items, ratings = generated.SIZES["ml-20m"]
+    return (
+        max(20, users * num_ratings // ratings),
+        max(LEAST_ITEMS, items * num_ratings // ratings),
+        num_ratings,
+    )
+
+
 def _curves(rank: int, most: int, count: int, used: int) -> dict[str, list[Callable[[], Any]]]:
     """For each curve, functions that make its points: not all data fit at once."""
     users, items, num = generated.SIZES["ml-1m"]
-    big_users, big_items, big = generated.SIZES["ml-20m"]
     num = min(num, most)
-
-    def sized(ratings: int) -> tuple[int, int, int]:
-        return (
-            max(20, big_users * ratings // big),
-            max(LEAST_ITEMS, big_items * ratings // big),
-            ratings,
-        )
-
     counts = [k for k in DEVICES if k <= count]
     weak = min(WEAK_RATINGS, most)
     return {
