@@ -36,6 +36,7 @@ LEVEL = 256.0  # what stands beside these units for the level
 USER_BITS = 11  # a user's coefficient is in units of 2^-11
 USER_RADIUS = 4096.0  # units that a row of user factors is long, at most
 EXACT_SLOTS = 32  # of which products of whole numbers below 2^19 add up exactly in float32
+PIVOTS = 16  # of elimination, after which what is left is cut out
 LOW_BITS = 12  # of a squared residual, which are added up apart from the rest
 MOST_ITEMS = 1 << 19  # of which the lower parts of squares add up in int32
 
@@ -109,7 +110,8 @@ def _exact_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """int32[p, q]: Σ over slots of left[slot, p]·right[slot, q], whole numbers below 2^19."""
     slots = len(left)
     if slots <= EXACT_SLOTS:
-        return (left.T @ right).astype(jnp.int32)
+        # turned before it is multiplied: XLA's product of small matrices takes rows faster
+        return (jax.lax.optimization_barrier(left.T) @ right).astype(jnp.int32)
     left, right = (
         jnp.pad(part, ((0, -slots % EXACT_SLOTS), (0, 0))).reshape(-1, EXACT_SLOTS, part.shape[1])
         for part in (left, right)
@@ -121,11 +123,15 @@ def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Ar
     """int32: (Gram matrix [d + 1, d + 1], right side [d + 1], variances [d]), and the count."""
     (grid,) = row
     center, units, variance = columns
-    design = jnp.concatenate([LEVEL * present[:, None], present[:, None] * units], axis=1)
-    target = present * (rating_steps(grid, values) - center)
-    spread = jnp.sum((present[:, None] * variance).astype(jnp.int32), axis=0)
-    both = _exact_products(design, jnp.concatenate([design, target[:, None]], axis=1))
-    return both[:, :-1], both[:, -1], spread, jnp.sum(present)
+    level = jnp.full_like(present, LEVEL)[:, None]
+    target = (rating_steps(grid, values) - center)[:, None]
+    rated = present[:, None]  # on one side of a product alone
+    products = _exact_products(
+        rated * jnp.concatenate([level, units], axis=1),
+        jnp.concatenate([level, units, target], axis=1),
+    )
+    spread = _exact_products(rated, variance)[0]
+    return products[:, :-1], products[:, -1], spread, jnp.sum(present)
 
 
 def each(tree: Any, num: int) -> Any:
@@ -144,14 +150,17 @@ def solve(
       data: the ratings.
     """
     columns = (items.center, items.units, items.variance)
-    gram, right, spread, count = layout.sum_by_user(
-        data, _normal_equations, (each(grid, data.num_users),), columns
-    )
-    zero = steady.hidden_zero(count.astype(jnp.int32))
-    solved = _solved(gram, right, spread, priors, zero)
-    level = jnp.clip(jnp.round(solved[:, 0] * LEVEL), -2 * STEPS, 2 * STEPS)
+
+    def solved(sums: Any) -> tuple[jax.Array, jax.Array]:
+        gram, right, spread, count = sums
+        zero = steady.hidden_zero(count.astype(jnp.int32))
+        return _solved(gram, right, spread, priors, zero), count
+
+    rows = (each(grid, data.num_users),)
+    found, count = layout.sum_by_user(data, _normal_equations, rows, columns, then=solved)
+    level = jnp.clip(jnp.round(found[:, 0] * LEVEL), -2 * STEPS, 2 * STEPS)
     units = whole_descent.on_grid(
-        solved[:, 1:], jnp.float32(USER_RADIUS / 2**USER_BITS), USER_RADIUS
+        found[:, 1:], jnp.float32(USER_RADIUS / 2**USER_BITS), USER_RADIUS
     ).units
     return Users(jnp.nan_to_num(level), units), count
 
@@ -163,31 +172,70 @@ def _solved(
     priors: Float[Array, " k"],
     zero: Int32[Array, " users"],
 ) -> Float[Array, "users k"]:
-    """(gram + diag(0, spread) + diag(priors))⁻¹ right, by elimination, element by element."""
+    """(gram + diag(0, spread) + diag(priors))⁻¹ right, by elimination, element by element.
+
+    Pivots are taken `PIVOTS` at a time: then the rows that are done leave, and their columns.
+    """
     size = right.shape[1]
     spread = jnp.pad(spread, ((0, 0), (1, 0))).astype(jnp.float32)
     diagonal = (spread + priors).T
-    matrix = jnp.moveaxis(gram, 0, -1).astype(jnp.float32)  # users last: they fill the vectors
-    matrix = matrix + jnp.eye(size)[:, :, None] * diagonal
-    vector = right.T.astype(jnp.float32)
-    places = jnp.arange(size)
+    left = jnp.moveaxis(gram, 0, -1).astype(jnp.float32)  # users last: they fill the vectors
+    left = left + jnp.eye(size)[:, :, None] * diagonal
+    left = jnp.concatenate([left, right.T.astype(jnp.float32)[:, None]], axis=1)
+    triangle = []
+    while len(left):
+        number = min(PIVOTS, len(left))
+        left = _eliminated(left, number, zero)
+        triangle.append(left[:number])
+        left = left[number:, number:]
+    found = jnp.zeros((0, len(zero)), jnp.float32)
+    for rows in reversed(triangle):
+        found = _substituted(rows, found, zero)
+    return found.T
 
-    def eliminate(at: jax.Array, given: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        matrix, vector = given
-        ratio = jnp.where((places > at)[:, None], matrix[:, at] / matrix[at, at], 0.0)
-        matrix = matrix - steady.apart(zero, ratio[:, None] * matrix[at][None])
-        return matrix, vector - steady.apart(zero, ratio * vector[at][None])
 
-    def substitute(back: jax.Array, given: tuple[jax.Array, jax.Array]) -> Any:
-        matrix, vector = given
-        at = size - 1 - back
-        found = vector[at] / matrix[at, at]
-        left = vector - steady.apart(zero, matrix[:, at] * found[None])
-        vector = jnp.where((places < at)[:, None], left, vector)
-        return matrix, vector.at[at].set(found)
+def _eliminated(system: jax.Array, number: int, zero: jax.Array) -> jax.Array:
+    """float32[rows, rows + 1, users], after the first so many pivots; what is below them is void.
 
-    given = jax.lax.fori_loop(0, size, eliminate, (matrix, vector))
-    return jax.lax.fori_loop(0, size, substitute, given)[1].T
+    The next pivot's row and ratios are carried beside the system. So they are made once, where each
+    element would make its own, and the system is updated in place.
+    """
+    places = jnp.arange(len(system))[:, None]
+
+    def of_pivot(at: jax.Array | int, system: jax.Array) -> tuple[jax.Array, jax.Array]:
+        inverse = steady.apart(zero, 1 / system[at, at])
+        ratios = steady.apart(zero, jnp.where(places > at, system[:, at] * inverse, 0.0))
+        return ratios, system[at]
+
+    def eliminate(at: jax.Array, given: tuple[jax.Array, ...]) -> tuple[jax.Array, ...]:
+        system, ratios, row = given
+        system = system - steady.apart(zero, ratios[:, None] * row)
+        # whole before it is read, or each number that is read would be made again
+        system = jax.lax.optimization_barrier(system)
+        return system, *of_pivot(at + 1, system)
+
+    return jax.lax.fori_loop(0, number, eliminate, (system, *of_pivot(0, system)))[0]
+
+
+def _substituted(rows: jax.Array, below: jax.Array, zero: jax.Array) -> jax.Array:
+    """The unknowns from these rows of the triangle on; below: those that are known."""
+    number = len(rows)
+    places = jnp.arange(number)[:, None]
+
+    def subtract(back: jax.Array, vector: jax.Array) -> jax.Array:
+        at = len(below) - 1 - back
+        return vector - steady.apart(zero, rows[:, number + at] * below[at])
+
+    def substitute(back: jax.Array, vector: jax.Array) -> jax.Array:
+        at = number - 1 - back
+        found = vector[at] / rows[at, at]
+        left = vector - steady.apart(zero, rows[:, at] * found)
+        return jnp.where(places < at, left, vector).at[at].set(found)
+
+    vector = rows[:, -1]
+    if len(below):
+        vector = jax.lax.fori_loop(0, len(below), subtract, vector)
+    return jnp.concatenate([jax.lax.fori_loop(0, number, substitute, vector), below])
 
 
 def residuals(

@@ -29,7 +29,13 @@ def pad_rank(factors: jax.Array) -> jax.Array:
     return jnp.pad(factors, [(0, 0)] * (factors.ndim - 1) + [(0, missing)]) if missing else factors
 
 
-def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
+def sum_by_user(
+    data: Layout,
+    fn: RowFunction,
+    user_tree: Tree,
+    item_tree: Tree,
+    then: Callable[[Tree], Tree] | None = None,
+) -> Tree:
     """Per user, sums of `fn` over the user's ratings; leaves have a leading axis `num_users`.
 
     Args:
@@ -41,6 +47,8 @@ def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
         not `present` must contribute 0.
       user_tree: arrays with leading axis `num_users`.
       item_tree: arrays with leading axis `num_items`, or `INDEX` for the items' own indices.
+      then: what to return in place of the sums: a function of the sums of any number of users, row
+        by row. It is called for a few at a time, so that large sums of all of them need no room.
 
     The fastest `fn` measured on a CPU uses matrix products, never multiply and sum (1.7 times as
     long), with factors padded by `pad_rank`; a clip enters as one scalar per column, folded into
@@ -54,7 +62,7 @@ def sum_by_user(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
         sums, squared = sum_by_user(data, gradient, pad_rank(users), columns)
         sums = sums[:, : users.shape[1]]
     """
-    return _sum_by(data, fn, user_tree, item_tree, orientation=0)
+    return _sum_by(data, fn, user_tree, item_tree, orientation=0, then=then)
 
 
 def sum_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> Tree:
@@ -161,32 +169,39 @@ def stored_values(data: Layout) -> tuple[jax.Array, jax.Array]:
 
 
 def _sum_by(
-    data: Layout, fn: RowFunction, row_tree: Tree, column_tree: Tree, *, orientation: int
+    data: Layout,
+    fn: RowFunction,
+    row_tree: Tree,
+    column_tree: Tree,
+    *,
+    orientation: int,
+    then: Callable[[Tree], Tree] | None = None,
 ) -> Tree:
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
     if isinstance(data.stored, Stream):
         row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
-        return stream.sum_rows(
+        sums = stream.sum_rows(
             data.stored, fn, row_tree, column_tree, num_rows, num_columns, orientation=orientation
         )
+        return split.few_rows(then, sums)
 
     by_user = orientation == 0
 
     def body(stored, row_tree, column_tree):
         first = spread.first_row(data.users_each)
+        done = data.num_devices == 1 or (by_user and data.users_each is not None)
         if isinstance(stored, Dense):
             out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, first=first)
         elif by_user:
-            rows = data.users_each or num_rows
-            out = split.sum_rows(
-                _local_rows(data, stored.by_user), fn, row_tree, column_tree, rows, num_columns
-            )
+            rows, side = data.users_each or num_rows, _local_rows(data, stored.by_user)
+            if done:
+                return split.sum_rows(side, fn, row_tree, column_tree, rows, num_columns, then=then)
+            out = split.sum_rows(side, fn, row_tree, column_tree, rows, num_columns)
         else:
             out = split.sum_rows(
                 stored.by_item, fn, row_tree, column_tree, num_rows, num_columns, first=first
             )
-        done = data.num_devices == 1 or (by_user and data.users_each is not None)
-        return out if done else jax.lax.psum(out, spread.AXIS)
+        return split.few_rows(then, out if done else jax.lax.psum(out, spread.AXIS))
 
     cut = _users_at(data, orientation)
     out = _on_all(data, body, row_tree, column_tree, cut=cut, gives_cut=by_user and bool(cut))

@@ -32,6 +32,9 @@ LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
 LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
 # of gathered columns: half a core's smallest second-level cache, with the table beside it
 BLOCK_BYTES = 128 << 10
+# of the sums of the rows that `few_rows` looks at: half a second-level cache, and no fewer rows than
+# fill some vectors
+ROWS_BYTES, LEAST_ROWS, MOST_ROWS = 512 << 10, 32, 128
 # numbers of a row from which `take` helps
 SHORT = 24 if platform.machine() in ("x86_64", "AMD64") else 32
 UNROLLED = 320  # instructions of a loop that LLVM does not unroll whole
@@ -241,14 +244,43 @@ def sum_rows(
     num_columns: int,
     sums: Any = None,
     first: ArrayLike | None = None,
+    then: Any = None,
 ) -> Any:
     """Per row, Σ of `fn` over its pieces; every leaf has a leading axis `num_rows`.
 
     sums: what the sums are added to; None: zeros.
     first: what `column_tree` has at 0, where it is a share of the columns. All ratings are then of
       that share.
+    then: see `layout.sum_by_user`; not with `sums`.
     """
-    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first)
+    return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first, then)
+
+
+def few_rows(then: Any, sums: Any) -> Any:
+    """`then` of all rows' sums, so few at a time that they stay in cache; None: the sums."""
+    if then is None:
+        return sums
+    if spread.backend() != "cpu":
+        return then(sums)
+    num_rows, each = jax.tree.leaves(sums)[0].shape[0], _rows_at_a_time(sums)
+    blocks = -(-num_rows // each)
+
+    def cut(leaf: jax.Array) -> jax.Array:
+        spare = [(0, blocks * each - num_rows)] + [(0, 0)] * (leaf.ndim - 1)
+        return jnp.pad(leaf, spare).reshape(blocks, each, *leaf.shape[1:])
+
+    return _joined(jax.lax.map(then, jax.tree.map(cut, sums)), num_rows)
+
+
+def _rows_at_a_time(sums: Any) -> int:
+    leaves = jax.tree.leaves(sums)
+    row = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in leaves)
+    most = max(1, ROWS_BYTES // max(row, 1))
+    return min(MOST_ROWS, max(LEAST_ROWS, 1 << most.bit_length() - 1))
+
+
+def _joined(parts: Any, num_rows: int) -> Any:
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_rows], parts)
 
 
 def map_pieces(
@@ -267,11 +299,13 @@ def _over_blocks(
     num_rows: int | None = None,
     sums: Any = None,
     first: ArrayLike | None = None,
+    then: Any = None,
 ) -> Any:
     """`fn` at every piece: in one go, or on a CPU in blocks whose gathered columns stay in cache.
 
     With `num_rows` it returns the sums over each row's pieces, added up block by block, and never
-    holds what all pieces make.
+    holds what all pieces make. With `then`, it never holds what all rows make, either: it goes on
+    with a few rows when their sums are there.
 
     An accelerator gathers columns again wherever they are used, from tables that its caches hold.
     Written down they would be more than all else (6.0 GB in place of 0.3, for 20 million ratings at
@@ -314,7 +348,7 @@ def _over_blocks(
             lambda sum, leaf: sum.at[row].add(leaf, mode="drop", indices_are_sorted=True), sums, out
         )
 
-    def zeros(part: Side) -> Any:
+    def zeros(part: Side, num_rows: int) -> Any:
         out = jax.eval_shape(lambda part: apply(gather(part), part), part)
         return jax.tree.map(lambda leaf: jnp.zeros((num_rows, *leaf.shape[1:]), leaf.dtype), out)
 
@@ -322,10 +356,10 @@ def _over_blocks(
         out = apply(gather(side), side)
         if not on_cpu:
             out = jax.tree.map(jax.lax.optimization_barrier, out)  # unused leaves go
-        return (
-            out
-            if num_rows is None
-            else add_up(zeros(side) if sums is None else sums, side.row, out)
+        if num_rows is None:
+            return out
+        return few_rows(
+            then, add_up(zeros(side, num_rows) if sums is None else sums, side.row, out)
         )
 
     # What is gathered from a large table goes into a carried buffer that is one piece longer than
@@ -340,7 +374,7 @@ def _over_blocks(
     def longer(leaf: jax.Array) -> jax.Array:
         return jnp.pad(leaf, [(0, 1)] + [(0, 0)] * (leaf.ndim - 1))
 
-    def body(carry: tuple[list[jax.Array], Any], part: Side):
+    def body(carry: tuple[list[jax.Array], Any], part: Side, own: jax.Array | None = None):
         buffers, sums = carry
         gathered = [
             jax.lax.dynamic_update_slice(buffer, leaf, (0,) * leaf.ndim) if big else longer(leaf)
@@ -356,7 +390,7 @@ def _over_blocks(
         ]
         if num_rows is None:
             return (buffers, None), out
-        return (buffers, add_up(sums, part.row, out)), None
+        return (buffers, add_up(sums, part.row if own is None else own, out)), None
 
     parts = jax.tree.map(lambda leaf: leaf.reshape(blocks, pieces // blocks, *leaf.shape[1:]), side)
     shapes = jax.tree.leaves(jax.eval_shape(gather, jax.tree.map(lambda leaf: leaf[0], parts)))
@@ -364,8 +398,31 @@ def _over_blocks(
         jnp.zeros((leaf.shape[0] + 1, *leaf.shape[1:]) if big else (), leaf.dtype)
         for big, leaf in zip(large, shapes, strict=True)
     ]
+    one = jax.tree.map(lambda leaf: leaf[0], parts)
+    if num_rows is not None and then is not None:
+        each = _rows_at_a_time(jax.eval_shape(partial(zeros, num_rows=1), one))
+        size = pieces // blocks
+
+        def some_rows(buffers: list[jax.Array], start: jax.Array) -> tuple[list[jax.Array], Any]:
+            """`then` of the rows from `start` on: of their pieces, a block's number at a time."""
+            begin, end = jnp.searchsorted(side.row, start + jnp.array([0, each]))
+
+            def add(turn: jax.Array, carry: tuple[list[jax.Array], Any]) -> Any:
+                due = begin + turn * size
+                at = jnp.minimum(due, pieces - size)
+                part = jax.tree.map(lambda leaf: jax.lax.dynamic_slice_in_dim(leaf, at, size), side)
+                place = at + jnp.arange(size)
+                counts = (place >= due) & (place < end)
+                return body(carry, part, jnp.where(counts, part.row - start, each))[0]
+
+            turns = (end - begin + size - 1) // size
+            carry = jax.lax.fori_loop(0, turns, add, (buffers, zeros(one, each)))
+            return carry[0], then(carry[1])
+
+        starts = jnp.arange(0, num_rows, each, dtype=side.row.dtype)
+        return _joined(jax.lax.scan(some_rows, buffers, starts)[1], num_rows)
     if num_rows is not None and sums is None:
-        sums = zeros(jax.tree.map(lambda leaf: leaf[0], parts))
+        sums = zeros(one, num_rows)
     (_, sums), out = jax.lax.scan(body, (buffers, sums), parts)
     return (
         jax.tree.map(lambda leaf: leaf.reshape(pieces, *leaf.shape[2:]), out)

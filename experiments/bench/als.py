@@ -225,6 +225,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
 
     from dpmf_jax import layout
     from dpmf_jax.kernels import local_ridge, steady
+    from dpmf_jax.layout import split
     from dpmf_jax.mechanisms.als import messages, phases
 
     state, data, params = one.state, one.data, one.mechanism.init.args[0]
@@ -236,10 +237,14 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
         rows = (local_ridge.each(params.grid, num_users),)
         return layout.sum_by_user(data, local_ridge._normal_equations, rows, columns)
 
-    def eliminated(gram: Any, right: Any, spread: Any, count: Any) -> Any:
-        zero = steady.hidden_zero(count.astype(jnp.int32))
+    def eliminated(*sums: Any) -> Any:
         priors = params.priors.at[1:].divide(items.unit**2)
-        return local_ridge._solved(gram, right, spread, priors, zero)
+
+        def solved(sums: Any) -> Any:
+            zero = steady.hidden_zero(sums[-1].astype(jnp.int32))
+            return local_ridge._solved(*sums[:-1], priors, zero)
+
+        return split.few_rows(solved, sums)
 
     def norms(users: Any, items: Any, data: Layout) -> Any:
         return local_ridge.residual_norms(users, items, params.grid, data)
@@ -268,7 +273,8 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
         ),
         "solve": (partial(phases._solve, params), (items, data)),
         "normal equations": (equations, (columns, data)),
-        "elimination": (eliminated, jax.jit(equations)(columns, data)),
+        # on one device: a loop over a few users at a time is for what each device has
+        "elimination": (eliminated, jax.device_get(jax.jit(equations)(columns, data))),
     }
 
 

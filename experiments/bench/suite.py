@@ -29,7 +29,7 @@ PARTS: dict[str, list[str]] = {
     "online": ["online"],
     "step-ml-20m": ["step", "--size", "ml-20m", "--repeats", "7"],
     "local": ["local", "--repeats", "7"],
-    "als": ["als", "--repeats", "7"],
+    "als": ["als", "--repeats", "5"],
     "read": ["read", "--repeats", "7"],
     "scale": ["scale", "--repeats", "7"],
     "objective": ["objective"],
