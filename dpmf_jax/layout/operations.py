@@ -10,7 +10,7 @@ import jax.numpy as jnp
 from jaxtyping import Array, Float, Int32
 
 from dpmf_jax.devices import spread
-from dpmf_jax.layout import fold, outer, split, stream
+from dpmf_jax.layout import few, fold, outer, split, stream
 from dpmf_jax.layout.stored import Dense, Layout, Stream, gathered_stored, in_memory
 
 Tree = Any
@@ -183,7 +183,7 @@ def _sum_by(
         sums = stream.sum_rows(
             data.stored, fn, row_tree, column_tree, num_rows, num_columns, orientation=orientation
         )
-        return split.few_rows(then, sums)
+        return few.after(then, sums)
 
     by_user = orientation == 0
 
@@ -201,7 +201,7 @@ def _sum_by(
             out = split.sum_rows(
                 stored.by_item, fn, row_tree, column_tree, num_rows, num_columns, first=first
             )
-        return split.few_rows(then, out if done else jax.lax.psum(out, spread.AXIS))
+        return few.after(then, out if done else jax.lax.psum(out, spread.AXIS))
 
     cut = _users_at(data, orientation)
     out = _on_all(data, body, row_tree, column_tree, cut=cut, gives_cut=by_user and bool(cut))

@@ -24,6 +24,7 @@ import scipy.sparse
 from jax.typing import ArrayLike
 
 from dpmf_jax.devices import spread
+from dpmf_jax.layout import few
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -32,9 +33,6 @@ LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
 LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
 # of gathered columns: half a core's smallest second-level cache, with the table beside it
 BLOCK_BYTES = 128 << 10
-# of the sums of the rows that `few_rows` looks at: half a second-level cache, and no fewer rows than
-# fill some vectors
-ROWS_BYTES, LEAST_ROWS, MOST_ROWS = 512 << 10, 32, 128
 # numbers of a row from which `take` helps
 SHORT = 24 if platform.machine() in ("x86_64", "AMD64") else 32
 UNROLLED = 320  # instructions of a loop that LLVM does not unroll whole
@@ -256,33 +254,6 @@ def sum_rows(
     return _over_blocks(side, fn, row_tree, column_tree, num_columns, num_rows, sums, first, then)
 
 
-def few_rows(then: Any, sums: Any) -> Any:
-    """`then` of all rows' sums, so few at a time that they stay in cache; None: the sums."""
-    if then is None:
-        return sums
-    if spread.backend() != "cpu":
-        return then(sums)
-    num_rows, each = jax.tree.leaves(sums)[0].shape[0], _rows_at_a_time(sums)
-    blocks = -(-num_rows // each)
-
-    def cut(leaf: jax.Array) -> jax.Array:
-        spare = [(0, blocks * each - num_rows)] + [(0, 0)] * (leaf.ndim - 1)
-        return jnp.pad(leaf, spare).reshape(blocks, each, *leaf.shape[1:])
-
-    return _joined(jax.lax.map(then, jax.tree.map(cut, sums)), num_rows)
-
-
-def _rows_at_a_time(sums: Any) -> int:
-    leaves = jax.tree.leaves(sums)
-    row = sum(leaf.size // leaf.shape[0] * leaf.dtype.itemsize for leaf in leaves)
-    most = max(1, ROWS_BYTES // max(row, 1))
-    return min(MOST_ROWS, max(LEAST_ROWS, 1 << most.bit_length() - 1))
-
-
-def _joined(parts: Any, num_rows: int) -> Any:
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_rows], parts)
-
-
 def map_pieces(
     side: Side, fn, row_tree: Any, column_tree: Any, num_columns: int
 ) -> tuple[Any, jax.Array]:
@@ -358,7 +329,7 @@ def _over_blocks(
             out = jax.tree.map(jax.lax.optimization_barrier, out)  # unused leaves go
         if num_rows is None:
             return out
-        return few_rows(
+        return few.after(
             then, add_up(zeros(side, num_rows) if sums is None else sums, side.row, out)
         )
 
@@ -400,7 +371,7 @@ def _over_blocks(
     ]
     one = jax.tree.map(lambda leaf: leaf[0], parts)
     if num_rows is not None and then is not None:
-        each = _rows_at_a_time(jax.eval_shape(partial(zeros, num_rows=1), one))
+        each = few.number(jax.eval_shape(partial(zeros, num_rows=1), one))
         size = pieces // blocks
 
         def some_rows(buffers: list[jax.Array], start: jax.Array) -> tuple[list[jax.Array], Any]:
@@ -420,7 +391,7 @@ def _over_blocks(
             return carry[0], then(carry[1])
 
         starts = jnp.arange(0, num_rows, each, dtype=side.row.dtype)
-        return _joined(jax.lax.scan(some_rows, buffers, starts)[1], num_rows)
+        return few.joined(jax.lax.scan(some_rows, buffers, starts)[1], num_rows)
     if num_rows is not None and sums is None:
         sums = zeros(one, num_rows)
     (_, sums), out = jax.lax.scan(body, (buffers, sums), parts)

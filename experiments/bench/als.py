@@ -225,7 +225,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
 
     from dpmf_jax import layout
     from dpmf_jax.kernels import local_ridge, steady
-    from dpmf_jax.layout import split
+    from dpmf_jax.layout import few
     from dpmf_jax.mechanisms.als import messages, phases
 
     state, data, params = one.state, one.data, one.mechanism.init.args[0]
@@ -244,7 +244,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
             zero = steady.hidden_zero(sums[-1].astype(jnp.int32))
             return local_ridge._solved(*sums[:-1], priors, zero)
 
-        return split.few_rows(solved, sums)
+        return few.after(solved, sums)
 
     def norms(users: Any, items: Any, data: Layout) -> Any:
         return local_ridge.residual_norms(users, items, params.grid, data)
