@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from experiments.bench import noise, sweep
+from experiments.bench import als, noise, sweep
 
 Result = Mapping[str, Any]
 # Parts that were measured elsewhere: on a machine with a GPU, and on one with jax's CUDA plugin
@@ -31,7 +31,7 @@ class Goal(NamedTuple):
     why: str = ""
 
 
-def _row(result: Result, field: str = "ratio", **wanted: str) -> float | None:
+def _row(result: Result, field: str = "ratio", **wanted: str | int) -> float | None:
     """A field of the only row with these entries; None where there is none, or more than one."""
     rows = [
         row
@@ -98,6 +98,11 @@ def _of_steps(field: str) -> Callable[[Result], float | None]:
 READS = (
     "95% of a step of 20 million ratings, rank 64, are four kernels that gather factor rows, two on"
     " either side: residuals, and sums"
+)
+PRODUCTS = (
+    "nearly all of a pass are Gram matrices of 32 ratings at a time, which XLA multiplies at a"
+    " fraction of the speed of a large product; implicit takes three steps of conjugate"
+    " gradients in place of them"
 )
 INSTRUCTIONS = "158 instructions a rating in one thread, counted in experiments/bench/RESULTS.md"
 GOALS = (
@@ -207,6 +212,36 @@ GOALS = (
         "local",
         0.1,
         lambda r: _row(r, variant="published", contender="jax"),
+    ),
+    *(
+        Goal(
+            f"a pass of als, rank {rank}, 1M: to an iteration of implicit",
+            "als",
+            1.0,
+            lambda r, rank=rank: _row(r, contender=als.OURS, rank=rank),
+            why=PRODUCTS,
+        )
+        for rank in als.RANKS
+    ),
+    Goal(
+        "a pass of als, rank 64, 9M: ms",
+        "als",
+        6_000,
+        lambda r: r["large"][0]["ms"],
+        why="measured while other processes had most of both cores",
+    ),
+    Goal("a pass of als, rank 64, 9M: peak MB", "als", 1_500, lambda r: r["large"][0]["peak_mb"]),
+    Goal(
+        "a pass of als: exponent in the number of ratings",
+        "als",
+        1.1,
+        lambda r: r["exponents"]["ratings"]["all"],
+    ),
+    Goal(
+        "als: programs for all passes and noise multipliers",
+        "als",
+        1,
+        lambda r: max((row["programs"] or 0 for row in r["rows"]), default=None),
     ),
     Goal(
         "closed form of paper 003: to NumPy", "objective", 1.5, _over("jax", "NumPy", part="whole")
