@@ -253,11 +253,11 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
         return one.mechanism.query(state, data, None)[0]
 
     def item_sums(users: Any, sent: Any, items: Any, data: Layout) -> Any:
-        return messages.item_sums(users, sent, items, params.grid, data, factors=True)
+        return messages.item_sums(users, sent, items, params.grid, data, rank=params.rank)
 
     clip, further = params.clip[0]
     kappa = jnp.float32(0.1)
-    sent = jax.jit(partial(messages.scales, factors=True))(
+    sent = jax.jit(partial(messages.scales, rank=params.rank))(
         users, count, jax.jit(norms)(users, items, data), clip, kappa
     )
     statistics = jax.jit(asked)(state, data)
@@ -265,7 +265,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
         "query": (asked, (state, data)),
         "residual norms": (norms, (users, items, data)),
         "item sums": (item_sums, (users, sent, items, data)),
-        "gram": (messages.gram, (users, sent, count, further, kappa)),
+        "gram": (partial(messages.gram, rank=params.rank), (users, sent, count, further, kappa)),
         "noise": (one.mechanism.noise.sample, (jax.random.key(2), statistics)),
         "estimates": (
             partial(_estimates, params, num_users=num_users),

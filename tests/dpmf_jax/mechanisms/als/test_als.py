@@ -12,6 +12,7 @@ from jax.tree_util import Partial
 
 import accounting
 from accounting import gaussian
+from audits.mechanism import keys as keys_used
 from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
@@ -240,6 +241,30 @@ def longer_at_first(query, params, state, data, coins):
     """The first pass has the clip of the last one."""
     clip = jnp.where(state.step == 0, params.clip[-1], params.clip[0])
     return query(dataclasses.replace(params, clip=clip[None]), state, data, coins)
+
+
+def looks_at_its_key(params, key, data, previous):
+    """The start of the factors, of which a word of the key is a part."""
+    state = als._init_factors(params, key, data, previous)
+    word = jnp.float32(1e-9) * jnp.ravel(jax.random.key_data(key))[0]
+    means = state.public.means
+    center = means.center + word
+    return state._replace(public=state.public._replace(means=means._replace(center=center)))
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("planted", [False, True])
+def test_no_key_is_used_twice(planted):
+    of = ratings()
+    data = layout.make(of, kind="dense", num_devices=1)
+    counts, means, (made, _), _ = als.phases(config(num_passes=1))
+    if planted:
+        made = made._replace(init=Partial(looks_at_its_key, *made.init.args))
+    found = keys_used.audit(
+        made, of, data, key=keys.from_seed(1), num_steps=1, earlier=(counts, means)
+    )
+    verdicts = {one.audit: one.verdict for one in found}
+    assert verdicts["noise: keys"] == ("violated" if planted else "consistent")
 
 
 @pytest.mark.seconds
