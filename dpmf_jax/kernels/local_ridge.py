@@ -112,8 +112,11 @@ def _exact_products(left: jax.Array, right: jax.Array) -> jax.Array:
     if slots <= EXACT_SLOTS:
         # turned before it is multiplied: XLA's product of small matrices takes rows faster
         return (jax.lax.optimization_barrier(left.T) @ right).astype(jnp.int32)
+    parts = -(-slots // EXACT_SLOTS)  # also of no columns
     left, right = (
-        jnp.pad(part, ((0, -slots % EXACT_SLOTS), (0, 0))).reshape(-1, EXACT_SLOTS, part.shape[1])
+        jnp.pad(part, ((0, -slots % EXACT_SLOTS), (0, 0))).reshape(
+            parts, EXACT_SLOTS, part.shape[1]
+        )
         for part in (left, right)
     )
     return jnp.sum(jnp.einsum("wsp,wsq->wpq", left, right).astype(jnp.int32), axis=0)

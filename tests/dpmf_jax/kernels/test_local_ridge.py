@@ -136,7 +136,8 @@ def test_public_numbers_of_any_kind_stay_within_the_grid(bad):
     assert np.linalg.norm(units.astype(np.float64), axis=1).max() <= 4096
 
 
-def test_means_alone_have_no_factors():
-    level, units, _ = answers(RATINGS, items(0))
+@pytest.mark.parametrize("kind", ["split", "dense"])
+def test_means_alone_have_no_factors(kind):
+    level, units, _ = answers(RATINGS, items(0), kind)
     assert units.shape == (USERS, 0)
     assert np.ptp(level) > 0
