@@ -258,7 +258,7 @@ def test_budget_alone_shows_the_ledger(tmp_path, monkeypatch, capsys):
 def test_choices_come_in_order_and_none_is_not_one(capsys):
     assert cli.main(["bench", "nothing"]) == 2
     choices = (
-        "('all', 'audit', 'local', 'noise', 'objective', 'online', 'read', 'scale', 'step',"
+        "('all', 'als', 'audit', 'local', 'noise', 'objective', 'online', 'read', 'scale', 'step',"
         " 'sweep')"
     )
     assert (

@@ -272,7 +272,7 @@ def test_what_is_released(data, key):
     assert released["published"].item_factors is None
     assert released["published"].center is None
     assert all(part is not None for part in released["joint"][:3])
-    assert released["joint"][3:] == (None,) * 4
+    assert set(released["joint"][3:]) == {None}
     assert (
         gaussian.non_private(dataclasses.replace(CONFIG, noise_multiplier=None))
         .guarantee(5)
