@@ -14,7 +14,6 @@ of an item is its noisy count times one matrix for all; means and factors have p
 
 from __future__ import annotations
 
-import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -23,19 +22,16 @@ import jax.numpy as jnp
 import numpy as np
 from jax.tree_util import Partial
 
-import accounting
-from accounting import relation, words
-from accounting.guarantee import Guarantee
-from accounting.loss import Gaussian
 from dpmf_jax import layout
 from dpmf_jax.devices import spread
 from dpmf_jax.kernels import local_ridge, steady
-from dpmf_jax.kernels.local_ridge import USER_BITS, Grid, Items, Users
+from dpmf_jax.kernels.local_ridge import USER_BITS, Items, Users
 from dpmf_jax.layout import Layout
-from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.mechanisms import claims
 from dpmf_jax.mechanisms.als import estimates, fold_in, messages
-from dpmf_jax.mechanisms.als.config import Config, length, noise_scale, units
+from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.als.fold_in import PER_QUARTER
+from dpmf_jax.mechanisms.als.params import Params, guarantee, make_params, scaled_features
 from dpmf_jax.noise import whole
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
@@ -68,36 +64,6 @@ class Private(NamedTuple):
     count: jax.Array
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True, kw_only=True)
-class Params:
-    """Of one phase.
-
-    clip: float32[steps, 2], of each step, in units: of what goes to items, and of the one more sum.
-    whole_clip: float32[steps], of both together. noise_scale: σ in units.
-    count_deviation: of a noisy count.
-    priors: float32[1 + d], `fold_in.public_priors`.
-    message_clip, further_clip: of both sums, in quarters of the width, times factors.
-    features: float32[items, p], public, as long as factors are.
-    """
-
-    clip: jax.Array
-    whole_clip: jax.Array
-    noise_scale: jax.Array
-    count_deviation: jax.Array
-    grid: Grid
-    priors: jax.Array
-    message_clip: jax.Array
-    further_clip: jax.Array
-    settings: tuple[jax.Array, ...]
-    features: jax.Array | None
-    delta: float | jax.Array  # read on the host alone, so a float
-    rank: int = dataclasses.field(metadata={"static": True})
-    relation: str = dataclasses.field(metadata={"static": True})
-    released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
-    name: str = dataclasses.field(metadata={"static": True})
-
-
 def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, ...]:
     """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
 
@@ -118,7 +84,7 @@ def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, .
     if (shape or 0) != config.num_features:
         raise ValueError(f"{shape} features, and num_features {config.num_features}")
     counts, of_means, of_factors = config.clips()
-    own = _scaled(config, features)
+    own = scaled_features(config, features)
     before = config.num_means - 1 if config.num_passes else config.num_means
     found: list[Phase] = [(_counts(config, own, counts), 1)]
     if before:
@@ -129,47 +95,6 @@ def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, .
     return tuple(found)
 
 
-def _scaled(config: Config, features: np.ndarray | None) -> jax.Array | None:
-    """Features as long as factors are: over the items, their mean squared length is signal·λ_u."""
-    if features is None:
-        return None
-    squared = float(np.mean(np.sum(np.square(features, dtype=np.float64), axis=1)))
-    scale = np.sqrt(config.signal * config.regularization / max(squared, 1e-12))
-    return jnp.asarray(features * scale, jnp.float32)
-
-
-def _params(
-    config: Config,
-    features: jax.Array | None,
-    ratios: tuple[float, ...],
-    part: float,
-    **own: Any,
-) -> Params:
-    scale = noise_scale()
-    wholes = [units(ratio, scale) for ratio in ratios]
-    clips = [length(part, one) for one in wholes]
-    return Params(
-        clip=jnp.asarray(clips, jnp.float32),
-        whole_clip=jnp.asarray(wholes, jnp.float32),
-        noise_scale=jnp.float32(scale),
-        count_deviation=jnp.float32(scale / units(config.clips()[0], scale)),
-        grid=fold_in.public_grid(config),
-        priors=fold_in.public_priors(config),
-        settings=tuple(
-            jnp.float32(value)
-            for value in (
-                *(config.noise_variance, config.regularization),
-                *(config.signal, config.evenness),
-            )
-        ),
-        features=features,
-        delta=config.delta,
-        rank=config.rank,
-        relation=config.relation,
-        **own,
-    )
-
-
 def _mechanism(params: Params, init: Any, query: Any, update: Any) -> Mechanism:
     return Mechanism(
         init=Partial(init, params),
@@ -178,7 +103,7 @@ def _mechanism(params: Params, init: Any, query: Any, update: Any) -> Mechanism:
         noise=whole.rounded_normal(float(params.noise_scale)),
         update=Partial(update, params),
         release=Partial(_release),
-        guarantee=Partial(_guarantee, params),
+        guarantee=Partial(guarantee, params),
     )
 
 
@@ -189,43 +114,6 @@ def _release(state: State) -> Release:
         return release
     variance = items.unit**2 * items.variance
     return release._replace(factor_variance=variance, factor_unit=items.unit)
-
-
-def _guarantee(params: Params, num_steps: int) -> Guarantee:
-    times = 2.0 if params.relation == "user replaced" else 1.0
-    clips = [times * float(clip) for clip in params.whole_clip]
-    clips += clips[-1:] * (num_steps - len(clips))  # further steps are as the last
-    return accounting.priced(
-        mechanism=params.name,
-        losses=tuple(
-            Gaussian(
-                noise_multiplier=float(params.noise_scale) / clip,
-                num_steps=1,
-                distance=grid.STEP_DISTANCE,
-            )
-            for clip in clips[:num_steps]
-        ),
-        delta=float(params.delta),
-        sensitivity=max(clips[:num_steps], default=None),
-        unit="user",
-        relation=relation.USER_REPLACED if times == 2 else relation.USER_ADDED_OR_REMOVED,
-        released=params.released,
-        trust_model=words.CURATOR,
-        status="proved",
-        assumptions=(
-            words.DECLARED,
-            *(() if params.features is None else (words.FEATURES,)),
-            *claims.WHOLE,
-        ),
-        against=(
-            (
-                "everybody but the user",
-                "the claim, joint: the release and what all other users are shown, together",
-            ),
-            ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
-        ),
-        not_covered=("what a user is shown, which follows from her own ratings",),
-    )
 
 
 # --- what all phases share
@@ -305,7 +193,7 @@ def _alike(make: Any, number: jax.Array, given: tuple[Any, ...], data: Layout) -
 
 
 def _counts(config: Config, features: jax.Array | None, ratio: float) -> Mechanism:
-    params = _params(
+    params = make_params(
         config,
         features,
         (ratio,),
@@ -353,7 +241,7 @@ def _update_counts(params: Params, state: State, response: jax.Array, data: Layo
 
 
 def _means(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
-    params = _params(
+    params = make_params(
         config,
         features,
         ratios,
@@ -407,7 +295,7 @@ def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
 
 
 def _factors(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
-    params = _params(
+    params = make_params(
         config,
         features,
         ratios,

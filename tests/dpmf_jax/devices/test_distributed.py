@@ -25,6 +25,7 @@ from dpmf_jax.training import fit as fitting
 from tests.cases.compilation import QUICK
 from tests.cases.fit import write_ratings
 
+ALS = "als --epsilon 20 --rank 2 --steps 2"
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")
 
@@ -115,12 +116,7 @@ def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_pa
     for what, ids in catalogue.items():
         (tmp_path / what).write_text("\n".join(ids))
         flags += [f"--catalogue-{what}", str(tmp_path / what)]
-    whole = (
-        "gaussian-public-items --steps 4",
-        "user-means",
-        "als --epsilon 20 --rank 2 --steps 2",
-        "ridge",
-    )
+    whole = ("gaussian-public-items --steps 4", "user-means", "ridge", ALS)
     every = (
         *whole,
         "gaussian --steps 4 --rank 3",

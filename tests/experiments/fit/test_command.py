@@ -168,30 +168,6 @@ def test_a_file_is_not_generated_because_of_its_name(capsys):
         assert "catalogue" in err
 
 
-def test_without_a_mechanism_a_whole_user_is_hidden(capsys):
-    """Which needs a declared catalogue, or a data set that was published with one."""
-    code, _, err = run(capsys, "fit", "mine.csv", *RANGE)
-    assert code == 4
-    assert "--catalogue-users FILE" in err
-    assert "--mechanism ridge" in err
-    words = ["fit", "mine.csv", *RANGE, *CATALOGUE, "--controls", "none", "--devices", "1"]
-    code, out, err = run(capsys, *words, "--json")
-    assert code == 0, err
-    found = json.loads(out)
-    assert (found["mechanism"], found["guarantee"]["unit"]) == ("als", "user")
-    assert found["guarantee"]["epsilon"] == 4.0
-
-
-def test_a_published_data_set_has_the_catalogue_that_it_was_published_with(capsys, monkeypatch):
-    monkeypatch.setenv("DPMF_DATA", str(Path().absolute()))
-    rows = Path("mine.csv").read_text().splitlines()[1:]
-    rows = [row.removeprefix("u").split(",") for row in rows]
-    Path("u.data").write_text("\n".join("\t".join([*row, "0"]) for row in rows) + "\n")
-    code, out, err = run(capsys, "fit", "ml-100k", "--controls", "none", "--devices", "1")
-    assert code == 0, err
-    assert "the catalogue is the one that ml-100k was published with" in out
-
-
 @pytest.mark.parametrize(
     ("mechanism", "epsilon", "delta"),
     [

@@ -1,7 +1,9 @@
 """The defaults that help and DEFAULTS.md state are those that a fit takes."""
 
 import dataclasses
+import json
 import re
+from pathlib import Path
 
 import pytest
 
@@ -9,6 +11,7 @@ from dpmf_jax.data import synthetic
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.spec import NOISY_MEANS
 from tests.cases import CHECKOUT
+from tests.cases.fit import CATALOGUE, RANGE, run
 
 RATINGS = synthetic.generate(num_users=30, num_items=20, num_ratings=200, rank=2)
 CHOICES = ("means", NOISY_MEANS, "l2-laplace")  # words that a flag takes as they stand
@@ -55,3 +58,29 @@ def test_a_fit_that_is_told_its_defaults_is_the_same_fit(name):
         spec.settings(name, spec.flags(**values), RATINGS, None) for values in (given, {})
     )
     assert told == silent
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_without_a_mechanism_a_whole_user_is_hidden(capsys):
+    """Which needs a declared catalogue, or a data set that was published with one."""
+    code, _, err = run(capsys, "fit", "mine.csv", *RANGE)
+    assert code == 4
+    assert "--catalogue-users FILE" in err
+    assert "--mechanism ridge" in err
+    words = ["fit", "mine.csv", *RANGE, *CATALOGUE, "--controls", "none", "--devices", "1"]
+    code, out, err = run(capsys, *words, "--json")
+    assert code == 0, err
+    found = json.loads(out)
+    assert (found["mechanism"], found["guarantee"]["unit"]) == ("als", "user")
+    assert found["guarantee"]["epsilon"] == 4.0
+
+
+@pytest.mark.usefixtures("elsewhere")
+def test_a_published_data_set_has_the_catalogue_that_it_was_published_with(capsys, monkeypatch):
+    monkeypatch.setenv("DPMF_DATA", str(Path().absolute()))
+    rows = Path("mine.csv").read_text().splitlines()[1:]
+    rows = [row.removeprefix("u").split(",") for row in rows]
+    Path("u.data").write_text("\n".join("\t".join([*row, "0"]) for row in rows) + "\n")
+    code, out, err = run(capsys, "fit", "ml-100k", "--controls", "none", "--devices", "1")
+    assert code == 0, err
+    assert "the catalogue is the one that ml-100k was published with" in out

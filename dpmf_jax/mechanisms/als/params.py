@@ -1,0 +1,127 @@
+"""What a phase of als is made with, and what it promises."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+import accounting
+from accounting import relation, words
+from accounting.guarantee import Guarantee
+from accounting.loss import Gaussian
+from dpmf_jax.kernels.local_ridge import Grid
+from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.mechanisms.als import fold_in
+from dpmf_jax.mechanisms.als.config import Config, length, noise_scale, units
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Params:
+    """Of one phase.
+
+    clip: float32[steps, 2], of each step, in units: of what goes to items, and of the one more sum.
+    whole_clip: float32[steps], of both together. noise_scale: σ in units.
+    count_deviation: of a noisy count.
+    priors: float32[1 + d], `fold_in.public_priors`.
+    message_clip, further_clip: of both sums, in quarters of the width, times factors.
+    features: float32[items, p], public, as long as factors are.
+    """
+
+    clip: jax.Array
+    whole_clip: jax.Array
+    noise_scale: jax.Array
+    count_deviation: jax.Array
+    grid: Grid
+    priors: jax.Array
+    message_clip: jax.Array
+    further_clip: jax.Array
+    settings: tuple[jax.Array, ...]
+    features: jax.Array | None
+    delta: float | jax.Array  # read on the host alone, so a float
+    rank: int = dataclasses.field(metadata={"static": True})
+    relation: str = dataclasses.field(metadata={"static": True})
+    released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
+    name: str = dataclasses.field(metadata={"static": True})
+
+
+def scaled_features(config: Config, features: np.ndarray | None) -> jax.Array | None:
+    """Features as long as factors are: over the items, their mean squared length is signal·λ_u."""
+    if features is None:
+        return None
+    squared = float(np.mean(np.sum(np.square(features, dtype=np.float64), axis=1)))
+    scale = np.sqrt(config.signal * config.regularization / max(squared, 1e-12))
+    return jnp.asarray(features * scale, jnp.float32)
+
+
+def make_params(
+    config: Config,
+    features: jax.Array | None,
+    ratios: tuple[float, ...],
+    part: float,
+    **own: Any,
+) -> Params:
+    scale = noise_scale()
+    wholes = [units(ratio, scale) for ratio in ratios]
+    clips = [length(part, one) for one in wholes]
+    return Params(
+        clip=jnp.asarray(clips, jnp.float32),
+        whole_clip=jnp.asarray(wholes, jnp.float32),
+        noise_scale=jnp.float32(scale),
+        count_deviation=jnp.float32(scale / units(config.clips()[0], scale)),
+        grid=fold_in.public_grid(config),
+        priors=fold_in.public_priors(config),
+        settings=tuple(
+            jnp.float32(value)
+            for value in (
+                *(config.noise_variance, config.regularization),
+                *(config.signal, config.evenness),
+            )
+        ),
+        features=features,
+        delta=config.delta,
+        rank=config.rank,
+        relation=config.relation,
+        **own,
+    )
+
+
+def guarantee(params: Params, num_steps: int) -> Guarantee:
+    times = 2.0 if params.relation == "user replaced" else 1.0
+    clips = [times * float(clip) for clip in params.whole_clip]
+    clips += clips[-1:] * (num_steps - len(clips))  # further steps are as the last
+    return accounting.priced(
+        mechanism=params.name,
+        losses=tuple(
+            Gaussian(
+                noise_multiplier=float(params.noise_scale) / clip,
+                num_steps=1,
+                distance=grid.STEP_DISTANCE,
+            )
+            for clip in clips[:num_steps]
+        ),
+        delta=float(params.delta),
+        sensitivity=max(clips[:num_steps], default=None),
+        unit="user",
+        relation=relation.USER_REPLACED if times == 2 else relation.USER_ADDED_OR_REMOVED,
+        released=params.released,
+        trust_model=words.CURATOR,
+        status="proved",
+        assumptions=(
+            words.DECLARED,
+            *(() if params.features is None else (words.FEATURES,)),
+            *claims.WHOLE,
+        ),
+        against=(
+            (
+                "everybody but the user",
+                "the claim, joint: the release and what all other users are shown, together",
+            ),
+            ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
+        ),
+        not_covered=("what a user is shown, which follows from her own ratings",),
+    )
