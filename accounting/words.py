@@ -7,6 +7,16 @@ CURATOR = (
 )
 NO_THIRD_PARTY = ("third party", "there is none")
 
+# Of joint privacy.
+JOINTLY = (
+    (
+        "everybody but the user",
+        "the claim, joint: the release and what all other users are shown, together",
+    ),
+    ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
+)
+OWN_LIST = "what a user is shown, which follows from her own ratings"
+
 # What is public, and was chosen without the ratings.
 MASK = "who rated what is public"
 FEATURES = "the features of the items are public, and were not made from the ratings"

@@ -249,7 +249,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
     def norms(users: Any, items: Any, data: Layout) -> Any:
         return local_ridge.residual_norms(users, items, params.grid, data)
 
-    def asked(state: Any, data: Layout) -> Any:
+    def statistics_of(state: Any, data: Layout) -> Any:
         return one.mechanism.query(state, data, None)[0]
 
     def item_sums(users: Any, sent: Any, items: Any, data: Layout) -> Any:
@@ -260,9 +260,9 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
     sent = jax.jit(partial(messages.scales, rank=params.rank))(
         users, count, jax.jit(norms)(users, items, data), clip, kappa
     )
-    statistics = jax.jit(asked)(state, data)
+    statistics = jax.jit(statistics_of)(state, data)
     return {
-        "query": (asked, (state, data)),
+        "query": (statistics_of, (state, data)),
         "residual norms": (norms, (users, items, data)),
         "item sums": (item_sums, (users, sent, items, data)),
         "gram": (partial(messages.gram, rank=params.rank), (users, sent, count, further, kappa)),

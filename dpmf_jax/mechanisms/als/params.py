@@ -116,12 +116,6 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
             *(() if params.features is None else (words.FEATURES,)),
             *claims.WHOLE,
         ),
-        against=(
-            (
-                "everybody but the user",
-                "the claim, joint: the release and what all other users are shown, together",
-            ),
-            ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
-        ),
-        not_covered=("what a user is shown, which follows from her own ratings",),
+        against=words.JOINTLY,
+        not_covered=(words.OWN_LIST,),
     )

@@ -134,7 +134,7 @@ def _published(
     if params.features is not None:
         learned, variance = factors
         known = jnp.zeros_like(params.features)  # exactly
-        factors = _beside(learned, params.features), _beside(variance, known)
+        factors = _joined(learned, params.features), _joined(variance, known)
     items = local_ridge.on_grid(center, *factors, on)
     ones = jnp.ones((len(center), 1), jnp.float32)
     return Public(
@@ -146,7 +146,7 @@ def _published(
     )
 
 
-def _beside(left: jax.Array, right: jax.Array) -> jax.Array:
+def _joined(left: jax.Array, right: jax.Array) -> jax.Array:
     return jnp.concatenate([left, right], axis=1)
 
 

@@ -286,15 +286,9 @@ def _guarantee(params: Params, num_steps: int) -> Guarantee:
         trust_model=words.CURATOR,
         status="proved",
         assumptions=(words.MASK, *claims.WHOLE),
-        against=(
-            (
-                "everybody but the user",
-                "the claim, joint: the release and what all other users are shown, together",
-            ),
-            ("whoever sees a user's own list", "nothing: it is made of her own ratings"),
-        ),
+        against=words.JOINTLY,
         not_covered=(
             claims.not_covered("rating value"),
-            "what a user is shown, which follows from her own ratings",
+            words.OWN_LIST,
         ),
     )

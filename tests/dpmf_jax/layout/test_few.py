@@ -1,4 +1,4 @@
-"""What is made of a few users' sums at a time is what is made of all of them."""
+"""What is of_sums of a few users' sums at a time is what is of_sums of all of them."""
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +21,7 @@ def summed(row, columns, values, present):
     return jnp.sum(present * values * columns), number * jnp.sum(present)
 
 
-def made(sums):
+def of_sums(sums):
     """Another number of columns, and another order of magnitude."""
     first, second = sums
     return jnp.stack([first, second, first * second], axis=1)
@@ -38,8 +38,8 @@ def test_it_is_as_of_all_at_once(kind, rows, monkeypatch):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     trees = (jnp.arange(USERS, dtype=jnp.float32),), jnp.arange(ITEMS, dtype=jnp.float32)
     sums = layout.sum_by_user(data, summed, *trees)
-    found = jax.jit(lambda: layout.sum_by_user(data, summed, *trees, then=made))()
-    np.testing.assert_array_equal(found, made(sums))
+    found = jax.jit(lambda: layout.sum_by_user(data, summed, *trees, then=of_sums))()
+    np.testing.assert_array_equal(found, of_sums(sums))
     expected = np.bincount(RATINGS.user, RATINGS.value * RATINGS.item, USERS)
     np.testing.assert_array_equal(found[:, 0], expected)
 

@@ -20,7 +20,7 @@ PARTS = [
 
 
 @pytest.fixture(scope="module")
-def told():
+def result():
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(generated.SIZES, "tiny", SIZE)
         patch.setattr(als, "RATINGS", (1_000, 2_000))
@@ -28,36 +28,36 @@ def told():
 
 
 @pytest.mark.slow
-def test_a_small_run_has_a_row_for_every_contender_and_part(told):
+def test_a_small_run_has_a_row_for_every_contender_and_part(result):
     contenders = (als.OURS, als.REFERENCE, als.EXACT) if THERE else (als.OURS,)
-    rows = {(row["rank"], row["contender"]): row for row in told["rows"]}
+    rows = {(row["rank"], row["contender"]): row for row in result["rows"]}
     assert list(rows) == [(rank, name) for rank in (2, 3) for name in contenders]
-    assert told["skipped"] == ([] if THERE else [als.REFERENCE, als.EXACT])
+    assert result["skipped"] == ([] if THERE else [als.REFERENCE, als.EXACT])
     for (_rank, name), row in rows.items():
         assert row["ms"] > 0
         assert (row["ratio"] == 1) == (name == als.REFERENCE)
         assert (row["compile_ms"] is None) == (name != als.OURS)
         assert row["programs"] == (1 if name == als.OURS else None)
-    assert [(row["rank"], row["part"]) for row in told["parts"]] == [
+    assert [(row["rank"], row["part"]) for row in result["parts"]] == [
         (rank, part) for rank in (2, 3) for part in PARTS
     ]
-    assert [floor["of"] for floor in told["floors"]] == ["rank 2, jax", "rank 3, jax"]
-    assert all(floor["floor_ms"] > 0 for floor in told["floors"])
-    assert [row["value"] for row in told["growth"]] == [1_000, 2_000]
-    assert np.isfinite(told["exponents"]["ratings"]["all"])
-    (large,) = told["large"]
+    assert [floor["of"] for floor in result["floors"]] == ["rank 2, jax", "rank 3, jax"]
+    assert all(floor["floor_ms"] > 0 for floor in result["floors"])
+    assert [row["value"] for row in result["growth"]] == [1_000, 2_000]
+    assert np.isfinite(result["exponents"]["ratings"]["all"])
+    (large,) = result["large"]
     assert large["peak_mb"] > 100
     assert large["ms"] > 0
-    assert bench_command.render(told)
+    assert bench_command.render(result)
 
 
 @pytest.mark.slow
-def test_every_goal_has_its_figure(told):
+def test_every_goal_has_its_figure(result):
     """As if the ranks of the small run were those of the goals."""
     ranks = dict(zip((2, 3), als.RANKS, strict=True))
-    rows = [row | {"rank": ranks[row["rank"]]} for row in told["rows"]]
+    rows = [row | {"rank": ranks[row["rank"]]} for row in result["rows"]]
     ours = {goal.what for goal in goals.GOALS if goal.part == "als"}
-    kept = [row for row in goals.rows({"als": told | {"rows": rows}}) if row["what"] in ours]
+    kept = [row for row in goals.rows({"als": result | {"rows": rows}}) if row["what"] in ours]
     assert len(kept) == len(ours) == 6
     missing = [row["what"] for row in kept if row["found"] is None]
     assert THERE or all("implicit" in what for what in missing)
