@@ -1,4 +1,4 @@
-"""What is of_sums of a few users' sums at a time is what is of_sums of all of them."""
+"""What is made of a few users' sums at a time is what is made of all of them."""
 
 import jax
 import jax.numpy as jnp
