@@ -70,6 +70,7 @@ def with_float_noise(mechanism):
         "langevin",
     ],
 )
+@pytest.mark.usefixtures("optimized")  # two programs draw the same floats
 def test_floats_are_told_apart_by_what_each_world_can_make(name):
     made = sound(name) if name == "gaussian, published" else with_float_noise(sound(name))
     finding = audit(made, steps(name))
