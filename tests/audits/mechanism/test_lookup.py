@@ -113,6 +113,7 @@ def test_whole_numbers_and_bits_are_not(name, num_steps):
 
 
 @pytest.mark.seconds
+@pytest.mark.usefixtures("optimized")  # two programs draw the same floats
 def test_a_response_too_large_to_be_counted_by_rows_is_counted_by_entries():
     """A sketch of 4 rows has hundreds of cells, and each its own word."""
     config = sketch_dpsgd.Config(

@@ -23,11 +23,11 @@ from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
 from tests.cases.compilation import QUICK
-from tests.cases.fit import write_ratings
+from tests.cases.fit import JOINT, write_ratings
 
 ALS = "als --epsilon 20 --rank 2 --steps 2"
 SECONDS = 240  # a process that is still there then hangs
-FLAGS = shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")
+FLAGS = [*JOINT, *shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")]
 
 
 @pytest.fixture(scope="module")

@@ -408,6 +408,7 @@ def test_ratings_far_from_the_middle_of_the_range_are_no_reason_to_lose_to_the_g
     words = (
         "fit",
         "high.csv",
+        *JOINT,
         "--rating-range",
         "0",
         "10",
