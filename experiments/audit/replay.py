@@ -14,8 +14,10 @@ from experiments.audit import trial as audit_trial
 from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console
 from experiments.cli import settings as settings_files
-from experiments.fit.flags import DEFAULT, with_flags_of
+from experiments.fit.flags import with_flags_of
 
+# The default of versions whose reports did not name it.
+UNNAMED = "gaussian-joint-noise"
 FIX = (
     "use a mechanism whose status is proved, not only for real-number noise; or report a bug if it"
     " is one"
@@ -97,7 +99,7 @@ def restored(command: type, source: Mapping[str, Any]) -> Any:
     Raises: DataError for a source that does not say what was audited.
     """
     try:
-        kind = with_flags_of(command, source["command"].get("mechanism", DEFAULT))
+        kind = with_flags_of(command, source["command"].get("mechanism", UNNAMED))
         kinds = typing.get_type_hints(kind, include_extras=True)
         values = {
             name: settings_files.convert(value, kinds[name])
@@ -111,9 +113,9 @@ def restored(command: type, source: Mapping[str, Any]) -> Any:
 
 
 def kept_fields(command: Any) -> dict[str, Any]:
-    """The fields of a command that are not at their defaults, but for where output goes."""
+    """The mechanism and the fields that are not at their defaults, but for where output goes."""
     fields = {field.name: field.default for field in dataclasses.fields(command)}
-    fields["mechanism"] = DEFAULT
+    fields["mechanism"] = None  # a later version may have another default
     return {
         name: console.plain(getattr(command, name))
         for name, default in fields.items()

@@ -247,7 +247,8 @@ def test_a_command_is_kept_and_restored_whole():
     kept = audit_replay.kept_fields(command)
     assert audit_replay.restored(Command, {"command": json.loads(json.dumps(kept))}) == command
     assert set(kept) == {"mechanism", "target", "rating_range", "items", "only", "quick", "rank"}
-    assert set(audit_replay.kept_fields(Command(out=Path("a"), json=True, public=True))) == set()
+    kept = audit_replay.kept_fields(Command(out=Path("a"), json=True, public=True))
+    assert set(kept) == {"mechanism"}  # a later version may have another default
 
 
 # ---- public

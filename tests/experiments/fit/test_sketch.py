@@ -27,6 +27,7 @@ from tests.cases.fit import (
     AUDIT,
     CATALOGUE,
     FIT,
+    JOINT,
     RANGE,
     audited,
     fit,
@@ -193,7 +194,9 @@ def test_a_fit_is_that_of_its_mechanism_in_python(capsys, words, module, make, s
         "0",
     ]
     found = fit(capsys, *words, *more, "--layout", "split")
-    command = fit_command.Command(data="mine.csv", rating_range=(1.0, 5.0), test_fraction=0.0)
+    command = fit_command.Command(
+        data="mine.csv", mechanism=JOINT[-1], rating_range=(1.0, 5.0), test_fraction=0.0
+    )
     mechanism = make(module.Config(rank=3, learning_rate=0.07, regularization=0.3, **settings))
     model = dpmf_jax.fit(
         fit_ratings.read(command)[0], mechanism, num_steps=4, seed=3, layout_kind="split"
