@@ -47,8 +47,8 @@ def alike(fn: Callable[..., Any]) -> Callable[..., Any]:
 
     zero: a `hidden_zero`, int32[].
 
-    The result raises: NotImplementedError where `fn` loops, branches, or multiplies more than two
-      matrices at once.
+    The result raises: ValueError, while it is traced, where `fn` loops, branches, or multiplies
+      more than two matrices at once: what follows would be rounded as the compiler likes.
     """
 
     def steady(zero: jax.Array, *arguments: Any) -> Any:
@@ -70,7 +70,7 @@ def _evaluated(zero: jax.Array, jaxpr: Any, consts: Any, arguments: list[Any]) -
         name, given = equation.primitive.name, [value(atom) for atom in equation.invars]
         inner = [part for part in equation.params.values() if isinstance(part, core.ClosedJaxpr)]
         if name in ("while", "scan", "cond"):
-            raise NotImplementedError(f"{name} has no fixed roundings")
+            raise ValueError(f"{name} has no fixed roundings")
         if name in ("jit", "pjit", "closed_call", "custom_jvp_call"):
             results = _evaluated(zero, inner[0].jaxpr, inner[0].consts, given)
         elif name == "div" and given[0].dtype == jnp.float32:
@@ -115,7 +115,7 @@ def _multiplied(
     """dot_general of at most two matrices."""
     (ours, theirs), (batch, _) = numbers
     if len(ours) != 1 or batch or max(left.ndim, right.ndim) > 2:
-        raise NotImplementedError(f"a product of {left.shape} and {right.shape}")
+        raise ValueError(f"a product of {left.shape} and {right.shape}")
     left, right = jnp.moveaxis(left, ours[0], 0), jnp.moveaxis(right, theirs[0], 0)
     shape = left.shape[1:] + right.shape[1:]
     left, right = (part.reshape(len(part), -1) for part in (left, right))

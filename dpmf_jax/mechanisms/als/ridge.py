@@ -16,7 +16,7 @@ where ξ is what rounding B adds: at most 1, and 2^-22 of B for the float32 divi
 
     Δ² = τ² + 2·ROUNDED·τ + ROUNDED²·m,
 
-with the number of items for m: a user rates each once. That is 1.0003 τ at MovieLens' size. A user
+with the number of items for m: a user rates each once. That is 1.0001 τ at MovieLens' size. A user
 whose m ratings all change moves them by τ√m + ROUNDED·√m, so pays m times the price of one.
 
 The presence of a rating is not hidden: counts are public here, and a rating more or less changes
