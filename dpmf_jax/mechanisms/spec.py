@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
     from dpmf_jax.protocol import Mechanism, Phase, Release
 
+Comparison = tuple["tuple[Phase, ...]", bool]  # phases, and whether a guarantee covers them
 Settings = dict[str, Any]  # what model.json keeps: public, and all that the phases are made of
 Access = Literal["sums", "in place", "by item", "in order"]
 
@@ -116,6 +117,8 @@ class Spec:
       traffic: (settings, number of users, number of items) -> bytes sent in an iteration.
       fold_in: (settings, release, ratings of new users on the model's items) -> their user factors,
         float32[users, rank of the item factors]. None where a release cannot serve new users.
+      comparisons: (settings, public) -> other runs on the same ratings, by name, to measure beside
+        a fit.
     """
 
     name: str
@@ -137,6 +140,9 @@ class Spec:
     )
     traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *settings: None
     fold_in: Callable[[Mapping[str, Any], Release, Ratings], Any] | None = None
+    comparisons: Callable[[Mapping[str, Any], Any], Mapping[str, Comparison]] = (
+        lambda settings, public: {}
+    )
 
     def __post_init__(self):
         foreign = {field.name for field in dataclasses.fields(self.flags)} & {

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Literal, NamedTuple
 
@@ -332,6 +332,7 @@ def controls(
     test: Ratings | None,
     *,
     names: Sequence[str] = NAMES,
+    more: Mapping[str, tuple[Factors, bool]] | None = None,
     layout_kind: str = "auto",
 ) -> dict[str, dict[str, float | bool | None]]:
     """RMSE and NDCG@10 of the non-private controls; for the curator's eyes.
@@ -342,9 +343,11 @@ def controls(
       test: held-out ratings on the same catalogue; None, or empty, makes rmse_test and ndcg_at_10
         None.
       names: of `NAMES`; `biased_mf` at its defaults. layout_kind: of its ratings.
+      more: further ones, (model, whether it is private) by name.
 
     Returns: name -> {"rmse_train": float, or None of `popularity`, "rmse_test": float or None,
-      "ndcg_at_10": float, or None of `global_mean`, which has no order of items, "private": False}.
+      "ndcg_at_10": float, or None of `global_mean`, which has no order of items, "private": whether
+      it is}.
 
     Raises:
       DataError: no training ratings. UsageError: an unknown name.
@@ -359,16 +362,27 @@ def controls(
         made = (
             partial(biased_mf, layout_kind=layout_kind) if name == "biased_mf" else _CONTROLS[name]
         )
-        factors, errors = made(train), name not in NO_ERRORS
-        result[name] = {
-            "rmse_train": metrics.rmse(factors, train) if errors else None,
-            "rmse_test": (
-                metrics.rmse(factors, held_out) if errors and held_out is not None else None
-            ),
-            "ndcg_at_10": None if ranked is None or name in NO_ORDER else ndcg(factors, *ranked),
-            "private": False,
-        }
+        result[name] = _measured(name, made(train), False, train, held_out, ranked)
+    for name, (model, private) in (more or {}).items():
+        result[name] = _measured(name, model, private, train, held_out, ranked)
     return result
+
+
+def _measured(
+    name: str,
+    factors: Factors,
+    private: bool,
+    train: Ratings,
+    held_out: Ratings | None,
+    ranked: tuple[Ratings, Ratings] | None,
+) -> dict[str, float | bool | None]:
+    errors = name not in NO_ERRORS
+    return {
+        "rmse_train": metrics.rmse(factors, train) if errors else None,
+        "rmse_test": (metrics.rmse(factors, held_out) if errors and held_out is not None else None),
+        "ndcg_at_10": None if ranked is None or name in NO_ORDER else ndcg(factors, *ranked),
+        "private": private,
+    }
 
 
 def ndcg(factors: Factors, train: Ratings, test: Ratings) -> float | None:

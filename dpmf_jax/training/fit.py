@@ -24,11 +24,11 @@ from dpmf_jax.devices import hosts
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.models.model import Model
 from dpmf_jax.noise import keys
-from dpmf_jax.protocol import Factors, Info, Mechanism, Phase, State, begin, train
+from dpmf_jax.protocol import Factors, Info, Key, Mechanism, Phase, State, begin, train
 from dpmf_jax.training import interrupts, price
 from dpmf_jax.training.identity import Identity, fingerprint, ratings_digest
 from dpmf_jax.training.journal import Journal
-from dpmf_jax.training.measure import Diverged, curator_model, measure
+from dpmf_jax.training.measure import Diverged, curator_model, measure, trained
 
 
 class Interrupted(KeyboardInterrupt):
@@ -92,6 +92,7 @@ def fit(
     command: Mapping[str, Any] | None = None,
     patience: int | None = None,
     controls: Sequence[str] = (),
+    compare: Mapping[str, tuple[Sequence[Phase], bool]] | None = None,
     layout_kind: str = "auto",
     num_devices: int | None = None,
     chunk_steps: int | None = None,
@@ -121,6 +122,8 @@ def fit(
       patience: stop after this many steps without a new minimum of the training RMSE. Not private.
         Refused for a release whose `rounds_are_seen`, which would throw paid rounds away.
       controls: names of the non-private baselines to compare with (`dpmf_jax.controls`).
+      compare: with controls, further ones by name: phases to run on the same ratings, and whether a
+        guarantee like this one's would cover them. They are measured and thrown away.
       layout_kind, num_devices: see `layout.make`.
       chunk_steps: steps between two looks of the host. Any number gives the same bytes (on a GPU
         see `protocol.train`).
@@ -145,10 +148,7 @@ def fit(
     phases = (*earlier, (mechanism, num_steps))
     plan = _checked_and_priced(ratings, phases, seed, patience, layout_kind, num_devices)
     data = plan.data
-    if seed is None:
-        init_key, train_key = keys.from_operating_system(), keys.from_operating_system()
-    else:
-        init_key, train_key = jax.random.split(keys.from_seed(seed))
+    init_key, train_key = _two_keys(seed)
     *before, (program, _) = plan.phases
     if hosts.count() > 1:
         program, init_key, train_key = layout.replicate(data, (program, init_key, train_key))
@@ -170,7 +170,11 @@ def fit(
         training.run(program, train_key, chunk, report)
         whole = Factors(*map(np.asarray, curator_model(training.state, ratings)))
         with hosts.watched("after the last step"):
-            measured = measure(whole, data, ratings, test, controls, layout_kind)
+            compared = {
+                name: (trained(phases, _two_keys(seed), data, ratings), private)
+                for name, (phases, private) in (compare or {}).items()
+            }
+            measured = measure(whole, data, ratings, test, controls, layout_kind, compared)
     model = _model(training, whole, measured, settings)
     if out is None or not hosts.first():
         return model
@@ -178,6 +182,13 @@ def fit(
     model = model.save(Path(out))
     journal.close()
     return model
+
+
+def _two_keys(seed: int | None) -> tuple[Key, Key]:
+    if seed is None:
+        return keys.from_operating_system(), keys.from_operating_system()
+    init_key, train_key = jax.random.split(keys.from_seed(seed))
+    return init_key, train_key
 
 
 class _Plan(NamedTuple):

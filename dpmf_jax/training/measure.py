@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,7 +15,7 @@ from dpmf_jax.devices import hosts
 from dpmf_jax.errors import DpmfError, UsageError
 from dpmf_jax.kernels import descent
 from dpmf_jax.models import metrics
-from dpmf_jax.protocol import Factors, State, factors
+from dpmf_jax.protocol import Factors, Key, Phase, State, begin, factors, train
 from dpmf_jax.training import controls as baselines
 
 _mean_squared_error = jax.jit(descent.mean_squared_error)
@@ -58,6 +58,24 @@ def curator_model(state: State, ratings: Ratings) -> Factors:
     return known
 
 
+def trained(
+    phases: Sequence[Phase], keys: tuple[Key, Key], data: layout.Layout, ratings: Ratings
+) -> Factors:
+    """The curator's model after the phases; where the last has no steps, the one it starts from.
+
+    Releases nothing. Spends both keys.
+    """
+    begin_key, train_key = keys
+    if hosts.count() > 1:
+        begin_key, train_key = layout.replicate(data, (begin_key, train_key))
+        phases = [(layout.replicate(data, phase), steps) for phase, steps in phases]
+    *before, (program, steps) = phases
+    state = begin(program, begin_key, data, before)
+    if steps:
+        state, _ = train(program, train_key, state, data, num_steps=steps)
+    return Factors(*map(np.asarray, curator_model(layout.replicate(data, state), ratings)))
+
+
 def measure(
     whole: Factors,
     data: layout.Layout,
@@ -65,24 +83,31 @@ def measure(
     test: Ratings | None,
     controls: Sequence[str],
     layout_kind: str,
+    compared: Mapping[str, tuple[Factors, bool]],
 ) -> dict[str, Any]:
-    """The curator's unpriced numbers: RMSE of training and test, NDCG, and the baselines' own."""
+    """The curator's unpriced numbers: RMSE of training and test, NDCG, and the baselines' own.
+
+    Args:
+      compared: more baselines, (model, whether a guarantee like that of `whole` covers it) each.
+    """
     rmse_train = math.sqrt(float(_mean_squared_error(*layout.replicate(data, whole), data)))
     if not math.isfinite(rmse_train):
         raise Diverged("diverged in the last step", fix="lower learning_rate (--learning-rate)")
-    rmse_test, ndcg, compared = None, None, {}
+    rmse_test, ndcg, beside = None, None, {}
     if test is not None and hosts.total(test.num_ratings):
         rmse_test = metrics.rmse(whole, test)
         if controls:
             ndcg = baselines.ndcg(whole, *metrics.to_rank(ratings, test))
     if controls:
         kind = layout_kind if layout_kind == "stream" else "auto"
-        compared = baselines.controls(ratings, test, names=tuple(controls), layout_kind=kind)
+        beside = baselines.controls(
+            ratings, test, names=tuple(controls), more=compared, layout_kind=kind
+        )
     return {
         "rmse_train": rmse_train,
         "rmse_test": rmse_test,
         "ndcg_at_10": ndcg,
         "ranks_alike": metrics.ranks_alike(whole),
         "diverged": diverged(rmse_train, ratings.rating_range),
-        "controls": compared,
+        "controls": beside,
     }

@@ -37,7 +37,9 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     patience: int | None = None
     """Stop after so many steps without a lower training RMSE; not private. [never]"""
     controls: Literal["all", "simple", "none"] = "all"
-    """Baselines to compare with: simple are means and popularity, all has a factorisation too."""
+    """Baselines to compare with: simple are means and popularity, all has a factorisation too, and
+    what a mechanism per user gives without a release, with means alone, and without noise.
+    """
     out: Path | None = None
     """Folder of the model, which must be new. [one in runs/]"""
     population: str | None = None
@@ -125,6 +127,11 @@ def fit(command: Command) -> dict[str, Any]:
         phases, settings = fit_mechanisms.phases_and_settings(
             command.mechanism, flags, train, public_file(command)
         )
+        compare = {}
+        if command.controls == "all":
+            compare = fit_mechanisms.comparisons(
+                command.mechanism, flags, train, settings, public_file(command)
+            )
     settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
@@ -148,6 +155,7 @@ def fit(command: Command) -> dict[str, Any]:
                 command=console.plain(dataclasses.asdict(command)),
                 patience=command.patience,
                 controls=controls[command.controls],
+                compare=compare,
                 layout_kind=command.layout,
                 num_devices=num_devices,
                 report=lambda now: show(now.step, rmse=now.rmse, epsilon=now.epsilon),

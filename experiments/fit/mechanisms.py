@@ -19,6 +19,14 @@ def flags(mechanism: str, **values: Any) -> Flags:
     return table()[mechanism].flags(**values)
 
 
+def comparisons(
+    mechanism: str, flags: Flags, train: Any, settings: Mapping[str, Any], public: Path | None
+) -> Mapping[str, Any]:
+    """What a fit with these settings is measured beside, as `Spec.comparisons` has it."""
+    spec = table()[mechanism]
+    return spec.comparisons(settings, public and _public(spec, public, flags, train))
+
+
 def phases_and_settings(
     mechanism: str, flags: Flags, train: Any, public: Path | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:

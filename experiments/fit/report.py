@@ -17,7 +17,9 @@ DEFINITIONS = {
     "controls": (
         "not private: predicting the global mean, each item's mean, and a biased matrix"
         " factorisation, clipped; popularity, the number of an item's ratings, only ranks, and is"
-        " free where who rated what is public"
+        " free where who rated what is public; for als and means also what everybody's own ratings"
+        " give where nothing is released, means alone for the same price, and the same program"
+        " without noise"
     ),
     "ndcg_at_10": (
         "of the items that a user has not rated in training, ranked by score, unclipped; relevant"
@@ -48,10 +50,11 @@ def utility(metrics: Mapping[str, Any], *, presence_is_public: bool = False) -> 
         )
     if not metrics["controls"]:
         return "no control was asked for"
-    return "; ".join((_errors(metrics), *_ranking(metrics, presence_is_public)))
+    return "; ".join((*_errors(metrics), *_ranking(metrics, presence_is_public)))
 
 
-def _errors(metrics: Mapping[str, Any]) -> str:
+def _errors(metrics: Mapping[str, Any]) -> list[str]:
+    """A sentence on the model's error beside those of the controls that have one."""
     side = "rmse_test" if metrics["rmse_test"] is not None else "rmse_train"
     ours, where = metrics[side], "held-out" if side == "rmse_test" else "training"
     errors = {
@@ -59,24 +62,34 @@ def _errors(metrics: Mapping[str, Any]) -> str:
         for name, values in metrics["controls"].items()
         if values[side] is not None
     }
+    if not errors:
+        return []
     beaten = [name for name, error in errors.items() if error > ours]
-    simple = [name for name in ("global_mean", "item_means") if name in errors]
+    simple = [
+        name
+        for name in ("global_mean", "item_means", "nothing_released", "means_same_price")
+        if name in errors
+    ]
     text = {
         "global_mean": "the global mean",
         "item_means": "item means",
         "biased_mf": "a non-private factorisation",
+        "nothing_released": "what needs no release",
+        "means_same_price": "means alone for the same price",
+        "als_without_noise": "the same without noise",
     }
     if all(name in beaten for name in simple):
-        names = " and ".join(text[name] for name in beaten)
+        *others, last = (text[name] for name in beaten)
+        names = f"{', '.join(others)} and {last}" if others else last
         little = (
             "; that says little: hold some out (--test-fraction 0.1)" if where == "training" else ""
         )
-        return f"beats {names} on {where} ratings{little}"
+        return [f"beats {names} on {where} ratings{little}"]
     lost = " or ".join(text[name] for name in simple if name not in beaten)
-    return (
+    return [
         f"NOT USEFUL: does not beat predicting {lost} on {where} ratings; such a model is worse"
         " than no factorisation"
-    )
+    ]
 
 
 def _ranking(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
@@ -134,7 +147,8 @@ def render(result: Mapping[str, Any]) -> Any:
     table.add_row("this model", private, *numbers(result))
     for name, values in result["controls"].items():
         free = name == "popularity" and result["presence_is_public"]
-        table.add_row(name.replace("_", " "), "public here" if free else "no", *numbers(values))
+        covered = "yes" if values["private"] else "no"
+        table.add_row(name.replace("_", " "), "public here" if free else covered, *numbers(values))
     seconds = result["seconds_per_step"]
     pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
     lines = [

@@ -14,6 +14,7 @@ of an item is its noisy count times one matrix for all; means and factors have p
 
 from __future__ import annotations
 
+import dataclasses
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -32,9 +33,12 @@ from dpmf_jax.mechanisms.als import estimates, fold_in, messages
 from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.als.fold_in import PER_QUARTER
 from dpmf_jax.mechanisms.als.params import Params, guarantee, make_params, scaled_features
+from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.noise import whole
 from dpmf_jax.noise.ring import signed
 from dpmf_jax.protocol import Info, Mechanism, Phase, Release, State
+
+WIDER = 4.0  # clips of messages where nothing is hidden
 
 
 class Public(NamedTuple):
@@ -93,6 +97,39 @@ def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, .
         found.append((_factors(config, own, of_factors), config.num_passes))
         found.append((_means(config, own, of_means[before:]), config.num_means - before))
     return tuple(found)
+
+
+def without_noise(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
+    """The same phases without noise and with clips `WIDER` times as wide. They protect nothing.
+
+    It is the same program on other numbers: estimates are told of a noise of one unit, which is
+    what rounding leaves.
+    """
+
+    def quiet(params: Params) -> Params:
+        counts = params.name == "als-counts"
+        return dataclasses.replace(
+            params,
+            noise_scale=jnp.float32(1),
+            count_deviation=params.count_deviation / params.noise_scale,
+            message_clip=params.message_clip * (1 if counts else WIDER),
+        )
+
+    def part(given: Any) -> Partial:
+        params, *rest = given.args
+        return Partial(given.func, quiet(params), *rest, **given.keywords)
+
+    return tuple(
+        (
+            silent(mechanism)._replace(
+                init=part(mechanism.init),
+                query=part(mechanism.query),
+                update=part(mechanism.update),
+            ),
+            steps,
+        )
+        for mechanism, steps in phases
+    )
 
 
 def _mechanism(params: Params, init: Any, query: Any, update: Any) -> Mechanism:

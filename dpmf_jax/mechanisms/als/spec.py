@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.mechanisms.spec import (
     SOUND_EPSILON,
+    Comparison,
     Flags,
     Settings,
     Spec,
@@ -30,6 +31,7 @@ RIDGE_PASSES = 3
 # n·μ/√items: how users' messages stand out of the noise in a sum. Below the first factors cost more
 # than they give; from the second on more of them pay (DEFAULTS.md).
 LEAST_SIGNAL, MUCH_SIGNAL = 50.0, 150.0
+FEW_FACTORS, MORE_FACTORS = (5, 4), (8, 6)  # (rank, passes)
 # What the phases take of the price where there are means alone.
 MEANS_ALONE: dict[str, Any] = {
     "num_means": 4,
@@ -83,7 +85,8 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
     rank, passes = 0, 0
     if isinstance(flags, Als):
         signal = _signal(ratings, noise * (2 if flags.change == "replace" else 1))
-        usual = (0, 0) if signal < LEAST_SIGNAL else (5, 4) if signal < MUCH_SIGNAL else (8, 6)
+        usual = (0, 0) if signal < LEAST_SIGNAL else FEW_FACTORS
+        usual = usual if signal < MUCH_SIGNAL else MORE_FACTORS
         rank = usual[0] if flags.rank is None else guards.count("rank", flags.rank, 0)
         passes = (usual[1] or 4) if flags.steps is None else check_steps(flags.steps, 4)
         passes = passes if rank else 0
@@ -113,6 +116,24 @@ def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings
     from dpmf_jax.mechanisms.als import fold_in
 
     return fold_in.fold_in(settings, release, ratings)
+
+
+def comparisons(settings: Mapping[str, Any], public: Any) -> dict[str, Comparison]:
+    """See `Spec.comparisons`: nothing released, means alone for the same price, and no noise."""
+    from dpmf_jax.mechanisms.als import phases as made
+
+    own = phases(settings, public)
+    alone = {**settings, "rank": 0, "num_passes": 0, **MEANS_ALONE}
+    factors = {**settings, "noise_multiplier": 1.0}  # any will do
+    if settings["rank"] == 0:
+        rank, passes = MORE_FACTORS
+        factors = {name: value for name, value in factors.items() if name not in MEANS_ALONE}
+        factors |= {"rank": rank, "num_passes": passes}
+    return {
+        "nothing_released": (((own[0][0], 0),), True),
+        **({"means_same_price": (phases(alone, public), True)} if settings["rank"] else {}),
+        "als_without_noise": (made.without_noise(phases(factors, public)), False),
+    }
 
 
 def last_steps(settings: Mapping[str, Any], priced: int) -> int:
@@ -183,6 +204,7 @@ SPECS = (
         public="item_features",
         num_steps=last_steps,
         fold_in=user_factors,
+        comparisons=comparisons,
         notes=notes,
         trials=(
             Trial(
@@ -205,6 +227,7 @@ SPECS = (
         public="item_features",
         num_steps=last_steps,
         fold_in=user_factors,
+        comparisons=comparisons,
         trials=(Trial("ours: means", "defaults"),),
     ),
     Spec(

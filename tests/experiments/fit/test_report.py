@@ -22,6 +22,23 @@ def test_utility_says_whether_the_controls_are_beaten(ours, told):
 
 
 @pytest.mark.parametrize(
+    ("ours", "told"),
+    [
+        (0.9, "beats what needs no release and means alone for the same price on held-out"),
+        (1.05, "NOT USEFUL: does not beat predicting means alone for the same price"),
+        (1.2, "NOT USEFUL: does not beat predicting what needs no release or means alone"),
+    ],
+)
+def test_utility_says_whether_factors_are_worth_their_price(ours, told):
+    controls = {
+        "nothing_released": {"rmse_train": 1.1, "rmse_test": 1.1},
+        "means_same_price": {"rmse_train": 1.0, "rmse_test": 1.0},
+        "als_without_noise": {"rmse_train": 0.8, "rmse_test": 0.8},
+    }
+    assert utility({"rmse_train": 0.1, "rmse_test": ours, "controls": controls}).startswith(told)
+
+
+@pytest.mark.parametrize(
     ("ours", "public", "told"),
     [
         (0.30, True, "ranks better than popularity (0.3000 against 0.2000 in NDCG@10)"),
