@@ -86,6 +86,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a figure of a paper, its points and ours",
         "experiments.reproduce.command:Command",
     ),
+    "benchmark": (
+        "private recommenders beside each other, on several splits",
+        "experiments.benchmark.command:Command",
+    ),
     "recommend": ("the best unseen items for a user", "experiments.cli.recommend:Command"),
     "predict": ("ratings for pairs of user and item", "experiments.cli.predict:Command"),
     "evaluate": (
