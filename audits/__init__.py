@@ -51,6 +51,7 @@ NOT_QUICK = (
     "divergence",
     "fit",
 )  # left out where `quick`, unless they are asked for by name
+WHOLE_RUN = ("keys", "membership", "fit")  # which are given the phases before
 
 
 def audit(
@@ -79,7 +80,7 @@ def audit(
       num_steps: length of the runs, and of the claim.
       earlier: phases that ran before, (mechanism, number of steps) each. Each is audited for its
         own steps, and starts from what the one before it made public. With that in the transcript,
-        prices add up and so do the claims.
+        prices add up and so do the claims. Membership is tried once, on the release of the whole.
       delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
       num_neighbours: of the sensitivity and privacy-loss audits. The other audits try 8: their
         answer hardly depends on the pair. None: 64.
@@ -137,11 +138,14 @@ def audit(
     if not earlier:
         return _findings(*phases[0], ratings, data, key, arguments)
     link_key, *keys = jax.random.split(key, len(phases) + 1)
+    of_a_part = {name: own for name, own in arguments.items() if name != "membership"}
     return [
         dataclasses.replace(finding, details={**finding.details, "phase": place})
         for place, linked in enumerate(protocol.link(phases, link_key, data))
         for finding in _findings(
-            linked, phases[place][1], ratings, data, keys[place], arguments, phases[: place + 1]
+            *(linked, phases[place][1], ratings, data, keys[place]),
+            arguments if place == len(phases) - 1 else of_a_part,
+            phases[: place + 1],
         )
     ]
 
@@ -172,7 +176,7 @@ def _findings(
             continue
         own_key = jax.random.fold_in(key, place)
         own, options = mechanism, dict(arguments.get(name, {}))
-        if name in ("keys", "fit") and phases:  # these run all phases themselves
+        if name in WHOLE_RUN and phases:  # these run all phases themselves
             own, options["earlier"] = phases[-1][0], phases[:-1]
         if name == "privacy loss":
             options["density_findings"] = by_family["density"]

@@ -1,9 +1,12 @@
-"""Two attacks on what a release predicts of a canary; each scores high where the canary was in.
+"""Three attacks on what a release holds of a canary; each scores high where the canary was in.
 
 - loss threshold: the smaller the error at the record, the likelier it was in (Yeom et al. 2018), or
   the other way round where shadows say so.
 - LiRA: the ratio of two Gaussians, fitted to what shadows with and without the record predict
   (Carlini et al. 2022).
+- matched filter: shadows say by linear regression how every coin moves every released number; all
+  coins of a run are estimated together, by the best linear estimate. Predictions at a user's
+  ratings hardly change where a whole user goes; the sum over all that changed does.
 """
 
 from __future__ import annotations
@@ -15,7 +18,8 @@ import numpy as np
 from audits.release import roc
 from audits.release.canaries import Plan
 
-ATTACKS = ("loss threshold", "LiRA")
+ATTACKS = ("loss threshold", "LiRA", "matched filter")
+FOLDS = 4  # of an attacker's shadows, each of which is scored by the others
 PRIOR = 8.0  # how many runs of a canary the spread over all canaries counts for
 
 
@@ -51,9 +55,10 @@ def _mean(each: np.ndarray, plan: Plan) -> np.ndarray:
 def score(
     attack: str,
     seen: np.ndarray,
+    rows: np.ndarray,
     plan: Plan,
     chosen: np.ndarray,
-    inside: np.ndarray,
+    coins: np.ndarray,
     own: np.ndarray,
     attacked: np.ndarray,
 ) -> Scores:
@@ -61,11 +66,16 @@ def score(
 
     Args:
       seen: predictions, [runs, probes].
+      rows: released numbers, [runs, numbers].
       chosen: bool[canaries], which are scored.
-      inside: bool[runs, chosen], their coins.
+      coins: bool[runs, canaries].
       own: bool[runs], the attacker's shadows.
       attacked: bool[runs], the runs that are attacked.
     """
+    inside = coins[:, chosen]
+    if attack == "matched filter":
+        found = matched_filter(rows[own], coins[own], rows[attacked])
+        return Scores(found.shadows[:, chosen], found.trials[:, chosen])
     statistic = _statistic(seen, plan)[:, chosen]
     if attack == "loss threshold":
         return _high_for_members(Scores(statistic[own], statistic[attacked]), inside[own])
@@ -76,6 +86,39 @@ def score(
     return _high_for_members(
         likelihood_ratios(statistic[own], inside[own], statistic[attacked]), inside[own]
     )
+
+
+def matched_filter(own: np.ndarray, coins: np.ndarray, attacked: np.ndarray) -> Scores:
+    """Estimates of all coins, less a half, from what the shadows' coins do to released numbers.
+
+    Args:
+      own: float64[shadows, numbers]. coins: bool[shadows, canaries]. attacked: as own, of the runs
+        that are attacked.
+    """
+    fold = np.arange(len(own)) % FOLDS
+    shadows = np.zeros(coins.shape)
+    for which in range(FOLDS):
+        shadows[fold == which] = _decoded(
+            own[fold != which], coins[fold != which], own[fold == which]
+        )
+    return Scores(shadows, _decoded(own, coins, attacked))
+
+
+def _decoded(own: np.ndarray, coins: np.ndarray, attacked: np.ndarray) -> np.ndarray:
+    """The best linear estimates of coins, float64[attacked runs, canaries].
+
+    A coin's effect is as small as its regression allows: the ridge is one shadow.
+    """
+    sides = coins - 0.5
+    center = own.mean(0)
+    moved = own - center
+    gram = sides.T @ sides + 0.25 * np.eye(sides.shape[1])
+    effects = np.linalg.solve(gram, sides.T @ moved)
+    degrees = max(1.0, len(own) - np.trace(np.linalg.solve(gram, sides.T @ sides)) - 1)
+    noise = np.sum((moved - sides @ effects) ** 2, axis=0) / degrees
+    weight = 1 / (noise + 1e-9 * np.max(noise, initial=0.0) + 1e-12)
+    precision = (effects * weight) @ effects.T + 4 * np.eye(len(effects))
+    return np.linalg.solve(precision, (effects * weight) @ (attacked - center).T).T
 
 
 def likelihood_ratios(own: np.ndarray, inside: np.ndarray, attacked: np.ndarray) -> Scores:

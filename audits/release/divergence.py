@@ -178,7 +178,7 @@ def audit(
     coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (num, plan.num)))
     errors = (
         shadows.observe(
-            mechanism,
+            ((mechanism, num_steps),),
             ratings,
             data,
             plan,
@@ -186,8 +186,7 @@ def audit(
             keys=jax.random.split(run_key, num),
             starts=jnp.repeat(start_key[None], num),
             stranger=np.zeros(num, bool),
-            num_steps=num_steps,
-        )[:, 0]
+        ).predictions[:, 0]
         - plan.value_in
     )
     replay = {

@@ -3,7 +3,7 @@
 Two attackers see the release and nothing else of the run. The insider knows the mechanism, its
 public start and all ratings but the canaries'. The outsider knows the mechanism, who rated what,
 how values are distributed, and the record in question. Each trains shadows (`shadows`) on what he
-knows. Both attack the same other runs, by the error at the record and by LiRA (`attack_scores`).
+knows. Both attack the same other runs in three ways (`attack_scores`).
 
 The curator chooses the worst canaries (`canaries`). How many are guessed, and every threshold, is
 chosen on shadows. The guesses about the other runs are judged as those of one run with many
@@ -14,14 +14,14 @@ value alone: there a canary is low or high.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from accounting import user
+from accounting import compose, user
 from accounting.guarantee import Guarantee
 from audits.finding import Finding, inconclusive, not_applicable
 from audits.release import attack_scores, canaries, guesses, roc, shadows
@@ -30,7 +30,7 @@ from audits.release.canaries import ATTACKERS, Plan
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms.silent import silent
-from dpmf_jax.protocol import Mechanism
+from dpmf_jax.protocol import Mechanism, Phase
 
 LEVELS = ("rating", "user")
 NUM_SHADOWS, LEAST = 64, 16
@@ -44,12 +44,13 @@ class Seen(NamedTuple):
     """What runs predict.
 
     Attributes:
-      predictions: [runs, attackers, probes].
+      predictions, rows: see `shadows.Observed`.
       coins: bool[runs, canaries].
       role: of each run, the attacker whose shadow it is, or `ATTACKED`.
     """
 
     predictions: np.ndarray
+    rows: np.ndarray
     coins: np.ndarray
     role: np.ndarray
 
@@ -61,6 +62,7 @@ def audit(
     *,
     key: jax.Array,
     num_steps: int,
+    earlier: Sequence[Phase] = (),
     num_shadows: int | None = None,
     num_targets: int = NUM_TARGETS,
     control: Callable[[Mechanism], Mechanism] = silent,
@@ -68,12 +70,12 @@ def audit(
     """Four findings: on a rating and on a user, by an insider and by an outsider.
 
     Where the guarantee is for a rating, a user's claim is its price for all of the user's ratings.
-    Phases that ran before are not run again: what they made public is the start (`protocol.link`).
 
-    violated: refuted at `finding.ALPHA`, half for each attack.
+    violated: refuted at `finding.ALPHA`, a third for each attack.
     measured: a lower bound on ε, right with 95%.
 
     Args:
+      earlier: phases that every run goes through before, as part of the claim.
       num_shadows: of the insider, and how many runs are attacked. The outsider has half as many,
         and the control half of all these runs. None: 64, or what about a minute can do, at least
         16.
@@ -82,7 +84,8 @@ def audit(
       control: mechanism -> the same without noise, which is attacked as well (`Spec.control`).
         Where no attack on it reaches an AUC of 0.9, a claim that stands is inconclusive.
     """
-    guarantee = mechanism.guarantee(num_steps)
+    phases = (*earlier, (mechanism, num_steps))
+    guarantee = compose(*(one.guarantee(steps) for one, steps in phases))
     names = {(level, who): f"membership: {level}, {who}" for level in LEVELS for who in ATTACKERS}
     if shadows.nothing_released(shadows.released(mechanism, data)):
         return [
@@ -90,7 +93,8 @@ def audit(
             for name in names.values()
         ]
     choose_key, coin_key, run_key, start_key = jax.random.split(key, 4)
-    num = num_shadows or int(np.clip(WORK // shadows.work(ratings, num_steps), LEAST, NUM_SHADOWS))
+    all_steps = sum(steps for _, steps in phases)
+    num = num_shadows or int(np.clip(WORK // shadows.work(ratings, all_steps), LEAST, NUM_SHADOWS))
     plan = canaries.plan(
         np.random.default_rng(np.asarray(jax.random.bits(choose_key, (4,)))),
         ratings,
@@ -109,12 +113,13 @@ def audit(
     starts = jnp.where(jnp.asarray(role == 1), starts, same)  # an outsider's shadows start anywhere
     seen: dict[str, Seen] = {}
     at_once = -(-len(role) // 4)  # half of the control's runs
-    for which, attacked in (("private", mechanism), ("control", control(mechanism))):
+    silent_phases = [(control(one), steps) for one, steps in phases]
+    for which, attacked in (("private", phases), ("control", silent_phases)):
         if which == "control" and guarantee.status == "none":
             continue  # there is nothing to judge, so nothing to compare with
         # Where there is no noise, half the runs will do.
         taken = np.arange(len(role)) % 2 == 0 if which == "control" else role >= 0
-        predictions = shadows.observe(
+        observed = shadows.observe(
             attacked,
             ratings,
             data,
@@ -123,10 +128,9 @@ def audit(
             keys=keys[taken],
             starts=starts[taken],
             stranger=role[taken] == 1,
-            num_steps=num_steps,
             at_once=at_once,
         )
-        seen[which] = Seen(predictions, coins[taken], role[taken])
+        seen[which] = Seen(*observed, coins[taken], role[taken])
     replay = {
         "key": np.asarray(jax.random.key_data(key)).tolist(),
         "data_sha256": ratings.sha256(),
@@ -178,9 +182,9 @@ def _finding(
     replay = replay | {"pair": canaries.describe(ratings, plan, int(np.argmax(chosen)))}
     tests: dict[str, guesses.Tried] = {}
     table, areas = [], {"private": 0.0, "control": 0.0}
-    for which, (predictions, coins, role) in runs.items():
+    for which, (predictions, rows, coins, role) in runs.items():
         seen = predictions[:, min(ATTACKERS.index(who), predictions.shape[1] - 1)]
-        if not np.isfinite(seen).all():
+        if not (np.isfinite(seen).all() and np.isfinite(rows).all()):
             return inconclusive(
                 name, f"nobody tells {what}", f"the {which} descent diverged", replay=replay
             )
@@ -191,7 +195,7 @@ def _finding(
                 name, f"nobody tells {what}", "too few runs: all coins fell alike", replay=replay
             )
         for attack in ATTACKS:
-            scores = attack_scores.score(attack, seen, plan, chosen, inside, own, attacked)
+            scores = attack_scores.score(attack, seen, rows, plan, chosen, coins, own, attacked)
             row = _row(scores, inside[own], inside[attacked])
             areas[which] = max(areas[which], row["auc"])
             if claimed is not None and stated is not None:

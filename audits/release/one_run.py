@@ -73,7 +73,7 @@ def audit(
     coins = np.asarray(jax.random.bernoulli(coin_key, 0.5, (known + LEAST + 1, plan.num)))
     found = [
         shadows.observe(
-            which,
+            ((which, num_steps),),
             ratings,
             data,
             plan,
@@ -81,9 +81,8 @@ def audit(
             keys=jax.random.split(run_key, len(coins))[part],
             starts=jnp.repeat(start_key[None], len(coins[part])),
             stranger=np.zeros(len(coins[part]), bool),
-            num_steps=num_steps,
             at_once=-(-(LEAST + 1) // 2),
-        )[:, 0]
+        ).predictions[:, 0]
         for which, part in (
             (control(mechanism), slice(known)),
             (mechanism, slice(known, None)),

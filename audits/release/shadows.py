@@ -1,4 +1,4 @@
-"""Many runs of a mechanism on ratings whose canaries toss coins, and what releases predict of them.
+"""Many runs of a mechanism on ratings whose canaries toss coins, and what their releases hold.
 
 One compiled program takes the runs one after the other: side by side they take no less time on a
 CPU, and longer to compile. In every run each canary is in or out by its own coin, and shapes stay.
@@ -9,6 +9,7 @@ private part and all noise are fresh.
 from __future__ import annotations
 
 import operator
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.kernels import count_sketch, positive_systems
 from dpmf_jax.kernels.count_sketch import ITEMS, USERS, Hashes
 from dpmf_jax.layout import Layout
-from dpmf_jax.protocol import Mechanism, Release
+from dpmf_jax.protocol import Mechanism, Phase, Release
 
 NOWHERE = 2**31 - 1  # an index outside all arrays: what is written there is dropped
 
@@ -88,6 +89,18 @@ class Runs(NamedTuple):
     stranger: jax.Array
 
 
+class Observed(NamedTuple):
+    """What an attacker sees of runs.
+
+    Attributes:
+      predictions: [runs, attackers, probes], predicted ratings.
+      rows: [runs, numbers], what is released of the users and items of all probes.
+    """
+
+    predictions: Any
+    rows: Any
+
+
 class Sketched(NamedTuple):
     """How a released sketch is read; static."""
 
@@ -145,39 +158,50 @@ def world(data: Layout, toggles: Toggles, coins: jax.Array, *, presence: bool) -
     )
 
 
-@partial(jax.jit, static_argnames=("presence", "num_steps", "reading"))
+@partial(jax.jit, static_argnames=("presence", "steps", "reading"))
 def predictions(
-    mechanism: Mechanism,
+    mechanisms: Sequence[Mechanism],
     runs: Runs,
     data: Layout,
     everyone: tuple[layout.Address, jax.Array, jax.Array],
     toggles: Toggles,
     probes: Probes,
+    rows: tuple[jax.Array, jax.Array],
     *,
     presence: bool,
-    num_steps: int,
+    steps: tuple[int, ...],
     reading: Sketched | None,
-) -> jax.Array:
-    """Predicted ratings from the last release of each run, float32[runs, attackers, probes].
+) -> Observed:
+    """What is seen of the last release of each run, float32.
 
     Args:
+      mechanisms: of all phases. steps: of each.
+      rows: the users and items whose released numbers are looked at.
       everyone: of all ratings the addresses, the values, and the values in some random order, which
         a stranger's run deals out from a random place on.
     """
     address, values, anew = everyone
 
-    def one(run: Runs) -> jax.Array:
-        deal_key, init_key, train_key = jax.random.split(run.key, 3)
+    def one(run: Runs) -> Observed:
+        deal_key, _, _ = jax.random.split(run.key, 3)
         turned = jnp.roll(anew, jax.random.randint(deal_key, (), 0, len(values)))
         dealt = jnp.where(run.stranger, turned, values)
         own = world(
             layout.replace_value(data, address, dealt), toggles, run.coins, presence=presence
         )
-        state = mechanism.init(run.start, own, None)
-        if jax.tree.leaves(state.private):
-            state = mechanism.init(init_key, own, None)._replace(public=state.public)
-        state, _info = protocol.train(mechanism, train_key, state, own, num_steps)
-        return predicted(mechanism.release(state), probes, reading)
+        public = None
+        for place, (mechanism, num_steps) in enumerate(zip(mechanisms, steps, strict=True)):
+            start, own_key = run.start, run.key
+            if place:
+                start, own_key = (jax.random.fold_in(key, place) for key in (start, own_key))
+            _, init_key, train_key = jax.random.split(own_key, 3)
+            state = mechanism.init(start, own, public)
+            if jax.tree.leaves(state.private):
+                state = mechanism.init(init_key, own, public)._replace(public=state.public)
+            state, _info = protocol.train(mechanism, train_key, state, own, num_steps)
+            public = state.public
+        release = mechanisms[-1].release(state)
+        return Observed(predicted(release, probes, reading), _numbers(release, rows, reading))
 
     return jax.lax.map(one, runs)
 
@@ -203,6 +227,18 @@ def predicted(release: Release, probes: Probes, reading: Sketched | None) -> jax
     return jnp.stack(
         [_fitted(release, family, own, base, known, center, reading) for known in probes.known]
     )
+
+
+def _numbers(
+    release: Release, ids: tuple[jax.Array, jax.Array], reading: Sketched | None
+) -> jax.Array:
+    """All that is released of some users and items, in one row."""
+    users, items = ids
+    parts = [_rows(release, USERS, users, reading), _rows(release, ITEMS, items, reading)]
+    if release.center is not None:
+        center = jnp.asarray(release.center)
+        parts.append(center[items] if center.ndim else center)
+    return jnp.concatenate([jnp.ravel(part) for part in parts if part is not None])
 
 
 def _rows(
@@ -256,7 +292,7 @@ def work(ratings: Ratings, num_steps: int) -> int:
 
 
 def observe(
-    mechanism: Mechanism,
+    phases: Sequence[Phase],
     ratings: Ratings,
     data: Layout,
     plan: Any,
@@ -265,12 +301,12 @@ def observe(
     keys: jax.Array,
     starts: jax.Array,
     stranger: np.ndarray,
-    num_steps: int,
     at_once: int | None = None,
-) -> np.ndarray:
-    """`predictions` of runs with these coins, bool[runs, canaries], on the host in float64.
+) -> Observed:
+    """What is seen of runs with these coins, bool[runs, canaries], on the host in float64.
 
     Args:
+      phases: that a run is made of.
       plan: a `canaries.Plan`.
       at_once: runs of one call; half by default. Two mechanisms of one shape share the program
         where it is the same for both.
@@ -283,17 +319,22 @@ def observe(
         jnp.asarray(anew),
     )
     runs = Runs(keys, starts, jnp.asarray(coins), jnp.asarray(stranger))
-    reading = sketched(mechanism, data)
+    mechanisms, steps = zip(*phases, strict=True)
+    reading = sketched(mechanisms[-1], data)
     num, at_once = len(coins), at_once or -(-len(coins) // 2)
 
-    def observed(some: Runs) -> np.ndarray:
-        arguments = (mechanism, some, data, everyone, plan.toggles, plan.probes)
-        options = {"presence": plan.presence, "num_steps": num_steps, "reading": reading}
-        return np.asarray(predictions(*arguments, **options), np.float64)
+    rows = tuple(jnp.unique(ids) for ids in (plan.probes.user, plan.probes.item))
+
+    def observed(some: Runs) -> Observed:
+        arguments = (mechanisms, some, data, everyone, plan.toggles, plan.probes, rows)
+        options = {"presence": plan.presence, "steps": steps, "reading": reading}
+        found = predictions(*arguments, **options)
+        return jax.tree.map(lambda part: np.asarray(part, np.float64), found)
 
     parts = []
     for first in range(0, num, at_once):
         # The last run again, where the call has room.
         some = np.minimum(np.arange(first, first + at_once), num - 1)
         parts.append(jax.tree.map(operator.itemgetter(some), runs))
-    return np.concatenate(side_by_side.calls(observed, parts))[:num]
+    found = side_by_side.calls(observed, parts)
+    return jax.tree.map(lambda *some: np.concatenate(some)[:num], *found)

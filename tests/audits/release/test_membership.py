@@ -154,7 +154,11 @@ def test_coins_that_fell_alike_leave_the_claim_open():
     plan, runs = make_plan(), 6
     role = np.repeat([0, 1, 2], 2)
     predictions = np.random.default_rng(0).normal(size=(runs, 1, len(plan.owner)))
-    seen = {"private": membership.Seen(predictions, np.ones((runs, plan.num), bool), role)}
+    seen = {
+        "private": membership.Seen(
+            predictions, predictions[:, 0], np.ones((runs, plan.num), bool), role
+        )
+    }
     found = membership._finding(
         "one", "rating", "insider", sound().guarantee(STEPS), RATINGS, plan, seen, {}, {}
     )

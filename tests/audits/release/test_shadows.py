@@ -85,7 +85,7 @@ def test_a_value_s_canary_changes_by_what_the_price_covers():
 def observe(mechanism, plan, coins, *, seed=0, stranger=False):
     runs = len(coins)
     return shadows.observe(
-        mechanism,
+        ((mechanism, STEPS),),
         RATINGS,
         DATA,
         plan,
@@ -93,8 +93,7 @@ def observe(mechanism, plan, coins, *, seed=0, stranger=False):
         keys=jax.random.split(keys.from_seed(seed), runs),
         starts=jnp.repeat(keys.from_seed(99)[None], runs),
         stranger=np.full(runs, stranger),
-        num_steps=STEPS,
-    )
+    ).predictions
 
 
 @pytest.fixture(scope="module")
