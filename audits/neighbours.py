@@ -23,6 +23,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 
 ADDED = "the other way round"  # the reason of a pair whose first data set is the smaller one
+REFLECTED = "the opposite of what was rated"  # of one whose user is replaced by their opposite
 
 
 class Neighbour(NamedTuple):
@@ -121,10 +122,14 @@ def within(
     return np.asarray(np.where(too_far, np.nextafter(single, own.astype(np.float32)), single))
 
 
-def additions(tried: Neighbours, places: np.ndarray) -> Neighbours:
-    """Some of the removals as additions: the data set is the smaller one, its neighbour larger."""
+def again(tried: Neighbours, places: np.ndarray, why: str) -> Neighbours:
+    """Some of the removals in another way.
+
+    why: `ADDED`, where the data set is the smaller one and its neighbour larger; `REFLECTED`, where
+      the user takes part in both, and has rated the other way round in one.
+    """
     stacked = jax.tree.map(operator.itemgetter(places), tried.stacked)
-    return tried._replace(stacked=stacked, index=tried.index[places], why=(ADDED,) * len(places))
+    return tried._replace(stacked=stacked, index=tried.index[places], why=(why,) * len(places))
 
 
 def parts(stacked: Neighbour, size: int) -> list[Neighbour]:
@@ -216,7 +221,9 @@ def describe(ratings: Ratings, neighbours: Neighbours, position: int) -> dict[st
     at = neighbours.index[position]
     user, item = int(ratings.user[at]), int(ratings.item[at])
     words: dict[str, Any] = {"chosen": neighbours.why[position], "user": ratings.users[user].item()}
-    what = "added" if neighbours.why[position] == ADDED else "removed"
+    what = {ADDED: "added", REFLECTED: "turned round in the range"}.get(
+        neighbours.why[position], "removed"
+    )
     if neighbours.unit == "user":
         return words | {
             "change": f"all ratings of the user {what}",

@@ -19,7 +19,7 @@ from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian, Unit
 from audits import neighbours, search, side_by_side
 from audits.finding import Finding, inconclusive, not_applicable
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism
@@ -71,6 +71,7 @@ def distances(
     num_steps: int,
     batch: int,
     added: jax.Array | bool = False,
+    reflected: tuple[jax.Array, jax.Array] | None = None,
     weights: jax.Array | float = 1.0,
 ) -> Distances:
     """`Distances` of every pair (data, neighbour), along the transcript that `data` and `key` make.
@@ -79,12 +80,18 @@ def distances(
     noise.
 
     added: whether the transcript is the neighbour's instead; the data set then has a record more.
+    reflected: where a user may be replaced: whether the neighbour is the one of
+      `layout.reflect_user`, and its total.
     weights: by which each step's distance is multiplied.
     """
     init_key, train_key = jax.random.split(key)
 
     def one(neighbour: neighbours.Neighbour) -> Distances:
-        pair = (data, neighbours.apply(unit, data, neighbour))
+        other = neighbours.apply(unit, data, neighbour)
+        if reflected is not None:
+            turned = layout.reflect_user(data, neighbour.address.user, reflected[1])
+            other = jax.tree.map(partial(jnp.where, reflected[0]), turned, other)
+        pair = (data, other)
         worlds = [jax.tree.map(partial(jnp.where, added), b, a) for a, b in (pair, pair[::-1])]
         first, second = (mechanism.init(init_key, world, None) for world in worlds)
         (last, _), (distance, magnitude) = protocol.train_coupled(
@@ -152,7 +159,8 @@ def audit(
       num_rounds: as many again near the worst so far, so often (`search.greedy`).
       climb: whether the `CLIMBED` worst also get values that the slope leads to (`search.ascend`),
         where the unit is a rating's value. Where it is a presence or a user, they are also tried
-        the other way round: added.
+        the other way round: added. Where a user is replaced, they are tried with the opposite of
+        what they rated, too: a message and its opposite are twice as far apart as one and none.
       unit: whose change; by default the guarantee's.
 
     violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate.
@@ -183,10 +191,13 @@ def audit(
     )
     batch = batch_size(data, tried.num)
 
+    replaced = unit == "user" and guarantee.relation.kind == "user replaced"
+    total = jnp.float32(sum(ratings.rating_range))
+
     def measure(
-        stacked: neighbours.Neighbour, *, added: bool = False
+        stacked: neighbours.Neighbour, *, added: bool = False, reflected: bool = False
     ) -> tuple[np.ndarray, Distances]:
-        way = jnp.asarray(added)  # traced: one program for both
+        way, turned = jnp.asarray(added), jnp.asarray(reflected)  # traced: one program for all
 
         def one(some: neighbours.Neighbour) -> Distances:
             return jax.device_get(
@@ -199,6 +210,7 @@ def audit(
                     num_steps=num_steps,
                     batch=batch,
                     added=way,
+                    reflected=(turned, total) if replaced else None,
                     weights=weights,
                 )
             )
@@ -212,10 +224,13 @@ def audit(
     tried, found = search.greedy(measure, ratings, data, tried, rounds=num_rounds)
     worst = np.argsort(-_badness(found.largest))[:CLIMBED]
     if unit != "rating value":
-        again = neighbours.additions(tried, worst)
-        tried, found = search.concatenate(
-            (tried, found), (again, measure(again.stacked, added=True)[1])
-        )
+        again = neighbours.again(tried, worst, neighbours.ADDED)
+        more = [(again, measure(again.stacked, added=True)[1])]
+        if replaced:
+            again = neighbours.again(tried, worst, neighbours.REFLECTED)
+            more.append((again, measure(again.stacked, reflected=True)[1]))
+        for one in more:
+            tried, found = search.concatenate((tried, found), one)
     elif climb:
         tried, found = search.concatenate(
             (tried, found), search.ascend(measure, ratings, tried, worst)

@@ -32,7 +32,14 @@ arrays are therefore replicated on every device and summed across them.
 """
 
 from dpmf_jax.layout.build import choose, describe, make, replicate
-from dpmf_jax.layout.neighbours import Address, locate, remove_rating, remove_user, replace_value
+from dpmf_jax.layout.neighbours import (
+    Address,
+    locate,
+    reflect_user,
+    remove_rating,
+    remove_user,
+    replace_value,
+)
 from dpmf_jax.layout.operations import (
     INDEX,
     exact_outer_by_item,
@@ -65,6 +72,7 @@ __all__ = [
     "on_one_device",
     "outer_by_item",
     "pad_rank",
+    "reflect_user",
     "remove_rating",
     "remove_user",
     "replace_value",

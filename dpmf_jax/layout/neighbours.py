@@ -102,3 +102,25 @@ def remove_user(data: Layout, user: ArrayLike) -> Layout:
     )
     by_item = split.remove_where(stored.by_item, stored.by_item.column == user, data.num_users)
     return replace(data, stored=Split(by_user, by_item))
+
+
+def reflect_user(data: Layout, user: ArrayLike, total: ArrayLike) -> Layout:
+    """The neighbour in which one user has rated the same items the other way round: r -> total - r.
+
+    total: the lowest and the highest rating, added up.
+    """
+    stored = in_memory(data)
+    if isinstance(stored, Dense):
+        own = jnp.where(stored.present[user], total - stored.value[user], stored.value[user])
+        return replace(data, stored=stored._replace(value=stored.value.at[user].set(own)))
+    by_user, by_item = (
+        side._replace(value=jnp.where(mask, total - side.value, side.value))
+        for side, mask in (
+            (
+                stored.by_user,
+                (stored.by_user.row == user)[:, None] & (stored.by_user.column < data.num_items),
+            ),
+            (stored.by_item, stored.by_item.column == user),
+        )
+    )
+    return replace(data, stored=Split(by_user, by_item))

@@ -121,6 +121,12 @@ def edits(ratings: Ratings):
         ratings.take(keep),
     )
     yield "user", lambda data: layout.remove_user(data, user), ratings.take(ratings.user != user)
+    turned = np.where(ratings.user == user, 6 - ratings.value, ratings.value)
+    yield (
+        "user turned round",
+        lambda data: layout.reflect_user(data, user, 6.0),
+        dataclasses.replace(ratings, value=turned.astype(np.float32)),
+    )
 
 
 @jax.jit

@@ -21,6 +21,7 @@ from dpmf_jax.protocol import Mechanism
 from dpmf_jax.training import fit as fitting
 from experiments.audit import suite
 from tests.cases.ratings import share
+from tests.zoo import joint as als
 
 USERS, ITEMS, RANGE, STEPS = 12, 7, (1.0, 5.0), 6
 
@@ -93,8 +94,17 @@ OWN = {  # at settings of their own
     "noisy-item-means": lambda: noisy_means.mechanism(
         noisy_means.Config(rating_range=RANGE, noise_multiplier=2.0)
     ),
+    "als-counts": lambda: als.phase(0),
+    "als-means": lambda: als.phase(1),
+    "als-factors": lambda: als.phase(2),
 }
-ONE_STEP = ("objective-public-users", "objective-statistics", "federated-statistics")
+# The phases of als take as many steps as they have prices for.
+FEWER_STEPS = {
+    **dict.fromkeys(("objective-public-users", "objective-statistics", "federated-statistics"), 1),
+    "als-counts": 1,
+    "als-means": 2,
+    "als-factors": 3,
+}
 
 
 def _at_trial(entry: suite.Entry) -> tuple[Mechanism, int]:
@@ -122,7 +132,7 @@ def sound(name):
 def steps(name: str) -> int:
     if name in TRIED:
         return _at_trial(TRIED[name])[1]
-    return 1 if name in ONE_STEP else STEPS
+    return FEWER_STEPS.get(name, STEPS)
 
 
 def seed_of(key) -> int:

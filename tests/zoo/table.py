@@ -29,7 +29,7 @@ from audits.mechanism import (
 )
 from audits.program import fit as fit_audit
 from dpmf_jax import parts
-from tests.zoo import bugs
+from tests.zoo import bugs, joint
 from tests.zoo import noise as noises
 from tests.zoo.sound import DATA, RATINGS, fit, sound, steps
 
@@ -93,6 +93,7 @@ J, ITEMS_PUBLIC, MEANS, SKETCH, STATISTICS = (
     "sketch-dpsgd",
     "objective-statistics",
 )
+FACTORS = "als-factors"
 PUBLISHED = "gaussian, published"  # of float noise
 LARGEST, PURE = "sensitivity: largest step", "privacy loss: largest"
 
@@ -271,6 +272,27 @@ ALL: dict[str, list[Bug]] = {
     ],
     "private factors outside private/": [
         Bug("gaussian, published", bugs.everything_in_the_open, "fit: files", kind="fit", slow=True)
+    ],
+    "weights from raw counts": [Bug(FACTORS, joint.weights_from_raw_counts, LARGEST)],
+    "a count of 1 for each rating": [Bug("als-counts", joint.counts_of_ratings, LARGEST)],
+    "a message clipped per rating only": [Bug(FACTORS, joint.clip_per_rating, LARGEST)],
+    "a residual clip without the message's": [
+        Bug(FACTORS, joint.no_whole_clip, LARGEST, slow=True)
+    ],
+    "a Gram matrix without noise": [
+        Bug(FACTORS, joint.gram_without_noise, "noise: lookup", "in sample", slow=True)
+    ],
+    "a prior fitted to raw counts": [
+        Bug("als-means", joint.prior_from_raw_counts, "post-processing")
+    ],
+    "a last pass that is not paid": [
+        Bug(
+            "als-means", joint.last_pass_unpaid, "privacy loss: δ = 0.01", "in the price", slow=True
+        )
+    ],
+    "user factors released": [Bug(FACTORS, joint.users_released, "release", slow=True)],
+    "replaced priced as removed": [
+        Bug("als-means", joint.replaced_as_removed, LARGEST, "in the price", slow=True)
     ],
     "a log that tells who rated": [Bug(ITEMS_PUBLIC, bugs.talks, "fit: logs", kind="fit")],
 }
