@@ -7,6 +7,20 @@ CURATOR = (
 )
 NO_THIRD_PARTY = ("third party", "there is none")
 
+# Of sums that are opened and nothing else: a third party adds masked messages up.
+MASKED = (
+    "third party",
+    ("uniform elements of a finite group, whatever the data are: it sees who takes part, no more"),
+)
+TOGETHER = (
+    "recommender + third party",
+    "nothing: they take the masks off every single message",
+)
+NOT_TOGETHER = "the recommender and the third party together, who can take every mask off"
+APART = (
+    "the recommender and the third party do not collude, and masks are uniform on a finite group"
+)
+
 # Of joint privacy.
 JOINTLY = (
     (

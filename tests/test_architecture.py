@@ -178,7 +178,7 @@ MAY_IMPORT = {
     "training": "noise devices data layout kernels mechanisms models parts protocol",
 }
 # The only families of mechanisms that may import another.
-MAY_IMPORT_FAMILY = {("sketch", "sampled"), ("federated", "objective")}
+MAY_IMPORT_FAMILY = {("sketch", "sampled"), ("federated", "objective"), ("als", "federated")}
 
 
 def between(floor: str) -> set[tuple[str, str, str]]:

@@ -20,9 +20,9 @@ from dpmf_jax.noise import ring, whole
 FINEST = 4096  # units in the width of the declared range
 COARSEST = 64
 
-# Of the noise of one step from real normals, in total variation: of 2^36 numbers, more than a step
-# can hold.
-STEP_DISTANCE = 2.0**36 * whole.DISTANCE
+STEP_NUMBERS = 2.0**36  # more than a step can hold
+# Of the noise of one step from real normals, in total variation.
+STEP_DISTANCE = STEP_NUMBERS * whole.DISTANCE
 
 
 class Values(NamedTuple):

@@ -9,6 +9,8 @@ Paper 003, 4.2:
 | `l2_laplace`       | density ∝ exp(−‖η‖₂/b) (Theorem 1)           | the public k' alone          |
 | `discrete_laplace` | P(z) ∝ exp(−|z|/b) on the integers, mod 2^32 | the public k' alone          |
 
+Rounded normals, whose sum is a function of one normal, are in `normal_shares`.
+
 `published` goes with `messages.published`. Whoever knows H, and the recommender drew it, sees
 Gaussian noise of a variance that it chose, which has no pure ε. The three others share nothing.
 `discrete_laplace` is what `messages.per_user` adds, since its sum stays on the grid of the ring:

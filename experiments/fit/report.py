@@ -119,12 +119,18 @@ def _ranking(metrics: Mapping[str, Any], presence_is_public: bool) -> list[str]:
 
 
 def _traffic(traffic: Mapping[str, Any]) -> str:
-    """The bytes that a user sends and receives, as a line."""
-    routes = ", ".join(f"{route} {count:,}" for route, count in traffic["per_iteration"].items())
-    return (
-        f"bytes in an iteration, of a user who lists {traffic['items_listed_by_a_user']} items:"
-        f" {routes}"
-    )
+    """The bytes that a user sends and receives: a line for each kind of pass."""
+    kinds = traffic.get("per_pass", {"": traffic["per_iteration"]})
+    found = []
+    for kind, sent in kinds.items():
+        times = sent.get("passes", 1)
+        one = f"a pass for {kind}" if kind else "an iteration"
+        routes = ", ".join(f"{route} {count:,}" for route, count in sent.items() if " to " in route)
+        found.append(
+            f"bytes in {one}{f' (of {times})' if times > 1 else ''}, of a user who lists"
+            f" {traffic['items_listed_by_a_user']} items: {routes}"
+        )
+    return "\n".join(found)
 
 
 def render(result: Mapping[str, Any]) -> Any:

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import numpy as np
 
 from accounting import guards
 from dpmf_jax.errors import PrivacyError
-from dpmf_jax.mechanisms import claims
-from dpmf_jax.noise import whole
+from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.noise import normal_shares, whole
 
 Relation = Literal["user added or removed", "user replaced"]
 
 SCALE = 4.0  # clips and variances are for ratings from 1 to 5, so in quarters of the declared width
 COARSEST = 64  # units of a clip
+LEAST_SHARE = 3.0  # units of a user's share of the noise: below, shares do not add up to a normal
+TAIL = 16.0  # deviations of noise for which sums have room
 # Share of a clip that is left for what float32 rounds in the norm of a message.
 ROOM = 2.0**-18
 
@@ -46,9 +48,12 @@ class Config:
     signal: variance of a rating that factors explain, a public guess.
     evenness: 0 keeps the directions of the factors as strong as they are, 1 makes them equal.
     delta: of the guarantee.
+    honest_shares: k, before an untrusted recommender: so many users other than the protected one
+      surely add their share of the noise and keep it secret. None: a curator adds the noise.
+    num_users: n, who all take part, each with a share; given with honest_shares.
 
     Raises: ValueError for a number out of range; PrivacyError for a price for which the grid of
-      the noise would be too coarse.
+      the noise would be too coarse, and for more honest users than there are others.
     """
 
     rating_range: tuple[float, float]
@@ -74,6 +79,8 @@ class Config:
     signal: float = 0.25
     evenness: float = 0.5
     delta: float = 1e-5
+    honest_shares: int | None = None
+    num_users: int | None = None
 
     def __post_init__(self) -> None:
         claims.check(self.rating_range, None, "rating value", self.delta)
@@ -97,6 +104,22 @@ class Config:
             raise ValueError(f"every phase needs a share, and no other one, got {shares}")
         for name in ("gram_share", "scale_share"):
             guards.probability(name, getattr(self, name))
+        self._check_shares()
+
+    def _check_shares(self) -> None:
+        if (self.honest_shares is None) != (self.num_users is None):
+            raise ValueError("honest_shares and num_users must both be given, or neither")
+        if self.honest_shares is None or self.num_users is None:
+            return
+        guards.count("num_users", self.num_users, 1)
+        guards.count("honest_shares", self.honest_shares, 1)
+        if self.honest_shares >= self.num_users:
+            raise PrivacyError(
+                f"{self.honest_shares} honest shares of the noise cannot be relied on",
+                where=f"beside the protected one, {self.num_users - 1} of {self.num_users} users"
+                " take part",
+                fix="set fewer honest shares, or let a curator add the noise",
+            )
 
     @property
     def step(self) -> float:
@@ -120,6 +143,59 @@ class Config:
         )
 
 
+class Scales(NamedTuple):
+    """Of the noise of a phase, in units.
+
+    priced: σ, which the guarantee relies on.
+    drawn: of the noise in a response, at least σ.
+    share: σ₁, of what a user adds; None where a curator adds the noise.
+    distance: of a step's noise from what is priced, in total variation.
+    """
+
+    priced: float
+    drawn: float
+    share: float | None
+    distance: float
+
+
+def scales(config: Config, ratio: float) -> Scales:
+    """The noise of a phase on its grid.
+
+    A curator's noise is the largest that tables hold. Shares of n users (`normal_shares`) add up
+    to that at most, and to no more than lets a sum keep within 32 bits where all users spend their
+    whole messages on one entry: what leaves them wraps around, which costs no privacy and all
+    sense. But a share is `LEAST_SHARE` at least. So from a million users on a sum could leave 32
+    bits, if nearly all of them rated the same item alone.
+
+    Args:
+      ratio: Δ/σ of the phase's largest step.
+
+    Raises: PrivacyError for so many users that their shares would be too small.
+    """
+    if config.honest_shares is None or config.num_users is None:
+        return Scales(noise_scale(), noise_scale(), None, grid.STEP_DISTANCE)
+    users, honest = config.num_users, config.honest_shares
+    held = math.sqrt(max(noise_scale() ** 2 / users - 1 / 12, 0)) * (1 - 2.0**-20)
+    # n·Δ, and noise that is hardly more than σ₁√n
+    room = 2.0**31 / (users * ratio * math.sqrt(honest) + 1.01 * TAIL * math.sqrt(users))
+    share = float(claims.float32_down(min(held, max(room, LEAST_SHARE))))
+    if share < LEAST_SHARE:
+        raise PrivacyError(
+            f"a share of the noise of {users} users is too small",
+            where=(
+                f"it is drawn in whole numbers of a grid, and would be {share:.2g} of its units;"
+                f" below {LEAST_SHARE:g} shares do not add up to what is priced"
+            ),
+            fix="let fewer users take part in a run",
+        )
+    return Scales(
+        priced=share * math.sqrt(honest) * (1 - 2.0**-50),
+        drawn=float(claims.float32_up(normal_shares.deviation(share, users))),
+        share=share,
+        distance=grid.STEP_NUMBERS * normal_shares.distance(share, honest),
+    )
+
+
 def units(ratio: float, scale: float) -> int:
     """Δ in units of the noise's grid, for Δ/σ = ratio, rounded down.
 
@@ -133,13 +209,13 @@ def units(ratio: float, scale: float) -> int:
                 "it is drawn in whole numbers of a grid, and a message would be bounded by fewer"
                 f" than {COARSEST} of its units"
             ),
-            fix="set a larger ε or δ, or fewer passes",
+            fix="set a larger ε or δ, fewer passes, or more honest shares where there are any",
         )
     return found
 
 
 def noise_scale() -> float:
-    """σ in units, of every step: the largest that the noise's tables hold."""
+    """The largest noise that the tables hold, in units."""
     return float(np.float32(whole.LARGEST))
 
 

@@ -10,13 +10,12 @@ import jax.numpy as jnp
 import numpy as np
 
 import accounting
-from accounting import relation, words
+from accounting import relation
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax.kernels.local_ridge import Grid
-from dpmf_jax.mechanisms import claims, grid
-from dpmf_jax.mechanisms.als import fold_in
-from dpmf_jax.mechanisms.als.config import Config, length, noise_scale, units
+from dpmf_jax.mechanisms.als import fold_in, trust
+from dpmf_jax.mechanisms.als.config import Config, length, scales, units
 
 
 @jax.tree_util.register_dataclass
@@ -25,11 +24,13 @@ class Params:
     """Of one phase.
 
     clip: float32[steps, 2], of each step, in units: of what goes to items, and of the one more sum.
-    whole_clip: float32[steps], of both together. noise_scale: σ in units.
-    count_deviation: of a noisy count.
+    whole_clip: float32[steps], of both together. noise_scale: of the noise in a response, in units.
+    priced_scale, distance: σ that the price relies on, and how far a step's noise is from it
+      (`config.Scales`). count_deviation: of a noisy count.
     priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
     features: float32[items, p], public, as long as factors are.
+    honest_shares: None where a curator adds the noise.
     """
 
     clip: jax.Array
@@ -42,7 +43,10 @@ class Params:
     further_clip: jax.Array
     settings: tuple[jax.Array, ...]
     features: jax.Array | None
-    delta: float | jax.Array  # read on the host alone, so a float
+    delta: float | jax.Array  # read on the host alone, so a float, like the two below
+    priced_scale: float | jax.Array
+    distance: float | jax.Array
+    honest_shares: int | None = dataclasses.field(metadata={"static": True})
     rank: int = dataclasses.field(metadata={"static": True})
     relation: str = dataclasses.field(metadata={"static": True})
     released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
@@ -63,16 +67,21 @@ def make_params(
     features: jax.Array | None,
     ratios: tuple[float, ...],
     part: float,
+    *,
+    name: str,
     **own: Any,
 ) -> Params:
-    scale = noise_scale()
-    wholes = [units(ratio, scale) for ratio in ratios]
+    scale, of_counts = scales(config, max(ratios)), scales(config, config.clips()[0])
+    wholes = [units(ratio, scale.priced) for ratio in ratios]
     clips = [length(part, one) for one in wholes]
+    family = "als" if config.honest_shares is None else "als-federated"
     return Params(
         clip=jnp.asarray(clips, jnp.float32),
         whole_clip=jnp.asarray(wholes, jnp.float32),
-        noise_scale=jnp.float32(scale),
-        count_deviation=jnp.float32(scale / units(config.clips()[0], scale)),
+        noise_scale=jnp.float32(scale.drawn),
+        priced_scale=scale.priced,
+        distance=scale.distance,
+        count_deviation=jnp.float32(of_counts.drawn / units(config.clips()[0], of_counts.priced)),
         grid=fold_in.public_grid(config),
         priors=fold_in.public_priors(config),
         settings=tuple(
@@ -86,6 +95,8 @@ def make_params(
         delta=config.delta,
         rank=config.rank,
         relation=config.relation,
+        honest_shares=config.honest_shares,
+        name=f"{family}-{name}",
         **own,
     )
 
@@ -94,13 +105,14 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
     times = 2.0 if params.relation == "user replaced" else 1.0
     clips = [times * float(clip) for clip in params.whole_clip]
     clips += clips[-1:] * (num_steps - len(clips))  # further steps are as the last
+    whom = trust.trust(params.honest_shares, features=params.features is not None)
     return accounting.priced(
         mechanism=params.name,
         losses=tuple(
             Gaussian(
-                noise_multiplier=float(params.noise_scale) / clip,
+                noise_multiplier=float(params.priced_scale) / clip,
                 num_steps=1,
-                distance=grid.STEP_DISTANCE,
+                distance=float(params.distance),
             )
             for clip in clips[:num_steps]
         ),
@@ -108,14 +120,11 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
         sensitivity=max(clips[:num_steps], default=None),
         unit="user",
         relation=relation.USER_REPLACED if times == 2 else relation.USER_ADDED_OR_REMOVED,
-        released=params.released,
-        trust_model=words.CURATOR,
+        released=(*params.released, *whom.released),
         status="proved",
-        assumptions=(
-            words.DECLARED,
-            *(() if params.features is None else (words.FEATURES,)),
-            *claims.WHOLE,
-        ),
-        against=words.JOINTLY,
-        not_covered=(words.OWN_LIST,),
+        trust_model=whom.model,
+        assumptions=whom.assumptions,
+        against=whom.against,
+        not_covered=whom.not_covered,
+        rounds_are_seen=params.honest_shares is not None,
     )

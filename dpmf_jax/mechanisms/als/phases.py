@@ -238,7 +238,7 @@ def _counts(config: Config, features: jax.Array | None, ratio: float) -> Mechani
         message_clip=jnp.float32(1),
         further_clip=jnp.float32(0),
         released=("noisy counts",),
-        name="als-counts",
+        name="counts",
     )
     return _mechanism(params, _init_counts, _query_counts, _update_counts)
 
@@ -286,7 +286,7 @@ def _means(config: Config, features: jax.Array | None, ratios: tuple[float, ...]
         message_clip=jnp.float32(config.means_clip),
         further_clip=jnp.float32(1),
         released=("item means",),
-        name="als-means",
+        name="means",
     )
     return _mechanism(params, _init_after, _query_means, _update_means)
 
@@ -340,7 +340,7 @@ def _factors(config: Config, features: jax.Array | None, ratios: tuple[float, ..
         message_clip=jnp.float32(config.factors_clip),
         further_clip=jnp.float32(config.gram_clip),
         released=("item factors", "their posterior variances", "a Gram matrix"),
-        name="als-factors",
+        name="factors",
     )
     return _mechanism(params, _init_factors, _query_factors, _update_factors)
 

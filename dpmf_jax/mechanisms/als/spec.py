@@ -62,6 +62,16 @@ class Als(Means):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class Federated(Als):
+    """Settings of the same before an untrusted recommender."""
+
+    honest_shares: int | None = None
+    """How many other users surely add their share of the noise and keep it secret. By default
+    nobody who takes part may drop out or collude.
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class Ridge(Flags):
     """Settings of item means from residuals of everybody's own level."""
 
@@ -83,8 +93,20 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
     epsilon = EPSILON if flags.epsilon is None else flags.epsilon
     noise = gaussian.solve_noise_multiplier(epsilon, flags.delta, 1, price="exact")
     rank, passes = 0, 0
+    shares: Settings = {}
+    if isinstance(flags, Federated):
+        honest = flags.honest_shares
+        # whoever takes part, but for the protected one
+        honest = max(1, ratings.num_users - 1) if honest is None else honest
+        shares = {
+            "honest_shares": guards.count("honest_shares", honest, 1),
+            "num_users": ratings.num_users,
+        }
     if isinstance(flags, Als):
-        signal = _signal(ratings, noise * (2 if flags.change == "replace" else 1))
+        larger = 2.0 if flags.change == "replace" else 1.0
+        if shares:  # all users' shares are there, and only those are priced
+            larger *= math.sqrt(max(1.0, ratings.num_users / shares["honest_shares"]))
+        signal = _signal(ratings, noise * larger)
         usual = (0, 0) if signal < LEAST_SIGNAL else FEW_FACTORS
         usual = usual if signal < MUCH_SIGNAL else MORE_FACTORS
         rank = usual[0] if flags.rank is None else guards.count("rank", flags.rank, 0)
@@ -100,6 +122,7 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
         "noise_multiplier": noise,
         "relation": f"user {'replaced' if flags.change == 'replace' else 'added or removed'}",
         "delta": flags.delta,
+        **shares,
         **(MEANS_ALONE if rank == 0 else {}),
     }
 
@@ -143,13 +166,26 @@ def last_steps(settings: Mapping[str, Any], priced: int) -> int:
 
 
 def notes(settings: Mapping[str, Any]) -> list[str]:
-    """Says where factors were left out."""
-    if settings["mechanism"] == "als" and settings["rank"] == 0:
-        return [
+    """Says where factors were left out, and where a run stands for a protocol of many."""
+    said = []
+    if settings["mechanism"] in ("als", "als-federated") and settings["rank"] == 0:
+        said.append(
             "means alone: for so few users, so many items and this ε, noisy factors would cost more"
             " than they give"
-        ]
-    return []
+        )
+    if settings.get("honest_shares") is not None:
+        said.append(
+            "this program plays all parts of the protocol, and draws the noise of all users' shares"
+            " at once"
+        )
+    return said
+
+
+def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict[str, Any] | None:
+    """See `Spec.traffic`."""
+    from dpmf_jax.mechanisms.als import traffic
+
+    return traffic.traffic(settings, num_users, num_items)
 
 
 def ridge_settings(name: str, flags: Ridge, ratings: Ratings, public: Any) -> Settings:
@@ -209,6 +245,34 @@ SPECS = (
         trials=(
             Trial(
                 "ours: als",
+                "rank 2, two passes",
+                flags={"epsilon": 8.0, "rank": 2, "steps": 2},
+            ),
+        ),
+    ),
+    Spec(
+        name="als-federated",
+        paper="ours",
+        flags=Federated,
+        defaults={
+            "epsilon": EPSILON,
+            "rank": "0, 5 or 8, by sizes and price",
+            "steps": "4 or 6, likewise",
+            "honest_shares": "all others",
+        },
+        settings=settings,
+        phases=phases,
+        control=without_noise,
+        access="sums",
+        unit="user",
+        public="item_features",
+        num_steps=last_steps,
+        fold_in=user_factors,
+        notes=notes,
+        traffic=traffic,
+        trials=(
+            Trial(
+                "ours: als-federated",
                 "rank 2, two passes",
                 flags={"epsilon": 8.0, "rank": 2, "steps": 2},
             ),

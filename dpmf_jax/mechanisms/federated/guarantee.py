@@ -65,7 +65,7 @@ def published_iterations_guarantee(
                 ),
             ),
             ("other users", "the claim, as public V; each also knows its own share of the noise"),
-            ("recommender + third party", "nothing: they take the masks off every single message"),
+            words.TOGETHER,
             (
                 "colluding users",
                 (
@@ -101,7 +101,7 @@ def published_iterations_guarantee(
             words.CATALOGUE,
         ),
         not_covered=(
-            "the recommender and the third party together, who can take every mask off",
+            words.NOT_TOGETHER,
             "who rated what, which both of them see",
             "the presence of a rating",
         ),
@@ -172,15 +172,9 @@ def iterations_guarantee(
                 "recommender",
                 "ε: it sees the noisy sum of every item in every iteration, and who takes part",
             ),
-            (
-                "third party",
-                (
-                    "uniform elements of a finite group, whatever the data are: it sees who takes"
-                    " part, no more"
-                ),
-            ),
+            words.MASKED,
             ("other users", "ε, as public V"),
-            ("recommender + third party", "nothing: they take the masks off every single message"),
+            words.TOGETHER,
             (
                 "colluding users",
                 (
@@ -200,10 +194,7 @@ def iterations_guarantee(
                 " iteration that releases one, and keeps it secret: who drops out or colludes does"
                 " not count"
             ),
-            (
-                "the recommender and the third party do not collude, and masks are uniform on a"
-                " finite group"
-            ),
+            words.APART,
             (
                 "a message still has that norm after rounding to the grid, and its noise is drawn"
                 " on the same grid"
@@ -214,7 +205,7 @@ def iterations_guarantee(
             words.WHOLE_NUMBERS if noise == "laplace" else _NOTHING_DRAWN,
         ),
         not_covered=(
-            "the recommender and the third party together, who can take every mask off",
+            words.NOT_TOGETHER,
             *(
                 ("who takes part at all",)
                 if change == "replace"

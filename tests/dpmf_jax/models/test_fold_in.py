@@ -85,6 +85,7 @@ def test_users_get_the_bits_of_the_private_pass(models, name):
     ("name", "kind", "flags"),
     [
         ("als", "dense", {"rank": 2, "steps": 2}),
+        ("als-federated", "dense", {"rank": 2, "steps": 2}),
         ("als", "split", {"rank": 3, "steps": 1}),
         ("means", "split", {}),
     ],
@@ -224,8 +225,10 @@ def test_other_mechanisms_say_which_serve_new_users(model):
         for ask in (other.fold_in, lambda ratings, other=other: other.recommend(ratings=ratings)):
             with pytest.raises(UsageError, match=said) as refused:
                 ask({1: 2.0})
-            assert "als and means and ridge" in refused.value.fix
-    assert {name for name, spec in table().items() if spec.fold_in} == {"als", "means", "ridge"}
+            assert "als and als-federated and means and ridge" in refused.value.fix
+    assert {name for name, spec in table().items() if spec.fold_in} == {
+        *("als", "als-federated", "means", "ridge"),
+    }
 
 
 def test_a_release_that_does_not_fit_is_refused(models, model):
