@@ -64,6 +64,7 @@ EXPECTED = {
     "004 Private GD": ("proved", False),
     "004 Private GD-DR": ("proved", False),
     "ours: als": ("proved", False),
+    "ours: als-federated": ("proved", False),
     "ours: means": ("proved", False),
     "ours: ridge": ("proved", False),
 }
