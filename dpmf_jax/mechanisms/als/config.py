@@ -164,8 +164,8 @@ def scales(config: Config, ratio: float) -> Scales:
     A curator's noise is the largest that tables hold. Shares of n users (`normal_shares`) add up
     to that at most, and to no more than lets a sum keep within 32 bits where all users spend their
     whole messages on one entry: what leaves them wraps around, which costs no privacy and all
-    sense. But a share is `LEAST_SHARE` at least. So from a million users on a sum could leave 32
-    bits, if nearly all of them rated the same item alone.
+    sense. But a share is `LEAST_SHARE` at least. So from about a million users on a sum could leave
+    32 bits: of two million, if most rated one item alone; of ten million, if a twentieth did.
 
     Args:
       ratio: Δ/σ of the phase's largest step.

@@ -12,12 +12,13 @@ import pytest
 from jax.tree_util import Partial
 
 import accounting
-from accounting import gaussian
+from accounting import gaussian, words
 from dpmf_jax import layout, protocol
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.als import config as settings
 from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.mechanisms.als import trust
 from dpmf_jax.mechanisms.federated import roles
 from dpmf_jax.mechanisms.federated.messages import Ask, Upload
 from dpmf_jax.noise import keys, normal_shares, whole
@@ -312,7 +313,7 @@ def test_the_statement_says_who_sees_what_and_what_it_needs():
     assert guarantee.rounds_are_seen
     assert "the noisy sums of every pass" in guarantee.released
     said = " ".join(str(guarantee).split())
-    for words in (
+    for sentence in (
         "untrusted recommender, which sees the noisy sums of every pass",
         "nobody holds a sum without noise",
         "at least 7 users other than the protected one add a share of noise",
@@ -322,12 +323,16 @@ def test_the_statement_says_who_sees_what_and_what_it_needs():
         "what a user is shown",
         "als-federated-counts",
     ):
-        assert words in said
+        assert sentence in said
     assert "trusted curator" not in said
     curated = whole_guarantee(als.phases(config()))
     assert not curated.rounds_are_seen
     assert "recommender" not in str(curated)
     assert "trusted curator" in str(curated)
+    for honest in (None, 7):
+        told = [trust.trust(honest, features=known).assumptions for known in (False, True)]
+        assert set(told[1]) - set(told[0]) == {words.FEATURES}
+        assert set(told[0]) > {words.DECLARED, words.CATALOGUE, words.ROUNDED_NORMALS}
 
 
 def spec_settings(**flags):
