@@ -21,6 +21,12 @@ APART = (
     "the recommender and the third party do not collude, and masks are uniform on a finite group"
 )
 
+# Of shares of noise, where a user with all data less is the neighbour: a share less would be seen.
+EMPTY_MESSAGES = (
+    "a user without ratings takes part as everybody does, with an empty message and a share of"
+    " noise: that a device takes part is not hidden, only whether it has ratings"
+)
+
 # Of joint privacy.
 JOINTLY = (
     (

@@ -87,10 +87,8 @@ def trust(honest_shares: int | None, *, features: bool) -> Trust:
                 " to every number of every pass and keep it secret: who drops out or colludes does"
                 " not count"
             ),
-            (
-                "every user of the catalogue takes part in every pass, also one without ratings;"
-                " who drops out does not depend on the ratings"
-            ),
+            "who takes part in which pass does not depend on the ratings",
+            words.EMPTY_MESSAGES,
             (
                 "a user's device clips her whole message, and makes it from her own ratings and"
                 " what is public alone"
@@ -102,7 +100,7 @@ def trust(honest_shares: int | None, *, features: bool) -> Trust:
         ),
         not_covered=(
             words.OWN_LIST,
-            "who is in the catalogue and takes part at all, with ratings or without",
+            "who is in the catalogue, and whose devices take part",
             words.NOT_TOGETHER,
         ),
     )

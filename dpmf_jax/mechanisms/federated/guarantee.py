@@ -200,6 +200,7 @@ def iterations_guarantee(
                 " on the same grid"
             ),
             "who takes part in which iteration does not depend on the ratings",
+            *((words.EMPTY_MESSAGES,) if change == "remove" else ()),
             words.SETTINGS,
             words.CATALOGUE,
             words.WHOLE_NUMBERS if noise == "laplace" else _NOTHING_DRAWN,

@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from accounting import objective
+from accounting import objective, words
 from accounting.guarantee import Guarantee
 from dpmf_jax.mechanisms.federated.guarantee import (
     iterations_guarantee,
@@ -159,3 +159,17 @@ def test_gaussian_noise_says_where_its_float32_normals_end():
 def test_the_papers_claim_is_of_its_own_two_noises():
     with pytest.raises(ValueError, match="noise must be laplace or l2_laplace"):
         published_guarantee(noise="gaussian", scale=1, range_width=4, rank=2)
+
+
+@pytest.mark.parametrize("change", ["replace", "remove"])
+def test_a_removed_user_still_adds_a_share_of_noise(change):
+    """Else the sum would have one share less, and its noise another law, in one of the worlds."""
+    guarantee = iterations_guarantee(
+        noise="laplace",
+        clip_norm=1.0,
+        scale=200.0,
+        num_iterations=2,
+        honest_shares=50,
+        change=change,
+    )
+    assert (words.EMPTY_MESSAGES in guarantee.assumptions) == (change == "remove")

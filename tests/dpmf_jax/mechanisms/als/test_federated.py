@@ -318,7 +318,7 @@ def test_the_statement_says_who_sees_what_and_what_it_needs():
         "nobody holds a sum without noise",
         "at least 7 users other than the protected one add a share of noise",
         "as long as at least 7 others who take part do not",
-        "also one without ratings",
+        "a user without ratings takes part as everybody does",
         "recommender + third party",
         "what a user is shown",
         "als-federated-counts",
