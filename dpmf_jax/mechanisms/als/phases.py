@@ -107,7 +107,7 @@ def without_noise(phases: tuple[Phase, ...]) -> tuple[Phase, ...]:
     """
 
     def quiet(params: Params) -> Params:
-        counts = params.name == "als-counts"
+        counts = params.name.endswith("-counts")
         return dataclasses.replace(
             params,
             noise_scale=jnp.float32(1),

@@ -268,6 +268,7 @@ SPECS = (
         public="item_features",
         num_steps=last_steps,
         fold_in=user_factors,
+        comparisons=comparisons,
         notes=notes,
         traffic=traffic,
         trials=(

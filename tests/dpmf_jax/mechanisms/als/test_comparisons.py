@@ -62,9 +62,12 @@ def test_means_beside_factors_have_the_same_price():
 
 def test_what_means_are_compared_with_has_no_means_twice():
     assert list(chosen("means")[1]) == ["nothing_released", "als_without_noise"]
-    assert chosen("als", rank=2)[1].keys() == {
-        *("nothing_released", "means_same_price", "als_without_noise")
-    }
+    for name in ("als", "als-federated"):
+        compared = chosen(name, rank=2)[1]
+        assert compared.keys() == {"nothing_released", "means_same_price", "als_without_noise"}
+        quiet, _ = compared["als_without_noise"]
+        clips = [float(made.query.args[0].message_clip) for made, _ in quiet]
+        assert clips == pytest.approx([1.0, 3.2, 1.6, 3.2])  # counts are bounded as they are
 
 
 @pytest.mark.seconds
