@@ -153,6 +153,7 @@ def priced(
     real_number_noise: bool = False,
     claimed_by: str | None = None,
     rounds_are_seen: bool = False,
+    surplus_noise: float = 1.0,
     accountants: Mapping[str, float] | None = None,
 ) -> Guarantee:
     """The guarantee of a release that spends these losses.
@@ -166,7 +167,7 @@ def priced(
       relation: one of `accounting.relation`'s, or a sentence of one's own.
       largest_change: of one rating's value, beside a sentence; a relation has its own.
       sensitivity: Δ, for the record; the price depends on the losses alone.
-      against, real_number_noise, claimed_by, rounds_are_seen: see `Guarantee`.
+      against, real_number_noise, claimed_by, rounds_are_seen, surplus_noise: see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under
         "paper".
 
@@ -204,6 +205,7 @@ def priced(
         real_number_noise=real_number_noise,
         claimed_by=claimed_by,
         rounds_are_seen=rounds_are_seen,
+        surplus_noise=float(surplus_noise),
     )
 
 
@@ -285,7 +287,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         trust_model=trust_model,
         status=status,
         sensitivity=(
-            first.sensitivity if len(losses) == 1 and _agree(guarantees, "sensitivity") else None
+            first.sensitivity
+            if len(losses) == 1
+            and _agree(guarantees, "sensitivity")
+            and _agree(guarantees, "surplus_noise")
+            else None
         ),
         assumptions=_union(phase.assumptions for phase in guarantees),
         not_covered=_union(phase.not_covered for phase in guarantees),
@@ -294,6 +300,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         real_number_noise=any(phase.real_number_noise for phase in guarantees),
         claimed_by=" and ".join(filter(None, claimants)) if all(claimants) and claimants else None,
         rounds_are_seen=any(phase.rounds_are_seen for phase in guarantees),
+        surplus_noise=min(phase.surplus_noise for phase in guarantees),
     )
 
 

@@ -10,7 +10,10 @@ from accounting.relation import Relation, of_sentence
 from accounting.status import REAL_NUMBERS
 
 # Keys that older versions did not write.
-NEWER = {"against", "real_number_noise", "claimed_by", "relation_kind", "rounds_are_seen"}
+NEWER = {
+    *("against", "real_number_noise", "claimed_by", "relation_kind", "rounds_are_seen"),
+    "surplus_noise",
+}
 
 
 def to_json(value: Any) -> Any:

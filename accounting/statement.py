@@ -55,6 +55,8 @@ def lines(guarantee: Terms) -> list[str]:
         else []
     )
     noise += [f"ρ = {printed_up(g.rho)} in all"] if g.rho is not None else []
+    if (drawn := printed_down(g.surplus_noise)) != "1":
+        noise.append(f"σ is what is relied on: a response has at least {drawn} times as much")
     if (apart := distance(g.losses)) and g.epsilon < 700:
         share = printed_up((1 + math.exp(g.epsilon)) * apart)
         noise.append(f"at most {share} of δ for drawing it from tables of whole numbers")

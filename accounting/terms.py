@@ -68,6 +68,8 @@ class Terms:
       rounds_are_seen: somebody outside, such as an untrusted server, sees the response of every
         round as it is made. A round that ran is then spent, even where its state is lost:
         `training.fit` never answers it again.
+      surplus_noise: the scale of the noise in a response over the one that is priced, at least 1:
+        more where many add to the noise, and only some of them are relied on.
 
     Raises:
       ValueError: a field out of range, or fields that contradict each other; an ε or an accountant
@@ -93,6 +95,7 @@ class Terms:
     real_number_noise: bool = False
     claimed_by: str | None = None
     rounds_are_seen: bool = False
+    surplus_noise: float = 1.0
 
     def __post_init__(self):
         for name in ("losses", "released", "assumptions", "not_covered", "against"):
@@ -129,12 +132,14 @@ class Terms:
     def noise_scale(self) -> float | None:
         """σ of every step, in the units of `sensitivity`: z·Δ, or z·Δ/2 where Δ is twice the clip.
 
-        A changed value in a Poisson sample is −C against +C: Δ is 2C there, and z is σ/C.
+        With `surplus_noise`: what is drawn. A changed value in a Poisson sample is −C against +C: Δ
+        is 2C there, and z is σ/C.
         """
         if self.noise_multiplier is None or self.sensitivity is None:
             return None
         halves = isinstance(self.losses[0], SubsampledGaussian) and self.unit == "rating value"
-        return self.noise_multiplier * self.sensitivity / (2 if halves else 1)
+        drawn = self.noise_multiplier * self.surplus_noise
+        return drawn * self.sensitivity / (2 if halves else 1)
 
     @property
     def user_price(self) -> str | None:
@@ -219,6 +224,8 @@ def _check(g: Terms) -> None:
     guards.from_zero("epsilon", g.epsilon)
     guards.delta("delta", g.delta)
     guards.fields(g, guards.positive, optional=("sensitivity",))
+    if not guards.positive("surplus_noise", g.surplus_noise) >= 1:
+        raise ValueError(f"surplus_noise must be at least 1, got {g.surplus_noise!r}")
     for name, value in g.accountants.items():
         guards.from_zero(f"accountants: {guards.line('a name', name)}", value)
     if not all(isinstance(phase, Loss) for phase in g.losses):

@@ -288,3 +288,18 @@ def test_a_table_that_is_none_is_refused(table):
 def test_phases_keep_their_rows():
     other = with_table(against=(TABLE[0], ("third party", "sees nothing")))
     assert compose(with_table(), other).against == (*TABLE, ("third party", "sees nothing"))
+
+
+def test_noise_that_nobody_relies_on_is_drawn_and_not_priced():
+    usual, more = proved(), proved(surplus_noise=1.5)
+    assert more.accountants == usual.accountants
+    assert more.noise_multiplier == usual.noise_multiplier
+    assert more.noise_scale == pytest.approx(1.5 * usual.noise_scale)
+    assert "σ is what is relied on: a response has at least 1.5 times as much" in plain(str(more))
+    assert "relied on" not in str(usual)
+    assert compose(more, more).noise_scale == more.noise_scale
+    both = compose(usual, more)
+    assert (both.surplus_noise, both.noise_scale) == (1.0, None)  # of no one scale
+    values = usual.to_dict()
+    del values["surplus_noise"]  # an older version
+    assert Guarantee.from_dict(values) == usual

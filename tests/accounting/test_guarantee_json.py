@@ -22,8 +22,9 @@ from tests.cases.guarantee import claimed, proved, steps_for_users
         proved(user_rho=None, noise_multiplier=0.7),
         no_guarantee(mechanism="non-private", num_steps=10, released=("user factors",)),
         compose(proved(), claimed()),
+        proved(surplus_noise=1.5),
     ],
-    ids=["proved", "claimed", "bare", "none", "composed"],
+    ids=["proved", "claimed", "bare", "none", "composed", "surplus"],
 )
 def test_json_round_trip(guarantee):
     text = json.dumps(guarantee.to_dict(), allow_nan=False)
@@ -65,6 +66,8 @@ FORGED: list[tuple[str, Any]] = [
     ("losses", [{"kind": "pure", "epsilon": 1.0, "num_rounds": 300, "rounds": 1}]),
     ("losses", [300]),
     ("losses", {"kind": "gaussian"}),
+    ("surplus_noise", 0.9),
+    ("surplus_noise", math.nan),
     ("steps", 100),
     ("steps", 1.5),
     ("steps", -1),

@@ -127,4 +127,5 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
         against=whom.against,
         not_covered=whom.not_covered,
         rounds_are_seen=params.honest_shares is not None,
+        surplus_noise=max(1.0, float(params.noise_scale) / float(params.priced_scale)),
     )

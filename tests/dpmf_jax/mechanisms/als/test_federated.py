@@ -109,6 +109,8 @@ def test_fewer_honest_shares_let_more_noise_into_the_same_messages(relation):
                 assert loss.noise_multiplier * moved == pytest.approx(made.priced_scale)
                 drawn = float(made.noise_scale) / moved
                 assert drawn / loss.noise_multiplier == pytest.approx(expected, rel=1e-4)
+            surplus = mechanism.guarantee(num).surplus_noise
+            assert surplus == pytest.approx(expected, rel=1e-4)
 
 
 def test_what_is_drawn_is_the_noise_of_all_shares_and_estimates_know():
@@ -322,6 +324,7 @@ def test_the_statement_says_who_sees_what_and_what_it_needs():
         "recommender + third party",
         "what a user is shown",
         "als-federated-counts",
+        "σ is what is relied on: a response has at least 1.3093 times as much",  # √(12/7)
     ):
         assert sentence in said
     assert "trusted curator" not in said
