@@ -10,6 +10,7 @@ from accounting.loss import Approximate, Gaussian, Loss, Pure, Unit
 from accounting.relation import NONE, Relation, common, of_sentence
 from accounting.status import Status, weakest
 from accounting.terms import SELECTION as SELECTION
+from accounting.terms import Group as Group
 from accounting.terms import Terms, stated_epsilon
 from accounting.terms import UserPrice as UserPrice
 
@@ -49,6 +50,7 @@ class Guarantee(Terms):
             delta=float(delta),
             accountants={**kept, **prices},
             epsilon=stated_epsilon(self.status, prices),
+            groups=_groups([(group.num_users, group.losses) for group in self.groups], delta),
         )
 
     def dp_event(self):
@@ -86,6 +88,14 @@ class Guarantee(Terms):
             for field in dataclasses.fields(self)
         }
         fields["losses"] = [loss.to_dict(phase) for phase in self.losses]
+        fields["groups"] = [
+            {
+                "num_users": group.num_users,
+                "epsilon": guarantee_json.to_json(group.epsilon),
+                "losses": [loss.to_dict(phase) for phase in group.losses],
+            }
+            for group in self.groups
+        ]
         fields["relation"] = str(self.relation)
         fields["relation_kind"] = self.relation.kind
         fields["largest_change"] = self.largest_change
@@ -114,7 +124,7 @@ class Guarantee(Terms):
             raise ValueError(f"missing keys in a guarantee: {', '.join(missing)}")
         try:
             guarantee = cls(**guarantee_json.fields(values, fields))
-        except (TypeError, OverflowError, RecursionError) as error:
+        except (TypeError, KeyError, OverflowError, RecursionError) as error:
             raise ValueError(f"a value of the wrong type in a guarantee: {error}") from error
         apart = [
             phase
@@ -155,6 +165,7 @@ def priced(
     rounds_are_seen: bool = False,
     surplus_noise: float = 1.0,
     accountants: Mapping[str, float] | None = None,
+    groups: Sequence[tuple[int, Sequence[Loss]]] = (),
 ) -> Guarantee:
     """The guarantee of a release that spends these losses.
 
@@ -170,6 +181,8 @@ def priced(
       against, real_number_noise, claimed_by, rounds_are_seen, surplus_noise: see `Guarantee`.
       accountants: numbers by name to print before the prices, such as the paper's own under
         "paper".
+      groups: (number of users, Gaussian losses) of those who have a budget of their own, see
+        `Group`.
 
     Returns:
       A guarantee with every accountant in `accountants`. The first call imports dp_accounting,
@@ -206,6 +219,19 @@ def priced(
         claimed_by=claimed_by,
         rounds_are_seen=rounds_are_seen,
         surplus_noise=float(surplus_noise),
+        groups=_groups(groups, delta),
+    )
+
+
+def _groups(groups: Sequence[tuple[int, Sequence[Loss]]], delta: float) -> tuple[Group, ...]:
+    """Each group at its exact price, rounded up."""
+    return tuple(
+        Group(
+            number,
+            loss.merged(losses),
+            stated_epsilon("proved", {"exact": price.exact(losses, delta)}),
+        )
+        for number, losses in groups
     )
 
 
@@ -236,7 +262,7 @@ def no_guarantee(
     )
 
 
-def compose(*guarantees: Guarantee) -> Guarantee:
+def compose(*guarantees: Guarantee, same_groups: bool = False) -> Guarantee:
     """The guarantee of phases that run one after the other on the same ratings.
 
     Each phase may see what the earlier ones released.
@@ -244,6 +270,11 @@ def compose(*guarantees: Guarantee) -> Guarantee:
     Losses add up; the status is the weakest, and decides which ε is stated; one phase without a
     guarantee leaves none. A claim is somebody's (`claimed_by`) where each one in it is. What is
     protected is what all of them protect, see `relation.common`, which says why.
+
+    Args:
+      same_groups: whether every user is in the same group in all phases, as those of one run are.
+        Only then, and where all phases have groups, do budgets of one's own add up group by group.
+        Else there are none: the total is that of the largest budgets, which holds for everybody.
 
     Raises:
       ValueError: no phase; phases that differ in unit, relation or delta (`at_delta` mends the
@@ -277,6 +308,13 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         dict.fromkeys(phase.claimed_by for phase in guarantees if phase.status == "claimed")
     )
     losses = loss.merged([part for phase in guarantees for part in phase.losses]) or first.losses
+    groups: Sequence[tuple[int, Sequence[Loss]]] = ()
+    sizes = {tuple(group.num_users for group in phase.groups) for phase in guarantees}
+    if same_groups and len(sizes) == 1:
+        groups = [
+            (each[0].num_users, [part for group in each for part in group.losses])
+            for each in zip(*(phase.groups for phase in guarantees), strict=True)
+        ]
     return priced(
         mechanism=mechanism,
         losses=losses,
@@ -301,6 +339,7 @@ def compose(*guarantees: Guarantee) -> Guarantee:
         claimed_by=" and ".join(filter(None, claimants)) if all(claimants) and claimants else None,
         rounds_are_seen=any(phase.rounds_are_seen for phase in guarantees),
         surplus_noise=min(phase.surplus_noise for phase in guarantees),
+        groups=groups,
     )
 
 

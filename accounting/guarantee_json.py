@@ -8,11 +8,13 @@ from accounting import loss
 from accounting.loss import Approximate, Pure
 from accounting.relation import Relation, of_sentence
 from accounting.status import REAL_NUMBERS
+from accounting.terms import Group
 
 # Keys that older versions did not write.
 NEWER = {
     *("against", "real_number_noise", "claimed_by", "relation_kind", "rounds_are_seen"),
     "surplus_noise",
+    "groups",
 }
 
 
@@ -63,8 +65,17 @@ def _from_json(name: str, value: Any) -> Any:
         if not isinstance(value, list):
             raise ValueError(f"losses must be a list, got {value!r}")
         return tuple(loss.from_dict(entry) for entry in value)
+    if name == "groups":
+        if not isinstance(value, list):
+            raise ValueError(f"groups must be a list, got {value!r}")
+        return tuple(_group(entry) for entry in value)
     if name == "against" and isinstance(value, list):
         return tuple(tuple(row) if isinstance(row, list) else row for row in value)
     if isinstance(value, list):
         return tuple(value)
     return math.inf if name == "epsilon" and value == "inf" else value
+
+
+def _group(entry: Mapping[str, Any]) -> Group:
+    losses = tuple(loss.from_dict(one) for one in entry["losses"])
+    return Group(entry["num_users"], losses, _from_json("epsilon", entry["epsilon"]))

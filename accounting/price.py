@@ -61,6 +61,22 @@ def epsilon(losses: Sequence[Loss], delta: float, *, unit: Unit) -> float:
     return min(accountants(losses, delta, unit=unit).values())
 
 
+def exact(losses: Sequence[Loss], delta: float) -> float:
+    """The exact ε of Gaussian steps alone at δ, one of `accountants`, in no time.
+
+    Raises:
+      ValueError: δ is out of range; losses of another kind, or none.
+    """
+    spent = rho(losses)
+    if spent is None:
+        raise ValueError(f"losses must be Gaussian, got {losses!r}")
+    if guards.delta("delta", delta) == 0:
+        return math.inf
+    return at_a_distance(
+        merged(losses), delta, lambda _, left: {"exact": gaussian.epsilon_exact(spent, left)}
+    )["exact"]
+
+
 def rho(losses: Sequence[Loss]) -> float | None:
     """ρ = Σ J/(2z²) of Gaussian steps of any noise; None for no loss, or one of another kind."""
     phases = [loss for loss in losses if isinstance(loss, Gaussian)]

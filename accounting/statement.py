@@ -10,6 +10,7 @@ from accounting.status import REAL_NUMBERS, meaning
 from accounting.terms import Terms
 
 SHOWN = 4  # phases whose noise a statement spells out
+GROUPS = 24  # of users with budgets of their own, a line each
 
 KINDS = {
     "paper": "the paper's own number, not a price of ours",
@@ -38,6 +39,7 @@ def lines(guarantee: Terms) -> list[str]:
         out += _entry("leaves open", g.leaves_open)
     out += _entry("unit", f"one {g.unit}")
     out += _entry("relation", str(g.relation))
+    out += _own_budgets(g)
     if g.user_price:
         out += _entry("per user", g.user_price)
     out += _entry("released", ", ".join(g.released))
@@ -80,6 +82,33 @@ def lines(guarantee: Terms) -> list[str]:
             out.append(f"  {title}")
             for sentence in sentences:
                 out += _wrapped(sentence, "    - ", "      ")
+    return out
+
+
+def _own_budgets(g: Terms) -> list[str]:
+    """A line for each group of users with a budget of their own."""
+    if not g.groups:
+        return []
+    change = {"user replaced": "replaced", "user added or removed": "added or removed"}
+    done = change.get(g.relation.kind, "changed as the relation says")
+    out = ["  budgets of one's own, declared beforehand; the one above holds for everybody"]
+    for group in g.groups[:GROUPS]:
+        out += _wrapped(
+            f"ε = {printed(group.epsilon)} (rounded up), δ = {printed_delta(g.delta)}: one user, of"
+            f" {group.num_users:,} in the group, {done}",
+            "    - ",
+            "      ",
+        )
+    rest = g.groups[GROUPS:]
+    if rest:
+        low, high = (pick(group.epsilon for group in rest) for pick in (min, max))
+        users = sum(group.num_users for group in rest)
+        out += _wrapped(
+            f"and {len(rest)} more groups of {users:,} users, ε from {printed(low)} to"
+            f" {printed(high)}",
+            "    - ",
+            "      ",
+        )
     return out
 
 

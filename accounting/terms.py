@@ -28,6 +28,19 @@ class UserPrice(NamedTuple):
     status: Status
 
 
+class Group(NamedTuple):
+    """Users who declared one budget of their own.
+
+    num_users: how many users were declared to have it, whether they take part or not.
+    losses: Gaussian, what the release spends of one of them, the relation folded in.
+    epsilon: of one of them, at the guarantee's δ; rounded up at 4 decimals.
+    """
+
+    num_users: int
+    losses: tuple[Loss, ...]
+    epsilon: float
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Terms:
     """What a release promises: P(S) <= exp(epsilon) P'(S) + delta for neighbours and every event S.
@@ -70,6 +83,8 @@ class Terms:
         `training.fit` never answers it again.
       surplus_noise: the scale of the noise in a response over the one that is priced, at least 1:
         more where many add to the noise, and only some of them are relied on.
+      groups: of users with budgets of their own, every user in one; empty where all have the same.
+        `epsilon` and `losses` hold for everybody, so they are those of the largest budget.
 
     Raises:
       ValueError: a field out of range, or fields that contradict each other; an ε or an accountant
@@ -96,9 +111,10 @@ class Terms:
     claimed_by: str | None = None
     rounds_are_seen: bool = False
     surplus_noise: float = 1.0
+    groups: tuple[Group, ...] = ()
 
     def __post_init__(self):
-        for name in ("losses", "released", "assumptions", "not_covered", "against"):
+        for name in ("losses", "released", "assumptions", "not_covered", "against", "groups"):
             if isinstance(value := getattr(self, name), str | Mapping):
                 raise ValueError(f"{name} must be a sequence, got {value!r}")
             object.__setattr__(self, name, tuple(value))
@@ -239,6 +255,8 @@ def _check(g: Terms) -> None:
             "user_rho prices a user by ratings; where the unit is the user, epsilon is the price"
         )
     _check_price(g)
+    for group in g.groups:
+        _check_group(g, group)
     if (g.relation == NONE) != (g.status == "none"):
         raise ValueError(f"status {g.status!r} is not that of the relation: {g.relation}")
 
@@ -264,6 +282,22 @@ def _check_price(g: Terms) -> None:
         wrong.append(f"epsilon {g.epsilon!r}")
     if wrong:
         raise ValueError(f"{', '.join(wrong)}: below the price of the losses at delta {g.delta!r}")
+
+
+def _check_group(g: Terms, group: Group) -> None:
+    if not (g.unit == "user" and g.status == "proved"):
+        raise ValueError("groups have budgets of their own in a proved promise to a user alone")
+    guards.count("the users of a group", group.num_users, 1)
+    guards.from_zero("epsilon of a group", group.epsilon)
+    if not (group.losses and all(isinstance(phase, Gaussian) for phase in group.losses)):
+        raise ValueError(f"the losses of a group must be Gaussian steps, got {group.losses!r}")
+    if loss.num_steps(group.losses) != g.steps:
+        raise ValueError(f"a group is in all {g.steps} steps, got {loss.num_steps(group.losses)}")
+    if not price.floor(group.losses, g.delta) <= group.epsilon * ROUNDING <= g.epsilon * ROUNDING:
+        raise ValueError(
+            f"epsilon {group.epsilon!r} of a group is below the price of its losses, or above"
+            f" {g.epsilon!r}, which holds for everybody"
+        )
 
 
 def _claim(g: Terms) -> float:

@@ -40,6 +40,10 @@ OWN_LIST = "what a user is shown, which follows from her own ratings"
 # What is public, and was chosen without the ratings.
 MASK = "who rated what is public"
 FEATURES = "the features of the items are public, and were not made from the ratings"
+BUDGETS = (
+    "everybody's budget was declared beforehand, as the catalogue was, and was not made from the"
+    " ratings; the table of budgets is public, and who declared which is not hidden"
+)
 SETTINGS = (
     "the number of steps, the centre, the clips and all other settings were chosen without looking"
     " at the ratings"

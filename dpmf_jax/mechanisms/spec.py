@@ -108,6 +108,8 @@ class Spec:
         for twice.
       public: which side's factors a file may give (`--items`, `--users`), or features of the items
         beside factors that are learned (`--item-features`).
+      groups: (flags, ratings) -> int[users], the group of each user, or None. Declared, and kept by
+        no model: where there is one, `phases` takes it as a third argument. Reads ids alone.
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
       second_price: (settings, number of users, δ) -> a price under another trust model, printed
@@ -125,13 +127,14 @@ class Spec:
     paper: str
     flags: type[Flags]
     settings: Callable[[str, Any, Ratings, Any], Settings]
-    phases: Callable[[Mapping[str, Any], Any], tuple[Phase, ...]]
+    phases: Callable[..., tuple[Phase, ...]]
     control: Callable[[Mechanism], Mechanism]
     access: Access
     defaults: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     unit: Unit | None = None
     unsafe: tuple[str, str, str] | None = None
     public: Literal["items", "users", "item_features"] | None = None
+    groups: Callable[[Any, Ratings], Any] | None = None
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []

@@ -151,6 +151,7 @@ def fit(
     init_key, train_key = _two_keys(seed)
     *before, (program, _) = plan.phases
     if hosts.count() > 1:
+        _refuse_other_programs(plan.phases)
         program, init_key, train_key = layout.replicate(data, (program, init_key, train_key))
         before = [(layout.replicate(data, phase), steps) for phase, steps in before]
     with hosts.watched("before the first step"):
@@ -189,6 +190,17 @@ def _two_keys(seed: int | None) -> tuple[Key, Key]:
         return keys.from_operating_system(), keys.from_operating_system()
     init_key, train_key = jax.random.split(keys.from_seed(seed))
     return init_key, train_key
+
+
+def _refuse_other_programs(phases: Sequence[Phase]) -> None:
+    """Raises: UsageError in every process where one was given other settings, or other files."""
+    own = fingerprint([phase for phase, _ in phases]).encode()
+    if len(set(hosts.gather(own))) > 1:
+        raise UsageError(
+            "processes were given different settings or different public files",
+            where="the mechanism that each of them made",
+            fix="give all of them the same files of features, factors and budgets",
+        )
 
 
 class _Plan(NamedTuple):

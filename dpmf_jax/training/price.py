@@ -17,7 +17,7 @@ def guarantee(phases: Sequence[Phase], *, seeded: bool, patience: int | None) ->
     seeded: whether the noise comes from a seed, so that the result is not to be released.
     """
     composed = accounting.compose(
-        *(mechanism.guarantee(num_steps) for mechanism, num_steps in phases)
+        *(mechanism.guarantee(num_steps) for mechanism, num_steps in phases), same_groups=True
     ).with_seed(seeded)
     if patience is None or composed.status == "none":
         return composed
@@ -31,6 +31,7 @@ def guarantee(phases: Sequence[Phase], *, seeded: bool, patience: int | None) ->
         composed,
         epsilon=max(composed.epsilon, digits.round_up(stated)),
         status="claimed",
+        groups=(),
         assumptions=(
             *composed.assumptions,
             "the stopping step is the same in both worlds; it depends on the ratings",

@@ -50,7 +50,8 @@ def phases_and_settings(
             "mechanism": mechanism,
             **spec.settings(mechanism, flags, train, factors),
         }
-        phases = spec.phases(settings, factors)
+        group = None if spec.groups is None else spec.groups(flags, train)
+        phases = spec.phases(settings, factors, *(() if group is None else (group,)))
     _check_priceable(phases, flags)
     return phases, settings
 

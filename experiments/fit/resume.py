@@ -16,7 +16,10 @@ PER_PROCESS = (
     *("resume", "json", "devices", "layout", "out"),
     *("coordinator", "processes", "process_id", "lost_after"),
 )
-PATHS = ("items", "users", "data_dir", "catalogue_users", "catalogue_items")
+PATHS = (
+    *("items", "users", "item_features", "user_budgets"),
+    *("data_dir", "catalogue_users", "catalogue_items"),
+)
 
 
 def original_command(command: Any, kind: type) -> Any:

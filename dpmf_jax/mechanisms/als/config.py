@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Literal, NamedTuple
+from collections.abc import Mapping
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 
 from accounting import guards
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms import claims, grid
+from dpmf_jax.mechanisms.als import budgets
+from dpmf_jax.mechanisms.als.budgets import Budget
+from dpmf_jax.mechanisms.spec import config_values
 from dpmf_jax.noise import normal_shares, whole
 
 Relation = Literal["user added or removed", "user replaced"]
@@ -51,6 +55,8 @@ class Config:
     honest_shares: k, before an untrusted recommender: so many users other than the protected one
       surely add their share of the noise and keep it secret. None: a curator adds the noise.
     num_users: n, who all take part, each with a share; given with honest_shares.
+    budgets: groups of users with an ε of their own (`budgets`); empty where all have the same. The
+      largest is that of `noise_multiplier`.
 
     Raises: ValueError for a number out of range; PrivacyError for a price for which the grid of
       the noise would be too coarse, and for more honest users than there are others.
@@ -81,6 +87,7 @@ class Config:
     delta: float = 1e-5
     honest_shares: int | None = None
     num_users: int | None = None
+    budgets: tuple[Budget, ...] = ()
 
     def __post_init__(self) -> None:
         claims.check(self.rating_range, None, "rating value", self.delta)
@@ -104,6 +111,11 @@ class Config:
             raise ValueError(f"every phase needs a share, and no other one, got {shares}")
         for name in ("gram_share", "scale_share"):
             guards.probability(name, getattr(self, name))
+        budgets.check(self.budgets, self.noise_multiplier)
+        if self.budgets and self.honest_shares is not None:
+            raise ValueError(
+                "budgets of one's own go with a curator's noise, not with shares of it"
+            )
         self._check_shares()
 
     def _check_shares(self) -> None:
@@ -141,6 +153,17 @@ class Config:
             (mu * math.sqrt(self.means_share / self.num_means),) * self.num_means,
             tuple(mu * math.sqrt(share) for share in of_factors),
         )
+
+
+def of_settings(settings: Mapping[str, Any]) -> Config:
+    """The config that model.json keeps.
+
+    Raises: TypeError, ValueError for settings of no such model.
+    """
+    values = config_values(Config, settings)
+    if "budgets" in values:
+        values["budgets"] = tuple(Budget(**one) for one in values["budgets"])
+    return Config(**values)
 
 
 class Scales(NamedTuple):

@@ -36,7 +36,9 @@ def positive_counts(count: Float[Array, " items"], deviation: jax.Array) -> Floa
     return jnp.maximum(count, deviation / 2)
 
 
-def mean_weight(count: Float[Array, " items"], num_users: int) -> Float[Array, ""]:
+def mean_weight(
+    count: Float[Array, " items"], num_users: int | Float[Array, ""]
+) -> Float[Array, ""]:
     """w of a typical rating: Σ_i Σ_u w is Σ_u √m, which is the number of users over this."""
     return jnp.clip(num_users / jnp.maximum(jnp.sum(count), 1.0), 1e-3, 1.0)
 
@@ -46,7 +48,7 @@ def from_messages(
     sums: Float[Array, " items"],
     scale: Float[Array, ""],
     count: Float[Array, " items"],
-    num_users: int,
+    num_users: int | Float[Array, ""],
     deviation: Float[Array, ""],
     noise_variance: Float[Array, ""],
 ) -> tuple[Float[Array, " items"], Float[Array, " items"]]:
@@ -122,7 +124,7 @@ def factors(
     sums: Float[Array, "items d"],
     gram: Float[Array, "d d"],
     count: Float[Array, " items"],
-    num_users: int,
+    num_users: int | Float[Array, ""],
     deviation: Float[Array, ""],
     settings: tuple[jax.Array, ...],
 ) -> tuple[Float[Array, "items d"], Float[Array, "items d"]]:

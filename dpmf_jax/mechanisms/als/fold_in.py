@@ -21,8 +21,7 @@ from dpmf_jax.kernels import local_ridge, steady
 from dpmf_jax.kernels.local_ridge import LEVEL, STEPS, USER_BITS, Grid, Items, Users
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims
-from dpmf_jax.mechanisms.als.config import Config
-from dpmf_jax.mechanisms.spec import config_values
+from dpmf_jax.mechanisms.als.config import Config, of_settings
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -83,7 +82,7 @@ def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> 
       to.
     """
     try:
-        config = Config(**config_values(Config, settings))
+        config = of_settings(settings)
     except (TypeError, ValueError) as error:
         raise UsageError(
             f"the model's settings are not those of {settings.get('mechanism')}: {error}",

@@ -36,6 +36,9 @@ from dpmf_jax.kernels import local_ridge, steady, whole_descent
 from dpmf_jax.kernels.local_ridge import Grid, Items, Users
 from dpmf_jax.mechanisms.als.config import ROOM
 
+# Of everybody, or of each user: who has a smaller budget has smaller ones (`budgets`).
+Bound = Float[Array, ""] | Float[Array, " users"]
+
 
 class Sent(NamedTuple):
     """What goes into the messages of a pass.
@@ -54,8 +57,8 @@ def scales(
     users: Users,
     count: Float[Array, " users"],
     norms: tuple[jax.Array, jax.Array],
-    clip: Float[Array, ""],
-    kappa: Float[Array, ""],
+    clip: Bound,
+    kappa: Bound,
     *,
     rank: int,
 ) -> Sent:
@@ -63,7 +66,8 @@ def scales(
 
     Args:
       users: the answers. count: m. norms: of the residuals, `local_ridge.residual_norms`.
-      clip: Δ in units. kappa: κ, units of a residual of one step (times one unit of q), before w.
+      clip: Δ in units; of users with budgets of their own, Δ_g of each. kappa: κ, units of a
+        residual of one step (times one unit of q), before w; likewise.
       rank: of the factors that are learned, the first columns of q, which residuals are multiplied
         by; 0 for means.
     """
@@ -116,9 +120,7 @@ def item_sums(
     return jax.lax.bitcast_convert_type(sums, jnp.uint32)
 
 
-def mean_scale(
-    sent: Sent, count: Float[Array, " users"], clip: Float[Array, ""]
-) -> UInt32[Array, ""]:
+def mean_scale(sent: Sent, count: Float[Array, " users"], clip: Bound) -> UInt32[Array, ""]:
     """Σ over users of ⌊Δ'·s/(κ·w)⌋, each at most Δ'; nothing of who has no ratings."""
     part = jnp.floor(jnp.clip(sent.fraction, 0, 1) * clip).astype(jnp.int32)
     return jax.lax.bitcast_convert_type(jnp.sum(jnp.where(count > 0, part, 0)), jnp.uint32)
@@ -128,8 +130,8 @@ def gram(
     users: Users,
     sent: Sent,
     count: Float[Array, " users"],
-    clip: Float[Array, ""],
-    kappa: Float[Array, ""],
+    clip: Bound,
+    kappa: Bound,
     *,
     rank: int,
 ) -> UInt32[Array, "d d"]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from accounting import relation
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax.kernels.local_ridge import Grid
-from dpmf_jax.mechanisms.als import fold_in, trust
+from dpmf_jax.mechanisms.als import budgets, fold_in, trust
 from dpmf_jax.mechanisms.als.config import Config, length, scales, units
 
 
@@ -31,6 +31,7 @@ class Params:
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
     features: float32[items, p], public, as long as factors are.
     honest_shares: None where a curator adds the noise.
+    groups: users with budgets of their own; None where all have the same.
     """
 
     clip: jax.Array
@@ -43,6 +44,7 @@ class Params:
     further_clip: jax.Array
     settings: tuple[jax.Array, ...]
     features: jax.Array | None
+    groups: budgets.Groups | None
     delta: float | jax.Array  # read on the host alone, so a float, like the two below
     priced_scale: float | jax.Array
     distance: float | jax.Array
@@ -51,6 +53,16 @@ class Params:
     relation: str = dataclasses.field(metadata={"static": True})
     released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(metadata={"static": True})
+
+
+class Given(NamedTuple):
+    """What is declared beside the settings.
+
+    features: `scaled_features`. group: int[users], of `Config.budgets`; None without any.
+    """
+
+    features: jax.Array | None
+    group: Any
 
 
 def scaled_features(config: Config, features: np.ndarray | None) -> jax.Array | None:
@@ -64,7 +76,7 @@ def scaled_features(config: Config, features: np.ndarray | None) -> jax.Array | 
 
 def make_params(
     config: Config,
-    features: jax.Array | None,
+    given: Given,
     ratios: tuple[float, ...],
     part: float,
     *,
@@ -75,6 +87,12 @@ def make_params(
     wholes = [units(ratio, scale.priced) for ratio in ratios]
     clips = [length(part, one) for one in wholes]
     family = "als" if config.honest_shares is None else "als-federated"
+    groups = None
+    if config.budgets:
+        shares = budgets.shares(config.budgets)
+        each = [[units(ratio * share, scale.priced) for share in shares] for ratio in ratios]
+        lengths = [[length(part, one) for one in row] for row in each]
+        groups = budgets.make_groups(config.budgets, given.group, lengths, each)
     return Params(
         clip=jnp.asarray(clips, jnp.float32),
         whole_clip=jnp.asarray(wholes, jnp.float32),
@@ -91,7 +109,8 @@ def make_params(
                 *(config.signal, config.evenness),
             )
         ),
-        features=features,
+        features=given.features,
+        groups=groups,
         delta=config.delta,
         rank=config.rank,
         relation=config.relation,
@@ -105,7 +124,11 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
     times = 2.0 if params.relation == "user replaced" else 1.0
     clips = [times * float(clip) for clip in params.whole_clip]
     clips += clips[-1:] * (num_steps - len(clips))  # further steps are as the last
-    whom = trust.trust(params.honest_shares, features=params.features is not None)
+    whom = trust.trust(
+        params.honest_shares,
+        features=params.features is not None,
+        budgets=params.groups is not None,
+    )
     return accounting.priced(
         mechanism=params.name,
         losses=tuple(
@@ -128,4 +151,15 @@ def guarantee(params: Params, num_steps: int) -> Guarantee:
         not_covered=whom.not_covered,
         rounds_are_seen=params.honest_shares is not None,
         surplus_noise=max(1.0, float(params.noise_scale) / float(params.priced_scale)),
+        groups=(
+            ()
+            if params.groups is None
+            else budgets.losses(
+                params.groups,
+                float(params.priced_scale),
+                times,
+                num_steps,
+                distance=float(params.distance),
+            )
+        ),
     )

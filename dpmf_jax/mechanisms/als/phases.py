@@ -29,10 +29,16 @@ from dpmf_jax.kernels import local_ridge, steady
 from dpmf_jax.kernels.local_ridge import USER_BITS, Items, Users
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims
-from dpmf_jax.mechanisms.als import estimates, fold_in, messages
+from dpmf_jax.mechanisms.als import budgets, estimates, fold_in, messages
 from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.als.fold_in import PER_QUARTER
-from dpmf_jax.mechanisms.als.params import Params, guarantee, make_params, scaled_features
+from dpmf_jax.mechanisms.als.params import (
+    Given,
+    Params,
+    guarantee,
+    make_params,
+    scaled_features,
+)
 from dpmf_jax.mechanisms.silent import silent
 from dpmf_jax.noise import whole
 from dpmf_jax.noise.ring import signed
@@ -68,7 +74,9 @@ class Private(NamedTuple):
     count: jax.Array
 
 
-def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, ...]:
+def phases(
+    config: Config, features: np.ndarray | None = None, group: np.ndarray | None = None
+) -> tuple[Phase, ...]:
     """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
 
     Releases item factors (the first is 1, for the level; the last are the features), their
@@ -77,18 +85,24 @@ def phases(config: Config, features: np.ndarray | None = None) -> tuple[Phase, .
     Args:
       features: float[items, config.num_features], public, about 0; they are scaled so that an
         item's are as long as its factors are. Weights for them are a user's own: they cost nothing.
+      group: int[users], in the order of the catalogue: which of `config.budgets` is whose. Declared
+        beforehand, as the budgets are, and not released. None without budgets.
 
     Guarantee: of all phases together, exact Gaussian composition over adaptive steps, joint, for a
       user (`config.relation`), proved: messages of whole numbers are bounded by construction
-      (`messages`), and the noise is the rounded normal (`noise.whole`).
+      (`messages`), and the noise is the rounded normal (`noise.whole`). With budgets of their own,
+      for each user at her own ε (`budgets` has the proof).
 
-    Raises: PrivacyError for a price for which the noise's grid would be too coarse.
+    Raises: PrivacyError for a price for which the noise's grid would be too coarse; ValueError for
+      features or groups that are not those of the config.
     """
     shape = None if features is None else features.shape[1]
     if (shape or 0) != config.num_features:
         raise ValueError(f"{shape} features, and num_features {config.num_features}")
+    if (group is None) != (not config.budgets):
+        raise ValueError("budgets and everybody's group go together")
     counts, of_means, of_factors = config.clips()
-    own = scaled_features(config, features)
+    own = Given(scaled_features(config, features), group)
     before = config.num_means - 1 if config.num_passes else config.num_means
     found: list[Phase] = [(_counts(config, own, counts), 1)]
     if before:
@@ -194,18 +208,37 @@ def _learned(params: Params, items: Items) -> tuple[jax.Array, jax.Array]:
 
 
 def _sent(
-    params: Params, state: State, data: Layout, kappa: jax.Array, *, rank: int
+    params: Params, state: State, data: Layout, own: budgets.Own, kappa: jax.Array, *, rank: int
 ) -> tuple[messages.Sent, Info]:
     private, items = state.private, state.public.items
     norms = local_ridge.residual_norms(private.users, items, params.grid, data)
-    clip = _at(params.clip, state)[0]
-    sent = messages.scales(private.users, private.count, norms, clip, kappa, rank=rank)
+    kappa = kappa * own.share
+    sent = messages.scales(private.users, private.count, norms, own.clip, kappa, rank=rank)
     loss = params.grid.step**2 * jnp.sum(sent.squared) / data.num_ratings
     return sent, Info(loss, jnp.mean(sent.fraction < 1))
 
 
 def _at(per_step: jax.Array, state: State) -> jax.Array:
     return per_step[jnp.minimum(state.step, len(per_step) - 1)]
+
+
+def _own(params: Params, state: State) -> budgets.Own:
+    """What this step allows each user."""
+    at = jnp.minimum(state.step, len(params.clip) - 1)
+    return budgets.own(params.groups, params.clip[at], at)
+
+
+def _effective(params: Params, num_users: int) -> tuple[Any, jax.Array]:
+    """(users, each counted by her share of the largest budget; variance of a rating).
+
+    Sums are of messages that are as long as budgets are. So counts and mean scales are weighted
+    by budgets, and unbiased as they are without. What ratings vary by adds up in squares: Σ share²
+    for Σ share, of which the variance takes the quotient.
+    """
+    variance = params.settings[0]
+    if params.groups is None:
+        return num_users, variance
+    return params.groups.total, params.groups.square * variance
 
 
 def _real(response: jax.Array) -> jax.Array:
@@ -229,10 +262,10 @@ def _alike(make: Any, number: jax.Array, given: tuple[Any, ...], data: Layout) -
 # --- counts
 
 
-def _counts(config: Config, features: jax.Array | None, ratio: float) -> Mechanism:
+def _counts(config: Config, given: Given, ratio: float) -> Mechanism:
     params = make_params(
         config,
-        features,
+        given,
         (ratio,),
         0.0,
         message_clip=jnp.float32(1),
@@ -245,6 +278,7 @@ def _counts(config: Config, features: jax.Array | None, ratio: float) -> Mechani
 
 def _init_counts(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
     del key, previous
+    budgets.check_users(params.groups, data)
     nothing = jnp.zeros(data.num_items, jnp.float32)
     empty = jnp.zeros((data.num_items, params.rank), jnp.float32)
     means = estimates.Means(nothing, nothing, nothing)
@@ -261,10 +295,10 @@ def _query_counts(
     params: Params, state: State, data: Layout, coins: None
 ) -> tuple[jax.Array, Info]:
     del coins
-    clip = _at(params.clip, state)[0]
-    weight = jnp.floor(clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
+    own = _own(params, state)
+    weight = jnp.floor(own.clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
     total = layout.sum_by_item(data, _weights, (), weight)
-    _, info = _sent(params, state, data, jnp.float32(1), rank=0)
+    _, info = _sent(params, state, data, own, jnp.float32(1), rank=0)
     return jax.lax.bitcast_convert_type(total, jnp.uint32), info
 
 
@@ -277,10 +311,10 @@ def _update_counts(params: Params, state: State, response: jax.Array, data: Layo
 # --- means
 
 
-def _means(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
+def _means(config: Config, given: Given, ratios: tuple[float, ...]) -> Mechanism:
     params = make_params(
         config,
-        features,
+        given,
         ratios,
         config.scale_share,
         message_clip=jnp.float32(config.means_clip),
@@ -299,11 +333,11 @@ def _init_after(params: Params, key: jax.Array, data: Layout, previous: Any) -> 
 
 def _query_means(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
     del coins
-    private, (clip, further) = state.private, _at(params.clip, state)
-    kappa = clip / (params.message_clip * PER_QUARTER)
-    sent, info = _sent(params, state, data, kappa, rank=0)
+    private, own = state.private, _own(params, state)
+    kappa = _at(params.clip, state)[0] / (params.message_clip * PER_QUARTER)
+    sent, info = _sent(params, state, data, own, kappa, rank=0)
     sums = messages.item_sums(private.users, sent, state.public.items, params.grid, data, rank=0)
-    return (sums, messages.mean_scale(sent, private.count, further)), info
+    return (sums, messages.mean_scale(sent, private.count, own.further)), info
 
 
 def _update_means(params: Params, state: State, response: Any, data: Layout) -> State:
@@ -315,14 +349,15 @@ def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
     clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
     per_unit = params.message_clip / clip
     count = estimates.positive_counts(public.count, params.count_deviation)
+    users, noise_variance = _effective(params, num_users)
     said, variance = estimates.from_messages(
         public.means.center,
         per_unit * _real(sums)[:, 0],
-        _real(scale) / (further * num_users),
+        _real(scale) / (further * users),
         count,
-        num_users,
+        users,
         per_unit * params.noise_scale,
-        params.settings[0],
+        noise_variance,
     )
     means = estimates.means(public.means, said, variance, count)
     return _published(params, means, public.count, _learned(params, public.items))
@@ -331,10 +366,10 @@ def _new_means(given: tuple[Any, ...], *, num_users: int) -> Public:
 # --- factors
 
 
-def _factors(config: Config, features: jax.Array | None, ratios: tuple[float, ...]) -> Mechanism:
+def _factors(config: Config, given: Given, ratios: tuple[float, ...]) -> Mechanism:
     params = make_params(
         config,
-        features,
+        given,
         ratios,
         config.gram_share,
         message_clip=jnp.float32(config.factors_clip),
@@ -369,12 +404,12 @@ def _per_coefficient(items: Items) -> jax.Array:
 def _query_factors(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
     del coins
     private, items = state.private, state.public.items
-    clip, further = _at(params.clip, state)
+    (clip, further), own = _at(params.clip, state), _own(params, state)
     kappa = clip / (params.message_clip * PER_QUARTER) * _per_coefficient(items)
-    sent, info = _sent(params, state, data, kappa, rank=params.rank)
+    sent, info = _sent(params, state, data, own, kappa, rank=params.rank)
     sums = messages.item_sums(private.users, sent, items, params.grid, data, rank=params.rank)
-    kappa = further / params.further_clip * _per_coefficient(items) ** 2
-    gram = messages.gram(private.users, sent, private.count, further, kappa, rank=params.rank)
+    kappa = further / params.further_clip * _per_coefficient(items) ** 2 * own.share
+    gram = messages.gram(private.users, sent, private.count, own.further, kappa, rank=params.rank)
     return (sums, gram), info
 
 
@@ -385,14 +420,15 @@ def _update_factors(params: Params, state: State, response: Any, data: Layout) -
 def _new_factors(given: tuple[Any, ...], *, num_users: int) -> Public:
     params, public, step, (sums, gram) = given
     clip, further = params.clip[jnp.minimum(step, len(params.clip) - 1)]
+    users, noise_variance = _effective(params, num_users)
     factors = estimates.factors(
         _learned(params, public.items),
         step == 0,
         params.message_clip / clip * _real(sums),
         params.further_clip / further * _real(gram),
         estimates.positive_counts(public.count, params.count_deviation),
-        num_users,
+        users,
         params.message_clip / clip * params.noise_scale,
-        params.settings,
+        (noise_variance, *params.settings[1:]),
     )
     return _published(params, public.means, public.count, factors)

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms.spec import (
     SOUND_EPSILON,
     Comparison,
@@ -42,8 +44,8 @@ MEANS_ALONE: dict[str, Any] = {
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Means(Flags):
-    """Settings of item means with everybody's own level."""
+class Promise(Flags):
+    """What a promise to a user is about."""
 
     delta: float = 1e-5
     """Delta of the total."""
@@ -52,8 +54,18 @@ class Means(Flags):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Als(Means):
-    """Settings of alternating least squares with noisy item statistics."""
+class Means(Promise):
+    """Settings of item means with everybody's own level."""
+
+    user_budgets: Path | None = None
+    """File with an epsilon of a user's own, declared beforehand and not made from ratings: csv with
+    columns user, epsilon; others have --epsilon. The table of budgets is released. [none]
+    """
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Factors(Promise):
+    """Settings of factors beside the levels."""
 
     rank: int | None = None
     """Number of factors beside the levels; 0 for means alone."""
@@ -62,7 +74,12 @@ class Als(Means):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Federated(Als):
+class Als(Factors, Means):
+    """Settings of alternating least squares with noisy item statistics."""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Federated(Factors):
     """Settings of the same before an untrusted recommender."""
 
     honest_shares: int | None = None
@@ -81,17 +98,45 @@ class Ridge(Flags):
     """Passes over the ratings, fixed up front."""
 
 
-def _signal(ratings: Ratings, noise_multiplier: float) -> float:
-    """What decides how much a run can learn, from declared sizes and the price alone."""
-    return ratings.num_users / noise_multiplier / math.sqrt(ratings.num_items)
+def _signal(prices: Sequence[tuple[int, float]], num_items: int) -> float:
+    """What decides how much a run can learn, from declared sizes and prices alone.
+
+    prices: (number of users, their noise multiplier).
+    """
+    return sum(users / noise for users, noise in prices) / math.sqrt(num_items)
 
 
-def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings:
+def _epsilon(flags: Promise) -> float:
+    return EPSILON if flags.epsilon is None else flags.epsilon
+
+
+def _declared(flags: Promise, ratings: Ratings) -> tuple[Any, Any]:
+    """(groups of equal budget, everybody's group); nothing where all have the same."""
+    if not isinstance(flags, Means) or flags.user_budgets is None:
+        return (), None
+    from dpmf_jax.data import user_budgets
+    from dpmf_jax.mechanisms.als import budgets
+
+    epsilons = user_budgets.read(flags.user_budgets, ratings.users, others=_epsilon(flags))
+    return budgets.declared(epsilons, flags.delta)
+
+
+def groups(flags: Means, ratings: Ratings) -> Any:
+    """See `Spec.groups`."""
+    return _declared(flags, ratings)[1]
+
+
+def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`."""
     from accounting import gaussian, guards
 
-    epsilon = EPSILON if flags.epsilon is None else flags.epsilon
-    noise = gaussian.solve_noise_multiplier(epsilon, flags.delta, 1, price="exact")
+    table, _ = _declared(flags, ratings)
+    if table:
+        prices = [(one.num_users, one.noise_multiplier) for one in table]
+    else:
+        solved = gaussian.solve_noise_multiplier(_epsilon(flags), flags.delta, 1, price="exact")
+        prices = [(ratings.num_users, solved)]
+    noise = min(one for _, one in prices)
     rank, passes = 0, 0
     shares: Settings = {}
     if isinstance(flags, Federated):
@@ -102,11 +147,11 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
             "honest_shares": guards.count("honest_shares", honest, 1),
             "num_users": ratings.num_users,
         }
-    if isinstance(flags, Als):
+    if isinstance(flags, Factors):
         larger = 2.0 if flags.change == "replace" else 1.0
         if shares:  # all users' shares are there, and only those are priced
             larger *= math.sqrt(max(1.0, ratings.num_users / shares["honest_shares"]))
-        signal = _signal(ratings, noise * larger)
+        signal = _signal(prices, ratings.num_items) / larger
         usual = (0, 0) if signal < LEAST_SIGNAL else FEW_FACTORS
         usual = usual if signal < MUCH_SIGNAL else MORE_FACTORS
         rank = usual[0] if flags.rank is None else guards.count("rank", flags.rank, 0)
@@ -124,14 +169,24 @@ def settings(name: str, flags: Means, ratings: Ratings, public: Any) -> Settings
         "delta": flags.delta,
         **shares,
         **(MEANS_ALONE if rank == 0 else {}),
+        **({"budgets": [one._asdict() for one in table]} if table else {}),
     }
 
 
-def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
-    """See `Spec.phases`."""
+def phases(settings: Mapping[str, Any], public: Any, group: Any = None) -> tuple[Phase, ...]:
+    """See `Spec.phases`.
+
+    Raises: UsageError for budgets without everybody's group, which no model keeps.
+    """
     from dpmf_jax.mechanisms.als import config, phases
 
-    return phases.phases(config.Config(**config_values(config.Config, settings)), public)
+    if settings.get("budgets") and group is None:
+        raise UsageError(
+            "users have budgets of their own, and it is not known who has which",
+            where="a saved model keeps the table of budgets alone",
+            fix="give the data and --user-budgets in place of the model",
+        )
+    return phases.phases(config.of_settings(settings), public, group)
 
 
 def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> Any:
@@ -229,6 +284,7 @@ SPECS = (
         flags=Als,
         defaults={
             "epsilon": EPSILON,
+            "user_budgets": "none",
             "rank": "0, 5 or 8, by sizes and price",
             "steps": "4 or 6, likewise",
         },
@@ -238,6 +294,7 @@ SPECS = (
         access="sums",
         unit="user",
         public="item_features",
+        groups=groups,
         num_steps=last_steps,
         fold_in=user_factors,
         comparisons=comparisons,
@@ -283,13 +340,14 @@ SPECS = (
         name="means",
         paper="ours",
         flags=Means,
-        defaults={"epsilon": EPSILON},
+        defaults={"epsilon": EPSILON, "user_budgets": "none"},
         settings=settings,
         phases=phases,
         control=without_noise,
         access="sums",
         unit="user",
         public="item_features",
+        groups=groups,
         num_steps=last_steps,
         fold_in=user_factors,
         comparisons=comparisons,

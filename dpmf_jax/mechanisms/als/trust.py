@@ -40,11 +40,12 @@ class Trust(NamedTuple):
     not_covered: tuple[str, ...]
 
 
-def trust(honest_shares: int | None, *, features: bool) -> Trust:
+def trust(honest_shares: int | None, *, features: bool, budgets: bool) -> Trust:
     """Who sees what, and what the claim rests on.
 
     Args:
-      honest_shares: k; None for a curator. features: whether there are public features of items.
+      honest_shares: k; None for a curator. features: whether there are public features of
+        items. budgets: whether users have budgets of their own, as a curator's may.
     """
     declared = (words.DECLARED, *((words.FEATURES,) if features else ()))
     if honest_shares is None:
@@ -52,7 +53,7 @@ def trust(honest_shares: int | None, *, features: bool) -> Trust:
             model=words.CURATOR,
             released=(),
             against=words.JOINTLY,
-            assumptions=(*declared, *claims.WHOLE),
+            assumptions=(*declared, *((words.BUDGETS,) if budgets else ()), *claims.WHOLE),
             not_covered=(words.OWN_LIST,),
         )
     everybody, own_list = words.JOINTLY
