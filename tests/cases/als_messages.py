@@ -1,10 +1,12 @@
 """What users of `als` send: a few users of every kind, and the sums of their messages."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.als import config as settings
 from dpmf_jax.mechanisms.als import phases as als
@@ -79,3 +81,17 @@ def statistics(mechanism, public, data):
 
 def signed(leaf):
     return leaf.astype(np.uint32).view(np.int32).astype(np.float64)
+
+
+def lengths(mechanism, public, data, of):
+    """‖message‖ of each user, which is missing from every sum where she is left out, mod 2^32."""
+    everybody, found = statistics(mechanism, public, data), []
+    for user in range(USERS):
+        own, others = (
+            statistics(mechanism, public, layout.make(only(of, kept), kind="dense", num_devices=1))
+            for kept in (of.user == user, of.user != user)
+        )
+        for whole, mine, rest in zip(everybody, own, others, strict=True):
+            np.testing.assert_array_equal(whole, mine + rest)
+        found.append(math.sqrt(sum((signed(leaf) ** 2).sum() for leaf in own)))
+    return np.array(found)

@@ -51,6 +51,8 @@ class Config:
     level_regularization, regularization: λ_b and λ_u.
     signal: variance of a rating that factors explain, a public guess.
     evenness: 0 keeps the directions of the factors as strong as they are, 1 makes them equal.
+    non_negative: whether factors are at least 0, those of items and those of users. Levels, and a
+      user's weights for public features, which are about 0, have any sign.
     delta: of the guarantee.
     honest_shares: k, before an untrusted recommender: so many users other than the protected one
       surely add their share of the noise and keep it secret. None: a curator adds the noise.
@@ -84,6 +86,7 @@ class Config:
     regularization: float = 0.8
     signal: float = 0.25
     evenness: float = 0.5
+    non_negative: bool = False
     delta: float = 1e-5
     honest_shares: int | None = None
     num_users: int | None = None
@@ -132,6 +135,11 @@ class Config:
                 " take part",
                 fix="set fewer honest shares, or let a curator add the noise",
             )
+
+    @property
+    def num_non_negative(self) -> int:
+        """Columns of factors, the first ones, that are at least 0."""
+        return self.rank if self.non_negative else 0
 
     @property
     def step(self) -> float:

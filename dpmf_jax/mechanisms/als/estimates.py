@@ -127,6 +127,8 @@ def factors(
     num_users: int | Float[Array, ""],
     deviation: Float[Array, ""],
     settings: tuple[jax.Array, ...],
+    *,
+    non_negative: bool = False,
 ) -> tuple[Float[Array, "items d"], Float[Array, "items d"]]:
     """(item factors, their variances) after one more pass.
 
@@ -138,6 +140,8 @@ def factors(
       before: factors and variances that the users answered to. is_first: whether they are only a
         start. sums, gram: noisy; gram is Σ over users of s·u·uᵀ.
       settings: (s², λ_u, signal, evenness).
+      non_negative: whether factors below 0 become 0. They keep their own columns then, which a
+        rotation would mix.
     """
     noise_variance, regularization, signal, evenness = settings
     mean_gram = (gram + gram.T) / 2 / num_users
@@ -159,6 +163,11 @@ def factors(
     prior = old_variance + jnp.maximum(between, jnp.where(is_first, LEAST, 0.0))
     kept = prior / (prior + variance)
     found, left = old + kept * (said - old), (1 - kept) * prior
+    if non_negative:
+        factors = jnp.maximum(found @ axes.T, 0.0)
+        return _columns_on_scale(
+            factors, left @ (axes.T) ** 2, count, signal * regularization, evenness
+        )
     return _on_scale(found @ axes.T, axes, left, count, signal * regularization, evenness)
 
 
@@ -180,3 +189,23 @@ def _on_scale(
     wanted = (strength / jnp.sum(strength)) ** (1 - evenness)
     stretch = own * jnp.sqrt(total * wanted / jnp.sum(wanted) / strength)
     return factors @ stretch, variance @ (axes.T @ stretch) ** 2
+
+
+def _columns_on_scale(
+    factors: jax.Array,
+    variance: jax.Array,
+    count: jax.Array,
+    total: jax.Array,
+    evenness: jax.Array,
+) -> tuple[jax.Array, jax.Array]:
+    """As `_on_scale`, column by column: each is stretched, and none is mixed with another.
+
+    A column that is 0 everywhere stays as it is.
+    """
+    share = count / jnp.sum(count)
+    squared = jnp.sum(factors**2 * share[:, None], axis=0)
+    strength = jnp.maximum(squared, 1e-12)
+    wanted = (strength / jnp.sum(strength)) ** (1 - evenness)
+    stretch = jnp.sqrt(total * wanted / jnp.sum(wanted) / strength)
+    stretch = jnp.where(squared > 1e-12, stretch, 1.0)
+    return factors * stretch, variance * stretch**2

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -48,15 +49,20 @@ def public_priors(config: Config) -> Float[Array, " columns"]:
 
 
 def solve(
-    items: Items, grid: Grid, priors: Float[Array, " columns"], data: Layout
+    items: Items,
+    grid: Grid,
+    priors: Float[Array, " columns"],
+    data: Layout,
+    *,
+    non_negative: int = 0,
 ) -> tuple[Float[Array, "users columns"], Users, Float[Array, " users"]]:
     """(user factors: level and factors; the same in whole numbers; number of ratings of each).
 
-    priors: as `public_priors`.
+    priors: as `public_priors`. non_negative: as `Config.num_non_negative`.
     """
     zero = steady.hidden_zero(jax.lax.bitcast_convert_type(items.unit, jnp.int32))
     priors, coefficient = steady.alike(_per_unit)(zero, priors, grid.step, items.unit)
-    users, count = local_ridge.solve(items, grid, priors, data)
+    users, count = local_ridge.solve(items, grid, priors, data, non_negative=non_negative)
     level = (grid.step * users.level)[:, None]
     return jnp.concatenate([level, coefficient * users.units], axis=1), users, count
 
@@ -100,13 +106,15 @@ def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> 
         own = replace(own, user=np.zeros_like(own.user), users=ratings.users[user : user + 1])
         # One shape for all users, so one program.
         data = replace(layout.make(own, kind="dense", num_devices=1), num_ratings=0)
-        rows[user] = _user_factors(items, grid, priors, data)[0]
+        rows[user] = _user_factors(items, grid, priors, data, config.num_non_negative)[0]
     return rows
 
 
-@jax.jit
-def _user_factors(items: Items, grid: Grid, priors: jax.Array, data: Layout) -> jax.Array:
-    return solve(items, grid, priors, data)[0]
+@partial(jax.jit, static_argnums=4)
+def _user_factors(
+    items: Items, grid: Grid, priors: jax.Array, data: Layout, non_negative: int
+) -> jax.Array:
+    return solve(items, grid, priors, data, non_negative=non_negative)[0]
 
 
 def _released_items(release: Release, grid: Grid, columns: int) -> Items:

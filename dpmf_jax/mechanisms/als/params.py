@@ -29,6 +29,7 @@ class Params:
       (`config.Scales`). count_deviation: of a noisy count.
     priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
+    non_negative: how many factors, the first ones, are at least 0: all that are learned, or none.
     features: float32[items, p], public, as long as factors are.
     honest_shares: None where a curator adds the noise.
     groups: users with budgets of their own; None where all have the same.
@@ -50,6 +51,7 @@ class Params:
     distance: float | jax.Array
     honest_shares: int | None = dataclasses.field(metadata={"static": True})
     rank: int = dataclasses.field(metadata={"static": True})
+    non_negative: int = dataclasses.field(metadata={"static": True})
     relation: str = dataclasses.field(metadata={"static": True})
     released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
     name: str = dataclasses.field(metadata={"static": True})
@@ -113,6 +115,7 @@ def make_params(
         groups=groups,
         delta=config.delta,
         rank=config.rank,
+        non_negative=config.num_non_negative,
         relation=config.relation,
         honest_shares=config.honest_shares,
         name=f"{family}-{name}",

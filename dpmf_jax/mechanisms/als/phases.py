@@ -171,7 +171,8 @@ def _release(state: State) -> Release:
 
 
 def _solve(params: Params, items: Items, data: Layout) -> Private:
-    return Private(*fold_in.solve(items, params.grid, params.priors, data))
+    found = fold_in.solve(items, params.grid, params.priors, data, non_negative=params.non_negative)
+    return Private(*found)
 
 
 def _published(
@@ -393,6 +394,8 @@ def _first_factors(given: tuple[Any, ...]) -> Public:
     count = estimates.positive_counts(before.count, params.count_deviation)
     factors = estimates.first_factors(key, before.means.center, count, params.rank)
     factors = factors * jnp.sqrt(params.settings[1])
+    if params.non_negative:
+        factors = jnp.maximum(factors, 0.0)
     return _published(params, before.means, before.count, (factors, 0 * factors))
 
 
@@ -430,5 +433,6 @@ def _new_factors(given: tuple[Any, ...], *, num_users: int) -> Public:
         users,
         params.message_clip / clip * params.noise_scale,
         (noise_variance, *params.settings[1:]),
+        non_negative=params.non_negative > 0,
     )
     return _published(params, public.means, public.count, factors)

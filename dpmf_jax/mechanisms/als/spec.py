@@ -71,6 +71,10 @@ class Factors(Promise):
     """Number of factors beside the levels; 0 for means alone."""
     steps: int | None = None
     """Passes for the item factors, fixed up front."""
+    non_negative: bool = False
+    """Keep factors of items and of users at 0 or above, at the same price; levels and weights of
+    features have any sign.
+    """
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -169,6 +173,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         "delta": flags.delta,
         **shares,
         **(MEANS_ALONE if rank == 0 else {}),
+        **({"non_negative": True} if getattr(flags, "non_negative", False) else {}),
         **({"budgets": [one._asdict() for one in table]} if table else {}),
     }
 

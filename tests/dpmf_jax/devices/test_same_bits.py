@@ -20,6 +20,7 @@ PROGRAM = """
     from dpmf_jax.data.ratings import Ratings
     from dpmf_jax.noise import keys
     from dpmf_jax.layout import stream
+    from dpmf_jax.mechanisms.als import budgets
     from dpmf_jax.mechanisms.als import config as als_config
     from dpmf_jax.mechanisms.als import phases as als
     from dpmf_jax.mechanisms.als import ridge
@@ -80,6 +81,16 @@ PROGRAM = """
                 rating_range=(0.5, 5.0), noise_multiplier=0.2, rank=3, num_passes=2
             )
         ),
+        "als with options": als.phases(
+            als_config.Config(
+                rating_range=(0.5, 5.0), noise_multiplier=0.2, rank=3, num_passes=2,
+                non_negative=True, budgets=(
+                    budgets.Budget(1.0, USERS // 2, 0.9), budgets.Budget(9.0, USERS // 2, 0.2)
+                ),
+            ),
+            None,
+            np.arange(USERS) % 2,
+        ),
         "ridge": (
             ridge.mechanism(
                 ridge.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0, num_items=ITEMS)
@@ -87,7 +98,7 @@ PROGRAM = """
             2,
         ),
     }[sys.argv[1]]
-    *earlier, (mechanism, steps) = made if sys.argv[1] == "als" else (made,)
+    *earlier, (mechanism, steps) = made if sys.argv[1].startswith("als") else (made,)
     key = keys.from_seed(1)
     if sys.argv[2] == "chacha":
         key = jax.random.key(1, impl=chacha.IMPL)
@@ -101,7 +112,7 @@ PROGRAM = """
         state = protocol.begin(mechanism, init_key, data, earlier)
         state, _ = protocol.train(mechanism, train_key, state, data, steps)
         shown = jax.tree.leaves(mechanism.release(state))
-        if sys.argv[1] == "als":  # users' own factors follow from the release
+        if sys.argv[1].startswith("als"):  # users' own factors follow from the release
             shown.append(state.private.user_factors)
         return jax.device_get(shown)
 
@@ -130,6 +141,7 @@ PROGRAM = """
     [
         *((name, True, "threefry") for name in ("joint", "presence", "public items")),
         *((name, True, "threefry") for name in ("noisy means", "user means", "als", "ridge")),
+        ("als with options", False, "threefry"),
         # these read ratings anywhere
         *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
         *((name, False, "threefry") for name in ("statistics", "public users")),

@@ -28,12 +28,22 @@ def of_user(user):
     return dict(zip(items.tolist(), RATINGS.value[rated].tolist(), strict=True))
 
 
+def write_budgets(folder):
+    path = folder / "budgets.csv"
+    path.write_text("user,epsilon\n" + "".join(f"{user},5\n" for user in RATINGS.users[::2]))
+    return path
+
+
 @pytest.fixture(scope="module")
 def models(tmp_path_factory, quick_compilation):
     folder = tmp_path_factory.mktemp("models")
     return {
         "als": untrained("als", rank=2, steps=2).save(folder / "als"),
         "means": untrained("means").save(folder / "means"),
+        "non-negative": untrained("als", rank=3, steps=2, non_negative=True).save(folder / "nn"),
+        "budgets": untrained("als", rank=2, steps=2, user_budgets=write_budgets(folder)).save(
+            folder / "budgets"
+        ),
         "features": untrained("als", write_features(folder / "features.csv"), rank=2, steps=2).save(
             folder / "features"
         ),
@@ -75,9 +85,17 @@ def test_a_fold_in_is_the_ridge_that_the_release_and_the_settings_say(model):
     np.testing.assert_allclose(model.fold_in(own), expected, atol=0.006)
 
 
-@pytest.mark.parametrize("name", ["als", "means"])
+@pytest.mark.parametrize("name", ["als", "means", "non-negative", "budgets"])
 def test_users_get_the_bits_of_the_private_pass(models, name):
     assert_same_bits(models[name])
+
+
+def test_factors_that_may_not_be_negative_are_not_in_a_fold_in(models):
+    """Of the same drawn items, which have factors of any sign."""
+    rows = models["non-negative"].fold_in(RATINGS)
+    assert rows[:, 1:].min() == 0
+    assert rows[:, 0].min() < 0
+    assert models["als"].fold_in(RATINGS)[:, 1:].min() < 0
 
 
 @pytest.mark.seconds
@@ -87,6 +105,7 @@ def test_users_get_the_bits_of_the_private_pass(models, name):
         ("als", "dense", {"rank": 2, "steps": 2}),
         ("als-federated", "dense", {"rank": 2, "steps": 2}),
         ("als", "split", {"rank": 3, "steps": 1}),
+        ("als", "split", {"rank": 3, "steps": 1, "non_negative": True}),
         ("means", "split", {}),
     ],
 )

@@ -1,7 +1,6 @@
 """Budgets of one's own: a message keeps to its user's clip, and estimates stay unbiased."""
 
 import dataclasses
-import math
 from functools import partial
 
 import jax
@@ -24,6 +23,7 @@ from tests.cases.als_messages import (
     USERS,
     catalogue_ratings,
     config,
+    lengths,
     only,
     public_states,
     ratings,
@@ -55,20 +55,6 @@ def ignoring_groups(query, params, state, data, coins):
 def planted(mechanism):
     query = mechanism.query
     return mechanism._replace(query=Partial(partial(ignoring_groups, query.func), *query.args))
-
-
-def lengths(mechanism, public, data, of):
-    """‖message‖ of each user, which is missing from every sum where she is left out, mod 2^32."""
-    everybody, found = statistics(mechanism, public, data), []
-    for user in range(USERS):
-        own, others = (
-            statistics(mechanism, public, layout.make(only(of, kept), kind="dense", num_devices=1))
-            for kept in (of.user == user, of.user != user)
-        )
-        for whole, mine, rest in zip(everybody, own, others, strict=True):
-            np.testing.assert_array_equal(whole, mine + rest)
-        found.append(math.sqrt(sum((signed(leaf) ** 2).sum() for leaf in own)))
-    return np.array(found)
 
 
 @pytest.mark.seconds
