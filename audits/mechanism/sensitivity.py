@@ -8,6 +8,7 @@ claim that Δ bounds every step.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from accounting.guarantee import Guarantee
-from accounting.loss import Gaussian, Unit
+from accounting.loss import Gaussian, Loss, Unit
 from audits import neighbours, search, side_by_side
 from audits.finding import Finding, inconclusive, not_applicable
 from dpmf_jax import layout, protocol
@@ -73,6 +74,7 @@ def distances(
     added: jax.Array | bool = False,
     reflected: tuple[jax.Array, jax.Array] | None = None,
     weights: jax.Array | float = 1.0,
+    group: jax.Array | None = None,
 ) -> Distances:
     """`Distances` of every pair (data, neighbour), along the transcript that `data` and `key` make.
 
@@ -82,7 +84,8 @@ def distances(
     added: whether the transcript is the neighbour's instead; the data set then has a record more.
     reflected: where a user may be replaced: whether the neighbour is the one of
       `layout.reflect_user`, and its total.
-    weights: by which each step's distance is multiplied.
+    weights: by which each step's distance is multiplied; [groups, steps] with a `group`.
+    group: int32[users], whose weights are which; None where all have the same.
     """
     init_key, train_key = jax.random.split(key)
 
@@ -97,7 +100,8 @@ def distances(
         (last, _), (distance, magnitude) = protocol.train_coupled(
             mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
         )
-        distance, magnitude = weights * distance, weights * magnitude
+        own = weights if group is None else jnp.asarray(weights)[group[neighbour.address.user]]
+        distance, magnitude = own * distance, own * magnitude
         step = jnp.argmax(jnp.where(jnp.isnan(distance), jnp.inf, distance))
         # For the curator's eyes only; the run's own coins are drawn from folded keys.
         coins = mechanism.coins(train_key)
@@ -128,13 +132,24 @@ def step_weights(guarantee: Guarantee, num_steps: int) -> np.ndarray:
     A mechanism's noise is the same in all of its steps. So where they are priced by several
     z = σ/Δ, each has a Δ of its own; else all have the one that is stated.
     """
-    priced = [loss for loss in guarantee.losses if isinstance(loss, Gaussian)]
-    multipliers = np.array(
-        [loss.noise_multiplier for loss in priced for _ in range(loss.num_steps)]
-    )
-    if len(priced) < len(guarantee.losses) or len(multipliers) != num_steps or not num_steps:
+    multipliers = _multipliers(guarantee.losses)
+    if len(multipliers) != num_steps or not num_steps:
         return np.ones(num_steps, np.float32)
     return (multipliers / multipliers.min()).astype(np.float32)
+
+
+def _multipliers(losses: Sequence[Loss]) -> np.ndarray:
+    """z of every step; empty where one is not Gaussian."""
+    priced = [loss for loss in losses if isinstance(loss, Gaussian)]
+    each = [loss.noise_multiplier for loss in priced for _ in range(loss.num_steps)]
+    return np.array(each if len(priced) == len(losses) else [])
+
+
+def group_weights(guarantee: Guarantee) -> np.ndarray:
+    """float32[groups, steps]: the largest Δ over that of each step for a user of each group."""
+    least = _multipliers(guarantee.losses).min()
+    each = [_multipliers(group.losses) for group in guarantee.groups]
+    return (np.array(each) / least).astype(np.float32)
 
 
 def audit(
@@ -148,6 +163,7 @@ def audit(
     num_rounds: int = 1,
     climb: bool = True,
     unit: Unit | None = None,
+    group: np.ndarray | None = None,
 ) -> list[Finding]:
     """Two findings: the largest step, on which a step's price rests, and the root mean square.
 
@@ -162,6 +178,8 @@ def audit(
         the other way round: added. Where a user is replaced, they are tried with the opposite of
         what they rated, too: a message and its opposite are twice as far apart as one and none.
       unit: whose change; by default the guarantee's.
+      group: int[users], which of the guarantee's groups is whose: each user is then held to a Δ of
+        her own. None holds everybody to the largest.
 
     violated: above Δ(1 + 1e-5) and float32 rounding of the sums. Exact, so no false alarm rate.
       `consistent` says that none of the pairs tried, along this one transcript, exceeds Δ.
@@ -183,7 +201,11 @@ def audit(
         ),
     )
     weights = jnp.asarray(step_weights(guarantee, num_steps))
-    if float(jnp.max(weights)) > 1:
+    of_user = None
+    if group is not None and guarantee.groups:
+        weights, of_user = jnp.asarray(group_weights(guarantee)), jnp.asarray(group)
+        claims = tuple(f"{claim}, for users of smaller budgets by as much less" for claim in claims)
+    elif float(jnp.max(weights)) > 1:
         claims = tuple(f"{claim}, in steps with a smaller Δ by as much less" for claim in claims)
     choose_key, run_key = jax.random.split(key)
     tried = neighbours.choose(
@@ -212,6 +234,7 @@ def audit(
                     added=way,
                     reflected=(turned, total) if replaced else None,
                     weights=weights,
+                    group=of_user,
                 )
             )
 

@@ -46,6 +46,7 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
             fix="dpmf audit DATA, or dpmf audit MODEL --ratings DATA",
         )
     make_phases: Callable[[Any], Any]
+    group = None
     if folder is None:
         ratings = read(command, command.target)
         flags, file = fit_mechanisms.chosen(command), public_file(command)
@@ -53,6 +54,8 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
             fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file
         )
         phases, settings = make_phases(ratings)
+        groups = table()[command.mechanism].groups
+        group = None if groups is None else groups(flags, ratings)
     else:
         phases, settings = saved(folder, command)
         make_phases = lambda other: (phases, settings)  # noqa: E731
@@ -64,7 +67,11 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
                 fix="audit the model on ratings of the range it was made for",
             )
     source = {"command": replay.kept_fields(command), "label": settings["mechanism"]}
-    trial = Trial(settings["mechanism"], phases, settings, ratings, source, make_phases=make_phases)
+    trial = Trial(
+        *(settings["mechanism"], phases, settings, ratings, source),
+        make_phases=make_phases,
+        group=group,
+    )
     return {trial.label: lambda: trial}
 
 

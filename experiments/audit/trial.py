@@ -38,6 +38,7 @@ class Trial(NamedTuple):
         of as many.
       options: arguments, by family, of its audit.
       make_phases: ratings -> (phases, settings), by the same flags.
+      group: int[users], whose budget is which, where users declared their own.
     """
 
     label: str
@@ -49,6 +50,7 @@ class Trial(NamedTuple):
     short: Mapping[str, int] = {}
     options: Mapping[str, Mapping[str, Any]] = {}
     make_phases: Callable[[Any], tuple[Sequence[Any], Mapping[str, Any]]] | None = None
+    group: Any = None
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
     spec = table()[trial.settings["mechanism"]]
     options = {
         **trial.options,
+        "sensitivity": {"group": trial.group, **trial.options.get("sensitivity", {})},
         "fit": {
             "make_phases": trial.make_phases,
             "steps_paid": spec.num_steps,

@@ -117,7 +117,7 @@ class Config:
         budgets.check(self.budgets, self.noise_multiplier)
         if self.budgets and self.honest_shares is not None:
             raise ValueError(
-                "budgets of one's own go with a curator's noise, not with shares of it"
+                "budgets of one's own go with a curator's noise, not shares of it"
             )
         self._check_shares()
 

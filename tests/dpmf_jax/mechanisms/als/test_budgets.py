@@ -11,6 +11,7 @@ from jax.tree_util import Partial
 
 import accounting
 from accounting import guarantee as guarantees
+from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.mechanisms.als import budgets
@@ -80,6 +81,25 @@ def test_everybody_is_held_to_a_clip_of_their_own(change):
     *_, (last, _) = als.phases(made, None, group)
     moved = lengths(planted(last), public, data, of)
     assert (moved > clips)[group == 0].any()  # so a clip that ignores the group is seen
+
+
+@pytest.mark.seconds
+@pytest.mark.parametrize("bug", [False, True])
+def test_the_audit_holds_every_user_to_a_clip_of_their_own(bug):
+    """The planted one keeps everybody to the largest clip, which the others' Δ does not allow."""
+    of = ratings()
+    data = layout.make(of, kind="dense", num_devices=1)
+    made, group = declared(**MEANS)
+    counts, (means, num_steps) = als.phases(made, None, group)
+    means = protocol.link((counts, (means, num_steps)), keys.from_seed(0), data)[-1]
+    held = {"key": keys.from_seed(1), "num_steps": num_steps, "num_neighbours": USERS}
+    audited = planted(means) if bug else means
+    found = sensitivity.audit(audited, of, data, group=group, **held)
+    assert {one.verdict for one in found} == ({"violated"} if bug else {"consistent"})
+    assert max(one.details["ratio"] for one in found) > 0.98
+    if bug:  # nobody is beyond the largest clip
+        blind = sensitivity.audit(audited, of, data, **held)
+        assert {one.verdict for one in blind} == {"consistent"}
 
 
 @pytest.mark.seconds
