@@ -116,7 +116,10 @@ def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_pa
     for what, ids in catalogue.items():
         (tmp_path / what).write_text("\n".join(ids))
         flags += [f"--catalogue-{what}", str(tmp_path / what)]
-    whole = ("gaussian-public-items --steps 4", "user-means", "ridge", ALS)
+    budgets = tmp_path / "budgets.csv"
+    budgets.write_text("user,epsilon\na user,20\n" + "".join(f"{u},1\n" for u in range(100, 120)))
+    own = f"means --epsilon 8 --user-budgets {budgets}"
+    whole = ("gaussian-public-items --steps 4", "user-means", "ridge", ALS, own)
     every = (
         *whole,
         "gaussian --steps 4 --rank 3",
