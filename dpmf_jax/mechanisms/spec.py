@@ -120,7 +120,7 @@ class Spec:
       fold_in: (settings, release, ratings of new users on the model's items) -> their user factors,
         float32[users, rank of the item factors]. None where a release cannot serve new users.
       comparisons: (settings, public) -> other runs on the same ratings, by name, to measure beside
-        a fit.
+        a fit. With a group it is the third argument, as that of `phases`.
     """
 
     name: str
@@ -143,9 +143,7 @@ class Spec:
     )
     traffic: Callable[[Mapping[str, Any], int, int], dict[str, Any] | None] = lambda *settings: None
     fold_in: Callable[[Mapping[str, Any], Release, Ratings], Any] | None = None
-    comparisons: Callable[[Mapping[str, Any], Any], Mapping[str, Comparison]] = (
-        lambda settings, public: {}
-    )
+    comparisons: Callable[..., Mapping[str, Comparison]] = lambda *settings: {}
 
     def __post_init__(self):
         foreign = {field.name for field in dataclasses.fields(self.flags)} & {

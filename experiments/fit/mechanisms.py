@@ -24,7 +24,14 @@ def comparisons(
 ) -> Mapping[str, Any]:
     """What a fit with these settings is measured beside, as `Spec.comparisons` has it."""
     spec = table()[mechanism]
-    return spec.comparisons(settings, public and _public(spec, public, flags, train))
+    factors = public and _public(spec, public, flags, train)
+    return spec.comparisons(settings, factors, *_group(spec, flags, train))
+
+
+def _group(spec: Spec, flags: Flags, train: Any) -> tuple[Any, ...]:
+    """The third argument of `Spec.phases`, where there is one: the group of each user."""
+    group = None if spec.groups is None else spec.groups(flags, train)
+    return () if group is None else (group,)
 
 
 def phases_and_settings(
@@ -50,18 +57,18 @@ def phases_and_settings(
             "mechanism": mechanism,
             **spec.settings(mechanism, flags, train, factors),
         }
-        group = None if spec.groups is None else spec.groups(flags, train)
-        phases = spec.phases(settings, factors, *(() if group is None else (group,)))
-    _check_priceable(phases, flags)
+        phases = spec.phases(settings, factors, *_group(spec, flags, train))
+    _check_priceable(phases, flags, settings)
     return phases, settings
 
 
-def _check_priceable(phases: tuple[Any, ...], flags: Flags) -> None:
+def _check_priceable(phases: tuple[Any, ...], flags: Flags, settings: Mapping[str, Any]) -> None:
     """Raises: UsageError for a total ε that noise in whole numbers has no price for."""
     import accounting
     from accounting import price
 
-    asked = getattr(flags, "epsilon", None)
+    own = [one["epsilon"] for one in settings.get("budgets", ())]
+    asked = max(own) if own else getattr(flags, "epsilon", None)
     if asked is None:
         return
     whole = accounting.compose(*(phase.guarantee(steps) for phase, steps in phases))
@@ -69,7 +76,7 @@ def _check_priceable(phases: tuple[Any, ...], flags: Flags) -> None:
         raise UsageError(
             f"at delta {whole.delta:g} noise in whole numbers has a price for an epsilon below"
             f" {math.floor(most)} only; got {asked:g}",
-            where="--epsilon",
+            where="--user-budgets" if own else "--epsilon",
             fix="give a smaller one, or a larger --delta",
         )
 

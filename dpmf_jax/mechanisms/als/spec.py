@@ -201,20 +201,23 @@ def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings
     return fold_in.fold_in(settings, release, ratings)
 
 
-def comparisons(settings: Mapping[str, Any], public: Any) -> dict[str, Comparison]:
+def comparisons(
+    settings: Mapping[str, Any], public: Any, group: Any = None
+) -> dict[str, Comparison]:
     """See `Spec.comparisons`: nothing released, means alone for the same price, and no noise."""
     from dpmf_jax.mechanisms.als import phases as made
 
-    own = phases(settings, public)
+    own = phases(settings, public, group)
     alone = {**settings, "rank": 0, "num_passes": 0, **MEANS_ALONE}
-    factors = {**settings, "noise_multiplier": 1.0}  # any will do
+    # Any noise will do, and without it nobody has a budget.
+    factors = {**settings, "noise_multiplier": 1.0, "budgets": ()}
     if settings["rank"] == 0:
         rank, passes = MORE_FACTORS
         factors = {name: value for name, value in factors.items() if name not in MEANS_ALONE}
         factors |= {"rank": rank, "num_passes": passes}
     return {
         "nothing_released": (((own[0][0], 0),), True),
-        **({"means_same_price": (phases(alone, public), True)} if settings["rank"] else {}),
+        **({"means_same_price": (phases(alone, public, group), True)} if settings["rank"] else {}),
         "als_without_noise": (made.without_noise(phases(factors, public)), False),
     }
 

@@ -71,6 +71,7 @@ def test_the_statement_has_a_line_for_every_budget_and_the_model_the_table(capsy
         ("user,epsilon\nu3,1\nu3,2\n", 3, "user u3 is there twice"),
         ("user,epsilon\nu3,0\n", 3, "must be a positive number"),
         ("user,epsilon\nu3,0.0001\n", 4, "the noise is too large"),
+        ("user,epsilon\nu3,300\n", 2, "noise in whole numbers has a price for an epsilon below"),
     ],
 )
 def test_a_file_that_no_price_follows_from_is_refused(capsys, text, code, what):
