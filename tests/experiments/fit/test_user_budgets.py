@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.cases.fit import CATALOGUE, RANGE, run
+from tests.cases.fit import CATALOGUE, RANGE, interrupted, resumed, run
 
 pytestmark = pytest.mark.usefixtures("elsewhere", "quick_compilation")
 
@@ -97,3 +97,16 @@ def test_a_saved_model_does_not_say_who_has_which_budget(capsys, budgets):
     assert code == 2
     assert "it is not known who has which" in err
     assert "--user-budgets in place of the model" in err
+
+
+@pytest.mark.seconds
+def test_an_interrupted_run_goes_on_with_the_same_budgets_alone(capsys, monkeypatch, budgets):
+    words = [*CATALOGUE, "--mechanism", "means", *budgets, "--seed", "5", "--out", "parts"]
+    assert "--resume parts" in interrupted(capsys, monkeypatch, *words)
+    Path("budgets.csv").write_text(SOME.replace("u3,", "u7,"))  # the same table
+    code, _, err = run(capsys, "fit", "--resume", "parts", "--devices", "1")
+    assert code == 4
+    assert "another mechanism" in err
+    Path("budgets.csv").write_text(SOME)
+    found = resumed(capsys, "parts")
+    assert [one["num_users"] for one in found["guarantee"]["groups"]] == [1, 21, 3]
