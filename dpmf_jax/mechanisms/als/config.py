@@ -116,9 +116,7 @@ class Config:
             guards.probability(name, getattr(self, name))
         budgets.check(self.budgets, self.noise_multiplier)
         if self.budgets and self.honest_shares is not None:
-            raise ValueError(
-                "budgets of one's own go with a curator's noise, not shares of it"
-            )
+            raise ValueError("budgets of one's own go with a curator's noise, not shares of it")
         self._check_shares()
 
     def _check_shares(self) -> None:

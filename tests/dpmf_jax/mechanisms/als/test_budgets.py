@@ -228,6 +228,8 @@ def test_groups_that_are_not_the_users_are_refused():
         config(noise_multiplier=1.0, budgets=made.budgets)
     with pytest.raises(ValueError, match="epsilon"):
         declared(np.array([1.0, 0.0]))
+    with pytest.raises(ValueError, match="a curator's noise"):  # a share is the same for everybody
+        dataclasses.replace(made, honest_shares=3, num_users=USERS)
     with pytest.raises(PrivacyError, match="too large"):
         als.phases(*_with_group(np.array([1e-4, 4.0])))
 
