@@ -1,9 +1,14 @@
 """An interrupted `dpmf fit` goes on, with its own settings and ratings alone."""
 
+import typing
 from pathlib import Path
 
 import pytest
 
+from dpmf_jax.mechanisms import table
+from experiments.fit import resume
+from experiments.fit.command import Command
+from experiments.fit.flags import with_flags_of
 from tests.cases.fit import (
     fit,
     interrupted,
@@ -50,3 +55,13 @@ def test_a_resume_of_nothing_is_a_clear_error(capsys):
     code, _, err = run(capsys, "fit", "--resume", "nowhere")
     assert code == 3
     assert "nowhere" in err
+
+
+def test_every_file_that_a_fit_is_given_is_a_path_again():
+    """run.json keeps words; a flag that is a Path must be one when the run goes on."""
+    named = set()
+    for name in table():
+        hints = typing.get_type_hints(with_flags_of(Command, name))
+        named |= {flag for flag, hint in hints.items() if Path in typing.get_args(hint)}
+    assert {"item_features", "user_budgets", "data_dir"} <= named
+    assert named - set(resume.PER_PROCESS) == set(resume.PATHS)
