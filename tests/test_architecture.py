@@ -33,6 +33,7 @@ WITHOUT_JAX = [
     "data.ratings",
     "data.text",
     "data.datasets",
+    "data.lifelike",
     "data.synthetic",
     "data.splits",
 ]

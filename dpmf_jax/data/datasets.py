@@ -7,7 +7,7 @@ from typing import Any, overload
 
 import numpy as np
 
-from dpmf_jax.data import splits, synthetic
+from dpmf_jax.data import lifelike, splits, synthetic
 from dpmf_jax.data.catalogue import DATASETS
 from dpmf_jax.data.ratings import (
     Duplicates,
@@ -20,7 +20,11 @@ from dpmf_jax.data.text import read_text
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import DataError, UsageError
 
-SYNTHETIC = re.compile(r"synthetic(-(\d+)x(\d+)x(\d+))?(-seed(\d+))?")
+SYNTHETIC = re.compile(r"(synthetic|lifelike)(-(\d+)x(\d+)x(\d+))?(-seed(\d+))?")
+GENERATED = {
+    "synthetic": "generated ratings, of any size",
+    "lifelike": "generated ratings, more like public ones",
+}
 
 
 # The overloads leave the options to the implementation, which checks them: a caller sees what
@@ -60,9 +64,9 @@ def load(
     Nothing is downloaded.
 
     Args:
-      name_or_path: a name in `DATASETS`; "synthetic-USERSxITEMSxRATINGS-seedN", with either part
-        left out or both; a file (text or gzip or parquet); the folder of a named data set or of the
-        Netflix Prize.
+      name_or_path: a name in `DATASETS`; "synthetic-USERSxITEMSxRATINGS-seedN" or "lifelike-...",
+        with either part left out or both; a file (text or gzip or parquet); the folder of a named
+        data set or of the Netflix Prize.
       data_dir: the folder of named data sets, or the folder of this one; None takes the variable
         DPMF_DATA.
       split: an official split ("u1"). Then (train, test) with one catalogue is returned.
@@ -156,14 +160,15 @@ def list_datasets(data_dir: str | os.PathLike[str] | None = None) -> list[dict[s
     """
     rows = [
         {
-            "name": "synthetic",
-            "title": "generated ratings, of any size: synthetic-USERSxITEMSxRATINGS-seedN",
+            "name": name,
+            "title": f"{what}: {name}-USERSxITEMSxRATINGS-seedN",
             "size": "100,000 ratings, 943 users, 1,682 items",
             "rating_range": (1.0, 5.0),
             "splits": [],
             "path": None,
             "how_to_get": "it is generated, nothing is needed",
         }
+        for name, what in GENERATED.items()
     ]
     folder = data_folder(data_dir)
     for name, dataset in DATASETS.items():
@@ -271,9 +276,23 @@ def _official(
 
 def generated(match: re.Match[str]) -> Ratings:
     """The ratings that a name of the form `SYNTHETIC` asks for."""
-    _, users, items, number, _, seed = match.groups()
-    if not users:
-        return synthetic.generate(seed=int(seed or 0))
-    return synthetic.generate(
-        num_users=int(users), num_items=int(items), num_ratings=int(number), seed=int(seed or 0)
-    )
+    family, _, users, items, number, _, seed = match.groups()
+    sizes = {"num_users": users, "num_items": items, "num_ratings": number, "seed": seed}
+    given: dict[str, Any] = {name: int(value) for name, value in sizes.items() if value}
+    return lifelike.generate(**given) if family == "lifelike" else synthetic.generate(**given)
+
+
+def generated_features(name: str) -> np.ndarray:
+    """`lifelike.item_features` of the items of a name of the form `SYNTHETIC`.
+
+    Raises: UsageError for another name.
+    """
+    match = SYNTHETIC.fullmatch(name)
+    if match is None or match[1] != "lifelike":
+        raise UsageError(
+            f"no features are generated for the items of {name}",
+            where="--item-features lifelike",
+            fix="give --item-features a file",
+        )
+    sizes = {"num_items": match[4], "seed": match[7]}
+    return lifelike.item_features(**{key: int(value) for key, value in sizes.items() if value})

@@ -34,7 +34,7 @@ def generate(
     Raises: UsageError for fewer than two users or items, more than half of all (user, item) pairs,
       or a bad range.
     """
-    _check(num_users, num_items, num_ratings, rank, rating_range, rating_step)
+    check(num_users, num_items, num_ratings, rank, rating_range, rating_step)
     structure, pairs, noise = (
         np.random.default_rng(entropy) for entropy in np.random.SeedSequence(seed).spawn(3)
     )
@@ -149,7 +149,7 @@ def _standardised(values: np.ndarray) -> np.ndarray:
     return (values - values.mean()) / (values.std() or 1.0)
 
 
-def _check(num_users, num_items, num_ratings, rank, rating_range, rating_step) -> None:
+def check(num_users, num_items, num_ratings, rank, rating_range, rating_step) -> None:
     if num_users < 2 or num_items < 2 or rank < 1:
         raise UsageError(
             f"{num_users} users, {num_items} items, rank {rank}",

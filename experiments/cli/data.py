@@ -120,8 +120,10 @@ def _convert(command: Convert) -> None:
 
 def render_list(result: Mapping[str, Any]) -> str:
     """One paragraph a data set; those that are here come first."""
+    from dpmf_jax.data.datasets import GENERATED
+
     rows = sorted(
-        result["datasets"], key=lambda row: row["path"] is None and row["name"] != "synthetic"
+        result["datasets"], key=lambda row: row["path"] is None and row["name"] not in GENERATED
     )
     width = max(len(row["name"]) for row in rows) + 2
     lines = []

@@ -95,7 +95,8 @@ class ItemFeatures:
     item_features: Path | None = None
     """File of public item features: csv, tsv or parquet (item id, then columns of numbers or of
     categories), or MovieLens' movies.dat, movies.csv or u.item; movielens is the file beside the
-    ratings of a named data set. Everybody weighs them alone, at no price. [none]
+    ratings of a named data set, lifelike are those that `lifelike` ratings are generated with.
+    Everybody weighs them alone, at no price. [none]
     """
 
 

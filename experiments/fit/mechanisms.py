@@ -83,8 +83,10 @@ def _check_priceable(phases: tuple[Any, ...], flags: Flags, settings: Mapping[st
 
 def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
     if spec.public == "item_features":
-        from dpmf_jax.data import features
+        from dpmf_jax.data import datasets, features
 
+        if path == Path("lifelike"):
+            return datasets.generated_features(train.name)
         return features.read(path, train.items)
     from experiments.fit import item_files
 
