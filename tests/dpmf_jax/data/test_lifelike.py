@@ -125,6 +125,14 @@ def test_the_spectrum_decays_and_features_explain_a_part_of_it():
     assert 0.25 < explained.mean() < 0.45
 
 
+def test_the_first_factors_go_with_popularity_and_quality():
+    items = lifelike._catalogue(np.random.default_rng(0), 4_000)
+    with_popularity = np.corrcoef(items.popularity, items.factors[:, 0])[0, 1]
+    with_quality = np.corrcoef(items.quality, items.factors[:, 1])[0, 1]
+    assert 0.2 < with_popularity < 0.4
+    assert 0.2 < with_quality < 0.4
+
+
 def test_what_is_popular_is_liked_better(like_100k):
     of_item = np.bincount(like_100k.item, minlength=1682)
     sums = np.bincount(like_100k.item, like_100k.value, 1682)
