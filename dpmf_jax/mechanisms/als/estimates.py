@@ -134,7 +134,8 @@ def factors(
 
     An item's sum is Σ s·w·e·u ≈ n·M·Δv, n its count and M the mean of s·u·uᵀ. Along an eigenvector
     of M it is one number of known variance. It is weighed against the factors of the pass before
-    where there was one, with what moved since estimated by moments, else against 0.
+    where there was one, with what moved since estimated by moments, else against 0. What a user's
+    answer owes to the very rating it is compared with is taken out of the sums (`_agreed`).
 
     Args:
       before: factors and variances that the users answered to. is_first: whether they are only a
@@ -149,7 +150,8 @@ def factors(
     strength = jnp.maximum(strength, LEAST)
     seen = count[:, None] * strength
     given = before[0] @ axes
-    said = given + sums @ axes / seen
+    agreed = _agreed(before, mean_gram, count, num_users, noise_variance, regularization)
+    said = given + (sums - agreed) @ axes / seen
     from_users = (
         noise_variance
         * mean_weight(count, num_users)
@@ -169,6 +171,37 @@ def factors(
             factors, left @ (axes.T) ** 2, count, signal * regularization, evenness
         )
     return _on_scale(found @ axes.T, axes, left, count, signal * regularization, evenness)
+
+
+def _agreed(
+    before: tuple[Float[Array, "items d"], Float[Array, "items d"]],
+    mean_gram: Float[Array, "d d"],
+    count: Float[Array, " items"],
+    num_users: int,
+    noise_variance: jax.Array,
+    regularization: jax.Array,
+) -> Float[Array, "items d"]:
+    """What the sums hold because users' factors were fitted to the same ratings: n·P·v.
+
+    A user's answer follows each of her ratings, its error included, by P·v/s², with P the posterior
+    covariance of her factors: E[e·u] = P·v, even where v is right. Without this correction an item
+    keeps a share of its own errors, and its random start, from pass to pass. P is that of a user
+    with a typical number of ratings, 1/w²: s²·(m·C + s²·λ_u)⁻¹, where C is the mean of v·vᵀ and its
+    variance over ratings. The mean scale of messages is that of M over E[u·uᵀ] = 1/λ_u - P.
+    """
+    factors, variance = before
+    share = count / jnp.sum(count)
+    unit = jnp.eye(factors.shape[1])
+    lengths, axes = jnp.linalg.eigh(
+        (factors * share[:, None]).T @ factors + unit * (share @ variance)
+    )
+    typical = mean_weight(count, num_users) ** -2.0
+    ridge = noise_variance * regularization
+    covariance = noise_variance / (typical * jnp.maximum(lengths, 0.0) + ridge)
+    learned = jnp.sum(1 / regularization - covariance)
+    scale = jnp.sum(unit * mean_gram)
+    scale = scale / jnp.maximum(learned, 0.05 * factors.shape[1] / regularization)
+    return count[:, None] * (factors @ ((axes * (scale * covariance)) @ axes.T))
 
 
 def _on_scale(
