@@ -49,7 +49,8 @@ class Config:
       the range (for factors, times a factor).
     noise_variance: s², of a rating around its prediction, in quarters of the width squared.
     level_regularization, regularization: λ_b and λ_u.
-    signal: variance of a rating that factors explain, a public guess.
+    signal: variance of a rating that factors explain, a public guess; feature_signal: that public
+      features explain.
     evenness: 0 keeps the directions of the factors as strong as they are, 1 makes them equal.
     non_negative: whether factors are at least 0, those of items and those of users. Levels, and a
       user's weights for public features, which are about 0, have any sign.
@@ -84,7 +85,8 @@ class Config:
     noise_variance: float = 0.8
     level_regularization: float = 5.0
     regularization: float = 0.8
-    signal: float = 0.25
+    signal: float = 0.15
+    feature_signal: float = 0.1
     evenness: float = 0.5
     non_negative: bool = False
     delta: float = 1e-5
@@ -97,6 +99,7 @@ class Config:
         for name in (
             *("noise_multiplier", "growth", "residual_clip", "means_clip", "factors_clip"),
             *("gram_clip", "noise_variance", "level_regularization", "regularization", "signal"),
+            "feature_signal",
         ):
             guards.positive(name, getattr(self, name))
         guards.count("rank", self.rank, 0)

@@ -30,7 +30,7 @@ class Params:
     priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
     non_negative: how many factors, the first ones, are at least 0: all that are learned, or none.
-    features: float32[items, p], public, as long as factors are.
+    features: float32[items, p], public, scaled (`scaled_features`).
     honest_shares: None where a curator adds the noise.
     groups: users with budgets of their own; None where all have the same.
     """
@@ -68,11 +68,11 @@ class Given(NamedTuple):
 
 
 def scaled_features(config: Config, features: np.ndarray | None) -> jax.Array | None:
-    """Features as long as factors are: over the items, their mean squared length is signal·λ_u."""
+    """Features over whose items the mean squared length is feature_signal·λ_u."""
     if features is None:
         return None
     squared = float(np.mean(np.sum(np.square(features, dtype=np.float64), axis=1)))
-    scale = np.sqrt(config.signal * config.regularization / max(squared, 1e-12))
+    scale = np.sqrt(config.feature_signal * config.regularization / max(squared, 1e-12))
     return jnp.asarray(features * scale, jnp.float32)
 
 

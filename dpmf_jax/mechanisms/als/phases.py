@@ -83,8 +83,9 @@ def phases(
     posterior variances and unit, a centre, and nothing of a user.
 
     Args:
-      features: float[items, config.num_features], public, about 0; they are scaled so that an
-        item's are as long as its factors are. Weights for them are a user's own: they cost nothing.
+      features: float[items, config.num_features], public, about 0; they are scaled so that
+        all weights together explain `config.feature_signal` by a user's prior. Weights are a user's
+        own: they cost nothing.
       group: int[users], in the order of the catalogue: which of `config.budgets` is whose. Declared
         beforehand, as the budgets are, and not released. None without budgets.
 

@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 
 EPSILON = 4.0
 RIDGE_PASSES = 3
-# n·μ/√items: how users' messages stand out of the noise in a sum. Below the first factors cost more
-# than they give; from the second on more of them pay (DEFAULTS.md).
-LEAST_SIGNAL, MUCH_SIGNAL = 50.0, 150.0
-FEW_FACTORS, MORE_FACTORS = (5, 4), (8, 6)  # (rank, passes)
+# n·μ/items: how an item's messages stand out of the noise in their sum. Below the first factors
+# cost more than they give; from the second on more passes pay (DEFAULTS.md).
+LEAST_SIGNAL, MUCH_SIGNAL = 0.85, 2.0
+FEW_FACTORS, MORE_FACTORS = (3, 4), (3, 6)  # (rank, passes)
 # What the phases take of the price where there are means alone.
 MEANS_ALONE: dict[str, Any] = {
     "num_means": 4,
@@ -107,7 +107,7 @@ def _signal(prices: Sequence[tuple[int, float]], num_items: int) -> float:
 
     prices: (number of users, their noise multiplier).
     """
-    return sum(users / noise for users, noise in prices) / math.sqrt(num_items)
+    return sum(users / noise for users, noise in prices) / num_items
 
 
 def _epsilon(flags: Promise) -> float:
@@ -293,7 +293,7 @@ SPECS = (
         defaults={
             "epsilon": EPSILON,
             "user_budgets": "none",
-            "rank": "0, 5 or 8, by sizes and price",
+            "rank": "0 or 3, by sizes and price",
             "steps": "4 or 6, likewise",
         },
         settings=settings,
@@ -321,7 +321,7 @@ SPECS = (
         flags=Federated,
         defaults={
             "epsilon": EPSILON,
-            "rank": "0, 5 or 8, by sizes and price",
+            "rank": "0 or 3, by sizes and price",
             "steps": "4 or 6, likewise",
             "honest_shares": "all others",
         },
