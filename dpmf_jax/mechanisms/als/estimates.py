@@ -177,7 +177,7 @@ def _agreed(
     before: tuple[Float[Array, "items d"], Float[Array, "items d"]],
     mean_gram: Float[Array, "d d"],
     count: Float[Array, " items"],
-    num_users: int,
+    num_users: int | jax.Array,
     noise_variance: jax.Array,
     regularization: jax.Array,
 ) -> Float[Array, "items d"]:
