@@ -198,10 +198,9 @@ def _solved(
     *,
     non_negative: int = 0,
 ) -> Float[Array, "users k"]:
-    """(gram + diag(0, spread) + diag(priors))⁻¹ right, by elimination, element by element.
+    """(gram + diag(0, spread) + diag(priors))⁻¹ right.
 
-    Pivots are taken `PIVOTS` at a time: then the rows that are done leave, and their columns. Those
-    of factors that are to be non-negative stay: `_non_negative` finds them.
+    Factors that are to be non-negative are found by `_non_negative`.
     """
     size = right.shape[1]
     spread = jnp.pad(spread, ((0, 0), (1, 0))).astype(jnp.float32)
@@ -212,6 +211,22 @@ def _solved(
     diagonal = (spread + priors).T
     left = jnp.moveaxis(gram, 0, -1).astype(jnp.float32)  # users last: they fill the vectors
     left = left + jnp.eye(size)[:, :, None] * diagonal
+    found = _of_system(left, right, zero, non_negative=non_negative)
+    return _turned(found, size - 1 - non_negative, 0).T if non_negative else found.T
+
+
+def _of_system(
+    left: Float[Array, "k k users"],
+    right: Int32[Array, "users k"],
+    zero: Int32[Array, " users"],
+    *,
+    non_negative: int = 0,
+) -> Float[Array, "k users"]:
+    """left⁻¹ right, by elimination, element by element; the last so many at least 0.
+
+    Pivots are taken `PIVOTS` at a time: then the rows that are done leave, and their columns. Those
+    of factors that are to be non-negative stay: `_non_negative` finds them.
+    """
     left = jnp.concatenate([left, right.T.astype(jnp.float32)[:, None]], axis=1)
     triangle = []
     while len(left) > non_negative:
@@ -224,7 +239,7 @@ def _solved(
         found = _non_negative(left, zero)
     for rows in reversed(triangle):
         found = _substituted(rows, found, zero)
-    return _turned(found, size - 1 - non_negative, 0).T if non_negative else found.T
+    return found
 
 
 def _turned(array: jax.Array, number: int, axis: int) -> jax.Array:
@@ -258,6 +273,43 @@ def _non_negative(system: jax.Array, zero: jax.Array) -> jax.Array:
 
     nothing = jnp.zeros_like(right)
     return jax.lax.fori_loop(0, SWEEPS * size, descend, (nothing, right))[0]
+
+
+def _seen(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
+    """int32: (Σ x·xᵀ [d, d], Σ x [d], Σ variances [d]) of the items that are seen, and how many."""
+    del row, values
+    units, variance = columns
+    seen = present[:, None]  # on one side of a product alone
+    gram = _exact_products(seen * units, units)
+    right, spread = (_exact_products(seen, part)[0] for part in (units, variance))
+    return gram, right, spread, jnp.sum(present)
+
+
+def solve_seen(
+    units: Float[Array, "items d"],
+    variance: Float[Array, "items d"],
+    matrix: Float[Array, "d d"],
+    data: layout.Layout,
+) -> tuple[Float[Array, "users d"], Float[Array, " users"]]:
+    """(each user's answer to what the user has seen, number of items seen).
+
+    It solves (Σ x_i x_iᵀ + diag(Σ S_i) + matrix) p = Σ x_i, over the items that the user has seen;
+    values of ratings play no part.
+
+    Args:
+      units, variance: x and S, as of `Items`.
+      matrix: public and positive definite: what all items weigh, and a ridge.
+      data: who has seen what.
+    """
+
+    def solved(sums: Any) -> tuple[jax.Array, jax.Array]:
+        gram, right, spread, count = sums
+        left = jnp.moveaxis(gram, 0, -1).astype(jnp.float32) + matrix[:, :, None]
+        left = left + jnp.eye(len(left))[:, :, None] * spread.T.astype(jnp.float32)
+        zero = steady.hidden_zero(count.astype(jnp.int32))
+        return _of_system(left, right, zero).T, count
+
+    return layout.sum_by_user(data, _seen, (), (units, variance), then=solved)
 
 
 def _eliminated(system: jax.Array, number: int, zero: jax.Array) -> jax.Array:

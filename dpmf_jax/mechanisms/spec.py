@@ -110,6 +110,7 @@ class Spec:
         beside factors that are learned (`--item-features`).
       groups: (flags, ratings) -> int[users], the group of each user, or None. Declared, and kept by
         no model: where there is one, `phases` takes it as a third argument. Reads ids alone.
+      implicit: whether it reads only who has rated what, and scores in place of predicting ratings.
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings) -> sentences to print with a result.
       second_price: (settings, number of users, δ) -> a price under another trust model, printed
@@ -135,6 +136,7 @@ class Spec:
     unsafe: tuple[str, str, str] | None = None
     public: Literal["items", "users", "item_features"] | None = None
     groups: Callable[[Any, Ratings], Any] | None = None
+    implicit: bool = False
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
     notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []

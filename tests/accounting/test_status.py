@@ -65,6 +65,7 @@ EXPECTED = {
     "004 Private GD-DR": ("proved", False),
     "ours: als": ("proved", False),
     "ours: als-federated": ("proved", False),
+    "ours: als-implicit": ("proved", False),
     "ours: means": ("proved", False),
     "ours: ridge": ("proved", False),
 }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dpmf_jax.errors import UsageError
+from dpmf_jax.mechanisms.als.implicit_spec import IMPLICIT
 from dpmf_jax.mechanisms.spec import (
     SOUND_EPSILON,
     Comparison,
@@ -361,6 +362,7 @@ SPECS = (
         comparisons=comparisons,
         trials=(Trial("ours: means", "defaults"),),
     ),
+    IMPLICIT,
     Spec(
         name="ridge",
         paper="ours",

@@ -22,6 +22,7 @@ PROGRAM = """
     from dpmf_jax.layout import stream
     from dpmf_jax.mechanisms.als import budgets
     from dpmf_jax.mechanisms.als import config as als_config
+    from dpmf_jax.mechanisms.als import implicit, implicit_config
     from dpmf_jax.mechanisms.als import phases as als
     from dpmf_jax.mechanisms.als import ridge
     from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
@@ -91,6 +92,11 @@ PROGRAM = """
             None,
             np.arange(USERS) % 2,
         ),
+        "als-implicit": implicit.phases(
+            implicit_config.Config(
+                num_users=USERS, noise_multiplier=0.2, rank=3, num_passes=2
+            )
+        ),
         "ridge": (
             ridge.mechanism(
                 ridge.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0, num_items=ITEMS)
@@ -141,6 +147,7 @@ PROGRAM = """
     [
         *((name, True, "threefry") for name in ("joint", "presence", "public items")),
         *((name, True, "threefry") for name in ("noisy means", "user means", "als", "ridge")),
+        ("als-implicit", True, "threefry"),
         ("als with options", False, "threefry"),
         # these read ratings anywhere
         *((name, False, "threefry") for name in ("dpsgd", "langevin", "sketch")),
