@@ -1,5 +1,6 @@
 """Ratings by name or path: load, list, check, convert. Nothing is downloaded."""
 
+import dataclasses
 import os
 import re
 from pathlib import Path
@@ -15,7 +16,7 @@ from dpmf_jax.data.ratings import (
     Ratings,
     duplicated,
 )
-from dpmf_jax.data.sources import Source, data_folder, existing, find, of_file
+from dpmf_jax.data.sources import SEEN, Source, data_folder, existing, find, of_file
 from dpmf_jax.data.text import read_text
 from dpmf_jax.devices import hosts
 from dpmf_jax.errors import DataError, UsageError
@@ -58,6 +59,7 @@ def load(
     users: Any = None,
     items: Any = None,
     shared: bool = False,
+    implicit: bool = False,
 ) -> Ratings | tuple[Ratings, Ratings]:
     """Checked ratings: of a named data set, generated, or of a csv, tsv or parquet file.
 
@@ -81,6 +83,8 @@ def load(
       shared: of several processes (`hosts`) that all call this, only the ratings of this one's
         users, over the catalogue of all. Of text no others are kept while reading; other files are
         read whole first.
+      implicit: every rating is 1, in the range from 0 to 1: the user has seen the item. A file of
+        your own needs no column of ratings then, and no range.
 
     Raises: DataError for a missing file (with every place where it looked) and for whatever is
       wrong inside; UsageError for an unknown name, split or slice, or a file without a rating
@@ -99,6 +103,7 @@ def load(
         ratings = generated(match)
         if shared:
             ratings = ratings.take(hosts.owned(ratings.users.tolist())[ratings.user])
+        ratings = _seen(ratings) if implicit else ratings
         return splits.paper001_slice(ratings) if slice else ratings
     flags = {
         "user_column": user_column,
@@ -114,12 +119,25 @@ def load(
                 "splits and slices look at all ratings",
                 fix="leave them out, or let one process do it",
             )
-        return _share(name_or_path, data_dir, flags, rating_range, options, catalogue)
-    source = find(name_or_path, data_dir, flags, rating_range)
+        part = _share(name_or_path, data_dir, flags, rating_range, options, catalogue, implicit)
+        return _seen(part) if implicit else part
+    source = find(name_or_path, data_dir, flags, rating_range, implicit=implicit)
     if split is None:
         ratings = source.rate(source.read(), **options, **catalogue)
+        ratings = _seen(ratings) if implicit else ratings
         return splits.paper001_slice(ratings) if slice else ratings
-    return _official(source, split, options, catalogue)
+    train, test = _official(source, split, options, catalogue)
+    return (_seen(train), _seen(test)) if implicit else (train, test)
+
+
+def _seen(ratings: Ratings) -> Ratings:
+    """The same pairs, of which a rating says that the user has seen the item."""
+    return dataclasses.replace(
+        ratings,
+        value=np.ones_like(ratings.value),
+        rating_range=SEEN,
+        notes=(*ratings.notes, "every row counts as seen: no rating is read"),
+    )
 
 
 def load_new_users(
@@ -128,6 +146,7 @@ def load_new_users(
     rating_range: tuple[float, float],
     duplicates: Duplicates = "refuse",
     out_of_range: OutOfRange = "refuse",
+    implicit: bool = False,
     **flags: Any,
 ) -> Ratings:
     """Checked ratings of one or more users, who need not be in any training data, from a file.
@@ -137,6 +156,7 @@ def load_new_users(
     Args:
       rating_range: of the model that they are for.
       duplicates, out_of_range: as in `Ratings.from_columns`.
+      implicit: as in `load`; a file of one user's may then have the items alone.
       flags: the three columns, delimiter and no_header of `load`.
 
     Raises: DataError for a missing file, and for whatever is wrong inside.
@@ -148,7 +168,7 @@ def load_new_users(
             where=f"looked for {path.absolute()}",
             fix="name a file with columns item and rating, or user, item and rating",
         )
-    source = of_file(path, flags, rating_range, lone_user=True)
+    source = of_file(path, flags, rating_range, lone_user=True, implicit=implicit)
     return source.rate(source.read(), duplicates=duplicates, out_of_range=out_of_range, fewest=1)
 
 
@@ -198,6 +218,7 @@ def _share(
     rating_range: tuple[float, float] | None,
     options: dict[str, Any],
     catalogue: dict[str, Any],
+    implicit: bool,
 ) -> Ratings:
     """The ratings that this process holds.
 
@@ -205,7 +226,7 @@ def _share(
     """
     source, columns = None, None
     with hosts.together():
-        source = find(name_or_path, data_dir, flags, rating_range)
+        source = find(name_or_path, data_dir, flags, rating_range, implicit=implicit)
         columns = source.read(hosts.owned)
     assert source is not None
     assert columns is not None

@@ -27,7 +27,8 @@ class Format:
 
     Attributes:
       user, item, rating: names in the header, or positions from 0 where there is no header. user is
-        None where all ratings are one user's.
+        None where all ratings are one user's. rating is None where none are read: a row says that
+        the user has seen the item.
       delimiter: one character, or several ("::").
       header: whether the first line names the columns.
       num_columns: in every row; None takes the number in the first line.
@@ -36,7 +37,7 @@ class Format:
 
     user: str | int | None = 0
     item: str | int = 1
-    rating: str | int = 2
+    rating: str | int | None = 2
     delimiter: str = ","
     header: bool = False
     num_columns: int | None = None
@@ -52,10 +53,12 @@ def sniff(
     delimiter: str | None = None,
     no_header: bool = False,
     lone_user: bool = False,
+    implicit: bool = False,
 ) -> Format:
     """The format of a text file, from its first line and from what is told of its columns.
 
-    With `lone_user` a file of two columns, or one without a column of users whose two other columns
+    With `implicit` no ratings are read, and a column of them may be there or not. With `lone_user`
+    a file of two columns, or one without a column of users whose two other columns
     are told, holds one user's ratings.
 
     Columns are told by name, or by position ("1" is the first; digits are always a position).
@@ -67,14 +70,14 @@ def sniff(
       cannot be a delimiter, and for a column name where `no_header` says that there are none.
     """
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    if implicit:
+        del wanted["rating"]
     named = [
         column for column in wanted.values() if column is not None and position(column) is None
     ]
     if no_header and named:
-        fix = (
-            "give positions: --user-column 1 --item-column 2 --rating-column 3, or leave out"
-            " --no-header"
-        )
+        flags = " ".join(f"--{name}-column {place}" for place, name in enumerate(wanted, 1))
+        fix = f"give positions: {flags}, or leave out --no-header"
         raise UsageError(
             f"a file without a header has no column {named[0]!r}", where="--no-header", fix=fix
         )
@@ -88,6 +91,9 @@ def sniff(
             )
     else:
         delimiter = _delimiter(line)
+        if delimiter is None and implicit and lone_user:
+            header = not no_header and (plain(line) in ITEM_NAMES or line.strip() == item_column)
+            return Format(user=None, item=0, rating=None, header=header)
         if delimiter is None:
             what, fix = (
                 f"no delimiter is seen in {line[:60]!r}",
@@ -96,16 +102,19 @@ def sniff(
             raise DataError(what, where=where, fix=fix)
     fields = [field.strip() for field in split_line(line, delimiter)]
     numbers = any(NUMBER.fullmatch(field) for field in fields)
-    if lone_user and user_column is None:
+    if implicit and lone_user and user_column is None:
+        if not numbers and not any(plain(field) in USER_NAMES for field in fields):
+            del wanted["user"]
+    elif lone_user and user_column is None:
         unnamed = not (numbers or no_header or any(plain(field) in USER_NAMES for field in fields))
         if len(fields) == 2 or (item_column and rating_column and unnamed):
             del wanted["user"]
-    if len(fields) == 2 and "user" in wanted:
-        what = (
-            "there are two columns and no ratings; who took what without a rating (implicit"
-            " feedback) is not read yet"
+    if len(fields) == 2 and len(wanted) == 3:
+        what = "there are two columns and no ratings: who has seen what"
+        fix = (
+            "fit it with --implicit; or give a file with a third column, the ratings, or the right"
+            " --delimiter"
         )
-        fix = "give a file with a third column, the ratings, or the right --delimiter"
         raise DataError(what, where=where, fix=fix)
     if delimiter == " " and "" in fields:
         fix = "put exactly one space, comma or tab between columns"
@@ -138,8 +147,17 @@ def sniff(
     return Format(**_by_name(wanted, found), delimiter=delimiter, header=True)
 
 
+def has_no_ratings(path: Path, delimiter: str | None = None) -> bool:
+    """Whether a text file has two columns: who has seen what. Reads its first line."""
+    if not path.is_file() or path.suffix in (".parquet", ".pq"):
+        return False
+    _, line = first_line(path)
+    mark = ("\t" if delimiter in ("\\t", "tab") else delimiter) or _delimiter(line)
+    return bool(mark) and len(split_line(line.strip(" "), mark)) == 2
+
+
 def _by_name(wanted: Iterable[str], places: Iterable[int]) -> dict[str, Any]:
-    return {"user": None, **dict(zip(wanted, places, strict=True))}
+    return {"user": None, "rating": None, **dict(zip(wanted, places, strict=True))}
 
 
 def _delimiter(line: str) -> str | None:

@@ -16,7 +16,7 @@ RANGE_KEY = b"dpmf.rating_range"  # in the metadata of files of our own
 BLOCK = 1 << 17  # rows that are in memory at once, where only some are kept
 
 
-def declared_range(path: Path, **columns: str | None) -> tuple[float, float] | None:
+def declared_range(path: Path, **columns: Any) -> tuple[float, float] | None:
     """The rating range that a file declares, if `export.convert` wrote it; else None.
 
     Nothing but the file's schema is read.
@@ -44,17 +44,20 @@ def _names(
     user_column: str | None = None,
     item_column: str | None = None,
     rating_column: str | None = None,
-) -> tuple[str, str, str]:
+    implicit: bool = False,
+) -> tuple[str, ...]:
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
+    if implicit:
+        del wanted["rating"]
     names = file.schema_arrow.names
-    user, item, rating = (names[place] for place in name_columns(names, wanted, str(path)))
-    return user, item, rating
+    return tuple(names[place] for place in name_columns(names, wanted, str(path)))
 
 
-def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None) -> Columns:
+def read_parquet(path: Path, *, keep: Keep | None = None, **columns: Any) -> Columns:
     """The three columns of a file: `user_column`, `item_column`, `rating_column`.
 
-    Each is given by name, or found by the usual names. With `keep`, the rows of the users that it
+    Each is given by name, or found by the usual names. With `implicit` no ratings are read: who is
+    in the file has seen the item. With `keep`, the rows of the users that it
     wants are in memory, and a block of the others at a time.
 
     Raises: DataError for anything that is not such a file.
@@ -76,7 +79,7 @@ def read_parquet(path: Path, *, keep: Keep | None = None, **columns: str | None)
     return Columns(*table_columns(table, names, str(path), among_all), among_all)
 
 
-def _some_rows(file: Any, names: tuple[str, str, str], sieve: Sieve, name: str) -> Any:
+def _some_rows(file: Any, names: tuple[str, ...], sieve: Sieve, name: str) -> Any:
     """The rows of the users that are wanted, as a table without the others' ids."""
     import pyarrow as pa
 

@@ -17,6 +17,7 @@ from dpmf_jax.data.text import read_text
 from dpmf_jax.errors import DataError, UsageError
 
 ENVIRONMENT = "DPMF_DATA"
+SEEN = (0.0, 1.0)  # the range where a rating says that an item is seen: 1
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -27,7 +28,7 @@ class Source:
     paths: tuple[Path, ...]
     layout: Format | None  # None: the Netflix Prize's own, or parquet
     rating_range: tuple[float, float]
-    parquet: Mapping[str, str | None] | None = None  # the columns that are named of a parquet file
+    parquet: Mapping[str, Any] | None = None  # the columns that are named of a parquet file
     columns: Columns | None = None  # of what is in no file
     not_rated: float | None = None
     splits: Mapping[str, tuple[str, str]] = dataclasses.field(default_factory=dict)
@@ -64,10 +65,13 @@ def find(
     data_dir: str | os.PathLike[str] | None,
     flags: dict[str, Any],
     rating_range: tuple[float, float] | None,
+    *,
+    implicit: bool = False,
 ) -> Source:
     """The files that a name or a path means, their layout and their declared range.
 
     flags: the three columns, delimiter and no_header of `datasets.load`.
+    implicit: whether a file's ratings are not read, nor need be there.
 
     Raises: DataError for files that are not there, with every place looked at; UsageError for a
       file without a range.
@@ -94,7 +98,7 @@ def find(
         raise DataError(
             f"there is no data set or file {name!r}", where=f"looked for {path.absolute()}", fix=fix
         )
-    return of_file(path, flags, rating_range)
+    return of_file(path, flags, rating_range, implicit=implicit)
 
 
 def of_file(
@@ -103,11 +107,14 @@ def of_file(
     rating_range: tuple[float, float] | None,
     *,
     lone_user: bool = False,
+    implicit: bool = False,
 ) -> Source:
-    """One file of text or parquet; `flags` and what is raised are as in `find`.
+    """One file of text or parquet; `flags`, `implicit` and what is raised are as in `find`.
 
     lone_user: whether a text file may be without a column of users (`formats.sniff`).
     """
+    if implicit:
+        rating_range = SEEN
     range_fix = "declare the lowest and the highest possible rating, for example --rating-range 1 5"
     if path.suffix in (".parquet", ".pq"):
         if flags.get("no_header"):
@@ -115,6 +122,7 @@ def of_file(
                 "a parquet file names its columns", where="--no-header", fix="leave out --no-header"
             )
         columns = {key: value for key, value in flags.items() if key.endswith("_column")}
+        columns |= {"implicit": implicit}
         declared = parquet.declared_range(path, **columns)
         rating_range = rating_range or declared
         if rating_range is None:
@@ -129,7 +137,7 @@ def of_file(
             "the rating range of a file must be declared", where=str(path), fix=range_fix
         )
     layout = _official_layout(path) if not any(flags.values()) else None
-    layout = layout or sniff(path, **flags, lone_user=lone_user)
+    layout = layout or sniff(path, **flags, lone_user=lone_user, implicit=implicit)
     return Source(
         name=path.name.split(".")[0], paths=(path,), layout=layout, rating_range=rating_range
     )

@@ -10,9 +10,11 @@ from dpmf_jax.errors import DataError
 
 
 def table_columns(
-    table: Any, names: tuple[str, str, str], name: str, where: Where | None = None
+    table: Any, names: tuple[str, ...], name: str, where: Where | None = None
 ) -> tuple[Any, Any, Any]:
     """The user, item and rating columns of a table, ready for `Ratings.from_columns`.
+
+    names: of the columns; two for a table without ratings, who is in which has seen the item: 1.
 
     Raises: DataError, as `Ratings.from_table`.
     """
@@ -30,15 +32,17 @@ def table_columns(
                 where=f"{name}, which has {', '.join(map(repr, found))}",
                 fix=fix,
             )
-    user, item, rating = (table[column] for column in names)
+    user, item, *ratings = (table[column] for column in names)
     if isinstance(table, Mapping):
-        return user, item, rating
+        return user, item, ratings[0] if ratings else np.ones(len(user), np.float32)
     import pyarrow as pa
     import pyarrow.compute as pc
 
     where = where or count_rows(name)
     try:
-        value = pc.cast(rating, pa.float32(), safe=False).to_numpy()
+        value = np.ones(len(user), np.float32)
+        if ratings:
+            value = pc.cast(ratings[0], pa.float32(), safe=False).to_numpy()
     except pa.ArrowException as error:
         what = f"the column {names[2]!r} is not numeric: {_line(error)}"
         raise DataError(what, where=name, fix="name the column that holds the ratings") from None

@@ -69,7 +69,10 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
             table, wanted = parsed(file, path, layout.delimiter, rows)
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
-    value = table[columns.pop("rating")].to_numpy()
+    if layout.rating is None:  # who is in the file has seen it
+        value = np.ones(len(table), np.float32)
+    else:
+        value = table[columns.pop("rating")].to_numpy()
     coded = {
         what: ids.decode_dictionary(table[name], what, where) for what, name in columns.items()
     }
@@ -110,7 +113,7 @@ def problems(
     """
     _, first = first_line(path)
     width, places = find_columns(path, layout, first)
-    rating = places.pop("rating")
+    rating = places.pop("rating", None)
     seen: set[tuple[str, ...]] = set()
     for line, fields in _rows(path, layout):
         if len(fields) != width:
@@ -124,7 +127,7 @@ def problems(
             yield line, f"{len(fields)} columns where {width} are expected{hint}"
             continue
         entries = [fields[place].strip(" ") for place in places.values()]
-        if not NUMBER.fullmatch(fields[rating]):
+        if rating is not None and not NUMBER.fullmatch(fields[rating]):
             header = line == 1 and not layout.header and not any(map(str.isdigit, "".join(fields)))
             hint = "; the line looks like a header, where none is expected" if header else ""
             yield line, f"the rating {fields[rating][:40]!r} is not a number{hint}"
@@ -138,7 +141,7 @@ def problems(
                 INTEGER.fullmatch(entry) and abs(int(entry[:20])) < 2**63
             ):
                 yield line, f"the {what} id {entry[:40]!r} is not an integer"
-        if rating_range is not None and float(fields[rating]) != not_rated:
+        if rating is not None and rating_range is not None and float(fields[rating]) != not_rated:
             value = np.array([fields[rating]], np.float64).astype(np.float32)
             yield from (
                 (line, found.what)

@@ -83,7 +83,7 @@ MALFORMED = [
         2,
     ),
     Bad("no header", b"1,10,3\n2,10,4\n", "it is no header", 1),
-    Bad("two columns", b"user,item\n1,10\n", "implicit feedback", 1),
+    Bad("two columns", b"user,item\n1,10\n", "who has seen what", 1),
     Bad("runs of spaces", b"1  10 3\n2  11 4\n", "runs of spaces", 1),
     Bad("missing column", b"user,item,when\n1,10,3\n", "there is no rating column", 1),
     Bad("column twice", b"user,user,item,rating\n1,2,3,4\n", "more than one user column", 1),

@@ -90,7 +90,7 @@ def test_what_is_no_file_is_refused(tmp_path):
 
 def test_training_data_needs_users_still(tmp_path):
     (tmp_path / "mine.csv").write_text("item,rating\n7,5\n3,1\n")
-    with pytest.raises(DataError, match="implicit feedback"):
+    with pytest.raises(DataError, match="who has seen what"):
         datasets.load(tmp_path / "mine.csv", rating_range=(1, 5))
     with pytest.raises(DataError, match="only one user"):
         Ratings.from_columns([1, 1], [1, 2], np.array([1, 2]), rating_range=(1, 5))
