@@ -98,6 +98,7 @@ def fit(
     chunk_steps: int | None = None,
     checkpoint_seconds: float = 5.0,
     report: Callable[[Progress], None] = lambda progress: None,
+    judge: Callable[[Model], Mapping[str, Any]] | None = None,
 ) -> Model:
     """Train `mechanism` on `ratings` for `num_steps` steps and release what it releases.
 
@@ -129,6 +130,8 @@ def fit(
         see `protocol.train`).
       checkpoint_seconds: least time between two checkpoints.
       report: called with a Progress after every chunk.
+      judge: what is measured of the model, in place of errors and `controls`; unpriced, for the
+        curator.
 
     Returns: a Model with raw ids, its guarantee, and the curator's private part. Of several
       processes none holds the record of who rated what, so their model has none. A model of finite
@@ -171,12 +174,16 @@ def fit(
         training.run(program, train_key, chunk, report)
         whole = Factors(*map(np.asarray, curator_model(training.state, ratings)))
         with hosts.watched("after the last step"):
-            compared = {
-                name: (trained(phases, _two_keys(seed), data, ratings), private)
-                for name, (phases, private) in (compare or {}).items()
-            }
-            measured = measure(whole, data, ratings, test, controls, layout_kind, compared)
+            measured: Mapping[str, Any] = {"diverged": False}
+            if judge is None:
+                compared = {
+                    name: (trained(phases, _two_keys(seed), data, ratings), private)
+                    for name, (phases, private) in (compare or {}).items()
+                }
+                measured = measure(whole, data, ratings, test, controls, layout_kind, compared)
     model = _model(training, whole, measured, settings)
+    if judge is not None:
+        model = dataclasses.replace(model, metrics={**(model.metrics or {}), **judge(model)})
     if out is None or not hosts.first():
         return model
     journal.save(training.state)
