@@ -24,6 +24,7 @@ import numpy as np
 from accounting.guarantee import Guarantee
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import DataError, UsageError
+from dpmf_jax.mechanisms import table
 from dpmf_jax.models import files as model_file
 from dpmf_jax.models import new_users, storage
 from dpmf_jax.models.catalogue import in_catalogue, lookup, plain
@@ -80,6 +81,21 @@ class Model:
 
         return count_sketch.factors(released, len(self.users), len(self.items))
 
+    @property
+    def implicit(self) -> bool:
+        """Whether it scores items that are not seen, and predicts no ratings."""
+        spec = table().get(str(self.settings.get("mechanism")))
+        return spec is not None and spec.implicit
+
+    def _refuse_ratings(self, fix: str) -> None:
+        """Raises: UsageError where the model predicts no ratings."""
+        if self.implicit:
+            raise UsageError(
+                f"a model of {self.settings['mechanism']} predicts no ratings: it was fitted on who"
+                " has seen what, and ranks items",
+                fix=fix,
+            )
+
     def _factors(self) -> Factors:
         """All that is at hand: the released parts, or the curator's where those files are there."""
         known = self._released if self.factors is None else self.factors
@@ -116,10 +132,12 @@ class Model:
         A single id goes with all of the other side; two single ids give a float.
 
         Raises: DataError for an id that is not in the catalogue, or where a private part is needed
-          and absent; UsageError for sequences of different lengths.
+          and absent; UsageError for sequences of different lengths, and for a model that ranks
+          and predicts no ratings.
         """
         from dpmf_jax.models import metrics
 
+        self._refuse_ratings("dpmf recommend, or Model.recommend")
         whole = self._factors()
         u, i = (
             lookup(catalogue, np.atleast_1d(np.asarray(ids)), name)
@@ -143,7 +161,8 @@ class Model:
         Args:
           items: of one user: raw item ids, with `ratings` their values; or a mapping of item to
             rating, pairs of them, or a table with columns item and rating. Of several users: a
-            `Ratings`, or a table with a column user too.
+            `Ratings`, or a table with a column user too. For a model of what is seen (`implicit`):
+            raw item ids alone, and tables without a column of ratings.
           options: `ignore_unknown` leaves out items that the model does not know; `duplicates` and
             `out_of_range` are as in `Ratings.from_columns`.
 
@@ -153,6 +172,7 @@ class Model:
         Raises: DataError for an unknown item, and for ratings that a reader would refuse;
           UsageError where the model's mechanism does not serve new users.
         """
+        options |= {"implicit": self.implicit}
         own = new_users.read(self.items, self.rating_range, items, ratings, **options)
         rows = self._folded_in(own.ratings)
         return rows if own.several else rows[0]
@@ -172,7 +192,8 @@ class Model:
         """The k items of highest predicted rating for one user, best first: (raw item id, rating).
 
         For several users, in a list or an array: a `pyarrow.Table` with the columns user, item and
-        predicted_rating, the users in the order given (`.to_pandas()` makes a DataFrame of it).
+        predicted_rating (score, of a model that is `implicit`), the users in the order given
+        (`.to_pandas()` makes a DataFrame of it).
 
         Items a user rated in training are left out (fewer than k may remain); ties go by the order
         of the catalogue.
@@ -196,6 +217,7 @@ class Model:
                 fix="give one of them",
             )
         if ratings is not None:
+            options |= {"implicit": self.implicit}
             own = new_users.read(self.items, self.rating_range, ratings, **options)
             whole = self._released._replace(user_factors=self._folded_in(own.ratings))
             seen = own.ratings.take(np.empty(0, np.int64)) if include_seen else own.ratings
@@ -214,18 +236,15 @@ class Model:
 
         items, scores = metrics.top_k(whole, rows, seen, k)
         kept = items >= 0
-        of, item, score = (
-            rows[np.nonzero(kept)[0]],
-            items[kept],
-            np.clip(scores[kept], *self.rating_range),
-        )
+        of, item, score = rows[np.nonzero(kept)[0]], items[kept], scores[kept]
+        if not self.implicit:
+            score = np.clip(score, *self.rating_range)
         if not table:
             return [(plain(self.items[i]), float(s)) for i, s in zip(item, score, strict=True)]
         import pyarrow
 
-        return pyarrow.table(
-            {"user": seen.users[of], "item": self.items[item], "predicted_rating": score}
-        )
+        name = "score" if self.implicit else "predicted_rating"
+        return pyarrow.table({"user": seen.users[of], "item": self.items[item], name: score})
 
     def evaluate(self, ratings: Ratings, *, k: int = 10) -> dict[str, Any]:
         """{rmse, mae, ndcg_at_k, recall_at_k, ...} on other ratings; unpriced.
@@ -239,10 +258,11 @@ class Model:
         of them, and nothing is ranked.
 
         Raises: DataError where no rating is of the catalogue, or where private factors are needed
-          and absent.
+          and absent; UsageError for a model that predicts no ratings.
         """
         from dpmf_jax.models import metrics
 
+        self._refuse_ratings("dpmf fit --holdout-users 0.1 says how well it finds items")
         held_out, unknown = in_catalogue(ratings, self.users, self.items)
         if not held_out.num_ratings:
             raise DataError(

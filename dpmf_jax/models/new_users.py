@@ -50,6 +50,7 @@ def read(
     given: Any,
     values: Any = None,
     *,
+    implicit: bool = False,
     ignore_unknown: bool = False,
     **options: Any,
 ) -> NewUsers:
@@ -58,13 +59,14 @@ def read(
     Args:
       items, rating_range: of the model.
       given, values: see `Model.fold_in`.
+      implicit: whether an item that is given is seen, and ratings are not read.
       ignore_unknown: whether items that the model does not know are left out, else refused. Who
         has no others stays, without a rating.
       options: `duplicates`, `out_of_range`.
 
     Raises: DataError, as `Ratings.from_columns`, and for unknown items.
     """
-    columns = _columns(given, values)
+    columns = _seen(given) if implicit else _columns(given, values)
     value, where = np.asarray(columns.value), count_rows(NAME)
     coded = as_coded(columns.item, "item", NAME, where)
     if len(coded.codes) != value.size:
@@ -119,6 +121,28 @@ def _columns(given: Any, values: Any) -> _Given:
             fix="give a mapping of item to rating, or pairs of item and rating",
         ) from None
     return _of_one(np.asarray(item), value)
+
+
+def _seen(given: Any) -> _Given:
+    """Items that are seen; of one user, who is not named, or with a column of users."""
+    if isinstance(given, Ratings):
+        columns = _columns(given, None)
+        return columns._replace(value=np.ones_like(given.value))
+    names = getattr(given, "column_names", getattr(given, "columns", ()))
+    if "user" in names:
+        user, item, value = table_columns(given, ("user", "item"), NAME)
+        return _Given(user.ids[user.codes], item, value, user.ids, several=True)
+    if len(names):
+        _, item, value = table_columns(given, ("item", "item"), NAME)
+        return _of_one(item, value)
+    items = np.asarray(list(given))
+    if items.ndim != 1:
+        raise UsageError(
+            "these are no items of one user",
+            where=NAME,
+            fix="give a list of items, without ratings",
+        )
+    return _of_one(items, np.ones(len(items), np.float32))
 
 
 def _of_one(item: Any, value: Any) -> _Given:

@@ -36,7 +36,8 @@ class Command(RowFlags):
     """Raw ids of users; can be given several times."""
     ratings: Path | None = None
     """File of new users' ratings, with columns item and rating (one user) or user, item and rating;
-    for a model of `als`, `means` or `ridge`. Needs no private/.
+    for a model of `als`, `means` or `ridge`. For one of `als-implicit`: item, or user and item.
+    Needs no private/.
     """
     ignore_unknown: bool = False
     """Leave out ratings of items that the model does not know."""
@@ -73,6 +74,7 @@ def run(command: Command) -> None:
     rows = table.drop_columns("user").to_pylist()
     note = NOTE if left_out is None else NOTE_OF_NEW
     result: dict[str, Any] = {"guarantee": model.guarantee.headline, "note": note}
+    result["scale"] = table.column_names[-1]
     if left_out is not None:
         result["left_out"] = left_out
     if len(users) == 1:
@@ -114,7 +116,9 @@ def _for_new_users(model: Model, path: Path, command: Command) -> tuple[list[Any
     from dpmf_jax.data import datasets
     from dpmf_jax.models.catalogue import positions
 
-    ratings = datasets.load_new_users(path, rating_range=model.rating_range, **command.reading())
+    ratings = datasets.load_new_users(
+        path, rating_range=model.rating_range, implicit=model.implicit, **command.reading()
+    )
     table = model.recommend(
         ratings=ratings,
         k=command.top,
@@ -137,9 +141,7 @@ NOTE_OF_NEW = (
 
 def as_csv(result: Mapping[str, Any]) -> str:
     text = io.StringIO()
-    names = (
-        ("item", "predicted_rating") if "user" in result else ("user", "item", "predicted_rating")
-    )
+    names = ("item", result["scale"]) if "user" in result else ("user", "item", result["scale"])
     writer = csv.DictWriter(text, names, lineterminator="\n")
     writer.writeheader()
     writer.writerows(result["recommended"])
@@ -156,7 +158,7 @@ def as_table(result: Mapping[str, Any]) -> Any:
     )
     for name in ("item",) if single else ("user", "item"):
         table.add_column(name)
-    table.add_column("predicted rating", justify="right")
+    table.add_column(result["scale"].replace("_", " "), justify="right")
     for row in result["recommended"]:
         *ids, rating = row.values()
         table.add_row(*map(str, ids), f"{rating:.3f}")

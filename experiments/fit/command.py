@@ -16,8 +16,8 @@ import tyro
 from dpmf_jax.errors import CannotWrite, DpmfError, PrivacyError, UsageError
 from dpmf_jax.mechanisms import table
 from experiments.cli import console, devices
+from experiments.fit import implicit, report, resume
 from experiments.fit import mechanisms as fit_mechanisms
-from experiments.fit import report, resume
 from experiments.fit.flags import MechanismFlag, RatingsFlags, public_file
 from experiments.fit.ratings import check_named, read
 
@@ -32,6 +32,14 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     """Share of the ratings held out at random, from 0 to below 1."""
     split_seed: int = 0
     """Seed of the random split."""
+    implicit: bool = False
+    """Learn from who has seen what alone: every row counts as seen, whatever its rating. Needs no
+    ratings and no range. [where a file has two columns]
+    """
+    holdout_users: float | None = None
+    """With --implicit, users held out whole: a share below 1, or a number. Of their items 80% are
+    shown to the model and the rest is to be found. [0.1; 0 holds out nobody]
+    """
     seed: int | None = None
     """Seed of an experiment to repeat; its model must not be released. [a secret key]"""
     patience: int | None = None
@@ -85,6 +93,7 @@ def run(command: Command) -> None:
         if command.resume:
             command = resume.original_command(command, Command)
         check_named(command)
+        command = implicit.taken(command, Command)
         result = fit(command)
     except hosts.Lost:
         console.unmute()  # it may have been the first that is gone
@@ -115,6 +124,7 @@ def fit(command: Command) -> dict[str, Any]:
     from dpmf_jax.training.controls import NAMES
 
     check_accepted(command)
+    implicit.check(command)
     check_population(command)
     check_shared(command)
     check_streamed(command)
@@ -132,9 +142,11 @@ def fit(command: Command) -> dict[str, Any]:
             compare = fit_mechanisms.comparisons(
                 command.mechanism, flags, train, settings, public_file(command)
             )
-    settings |= {name: getattr(command, name) for name in ("test_fraction", "split", "split_seed")}
+    names = ("holdout_users",) if spec.implicit else ("test_fraction", "split")
+    settings |= {name: getattr(command, name) for name in (*names, "split_seed")}
     mechanism, steps = phases[-1]
     out = command.resume or command.out or new_folder(command)
+    judge = implicit.judge(command, train, test) if spec.implicit else None
     controls = {
         "all": NAMES,
         "simple": tuple(name for name in NAMES if name != "biased_mf"),
@@ -148,7 +160,8 @@ def fit(command: Command) -> dict[str, Any]:
                 num_steps=steps,
                 earlier=phases[:-1],
                 seed=command.seed,
-                test=test,
+                test=None if spec.implicit else test,
+                judge=judge,
                 out=out,
                 resume=command.resume is not None,
                 settings=settings,
@@ -158,7 +171,9 @@ def fit(command: Command) -> dict[str, Any]:
                 compare=compare,
                 layout_kind=command.layout,
                 num_devices=num_devices,
-                report=lambda now: show(now.step, rmse=now.rmse, epsilon=now.epsilon),
+                report=lambda now: show(
+                    now.step, **({} if judge else {"rmse": now.rmse}), epsilon=now.epsilon
+                ),
             )
         except fitting.Interrupted as stopped:
             console.say(str(stopped))
@@ -173,9 +188,13 @@ def fit(command: Command) -> dict[str, Any]:
         "data": train.name,
         "mechanism": command.mechanism,
         **model.metrics,
-        "definitions": report.DEFINITIONS,
+        "definitions": implicit.DEFINITIONS if spec.implicit else report.DEFINITIONS,
         "presence_is_public": public,
-        "utility": report.utility(model.metrics, presence_is_public=public),
+        "utility": (
+            implicit.utility(model.metrics)
+            if spec.implicit
+            else report.utility(model.metrics, presence_is_public=public)
+        ),
         "guarantee": (
             guarantee.to_dict()
             | {

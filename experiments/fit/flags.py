@@ -19,6 +19,7 @@ from dpmf_jax.mechanisms import table
 from experiments.cli.reading import RepairFlags
 
 DEFAULT = "als"
+IMPLICIT = "als-implicit"  # the default for what users have seen
 _HELP = f"One of {', '.join(table())}. Each has flags of its own, see --mechanism NAME --help."
 
 
@@ -37,6 +38,7 @@ class MechanismFlag:
     """The mechanism, whose `Spec` has flags of its own."""
 
     HEADING: ClassVar = "the mechanism"
+    NAMED: ClassVar[bool] = True  # whether somebody chose it
 
     mechanism: str = DEFAULT
 
@@ -47,8 +49,10 @@ class MechanismFlag:
         Raises: UsageError for a mechanism that is not known, and for a flag that other mechanisms
           have.
         """
-        mechanism = _mechanism_name(words, chosen, _mechanism_of(cls.earlier(words)))
-        kind = with_flags_of(cls, mechanism)
+        named = _mechanism_name(words, chosen, _mechanism_of(cls.earlier(words)))
+        implicit = "--implicit" in words or chosen.get("implicit") is True
+        mechanism = (IMPLICIT if implicit else DEFAULT) if named is None else named
+        kind = with_flags_of(cls, mechanism, named=named is not None)
         given = [
             word.partition("=")[0][2:].replace("-", "_") for word in words if word.startswith("--")
         ]
@@ -127,8 +131,10 @@ def public_file(command: Any) -> Path | None:
     return named
 
 
-def with_flags_of(command: type, mechanism: str) -> Any:
+def with_flags_of(command: type, mechanism: str, *, named: bool = True) -> Any:
     """The dataclass of a command with the flags of one mechanism: the mechanism's, then its own.
+
+    named: whether somebody chose it.
 
     Raises: UsageError for a mechanism that is not known.
     """
@@ -141,11 +147,11 @@ def with_flags_of(command: type, mechanism: str) -> Any:
             where=f"--mechanism {mechanism}",
             fix=f"--mechanism {nearest}",
         )
-    return _joined(command, mechanism)
+    return _joined(command, mechanism, named)
 
 
 @functools.cache
-def _joined(command: type, mechanism: str) -> Any:
+def _joined(command: type, mechanism: str, named: bool) -> Any:
     return dataclasses.make_dataclass(
         command.__name__,
         [
@@ -161,21 +167,27 @@ def _joined(command: type, mechanism: str) -> Any:
             table()[mechanism].flags,
             MechanismFlag,
         ),
-        namespace={"__doc__": command.__doc__, "DEFAULTS": table()[mechanism].defaults},
+        namespace={
+            "__doc__": command.__doc__,
+            "DEFAULTS": table()[mechanism].defaults,
+            "NAMED": named,
+        },
         frozen=True,
         kw_only=True,
     )
 
 
-def _mechanism_name(words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None) -> str:
-    """The mechanism of a command line, else of its settings file, the earlier run, the default."""
-    named = chosen.get("mechanism") or earlier or DEFAULT
+def _mechanism_name(
+    words: Sequence[str], chosen: Mapping[str, Any], earlier: str | None
+) -> str | None:
+    """The mechanism of a command line, else of its settings file, else of the earlier run."""
+    named = chosen.get("mechanism") or earlier
     for word, following in itertools.zip_longest(words, words[1:], fillvalue=""):
         if word == "--mechanism":
             named = following
         elif word.startswith("--mechanism="):
             named = word.partition("=")[2]
-    return str(named)
+    return None if named is None else str(named)
 
 
 def _mechanism_of(folder: Path | None) -> str | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
 from dpmf_jax.mechanisms import table
+from experiments.fit import implicit
 
 
 def read(command: Any) -> tuple[Any, Any]:
@@ -22,7 +23,8 @@ def read(command: Any) -> tuple[Any, Any]:
 
     check_named(command)
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
-    unit, generated = table()[command.mechanism].unit, datasets.SYNTHETIC.fullmatch(command.data)
+    spec = table()[command.mechanism]
+    unit, generated = spec.unit, datasets.SYNTHETIC.fullmatch(command.data)
     per_user, own = unit == "user", unit in ("user", "rating presence")
     presence = own or getattr(command, "relation", None) == "rating-presence"
     what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
@@ -55,6 +57,7 @@ def read(command: Any) -> tuple[Any, Any]:
         )
     loaded = datasets.load(
         command.data,
+        implicit=spec.implicit,
         split=command.split,
         slice=command.slice,
         **command.reading(),
@@ -69,6 +72,10 @@ def read(command: Any) -> tuple[Any, Any]:
         )
     if isinstance(loaded, tuple):
         return loaded
+    if spec.implicit:
+        share = implicit.held_out_share(command, loaded.num_users)
+        split = splits.whole_users(loaded, fraction=share, seed=command.split_seed)
+        return split if share else (loaded, None)
     if command.test_fraction == 0:
         return loaded, None
     # By the pair alone, where no process may look at the other ratings.

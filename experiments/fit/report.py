@@ -5,6 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from experiments.fit import implicit
+
+CLIPPED = (
+    "train of this model: predictions not clipped, as in the paper; all others: clipped to the"
+    " declared range"
+)
 DEFINITIONS = {
     "rmse_train": (
         "root mean squared error on training ratings, predictions not clipped, as in the paper's"
@@ -136,6 +142,35 @@ def _traffic(traffic: Mapping[str, Any]) -> str:
 def render(result: Mapping[str, Any]) -> Any:
     """The result as rich prints it: a table of errors, the guarantee, the notes."""
     from rich.console import Group
+
+    ranks = "recall_at_20" in result
+    seconds = result["seconds_per_step"]
+    pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
+    lines = [
+        "for the curator: the numbers above are computed from the ratings and are not priced",
+        *([] if ranks else [CLIPPED]),
+        "",
+        result["guarantee"]["statement"],
+        "",
+        *([f"beside it: {result['shuffled']['statement']}", ""] if result["shuffled"] else []),
+        *([_traffic(result["bytes"]), ""] if result["bytes"] else []),
+        f"utility: {result['utility']}",
+        (
+            f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace};"
+            f" {result['layout']}"
+        ),
+        *(f"note: {note}" for note in result["notes"]),
+        f"saved in {result['out']} (what may be shown stands outside private/)",
+    ]
+    if result["ledger"]:
+        lines.append(
+            f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases"
+            " cost together"
+        )
+    return Group(implicit.render(result) if ranks else _errors_table(result), "\n".join(lines))
+
+
+def _errors_table(result: Mapping[str, Any]) -> Any:
     from rich.table import Table
 
     table = Table(title=f"{result['mechanism']} on {result['data']}")
@@ -155,30 +190,4 @@ def render(result: Mapping[str, Any]) -> Any:
         free = name == "popularity" and result["presence_is_public"]
         covered = "yes" if values["private"] else "no"
         table.add_row(name.replace("_", " "), "public here" if free else covered, *numbers(values))
-    seconds = result["seconds_per_step"]
-    pace = "" if seconds is None else f", {1e3 * seconds:.2f} ms a step"
-    lines = [
-        "for the curator: the numbers above are computed from the ratings and are not priced",
-        (
-            "train of this model: predictions not clipped, as in the paper; all others: clipped to"
-            " the declared range"
-        ),
-        "",
-        result["guarantee"]["statement"],
-        "",
-        *([f"beside it: {result['shuffled']['statement']}", ""] if result["shuffled"] else []),
-        *([_traffic(result["bytes"]), ""] if result["bytes"] else []),
-        f"utility: {result['utility']}",
-        (
-            f"{result['steps']} step{'s' * (result['steps'] != 1)} on {result['device']}{pace};"
-            f" {result['layout']}"
-        ),
-        *(f"note: {note}" for note in result["notes"]),
-        f"saved in {result['out']} (what may be shown stands outside private/)",
-    ]
-    if result["ledger"]:
-        lines.append(
-            f"entered in the ledger {result['ledger']}: dpmf budget show says what all releases"
-            " cost together"
-        )
-    return Group(table, "\n".join(lines))
+    return table

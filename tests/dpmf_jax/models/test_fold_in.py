@@ -244,9 +244,9 @@ def test_other_mechanisms_say_which_serve_new_users(model):
         for ask in (other.fold_in, lambda ratings, other=other: other.recommend(ratings=ratings)):
             with pytest.raises(UsageError, match=said) as refused:
                 ask({1: 2.0})
-            assert "als and als-federated and means and ridge" in refused.value.fix
+            assert "als and als-federated and means and als-implicit and ridge" in refused.value.fix
     assert {name for name, spec in table().items() if spec.fold_in} == {
-        *("als", "als-federated", "means", "ridge"),
+        *("als", "als-federated", "means", "als-implicit", "ridge"),
     }
 
 

@@ -133,4 +133,4 @@ def test_another_mechanism_says_which_serve_new_users(model, saved, capsys):
     dataclasses.replace(saved, settings=settings).save("other")
     code, _, err = run(capsys, "recommend", "other", "--ratings", "new.csv")
     assert code == 2
-    assert "als and means and ridge" in err
+    assert "als and als-federated and means and als-implicit and ridge" in err
