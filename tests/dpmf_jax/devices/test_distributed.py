@@ -1,6 +1,4 @@
-"""Several processes over loopback: the model of one, own ratings only, one voice, and what happens
-when one is lost.
-"""
+"""Several processes over loopback: the model of one, own ratings only, and what a lost one does."""
 
 import json
 import os
@@ -443,10 +441,9 @@ def test_a_process_that_waits_in_vain_says_so_and_leaves(ratings, capfd):
 def test_one_process_needs_no_others_and_says_what_it_lacks(ratings, tmp_path, capsys):
     from experiments.cli import main as cli
 
-    assert cli.main(["fit", str(ratings), *FLAGS, "--processes", "2"]) == 2
-    assert "without --distributed" in capsys.readouterr().err
-    assert cli.main(["fit", str(ratings), *FLAGS, "--distributed", "--processes", "2"]) == 2
-    assert "--coordinator" in capsys.readouterr().err
+    for more, said in ((), "without --distributed"), (("--distributed",), "--coordinator"):
+        assert cli.main(["fit", str(ratings), *FLAGS, *more, "--processes", "2"]) == 2
+        assert said in capsys.readouterr().err
     for mechanism in ("dpsgd", "objective"):
         words = ["fit", str(ratings), "--mechanism", mechanism, "--distributed", "--processes", "1"]
         assert cli.main(words) == 2
