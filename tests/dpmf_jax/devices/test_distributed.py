@@ -23,7 +23,7 @@ from dpmf_jax.training import fit as fitting
 from tests.cases.compilation import QUICK
 from tests.cases.fit import JOINT, write_ratings
 
-ALS = "als --epsilon 20 --rank 2 --steps 2"
+ALS = "als --epsilon 20 --rank 2 --steps 2 --controls simple"
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = [*JOINT, *shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")]
 
