@@ -14,7 +14,7 @@ class ColumnFlags:
     HEADING: ClassVar = "how ratings are read"
 
     user_column: str | None = None
-    """Column of the user ids in your file: its name, or its position from 1. [found]"""
+    """Column of the user ids in your file: name, or position from 1. [found]"""
     item_column: str | None = None
     """Column of the item ids, likewise."""
     rating_column: str | None = None

@@ -33,20 +33,18 @@ class Command(devices.ProcessFlags, RatingsFlags, MechanismFlag):
     split_seed: int = 0
     """Seed of the random split."""
     implicit: bool = False
-    """Learn from who has seen what alone: every row counts as seen, whatever its rating. Needs no
-    ratings and no range. [where a file has two columns]
-    """
+    """Learn from who has seen what alone. [where a file has two columns]"""
     holdout_users: float | None = None
-    """With --implicit, users held out whole: a share below 1, or a number. Of their items 80% are
-    shown to the model and the rest is to be found. [0.1; 0 holds out nobody]
+    """With --implicit, share or number of users held out whole, 80% of whose items the model is
+    shown. [0.1]
     """
     seed: int | None = None
-    """Seed of an experiment to repeat; its model must not be released. [a secret key]"""
+    """Seed of an experiment, whose model must not be released. [a secret key]"""
     patience: int | None = None
     """Stop after so many steps without a lower training RMSE; not private. [never]"""
     controls: Literal["all", "simple", "none"] = "all"
-    """Baselines to compare with: simple are means and popularity, all has a factorisation too, and
-    what a mechanism per user gives without a release, with means alone, and without noise.
+    """Baselines: simple are means and popularity; all adds a factorisation and, for als and means,
+    no release, means alone and no noise.
     """
     out: Path | None = None
     """Folder of the model, which must be new. [one in runs/]"""

@@ -28,9 +28,9 @@ class RatingsFlags(RepairFlags):
     """How the ratings to train on or to audit are found and read."""
 
     split: str | None = None
-    """Official split of the data set, such as u1, whose training part is used. [none]"""
+    """Official split, such as u1, whose training part is used. [none]"""
     slice: Literal["paper001"] | None = None
-    """Keep users with 201 to 2,499 ratings, then items with more than 100. [keep all]"""
+    """Keep users with 201 to 2,499 ratings, then items with more than 100. [all]"""
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

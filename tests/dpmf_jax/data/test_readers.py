@@ -362,7 +362,7 @@ def test_parquet_by_usual_names_and_by_flags(tmp_path):
 def test_list_names_what_is_there(tmp_path):
     put(tmp_path, "ml-1m/ratings.dat", "1::10::3::8\n2::11::4::8\n")
     rows = {row["name"]: row for row in datasets.list_datasets(tmp_path)}
-    assert rows.keys() == {"synthetic", *DATASETS}
+    assert rows.keys() == {"synthetic", "lifelike", *DATASETS}
     assert [name for name, row in rows.items() if row["path"]] == ["ml-1m"]
     assert rows["ml-100k"]["splits"] == ["u1", "u2", "u3", "u4", "u5", "ua", "ub"]
     assert all(row["how_to_get"] for row in rows.values())

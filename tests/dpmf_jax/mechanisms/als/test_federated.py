@@ -333,7 +333,10 @@ def test_the_statement_says_who_sees_what_and_what_it_needs():
     assert "recommender" not in str(curated)
     assert "trusted curator" in str(curated)
     for honest in (None, 7):
-        told = [trust.trust(honest, features=known).assumptions for known in (False, True)]
+        told = [
+            trust.trust(honest, features=known, budgets=False).assumptions
+            for known in (False, True)
+        ]
         assert set(told[1]) - set(told[0]) == {words.FEATURES}
         assert set(told[0]) > {words.DECLARED, words.CATALOGUE, words.ROUNDED_NORMALS}
 
