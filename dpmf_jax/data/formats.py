@@ -112,7 +112,7 @@ def sniff(
     if len(fields) == 2 and len(wanted) == 3:
         what = "there are two columns and no ratings: who has seen what"
         fix = (
-            "fit it with --implicit; or give a file with a third column, the ratings, or the right"
+            "dpmf fit takes it for who has seen what; or give a third column, the ratings, or the right"
             " --delimiter"
         )
         raise DataError(what, where=where, fix=fix)
