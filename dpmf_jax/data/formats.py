@@ -112,8 +112,8 @@ def sniff(
     if len(fields) == 2 and len(wanted) == 3:
         what = "there are two columns and no ratings: who has seen what"
         fix = (
-            "dpmf fit takes it for who has seen what; or give a third column, the ratings, or the right"
-            " --delimiter"
+            "dpmf fit takes it for who has seen what; or give a third column, the ratings, or the"
+            " right --delimiter"
         )
         raise DataError(what, where=where, fix=fix)
     if delimiter == " " and "" in fields:
