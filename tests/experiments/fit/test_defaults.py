@@ -60,7 +60,7 @@ def test_a_fit_that_is_told_its_defaults_is_the_same_fit(name):
     assert told == silent
 
 
-@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.usefixtures("elsewhere", "quick_compilation")
 def test_without_a_mechanism_a_whole_user_is_hidden(capsys):
     """Which needs a declared catalogue, or a data set that was published with one."""
     code, _, err = run(capsys, "fit", "mine.csv", *RANGE)
@@ -75,7 +75,7 @@ def test_without_a_mechanism_a_whole_user_is_hidden(capsys):
     assert found["guarantee"]["epsilon"] == 4.0
 
 
-@pytest.mark.usefixtures("elsewhere")
+@pytest.mark.usefixtures("elsewhere", "quick_compilation")
 def test_a_published_data_set_has_the_catalogue_that_it_was_published_with(capsys, monkeypatch):
     monkeypatch.setenv("DPMF_DATA", str(Path().absolute()))
     rows = Path("mine.csv").read_text().splitlines()[1:]

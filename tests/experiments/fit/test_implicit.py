@@ -140,6 +140,7 @@ def test_a_model_of_what_is_seen_predicts_no_ratings(fitted, capsys, monkeypatch
         assert "predicts no ratings" in err
 
 
+@pytest.mark.seconds
 def test_ratings_count_as_seen_whatever_they_are(here, capsys):
     """Alike with --implicit, and by the mechanism's name."""
     rest = [*CATALOGUE, *FIT, "--controls", "none", "--holdout-users", "0", "--json"]

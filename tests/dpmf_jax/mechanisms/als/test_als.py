@@ -40,7 +40,7 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
     [
         (2, "dense", 0),
         pytest.param(2, "split", 0, marks=pytest.mark.seconds),
-        (0, "dense", 0),
+        pytest.param(0, "dense", 0, marks=pytest.mark.seconds),
         pytest.param(2, "dense", 3, marks=pytest.mark.seconds),
         pytest.param(0, "dense", 3, marks=pytest.mark.seconds),
     ],
