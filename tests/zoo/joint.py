@@ -63,10 +63,10 @@ def counts_of_ratings(mechanism):
 def _factors_query(params, state, data, coins, *, sent_of):
     del coins
     private, items = state.private, state.public.items
-    clip, further = als._at(params.clip, state)
+    (clip, further), own = als._at(params.clip, state), als._own(params, state)
     unit = als._per_coefficient(items)
     kappa = clip / (params.message_clip * PER_QUARTER) * unit
-    sent, info = als._sent(params, state, data, kappa, rank=params.rank)
+    sent, info = als._sent(params, state, data, own, kappa, rank=params.rank)
     sent = sent_of(sent, private, kappa, data)
     sums = messages.item_sums(private.users, sent, items, params.grid, data, rank=params.rank)
     kappa = further / params.further_clip * unit**2

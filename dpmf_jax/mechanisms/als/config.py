@@ -57,7 +57,8 @@ class Config:
     delta: of the guarantee.
     honest_shares: k, before an untrusted recommender: so many users other than the protected one
       surely add their share of the noise and keep it secret. None: a curator adds the noise.
-    num_users: n, who all take part, each with a share; given with honest_shares.
+    num_users: n, declared. Sums of so many messages keep within 32 bits; with honest_shares all n
+      take part, each with a share. None: sums of about 40,000 users and more may wrap around.
     budgets: groups of users with an ε of their own (`budgets`); empty where all have the same. The
       largest is that of `noise_multiplier`.
 
@@ -123,11 +124,12 @@ class Config:
         self._check_shares()
 
     def _check_shares(self) -> None:
-        if (self.honest_shares is None) != (self.num_users is None):
-            raise ValueError("honest_shares and num_users must both be given, or neither")
-        if self.honest_shares is None or self.num_users is None:
+        if self.num_users is not None:
+            guards.count("num_users", self.num_users, 1)
+        if self.honest_shares is None:
             return
-        guards.count("num_users", self.num_users, 1)
+        if self.num_users is None:
+            raise ValueError("honest_shares need num_users")
         guards.count("honest_shares", self.honest_shares, 1)
         if self.honest_shares >= self.num_users:
             raise PrivacyError(
@@ -193,20 +195,22 @@ class Scales(NamedTuple):
 def scales(config: Config, ratio: float) -> Scales:
     """The noise of a phase on its grid.
 
-    A curator's noise is the largest that tables hold. Shares of n users (`normal_shares`) add up
-    to that at most, and to no more than lets a sum keep within 32 bits where all users spend their
-    whole messages on one entry: what leaves them wraps around, which costs no privacy and all
-    sense. But a share is `LEAST_SHARE` at least. So from about a million users on a sum could leave
-    32 bits: of two million, if most rated one item alone; of ten million, if a twentieth did.
+    A curator's noise is the largest that tables hold, or that lets a sum keep within 32 bits where
+    all users spend their whole messages on one entry: what leaves them wraps around, which costs
+    no privacy and all sense. So do the shares of n users (`normal_shares`) all together. But a
+    share is `LEAST_SHARE` at least, so from about a million users on their sum could leave 32
+    bits: of two million, if most rated one item alone; of ten million, if a twentieth did.
 
     Args:
       ratio: Δ/σ of the phase's largest step.
 
     Raises: PrivacyError for so many users that their shares would be too small.
     """
-    if config.honest_shares is None or config.num_users is None:
-        return Scales(noise_scale(), noise_scale(), None, grid.STEP_DISTANCE)
     users, honest = config.num_users, config.honest_shares
+    if honest is None or users is None:
+        room = math.inf if users is None else 2.0**31 / (users * ratio + TAIL)
+        scale = float(claims.float32_down(min(noise_scale(), room)))
+        return Scales(scale, scale, None, grid.STEP_DISTANCE)
     held = math.sqrt(max(noise_scale() ** 2 / users - 1 / 12, 0)) * (1 - 2.0**-20)
     # n·Δ, and noise that is hardly more than σ₁√n
     room = 2.0**31 / (users * ratio * math.sqrt(honest) + 1.01 * TAIL * math.sqrt(users))

@@ -148,10 +148,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         honest = flags.honest_shares
         # whoever takes part, but for the protected one
         honest = max(1, ratings.num_users - 1) if honest is None else honest
-        shares = {
-            "honest_shares": guards.count("honest_shares", honest, 1),
-            "num_users": ratings.num_users,
-        }
+        shares = {"honest_shares": guards.count("honest_shares", honest, 1)}
     if isinstance(flags, Factors):
         larger = 2.0 if flags.change == "replace" else 1.0
         if shares:  # all users' shares are there, and only those are priced
@@ -172,6 +169,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         "noise_multiplier": noise,
         "relation": f"user {'replaced' if flags.change == 'replace' else 'added or removed'}",
         "delta": flags.delta,
+        "num_users": ratings.num_users,
         **shares,
         **(MEANS_ALONE if rank == 0 else {}),
         **({"non_negative": True} if getattr(flags, "non_negative", False) else {}),

@@ -20,6 +20,7 @@ from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms.als import phases as als
 from dpmf_jax.noise import keys
+from dpmf_jax.training import measure
 from tests.cases.als_messages import (
     ITEMS,
     MEANS,
@@ -67,6 +68,34 @@ def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(rank, kind, 
     assert max(longest) <= 1
     assert max(longest) > 0.999
     assert min(longest) == 0  # of who has no ratings
+
+
+@pytest.mark.parametrize("users", [1_000, 95_029, 1_000_000, 20_000_000])
+def test_sums_of_all_users_keep_within_32_bits(users):
+    """Where all of them spend their whole messages on one item, and the noise is far out."""
+    for z in (0.5, 1.8, 8.0):
+        for mechanism, _ in als.phases(config(noise_multiplier=z, num_users=users)):
+            params = mechanism.query.args[0]
+            longest = users * float(jnp.max(params.whole_clip))
+            assert longest + 16 * float(params.noise_scale) <= 2**31
+            assert float(jnp.min(params.clip[:, 0])) >= 32
+
+
+@pytest.mark.seconds
+def test_many_users_of_few_items_are_learned_from():
+    """30,000 users of four items at ε = 20: with the finest grid their sums wrap around."""
+    of = synthetic.generate(num_users=30_000, num_items=4, num_ratings=50_000, rank=2)
+    z = gaussian.solve_noise_multiplier(20.0, 1e-5, 1)
+
+    def error(num_users):
+        made = als.phases(config(noise_multiplier=z, num_users=num_users, **MEANS))
+        model = measure.trained(
+            made, tuple(map(keys.from_seed, (0, 1))), layout.make(of, num_devices=1), of
+        )
+        predicted = model.center[of.item] + model.user_factors[of.user, 0]
+        return float(np.sqrt(np.mean((predicted - of.value) ** 2)))
+
+    assert error(of.num_users) < 0.95 < 1.2 < error(None)
 
 
 def test_phases_cost_what_was_asked_for():
