@@ -61,6 +61,7 @@ def audit(epsilon, mend=lambda mechanism: mechanism):
         num_steps=steps,
         earlier=earlier,
         num_shadows=128,
+        num_targets=12,  # two users: each moves the data of the other
         control=table()["als"].control,
     )
     return {finding.audit.removeprefix("membership: "): finding for finding in found}
