@@ -75,6 +75,8 @@ def _evaluated(zero: jax.Array, jaxpr: Any, consts: Any, arguments: list[Any]) -
             results = _evaluated(zero, inner[0].jaxpr, inner[0].consts, given)
         elif name == "div" and given[0].dtype == jnp.float32:
             results = [apart(zero, given[0] * apart(zero, 1 / given[1]))]
+        elif name == "integer_pow" and given[0].dtype == jnp.float32:
+            results = [_power(zero, given[0], equation.params["y"])]
         elif name == "reduce_sum" and given[0].dtype == jnp.float32:
             results = [_summed(given[0], equation.params["axes"])]
         elif name == "dot_general":
@@ -85,6 +87,14 @@ def _evaluated(zero: jax.Array, jaxpr: Any, consts: Any, arguments: list[Any]) -
             results = [_rounded(zero, one) for one in results]
         known.update(zip(equation.outvars, results, strict=True))
     return [value(atom) for atom in jaxpr.outvars]
+
+
+def _power(zero: jax.Array, number: jax.Array, exponent: int) -> jax.Array:
+    """By products, each rounded: a compiler makes of x^-2 what it likes."""
+    found = jnp.ones_like(number)
+    for _ in range(abs(exponent)):
+        found = apart(zero, found * number)
+    return apart(zero, 1 / found) if exponent < 0 else found
 
 
 def _rounded(zero: jax.Array, result: Any) -> Any:

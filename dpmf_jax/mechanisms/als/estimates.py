@@ -195,7 +195,8 @@ def _agreed(
     lengths, axes = jnp.linalg.eigh(
         (factors * share[:, None]).T @ factors + unit * (share @ variance)
     )
-    typical = mean_weight(count, num_users) ** -2.0
+    weight = mean_weight(count, num_users)
+    typical = 1 / (weight * weight)
     ridge = noise_variance * regularization
     covariance = noise_variance / (typical * jnp.maximum(lengths, 0.0) + ridge)
     learned = jnp.sum(1 / regularization - covariance)

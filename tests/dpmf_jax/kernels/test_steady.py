@@ -97,3 +97,13 @@ def test_totals_leave_nothing_out(rows):
 def test_what_it_cannot_keep_steady_is_refused(fn):
     with pytest.raises(ValueError, match=r"fixed roundings|a product of"):
         steady.alike(fn)(jnp.int32(0), jnp.ones((3, 2)))
+
+
+@pytest.mark.parametrize("exponent", [-2, -1, 2, 3])
+def test_a_power_is_products_each_rounded(given, exponent):
+    rows = given[0]
+    found = jax.jit(steady.alike(lambda x: jax.lax.integer_pow(x, exponent)))(jnp.int32(0), rows)
+    expected = np.ones_like(rows)
+    for _ in range(abs(exponent)):
+        expected = expected * rows
+    np.testing.assert_array_equal(found, 1 / expected if exponent < 0 else expected)
