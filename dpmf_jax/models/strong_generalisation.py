@@ -70,7 +70,7 @@ def held_out(ratings: Ratings, *, seed: int) -> HeldOut:
     return HeldOut(*splits.within_users(own, fraction=HIDDEN, seed=seed))
 
 
-def found(factors: Factors, users: HeldOut, *, k: int = K) -> Found:
+def scores(factors: Factors, users: HeldOut, *, k: int = K) -> Found:
     """Recall and NDCG at k, as `DEFINITIONS` has them.
 
     Args:

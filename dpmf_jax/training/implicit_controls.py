@@ -39,7 +39,7 @@ def compared(
     """
     if users is None:
         return _numbers(Found(math.nan, math.nan, 0)) | {"users_evaluated": 0, "controls": {}}
-    own = strong_generalisation.found(_of_new_users(model, users), users)
+    own = strong_generalisation.scores(_of_new_users(model, users), users)
     rows = users.shown.num_users
     controls = {}
     for name in names:
@@ -49,7 +49,7 @@ def compared(
             noisy = np.asarray(model.release.center)
             exact = np.bincount(train.item, minlength=train.num_items)
             made = _ranked_by(noisy if name == "noisy_popularity" else exact, rows)
-        result = strong_generalisation.found(made, users)
+        result = strong_generalisation.scores(made, users)
         controls[name] = _numbers(result) | {"private": name == "noisy_popularity"}
     return _numbers(own) | {"users_evaluated": own.users_evaluated, "controls": controls}
 

@@ -63,7 +63,7 @@ def counts_of_ratings(mechanism):
 def _factors_query(params, state, data, coins, *, sent_of):
     del coins
     private, items = state.private, state.public.items
-    (clip, further), own = als._at(params.clip, state), als._own(params, state)
+    (clip, further), own = als._at(params.clip, state), als._user_bounds(params, state)
     unit = als._per_coefficient(items)
     kappa = clip / (params.message_clip * PER_QUARTER) * unit
     sent, info = als._sent(params, state, data, own, kappa, rank=params.rank)

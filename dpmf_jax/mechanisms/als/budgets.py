@@ -155,7 +155,7 @@ def make_groups(
     )
 
 
-def own(groups: Groups | None, clip: jax.Array, at: jax.Array) -> Own:
+def user_bounds(groups: Groups | None, clip: jax.Array, at: jax.Array) -> Own:
     """What step `at` allows each user; clip: float32[2], of that step, by the largest budget."""
     if groups is None:
         return Own(clip[0], clip[1], 1.0)

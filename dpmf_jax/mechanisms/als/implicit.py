@@ -231,7 +231,7 @@ def _published(params: Params, count: jax.Array, factors: jax.Array, variance: j
     positive = estimates.positive_counts(count, params.count_deviation)
     balanced = made_of.balanced(factors, variance, positive, params.weights)
     on = made_of.on_grid(*balanced)
-    asked = made_of.asked(*on, positive, params.weights)
+    asked = made_of.questions(*on, positive, params.weights)
     return Public(count, asked, asked.unit * asked.units, 2.0**-params.halvings * positive)
 
 
@@ -341,7 +341,7 @@ def fold_in(config: Config, release: Release, ratings: Ratings) -> np.ndarray:
 @jax.jit
 def _asked_again(units: Any, variance: Any, unit: Any, count: Any, weights: Weights) -> Asked:
     zero = steady.hidden_zero(jax.lax.bitcast_convert_type(unit, jnp.int32))
-    return steady.alike(made_of.asked)(zero, units, variance, unit, count, weights)
+    return steady.alike(made_of.questions)(zero, units, variance, unit, count, weights)
 
 
 def _factors_of(asked: Asked, data: Layout) -> jax.Array:

@@ -116,7 +116,7 @@ def on_grid(
     return units, jnp.nan_to_num(squares), unit
 
 
-def asked(
+def questions(
     units: jax.Array, variance: jax.Array, unit: jax.Array, count: jax.Array, weights: Weights
 ) -> Asked:
     """What follows from item factors on the grid, and from positive counts."""

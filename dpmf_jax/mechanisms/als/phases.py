@@ -224,10 +224,10 @@ def _at(per_step: jax.Array, state: State) -> jax.Array:
     return per_step[jnp.minimum(state.step, len(per_step) - 1)]
 
 
-def _own(params: Params, state: State) -> budgets.Own:
+def _user_bounds(params: Params, state: State) -> budgets.Own:
     """What this step allows each user."""
     at = jnp.minimum(state.step, len(params.clip) - 1)
-    return budgets.own(params.groups, params.clip[at], at)
+    return budgets.user_bounds(params.groups, params.clip[at], at)
 
 
 def _effective(params: Params, num_users: int) -> tuple[Any, jax.Array]:
@@ -297,7 +297,7 @@ def _query_counts(
     params: Params, state: State, data: Layout, coins: None
 ) -> tuple[jax.Array, Info]:
     del coins
-    own = _own(params, state)
+    own = _user_bounds(params, state)
     weight = jnp.floor(own.clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
     total = layout.sum_by_item(data, _weights, (), weight)
     _, info = _sent(params, state, data, own, jnp.float32(1), rank=0)
@@ -335,7 +335,7 @@ def _init_after(params: Params, key: jax.Array, data: Layout, previous: Any) -> 
 
 def _query_means(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
     del coins
-    private, own = state.private, _own(params, state)
+    private, own = state.private, _user_bounds(params, state)
     kappa = _at(params.clip, state)[0] / (params.message_clip * PER_QUARTER)
     sent, info = _sent(params, state, data, own, kappa, rank=0)
     sums = messages.item_sums(private.users, sent, state.public.items, params.grid, data, rank=0)
@@ -408,7 +408,7 @@ def _per_coefficient(items: Items) -> jax.Array:
 def _query_factors(params: Params, state: State, data: Layout, coins: None) -> tuple[Any, Info]:
     del coins
     private, items = state.private, state.public.items
-    (clip, further), own = _at(params.clip, state), _own(params, state)
+    (clip, further), own = _at(params.clip, state), _user_bounds(params, state)
     kappa = clip / (params.message_clip * PER_QUARTER) * _per_coefficient(items)
     sent, info = _sent(params, state, data, own, kappa, rank=params.rank)
     sums = messages.item_sums(private.users, sent, items, params.grid, data, rank=params.rank)

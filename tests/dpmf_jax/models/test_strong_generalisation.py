@@ -30,7 +30,7 @@ def test_recall_and_ndcg_at_2_by_hand():
     """Items are ranked 0, 1, 2, ...; user 0 was shown item 0."""
     shown = of([(0, 0), (1, 5), (2, 5)])
     hidden = of([(0, 1), (0, 3), (0, 4), (1, 1), (2, 4)])
-    found = strong.found(by_item(6, 5, 4, 3, 2, 1), strong.HeldOut(shown, hidden), k=2)
+    found = strong.scores(by_item(6, 5, 4, 3, 2, 1), strong.HeldOut(shown, hidden), k=2)
     # 0 gets 1 and 2: one of min(2, 3); 1 gets 0 and 1: the second; 2 gets 0 and 1: none.
     second = 1 / math.log2(3)
     assert found.recall == pytest.approx((1 / 2 + 1 + 0) / 3)
@@ -41,13 +41,13 @@ def test_recall_and_ndcg_at_2_by_hand():
 def test_every_item_that_is_hidden_is_found_in_a_list_that_is_long_enough():
     """Also where fewer items are left than the list is long; who has nothing hidden is left out."""
     users = strong.HeldOut(of([(0, 0), (1, 1)]), of([(0, 5), (0, 4)]))
-    found = strong.found(by_item(6, 5, 4, 3, 2, 1), users)
+    found = strong.scores(by_item(6, 5, 4, 3, 2, 1), users)
     assert found.recall == 1
     assert found.users_evaluated == 1
-    best = strong.found(by_item(0, 0, 0, 0, 1, 2), users)
+    best = strong.scores(by_item(0, 0, 0, 0, 1, 2), users)
     assert (best.recall, best.ndcg) == (1, 1)
     nobody = strong.HeldOut(of([(0, 0)]), of([(0, 5)]).take(np.zeros(0, int)))
-    assert math.isnan(strong.found(by_item(*range(ITEMS)), nobody).recall)
+    assert math.isnan(strong.scores(by_item(*range(ITEMS)), nobody).recall)
 
 
 def test_a_fifth_of_each_users_items_is_hidden():
