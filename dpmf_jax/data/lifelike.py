@@ -1,7 +1,8 @@
 """Generated ratings that look like public ones: their popularity, activity, spectrum and noise.
 
 Defaults of mechanisms are searched on these, so that no real rating decides about them. The
-constants below were fitted to published statistics alone, by hand, and to no rating:
+constants below were fitted to published statistics alone, by hand, and to no rating. Those of
+Surprise, MyMediaLite, the papers and the list of movies are as remembered, to be looked up again:
 
 - Sizes, at least 20 ratings a user: the README files of MovieLens 100K, 1M and 10M (GroupLens;
   Harper and Konstan, "The MovieLens datasets", 2015).
