@@ -65,6 +65,8 @@ def taken(command: Any, kind: type) -> Any:
 
 def check(command: Any) -> None:
     """Raises: UsageError for flags that do not go together with --implicit, or its absence."""
+    from dpmf_jax.data import formats
+
     implicit = table()[command.mechanism].implicit
     if command.implicit and not implicit:
         raise UsageError(
@@ -78,6 +80,14 @@ def check(command: Any) -> None:
                 f"--mechanism {command.mechanism} is tried on ratings held out, not on users",
                 where="--holdout-users",
                 fix="--test-fraction 0.1, or --implicit",
+            )
+        if formats.has_no_ratings(Path(command.data), command.delimiter):
+            raise UsageError(
+                f"{command.data} has two columns and no ratings: who has seen what; --mechanism"
+                f" {command.mechanism} learns from ratings",
+                where=command.data,
+                fix=f"fit it with --implicit and --mechanism {IMPLICIT}; or give a third column,"
+                " the ratings, or the right --delimiter",
             )
         return
     for flag, given in (

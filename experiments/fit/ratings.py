@@ -28,12 +28,9 @@ def read(command: Any) -> tuple[Any, Any]:
     per_user, own = unit == "user", unit in ("user", "rating presence")
     presence = own or getattr(command, "relation", None) == "rating-presence"
     what = f"the guarantee of {command.mechanism}" if own else "the relation rating-presence"
-    less = (
-        "take --mechanism ridge, for which who rated what is public; or give --seed for an"
-        " experiment"
-        if own
-        else "use --relation rating-value"
-    )
+    ridge = "take --mechanism ridge, for which who rated what is public; or "
+    seeded = ("" if spec.implicit else ridge) + "give --seed for an experiment"
+    less = seeded if own else "use --relation rating-value"
     undeclared = presence and None in catalogue.values() and not generated
     published = command.data in DATASETS
     if undeclared and not published and not (own and command.seed is not None):

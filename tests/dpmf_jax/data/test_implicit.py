@@ -69,7 +69,7 @@ def test_what_is_wrong_is_said(tmp_path):
         datasets.load(path, implicit=True, no_header=True, item_column="what")
     with pytest.raises(DataError, match="who has seen what") as refused:
         datasets.load(path, rating_range=(1, 5))
-    assert "--implicit" in refused.value.fix
+    assert "dpmf fit takes it for who has seen what" in refused.value.fix
 
 
 @pytest.mark.parametrize(
