@@ -112,7 +112,7 @@ class Spec:
         no model: where there is one, `phases` takes it as a third argument. Reads ids alone.
       implicit: whether it reads only who has rated what, and scores in place of predicting ratings.
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
-      notes: (settings) -> sentences to print with a result.
+      notes: (settings, release) -> sentences to print with a result.
       second_price: (settings, number of users, δ) -> a price under another trust model, printed
         beside the guarantee.
       trials: the claims that `dpmf audit --all` tries to break; a mechanism that releases something
@@ -139,7 +139,7 @@ class Spec:
     implicit: bool = False
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced
-    notes: Callable[[Mapping[str, Any]], list[str]] = lambda settings: []
+    notes: Callable[[Mapping[str, Any], Release], list[str]] = lambda settings, release: []
     second_price: Callable[[Mapping[str, Any], int, float], dict[str, Any] | None] = (
         lambda *settings: None
     )

@@ -226,7 +226,8 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
     from dpmf_jax import layout
     from dpmf_jax.kernels import local_ridge, steady
     from dpmf_jax.layout import few
-    from dpmf_jax.mechanisms.als import messages, phases
+    from dpmf_jax.mechanisms.als import messages
+    from dpmf_jax.mechanisms.als import state as states
 
     state, data, params = one.state, one.data, one.mechanism.init.args[0]
     (public, private), num_users = state[:2], data.num_users
@@ -271,7 +272,7 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
             partial(_estimates, params, num_users=num_users),
             (state, statistics, data),
         ),
-        "solve": (partial(phases._solve, params), (items, data)),
+        "solve": (partial(states.solve, params), (items, data)),
         "normal equations": (equations, (columns, data)),
         # on one device: a loop over a few users at a time is for what each device has
         "elimination": (eliminated, jax.device_get(jax.jit(equations)(columns, data))),
@@ -279,10 +280,11 @@ def _programs_of_parts(one: Pass) -> dict[str, tuple[Callable[..., Any], tuple[A
 
 
 def _estimates(params: Any, state: Any, response: Any, data: Layout, *, num_users: int) -> Any:
-    from dpmf_jax.mechanisms.als import phases
+    from dpmf_jax.mechanisms.als import factor_passes
+    from dpmf_jax.mechanisms.als import state as states
 
-    make = partial(phases._new_factors, num_users=num_users)
-    return phases._alike(make, state.step, (params, state.public, state.step, response), data)
+    make = partial(factor_passes.new_factors, num_users=num_users)
+    return states.alike(make, state.step, (params, state.public, state.step, response), data)
 
 
 # --- implicit

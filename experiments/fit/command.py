@@ -203,7 +203,7 @@ def fit(command: Command) -> dict[str, Any]:
         "shuffled": spec.second_price(settings, train.num_users, getattr(flags, "delta", 0.0)),
         "bytes": spec.traffic(settings, train.num_users, train.num_items),
         "settings": settings,
-        "notes": [*train.notes, *spec.notes(settings), *_notes_of_processes(train)],
+        "notes": [*train.notes, *spec.notes(settings, model.release), *_notes_of_processes(train)],
         "out": str(out),
         "ledger": enter(out, model, str(command.data)) if hosts.first() else None,
     }

@@ -8,7 +8,7 @@ import accounting
 import dpmf_jax
 from dpmf_jax import layout, protocol
 from dpmf_jax.mechanisms.als import estimates
-from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.mechanisms.als import state as states
 from experiments.fit import mechanisms as fit_mechanisms
 from tests.cases.ratings import share
 
@@ -39,9 +39,11 @@ def untrained(name, public=None, **flags):
     nothing = jnp.zeros(ITEMS)
     center = jnp.asarray(random.normal(size=ITEMS) / 2, jnp.float32)
     means = estimates.Means(nothing, nothing, center)
-    public = als._published(params, means, nothing, (factors, 0.1 * factors[::-1] ** 2))
+    public = states.published(
+        params, means, nothing, (factors, 0.1 * factors[::-1] ** 2), jnp.int32(params.rank)
+    )
     data = layout.make(RATINGS, kind="split", num_devices=1)
-    private = jax.jit(als._solve)(params, public.items, data)
+    private = jax.jit(states.solve)(params, public.items, data)
     state = protocol.State(public, private, jnp.int32(0))
     return dpmf_jax.Model(
         release=jax.device_get(mechanism.release(state)),

@@ -9,7 +9,7 @@ import numpy as np
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.mechanisms.als import config as settings
-from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.mechanisms.als import state as states
 from dpmf_jax.noise import keys
 
 USERS, ITEMS = 14, 30
@@ -70,7 +70,7 @@ def public_states(phases, data):
 
 @jax.jit
 def ask(mechanism, public, data):
-    private = als._solve(mechanism.query.args[0], public.items, data)
+    private = states.solve(mechanism.query.args[0], public.items, data)
     return mechanism.query(protocol.State(public, private, jnp.int32(0)), data, None)[0]
 
 

@@ -8,9 +8,10 @@ import jax.numpy as jnp
 from jax.tree_util import Partial
 
 from dpmf_jax import layout
-from dpmf_jax.mechanisms.als import messages
+from dpmf_jax.mechanisms.als import factor_passes, mean_passes, messages
 from dpmf_jax.mechanisms.als import params as als_params
 from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.mechanisms.als import state as states
 from dpmf_jax.mechanisms.als.config import Config
 from dpmf_jax.mechanisms.als.fold_in import PER_QUARTER
 
@@ -49,9 +50,9 @@ def _raw_counts(data):
 
 def _one_for_each_rating(params, state, data, coins):
     """Every rating counts 1, whoever has many; booked as if a user moved the counts by 1."""
-    statistics, info = als._query_counts(params, state, data, coins)
+    statistics, info = mean_passes.query_counts(params, state, data, coins)
     del statistics
-    clip = jnp.floor(als._at(params.clip, state)[0])
+    clip = jnp.floor(states.at_step(params.clip, state)[0])
     total = _raw_counts(data).astype(jnp.int32) * clip.astype(jnp.int32)
     return jax.lax.bitcast_convert_type(total, jnp.uint32), info
 
@@ -63,10 +64,10 @@ def counts_of_ratings(mechanism):
 def _factors_query(params, state, data, coins, *, sent_of):
     del coins
     private, items = state.private, state.public.items
-    (clip, further), own = als._at(params.clip, state), als._user_bounds(params, state)
-    unit = als._per_coefficient(items)
+    (clip, further), own = states.at_step(params.clip, state), states.user_bounds(params, state)
+    unit = factor_passes.per_coefficient(items)
     kappa = clip / (params.message_clip * PER_QUARTER) * unit
-    sent, info = als._sent(params, state, data, own, kappa, rank=params.rank)
+    sent, info = states.sent(params, state, data, own, kappa, rank=params.rank)
     sent = sent_of(sent, private, kappa, data)
     sums = messages.item_sums(private.users, sent, items, params.grid, data, rank=params.rank)
     kappa = further / params.further_clip * unit**2
@@ -101,7 +102,7 @@ def _weighed_by_raw_counts(params, state, data, coins):
     """
     number = jnp.sum(_raw_counts(data)) / (data.num_users * data.num_items)
     weighed = dataclasses.replace(params, message_clip=params.message_clip / number)
-    return als._query_factors(weighed, state, data, coins)
+    return factor_passes.query_factors(weighed, state, data, coins)
 
 
 def weights_from_raw_counts(mechanism):
@@ -122,7 +123,7 @@ def gram_without_noise(mechanism):
 
 def _fitted_to_raw_counts(params, state, response, data):
     raw = state.public._replace(count=_raw_counts(data))
-    state = als._update_means(params, state._replace(public=raw), response, data)
+    state = mean_passes.update_means(params, state._replace(public=raw), response, data)
     return state._replace(public=state.public._replace(count=raw.count))
 
 

@@ -52,6 +52,9 @@ class Config:
     signal: variance of a rating that factors explain, a public guess; feature_signal: that public
       features explain.
     evenness: 0 keeps the directions of the factors as strong as they are, 1 makes them equal.
+    few: factors that are learned where noisy counts say that more would cost more than they give.
+    least_signal, much_signal: what the counts say (`estimates.signal`): below the first passes for
+      factors learn means, below the second `few` factors, else all of them.
     non_negative: whether factors are at least 0, those of items and those of users. Levels, and a
       user's weights for public features, which are about 0, have any sign.
     delta: of the guarantee.
@@ -89,6 +92,9 @@ class Config:
     signal: float = 0.15
     feature_signal: float = 0.1
     evenness: float = 0.5
+    few: int = 3
+    least_signal: float = 0.0
+    much_signal: float = 0.0
     non_negative: bool = False
     delta: float = 1e-5
     honest_shares: int | None = None
@@ -107,6 +113,9 @@ class Config:
         guards.count("num_passes", self.num_passes, 0)
         guards.count("num_features", self.num_features, 0)
         guards.count("num_means", self.num_means, 1)
+        guards.count("few", self.few, 1)
+        for name in ("least_signal", "much_signal"):
+            guards.nonnegative(name, getattr(self, name))
         if (self.rank == 0) != (self.num_passes == 0):
             raise ValueError("rank and num_passes must both be 0, or neither")
         if self.relation not in ("user added or removed", "user replaced"):

@@ -12,9 +12,10 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float
 
 LEAST = 1e-4  # a variance between items
+LAST = -1e6  # below the length of any axis that is learned
 NEAR = 0.1  # variance beside which the noise of an item counts, where moments are taken
 
 
@@ -41,6 +42,36 @@ def mean_weight(
 ) -> Float[Array, ""]:
     """w of a typical rating: Σ_i Σ_u w is Σ_u √m, which is the number of users over this."""
     return jnp.clip(num_users / jnp.maximum(jnp.sum(count), 1.0), 1e-3, 1.0)
+
+
+def signal(
+    count: Float[Array, " items"],
+    num_users: int | Float[Array, ""],
+    deviation: Float[Array, ""],
+    settings: tuple[jax.Array, ...],
+    rank: int,
+) -> Float[Array, ""]:
+    """How far factors stand out of the noise of ratings, and of messages, before any is sent.
+
+    It is √(ratings of a typical user · of a typical rating's item), times what one factor explains
+    of a rating over the variance of the rest: below 1 it would not be found even without privacy.
+    The noise in messages makes that variance as many times as large as it makes that of their sums.
+    It is 0 where a typical user has fewer ratings than factors to learn from them.
+
+    Args:
+      count: positive. deviation: of the noise in the sums of all passes together.
+      settings: (s², λ_u, signal).
+    """
+    noise_variance, regularization, explained = settings
+    weight = mean_weight(count, num_users)
+    total = jnp.sum(count)
+    typical, raters = 1 / (weight * weight), jnp.sum(count**2) / total / weight
+    ratio = explained / (rank * noise_variance)
+    told = typical * ratio / (1 + typical * ratio)
+    from_users = total / len(count) * weight * noise_variance * told / regularization
+    found = jnp.sqrt(typical * raters) * ratio
+    found = found / (1 + deviation * deviation / from_users)
+    return jnp.where(typical < rank, 0.0, found)
 
 
 def from_messages(
@@ -96,12 +127,17 @@ def _by_popularity(
 
 
 def first_factors(
-    key: jax.Array, center: Float[Array, " items"], count: Float[Array, " items"], rank: int
+    key: jax.Array,
+    center: Float[Array, " items"],
+    count: Float[Array, " items"],
+    rank: int,
+    num_learned: Array,
 ) -> Float[Array, "items d"]:
     """Where the passes start: columns of what is public already, the others random.
 
-    The first is the item's mean, the second its popularity, both as far from their average over
-    ratings as they are, since users differ in what they make of good and of popular items.
+    The first that is learned is the item's mean, the second its popularity, both as far from their
+    average over ratings as they are, since users differ in what they make of good and of popular
+    items. The last `num_learned` columns are; those before them are 0.
     """
     share = count / jnp.sum(count)
 
@@ -115,7 +151,13 @@ def first_factors(
     popular = standard(popular - jnp.sum(share * mean * popular) * mean)
     random = jax.random.normal(key, (len(center), rank), jnp.float32)
     columns = jnp.stack([mean, popular], axis=1)[:, :rank]
-    return 0.3 * random.at[:, : columns.shape[1]].set(columns)
+    drawn = jnp.roll(random.at[:, : columns.shape[1]].set(columns), rank - num_learned, axis=1)
+    return jnp.where(_learned(rank, num_learned), 0.3 * drawn, 0.0)
+
+
+def _learned(rank: int, num_learned: Array) -> Bool[Array, " d"]:
+    """Which columns are."""
+    return jnp.arange(rank) >= rank - num_learned
 
 
 def factors(
@@ -127,6 +169,7 @@ def factors(
     num_users: int | Float[Array, ""],
     deviation: Float[Array, ""],
     settings: tuple[jax.Array, ...],
+    num_learned: Array,
     *,
     non_negative: bool = False,
 ) -> tuple[Float[Array, "items d"], Float[Array, "items d"]]:
@@ -141,12 +184,19 @@ def factors(
       before: factors and variances that the users answered to. is_first: whether they are only a
         start. sums, gram: noisy; gram is Σ over users of s·u·uᵀ.
       settings: (s², λ_u, signal, evenness).
+      num_learned: how many columns are learned, the last ones; the others are 0, and stay.
       non_negative: whether factors below 0 become 0. They keep their own columns then, which a
         rotation would mix.
     """
     noise_variance, regularization, signal, evenness = settings
-    mean_gram = (gram + gram.T) / 2 / num_users
-    strength, axes = jnp.linalg.eigh(jnp.nan_to_num(mean_gram))
+    rank = len(gram)
+    learned = _learned(rank, num_learned)
+    mean_gram = jnp.nan_to_num((gram + gram.T) / 2 / num_users)
+    mean_gram = jnp.where(learned[:, None] & learned, mean_gram, 0.0)
+    # columns that are not learned have their own axes, and these come first
+    strength, axes = jnp.linalg.eigh(
+        jnp.where(learned | ~jnp.eye(rank, dtype=bool), mean_gram, LAST)
+    )
     strength = jnp.maximum(strength, LEAST)
     seen = count[:, None] * strength
     given = before[0] @ axes
@@ -155,7 +205,13 @@ def factors(
     from_users = (
         noise_variance
         * mean_weight(count, num_users)
-        * jnp.clip(jnp.sum(strength) * regularization / len(strength), 0.05, 1.0)
+        * jnp.clip(
+            jnp.sum(jnp.where(learned, strength, 0.0))
+            * regularization
+            / jnp.maximum(num_learned.astype(jnp.float32), 1.0),
+            0.05,
+            1.0,
+        )
     )
     variance = (deviation**2 + from_users * seen) / seen**2
     old, old_variance = (jnp.where(is_first, 0.0, part) for part in (given, before[1] @ axes**2))
@@ -164,13 +220,14 @@ def factors(
     between = jnp.sum(weight * moved, axis=0) / jnp.sum(weight, axis=0)
     prior = old_variance + jnp.maximum(between, jnp.where(is_first, LEAST, 0.0))
     kept = prior / (prior + variance)
-    found, left = old + kept * (said - old), (1 - kept) * prior
+    found = jnp.where(learned, old + kept * (said - old), 0.0)
+    left = jnp.where(learned, (1 - kept) * prior, 0.0)
     if non_negative:
         factors = jnp.maximum(found @ axes.T, 0.0)
         return _columns_on_scale(
             factors, left @ (axes.T) ** 2, count, signal * regularization, evenness
         )
-    return _on_scale(found @ axes.T, axes, left, count, signal * regularization, evenness)
+    return _on_scale(found @ axes.T, axes, left, count, signal * regularization, evenness, learned)
 
 
 def _agreed(
@@ -212,16 +269,20 @@ def _on_scale(
     count: jax.Array,
     total: jax.Array,
     evenness: jax.Array,
+    learned: jax.Array,
 ) -> tuple[jax.Array, jax.Array]:
     """The same model with factors along their own axes, and as large as the users' prior expects.
+
+    Axes come in the order of their length, so columns of zeros stay the first ones.
 
     Without it a pass shrinks users and stretches items, until the noise in M is all there is.
     """
     share = count / jnp.sum(count)
     strength, own = jnp.linalg.eigh((factors * share[:, None]).T @ factors)
     strength = jnp.maximum(strength, 1e-12)
-    wanted = (strength / jnp.sum(strength)) ** (1 - evenness)
-    stretch = own * jnp.sqrt(total * wanted / jnp.sum(wanted) / strength)
+    wanted = jnp.where(learned, (strength / jnp.sum(strength)) ** (1 - evenness), 0.0)
+    wanted = wanted / jnp.maximum(jnp.sum(wanted), LEAST)
+    stretch = own * jnp.sqrt(total * wanted / strength)
     return factors @ stretch, variance @ (axes.T @ stretch) ** 2
 
 

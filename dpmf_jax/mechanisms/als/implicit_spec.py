@@ -90,8 +90,9 @@ def last_steps(settings: Mapping[str, Any], priced: int) -> int:
     return settings["num_passes"] or 1
 
 
-def notes(settings: Mapping[str, Any]) -> list[str]:
+def notes(settings: Mapping[str, Any], release: Release) -> list[str]:
     """Says where factors were left out."""
+    del release
     if settings["rank"] == 0:
         return [
             "popularity alone: for so few users, so many items and this ε, noisy factors would cost"

@@ -6,7 +6,8 @@ message of a pass for factors is, for every item that she rated,
 
     ⌊s·E_i·q⌉,   s = min(κ·w, (Δ - √(m·d)/2)/(‖E‖·‖q‖)),
 
-and that of a pass for means is ⌊s·E_i⌉, with d = 1 and ‖q‖ = 1. Rounding moves each of its m·d
+and that of a pass for means is ⌊s·E_i⌉, with d = 1 and ‖q‖ = 1 (where factors do not pay, a pass
+for factors sends just that, with q = (1, 0, ...): `factor_passes`). Rounding moves each of its m·d
 entries by at most a half, so the norm of the whole message is at most
 
     s·‖E‖·‖q‖ + √(m·d)/2 ≤ Δ.
@@ -124,6 +125,11 @@ def mean_scale(sent: Sent, count: Float[Array, " users"], clip: Bound) -> UInt32
     """Σ over users of ⌊Δ'·s/(κ·w)⌋, each at most Δ'; nothing of who has no ratings."""
     part = jnp.floor(jnp.clip(sent.fraction, 0, 1) * clip).astype(jnp.int32)
     return jax.lax.bitcast_convert_type(jnp.sum(jnp.where(count > 0, part, 0)), jnp.uint32)
+
+
+def gram_room(clip: Bound, rank: int) -> Bound:
+    """The longest p of whole numbers for which p·pᵀ may be sent: float32, whole."""
+    return jnp.floor(jnp.maximum(jnp.sqrt(clip) * (1 - ROOM) - rank**0.5 / 2, 0.0))
 
 
 def gram(

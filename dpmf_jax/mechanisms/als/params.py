@@ -29,6 +29,9 @@ class Params:
       (`config.Scales`). count_deviation: of a noisy count.
     priors: float32[1 + d], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
+    means_clip: of messages for means.
+    few: `Config.few`, or rank where that is less. signals: float32[2], from which on so many
+      factors are learned, and from which on all.
     non_negative: how many factors, the first ones, are at least 0: all that are learned, or none.
     features: float32[items, p], public, scaled (`scaled_features`).
     honest_shares: None where a curator adds the noise.
@@ -43,6 +46,8 @@ class Params:
     priors: jax.Array
     message_clip: jax.Array
     further_clip: jax.Array
+    means_clip: jax.Array
+    signals: jax.Array
     settings: tuple[jax.Array, ...]
     features: jax.Array | None
     groups: budgets.Groups | None
@@ -51,6 +56,7 @@ class Params:
     distance: float | jax.Array
     honest_shares: int | None = dataclasses.field(metadata={"static": True})
     rank: int = dataclasses.field(metadata={"static": True})
+    few: int = dataclasses.field(metadata={"static": True})
     non_negative: int = dataclasses.field(metadata={"static": True})
     relation: str = dataclasses.field(metadata={"static": True})
     released: tuple[str, ...] = dataclasses.field(metadata={"static": True})
@@ -111,6 +117,9 @@ def make_params(
                 *(config.signal, config.evenness),
             )
         ),
+        means_clip=jnp.float32(config.means_clip),
+        signals=jnp.asarray((config.least_signal, config.much_signal), jnp.float32),
+        few=min(config.few, config.rank),
         features=given.features,
         groups=groups,
         delta=config.delta,

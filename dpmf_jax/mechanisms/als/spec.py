@@ -31,10 +31,12 @@ if TYPE_CHECKING:
 
 EPSILON = 4.0
 RIDGE_PASSES = 3
-# n·μ/items: how an item's messages stand out of the noise in their sum. Below the first factors
-# cost more than they give; from the second on more passes pay (DEFAULTS.md).
-LEAST_SIGNAL, MUCH_SIGNAL = 0.85, 2.0
-FEW_FACTORS, MORE_FACTORS = (3, 4), (3, 6)  # (rank, passes)
+# n·μ/items: how an item's messages stand out of the noise in their sum. Below the first of these
+# factors cost more than they give; from the others on more passes pay, and more factors
+# (DEFAULTS.md).
+SIGNALS = {0.85: (3, 4), 2.0: (3, 6), 5.0: (5, 6)}  # the least: (rank, passes)
+# What noisy counts have to say (`estimates.signal`) for factors to pay, and for more than three.
+COUNTED = {"least_signal": 5.0, "much_signal": 12.0}
 # What the phases take of the price where there are means alone.
 MEANS_ALONE: dict[str, Any] = {
     "num_means": 4,
@@ -144,6 +146,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
     noise = min(one for _, one in prices)
     rank, passes = 0, 0
     shares: Settings = {}
+    counted: Mapping[str, float] = {}
     if isinstance(flags, Federated):
         honest = flags.honest_shares
         # whoever takes part, but for the protected one
@@ -154,11 +157,11 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         if shares:  # all users' shares are there, and only those are priced
             larger *= math.sqrt(max(1.0, ratings.num_users / shares["honest_shares"]))
         signal = _signal(prices, ratings.num_items) / larger
-        usual = (0, 0) if signal < LEAST_SIGNAL else FEW_FACTORS
-        usual = usual if signal < MUCH_SIGNAL else MORE_FACTORS
+        usual = max((size for least, size in SIGNALS.items() if least <= signal), default=(0, 0))
         rank = usual[0] if flags.rank is None else guards.count("rank", flags.rank, 0)
         passes = (usual[1] or 4) if flags.steps is None else check_steps(flags.steps, 4)
         passes = passes if rank else 0
+        counted = COUNTED if rank and flags.rank is None else {}
     low, high = ratings.rating_range
     return {
         "steps": passes,
@@ -172,6 +175,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         "num_users": ratings.num_users,
         **shares,
         **(MEANS_ALONE if rank == 0 else {}),
+        **counted,
         **({"non_negative": True} if getattr(flags, "non_negative", False) else {}),
         **({"budgets": [one._asdict() for one in table]} if table else {}),
     }
@@ -211,7 +215,7 @@ def comparisons(
     # Any noise will do, and without it nobody has a budget.
     factors = {**settings, "noise_multiplier": 1.0, "budgets": ()}
     if settings["rank"] == 0:
-        rank, passes = MORE_FACTORS
+        rank, passes = SIGNALS[2.0]
         factors = {name: value for name, value in factors.items() if name not in MEANS_ALONE}
         factors |= {"rank": rank, "num_passes": passes}
     return {
@@ -227,9 +231,26 @@ def last_steps(settings: Mapping[str, Any], priced: int) -> int:
     return settings["num_means"] if settings["rank"] == 0 else 1
 
 
-def notes(settings: Mapping[str, Any]) -> list[str]:
+def _num_learned(settings: Mapping[str, Any], release: Release) -> int:
+    """How many columns of factors the noisy counts let a run learn; the others are 0."""
+    assert release.item_factors is not None
+    return int(release.item_factors[:, 1 : 1 + settings["rank"]].any(axis=0).sum())
+
+
+def notes(settings: Mapping[str, Any], release: Release) -> list[str]:
     """Says where factors were left out, and where a run stands for a protocol of many."""
     said = []
+    learned = _num_learned(settings, release)
+    if settings["rank"] and not learned:
+        said.append(
+            "means alone: the noisy counts say that factors would cost more than they give, so what"
+            " they would have taken of the price went to the means"
+        )
+    elif learned < settings["rank"]:
+        said.append(
+            f"{learned} of {settings['rank']} factors are learned: the noisy counts say that more"
+            " would cost more than they give"
+        )
     if settings["mechanism"] in ("als", "als-federated") and settings["rank"] == 0:
         said.append(
             "means alone: for so few users, so many items and this ε, noisy factors would cost more"
@@ -292,7 +313,7 @@ SPECS = (
         defaults={
             "epsilon": EPSILON,
             "user_budgets": "none",
-            "rank": "0 or 3, by sizes and price",
+            "rank": "0, 3 or 5, by sizes, price and noisy counts",
             "steps": "4 or 6, likewise",
         },
         settings=settings,
@@ -320,7 +341,7 @@ SPECS = (
         flags=Federated,
         defaults={
             "epsilon": EPSILON,
-            "rank": "0 or 3, by sizes and price",
+            "rank": "0, 3 or 5, by sizes, price and noisy counts",
             "steps": "4 or 6, likewise",
             "honest_shares": "all others",
         },

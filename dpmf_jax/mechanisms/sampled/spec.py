@@ -24,7 +24,7 @@ from dpmf_jax.mechanisms.spec import (
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
-    from dpmf_jax.protocol import Mechanism, Phase
+    from dpmf_jax.protocol import Mechanism, Phase, Release
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -184,8 +184,9 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
     return ((make(config(settings)), settings["steps"]),)
 
 
-def notes(settings: Mapping[str, Any]) -> list[str]:
+def notes(settings: Mapping[str, Any], release: Release) -> list[str]:
     """See `Spec.notes`."""
+    del release
     if settings["decay"]:
         return []
     scale = settings["sampling_rate"] * math.sqrt(

@@ -18,6 +18,7 @@ from dpmf_jax import layout, protocol
 from dpmf_jax.data import synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.mechanisms.als import factor_passes
 from dpmf_jax.mechanisms.als import phases as als
 from dpmf_jax.noise import keys
 from dpmf_jax.training import measure
@@ -37,22 +38,26 @@ pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
 @pytest.mark.parametrize(
-    ("rank", "kind", "num_features"),
+    ("rank", "kind", "num_features", "least_signal"),
     [
-        (2, "dense", 0),
-        pytest.param(2, "split", 0, marks=pytest.mark.seconds),
-        pytest.param(0, "dense", 0, marks=pytest.mark.seconds),
-        pytest.param(2, "dense", 3, marks=pytest.mark.seconds),
-        pytest.param(0, "dense", 3, marks=pytest.mark.seconds),
+        (2, "dense", 0, 0.0),
+        pytest.param(2, "dense", 0, 1e9, id="means in place of factors"),
+        pytest.param(2, "split", 0, 0.0, marks=pytest.mark.seconds),
+        pytest.param(0, "dense", 0, 0.0, marks=pytest.mark.seconds),
+        pytest.param(2, "dense", 3, 0.0, marks=pytest.mark.seconds),
+        pytest.param(0, "dense", 3, 0.0, marks=pytest.mark.seconds),
     ],
 )
-def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(rank, kind, num_features):
+def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(
+    rank, kind, num_features, least_signal
+):
     """Whoever is left out, exactly their own message is missing from every sum, mod 2^32."""
     features = np.random.default_rng(1).normal(size=(ITEMS, 3)) if num_features else None
     of = ratings()
     data = layout.make(of, kind=kind, num_devices=1)
     longest = []
-    made = config(num_features=num_features, **(MEANS if rank == 0 else {}))
+    change = MEANS if rank == 0 else {"least_signal": least_signal}
+    made = config(num_features=num_features, **change)
     for mechanism, public in public_states(als.phases(made, features), data):
         clip = float(mechanism.query.args[0].whole_clip[0])
         everybody = statistics(mechanism, public, data)
@@ -216,7 +221,7 @@ def longer_at_first(query, params, state, data, coins):
 
 def looks_at_its_key(params, key, data, previous):
     """The start of the factors, of which a word of the key is a part."""
-    state = als._init_factors(params, key, data, previous)
+    state = factor_passes.first_state(params, key, data, previous)
     word = jnp.float32(1e-9) * jnp.ravel(jax.random.key_data(key))[0]
     means = state.public.means
     center = means.center + word

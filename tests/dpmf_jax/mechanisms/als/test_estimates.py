@@ -60,6 +60,7 @@ def test_a_pass_keeps_nothing_of_the_errors_before_it():
         USERS,
         jnp.float32(1e-3),
         tuple(jnp.float32(value) for value in settings),
+        jnp.int32(RANK),
     )
     parts = np.linalg.lstsq(np.hstack([factors, errors]), np.asarray(found), rcond=None)[0]
     assert np.linalg.norm(parts[RANK:]) < 0.05 * np.linalg.norm(parts[:RANK])

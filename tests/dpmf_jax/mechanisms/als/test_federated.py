@@ -18,6 +18,7 @@ from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.als import config as settings
 from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.mechanisms.als import state as states_of
 from dpmf_jax.mechanisms.als import trust
 from dpmf_jax.mechanisms.federated import roles
 from dpmf_jax.mechanisms.federated.messages import Ask, Upload
@@ -172,7 +173,7 @@ def states(quick_compilation):
 
 @jax.jit
 def ask(mechanism, public, data):
-    private = als._solve(params(mechanism), public.items, data)
+    private = states_of.solve(params(mechanism), public.items, data)
     return mechanism.query(protocol.State(public, private, jnp.int32(0)), data, None)[0]
 
 
