@@ -56,14 +56,16 @@ def model(models):
 
 
 def assert_same_bits(model):
-    """Of everybody's own fold-in without a private part, and of the private pass."""
+    """Of fold-ins without a private part, one user's and everybody's, and of the private pass."""
     public = dataclasses.replace(model, factors=None, seen=None, metrics=None)
-    rows = np.stack([public.fold_in(of_user(user)) for user in range(USERS)])
+    expected = model.factors.user_factors
+    rows = public.fold_in(RATINGS)
     assert rows.dtype == np.float32
     learned = np.asarray(model.release.item_factors).any(axis=0)
     np.testing.assert_array_equal(np.ptp(rows, axis=0) > 0, learned)
-    np.testing.assert_array_equal(bits(rows), bits(model.factors.user_factors))
-    np.testing.assert_array_equal(bits(public.fold_in(RATINGS)), bits(rows))
+    np.testing.assert_array_equal(bits(rows), bits(expected))
+    for user in range(0, USERS, 6):  # each number of ratings compiles once more
+        np.testing.assert_array_equal(bits(public.fold_in(of_user(user))), bits(expected[user]))
 
 
 def bits(rows):
