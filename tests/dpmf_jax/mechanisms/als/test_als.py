@@ -257,3 +257,32 @@ def test_every_pass_is_held_to_its_own_clip(planted):
         made, of, data, key=keys.from_seed(1), num_steps=num_steps, num_neighbours=USERS
     )
     assert {one.verdict for one in found} == ({"violated"} if planted else {"consistent"})
+
+
+def test_without_noise_and_clip_a_pass_sums_up_what_ridges_in_numpy_send():
+    """Each user's ridge in floats, then Σ w·e·u of every item and Σ u·uᵀ: quarters of the width."""
+    of, made = ratings(), config(residual_clip=50.0, factors_clip=5.0, gram_clip=5.0)
+    data = layout.make(of, kind="dense", num_devices=1)
+    phases = als.without_noise(als.phases(made))
+    *_, (mechanism, public), _ = public_states(phases, data)
+    params, items = mechanism.query.args[0], public.items
+    center, factors = np.asarray(public.center, float), np.asarray(items.units * items.unit, float)
+    variance = np.asarray(items.variance * items.unit**2, float)
+    prior = np.diag([made.level_regularization, *[made.regularization] * made.rank])
+    sums, gram = np.zeros((ITEMS, made.rank)), np.zeros((made.rank, made.rank))
+    for user in range(USERS):
+        rated = of.item[of.user == user]
+        target = of.value[of.user == user] - center[rated]
+        design = np.hstack([np.ones((len(rated), 1)), factors[rated]])
+        left = design.T @ design / made.noise_variance + prior
+        left[1:, 1:] += np.diag(variance[rated].sum(0)) / made.noise_variance
+        answer = np.linalg.solve(left, design.T @ target / made.noise_variance)
+        residual = target - design @ answer
+        sums[rated] += np.outer(residual, answer[1:]) / max(len(rated), 1) ** 0.5
+        gram += np.outer(answer[1:], answer[1:])
+    found = statistics(mechanism, public, data)
+    clip, further = np.asarray(params.clip[0], float)
+    per_unit = float(params.message_clip) / clip, float(params.further_clip) / further
+    assert np.abs(sums).max() > 0.2
+    np.testing.assert_allclose(per_unit[0] * signed(found[0]), sums, atol=0.01)
+    np.testing.assert_allclose(per_unit[1] * signed(found[1]), gram, rtol=0.005, atol=0.02)

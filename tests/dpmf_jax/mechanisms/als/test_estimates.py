@@ -64,3 +64,47 @@ def test_a_pass_keeps_nothing_of_the_errors_before_it():
     )
     parts = np.linalg.lstsq(np.hstack([factors, errors]), np.asarray(found), rcond=None)[0]
     assert np.linalg.norm(parts[RANK:]) < 0.05 * np.linalg.norm(parts[:RANK])
+
+
+def test_variances_are_those_of_the_errors_that_are_left():
+    """Of factors that moved as far as their variance said, with noise as large as is known."""
+    rng, items, rank = np.random.default_rng(2), 4_000, 2
+    old_variance, deviation = 0.02, 20.0
+    before = 0.3 * rng.standard_normal((items, rank)) * (1.0, 0.7)
+    truth = before + old_variance**0.5 * rng.standard_normal((items, rank))
+    count = np.exp(rng.normal(4, 1, items))
+    count[:200] = 1e-3  # nothing is learned of these
+    gram = np.diag([1.1, 0.6])
+    settings = (NOISE_VARIANCE, REGULARIZATION, 0.25, 0.0)
+    shared = tuple(jnp.float32(value) for value in settings)
+    as_known = (
+        jnp.asarray(before, jnp.float32),
+        jnp.full((items, rank), old_variance, jnp.float32),
+    )
+    count = jnp.asarray(count, jnp.float32)
+    agreed = estimates._agreed(as_known, jnp.asarray(gram, jnp.float32), count, USERS, *shared[:2])
+    weight = float(estimates.mean_weight(count, USERS))
+    told = NOISE_VARIANCE * weight * np.clip(np.trace(gram) * REGULARIZATION / rank, 0.05, 1.0)
+    seen = np.asarray(count)[:, None] * np.diag(gram)
+    noise = np.sqrt(deviation**2 + told * seen) * rng.standard_normal((items, rank))
+    sums = np.asarray(agreed) + seen * (truth - before) + noise
+    found, variance = estimates.factors(
+        as_known,
+        jnp.asarray(False),
+        jnp.asarray(sums, jnp.float32),
+        jnp.asarray(USERS * gram, jnp.float32),
+        count,
+        USERS,
+        jnp.float32(deviation),
+        shared,
+        jnp.int32(rank),
+    )
+    # they come on axes and on a scale of their own, which the first items show
+    found = np.asarray(found, np.float64)
+    turn = np.linalg.lstsq(before[:200], found[:200], rcond=None)[0]
+    np.testing.assert_allclose(before[:200] @ turn, found[:200], atol=1e-3)
+    errors = np.sum((found - truth @ turn) ** 2, axis=1)[200:]
+    known = np.sum(np.asarray(variance), axis=1)[200:]
+    for part in np.array_split(np.argsort(known), 4):
+        assert 0.85 < errors[part].mean() / known[part].mean() < 1.15
+    assert known.max() > 2 * known.min()
