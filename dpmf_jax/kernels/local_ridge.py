@@ -104,13 +104,19 @@ def on_grid(
 
     Any numbers will do: what is not finite is 0.
     """
+    units, unit = factors_on_grid(factors)
+    steps = jnp.clip(jnp.round((center - grid.middle) / grid.step), -STEPS / 2, STEPS / 2)
+    squares = jnp.clip(jnp.round(variance / unit**2), 0, ITEM_RADIUS**2)
+    return Items(jnp.nan_to_num(steps), units, jnp.nan_to_num(squares), unit)
+
+
+def factors_on_grid(factors: Float[Array, "items d"]) -> tuple[jax.Array, jax.Array]:
+    """(units, unit), as of `Items`, of any numbers."""
     factors = jnp.nan_to_num(factors, nan=0.0, posinf=0.0, neginf=0.0)
     longest = jnp.max(jnp.sqrt(jnp.sum(factors**2, axis=1)), initial=0.0)
     unit = jnp.maximum(longest, 2.0**-20) / (ITEM_RADIUS - 2 - factors.shape[1] ** 0.5 / 2)
     units = whole_descent.on_grid(factors, unit * ITEM_RADIUS, ITEM_RADIUS).units
-    steps = jnp.clip(jnp.round((center - grid.middle) / grid.step), -STEPS / 2, STEPS / 2)
-    squares = jnp.clip(jnp.round(variance / unit**2), 0, ITEM_RADIUS**2)
-    return Items(jnp.nan_to_num(steps), units, jnp.nan_to_num(squares), unit)
+    return units, unit
 
 
 def rating_steps(grid: Grid, values: jax.Array) -> jax.Array:
@@ -119,7 +125,7 @@ def rating_steps(grid: Grid, values: jax.Array) -> jax.Array:
     return jnp.clip(jnp.nan_to_num(steps, nan=0.0), -STEPS / 2, STEPS / 2)
 
 
-def _exact_products(left: jax.Array, right: jax.Array) -> jax.Array:
+def exact_products(left: jax.Array, right: jax.Array) -> jax.Array:
     """int32[p, q]: Σ over slots of left[slot, p]·right[slot, q], whole numbers below 2^19."""
     slots = len(left)
     if slots <= EXACT_SLOTS:
@@ -142,11 +148,11 @@ def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Ar
     level = jnp.full_like(present, LEVEL)[:, None]
     target = (rating_steps(grid, values) - center)[:, None]
     rated = present[:, None]  # on one side of a product alone
-    products = _exact_products(
+    products = exact_products(
         rated * jnp.concatenate([level, units], axis=1),
         jnp.concatenate([level, units, target], axis=1),
     )
-    spread = _exact_products(rated, variance)[0]
+    spread = exact_products(rated, variance)[0]
     return products[:, :-1], products[:, -1], spread, jnp.sum(present)
 
 
@@ -280,8 +286,8 @@ def _seen(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
     del row, values
     units, variance = columns
     seen = present[:, None]  # on one side of a product alone
-    gram = _exact_products(seen * units, units)
-    right, spread = (_exact_products(seen, part)[0] for part in (units, variance))
+    gram = exact_products(seen * units, units)
+    right, spread = (exact_products(seen, part)[0] for part in (units, variance))
     return gram, right, spread, jnp.sum(present)
 
 

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 EPSILON = 4.0
 RIDGE_PASSES = 3
+# Where users have fewer ratings on average, factors cost more than they give (DEFAULTS.md).
+RIDGE_FACTORS: dict[str, Any] = {"rank": 8, "least_ratings": 10.0}
 # n·μ/items: how an item's messages stand out of the noise in their sum. Below the first of these
 # factors cost more than they give; from the others on more passes pay, and more factors
 # (DEFAULTS.md).
@@ -97,10 +99,12 @@ class Federated(Factors):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Ridge(Flags):
-    """Settings of item means from residuals of everybody's own level."""
+    """Settings of item means from residuals of everybody's own level and factors."""
 
     delta: float = 1e-5
     """Delta of the total."""
+    rank: int | None = None
+    """Number of item factors made of who rated what, which is public; 0 for levels alone."""
     steps: int = RIDGE_PASSES
     """Passes over the ratings, fixed up front."""
 
@@ -232,7 +236,7 @@ def last_steps(settings: Mapping[str, Any], priced: int) -> int:
 
 
 def _num_learned(settings: Mapping[str, Any], release: Release) -> int:
-    """How many columns of factors the noisy counts let a run learn; the others are 0."""
+    """How many columns of factors a run has learned; the others are 0."""
     assert release.item_factors is not None
     return int(release.item_factors[:, 1 : 1 + settings["rank"]].any(axis=0).sum())
 
@@ -273,7 +277,7 @@ def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict
 
 def ridge_settings(name: str, flags: Ridge, ratings: Ratings, public: Any) -> Settings:
     """See `Spec.settings`."""
-    from accounting import gaussian
+    from accounting import gaussian, guards
 
     del public  # there are none
     epsilon = SOUND_EPSILON if flags.epsilon is None else flags.epsilon
@@ -285,8 +289,16 @@ def ridge_settings(name: str, flags: Ridge, ratings: Ratings, public: Any) -> Se
             epsilon, flags.delta, steps, price="exact"
         ),
         "num_items": ratings.num_items,
+        **(RIDGE_FACTORS if flags.rank is None else {"rank": guards.count("rank", flags.rank, 0)}),
         "delta": flags.delta,
     }
+
+
+def ridge_notes(settings: Mapping[str, Any], release: Release) -> list[str]:
+    """Says where factors were left out."""
+    if settings["rank"] and not _num_learned(settings, release):
+        return ["levels alone: users have too few ratings for factors of the items to pay"]
+    return []
 
 
 def ridge_phases(settings: Mapping[str, Any], public: Any) -> tuple[Phase, ...]:
@@ -386,13 +398,14 @@ SPECS = (
         name="ridge",
         paper="ours",
         flags=Ridge,
-        defaults={"epsilon": SOUND_EPSILON},
+        defaults={"epsilon": SOUND_EPSILON, "rank": "0 or 8, by ratings a user"},
         settings=ridge_settings,
         phases=ridge_phases,
         control=without_noise,
         access="sums",
         unit="rating value",
         fold_in=levels,
+        notes=ridge_notes,
         trials=(Trial("ours: ridge", "defaults"),),
     ),
 )

@@ -99,7 +99,9 @@ PROGRAM = """
         ),
         "ridge": (
             ridge.mechanism(
-                ridge.Config(rating_range=(0.5, 5.0), noise_multiplier=3.0, num_items=ITEMS)
+                ridge.Config(
+                    rating_range=(0.5, 5.0), noise_multiplier=3.0, num_items=ITEMS, rank=3
+                )
             ),
             2,
         ),
