@@ -233,7 +233,7 @@ def _init(params: Params, key: jax.Array, data: Layout, previous: Any) -> State:
         columns=public_ridge.columns(features),
         factor_unit=unit,
     )
-    return State(public, _own(params, public, data), jnp.int32(0))
+    return State(public, _private_answers(params, public, data), jnp.int32(0))
 
 
 def _by_strength(made: presence.Features) -> tuple[jax.Array, jax.Array]:
@@ -247,7 +247,7 @@ def _by_strength(made: presence.Features) -> tuple[jax.Array, jax.Array]:
     return jnp.round(made.units * shares / ratio), made.unit * ratio
 
 
-def _own(params: Params, public: Public, data: Layout) -> Private:
+def _private_answers(params: Params, public: Public, data: Layout) -> Private:
     return _answered(params, public.columns, public.factor_unit, public.units, data)
 
 
@@ -289,7 +289,7 @@ def _query(params: Params, state: State, data: Layout, coins: None) -> tuple[jax
 def _update(params: Params, state: State, response: jax.Array, data: Layout) -> State:
     make, zero = steady.alike(_next), steady.hidden_zero(state.step)
     public = spread.by_each(data.num_devices, make, zero, (params, state.public, response))
-    return state._replace(public=public, private=_own(params, public, data))
+    return state._replace(public=public, private=_private_answers(params, public, data))
 
 
 def _next(given: tuple[Params, Public, jax.Array]) -> Public:

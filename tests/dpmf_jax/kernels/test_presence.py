@@ -38,7 +38,7 @@ def by_groups(seed=0):
 RATINGS = by_groups()
 
 
-def found(of, rank=RANK, kind="split", **options):
+def features_of(of, rank=RANK, kind="split", **options):
     data = layout.make(of, kind=kind, num_devices=1)
     return jax.device_get(jax.jit(partial(presence.features, rank=rank, **options))(data))
 
@@ -64,7 +64,7 @@ def expected(of, rank, smoothing):
 @pytest.mark.seconds
 @pytest.mark.parametrize("smoothing", [0.0, 20.0])
 def test_features_are_singular_vectors_of_who_rated_what(smoothing):
-    features = found(RATINGS, smoothing=smoothing, rounds=40)
+    features = features_of(RATINGS, smoothing=smoothing, rounds=40)
     made, strength = expected(RATINGS, RANK, smoothing)
     assert np.linalg.norm(made, axis=1).max() < presence.LONGEST * RANK**0.5  # no row is shrunk
     np.testing.assert_allclose(features.units * features.unit, made, atol=0.02)
@@ -79,14 +79,14 @@ def test_values_of_ratings_do_not_move_a_bit():
     others = ratings(
         RATINGS.user, RATINGS.item, random.uniform(1, 5, RATINGS.num_ratings), (USERS, ITEMS)
     )
-    assert same(found(RATINGS), found(others))
+    assert same(features_of(RATINGS), features_of(others))
 
 
 @pytest.mark.seconds
 def test_one_rating_moves_them():
     """Or that they do not move would say nothing."""
     fewer = ratings(RATINGS.user[1:], RATINGS.item[1:], RATINGS.value[1:], (USERS, ITEMS))
-    assert not same(found(RATINGS), found(fewer))
+    assert not same(features_of(RATINGS), features_of(fewer))
 
 
 def same(one, other):
@@ -150,7 +150,9 @@ def test_where_there_are_fewer_vectors_the_last_columns_are_zeros():
     Items are fewer than the iteration has columns.
     """
     user, item = np.nonzero(np.arange(30)[:, None] % 3 == np.arange(6) % 3)
-    features = found(ratings(user, item, np.full(len(user), 3), (31, 7)), rank=4, smoothing=0.0)
+    features = features_of(
+        ratings(user, item, np.full(len(user), 3), (31, 7)), rank=4, smoothing=0.0
+    )
     np.testing.assert_allclose(features.strength, [1, 1, 0, 0], atol=1e-5)
     assert not features.units[:, 2:].any()
     assert features.units[:6, :2].any(axis=1).all()
@@ -163,13 +165,13 @@ def test_items_that_hardly_anybody_rated_have_rows_of_bounded_length():
     """Two users and an item of their own: the strongest vector, unless degrees are smoothed."""
     user, item = np.append(RATINGS.user, [238, 239]), np.append(RATINGS.item, [78, 78])
     lone = ratings(user, item, np.full(len(user), 3), (USERS, ITEMS))
-    features = found(lone, smoothing=0.0)
+    features = features_of(lone, smoothing=0.0)
     lengths = np.linalg.norm(features.units, axis=1)
     assert lengths.argmax() == 78
     assert 500 < lengths.max() <= local_ridge.ITEM_RADIUS
     assert lengths.max() * features.unit == pytest.approx(presence.LONGEST * RANK**0.5, rel=0.01)
     assert features.strength[0] == pytest.approx(1, abs=1e-5)
-    smooth, without = found(lone), found(RATINGS)
+    smooth, without = features_of(lone), features_of(RATINGS)
     np.testing.assert_allclose(smooth.strength, without.strength, rtol=0.01)
 
 

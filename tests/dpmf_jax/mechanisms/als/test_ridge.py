@@ -55,7 +55,7 @@ def users(num_ratings, value, centers, rank=0):
 @jax.jit
 def ask(mechanism, state, data):
     """The sums of a pass, of users who answer to the state's means first."""
-    private = ridge._own(mechanism.query.args[0], state.public, data)
+    private = ridge._private_answers(mechanism.query.args[0], state.public, data)
     return mechanism.query(state._replace(private=private), data, None)[0]
 
 
