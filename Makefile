@@ -35,13 +35,13 @@ test: $(VENV)/.stamp-test
 	$(PYTEST) -m "not slow and not seconds"
 
 test-all: test
-	$(PYTEST) -m "slow or seconds"
+	DPMF_TYPES=unchecked $(PYTEST) -m "slow or seconds"
 
 test-python:
 	@test -n "$(PY)" || { echo "error: no interpreter named" >&2; echo "fix: make test-python PY=python3.13" >&2; exit 2; }
 	$(MAKE) test PYTHON="$(PY)" VENV=.venv-$(notdir $(PY))
 
-# Types of the tests are checked while they run, by tests/conftest.py.
+# Types of the tests are checked while `make test` runs, by tests/conftest.py.
 lint: $(VENV)/.stamp-lint
 	$(BIN)/ruff format --check $(PACKAGES) tests
 	$(BIN)/ruff check $(PACKAGES) tests

@@ -26,9 +26,12 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 gc.set_threshold(50_000)
 
 # Before any of our modules is imported: shapes in signatures are checked in tests, and only there.
-install_import_hook(
-    ["accounting", "audits", "dpmf_jax", "experiments"], f"{typechecking.__name__}.check"
-)
+# `make test` does so in every module. It is a third of the time of tracing, and `make test-all`
+# leaves it out of the tests that take longest.
+if os.environ.get("DPMF_TYPES") != "unchecked":
+    install_import_hook(
+        ["accounting", "audits", "dpmf_jax", "experiments"], f"{typechecking.__name__}.check"
+    )
 
 # Programs that tests start find this checkout, whatever folder they start in.
 os.environ["PYTHONPATH"] = os.pathsep.join(

@@ -142,6 +142,7 @@ def test_numbers_of_several_words_are_not_called_consistent():
 
 
 @pytest.mark.seconds
+@pytest.mark.usefixtures("optimized")
 def test_it_is_part_of_every_quick_audit():
     assert "lookup" in audits.families(quick=True)
     floats = with_float_noise(sound("objective-statistics"))

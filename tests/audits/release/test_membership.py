@@ -168,6 +168,7 @@ def test_coins_that_fell_alike_leave_the_claim_open():
 
 @pytest.mark.slow
 @pytest.mark.data
+@pytest.mark.usefixtures("optimized")
 def test_on_movielens_the_sound_mechanism_is_not_called_violated(data_dir):
     import dpmf_jax
 

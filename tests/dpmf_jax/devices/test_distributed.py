@@ -23,7 +23,7 @@ from dpmf_jax.training import fit as fitting
 from tests.cases.compilation import QUICK
 from tests.cases.fit import JOINT, write_ratings
 
-ALS = "als --epsilon 20 --rank 2 --steps 2 --controls simple"
+ALS = "als --epsilon 20 --rank 2 --steps 2"
 SECONDS = 240  # a process that is still there then hangs
 FLAGS = [*JOINT, *shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")]
 
@@ -110,7 +110,7 @@ def same_model(folder: Path, other: Path) -> None:
 @pytest.mark.slow
 def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_path):
     catalogue = {"users": [*map(str, range(100, 139)), "a user"], "items": [*map(str, range(12))]}
-    flags = ["--rating-range", "1", "5", "--seed", "0", "--devices", "1", "--json"]
+    flags = shlex.split("--rating-range 1 5 --seed 0 --devices 1 --json --controls simple")
     for what, ids in catalogue.items():
         (tmp_path / what).write_text("\n".join(ids))
         flags += [f"--catalogue-{what}", str(tmp_path / what)]

@@ -329,6 +329,7 @@ def read(path, delimiter):
 
 @pytest.mark.slow
 @pytest.mark.data
+@pytest.mark.usefixtures("optimized")
 def test_biased_mf_on_the_official_splits_of_movielens_100k(data_dir):
     rmse = []
     for fold in range(1, 6):
@@ -352,6 +353,7 @@ def test_biased_mf_on_the_official_splits_of_movielens_100k(data_dir):
 
 @pytest.mark.slow
 @pytest.mark.data
+@pytest.mark.usefixtures("optimized")
 def test_biased_mf_on_random_folds_of_movielens_1m(data_dir):
     user, item, value = read(data_dir / "ml-1m" / "ratings.dat", "::")
     users, user = np.unique(user, return_inverse=True)

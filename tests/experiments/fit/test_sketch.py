@@ -313,6 +313,7 @@ def test_the_published_one_is_audited_without_consent_for_nothing_is_released(ca
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("optimized")
 def test_a_saved_model_is_audited_with_its_own_settings(capsys):
     fit(capsys, *DPSGD, "--seed", "0", "--test-fraction", "0", "--out", "model")
     tried = ("sensitivity", "post-processing", "lookup")  # coins: test_coins.py
