@@ -186,6 +186,11 @@ def any_change(
             value=np.concatenate(
                 [rest.value, random.choice([low, high], len(items)).astype(np.float32)]
             ),
+            weight=(
+                None
+                if rest.weight is None
+                else np.concatenate([rest.weight, np.ones(len(items), np.float32)])
+            ),
         )
         made = layout.make(moved, kind=data.kind, num_devices=data.num_devices)
         what = f"{len(items)} other items rated {low:g} or {high:g}"

@@ -39,12 +39,14 @@ class Columns(NamedTuple):
     user, item: the ids, coded.
     value: float32[rows].
     where: from rows to the places in the file that messages name.
+    weight: float32[rows], if a column of weights was asked for.
     """
 
     user: Coded
     item: Coded
     value: np.ndarray
     where: Where
+    weight: np.ndarray | None = None
 
 
 class Sieve:
@@ -73,11 +75,12 @@ class Sieve:
 def name_columns(
     fields: Sequence[str], wanted: Mapping[str, str | None], where: str
 ) -> tuple[int, ...]:
-    """The places (from 0) of the wanted columns among user, item and rating.
+    """The places (from 0) of the wanted columns among user, item, rating and weight.
 
     wanted: the name or position of each; None for the usual names.
     """
     found, usual_names = [], {"user": USER_NAMES, "item": ITEM_NAMES, "rating": RATING_NAMES}
+    # weights are never looked for: they have a name, or a position
     for what, name in wanted.items():
         place = None if name is None else position(name)
         if place is not None:

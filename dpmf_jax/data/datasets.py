@@ -60,6 +60,7 @@ def load(
     items: Any = None,
     shared: bool = False,
     implicit: bool = False,
+    weight_column: str | None = None,
 ) -> Ratings | tuple[Ratings, Ratings]:
     """Checked ratings: of a named data set, generated, or of a csv, tsv or parquet file.
 
@@ -85,6 +86,8 @@ def load(
         read whole first.
       implicit: every rating is 1, in the range from 0 to 1: the user has seen the item. A file of
         your own needs no column of ratings then, and no range.
+      weight_column: of a file, told like the others: how much each rating counts, from 0 to 1.
+        None: there are no weights.
 
     Raises: DataError for a missing file (with every place where it looked) and for whatever is
       wrong inside; UsageError for an unknown name, split or slice, or a file without a rating
@@ -98,6 +101,12 @@ def load(
         )
     options = {"duplicates": duplicates, "out_of_range": out_of_range}
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
+        if weight_column is not None:
+            raise UsageError(
+                "generated ratings have no weights",
+                where="--weight-column",
+                fix="leave it out, or name a file",
+            )
         if split:
             raise UsageError("generated ratings have no official splits", fix="leave out --split")
         ratings = generated(match)
@@ -109,6 +118,7 @@ def load(
         "user_column": user_column,
         "item_column": item_column,
         "rating_column": rating_column,
+        "weight_column": weight_column,
         "delimiter": delimiter,
         "no_header": no_header,
     }
@@ -157,7 +167,7 @@ def load_new_users(
       rating_range: of the model that they are for.
       duplicates, out_of_range: as in `Ratings.from_columns`.
       implicit: as in `load`; a file of one user's may then have the items alone.
-      flags: the three columns, delimiter and no_header of `load`.
+      flags: the columns, delimiter and no_header of `load`.
 
     Raises: DataError for a missing file, and for whatever is wrong inside.
     """
@@ -246,6 +256,7 @@ def _share(
                 np.asarray(catalogue["items"]),
                 source.rating_range,
                 source.name,
+                weight=columns.weight,
             )
         else:
             ratings = source.rate(columns, **options, **catalogue)

@@ -29,6 +29,7 @@ class Format:
       user, item, rating: names in the header, or positions from 0 where there is no header. user is
         None where all ratings are one user's. rating is None where none are read: a row says that
         the user has seen the item.
+      weight: likewise, of a column of weights; None where there is none.
       delimiter: one character, or several ("::").
       header: whether the first line names the columns.
       num_columns: in every row; None takes the number in the first line.
@@ -38,6 +39,7 @@ class Format:
     user: str | int | None = 0
     item: str | int = 1
     rating: str | int | None = 2
+    weight: str | int | None = None
     delimiter: str = ","
     header: bool = False
     num_columns: int | None = None
@@ -50,6 +52,7 @@ def sniff(
     user_column: str | None = None,
     item_column: str | None = None,
     rating_column: str | None = None,
+    weight_column: str | None = None,
     delimiter: str | None = None,
     no_header: bool = False,
     lone_user: bool = False,
@@ -58,8 +61,8 @@ def sniff(
     """The format of a text file, from its first line and from what is told of its columns.
 
     With `implicit` no ratings are read, and a column of them may be there or not. With `lone_user`
-    a file of two columns, or one without a column of users whose two other columns
-    are told, holds one user's ratings.
+    a file of two columns (and one of weights), or one without a column of users whose two other
+    columns are told, holds one user's ratings.
 
     Columns are told by name, or by position ("1" is the first; digits are always a position).
     Columns that are not told are found by the usual names in the header (`userId`, `movie_id`,
@@ -72,6 +75,8 @@ def sniff(
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
     if implicit:
         del wanted["rating"]
+    if weight_column is not None:
+        wanted["weight"] = weight_column
     named = [
         column for column in wanted.values() if column is not None and position(column) is None
     ]
@@ -107,9 +112,9 @@ def sniff(
             del wanted["user"]
     elif lone_user and user_column is None:
         unnamed = not (numbers or no_header or any(plain(field) in USER_NAMES for field in fields))
-        if len(fields) == 2 or (item_column and rating_column and unnamed):
+        if len(fields) - ("weight" in wanted) == 2 or (item_column and rating_column and unnamed):
             del wanted["user"]
-    if len(fields) == 2 and len(wanted) == 3:
+    if len(fields) == 2 and {"user", "rating"} <= wanted.keys():
         what = "there are two columns and no ratings: who has seen what"
         fix = (
             "dpmf fit takes it for who has seen what; or give a third column, the ratings, or the"
@@ -168,9 +173,17 @@ def _delimiter(line: str) -> str | None:
 
 
 def find_columns(path: Path, layout: Format, first: str) -> tuple[int, dict[str, int]]:
-    """How many columns there are, and which of them are user, item and rating; maybe no user."""
+    """How many columns there are, and which of them are user, item, rating and weight.
+
+    A user, a rating or a weight may be missing.
+    """
     fields = [field.strip() for field in split_line(first, layout.delimiter)]
-    columns = {"user": layout.user, "item": layout.item, "rating": layout.rating}
+    columns = {
+        "user": layout.user,
+        "item": layout.item,
+        "rating": layout.rating,
+        "weight": layout.weight,
+    }
     columns = {what: name for what, name in columns.items() if name is not None}
     names = tuple(columns.values())
     places: list[int] = []

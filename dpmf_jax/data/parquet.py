@@ -44,19 +44,23 @@ def _names(
     user_column: str | None = None,
     item_column: str | None = None,
     rating_column: str | None = None,
+    weight_column: str | None = None,
     implicit: bool = False,
 ) -> tuple[str, ...]:
     wanted = {"user": user_column, "item": item_column, "rating": rating_column}
     if implicit:
         del wanted["rating"]
+    if weight_column is not None:
+        wanted["weight"] = weight_column
     names = file.schema_arrow.names
     return tuple(names[place] for place in name_columns(names, wanted, str(path)))
 
 
 def read_parquet(path: Path, *, keep: Keep | None = None, **columns: Any) -> Columns:
-    """The three columns of a file: `user_column`, `item_column`, `rating_column`.
+    """The columns of a file: `user_column`, `item_column`, `rating_column`, `weight_column`.
 
-    Each is given by name, or found by the usual names. With `implicit` no ratings are read: who is
+    Each is given by name, or found by the usual names, but for weights, which are read only where
+    they are named. With `implicit` no ratings are read: who is
     in the file has seen the item. With `keep`, the rows of the users that it
     wants are in memory, and a block of the others at a time.
 
@@ -71,12 +75,16 @@ def read_parquet(path: Path, *, keep: Keep | None = None, **columns: Any) -> Col
             sieve = Sieve(keep)
             table = _some_rows(file, names, sieve, str(path))
     if sieve is None:
-        return Columns(*table_columns(table, names, str(path), where), where)
+        return _in_order(*table_columns(table, names, str(path), where), where=where)
 
     def among_all(rows: np.ndarray) -> Any:
         return where(sieve.places()[rows])
 
-    return Columns(*table_columns(table, names, str(path), among_all), among_all)
+    return _in_order(*table_columns(table, names, str(path), among_all), where=among_all)
+
+
+def _in_order(user: Any, item: Any, value: Any, *weight: Any, where: Any) -> Columns:
+    return Columns(user, item, value, where, *weight)
 
 
 def _some_rows(file: Any, names: tuple[str, ...], sieve: Sieve, name: str) -> Any:

@@ -34,6 +34,8 @@ class Ratings:
         ratings.
       name: of the data set.
       notes: what was dropped, clipped, merged or split off; for the curator only.
+      weight: float32[n], between 0 and 1: how much each rating counts. None: all count alike. A
+        rating of weight 0 is there, and counts nothing.
 
     Guarantee of `from_columns`: each (user, item) occurs once, values are finite and in range, rows
     keep their order.
@@ -47,6 +49,7 @@ class Ratings:
     rating_range: tuple[float, float]
     name: str = "ratings"
     notes: tuple[str, ...] = ()
+    weight: np.ndarray | None = None
 
     @property
     def num_users(self) -> int:
@@ -79,11 +82,12 @@ class Ratings:
             user=self.user[rows],
             item=self.item[rows],
             value=self.value[rows],
+            weight=None if self.weight is None else self.weight[rows],
             notes=self.notes if note is None else (*self.notes, note),
         )
 
     def sha256(self) -> str:
-        """Hash of the (user id, item id, value) triples.
+        """Hash of the (user id, item id, value) triples, with weights if there are any.
 
         The order of rows and unrated ids do not matter. It is the SHA-256 of the lines `user TAB
         item TAB value LF` in byte order, with values in their shortest decimal form: for MovieLens
@@ -94,8 +98,11 @@ class Ratings:
         order = np.argsort(
             user_rank[self.user] * self.num_items + item_rank[self.item], kind="stable"
         )
-        values, value_code = np.unique(self.value, return_inverse=True)
-        value_text = np.array([f"{_shortest(value)}\n".encode() for value in values], dtype=object)
+        value_text, value_code = _texts(self.value, "\n" if self.weight is None else "\t")
+        if self.weight is not None:
+            weight_text, weight_code = _texts(self.weight, "\n")
+            value_text = np.add.outer(value_text, weight_text).ravel()
+            value_code = value_code * len(weight_text) + weight_code
         digest = hashlib.sha256()
         for start in range(0, len(order), 1 << 18):
             rows = order[start : start + (1 << 18)]
@@ -126,6 +133,7 @@ class Ratings:
         origin: str = "",
         notes: tuple[str, ...] = (),
         fewest: int = 2,
+        weight: Any = None,
     ) -> "Ratings":
         """Checked ratings from three columns of equal length.
 
@@ -147,9 +155,12 @@ class Ratings:
           origin: names the data for an error, by default as `name`.
           notes: what happened to the columns before.
           fewest: users and items that there must be; 1 for new users of a model.
+          weight: of each rating, between 0 and 1, anything that casts to float32. Of duplicates it
+            is kept, or averaged, as the value is.
 
         Raises:
-          DataError: a value that is not a number, infinite or out of range; a duplicate; an id that
+          DataError: a value that is not a number, infinite or out of range; a weight that is not
+            between 0 and 1; a duplicate; an id that
             is empty, unknown or of no usable type; columns of unequal length; no rating; fewer than
             `fewest` users or items.
           UsageError: a range that is not two finite numbers in order; an unknown option.
@@ -164,10 +175,16 @@ class Ratings:
             ids.as_coded(user, "user", origin, locate),
             ids.as_coded(item, "item", origin, locate),
         )
+        weights = [] if weight is None else [as_values(weight, origin, "weight")]
         if not len(user.codes) == len(item.codes) == len(value):
             lengths = f"{len(user.codes)}, {len(item.codes)} and {len(value)}"
             fix = "give columns of equal length"
             raise DataError(f"user, item and rating have {lengths} rows", where=origin, fix=fix)
+        if weights and len(weights[0]) != len(value):
+            lengths = f"{len(value)} ratings have {len(weights[0])} weights"
+            raise DataError(lengths, where=origin, fix="give columns of equal length")
+        for column in weights:
+            _refuse([no_weight(column)], locate)
         if not len(value):
             raise _no_rating(origin, fewest)
         # the catalogue comes before rows are dropped, so that it does not depend on rating values
@@ -179,8 +196,9 @@ class Ratings:
                 raise DataError(f"there is only one {what}, {catalogue[0]}", where=origin, fix=fix)
 
         def keep(mask: np.ndarray) -> None:
-            nonlocal user_index, item_index, value, locate
+            nonlocal user_index, item_index, value, weights, locate
             user_index, item_index, value = user_index[mask], item_index[mask], value[mask]
+            weights = [column[mask] for column in weights]
             before, left = locate, np.flatnonzero(mask)
             locate = lambda rows: before(left[rows])  # noqa: E731  (a row is named by its place in the input)
 
@@ -212,11 +230,11 @@ class Ratings:
                 )
                 _refuse([repeated._replace(what=pair)], locate)
             merged = f"{len(repeated.rows):,} duplicate ratings merged: {duplicates}"
-            user_index, item_index, value = _merge(
-                user_index, item_index, value, len(items), duplicates
+            user_index, item_index, value, *weights = _merge(
+                user_index, item_index, [value, *weights], len(items), duplicates
             )
             notes += (merged,)
-        return cls(user_index, item_index, value, users, items, rating_range, name, notes)
+        return cls(user_index, item_index, value, users, items, rating_range, name, notes, *weights)
 
     @classmethod
     def from_table(
@@ -227,9 +245,10 @@ class Ratings:
         user: str = "user",
         item: str = "item",
         rating: str = "rating",
+        weight: str | None = None,
         **options: Any,
     ) -> "Ratings":
-        """Checked ratings from a table, whose columns `user`, `item` and `rating` name.
+        """Checked ratings from a table, whose columns `user`, `item`, `rating` and `weight` name.
 
         The table is Arrow (anything with `__arrow_c_stream__`: pandas 2.2, polars, duckdb too), an
         older dataframe, or a mapping of arrays. `options` are those of `from_columns`.
@@ -238,8 +257,13 @@ class Ratings:
           no table.
         """
         origin = options.get("origin") or options.get("name", "table")
-        columns = table_columns(table, (user, item, rating), origin, options.get("where"))
-        return cls.from_columns(*columns, rating_range=rating_range, **options)
+        names = (user, item, rating) if weight is None else (user, item, rating, weight)
+        user_ids, item_ids, value, *weights = table_columns(
+            table, names, origin, options.get("where")
+        )
+        if weights:
+            options["weight"] = weights[0]
+        return cls.from_columns(user_ids, item_ids, value, rating_range=rating_range, **options)
 
 
 # Each check returns the rows that fail: `from_columns` stops at the first, `report.check` lists
@@ -261,6 +285,14 @@ def not_finite(value: np.ndarray) -> list[Problem]:
         Problem("the rating is not a number", np.flatnonzero(np.isnan(value)), fix),
         Problem("the rating is infinite", np.flatnonzero(np.isinf(value)), fix),
     ]
+
+
+def no_weight(weight: np.ndarray) -> Problem:
+    """The rows whose weight is no number between 0 and 1."""
+    rows = np.flatnonzero(~((weight >= 0) & (weight <= 1)))
+    first = f"the weight {weight[rows[0]]:g}" if len(rows) else "a weight"
+    fix = "divide weights by the largest that a rating may have, a declared number"
+    return Problem(f"{first} is not between 0 and 1", rows, fix)
 
 
 def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
@@ -312,8 +344,11 @@ def check_range(rating_range: Any) -> tuple[float, float]:
     return low, high
 
 
-def as_values(value: Any, name: str) -> np.ndarray:
-    """A rating column as float32[n]; a null becomes not-a-number, for `not_finite` to find."""
+def as_values(value: Any, name: str, what: str = "rating") -> np.ndarray:
+    """A column of ratings, or of weights, as float32[n].
+
+    A null becomes not-a-number, for `not_finite` to find.
+    """
     try:
         array = (
             value.filled(np.nan)
@@ -325,13 +360,13 @@ def as_values(value: Any, name: str) -> np.ndarray:
         with np.errstate(over="ignore", invalid="ignore"):
             array = array.astype(np.float32, copy=False)
     except (TypeError, ValueError, OverflowError) as error:
-        fix = "name the column that holds the ratings"
-        raise DataError(f"the rating column is not numeric: {error}", where=name, fix=fix) from None
+        fix = f"name the column that holds the {what}s"
+        raise DataError(f"the {what} column is not numeric: {error}", where=name, fix=fix) from None
     if array.ndim != 1:
         raise DataError(
-            f"the rating column has {array.ndim} dimensions",
+            f"the {what} column has {array.ndim} dimensions",
             where=name,
-            fix="give one rating a row",
+            fix=f"give one {what} a row",
         )
     return array
 
@@ -349,18 +384,21 @@ def _refuse(problems: Iterable[Problem], where: Where) -> None:
 
 
 def _merge(
-    user: np.ndarray, item: np.ndarray, value: np.ndarray, num_items: int, how: Duplicates
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    user: np.ndarray, item: np.ndarray, numbers: list[np.ndarray], num_items: int, how: Duplicates
+) -> tuple[np.ndarray, ...]:
+    """The user, the item and the numbers of each pair that is left."""
     key = user.astype(np.int64) * num_items + item
     order = np.argsort(key, kind="stable")
     starts = np.flatnonzero(np.diff(key[order], prepend=-1))
     ends = np.append(starts[1:], len(order))
     kept = order[ends - 1] if how == "last" else order[starts]
     if how == "mean":
-        value = value.copy()
-        value[kept] = np.add.reduceat(value[order], starts, dtype=np.float64) / (ends - starts)
+        numbers = [column.copy() for column in numbers]
+        for column in numbers:
+            total = np.add.reduceat(column[order], starts, dtype=np.float64)
+            column[kept] = total / (ends - starts)
     kept = np.sort(kept)
-    return user[kept], item[kept], value[kept]
+    return user[kept], item[kept], *(column[kept] for column in numbers)
 
 
 def _byte_order(catalogue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -372,8 +410,11 @@ def _byte_order(catalogue: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return text, rank
 
 
-def _shortest(value: np.float32) -> str:
-    return np.format_float_positional(value, trim="-")
+def _texts(numbers: np.ndarray, end: str) -> tuple[np.ndarray, np.ndarray]:
+    """(different numbers in their shortest decimal form, each with an `end`; the code of each)."""
+    different, codes = np.unique(numbers, return_inverse=True)
+    texts = [f"{np.format_float_positional(one, trim='-')}{end}".encode() for one in different]
+    return np.array(texts, dtype=object), codes
 
 
 def _span(rating_range: tuple[float, float]) -> str:

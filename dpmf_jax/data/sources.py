@@ -56,6 +56,7 @@ class Source:
             not_rated=self.not_rated,
             where=columns.where,
             origin=str(self.paths[0]) if len(self.paths) == 1 else self.name,
+            weight=columns.weight,
             **options,
         )
 
@@ -70,7 +71,7 @@ def find(
 ) -> Source:
     """The files that a name or a path means, their layout and their declared range.
 
-    flags: the three columns, delimiter and no_header of `datasets.load`.
+    flags: the columns, delimiter and no_header of `datasets.load`.
     implicit: whether a file's ratings are not read, nor need be there.
 
     Raises: DataError for files that are not there, with every place looked at; UsageError for a

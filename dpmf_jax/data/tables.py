@@ -11,10 +11,11 @@ from dpmf_jax.errors import DataError
 
 def table_columns(
     table: Any, names: tuple[str, ...], name: str, where: Where | None = None
-) -> tuple[Any, Any, Any]:
-    """The user, item and rating columns of a table, ready for `Ratings.from_columns`.
+) -> tuple[Any, ...]:
+    """The user, item, rating and maybe weight columns of a table, for `Ratings.from_columns`.
 
     names: of the columns; two for a table without ratings, who is in which has seen the item: 1.
+      A fourth is that of the weights.
 
     Raises: DataError, as `Ratings.from_table`.
     """
@@ -32,21 +33,23 @@ def table_columns(
                 where=f"{name}, which has {', '.join(map(repr, found))}",
                 fix=fix,
             )
-    user, item, *ratings = (table[column] for column in names)
+    user, item, *numbers = (table[column] for column in names)
     if isinstance(table, Mapping):
-        return user, item, ratings[0] if ratings else np.ones(len(user), np.float32)
+        return user, item, *(numbers or [np.ones(len(user), np.float32)])
     import pyarrow as pa
     import pyarrow.compute as pc
 
     where = where or count_rows(name)
-    try:
-        value = np.ones(len(user), np.float32)
-        if ratings:
-            value = pc.cast(ratings[0], pa.float32(), safe=False).to_numpy()
-    except pa.ArrowException as error:
-        what = f"the column {names[2]!r} is not numeric: {_line(error)}"
-        raise DataError(what, where=name, fix="name the column that holds the ratings") from None
-    return arrow_column(user, "user", name, where), arrow_column(item, "item", name, where), value
+    floats = [] if numbers else [np.ones(len(user), np.float32)]
+    for column, number, held in zip(names[2:], numbers, ("ratings", "weights"), strict=False):
+        try:
+            floats.append(pc.cast(number, pa.float32(), safe=False).to_numpy())
+        except pa.ArrowException as error:
+            what = f"the column {column!r} is not numeric: {_line(error)}"
+            fix = f"name the column that holds the {held}"
+            raise DataError(what, where=name, fix=fix) from None
+    ids = arrow_column(user, "user", name, where), arrow_column(item, "item", name, where)
+    return *ids, *floats
 
 
 def arrow_column(column: Any, what: str, name: str, where: Where) -> Coded:

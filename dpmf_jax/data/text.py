@@ -16,12 +16,13 @@ from dpmf_jax.data.ratings import not_finite, out_of
 from dpmf_jax.errors import DataError
 
 BLOCK = 8 << 20  # bytes that are parsed at once
+NUMBERS = ("rating", "weight")  # the columns that hold numbers
 
 INTEGER = re.compile(r"0|-?[1-9]\d*")
 
 
 def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
-    """The three columns of a delimited text file, all of one user where the format names none.
+    """The columns of a delimited text file, all of one user where the format names none.
 
     Gzip, a byte order mark, CRLF, quotes and blank lines are no problem. Ids become int64 where all
     of them are written as integers are, else strings (so "007" is not 7). Memory is about 12 bytes
@@ -53,7 +54,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
     convert = pyarrow.csv.ConvertOptions(
         include_columns=list(columns.values()),
         column_types={
-            name: pa.float32() if what == "rating" else text for what, name in columns.items()
+            name: pa.float32() if what in NUMBERS else text for what, name in columns.items()
         },
         null_values=[],
     )
@@ -69,10 +70,9 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
             table, wanted = parsed(file, path, layout.delimiter, rows)
     except (pa.ArrowException, ValueError) as error:
         _explain(path, layout, error)
-    if layout.rating is None:  # who is in the file has seen it
-        value = np.ones(len(table), np.float32)
-    else:
-        value = table[columns.pop("rating")].to_numpy()
+    numbers = {what: table[columns.pop(what)].to_numpy() for what in NUMBERS if what in columns}
+    # without ratings, who is in the file has seen it
+    value = numbers.get("rating", np.ones(len(table), np.float32))
     coded = {
         what: ids.decode_dictionary(table[name], what, where) for what, name in columns.items()
     }
@@ -81,7 +81,7 @@ def read_text(path: Path, layout: Format, keep: Keep | None = None) -> Columns:
         if layout.integer_ids and ids.integers(column) is None:
             _explain(path, layout, ValueError(f"a {what} id is no integer"))
     user, item = (ids.integers(coded[what]) or coded[what] for what in ("user", "item"))
-    return Columns(user, item, value, where)
+    return Columns(user, item, value, where, numbers.get("weight"))
 
 
 def _some_rows(blocks: Any, user: str, keep: Keep) -> tuple[Any, np.ndarray]:
@@ -113,7 +113,8 @@ def problems(
     """
     _, first = first_line(path)
     width, places = find_columns(path, layout, first)
-    rating = places.pop("rating", None)
+    numbers = {what: places.pop(what) for what in NUMBERS if what in places}
+    rating = numbers.get("rating")
     seen: set[tuple[str, ...]] = set()
     for line, fields in _rows(path, layout):
         if len(fields) != width:
@@ -127,10 +128,12 @@ def problems(
             yield line, f"{len(fields)} columns where {width} are expected{hint}"
             continue
         entries = [fields[place].strip(" ") for place in places.values()]
-        if rating is not None and not NUMBER.fullmatch(fields[rating]):
+        wrong = [what for what, at in numbers.items() if not NUMBER.fullmatch(fields[at])]
+        if wrong:
             header = line == 1 and not layout.header and not any(map(str.isdigit, "".join(fields)))
             hint = "; the line looks like a header, where none is expected" if header else ""
-            yield line, f"the rating {fields[rating][:40]!r} is not a number{hint}"
+            entry = fields[numbers[wrong[0]]][:40]
+            yield line, f"the {wrong[0]} {entry!r} is not a number{hint}"
             continue
         for entry, what in zip(entries, places, strict=True):
             if not entry:

@@ -25,17 +25,23 @@ It is solved by `SWEEPS` sweeps of projected coordinate descent from 0, one coor
 other: x_j ← max(x_j + (r - S·x)_j/S_jj, 0). Their number is fixed, so an answer is again a function
 of a user's own numbers, operation by operation, and it is non-negative after any number of them.
 
+Where ratings have weights, multiples of 1/8, row functions are given them as `present`. A term of a
+sum is then a rating's whole number times its weight. In `_weighted_equations` the weights go bit by
+bit, so that sums stay those of whole numbers as they are without. A residual within 2^9 steps times
+a weight is a multiple of 1/8, and that times a unit of the user's one below 2^21: exact in float32.
+
 A row that overflows (a user with more than 2^13 ratings of items that all have factors of the
 largest norm) gets an answer of no use, and still of its own ratings only.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Array, Float, Int32
+from jaxtyping import Array, Float, Int32, Num
 
 from dpmf_jax import layout
 from dpmf_jax.kernels import steady, whole_descent
@@ -156,6 +162,26 @@ def _normal_equations(row: Any, columns: Any, values: jax.Array, present: jax.Ar
     return products[:, :-1], products[:, -1], spread, jnp.sum(present)
 
 
+def _weighted_equations(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
+    """`_normal_equations` for each bit of the weights, 1/8 first, and the number of ratings that
+    count.
+    """
+    eighths = (present * layout.WEIGHT_STEPS).astype(jnp.int32)
+    planes = [
+        _normal_equations(row, columns, values, ((eighths >> bit) & 1).astype(jnp.float32))[:3]
+        for bit in range(layout.WEIGHT_STEPS.bit_length())
+    ]
+    return planes, jnp.sum((present > 0).astype(jnp.float32))
+
+
+def _of_planes(planes: Sequence[jax.Array]) -> jax.Array:
+    """float32: Σ 2^bit·plane/8; products with powers of two are exact, so no program differs."""
+    total = planes[0].astype(jnp.float32) / layout.WEIGHT_STEPS
+    for bit, plane in enumerate(planes[1:], start=1):
+        total = total + plane.astype(jnp.float32) * (2.0**bit / layout.WEIGHT_STEPS)
+    return total
+
+
 def each(tree: Any, num: int) -> Any:
     return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (num,)), tree)
 
@@ -168,26 +194,31 @@ def solve(
     *,
     non_negative: int = 0,
 ) -> tuple[Users, Float[Array, " users"]]:
-    """(each user's ridge, in whole numbers; number of ratings of each).
+    """(each user's ridge, in whole numbers; number of ratings of each that count).
 
     Args:
       items, grid: public.
       priors: s²·λ of the level and of each factor, per squared unit of its column (`LEVEL`,
         `items.unit`); positive.
-      data: the ratings.
+      data: the ratings. Their weights, if they have any, multiply the squares.
       non_negative: how many factors, the first ones, are at least 0; the level and the other
         columns have any sign.
     """
     columns = (items.center, items.units, items.variance)
 
     def solved(sums: Any) -> tuple[jax.Array, jax.Array]:
-        gram, right, spread, count = sums
+        if data.weighted:
+            planes, count = sums
+            gram, right, spread = map(_of_planes, zip(*planes, strict=True))
+        else:
+            gram, right, spread, count = sums
         zero = steady.hidden_zero(count.astype(jnp.int32))
         found = _solved(gram, right, spread, priors, zero, non_negative=non_negative)
         return found, count
 
     rows = (each(grid, data.num_users),)
-    found, count = layout.sum_by_user(data, _normal_equations, rows, columns, then=solved)
+    equations = _weighted_equations if data.weighted else _normal_equations
+    found, count = layout.sum_by_user(data, equations, rows, columns, then=solved, weighted=True)
     level = jnp.clip(jnp.round(found[:, 0] * LEVEL), -2 * STEPS, 2 * STEPS)
     units = whole_descent.on_grid(
         found[:, 1:], jnp.float32(USER_RADIUS / 2**USER_BITS), USER_RADIUS
@@ -196,9 +227,9 @@ def solve(
 
 
 def _solved(
-    gram: Int32[Array, "users k k"],
-    right: Int32[Array, "users k"],
-    spread: Int32[Array, "users d"],
+    gram: Num[Array, "users k k"],
+    right: Num[Array, "users k"],
+    spread: Num[Array, "users d"],
     priors: Float[Array, " k"],
     zero: Int32[Array, " users"],
     *,
@@ -223,7 +254,7 @@ def _solved(
 
 def _of_system(
     left: Float[Array, "k k users"],
-    right: Int32[Array, "users k"],
+    right: Num[Array, "users k"],
     zero: Int32[Array, " users"],
     *,
     non_negative: int = 0,
@@ -374,17 +405,25 @@ def residuals(
 
 
 def _squared(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> Any:
-    """For one user: int32 Σ E² as (upper, lower), of residuals within the bound."""
-    (level, units), (grid,) = row
+    """For one user: int32 Σ (E/unit)² as (upper, lower), of residuals within the bound."""
+    (level, units), (grid, per_step) = row
     center, item_units = columns
     found = residuals(rating_steps(grid, values) - center, level, item_units @ units, grid.bound)
-    squares = ((present * found) ** 2).astype(jnp.int32)
+    squares = ((per_step * present * found) ** 2).astype(jnp.int32)
     return jnp.sum(squares >> LOW_BITS), jnp.sum(squares & (2**LOW_BITS - 1))
+
+
+def norm_unit(data: layout.Layout) -> float:
+    """The steps in which `residual_norms` counts."""
+    return 1 / layout.WEIGHT_STEPS if data.weighted else 1.0
 
 
 def residual_norms(
     users: Users, items: Items, grid: Grid, data: layout.Layout
 ) -> tuple[Int32[Array, " users"], Int32[Array, " users"]]:
-    """(upper, lower): Σ E² of each user is upper·2^12 + lower; E in steps, within the bound."""
-    rows = users, (each(grid, data.num_users),)
-    return layout.sum_by_user(data, _squared, rows, (items.center, items.units))
+    """(upper, lower): Σ E² of each user is upper·2^12 + lower; E in steps, within the bound.
+
+    Of weighted ratings E is a residual times its weight, in eighths of a step: see `norm_unit`.
+    """
+    rows = users, each((grid, jnp.float32(1 / norm_unit(data))), data.num_users)
+    return layout.sum_by_user(data, _squared, rows, (items.center, items.units), weighted=True)

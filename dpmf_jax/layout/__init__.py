@@ -52,11 +52,13 @@ from dpmf_jax.layout.operations import (
     sum_by_item,
     sum_by_user,
 )
+from dpmf_jax.layout.split import WEIGHT_STEPS
 from dpmf_jax.layout.stored import Dense, Layout, Split, on_one_device
 from dpmf_jax.layout.take import take_users
 
 __all__ = [
     "INDEX",
+    "WEIGHT_STEPS",
     "Address",
     "Dense",
     "Layout",

@@ -62,6 +62,10 @@ def make(ratings: Ratings, *, kind: str = "auto", num_devices: int | None = None
         value[ratings.user, ratings.item] = ratings.value
         present[ratings.user, ratings.item] = True
         stored: Split | Dense = Dense(put(value), put(present))
+        if ratings.weight is not None:
+            weight = np.zeros_like(value)
+            weight[ratings.user, ratings.item] = split.on_grid(ratings.weight)
+            stored = stored._replace(weight=put(weight))
     elif kind == "split":
         sides = split.make(ratings, num_shards=devices, users_each=each)
         stored = Split(*jax.tree.map(put, sides))

@@ -52,7 +52,7 @@ def fold_rows(
                 side = side if data.users_each is None else split.as_one(side, side)
                 out = _pieces(side, fn, carry_tree, row_tree, column_tree, mine, num_columns)
             else:
-                cells = [leaf[: data.num_users] for leaf in stored]
+                cells = [leaf[: data.num_users] for leaf in (stored.value, stored.present)]
                 if orientation == 1:
                     cells = [leaf.T for leaf in cells]
                 out = _dense(*cells, fn, carry_tree, row_tree, column_tree)

@@ -7,7 +7,7 @@ both, and audits `vmap` over many.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -78,9 +78,7 @@ def remove_rating(data: Layout, address: Address) -> Layout:
     stored = in_memory(data)
     if isinstance(stored, Dense):
         at = (address.user, address.item)
-        return replace(
-            data, stored=Dense(stored.value.at[at].set(0.0), stored.present.at[at].set(False))
-        )
+        return replace(data, stored=_without(stored, at))
     by_user = split.remove_slot(
         stored.by_user, address.user_piece, address.user_slot, data.num_items
     )
@@ -90,13 +88,17 @@ def remove_rating(data: Layout, address: Address) -> Layout:
     return replace(data, stored=Split(by_user, by_item))
 
 
+def _without(stored: Dense, at: Any) -> Dense:
+    return stored._replace(
+        value=stored.value.at[at].set(0.0), present=stored.present.at[at].set(False)
+    )
+
+
 def remove_user(data: Layout, user: ArrayLike) -> Layout:
     """The neighbour without one user's ratings; the user stays in the catalogue, as a row."""
     stored = in_memory(data)
     if isinstance(stored, Dense):
-        return replace(
-            data, stored=Dense(stored.value.at[user].set(0.0), stored.present.at[user].set(False))
-        )
+        return replace(data, stored=_without(stored, user))
     by_user = split.remove_where(
         stored.by_user, (stored.by_user.row == user)[:, None], data.num_items
     )

@@ -11,7 +11,14 @@ from jaxtyping import Array, Float, Int32
 
 from dpmf_jax.devices import spread
 from dpmf_jax.layout import few, fold, outer, split, stream
-from dpmf_jax.layout.stored import Dense, Layout, Stream, gathered_stored, in_memory
+from dpmf_jax.layout.stored import (
+    Dense,
+    Layout,
+    Stream,
+    gathered_stored,
+    in_memory,
+    unweighted,
+)
 
 Tree = Any
 INDEX = split.Index()  # among columns: the index of each, with no table to look it up in
@@ -35,6 +42,7 @@ def sum_by_user(
     user_tree: Tree,
     item_tree: Tree,
     then: Callable[[Tree], Tree] | None = None,
+    weighted: bool = False,
 ) -> Tree:
     """Per user, sums of `fn` over the user's ratings; leaves have a leading axis `num_users`.
 
@@ -49,6 +57,8 @@ def sum_by_user(
       item_tree: arrays with leading axis `num_items`, or `INDEX` for the items' own indices.
       then: what to return in place of the sums: a function of the sums of any number of users, row
         by row. It is called for a few at a time, so that large sums of all of them need no room.
+      weighted: whether `present` is a rating's weight, where ratings have weights: a multiple of
+        1/`WEIGHT_STEPS`, at most 1. Without it weights count for nothing.
 
     The fastest `fn` measured on a CPU uses matrix products, never multiply and sum (1.7 times as
     long), with factors padded by `pad_rank`; a clip enters as one scalar per column, folded into
@@ -62,15 +72,17 @@ def sum_by_user(
         sums, squared = sum_by_user(data, gradient, pad_rank(users), columns)
         sums = sums[:, : users.shape[1]]
     """
-    return _sum_by(data, fn, user_tree, item_tree, orientation=0, then=then)
+    return _sum_by(data, fn, user_tree, item_tree, orientation=0, then=then, weighted=weighted)
 
 
-def sum_by_item(data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree) -> Tree:
+def sum_by_item(
+    data: Layout, fn: RowFunction, item_tree: Tree, user_tree: Tree, *, weighted: bool = False
+) -> Tree:
     """Per item, sums of `fn` over the item's raters; leaves have a leading axis `num_items`.
 
     As `sum_by_user` with roles exchanged: `fn` is for one item, and `columns` are users.
     """
-    return _sum_by(data, fn, item_tree, user_tree, orientation=1)
+    return _sum_by(data, fn, item_tree, user_tree, orientation=1, weighted=weighted)
 
 
 def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree) -> Tree:
@@ -84,6 +96,7 @@ def map_ratings(data: Layout, fn: RowFunction, user_tree: Tree, item_tree: Tree)
     in_memory(data)
 
     def body(stored, user_tree, item_tree):
+        stored = unweighted(stored)
         if isinstance(stored, Dense):
             out, mask = _dense(stored, fn, user_tree, item_tree, orientation=0), stored.present
         else:
@@ -176,12 +189,20 @@ def _sum_by(
     *,
     orientation: int,
     then: Callable[[Tree], Tree] | None = None,
+    weighted: bool = False,
 ) -> Tree:
     num_rows, num_columns = (data.num_users, data.num_items)[:: 1 - 2 * orientation]
     if isinstance(data.stored, Stream):
         row_tree, column_tree = jax.tree.map(jnp.asarray, (row_tree, column_tree))
         sums = stream.sum_rows(
-            data.stored, fn, row_tree, column_tree, num_rows, num_columns, orientation=orientation
+            data.stored,
+            fn,
+            row_tree,
+            column_tree,
+            num_rows,
+            num_columns,
+            orientation=orientation,
+            weighted=weighted,
         )
         return few.after(then, sums)
 
@@ -190,6 +211,7 @@ def _sum_by(
     def body(stored, row_tree, column_tree):
         first = spread.first_row(data.users_each)
         done = data.num_devices == 1 or (by_user and data.users_each is not None)
+        stored = stored if weighted else unweighted(stored)
         if isinstance(stored, Dense):
             out = _dense(stored, fn, row_tree, column_tree, orientation=orientation, first=first)
         elif by_user:
@@ -231,14 +253,13 @@ def _dense(
     orientation: int,
     first: jax.Array | None = None,
 ) -> Tree:
-    present = stored.present.astype(jnp.float32)
     index = jnp.arange(stored.value.shape[1 - orientation])
     if orientation == 1 and first is not None:
         index += first
     column_tree = split.with_index(column_tree, index)
     with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
         by_row = jax.vmap(fn, in_axes=(0, None, orientation, orientation))
-        return by_row(row_tree, column_tree, stored.value, present)
+        return by_row(row_tree, column_tree, stored.value, stored.shown)
 
 
 def _on_all(data: Layout, body: Callable[..., Tree], *trees: Tree, **how: Any) -> Tree:

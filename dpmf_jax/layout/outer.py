@@ -56,8 +56,9 @@ def sum_outer(data: Layout, fn: Any, item_tree: Any, user_tree: Any, *, exact: b
 
     stored = in_memory(data)
     if data.kind == "dense":
-        cells = [leaf[: data.num_users] for leaf in spread.gathered(data.num_devices, stored)]
-        return _dense(*(leaf.T for leaf in cells), fn, item_tree, user_tree, exact)
+        whole = spread.gathered(data.num_devices, stored)
+        cells = [leaf[: data.num_users].T for leaf in (whole.value, whole.present)]
+        return _dense(*cells, fn, item_tree, user_tree, exact)
     return spread.over(
         data.num_devices, body, stored, item_tree, user_tree, cut=cut, gives_cut=True
     )[:num_items]

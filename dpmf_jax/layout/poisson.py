@@ -128,7 +128,7 @@ class _DeviceSlots(NamedTuple):
 
 def _device_slots(data: Layout, stored: Any) -> _DeviceSlots:
     if isinstance(stored, Dense):
-        value, present = (part.reshape(-1) for part in stored)
+        value, present = stored.value.reshape(-1), stored.present.reshape(-1)
         rows = stored.value.shape[0]
         first = jnp.int32(0)
         if data.num_devices > 1:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
 
 LEAST_WIDTH, MOST_WIDTH = 8, 32  # slots of a piece
+WEIGHT_STEPS = 8  # a rating's weight is a multiple of 1/8, at most 1
 LEAST_BLOCK, MOST_BLOCK = 16, 4096  # pieces of a block
 # of gathered columns: half a core's smallest second-level cache, with the table beside it
 BLOCK_BYTES = 128 << 10
@@ -46,11 +47,13 @@ class Side(NamedTuple):
     row: int32[pieces], sorted.
     column: int32[pieces, width].
     value: float32[pieces, width].
+    weight: float32[pieces, width], where ratings have weights.
     """
 
     row: Any
     column: Any
     value: Any
+    weight: Any = None
 
 
 @jax.tree_util.register_static
@@ -94,15 +97,27 @@ def make(
     """
     shape = (ratings.num_users, ratings.num_items)
     num_ratings = ratings.num_ratings if num_ratings is None else num_ratings
-    parts = [
-        scipy.sparse.coo_array((ratings.value, (ratings.user, ratings.item)), shape=shape).tocsr()
-    ]
+    pairs = (ratings.user, ratings.item)
+    # the same places in each matrix: values, and weights if there are any
+    columns = (
+        [ratings.value] if ratings.weight is None else [ratings.value, on_grid(ratings.weight)]
+    )
+    whole = [scipy.sparse.coo_array((column, pairs), shape=shape).tocsr() for column in columns]
+    parts = [whole]
     if users_each is not None:
-        parts = [_users(parts[0], users_each * shard, users_each) for shard in range(num_shards)]
+        parts = [
+            [_users(matrix, users_each * shard, users_each) for matrix in whole]
+            for shard in range(num_shards)
+        ]
         num_shards = 1  # of each part
     by_user = _join(parts, width(shape[0], num_ratings), num_shards, agreed)
-    parts = [part.tocsc() for part in parts]
+    parts = [[matrix.tocsc() for matrix in part] for part in parts]
     return by_user, _join(parts, width(shape[1] * len(parts), num_ratings), num_shards, agreed)
+
+
+def on_grid(weight: np.ndarray) -> np.ndarray:
+    """Weights as the layouts have them: rounded to the nearest multiple of 1/`WEIGHT_STEPS`."""
+    return np.round(weight * np.float32(WEIGHT_STEPS)) / np.float32(WEIGHT_STEPS)
 
 
 def _users(matrix, first: int, number: int):
@@ -114,18 +129,21 @@ def _users(matrix, first: int, number: int):
     )
 
 
-def _join(matrices, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
-    """The pieces of each matrix, filled up to equal numbers, one matrix after the other."""
-    needed = [-(-np.diff(matrix.indptr) // width) for matrix in matrices]
+def _join(parts, width: int, num_shards: int, agreed: Callable[[int], int]) -> Side:
+    """The pieces of each part, filled up to equal numbers, one part after the other."""
+    needed = [-(-np.diff(part[0].indptr) // width) for part in parts]
     total = agreed(max(1, *(int(pieces.sum()) for pieces in needed)))
     sides = [
-        _cut(matrix, pieces, total, width, num_shards)
-        for matrix, pieces in zip(matrices, needed, strict=True)
+        _cut(matrices, pieces, total, width, num_shards)
+        for matrices, pieces in zip(parts, needed, strict=True)
     ]
-    return sides[0] if len(sides) == 1 else Side(*map(np.concatenate, zip(*sides, strict=True)))
+    if len(sides) == 1:
+        return sides[0]
+    return jax.tree.map(lambda *of_each: np.concatenate(of_each), *sides)
 
 
-def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) -> Side:
+def _cut(matrices, pieces: np.ndarray, total: int, width: int, num_shards: int) -> Side:
+    matrix = matrices[0]
     num_rows = len(matrix.indptr) - 1
     num_columns = matrix.shape[0] + matrix.shape[1] - num_rows
     starts = matrix.indptr[:-1].astype(np.int64)
@@ -141,9 +159,10 @@ def _cut(matrix, pieces: np.ndarray, total: int, width: int, num_shards: int) ->
     slot += np.arange(len(slot), dtype=slot.dtype)
     column = np.full(padded * width, num_columns, np.int32)
     column[slot] = matrix.indices
-    value = np.zeros(padded * width, np.float32)
-    value[slot] = matrix.data
-    return Side(row, column.reshape(padded, width), value.reshape(padded, width))
+    of_slots = np.zeros((len(matrices), padded * width), np.float32)
+    for given, of_matrix in zip(of_slots, matrices, strict=True):
+        given[slot] = of_matrix.data
+    return Side(row, column.reshape(padded, width), *of_slots.reshape(-1, padded, width))
 
 
 def as_one(side: Side, tree: Any) -> Any:
@@ -303,6 +322,8 @@ def _over_blocks(
         rows, columns = gathered
         columns = with_index(columns, part.column)
         present = (part.column != num_columns).astype(jnp.float32)
+        if part.weight is not None:
+            present *= part.weight
         with jax.default_matmul_precision("float32"):  # an accelerator would take fewer bits
             return jax.vmap(fn)(rows, columns, part.value, present)
 
@@ -353,7 +374,7 @@ def _over_blocks(
         ]
         out = apply(
             jax.tree.unflatten(treedef, gathered),
-            Side(part.row, longer(part.column), longer(part.value)),
+            jax.tree.map(longer, part)._replace(row=part.row),
         )
         out = jax.tree.map(lambda leaf: leaf[:-1], out)
         buffers = [

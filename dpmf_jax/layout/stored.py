@@ -7,6 +7,7 @@ from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 from jaxtyping import Array, Bool, Float
 
 from dpmf_jax.devices import spread
@@ -20,10 +21,18 @@ class Dense(NamedTuple):
 
     value: the raw rating, 0 where there is none.
     present: whether there is a rating.
+    weight: its weight, where ratings have weights; 0 where there is none.
     """
 
     value: Float[Array, "users items"]
     present: Bool[Array, "users items"]
+    weight: Float[Array, "users items"] | None = None
+
+    @property
+    def shown(self) -> Float[Array, "users items"]:
+        """What sums by weight have in place of `present`."""
+        present = self.present.astype(jnp.float32)
+        return present if self.weight is None else present * self.weight
 
 
 class Split(NamedTuple):
@@ -68,6 +77,14 @@ class Layout:
         return {Dense: "dense", Stream: "stream"}.get(type(self.stored), "split")
 
     @property
+    def weighted(self) -> bool:
+        """Whether ratings have weights."""
+        if isinstance(self.stored, Stream):
+            return self.stored.weighted
+        first = self.stored if isinstance(self.stored, Dense) else self.stored.by_user
+        return first.weight is not None
+
+    @property
     def nbytes(self) -> int:
         """Bytes on the device; of streamed ratings, those that are there at a time."""
         if isinstance(self.stored, Stream):
@@ -93,10 +110,17 @@ def gathered_stored(data: Layout) -> Split | Dense:
     return in_memory(on_one_device(data, gathered))
 
 
+def unweighted(stored: Split | Dense) -> Split | Dense:
+    """What is stored, without weights."""
+    if isinstance(stored, Dense):
+        return stored._replace(weight=None)
+    return Split(*(side._replace(weight=None) for side in stored))
+
+
 def on_one_device(data: Layout, stored: Split | Dense) -> Layout:
     """The layout of one device, from what all devices store: the same order, padding at the end."""
     if isinstance(stored, Dense):
-        stored = Dense(*(leaf[: data.num_users] for leaf in stored))
+        stored = jax.tree.map(lambda leaf: leaf[: data.num_users], stored)
     elif data.users_each is not None:
         stored = Split(*(split.as_one(side, side) for side in stored))
     return replace(data, stored=stored, num_devices=1, users_each=None)

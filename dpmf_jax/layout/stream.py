@@ -39,9 +39,11 @@ class Blocks:
         most = 1 << max(5, (block_bytes // (8 * self.width)).bit_length() - 1)
         self.pieces = min(most, total)
         self.num, self.total = -(-total // self.pieces), total
-        self._empty = (num_rows, num_columns, 0.0)
-        self._types = [np.dtype(part.dtype) for part in side]
-        self._files = [_unnamed_file(self, np.ascontiguousarray(part)) for part in side]
+        parts = jax.tree.leaves(side)
+        self._empty = (num_rows, num_columns, *[0.0] * (len(parts) - 2))
+        self._wide = (1, *[self.width] * (len(parts) - 1))
+        self._types = [np.dtype(part.dtype) for part in parts]
+        self._files = [_unnamed_file(self, np.ascontiguousarray(part)) for part in parts]
         self._reader = ThreadPoolExecutor(1)
         self._ahead: dict[int, Future] = {}
         self._lock = threading.Lock()
@@ -49,14 +51,13 @@ class Blocks:
     @property
     def nbytes(self) -> int:
         """Of one block on the device."""
-        return self.pieces * (4 + 8 * self.width)
+        return 4 * self.pieces * sum(self._wide)
 
     @property
     def shapes(self) -> tuple[jax.ShapeDtypeStruct, ...]:
-        wide = (self.pieces, self.width)
         return tuple(
-            jax.ShapeDtypeStruct(s, t)
-            for s, t in zip(((self.pieces,), wide, wide), self._types, strict=True)
+            jax.ShapeDtypeStruct((self.pieces,) if wide == 1 else (self.pieces, wide), kind)
+            for wide, kind in zip(self._wide, self._types, strict=True)
         )
 
     def fetch(self, index: Any) -> tuple[np.ndarray, ...]:
@@ -73,7 +74,7 @@ class Blocks:
         start, end = at * self.pieces, min(self.total, (at + 1) * self.pieces)
         parts = []
         for file, kind, wide, empty in zip(
-            self._files, self._types, (1, self.width, self.width), self._empty, strict=True
+            self._files, self._types, self._wide, self._empty, strict=True
         ):
             whole = np.full(self.pieces * wide, empty, kind)
             _read_into(file, whole[: (end - start) * wide], start * wide * kind.itemsize)
@@ -109,6 +110,7 @@ class Stream:
     """
 
     def __init__(self, ratings: Ratings, block_bytes: int):
+        self.weighted = ratings.weight is not None
         try:
             shape = (ratings.num_users, ratings.num_items)
             sides = split.make(ratings, num_shards=1)
@@ -138,11 +140,13 @@ def sum_rows(
     num_columns: int,
     *,
     orientation: int,
+    weighted: bool = False,
 ) -> Any:
     """`split.sum_rows` over blocks that come from files."""
     blocks = stream.sides[orientation]
 
     def add(side: split.Side, sums: Any = None) -> Any:
+        side = side if weighted else side._replace(weight=None)
         return split.sum_rows(side, fn, row_tree, column_tree, num_rows, num_columns, sums)
 
     def one(sums: Any, index: jax.Array) -> tuple[Any, None]:

@@ -35,9 +35,9 @@ def take_users(data: Layout, chosen: jax.Array) -> Layout:
             found = _pieces(stored.by_user, chosen, data.num_users, data.num_items)
         return jax.lax.psum(found, spread.AXIS) if data.num_devices > 1 else found
 
-    value, present = spread.over(data.num_devices, body, in_memory(data), chosen)
+    found = spread.over(data.num_devices, body, in_memory(data), chosen)
     return Layout(
-        stored=Dense(value, present > 0),
+        stored=found._replace(present=found.present > 0),
         num_users=chosen.shape[0],
         num_items=data.num_items,
         num_ratings=data.num_ratings,

@@ -110,6 +110,7 @@ class Spec:
         beside factors that are learned (`--item-features`).
       groups: (flags, ratings) -> int[users], the group of each user, or None. Declared, and kept by
         no model: where there is one, `phases` takes it as a third argument. Reads ids alone.
+      weighted: whether ratings may have weights. Of other mechanisms these count for nothing.
       implicit: whether it reads only who has rated what, and scores in place of predicting ratings.
       num_steps: (settings, steps that the guarantee prices) -> steps of the training phase.
       notes: (settings, release) -> sentences to print with a result.
@@ -136,6 +137,7 @@ class Spec:
     unsafe: tuple[str, str, str] | None = None
     public: Literal["items", "users", "item_features"] | None = None
     groups: Callable[[Any, Ratings], Any] | None = None
+    weighted: bool = False
     implicit: bool = False
     trials: tuple[Trial, ...] = ()
     num_steps: Callable[[Mapping[str, Any], int], int] = lambda settings, priced: priced

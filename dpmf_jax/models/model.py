@@ -163,8 +163,9 @@ class Model:
             rating, pairs of them, or a table with columns item and rating. Of several users: a
             `Ratings`, or a table with a column user too. For a model of what is seen (`implicit`):
             raw item ids alone, and tables without a column of ratings.
-          options: `ignore_unknown` leaves out items that the model does not know; `duplicates` and
-            `out_of_range` are as in `Ratings.from_columns`.
+          options: `ignore_unknown` leaves out items that the model does not know; `duplicates`,
+            `out_of_range` and `weight` (how much each rating counts) are as in
+            `Ratings.from_columns`.
 
         Returns: float32[1 + d], the level and d factors of one user, in rating units; for several
           users float32[users, 1 + d]. The rating of item i is center[i] + ⟨row, item_factors[i]⟩.

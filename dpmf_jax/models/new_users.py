@@ -13,7 +13,7 @@ import numpy as np
 
 from dpmf_jax.data.columns import LONE_USER
 from dpmf_jax.data.ids import Coded, as_coded, count_rows
-from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.data.ratings import Ratings, as_values
 from dpmf_jax.data.tables import table_columns
 from dpmf_jax.errors import DataError, UsageError
 from dpmf_jax.mechanisms import table
@@ -42,6 +42,7 @@ class _Given(NamedTuple):
     value: Any
     users: np.ndarray
     several: bool
+    weight: np.ndarray | None = None
 
 
 def read(
@@ -52,6 +53,7 @@ def read(
     *,
     implicit: bool = False,
     ignore_unknown: bool = False,
+    weight: Any = None,
     **options: Any,
 ) -> NewUsers:
     """The ratings as given to `Model.fold_in`, checked as a reader checks them.
@@ -62,12 +64,20 @@ def read(
       implicit: whether an item that is given is seen, and ratings are not read.
       ignore_unknown: whether items that the model does not know are left out, else refused. Who
         has no others stays, without a rating.
+      weight: of each rating, from 0 to 1, where they do not count alike.
       options: `duplicates`, `out_of_range`.
 
     Raises: DataError, as `Ratings.from_columns`, and for unknown items.
     """
     columns = _seen(given) if implicit else _columns(given, values)
     value, where = np.asarray(columns.value), count_rows(NAME)
+    weight = columns.weight if weight is None else as_values(weight, NAME, "weight")
+    if weight is not None and len(weight) != value.size:
+        raise DataError(
+            f"there are {value.size} ratings and {len(weight)} weights",
+            where=NAME,
+            fix="give one weight for each rating",
+        )
     coded = as_coded(columns.item, "item", NAME, where)
     if len(coded.codes) != value.size:
         raise DataError(
@@ -92,6 +102,7 @@ def read(
         name=NAME,
         where=lambda rows: where(known[rows]),
         fewest=1,
+        weight=None if weight is None else weight[known],
         **options,
     )
     item = positions(items, checked.items)[checked.item].astype(np.int32)
@@ -101,7 +112,7 @@ def read(
 def _columns(given: Any, values: Any) -> _Given:
     if isinstance(given, Ratings):
         user, item = given.users[given.user], given.items[given.item]
-        return _Given(user, item, given.value, given.users, several=True)
+        return _Given(user, item, given.value, given.users, several=True, weight=given.weight)
     names = getattr(given, "column_names", getattr(given, "columns", ()))
     if "user" in names:
         user, item, value = table_columns(given, ("user", "item", "rating"), NAME)
@@ -181,5 +192,11 @@ def user_factors(settings: Mapping[str, Any], release: Release, ratings: Ratings
             f"a model {of} gives no factors to users who were not in its training data",
             where="`mechanism` of the settings in model.json",
             fix=f"fit one that does: {serving} (dpmf fit --mechanism)",
+        )
+    if ratings.weight is not None and not spec.weighted:
+        raise UsageError(
+            f"ratings have no weights for a model of {name}",
+            where="--weight-column (weight=...)",
+            fix="leave them out",
         )
     return spec.fold_in(settings, release, ratings)

@@ -106,12 +106,14 @@ def _every_mechanism(command: Command) -> dict[str, Callable[[], Trial]]:
 def _other_claim(command: Command, mechanism: str = DEFAULT) -> str | None:
     """The first flag that makes another claim; None where there is none.
 
-    --delta makes none: it asks for another point of the same curve.
+    --delta makes none: it asks for another point of the same curve. Nor does --weight-column: it is
+    about the ratings.
     """
     if command.mechanism not in (DEFAULT, mechanism):
         return "--mechanism"
     own = (*dataclasses.fields(table()[command.mechanism].flags), *dataclasses.fields(PublicFiles))
-    fields = (field for field in own if field.name != "delta" and hasattr(command, field.name))
+    same = ("delta", "weight_column")
+    fields = (field for field in own if field.name not in same and hasattr(command, field.name))
     given = (field.name for field in fields if getattr(command, field.name) != field.default)
     return next((f"--{name.replace('_', '-')}" for name in given), None)
 

@@ -39,6 +39,8 @@ class Command(RowFlags):
     for a model of `als`, `means` or `ridge`. For one of `als-implicit`: item, or user and item.
     Needs no private/.
     """
+    weight_column: str | None = None
+    """Column of how much each rating counts, likewise. [all count alike]"""
     ignore_unknown: bool = False
     """Leave out ratings of items that the model does not know."""
     top: int = 10
@@ -101,7 +103,7 @@ def _refuse_without_ratings(command: Command, named: list[str]) -> None:
     stray = [
         f"--{field.name.replace('_', '-')}"
         for field in dataclasses.fields(Command)
-        if field.name in (*command.reading(), "ignore_unknown")
+        if field.name in (*command.reading(), "ignore_unknown", "weight_column")
         and getattr(command, field.name) != field.default
     ]
     if stray:
@@ -117,7 +119,11 @@ def _for_new_users(model: Model, path: Path, command: Command) -> tuple[list[Any
     from dpmf_jax.models.catalogue import positions
 
     ratings = datasets.load_new_users(
-        path, rating_range=model.rating_range, implicit=model.implicit, **command.reading()
+        path,
+        rating_range=model.rating_range,
+        implicit=model.implicit,
+        weight_column=command.weight_column,
+        **command.reading(),
     )
     table = model.recommend(
         ratings=ratings,

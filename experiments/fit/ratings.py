@@ -58,6 +58,7 @@ def read(command: Any) -> tuple[Any, Any]:
         split=command.split,
         slice=command.slice,
         **command.reading(),
+        weight_column=getattr(command, "weight_column", None),
         shared=command.distributed,
         **{name: _ids(path) for name, path in catalogue.items() if path is not None},
     )

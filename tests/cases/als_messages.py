@@ -54,7 +54,7 @@ def catalogue_ratings(user, item, value):
 
 
 def only(of, kept):
-    return catalogue_ratings(of.user[kept], of.item[kept], of.value[kept])
+    return of.take(kept)
 
 
 def public_states(phases, data):

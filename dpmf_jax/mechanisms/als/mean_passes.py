@@ -44,14 +44,14 @@ def first_state(params: Params, key: jax.Array, data: Layout, previous: Any) -> 
 
 def _weights(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> jax.Array:
     del row, values
-    return jnp.sum((present * columns).astype(jnp.int32))
+    return jnp.sum(jnp.round(present * columns).astype(jnp.int32))
 
 
 def query_counts(params: Params, state: State, data: Layout, coins: None) -> tuple[jax.Array, Info]:
     del coins
     own = states.user_bounds(params, state)
     weight = jnp.floor(own.clip * (1 - 2.0**-20) / jnp.sqrt(jnp.maximum(state.private.count, 1.0)))
-    total = layout.sum_by_item(data, _weights, (), weight)
+    total = layout.sum_by_item(data, _weights, (), weight, weighted=True)
     _, info = states.sent(params, state, data, own, jnp.float32(1), rank=0)
     return jax.lax.bitcast_convert_type(total, jnp.uint32), info
 

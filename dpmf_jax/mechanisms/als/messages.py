@@ -1,8 +1,9 @@
 """What a user sends in a pass: whole numbers, and all of them together no longer than a clip.
 
-With E the residuals in steps, q the units of the user's own factors (`local_ridge`; of those that
-are learned, not the weights of public features), m the number of her ratings and w = 1/√m, the
-message of a pass for factors is, for every item that she rated,
+With E the residuals in steps (where ratings have weights, times their weights), q the units of the
+user's own factors (`local_ridge`; of those that are learned, not the weights of public features), m
+the number of her ratings and w = 1/√m, the message of a pass for factors is, for every item that
+she rated,
 
     ⌊s·E_i·q⌉,   s = min(κ·w, (Δ - √(m·d)/2)/(‖E‖·‖q‖)),
 
@@ -13,10 +14,11 @@ entries by at most a half, so the norm of the whole message is at most
     s·‖E‖·‖q‖ + √(m·d)/2 ≤ Δ.
 
 s is computed in float32, in fewer than 16 operations, each off by 2^-24 of its result; the clip is
-2^-18 shorter than Δ for that. E, q and m are whole numbers, and functions of her own ratings and of
-what is public, the same to the bit in any company. So is the message. Without her it is missing,
-and nobody else's moves: Δ is the L2 sensitivity for a user added or removed, and 2Δ for one who is
-replaced. Rounding the product in floats first would not do: (s·E)·q depends on the compiler.
+2^-18 shorter than Δ for that. E, q and m are whole numbers (weighted E are eighths), and functions
+of her own ratings and of what is public, the same to the bit in any company. So is the message.
+Without her it is missing, and nobody else's moves: Δ is the L2 sensitivity for a user added or
+removed, and 2Δ for one who is replaced. Rounding the product in floats first would not do: (s·E)·q
+depends on the compiler.
 
 One more number says how large s is on average: ⌊Δ'·s/(κ·w)⌋, between 0 and Δ'. To the Gram matrix
 a user adds p·pᵀ, with p = ⌊q·√g⌉ and g such that ‖p‖² ≤ Δ': that is its Frobenius norm.
@@ -62,6 +64,7 @@ def scales(
     kappa: Bound,
     *,
     rank: int,
+    unit: float = 1.0,
 ) -> Sent:
     """How much of her residuals each user sends.
 
@@ -71,10 +74,11 @@ def scales(
         residual of one step (times one unit of q), before w; likewise.
       rank: of the factors that are learned, the first columns of q, which residuals are multiplied
         by; 0 for means.
+      unit: the steps in which `norms` count, a power of two.
     """
     zero = steady.hidden_zero(count.astype(jnp.int32))
     upper = steady.apart(zero, norms[0].astype(jnp.float32) * 2.0**local_ridge.LOW_BITS)
-    squared = upper + norms[1].astype(jnp.float32)
+    squared = (upper + norms[1].astype(jnp.float32)) * unit**2
     length, entries = jnp.sqrt(squared), count
     if rank:
         own = jnp.sqrt(whole_descent.squared_norm(users.units[:, :rank].astype(jnp.int32)))
@@ -117,7 +121,7 @@ def item_sums(
     """Σ of the messages, mod 2^32: uint32[items, rank], or uint32[items, 1] of residuals alone."""
     rows = items.center, items.units, (local_ridge.each(grid, data.num_items),)
     fn = _of_item_by_factor(rank) if rank else _of_item
-    sums = layout.sum_by_item(data, fn, rows, (users, sent.scale))
+    sums = layout.sum_by_item(data, fn, rows, (users, sent.scale), weighted=True)
     return jax.lax.bitcast_convert_type(sums, jnp.uint32)
 
 

@@ -64,7 +64,11 @@ class Means(Promise):
 
     user_budgets: Path | None = None
     """File with an epsilon of a user's own, declared beforehand and not made from ratings: csv with
-    columns user, epsilon; others have --epsilon. The table of budgets is released. [none]
+    columns user, epsilon; others have --epsilon. The table of budgets is released.
+    """
+    weight_column: str | None = None
+    """Column of how much each rating counts, from 0 to 1 in steps of 1/8: name, or position from 1.
+    Weights are as private as the ratings.
     """
 
 
@@ -325,6 +329,7 @@ SPECS = (
         defaults={
             "epsilon": EPSILON,
             "user_budgets": "none",
+            "weight_column": "none",
             "rank": "0, 3 or 5, by sizes, price and noisy counts",
             "steps": "4 or 6, likewise",
         },
@@ -335,6 +340,7 @@ SPECS = (
         unit="user",
         public="item_features",
         groups=groups,
+        weighted=True,
         num_steps=last_steps,
         fold_in=user_factors,
         comparisons=comparisons,
@@ -380,7 +386,11 @@ SPECS = (
         name="means",
         paper="ours",
         flags=Means,
-        defaults={"epsilon": EPSILON, "user_budgets": "none"},
+        defaults={
+            "epsilon": EPSILON,
+            "user_budgets": "none",
+            "weight_column": "none",
+        },
         settings=settings,
         phases=phases,
         control=without_noise,
@@ -388,6 +398,7 @@ SPECS = (
         unit="user",
         public="item_features",
         groups=groups,
+        weighted=True,
         num_steps=last_steps,
         fold_in=user_factors,
         comparisons=comparisons,

@@ -121,7 +121,10 @@ def sent(
     private, items = state.private, state.public.items
     norms = local_ridge.residual_norms(private.users, items, params.grid, data)
     kappa = kappa * own.share
-    sent = messages.scales(private.users, private.count, norms, own.clip, kappa, rank=rank)
+    unit = local_ridge.norm_unit(data)
+    sent = messages.scales(
+        private.users, private.count, norms, own.clip, kappa, rank=rank, unit=unit
+    )
     loss = params.grid.step**2 * jnp.sum(sent.squared) / data.num_ratings
     return sent, Info(loss, jnp.mean(sent.fraction < 1))
 

@@ -115,6 +115,8 @@ PROGRAM = """
         p = pairs[order]
         columns = ((p // ITEMS).astype(np.int32), (p % ITEMS).astype(np.int32), values[order])
         ratings = Ratings(*columns, np.arange(USERS), np.arange(ITEMS), (0.5, 5.0))
+        if sys.argv[1] == "als with options":
+            ratings = replace(ratings, weight=(p % 9 / 8).astype(np.float32))
         data = layout.make(ratings, kind=kind, num_devices=devices)
         init_key, train_key = jax.random.split(key)
         state = protocol.begin(mechanism, init_key, data, earlier)

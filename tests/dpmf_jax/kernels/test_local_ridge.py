@@ -1,5 +1,6 @@
 """A user's ridge: what it computes, and that nobody else's ratings change a bit of it."""
 
+import dataclasses
 from functools import partial
 
 import jax
@@ -187,6 +188,57 @@ def test_normal_equations_are_sums_of_whole_numbers(kind):
         for ours, theirs in zip(expected, found, strict=True):
             np.testing.assert_array_equal(ours, theirs[number])
     assert np.max(found[0]) > 2**25
+
+
+WEIGHTED = dataclasses.replace(
+    RATINGS, weight=np.random.default_rng(3).integers(0, 9, RATINGS.num_ratings) / np.float32(8)
+)
+
+
+@pytest.mark.parametrize("kind", ["split", "dense"])
+def test_weights_multiply_the_squares(kind):
+    of = items()
+    level, units, count = answers(WEIGHTED, of, kind)
+    unit = float(of.unit)
+    factors, variance = np.asarray(of.units) * unit, np.asarray(of.variance) * unit**2
+    for user in range(USERS):
+        rated = RATINGS.user == user
+        at, weight = RATINGS.item[rated], WEIGHTED.weight[rated]
+        design = np.column_stack([np.ones(len(at)), factors[at]])
+        target = RATINGS.value[rated] - 3 - np.asarray(of.center)[at] * 4 / 512
+        precision = np.diag([LEVEL, *(FACTORS + weight @ variance[at] / VARIANCE)])
+        expected = np.linalg.solve(
+            (design.T * weight) @ design / VARIANCE + precision,
+            (design.T * weight) @ target / VARIANCE,
+        )
+        found = in_rating_units(of, level[user], units[user])
+        np.testing.assert_allclose(found, expected, atol=0.006)
+        assert count[user] == (weight > 0).sum()
+
+
+def test_ratings_that_count_whole_give_the_bits_of_those_without_weights():
+    of = items()
+    whole = dataclasses.replace(RATINGS, weight=np.ones(RATINGS.num_ratings, np.float32))
+    for ours, theirs in zip(answers(whole, of), answers(RATINGS, of), strict=True):
+        assert ours.tobytes() == theirs.tobytes()
+
+
+def test_weighted_residuals_are_eighths_and_their_squares_exact():
+    of = items()
+    data = layout.make(WEIGHTED, kind="split", num_devices=1)
+    users, _ = local_ridge.solve(of, GRID, priors(of), data)
+    upper, lower = local_ridge.residual_norms(users, of, GRID, data)
+    assert local_ridge.norm_unit(data) == 1 / 8
+    level, units = np.asarray(users.level, int), np.asarray(users.units, int)
+    item_units, center = np.asarray(of.units, int), np.asarray(of.center, int)
+    for user in range(USERS):
+        rated = RATINGS.user == user
+        at = RATINGS.item[rated]
+        steps = np.round((RATINGS.value[rated] - 3) * 128).astype(int)
+        predicted = np.round(item_units[at] @ units[user] / 2048).astype(int)
+        found = np.clip(steps - center[at] - level[user] - predicted, -384, 384)
+        eighths = found * (8 * WEIGHTED.weight[rated]).astype(int)
+        assert int(upper[user]) * 4096 + int(lower[user]) == int((eighths**2).sum())
 
 
 def test_residuals_are_whole_and_their_squares_exact():

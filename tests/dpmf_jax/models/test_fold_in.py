@@ -181,6 +181,26 @@ def test_several_new_users_get_a_table_and_do_not_touch_each_other(model):
         assert mine == [item for item, _ in model.recommend(ratings=of_user(user), k=3)]
 
 
+@pytest.mark.parametrize("name", ["als", "means"])
+def test_weights_of_new_users_count(models, name):
+    model, items, stars = models[name], [1, 2, 3], [5.0, 1.0, 2.0]
+    alike = model.fold_in(items, stars)
+    assert model.fold_in(items, stars, weight=[1, 1, 1]).tobytes() == alike.tobytes()
+    assert not np.array_equal(model.fold_in(items, stars, weight=[0.5, 1, 1]), alike)
+    without = model.fold_in(items[1:], stars[1:])
+    # what counts nothing might be anything, also of an item that the model does not know
+    assert model.fold_in(items, stars, weight=[0, 1, 1]).tobytes() == without.tobytes()
+    unknown = model.fold_in(["x", 2, 3], stars, weight=[1, 1, 1], ignore_unknown=True)
+    assert unknown.tobytes() == without.tobytes()
+    with pytest.raises(DataError, match="3 ratings and 2 weights"):
+        model.fold_in(items, stars, weight=[1, 1])
+    with pytest.raises(DataError, match="the weight 2 is not between 0 and 1"):
+        model.fold_in(items, stars, weight=[1, 2, 1])
+    other = dataclasses.replace(model, settings=model.settings | {"mechanism": "ridge"})
+    with pytest.raises(UsageError, match="no weights for a model of ridge"):
+        other.fold_in(items, stars, weight=[1, 1, 1])
+
+
 def test_what_a_fold_in_predicts_is_what_its_list_says(model):
     row = model.fold_in(of_user(5))
     release = model.release
