@@ -98,6 +98,8 @@ def run(command: Command) -> None:
         raise
     console.emit(result, json=command.json, render=report.render)
     if result["diverged"]:
+        # So it does in all processes: one that left at once would take the others with it.
+        console.abrupt = False
         raise _diverged(result)
 
 

@@ -147,6 +147,29 @@ def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_pa
             same_model(*(tmp_path / f"{place}-{number}" for number in (1, 2)))
 
 
+SLOW_TO_END = """
+import sys, time
+from experiments.cli import console, main
+emit = console.emit
+def late(*result, **how):
+    time.sleep(5 if "--process-id 1" in " ".join(sys.argv) else 0)
+    emit(*result, **how)
+console.emit = late
+sys.argv.insert(1, "fit")
+main.entry()
+"""
+
+
+@pytest.mark.seconds
+def test_all_processes_of_a_run_that_diverges_say_so_whoever_ends_first(ratings, tmp_path):
+    words = [str(ratings), *shlex.split("--rating-range 1 5 --devices 1 --seed 0 --json")]
+    words += shlex.split("--mechanism local --rounds 3 --rank 3")
+    words += ["--controls", "none", "--out", str(tmp_path / "model")]
+    ends = together(2, *words, program=("-c", SLOW_TO_END), quick=True)
+    assert json.loads(ends[0][1])["diverged"]
+    assert [code for code, _, _ in ends] == [fitting.Diverged.exit_code] * 2, ends
+
+
 @pytest.mark.seconds
 @pytest.mark.parametrize("number", [2, 4])
 def test_processes_make_the_model_that_one_makes(number, ratings, one_process, tmp_path):
