@@ -21,7 +21,7 @@ def rows(ratings):
     return sorted(zip(*ids, ratings.value.tolist(), ratings.weight.tolist(), strict=True))
 
 
-def told(path, **options):
+def loaded(path, **options):
     return datasets.load(path, rating_range=RANGE, **({"weight_column": "trust"} | options))
 
 
@@ -41,9 +41,9 @@ def test_a_file_has_the_weights_that_are_named(tmp_path):
     table = pa.table(dict(zip(names, columns, strict=True)))
     pyarrow.parquet.write_table(table, tmp_path / "mine.parquet")
     for name in ("mine.csv", "mine.csv.gz", "mine.parquet"):
-        assert rows(told(tmp_path / name)) == expected()
+        assert rows(loaded(tmp_path / name)) == expected()
         assert datasets.load(tmp_path / name, rating_range=RANGE).weight is None
-    bare = told(tmp_path / "bare.csv", no_header=True, weight_column="4")
+    bare = loaded(tmp_path / "bare.csv", no_header=True, weight_column="4")
     assert rows(bare) == expected()
     tables = table, dict(zip(names, columns, strict=True))
     for of in tables:
@@ -63,7 +63,7 @@ def test_a_file_has_the_weights_that_are_named(tmp_path):
 def test_a_weight_that_is_none_is_named_with_its_line(tmp_path, entry, says):
     (tmp_path / "mine.csv").write_text(TEXT.replace("0.3", entry))
     with pytest.raises(DataError) as error:
-        told(tmp_path / "mine.csv")
+        loaded(tmp_path / "mine.csv")
     assert says in error.value.what
     assert error.value.where.endswith("mine.csv, line 5")
     assert error.value.fix
@@ -83,11 +83,11 @@ def test_a_column_that_is_not_there_is_refused(tmp_path, monkeypatch, name, opti
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text(TEXT)
     with pytest.raises((DataError, UsageError)) as error:
-        told(name, **options)
+        loaded(name, **options)
     assert says in f"{error.value.what} {error.value.fix}"
 
 
-def made(weight, **options):
+def ratings(weight, **options):
     user, item, value, _ = zip(*ROWS, strict=True)
     return Ratings.from_columns(
         list(user), list(item), list(value), rating_range=RANGE, weight=weight, **options
@@ -95,13 +95,13 @@ def made(weight, **options):
 
 
 def test_weights_go_where_their_ratings_go():
-    of = made([row[3] for row in ROWS])
+    of = ratings([row[3] for row in ROWS])
     some = of.take(np.array([3, 0]))
     np.testing.assert_array_equal(some.weight, np.float32([0.3, 0.5]))
     train, test = splits.random(of, fraction=0.4, seed=1)
     assert sorted(rows(train) + rows(test)) == expected()
     with pytest.raises(DataError, match="5 ratings have 2 weights"):
-        made([1, 1])
+        ratings([1, 1])
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ def test_rows_that_are_dropped_take_their_weights_along():
 
 
 def test_the_hash_tells_weights_apart():
-    alike = made([1.0] * 5)
-    hashes = {of.sha256() for of in (made(None), alike, made([0.5, 1, 1, 1, 1]))}
+    alike = ratings([1.0] * 5)
+    hashes = {of.sha256() for of in (ratings(None), alike, ratings([0.5, 1, 1, 1, 1]))}
     assert len(hashes) == 3
     assert alike.take(np.array([4, 1, 2, 0, 3])).sha256() == alike.sha256()

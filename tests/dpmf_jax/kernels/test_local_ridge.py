@@ -223,37 +223,24 @@ def test_ratings_that_count_whole_give_the_bits_of_those_without_weights():
         assert ours.tobytes() == theirs.tobytes()
 
 
-def test_weighted_residuals_are_eighths_and_their_squares_exact():
+@pytest.mark.parametrize(("ratings", "steps"), [(RATINGS, 1), (WEIGHTED, 8)])
+def test_residuals_are_whole_and_their_squares_exact(ratings, steps):
+    """Of weighted ratings they are eighths."""
     of = items()
-    data = layout.make(WEIGHTED, kind="split", num_devices=1)
+    data = layout.make(ratings, kind="split", num_devices=1)
     users, _ = local_ridge.solve(of, GRID, priors(of), data)
     upper, lower = local_ridge.residual_norms(users, of, GRID, data)
-    assert local_ridge.norm_unit(data) == 1 / 8
+    assert local_ridge.norm_unit(data) == 1 / steps
     level, units = np.asarray(users.level, int), np.asarray(users.units, int)
     item_units, center = np.asarray(of.units, int), np.asarray(of.center, int)
     for user in range(USERS):
         rated = RATINGS.user == user
         at = RATINGS.item[rated]
-        steps = np.round((RATINGS.value[rated] - 3) * 128).astype(int)
+        values = np.round((RATINGS.value[rated] - 3) * 128).astype(int)
         predicted = np.round(item_units[at] @ units[user] / 2048).astype(int)
-        found = np.clip(steps - center[at] - level[user] - predicted, -384, 384)
-        eighths = found * (8 * WEIGHTED.weight[rated]).astype(int)
-        assert int(upper[user]) * 4096 + int(lower[user]) == int((eighths**2).sum())
-
-
-def test_residuals_are_whole_and_their_squares_exact():
-    of = items()
-    data = layout.make(RATINGS, kind="split", num_devices=1)
-    users, _ = local_ridge.solve(of, GRID, priors(of), data)
-    upper, lower = local_ridge.residual_norms(users, of, GRID, data)
-    level, units = np.asarray(users.level, int), np.asarray(users.units, int)
-    item_units, center = np.asarray(of.units, int), np.asarray(of.center, int)
-    for user in range(USERS):
-        rated = RATINGS.user == user
-        at = RATINGS.item[rated]
-        steps = np.round((RATINGS.value[rated] - 3) * 128).astype(int)
-        predicted = np.round(item_units[at] @ units[user] / 2048).astype(int)
-        found = np.clip(steps - center[at] - level[user] - predicted, -384, 384)
+        found = np.clip(values - center[at] - level[user] - predicted, -384, 384)
+        if ratings.weight is not None:
+            found = found * (8 * ratings.weight[rated]).astype(int)
         assert int(upper[user]) * 4096 + int(lower[user]) == int((found**2).sum())
 
 
