@@ -50,8 +50,8 @@ def locate(data: Layout, user: ArrayLike, item: ArrayLike) -> Address:
         found = inside & np.asarray(stored.present)[cells]
         places = (np.zeros_like(users),) * 4
     else:
-        by_user, found = split.locate(stored.by_user, users, items, data.num_items)
-        by_item, _ = split.locate(stored.by_item, items, users, data.num_users)
+        by_user, found = _places_of(stored.by_user, users, items, data.num_items)
+        by_item, _ = _places_of(stored.by_item, items, users, data.num_users)
         places = (*by_user, *by_item)
     if not found.all():
         where = np.flatnonzero(~found.ravel())[0]
@@ -68,8 +68,8 @@ def replace_value(data: Layout, address: Address, value: ArrayLike) -> Layout:
             data,
             stored=stored._replace(value=stored.value.at[address.user, address.item].set(value)),
         )
-    by_user = split.replace_value(stored.by_user, address.user_piece, address.user_slot, value)
-    by_item = split.replace_value(stored.by_item, address.item_piece, address.item_slot, value)
+    by_user = _with_value(stored.by_user, address.user_piece, address.user_slot, value)
+    by_item = _with_value(stored.by_item, address.item_piece, address.item_slot, value)
     return replace(data, stored=Split(by_user, by_item))
 
 
@@ -79,12 +79,8 @@ def remove_rating(data: Layout, address: Address) -> Layout:
     if isinstance(stored, Dense):
         at = (address.user, address.item)
         return replace(data, stored=_without(stored, at))
-    by_user = split.remove_slot(
-        stored.by_user, address.user_piece, address.user_slot, data.num_items
-    )
-    by_item = split.remove_slot(
-        stored.by_item, address.item_piece, address.item_slot, data.num_users
-    )
+    by_user = _without_slot(stored.by_user, address.user_piece, address.user_slot, data.num_items)
+    by_item = _without_slot(stored.by_item, address.item_piece, address.item_slot, data.num_users)
     return replace(data, stored=Split(by_user, by_item))
 
 
@@ -99,10 +95,8 @@ def remove_user(data: Layout, user: ArrayLike) -> Layout:
     stored = in_memory(data)
     if isinstance(stored, Dense):
         return replace(data, stored=_without(stored, user))
-    by_user = split.remove_where(
-        stored.by_user, (stored.by_user.row == user)[:, None], data.num_items
-    )
-    by_item = split.remove_where(stored.by_item, stored.by_item.column == user, data.num_users)
+    by_user = _without_where(stored.by_user, (stored.by_user.row == user)[:, None], data.num_items)
+    by_item = _without_where(stored.by_item, stored.by_item.column == user, data.num_users)
     return replace(data, stored=Split(by_user, by_item))
 
 
@@ -126,3 +120,42 @@ def reflect_user(data: Layout, user: ArrayLike, total: ArrayLike) -> Layout:
         )
     )
     return replace(data, stored=Split(by_user, by_item))
+
+
+def _places_of(side: split.Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
+    """((piece, slot), found) of (row, column) pairs, on the host."""
+    row, column = np.asarray(side.row), np.asarray(side.column)
+    pieces = np.flatnonzero(np.isin(row, rows))
+    keys = row[pieces, None].astype(np.int64) * (num_columns + 1) + column[pieces]
+    order = np.argsort(keys, axis=None)
+    wanted = rows.astype(np.int64) * (num_columns + 1) + columns
+    if not len(pieces):
+        return (np.zeros_like(rows), np.zeros_like(rows)), np.zeros(rows.shape, bool)
+    at = order[np.minimum(np.searchsorted(keys.ravel(), wanted, sorter=order), keys.size - 1)]
+    found = (keys.ravel()[at] == wanted) & (columns >= 0) & (columns < num_columns)
+    return (
+        pieces[at // column.shape[1]].astype(np.int32),
+        (at % column.shape[1]).astype(np.int32),
+    ), found
+
+
+def _with_value(
+    side: split.Side, piece: jax.Array, slot: jax.Array, value: ArrayLike
+) -> split.Side:
+    return side._replace(value=side.value.at[piece, slot].set(value))
+
+
+def _without_slot(
+    side: split.Side, piece: jax.Array, slot: jax.Array, num_columns: int
+) -> split.Side:
+    return side._replace(
+        column=side.column.at[piece, slot].set(num_columns),
+        value=side.value.at[piece, slot].set(0.0),
+    )
+
+
+def _without_where(side: split.Side, mask: jax.Array, num_columns: int) -> split.Side:
+    return side._replace(
+        column=jnp.where(mask, num_columns, side.column).astype(side.column.dtype),
+        value=jnp.where(mask, 0.0, side.value),
+    )

@@ -421,38 +421,3 @@ def _over_blocks(
         if num_rows is None
         else sums
     )
-
-
-def locate(side: Side, rows: np.ndarray, columns: np.ndarray, num_columns: int):
-    """((piece, slot), found) of (row, column) pairs, on the host."""
-    row, column = np.asarray(side.row), np.asarray(side.column)
-    pieces = np.flatnonzero(np.isin(row, rows))
-    keys = row[pieces, None].astype(np.int64) * (num_columns + 1) + column[pieces]
-    order = np.argsort(keys, axis=None)
-    wanted = rows.astype(np.int64) * (num_columns + 1) + columns
-    if not len(pieces):
-        return (np.zeros_like(rows), np.zeros_like(rows)), np.zeros(rows.shape, bool)
-    at = order[np.minimum(np.searchsorted(keys.ravel(), wanted, sorter=order), keys.size - 1)]
-    found = (keys.ravel()[at] == wanted) & (columns >= 0) & (columns < num_columns)
-    return (
-        pieces[at // column.shape[1]].astype(np.int32),
-        (at % column.shape[1]).astype(np.int32),
-    ), found
-
-
-def replace_value(side: Side, piece: jax.Array, slot: jax.Array, value: ArrayLike) -> Side:
-    return side._replace(value=side.value.at[piece, slot].set(value))
-
-
-def remove_slot(side: Side, piece: jax.Array, slot: jax.Array, num_columns: int) -> Side:
-    return side._replace(
-        column=side.column.at[piece, slot].set(num_columns),
-        value=side.value.at[piece, slot].set(0.0),
-    )
-
-
-def remove_where(side: Side, mask: jax.Array, num_columns: int) -> Side:
-    return side._replace(
-        column=jnp.where(mask, num_columns, side.column).astype(side.column.dtype),
-        value=jnp.where(mask, 0.0, side.value),
-    )

@@ -1,7 +1,6 @@
 """Several processes over loopback: the model of one, own ratings only, and what a lost one does."""
 
 import json
-import os
 import shlex
 import signal
 import socket
@@ -20,11 +19,10 @@ from dpmf_jax.data.formats import Format
 from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
-from tests.cases.compilation import QUICK
+from tests.cases.distributed import SECONDS, ended, free_port, start, together
 from tests.cases.fit import JOINT, write_ratings
 
 ALS = "als --epsilon 20 --rank 2 --steps 2"
-SECONDS = 240  # a process that is still there then hangs
 FLAGS = [*JOINT, *shlex.split("--rating-range 1 5 --steps 6 --rank 3 --seed 0 --devices 1 --json")]
 
 
@@ -38,54 +36,6 @@ def ratings(tmp_path_factory):
     rows = [(names[u], i, random.integers(1, 6)) for u, i in zip(user, item, strict=True)]
     write_ratings(path, (rows[place] for place in random.permutation(len(rows))))
     return path
-
-
-def start(
-    number: int,
-    *words: str,
-    of: int,
-    port: int,
-    program: tuple[str, ...] = ("-m", "experiments.cli", "fit"),
-    quick: bool = False,
-):
-    flags = ["--distributed", "--processes", str(of), "--process-id", str(number)]
-    flags += ["--coordinator", f"127.0.0.1:{port}"]
-    environment = {
-        name: value for name, value in os.environ.items() if not name.startswith(("XLA_", "JAX_"))
-    }
-    return subprocess.Popen(
-        [sys.executable, *program, *words, *flags],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment
-        | {"PYTHONPATH": os.getcwd(), "JAX_PLATFORMS": "cpu"}
-        | (QUICK if quick else {}),
-    )
-
-
-def free_port() -> int:
-    with socket.socket() as server:
-        server.bind(("127.0.0.1", 0))
-        return server.getsockname()[1]
-
-
-def ended(processes) -> list[tuple[int, str, str]]:
-    """(exit code, stdout, stderr) of each; none is left behind."""
-    try:
-        said = [process.communicate(timeout=SECONDS) for process in processes]
-    finally:
-        for process in processes:
-            process.kill()
-    return [(process.returncode, *words) for process, words in zip(processes, said, strict=True)]
-
-
-def together(number: int, *words: str, each: dict[int, list[str]] | None = None, **options):
-    port = free_port()
-    own = each or {}
-    return ended(
-        [start(k, *words, *own.get(k, []), of=number, port=port, **options) for k in range(number)]
-    )
 
 
 @pytest.fixture(scope="module")
