@@ -101,15 +101,9 @@ def load(
         )
     options = {"duplicates": duplicates, "out_of_range": out_of_range}
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
-        if weight_column is not None:
-            raise UsageError(
-                "generated ratings have no weights",
-                where="--weight-column",
-                fix="leave it out, or name a file",
-            )
         if split:
             raise UsageError("generated ratings have no official splits", fix="leave out --split")
-        ratings = generated(match)
+        ratings = generated(match, weight_column)
         if shared:
             ratings = ratings.take(hosts.owned(ratings.users.tolist())[ratings.user])
         ratings = _seen(ratings) if implicit else ratings
@@ -306,8 +300,14 @@ def _official(
     return train, test
 
 
-def generated(match: re.Match[str]) -> Ratings:
-    """The ratings that a name of the form `SYNTHETIC` asks for."""
+def generated(match: re.Match[str], weight_column: str | None = None) -> Ratings:
+    """The ratings that a name of the form `SYNTHETIC` asks for. Raises: UsageError for a column."""
+    if weight_column is not None:
+        raise UsageError(
+            "generated ratings have no weights",
+            where="--weight-column",
+            fix="leave it out, or name a file",
+        )
     family, _, users, items, number, _, seed = match.groups()
     sizes = {"num_users": users, "num_items": items, "num_ratings": number, "seed": seed}
     given: dict[str, Any] = {name: int(value) for name, value in sizes.items() if value}

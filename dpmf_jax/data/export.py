@@ -25,8 +25,8 @@ def convert(
 ) -> Ratings:
     """Writes the ratings of `load(name_or_path, **options)` as .csv, .tsv or .parquet.
 
-    The columns are user, item, rating. The file appears whole or not at all. A parquet file also
-    declares the rating range, so `load` need not be told.
+    The columns are user, item, rating, and weight where the ratings have weights. The file appears
+    whole or not at all. A parquet file also declares the rating range, so `load` need not be told.
 
     Raises: as `load`; UsageError for another ending, a split, or a destination that exists.
     """
@@ -68,11 +68,13 @@ def _write(ratings: Ratings, file: Any, suffix: str) -> None:
     import pyarrow.csv
     import pyarrow.parquet
 
+    weights = [] if ratings.weight is None else [ratings.weight]
     schema = pa.schema(
         [
             ("user", pa.int64() if ratings.users.dtype.kind == "i" else pa.string()),
             ("item", pa.int64() if ratings.items.dtype.kind == "i" else pa.string()),
             ("rating", pa.float32()),
+            *(("weight", pa.float32()) for _ in weights),
         ],
         metadata={RANGE_KEY: f"{ratings.rating_range[0]!r} {ratings.rating_range[1]!r}"},
     )
@@ -90,6 +92,7 @@ def _write(ratings: Ratings, file: Any, suffix: str) -> None:
                 ratings.users[ratings.user[rows]],
                 ratings.items[ratings.item[rows]],
                 ratings.value[rows],
+                *(column[rows] for column in weights),
             ]
             arrays = [
                 pa.array(column, field.type) for column, field in zip(columns, schema, strict=True)

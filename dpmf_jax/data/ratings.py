@@ -228,7 +228,7 @@ class Ratings:
                     f"user {users[user_index[row]]} rates item {items[item_index[row]]} more than"
                     " once"
                 )
-                _refuse([repeated._replace(what=pair)], locate)
+                _refuse([repeated._replace(words=pair)], locate)
             merged = f"{len(repeated.rows):,} duplicate ratings merged: {duplicates}"
             user_index, item_index, value, *weights = _merge(
                 user_index, item_index, [value, *weights], len(items), duplicates
@@ -273,9 +273,14 @@ class Ratings:
 class Problem(NamedTuple):
     """What is wrong with some rows, which count from 0; no rows, no problem."""
 
-    what: str
+    words: str  # {:g} is for the row's own number, where rows have numbers
     rows: np.ndarray
     fix: str
+    numbers: np.ndarray | None = None
+
+    def what(self, place: int = 0) -> str:
+        """What is wrong with one of the rows."""
+        return self.words if self.numbers is None else self.words.format(self.numbers[place])
 
 
 def not_finite(value: np.ndarray) -> list[Problem]:
@@ -290,9 +295,8 @@ def not_finite(value: np.ndarray) -> list[Problem]:
 def no_weight(weight: np.ndarray) -> Problem:
     """The rows whose weight is no number between 0 and 1."""
     rows = np.flatnonzero(~((weight >= 0) & (weight <= 1)))
-    first = f"the weight {weight[rows[0]]:g}" if len(rows) else "a weight"
     fix = "divide weights by the largest that a rating may have, a declared number"
-    return Problem(f"{first} is not between 0 and 1", rows, fix)
+    return Problem("the weight {:g} is not between 0 and 1", rows, fix, weight[rows])
 
 
 def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
@@ -304,12 +308,12 @@ def out_of(value: np.ndarray, rating_range: tuple[float, float]) -> Problem:
         np.isfinite(value)
         & ((value < np.float32(rating_range[0])) | (value > np.float32(rating_range[1])))
     )
-    first = f"rating {value[rows[0]]:g}" if len(rows) else "rating"
     fix = (
         "declare the right range (--rating-range LOW HIGH of dpmf fit), or allow --out-of-range"
         " drop or clip"
     )
-    return Problem(f"{first} is outside the declared range {_span(rating_range)}", rows, fix)
+    words = "rating {:g} is outside the declared range " + _span(rating_range)
+    return Problem(words, rows, fix, value[rows])
 
 
 def duplicated(user: np.ndarray, item: np.ndarray, num_items: int) -> Problem:
@@ -377,10 +381,11 @@ def _no_rating(origin: str, fewest: int) -> DataError:
 
 
 def _refuse(problems: Iterable[Problem], where: Where) -> None:
-    for what, rows, fix in problems:
-        if len(rows):
-            more = f" ({len(rows):,} such rows)" if len(rows) > 1 else ""
-            raise DataError(what + more, where=where(rows[:1])[0], fix=fix)
+    for problem in problems:
+        if number := len(problem.rows):
+            more = f" ({number:,} such rows)" if number > 1 else ""
+            place = where(problem.rows[:1])[0]
+            raise DataError(problem.what() + more, where=place, fix=problem.fix)
 
 
 def _merge(

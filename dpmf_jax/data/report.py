@@ -11,7 +11,7 @@ from dpmf_jax.data.columns import Columns
 from dpmf_jax.data.datasets import SYNTHETIC, generated
 from dpmf_jax.data.ids import Coded, count_rows
 from dpmf_jax.data.lines import opened
-from dpmf_jax.data.ratings import Problem, duplicated, not_finite, out_of
+from dpmf_jax.data.ratings import Problem, duplicated, no_weight, not_finite, out_of
 from dpmf_jax.data.sources import Source, find
 from dpmf_jax.data.text import problems as text_problems
 from dpmf_jax.errors import DataError
@@ -25,6 +25,7 @@ def check(
     user_column: str | None = None,
     item_column: str | None = None,
     rating_column: str | None = None,
+    weight_column: str | None = None,
     delimiter: str | None = None,
     no_header: bool = False,
     limit: int = 1000,
@@ -43,7 +44,7 @@ def check(
     Raises: DataError for a missing file or one that is no table at all; UsageError as `load`.
     """
     if match := SYNTHETIC.fullmatch(str(name_or_path)):
-        ratings = generated(match)
+        ratings = generated(match, weight_column)
         user, item = Coded(ratings.user, ratings.users), Coded(ratings.item, ratings.items)
         columns = Columns(user, item, ratings.value, count_rows(ratings.name))
         source = Source(
@@ -58,6 +59,7 @@ def check(
             "user_column": user_column,
             "item_column": item_column,
             "rating_column": rating_column,
+            "weight_column": weight_column,
         }
         source = find(
             name_or_path,
@@ -100,11 +102,13 @@ def check(
     repeated = duplicated(user, item, len(columns.item.ids))
     problems = [*not_finite(value), out_of(value, source.rating_range), repeated]
     problems = [problem._replace(rows=rated[problem.rows]) for problem in problems]
+    if columns.weight is not None:
+        problems.append(no_weight(columns.weight))
     report |= {
         "duplicates": len(repeated.rows),
         "num_problems": sum(len(problem.rows) for problem in problems),
     }
-    report["problems"] = _faults_by_row(problems, columns, source, limit)
+    report["problems"] = _faults_by_row(problems, columns, limit)
     if report["num_problems"]:
         return report
     try:
@@ -118,20 +122,13 @@ def check(
     return report | {"ok": True, "triples_sha256": digest, "triples_known": known}
 
 
-def _faults_by_row(
-    found: list[Problem], columns: Columns, source: Source, limit: int
-) -> list[dict[str, str]]:
+def _faults_by_row(found: list[Problem], columns: Columns, limit: int) -> list[dict[str, str]]:
     faults: list[dict[str, str]] = []
-    for what, rows, _ in found:
-        rows = rows[: limit - len(faults)]
-        outside = [out_of(columns.value[[row]], source.rating_range) for row in rows]
-        words = [
-            problem.what if len(problem.rows) and np.isfinite(columns.value[row]) else what
-            for problem, row in zip(outside, rows, strict=True)
-        ]
+    for problem in found:
+        rows = problem.rows[: limit - len(faults)]
         faults += [
-            {"where": where, "what": word}
-            for where, word in zip(columns.where(rows), words, strict=True)
+            {"where": where, "what": problem.what(place)}
+            for place, where in enumerate(columns.where(rows))
         ]
     return faults
 

@@ -91,6 +91,7 @@ def find(
                 f" {', '.join(DATASETS)}"
             )
             raise DataError("the folder is no data set that is known", where=str(path), fix=fix)
+        _refuse_columns(path.name, flags)
         return Source(
             name=path.name, paths=tuple(paths), layout=None, rating_range=rating_range or (1.0, 5.0)
         )
@@ -144,13 +145,8 @@ def of_file(
     )
 
 
-def _named(
-    name: str,
-    data_dir: str | os.PathLike[str] | None,
-    flags: dict[str, Any],
-    rating_range: tuple[float, float] | None,
-) -> Source:
-    dataset = DATASETS[name]
+def _refuse_columns(name: str, flags: dict[str, Any]) -> None:
+    """UsageError where columns are told of files that are read as they were published."""
     if given := [
         f"--{flag.replace('_', '-')}" for flag, value in flags.items() if value not in (None, False)
     ]:
@@ -159,6 +155,16 @@ def _named(
             where=", ".join(given),
             fix="leave it out, or name the file itself",
         )
+
+
+def _named(
+    name: str,
+    data_dir: str | os.PathLike[str] | None,
+    flags: dict[str, Any],
+    rating_range: tuple[float, float] | None,
+) -> Source:
+    dataset = DATASETS[name]
+    _refuse_columns(name, flags)
     folder = data_folder(data_dir)
     if folder is None:
         fix = f"name the folder by --data-dir or {ENVIRONMENT}; to get the data, {dataset.source}"

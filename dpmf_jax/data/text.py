@@ -12,7 +12,7 @@ from dpmf_jax.data import ids
 from dpmf_jax.data.columns import LONE_USER, NUMBER, Columns, Keep, Sieve
 from dpmf_jax.data.formats import MARKS, Format, find_columns, split_line
 from dpmf_jax.data.lines import SEPARATOR, first_line, lines, opened, parsed
-from dpmf_jax.data.ratings import not_finite, out_of
+from dpmf_jax.data.ratings import no_weight, not_finite, out_of
 from dpmf_jax.errors import DataError
 
 BLOCK = 8 << 20  # bytes that are parsed at once
@@ -145,12 +145,13 @@ def problems(
             ):
                 yield line, f"the {what} id {entry[:40]!r} is not an integer"
         if rating is not None and rating_range is not None and float(fields[rating]) != not_rated:
-            value = np.array([fields[rating]], np.float64).astype(np.float32)
-            yield from (
-                (line, found.what)
-                for found in (*not_finite(value), out_of(value, rating_range))
-                if len(found.rows)
-            )
+            held = {
+                what: np.array([fields[at]], np.float64).astype(np.float32)
+                for what, at in numbers.items()
+            }
+            found = [*not_finite(held["rating"]), out_of(held["rating"], rating_range)]
+            found += [no_weight(held["weight"])] if "weight" in held else []
+            yield from ((line, problem.what()) for problem in found if len(problem.rows))
             if tuple(entries) in seen:
                 yield line, "a user rates an item more than once"
             seen.add(tuple(entries))

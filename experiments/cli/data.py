@@ -9,7 +9,7 @@ import tyro
 
 from dpmf_jax.errors import DataError
 from experiments.cli import console
-from experiments.cli.reading import FileFlags, RepairFlags
+from experiments.cli.reading import FileFlags, RepairFlags, WeightFlags
 
 Data = Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="DATA")]
 SHOWN = 20
@@ -29,7 +29,7 @@ class List:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Check(FileFlags):
+class Check(FileFlags, WeightFlags):
     """Read a data set and report its rows, users, items, histogram, hashes, and every problem.
 
     The report is for the curator: its numbers are computed from the ratings, and nothing protects
@@ -45,8 +45,11 @@ class Check(FileFlags):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Convert(RepairFlags):
-    """Write a data set as csv, tsv or parquet, with the columns user, item and rating."""
+class Convert(RepairFlags, WeightFlags):
+    """Write a data set as csv, tsv or parquet, with the columns user, item and rating.
+
+    With --weight-column there is a column weight too.
+    """
 
     data: Data
     """A data set that `dpmf data list` knows, or a csv, tsv or parquet file."""

@@ -60,5 +60,13 @@ class RowFlags(ColumnFlags):
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
+class WeightFlags:
+    """Where a file of your own says how much each rating counts."""
+
+    weight_column: str | None = None
+    """Column of the weights, from 0 to 1: name, or position from 1. [none]"""
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
 class RepairFlags(FileFlags, RowFlags):
     """How a data set or a file of your own is read."""

@@ -77,11 +77,14 @@ def test_a_weight_that_is_none_is_named_with_its_line(tmp_path, entry, says):
         ("mine.csv", {"weight_column": "9"}, "there is no weight column 9"),
         ("synthetic", {}, "generated ratings have no weights"),
         ("ml-100k", {}, "ml-100k has its own layout"),
+        ("prize", {}, "prize has its own layout"),
     ],
 )
 def test_a_column_that_is_not_there_is_refused(tmp_path, monkeypatch, name, options, says):
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text(TEXT)
+    Path("prize").mkdir()
+    Path("prize/combined_data_1.txt").write_text("1:\n7,3,2005-01-01\n8,4,2005-01-01\n")
     with pytest.raises((DataError, UsageError)) as error:
         loaded(name, **options)
     assert says in f"{error.value.what} {error.value.fix}"

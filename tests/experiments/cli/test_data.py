@@ -83,6 +83,12 @@ def test_many_problems_are_counted_and_some_are_shown(dpmf, tmp_path):
         (["check", "nowhere.csv", "--rating-range", "1", "5"], 3, "nowhere.csv"),
         (["check", "ml-1m"], 3, "ml-1m"),
         (["check", "a.csv", "--limit", "0"], 2, "a list of 0 problems"),
+        (
+            ["check", "a.csv", "--rating-range", "1", "5", "--weight-column", "w"],
+            3,
+            "weight column w",
+        ),
+        (["check", "synthetic-20x10x60", "--weight-column", "w"], 2, "no weights"),
         (["convert", "a.csv", "b.xls", "--rating-range", "1", "5"], 2, "b.xls"),
         (["convert", "a.csv", "a.csv", "--rating-range", "1", "5"], 2, "a.csv exists"),
     ],
@@ -107,6 +113,39 @@ def test_convert_there_and_back_keeps_every_triple(dpmf, tmp_path, ending):
     assert there["triples_sha256"] == report["triples_sha256"]
     assert (there["ratings"], there["users"], there["items"]) == (3, 2, 2)
     assert there["rating_range"] == report["rating_range"] == [1.0, 5.0]
+
+
+WEIGHED = "user,item,rating,w\na,1,3,1\na,2,{},7\nb,1,4,0.5\nb,2,{},1.25\n"
+
+
+@pytest.mark.parametrize("last", ["2", "x"])
+def test_check_finds_wrong_weights_whether_the_rest_parses_or_not(dpmf, tmp_path, last):
+    (tmp_path / "a.csv").write_text(WEIGHED.format(9, last))
+    words = "check", "a.csv", "--rating-range", "1", "5", "--json"
+    problems = json.loads(dpmf(*words, "--weight-column", "w")[1])["problems"]
+    found = {(problem["where"][-1], problem["what"]) for problem in problems}
+    assert ("3", "rating 9 is outside the declared range 1 to 5") in found
+    assert ("3", "the weight 7 is not between 0 and 1") in found
+    assert ("5", "the rating 'x' is not a number") in found or last == "2"
+    assert ("5", "the weight 1.25 is not between 0 and 1") in found or last == "x"
+    assert len(found) == 3
+    unread = json.loads(dpmf(*words)[1])["problems"]
+    assert not any("weight" in problem["what"] for problem in unread)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_convert_keeps_weights_where_they_are_asked_for(dpmf, tmp_path, ending):
+    (tmp_path / "a.csv").write_text(WEIGHED.replace(",7", ",0").replace(",1.25", ",1").format(2, 1))
+    read = ["--rating-range", "1", "5", "--weight-column", "w", "--json"]
+    there = json.loads(dpmf("convert", "a.csv", f"b.{ending}", *read)[1])
+    read[read.index("w")] = "weight"
+    report = json.loads(dpmf("check", f"b.{ending}", *read)[1])
+    assert there["triples_sha256"] == report["triples_sha256"]  # of user, item, rating and weight
+    without = json.loads(dpmf("check", f"b.{ending}", "--rating-range", "1", "5", "--json")[1])
+    assert without["triples_sha256"] != report["triples_sha256"]
+    read[read.index("--weight-column") : -1] = []
+    dpmf("convert", "a.csv", f"c.{ending}", *read)
+    assert dpmf("check", f"c.{ending}", *read, "--weight-column", "weight")[0] == 3
 
 
 def test_what_is_dropped_on_the_way_is_said(dpmf, tmp_path):
