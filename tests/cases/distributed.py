@@ -1,9 +1,13 @@
 """`dpmf fit` in several processes of one run, over loopback."""
 
+import json
 import os
 import socket
 import subprocess
 import sys
+import tempfile
+from pathlib import Path
+from typing import Any
 
 from tests.cases.compilation import QUICK
 
@@ -56,3 +60,35 @@ def together(number: int, *words: str, each: dict[int, list[str]] | None = None,
     return ended(
         [start(k, *words, *own.get(k, []), of=number, port=port, **options) for k in range(number)]
     )
+
+
+# A program joins the others once and then trains several models: starting is most of a small run.
+SERIES = """
+import json, sys
+from experiments.cli import devices, main
+join, joined = devices.join, []
+def once(flags, settings):
+    if not joined:
+        join(flags, settings)
+    joined.append(settings)
+devices.join = once
+runs, folder, *own = json.loads(sys.argv[1]), *sys.argv[2:]
+number = own[own.index("--process-id") + 1]
+codes = [main.main(["fit", *words, *own]) for words in runs]
+open(f"{folder}/{number}", "w").write(json.dumps(codes))
+"""
+
+
+def one_after_another(number: int, runs: list[list[str]]) -> list[list[Any]]:
+    """Of each run of `dpmf fit --json`: what the first process printed, and all exit codes."""
+    with tempfile.TemporaryDirectory() as folder:
+        words = json.dumps(runs), folder
+        ends = together(number, *words, program=("-c", SERIES), quick=True)
+        assert all(code == 0 for code, _, _ in ends), ends
+        codes = [json.loads((Path(folder) / str(k)).read_text()) for k in range(number)]
+    printed, text, read = [], ends[0][1], json.JSONDecoder()
+    while text := text.lstrip():
+        result, end = read.raw_decode(text)
+        printed.append(result)
+        text = text[end:]
+    return [list(row) for row in zip(printed, *codes, strict=True)]

@@ -19,7 +19,14 @@ from dpmf_jax.data.formats import Format
 from dpmf_jax.errors import DataError
 from dpmf_jax.models import storage
 from dpmf_jax.training import fit as fitting
-from tests.cases.distributed import SECONDS, ended, free_port, start, together
+from tests.cases.distributed import (
+    SECONDS,
+    ended,
+    free_port,
+    one_after_another,
+    start,
+    together,
+)
 from tests.cases.fit import JOINT, write_ratings
 
 ALS = "als --epsilon 20 --rank 2 --steps 2"
@@ -57,43 +64,55 @@ def same_model(folder: Path, other: Path) -> None:
         assert ours.get(field) == theirs.get(field), field
 
 
+# Whose sums are whole numbers, and whose are not.
+WHOLE = (
+    "gaussian-public-items --steps 4",
+    "user-means",
+    "ridge",
+    ALS,
+    "means --epsilon 8 --user-budgets {budgets}",
+)
+CLOSE = (
+    "gaussian --steps 4 --rank 3",
+    "non-private --steps 4 --rank 3 --center item",
+    "local --rounds 3 --rank 3",
+    "local --rounds 3 --rank 3 --projection 5",
+    "objective-public-users",
+    "objective-statistics",
+    "federated --dynamic --steps 3 --rank 3",
+    "federated-user",
+    "federated-statistics",
+)
+
+
 @pytest.mark.slow
-def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(ratings, tmp_path):
+@pytest.mark.parametrize("whole", [True, False])
+def test_mechanisms_of_each_kind_that_may_be_shared_are_the_same(whole, ratings, tmp_path):
     catalogue = {"users": [*map(str, range(100, 139)), "a user"], "items": [*map(str, range(12))]}
     flags = shlex.split("--rating-range 1 5 --seed 0 --devices 1 --json --controls simple")
+    flags.append(str(ratings))
     for what, ids in catalogue.items():
         (tmp_path / what).write_text("\n".join(ids))
         flags += [f"--catalogue-{what}", str(tmp_path / what)]
     budgets = tmp_path / "budgets.csv"
     budgets.write_text("user,epsilon\na user,20\n" + "".join(f"{u},1\n" for u in range(100, 120)))
-    own = f"means --epsilon 8 --user-budgets {budgets}"
-    whole = ("gaussian-public-items --steps 4", "user-means", "ridge", ALS, own)
-    every = (
-        *whole,
-        "gaussian --steps 4 --rank 3",
-        "non-private --steps 4 --rank 3 --center item",
-        "local --rounds 3 --rank 3",
-        "local --rounds 3 --rank 3 --projection 5",
-        "objective-public-users",
-        "objective-statistics",
-        "federated --dynamic --steps 3 --rank 3",
-        "federated-user",
-        "federated-statistics",
-    )
+    every = [words.format(budgets=budgets) for words in (WHOLE if whole else CLOSE)]
+    found = []
+    for number in (1, 2):
+        runs = [
+            [*flags, "--out", str(tmp_path / f"{place}-{number}"), "--mechanism", *words.split()]
+            for place, words in enumerate(every)
+        ]
+        found.append(one_after_another(number, runs))
+    alone, shared = found
     for place, mechanism in enumerate(every):
-        words, found = [str(ratings), *flags, "--mechanism", *mechanism.split()], []
-        for number in (1, 2):
-            folder = str(tmp_path / f"{place}-{number}")
-            ends = together(number, *words, "--out", folder, quick=mechanism not in whole)
-            assert ends[0][1], (mechanism, ends[0][2])
-            found.append(json.loads(ends[0][1]))
-            expected = fitting.Diverged.exit_code if found[-1]["diverged"] else 0
-            assert all(code == expected for code, _, _ in ends), (mechanism, ends[0][2])
-        one, two = found
+        (one, code), (two, *codes) = alone[place], shared[place]
+        assert code == (fitting.Diverged.exit_code if one["diverged"] else 0), mechanism
+        assert codes == [code, code], mechanism
         for name in ("rmse_train", "rmse_test"):
             assert two[name] == pytest.approx(one[name], rel=1e-4), (mechanism, name)
         assert one["guarantee"] == two["guarantee"]
-        if mechanism in whole:
+        if whole:
             same_model(*(tmp_path / f"{place}-{number}" for number in (1, 2)))
 
 
