@@ -31,8 +31,7 @@ class Transcript(NamedTuple):
     statistics: Any
 
 
-def _pair(response: Any, statistics: Any, other: Any) -> tuple[Any, Any]:
-    del other
+def _pair(response: Any, statistics: Any) -> tuple[Any, Any]:
     return response, statistics
 
 
@@ -40,8 +39,8 @@ def _pair(response: Any, statistics: Any, other: Any) -> tuple[Any, Any]:
 def _record(mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int) -> Transcript:
     init_key, train_key = jax.random.split(key)
     start = mechanism.init(init_key, data, None)
-    _, (responses, statistics) = protocol.train_coupled(
-        mechanism, train_key, (start, start), (data, data), num_steps, _pair
+    _, (responses, statistics), _ = protocol.train_coupled(
+        mechanism, train_key, (start,), (data,), num_steps, _pair
     )
     return Transcript(start, responses, statistics)
 

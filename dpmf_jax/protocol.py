@@ -278,37 +278,40 @@ def l2_distance(response: PyTree, statistics: PyTree, other: PyTree) -> jax.Arra
 def train_coupled(
     mechanism: Mechanism,
     key: Key,
-    states: tuple[State, State],
-    datas: tuple[Data, Data],
+    states: tuple[State, ...],
+    datas: tuple[Data, ...],
     num_steps: int,
-    observe: Callable[[PyTree, PyTree, PyTree], PyTree] = l2_distance,
-) -> tuple[tuple[State, State], PyTree]:
-    """Two worlds follow one transcript: the first world's responses (and coins) drive both.
+    observe: Callable[..., PyTree] = l2_distance,
+) -> tuple[tuple[State, ...], PyTree, Info]:
+    """Worlds follow one transcript: the first world's responses (and coins) drive all, usually two.
 
     That is all that an audit of adaptive steps needs. With the transcript fixed, a step's
-    sensitivity is the distance between the two worlds' statistics, and the privacy loss is the sum
+    sensitivity is the distance between two worlds' statistics, and the privacy loss is the sum
     of `noise.log_ratio(response, statistics, other)`.
 
     Args:
-      states: the two worlds' states, from `init` with one key in both. Shapes are equal, as are
-        those of `datas`.
-      observe: module-level function (response, statistics, other) -> pytree, evaluated at every
-        step.
+      states: the worlds' states, from `init` with one key in all. Shapes are equal, as are those of
+        `datas`.
+      observe: module-level function (response, statistics of each world) -> pytree, evaluated at
+        every step.
 
-    Returns: (states, observations); each leaf of the observations has a leading axis of num_steps.
+    Returns: (states, observations, the first world's Info); each leaf of the observations and of
+      Info has a leading axis of num_steps.
     """
 
-    def body(states: tuple[State, State], _: None) -> tuple[tuple[State, State], PyTree]:
-        first, second = states
-        coins_key, noise_key = jax.random.split(jax.random.fold_in(key, first.step))
+    def body(states: tuple[State, ...], _: None) -> tuple[tuple[State, ...], tuple[PyTree, Info]]:
+        coins_key, noise_key = jax.random.split(jax.random.fold_in(key, states[0].step))
         coins = mechanism.coins(coins_key)
-        statistics, _info = mechanism.query(first, datas[0], coins)
-        other, _info = mechanism.query(second, datas[1], coins)
-        response = mechanism.noise.sample(noise_key, statistics)
-        first, second = (
+        answers = [
+            mechanism.query(state, data, coins) for state, data in zip(states, datas, strict=True)
+        ]
+        statistics = [answer for answer, _ in answers]
+        response = mechanism.noise.sample(noise_key, statistics[0])
+        states = tuple(
             mechanism.update(state, response, data)._replace(step=state.step + 1)
-            for state, data in zip((first, second), datas, strict=True)
+            for state, data in zip(states, datas, strict=True)
         )
-        return (first, second), observe(response, statistics, other)
+        return states, (observe(response, *statistics), answers[0][1])
 
-    return jax.lax.scan(body, states, length=num_steps)
+    states, (observed, info) = jax.lax.scan(body, states, length=num_steps)
+    return states, observed, info

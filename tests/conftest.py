@@ -4,6 +4,7 @@ short hypothesis runs.
 jax keeps its single CPU device here; a test that needs several starts its own process.
 """
 
+import contextlib
 import gc
 import os
 import signal
@@ -37,6 +38,8 @@ if os.environ.get("DPMF_TYPES") != "unchecked":
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
+# Each of them would otherwise compile our modules again.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Compiling is most of the work. Workers, and the programs that tests start, share what is compiled,
 # and so does the next run; `make clean` forgets it.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "programs"))
@@ -101,19 +104,30 @@ def quick_compilation():
     compile_quickly(False)
 
 
+@contextlib.contextmanager
+def _compiling(quickly: bool):
+    import jax
+
+    before = jax.config.read("jax_disable_most_optimizations")
+    jax.clear_caches()  # a program that is there would serve, however it was compiled
+    compile_quickly(quickly)
+    yield
+    jax.clear_caches()
+    compile_quickly(before)
+
+
 @pytest.fixture
 def optimized():
     """For a test that computes for long, in a file that compiles quickly."""
-    import jax
+    with _compiling(quickly=False):
+        yield
 
-    def compiling(quickly: bool) -> None:
-        jax.clear_caches()  # a program that is there would serve, however it was compiled
-        compile_quickly(quickly)
 
-    before = jax.config.read("jax_disable_most_optimizations")
-    compiling(False)
-    yield
-    compiling(before)
+@pytest.fixture
+def unoptimized():
+    """For a test of large programs, in a file that has others as they ship."""
+    with _compiling(quickly=os.environ.get("HYPOTHESIS_PROFILE") != "thorough"):
+        yield
 
 
 @pytest.fixture

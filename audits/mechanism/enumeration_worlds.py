@@ -86,9 +86,8 @@ def describe(ratings: Ratings, user: int, change: str) -> dict[str, Any]:
     }
 
 
-def sends(response: Report, statistics: Report, other: Any = None) -> jax.Array:
+def sends(response: Report, statistics: Report) -> jax.Array:
     """Who reports: bool of the shape of the reports."""
-    del other
     return response.sent | statistics.sent | (response.value != 0)
 
 
@@ -97,6 +96,4 @@ def senders(mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int) 
     """Who reports in the steps of a run, bool[steps, users]."""
     init_key, train_key = jax.random.split(key)
     start = mechanism.init(init_key, data, None)
-    return protocol.train_coupled(
-        mechanism, train_key, (start, start), (data, data), num_steps, sends
-    )[1]
+    return protocol.train_coupled(mechanism, train_key, (start,), (data,), num_steps, sends)[1]

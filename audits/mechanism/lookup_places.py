@@ -58,7 +58,9 @@ def states(
         states = tuple(mechanism.init(init_key, world, None) for world in datas)
         assert len(states) == 2
         if step:
-            states, _ = protocol.train_coupled(mechanism, train_key, states, datas, step, _nothing)
+            states, _, _ = protocol.train_coupled(
+                mechanism, train_key, states, datas, step, _nothing
+            )
         return states
 
     return jax.lax.map(pair, stacked)

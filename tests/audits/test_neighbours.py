@@ -146,7 +146,7 @@ def test_an_addition_is_the_removal_seen_from_the_other_world(data, key, unit, w
         )
         init_key, train_key = jax.random.split(key)
         starts = tuple(joint().init(init_key, one, None) for one in (world, data))
-        _, distance = protocol.train_coupled(joint(), train_key, starts, (world, data), 3)
+        _, distance, _ = protocol.train_coupled(joint(), train_key, starts, (world, data), 3)
         assert added.largest[place] == pytest.approx(float(distance.max()), rel=1e-5)
     both = neighbours.again(tried, np.array([2, 0]), neighbours.ADDED)
     assert neighbours.describe(RATINGS, both, 1)["change"] == f"{word} added"

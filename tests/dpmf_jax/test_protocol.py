@@ -107,7 +107,7 @@ def test_the_key_of_a_step_depends_on_the_run_and_on_the_step(data, key):
 def test_coupled_worlds_with_the_same_data_are_the_run_itself(data, key):
     mechanism = gaussian.mechanism(CONFIG)
     state = start(mechanism, data, key)
-    (first, second), distance = protocol.train_coupled(
+    (first, second), distance, _ = protocol.train_coupled(
         mechanism, key, (state, state), (data, data), 4
     )
     alone, _ = protocol.train(mechanism, key, state, data, 4)
@@ -124,7 +124,7 @@ def test_coupled_worlds_follow_the_first_ones_responses(data, key):
     mechanism = gaussian.joint_noise(CONFIG)
     other = layout.make(dataclasses.replace(RATINGS, value=6 - RATINGS.value), kind="dense")
     states = start(mechanism, data, key), start(mechanism, other, key)
-    (first, second), distance = protocol.train_coupled(mechanism, key, states, (data, other), 3)
+    (first, second), distance, _ = protocol.train_coupled(mechanism, key, states, (data, other), 3)
     assert same(first.public, second.public)
     assert np.all(np.asarray(distance) > 1)
 

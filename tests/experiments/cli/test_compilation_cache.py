@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from tests.cases.compilation import environment
 from tests.cases.fit import write_ratings
 
 FIT = [
@@ -33,7 +34,7 @@ def fitted(folder, cache, values, seed, *words):
     done = subprocess.run(
         [sys.executable, "-m", "experiments.cli", *FIT, "--seed", str(seed), *words],
         cwd=folder,
-        env=os.environ
+        env=environment(quick=True)
         | {
             "PYTHONPATH": os.getcwd(),
             "DPMF_LEDGER": str(folder / "ledger"),

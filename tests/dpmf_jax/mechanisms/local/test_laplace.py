@@ -94,7 +94,7 @@ def test_any_change_of_a_users_ratings_moves_a_row_by_no_more_than_is_priced(dat
     worlds = tuple(layout.make(r, kind=data.kind, num_devices=1) for r in (far, other))
     mechanism = laplace_mechanism(clip=0.25)
     states = tuple(begun(mechanism, world) for world in worlds)
-    _, moved = protocol.train_coupled(
+    _, moved, _ = protocol.train_coupled(
         mechanism, keys.from_seed(2), states, worlds, 3, row_distances
     )
     moved = np.asarray(moved)  # [rounds, users, items]
