@@ -24,6 +24,15 @@ from jaxtyping import Array, Float, Int
 WIDE = 256  # rows are added this many at a time; fewer terms of a product, one after the other
 
 
+# Nothing is rounded by these: they move numbers, or choose among them.
+MOVES = frozenset(
+    (
+        *("broadcast_in_dim", "concatenate", "reshape", "slice", "squeeze", "transpose", "pad"),
+        *("select_n", "max", "min", "neg", "abs", "copy", "stop_gradient", "dynamic_slice"),
+    )
+)
+
+
 def hidden_zero(count: Int[Array, "*shape"]) -> Int[Array, "*shape"]:
     """0, made of numbers that are at least 0; the compiler does not know that they are."""
     return jnp.minimum(count, 0)
@@ -84,7 +93,8 @@ def _evaluated(zero: jax.Array, jaxpr: Any, consts: Any, arguments: list[Any]) -
         else:
             results = equation.primitive.bind(*given, **equation.params)
             results = results if equation.primitive.multiple_results else [results]
-            results = [_rounded(zero, one) for one in results]
+            if name not in MOVES:
+                results = [_rounded(zero, one) for one in results]
         known.update(zip(equation.outvars, results, strict=True))
     return [value(atom) for atom in jaxpr.outvars]
 
