@@ -29,8 +29,8 @@ def products(jaxpr):
 
 def traced(mechanism, data, num_steps):
     init_key, key = jax.random.split(keys.from_seed(0))
-    start = jax.make_jaxpr(lambda: protocol.begin(mechanism, init_key, data))()
-    state = protocol.begin(mechanism, init_key, data)
+    begun = jax.make_jaxpr(lambda: protocol.begin(mechanism, init_key, data), return_shape=True)
+    start, state = begun()
     steps = jax.make_jaxpr(lambda state: protocol.train(mechanism, key, state, data, num_steps))(
         state
     )
