@@ -38,8 +38,6 @@ if os.environ.get("DPMF_TYPES") != "unchecked":
 os.environ["PYTHONPATH"] = os.pathsep.join(
     [str(CHECKOUT), *filter(None, [os.environ.get("PYTHONPATH")])]
 )
-# Each of them would otherwise compile our modules again.
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 # Compiling is most of the work. Workers, and the programs that tests start, share what is compiled,
 # and so does the next run; `make clean` forgets it.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CHECKOUT / ".pytest_cache" / "programs"))
