@@ -324,3 +324,65 @@ def few_seeds(mechanism):
     return mechanism._replace(
         noise=mechanism.noise._replace(sample=Partial(_few_seeds_sample, sample))
     )
+
+
+def _of_noise_sample(change, inner, key, statistics):
+    """The noise of `inner` as `change` makes it of each leaf's."""
+
+    def noisy(response, q):
+        return q + change(response - q)
+
+    return jax.tree.map(noisy, inner(key, statistics), statistics)
+
+
+def _changed(change):
+    def planted(mechanism):
+        sample = Partial(_of_noise_sample, change, mechanism.noise.sample)
+        return mechanism._replace(noise=mechanism.noise._replace(sample=sample))
+
+    return planted
+
+
+@_changed
+@Partial
+def rows_in_pairs(drawn):
+    """Every second row is the opposite of the row before it: their sum has no noise."""
+    second = drawn[1::2]
+    return drawn.at[1::2].set(-drawn[: 2 * len(second) : 2])
+
+
+@_changed
+@Partial
+def columns_in_pairs(drawn):
+    """So it is with columns: what a row's two add up to has no noise."""
+    return drawn if drawn.ndim < 2 else drawn.at[:, 1].set(-drawn[:, 0])
+
+
+def _of_one_law(law, scale, key, statistics):
+    leaves, structure = jax.tree.flatten(statistics)
+    keys = jax.random.split(key, len(leaves))
+    drawn = [law(k, leaf.shape) for k, leaf in zip(keys, leaves, strict=True)]
+    noisy = [leaf + scale * part for leaf, part in zip(leaves, drawn, strict=True)]
+    return jax.tree.unflatten(structure, noisy)
+
+
+def _standard(law):
+    def planted(mechanism):
+        sample = Partial(_of_one_law, law, scale_of(mechanism))
+        return mechanism._replace(noise=mechanism.noise._replace(sample=sample))
+
+    return planted
+
+
+@_standard
+@Partial
+def heavy_tails(key, shape):
+    """Student's t of 30 degrees of freedom, with the variance of a normal."""
+    return jax.random.t(key, 30.0, shape) * (28 / 30) ** 0.5
+
+
+@_standard
+@Partial
+def drawn_again_beyond(key, shape):
+    """What lies beyond 3.6 standard deviations is drawn again."""
+    return jax.random.truncated_normal(key, -3.6, 3.6, shape)

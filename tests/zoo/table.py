@@ -47,6 +47,7 @@ AUDITS = {
     "noise: seeds": keys_used.audit,
     "noise: entries apart": noise_law.audit,
     "noise: repeated values": noise_law.audit,
+    "noise: tails": noise_law.audit,
     "noise: faults": faults.audit,
     "noise: lookup": lookup.audit,
     "density": density.audit,
@@ -247,6 +248,16 @@ ALL: dict[str, list[Bug]] = {
         slow="both",
     ),
     "noise of 16 bits": [Bug(PUBLISHED, noises.coarse, "noise: repeated values", "in sample")],
+    "rows whose noise adds up to 0": [
+        Bug(ITEMS_PUBLIC, noises.rows_in_pairs, "noise: entries apart", "in sample")
+    ],
+    "columns whose noise adds up to 0": [
+        Bug(J, noises.columns_in_pairs, "noise: entries apart", "in sample")
+    ],
+    "tails of Student's t": [Bug(PUBLISHED, noises.heavy_tails, "noise: tails", "in sample")],
+    "tails that are drawn again": [
+        Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
+    ],
     "low digits without noise": [
         Bug(
             "federated-user",

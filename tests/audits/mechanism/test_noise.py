@@ -226,6 +226,76 @@ def test_what_float32_costs_is_stated_and_no_verdict_hangs_on_words(words):
     assert np.max(np.abs(x)) == found.measured > found.claimed
 
 
+def apart(*leaves):
+    noisy = [np.ones(leaf.shape[1:], bool) for leaf in leaves]
+    return noise_law._apart(list(leaves), noisy, {})
+
+
+SHAPES = ((300, 8, 3), (300, 5))
+KEPT = {
+    "signs, a column of leaf 0": (0, np.s_[:, :, 1], 1),
+    "signs, a row of leaf 0": (0, np.s_[:, 2, :], 1),
+    "signs, leaf 1": (1, np.s_[:, :], 1),
+}
+
+
+@pytest.mark.parametrize("where", KEPT)
+@pytest.mark.parametrize("grid", [0.0, 0.5])
+def test_a_total_that_is_kept_is_seen_where_it_is(where, grid):
+    random = np.random.default_rng(0)
+    leaves = [random.normal(size=shape) for shape in SHAPES]
+    place, part, axis = KEPT[where]
+    leaves[place][part] -= leaves[place][part].mean(axis=axis, keepdims=True)
+    if grid:  # nearly kept
+        leaves = [np.round(leaf / grid) * grid for leaf in leaves]
+    found = apart(*leaves)
+    assert (found.verdict, found.details["worst"]) == ("violated", where)
+    assert found.measured < 0.3
+
+
+def test_sizes_that_make_up_for_each_other_are_seen():
+    """Noise of a fixed length: signs are independent."""
+    drawn = np.random.default_rng(0).normal(size=(512, 6))
+    found = apart(drawn / np.linalg.norm(drawn, axis=1, keepdims=True))
+    assert (found.verdict, found.details["worst"]) == ("violated", "sizes, all entries")
+
+
+@pytest.mark.parametrize("grid", [0.0, 1.5])  # numbers of which many are equal
+def test_independent_entries_keep_no_total(grid):
+    random, found = np.random.default_rng(0), []
+    for _ in range(200):
+        leaves = [random.normal(size=shape) for shape in ((64, 6, 3), (64, 4))]
+        leaves = [np.round(leaf / grid) * grid for leaf in leaves] if grid else leaves
+        found.append(apart(*leaves).details["p_value"])
+    assert np.min(found) > ALPHA
+    assert np.mean(np.array(found) <= 0.05) < 0.1
+
+
+def tails(noise, sigma, whole):
+    return noise_law._tails(noise, sigma, whole, {})
+
+
+@pytest.mark.parametrize("sigma", [0.4, 1.3, 90.0])
+def test_rounded_normals_have_the_tails_that_are_expected(sigma):
+    random = np.random.default_rng(0)
+    p_values = [
+        tails([np.round(sigma * random.normal(size=(4, 2500)))] * 1, sigma, True).details["p_value"]
+        for _ in range(200)
+    ]
+    assert np.min(p_values) > ALPHA
+    assert np.mean(np.array(p_values) <= 0.05) < 0.1
+
+
+def test_tails_that_are_too_light_or_heavy_are_seen():
+    random = np.random.default_rng(0)
+    twelve = random.random((12, 1 << 20)).sum(axis=0) - 6
+    heavy = np.concatenate([1.05 * random.normal(size=1 << 19), 0.95 * random.normal(size=1 << 19)])
+    assert tails([twelve], 1.0, False).verdict == "violated"
+    assert tails([heavy], 1.0, False).measured > 1
+    assert tails([heavy], 1.0, False).verdict == "violated"
+    assert tails([random.normal(size=1 << 20)], 1.0, False).verdict == "consistent"
+
+
 @pytest.mark.parametrize("cut", [3.0, 4.0])
 def test_noise_that_is_cut_off_early_is_seen_and_so_much_less_is_not(cut):
     guarantee = sound("gaussian-joint-noise").guarantee(6)
