@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import dataclasses
 import operator
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -22,6 +23,7 @@ from dpmf_jax import layout
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 
+MANY = 1 << 12  # changes that make a data set far away
 ADDED = "the other way round"  # the reason of a pair whose first data set is the smaller one
 REFLECTED = "the opposite of what was rated"  # of one whose user is replaced by their opposite
 
@@ -104,6 +106,46 @@ def changes(
     return Neighbour(
         layout.locate(data, ratings.user[index], ratings.item[index]), jnp.asarray(value)
     )
+
+
+def far(key: jax.Array, ratings: Ratings, data: Layout, unit: Unit) -> Iterator[tuple[str, Layout]]:
+    """(what is changed, the data set) of data sets that many changes of the unit lead to.
+
+    Up to `MANY` ratings take other values of the declared range; where the unit is a presence or a
+    user, half of them are also gone. Shapes are those of `data`. Spends `key`.
+    """
+    random = np.random.default_rng(np.asarray(jax.random.bits(key, (4,))))
+    index = np.sort(random.permutation(ratings.num_ratings)[:MANY])
+    low, high = ratings.rating_range
+    value = ratings.value[index]
+    address = layout.locate(data, ratings.user[index], ratings.item[index])
+    some = "every rating" if len(index) == ratings.num_ratings else f"{len(index)} ratings"
+    values = {
+        f"{some} set to {high:g}": np.full(len(index), high),
+        f"{some} set to {low:g}": np.full(len(index), low),
+        f"the values of {some} dealt anew": random.permutation(value),
+        f"{some} turned round in the range": low + high - value.astype(np.float64),
+    }
+    for words, changed in values.items():
+        stacked = Neighbour(address, jnp.asarray(changed, jnp.float32))
+        yield words, _changed(data, stacked, unit="rating value")
+    if unit == "rating value":
+        return
+    if unit == "user":
+        users = random.permutation(np.unique(ratings.user))[:MANY]
+        rows = np.unique(ratings.user, return_index=True)[1]
+        index = rows[np.sort(users[: len(users) // 2])] if len(users) > 1 else rows[:0]
+        words = f"all ratings of {len(index)} users removed"
+    else:
+        index = np.sort(random.permutation(index)[: len(index) // 2])
+        words = f"{len(index)} ratings removed"
+    yield words, _changed(data, changes(ratings, data, index), unit=unit)
+
+
+@partial(jax.jit, static_argnames="unit")
+def _changed(data: Layout, stacked: Neighbour, *, unit: Unit) -> Layout:
+    """The data set after all the changes."""
+    return jax.lax.scan(lambda data, one: (apply(unit, data, one), None), data, stacked)[0]
 
 
 def within(

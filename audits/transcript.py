@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -14,21 +15,23 @@ from dpmf_jax import protocol
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, State
 
-STEPS = 32  # at most so many are written down
+STEPS = 32  # of which a block has at most so many
 ENTRIES = 1 << 24  # and at most so many numbers
+LONGEST = 1 << 11  # steps of a run that are followed
 
 
 class Transcript(NamedTuple):
-    """A recorded run.
+    """A recorded run, or a block of its steps.
 
     Attributes:
-      start: the state before the first step.
+      start, end: the states before the first step and after the last one.
       responses, statistics: of each step, leading axis of steps.
     """
 
     start: State
     responses: Any
     statistics: Any
+    end: State
 
 
 def _pair(response: Any, statistics: Any) -> tuple[Any, Any]:
@@ -36,13 +39,13 @@ def _pair(response: Any, statistics: Any) -> tuple[Any, Any]:
 
 
 @partial(jax.jit, static_argnames="num_steps")
-def _record(mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int) -> Transcript:
-    init_key, train_key = jax.random.split(key)
-    start = mechanism.init(init_key, data, None)
-    _, (responses, statistics), _ = protocol.train_coupled(
-        mechanism, train_key, (start,), (data,), num_steps, _pair
+def _block(
+    mechanism: Mechanism, key: jax.Array, start: State, data: Layout, num_steps: int
+) -> Transcript:
+    (end,), (responses, statistics), _ = protocol.train_coupled(
+        mechanism, key, (start,), (data,), num_steps, _pair
     )
-    return Transcript(start, responses, statistics)
+    return Transcript(start, responses, statistics, end)
 
 
 def record(mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int) -> Transcript:
@@ -51,9 +54,25 @@ def record(mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int) -
     Two steps at least. The key makes the initial state and the noise. A second call with the same
     key and other data is the other world's own run.
     """
-    shapes = jax.eval_shape(lambda m, k, d: _record(m, k, d, 1).statistics, mechanism, key, data)
+    return next(blocks(mechanism, key, data, num_steps))
+
+
+def blocks(
+    mechanism: Mechanism, key: jax.Array, data: Layout, num_steps: int
+) -> Iterator[Transcript]:
+    """The steps of one run, block by block, up to `LONGEST` steps; `record` has the first block."""
+    init_key, train_key = jax.random.split(key)
+    state = protocol.begin(mechanism, init_key, data)
+    shapes = jax.eval_shape(step_statistics, mechanism, state, data, train_key)
     entries = sum(leaf.size for leaf in jax.tree.leaves(shapes))
-    return _record(mechanism, key, data, min(num_steps, STEPS, max(2, ENTRIES // max(entries, 1))))
+    most = min(num_steps, STEPS, max(2, ENTRIES // max(entries, 1)))
+    followed = min(num_steps, LONGEST)
+    # blocks of one length are one program
+    length = next((size for size in range(most, most // 2, -1) if followed % size == 0), most)
+    for first in range(0, followed, length):
+        block = _block(mechanism, train_key, state, data, min(length, followed - first))
+        state = block.end
+        yield block
 
 
 @jax.jit

@@ -1,10 +1,14 @@
 """Does anything public depend on the ratings other than through the noise?
 
-The responses of one run are recorded and played to both worlds by the same compiled program. All
+The responses of one run are recorded and played to other worlds by the same compiled program. All
 that is public must come out the same to the last bit: the initial public state, the public state
-after every step that is replayed (the first 32, `transcript.record`), and the release after the
-last of these. The private states follow their own world's ratings throughout, so a leak through
-them is seen too.
+after every step, and the release. The private states follow their own world's ratings throughout,
+so a leak through them is seen too.
+
+What follows from responses alone is the same for any ratings, not for neighbouring ones only. So
+the worlds are neighbours, and data sets far away (`neighbours.far`): a choice that only a large
+change of a private number turns round (the best checkpoint, a threshold, an order) is the same for
+nearly every neighbour.
 """
 
 from __future__ import annotations
@@ -16,41 +20,53 @@ import numpy as np
 
 from audits import neighbours, transcript
 from audits.finding import Finding
+from dpmf_jax import protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Release, State
 
 Difference = tuple[str, int | None, float]  # (leaf, first step, largest difference)
+LATE = 4  # worlds that are followed beyond the first block of steps
 
 
-class World(NamedTuple):
-    """What one world shows.
+class Played(NamedTuple):
+    """What one world shows of a block of steps.
 
     Attributes:
-      start: its initial public state.
+      end: the state after the last response.
       publics: the public state after each response, leading axis of steps.
       release: after the last one.
     """
 
-    start: Any
+    end: State
     publics: Any
     release: Release
 
 
 @jax.jit
-def _replay(
-    mechanism: Mechanism, key: jax.Array, start: Any, responses: Any, data: Layout
-) -> World:
-    """Plays the responses to a world with its own private state, and the public state `start`."""
-    init_key, _ = jax.random.split(key)
-    own = mechanism.init(init_key, data, None)
+def _play(mechanism: Mechanism, start: State, responses: Any, data: Layout) -> Played:
+    """Plays the responses to a world, from its own private state."""
 
     def body(state: State, response: Any) -> tuple[State, Any]:
         state = mechanism.update(state, response, data)._replace(step=state.step + 1)
         return state, state.public
 
-    state, publics = jax.lax.scan(body, own._replace(public=start), responses)
-    return World(own.public, publics, mechanism.release(state))
+    state, publics = jax.lax.scan(body, start, responses)
+    return Played(state, publics, mechanism.release(state))
+
+
+class _World(NamedTuple):
+    """pair: in words that replay it."""
+
+    data: Layout
+    pair: dict[str, Any]
+
+
+class _Difference(NamedTuple):
+    pair: dict[str, Any]
+    leaf: str
+    step: int | None
+    gap: float
 
 
 def audit(
@@ -62,14 +78,16 @@ def audit(
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Three findings: the initial public state, that after each of the first steps, the release.
+    """Three findings: the initial public state, that after every step, the release.
 
-    The first 32 steps are recorded with the key's noise, fewer where they would be more than 2^24
-    numbers; later steps are not covered. The neighbours are those of the guarantee's unit. Compares
-    bits, so it has no false alarms; `consistent` covers these pairs and steps.
+    The run is followed in blocks of steps (`transcript.blocks`), up to 2,048 steps: the first block
+    in all worlds, the others in `LATE` of them. The neighbours are those of the guarantee's unit,
+    and data sets far away differ from the ratings by many changes of that unit. Compares bits, so
+    it has no false alarms; `consistent` covers these worlds and steps.
     """
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
+    init_key, _ = jax.random.split(run_key)
     tried = neighbours.choose(
         choose_key,
         ratings,
@@ -78,33 +96,57 @@ def audit(
         num=num_neighbours,
         change=guarantee.largest_change,
     )
-    start, responses, _ = transcript.record(mechanism, run_key, data, num_steps)
-    first = _replay(mechanism, run_key, start.public, responses, data)
-
-    differing: dict[str, list[tuple[int, list[Difference]]]] = {name: [] for name in CLAIMS}
-    for position in range(tried.num):
-        other = transcript.neighbour_at(data, tried.stacked, position, unit=tried.unit)
-        second = _replay(mechanism, run_key, start.public, responses, other)
-        differing["init"].append((position, differences(first.start, second.start)))
-        differing["post-processing"].append(
-            (position, differences(first.publics, second.publics, steps=True))
-        )
-        differing["release"].append((position, differences(first.release, second.release)))
-    steps = min(len(leaf) for leaf in jax.tree.leaves(responses))
+    worlds = _ordered(
+        [
+            _World(
+                transcript.neighbour_at(data, tried.stacked, position, unit=tried.unit),
+                neighbours.describe(ratings, tried, position),
+            )
+            for position in range(tried.num)
+        ],
+        [
+            _World(other, {"change": words})
+            for words, other in neighbours.far(choose_key, ratings, data, guarantee.unit)
+        ],
+    )
+    differing: dict[str, list[_Difference]] = {name: [] for name in CLAIMS}
+    own, others, steps = None, [], 0
+    for block in transcript.blocks(mechanism, run_key, data, num_steps):
+        if own is None:
+            own = block.start
+            for world in worlds:
+                start = protocol.begin(mechanism, init_key, world.data)
+                found = differences(own.public, start.public)
+                differing["init"] += [_Difference(world.pair, *one) for one in found]
+                others.append((world, start._replace(public=own.public)))
+        played = _play(mechanism, own, block.responses, data)
+        followed = []
+        for world, start in others:
+            other = _play(mechanism, start, block.responses, world.data)
+            for name, found in (
+                ("post-processing", differences(played.publics, other.publics, steps=True)),
+                ("release", differences(played.release, other.release)),
+            ):
+                differing[name] += [
+                    _Difference(world.pair, leaf, None if step is None else steps + step, gap)
+                    for leaf, step, gap in found
+                ]
+            # from here on what is public is the first world's again: each step is held by itself
+            followed.append((world, other.end._replace(public=played.end.public)))
+        own, others = played.end, followed[:LATE]
+        steps += min(len(leaf) for leaf in jax.tree.leaves(block.responses))
     replay_key = np.asarray(jax.random.key_data(run_key)).tolist()
+    of_all = {"pairs": len(worlds), "steps": steps, "status_of_the_guarantee": guarantee.status}
     return [
-        _finding(
-            name,
-            _claim(name, steps, num_steps),
-            by_pair,
-            steps,
-            ratings,
-            tried,
-            replay_key,
-            guarantee.status,
-        )
-        for name, by_pair in differing.items()
+        _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
+        for name, found in differing.items()
     ]
+
+
+def _ordered(near: list[_World], far: list[_World]) -> list[_World]:
+    """Those that are followed to the end come first: of either kind, by turns."""
+    both = max(len(near), len(far))
+    return [world for place in range(both) for kind in (far, near) for world in kind[place:][:1]]
 
 
 CLAIMS = {
@@ -157,26 +199,23 @@ def differences(tree: Any, other: Any, *, steps: bool = False) -> list[Differenc
 def _finding(
     name: str,
     claim: str,
-    by_pair: list[tuple[int, list[Difference]]],
-    num_steps: int,
-    ratings: Ratings,
-    tried: neighbours.Neighbours,
+    broken: list[_Difference],
+    of_all: dict[str, Any],
     key: list[int],
-    status: str,
 ) -> Finding:
-    broken = [(position, leaf) for position, leaves in by_pair for leaf in leaves]
-    details: dict[str, Any] = {
-        "pairs": len(by_pair),
-        "steps": num_steps,
-        "status_of_the_guarantee": status,
-        "power": "exact for these pairs and steps: a single differing bit would be seen",
+    details: dict[str, Any] = of_all | {
+        "power": "exact for these worlds and steps: a single differing bit would be seen",
     }
     if broken:
-        position, (leaf, step, gap) = max(broken, key=lambda entry: entry[1][2])
-        details["leaves"] = sorted({leaf for _, (leaf, _, _) in broken})
-        details["largest_difference"] = gap
-        pair = neighbours.describe(ratings, tried, position)
-        details["replay"] = {"pair": pair, "leaf": leaf, "first_step": step, "key": key}
+        worst = max(broken, key=lambda one: one.gap)
+        details["leaves"] = sorted({one.leaf for one in broken})
+        details["largest_difference"] = worst.gap
+        details["replay"] = {
+            "pair": worst.pair,
+            "leaf": worst.leaf,
+            "first_step": worst.step,
+            "key": key,
+        }
     return Finding(
         audit=name,
         claim=claim,
@@ -184,5 +223,5 @@ def _finding(
         claimed=0.0,
         lower=float(len(broken)),
         verdict="violated" if broken else "consistent",
-        details=details | {"unit_of_measurement": "leaves that differ, over all pairs"},
+        details=details | {"unit_of_measurement": "leaves that differ, over all worlds"},
     )

@@ -207,3 +207,30 @@ def test_users_on_trial_are_heavy_light_and_without_ratings():
     assert len(set(users)) == 4
     assert [count[user] for user in users[:3]] == [count.max(), count[count > 0].min(), 0]
     assert len(neighbours.some_users(np.random.default_rng(0), SPARSE, 99)) == SPARSE.num_users
+
+
+@pytest.mark.parametrize("unit", ["rating value", "rating presence", "user"])
+@pytest.mark.parametrize("kind", ["dense", "split"])
+def test_data_sets_far_away_differ_by_many_changes(unit, kind, key):
+    data = layout.make(RATINGS, kind=kind, num_devices=1)
+    low, high = RATINGS.rating_range
+    own, present = map(np.asarray, layout.stored_values(data))
+    found = dict(neighbours.far(key, RATINGS, data, unit))
+    shapes = jax.tree.map(jnp.shape, data)
+    for other in found.values():
+        assert jax.tree.map(jnp.shape, other) == shapes
+    values = [np.asarray(layout.stored_values(other)[0])[present] for other in found.values()]
+    assert set(values[0]) == {high}
+    assert set(values[1]) == {low}
+    np.testing.assert_array_equal(np.sort(values[2]), np.sort(own[present]))
+    assert np.any(values[2] != own[present])
+    np.testing.assert_allclose(values[3], low + high - own[present])
+    left = [int(np.sum(layout.stored_values(other)[1])) for other in found.values()]
+    assert left[:4] == [RATINGS.num_ratings] * 4
+    assert len(left) == 4 + (unit != "rating value")
+    if unit == "rating presence":
+        assert left[4] == RATINGS.num_ratings - RATINGS.num_ratings // 2
+    if unit == "user":
+        gone = np.unique(RATINGS.user).size // 2
+        assert f"{gone} users removed" in list(found)[4]
+        assert 0 < left[4] < RATINGS.num_ratings

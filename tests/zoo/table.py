@@ -61,7 +61,7 @@ AUDITS = {
 class Bug(NamedTuple):
     """mechanism: the sound one. plant: breaks it. named: the finding that must be violated. words:
     where it was planted. kind: what is broken, "mechanism", "fit" or "run". slow: not among the
-    quick tests.
+    quick tests. num_steps: of its run, where that is not the usual one.
     """
 
     mechanism: str
@@ -70,6 +70,7 @@ class Bug(NamedTuple):
     words: str = ""
     kind: str = "mechanism"
     slow: bool = False
+    num_steps: int | None = None
 
 
 def both(mechanism, make, in_sample, in_both, *, slow=""):
@@ -258,6 +259,16 @@ ALL: dict[str, list[Bug]] = {
     "tails that are drawn again": [
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
     ],
+    "only steps that help": [Bug(ITEMS_PUBLIC, bugs.only_steps_that_help, "post-processing")],
+    "smaller steps where most ratings are high": [
+        Bug(J, bugs.smaller_steps_where_most_are_high, "post-processing")
+    ],
+    "peeks after 70 steps": [
+        Bug("federated-statistics", bugs.peeks_late, "post-processing", num_steps=100)
+    ],
+    "releases items after 50 steps": [
+        Bug(PUBLISHED, bugs.releases_items_late, "release", num_steps=64)
+    ],
     "low digits without noise": [
         Bug(
             "federated-user",
@@ -335,7 +346,7 @@ def named_audit(finding: str):
 ALONE: dict[Any, dict[str, Any]] = {privacy_loss.audit: {"density_findings": ()}}
 
 
-def run(audit, mechanism, name: str, key, **options):
+def run(audit, mechanism, name: str, key, *, num_steps=None, **options):
     """The findings of one audit of a mechanism, on the tiny ratings; options: of the audit."""
     usual: dict[Any, dict[str, Any]] = {
         privacy_loss.audit: {"num_runs": 256, "num_neighbours": 16},
@@ -344,7 +355,12 @@ def run(audit, mechanism, name: str, key, **options):
     }
     options = usual.get(audit, {}) | options
     return audit(
-        parts.as_pytree(mechanism), RATINGS, DATA, key=key, num_steps=steps(name), **options
+        parts.as_pytree(mechanism),
+        RATINGS,
+        DATA,
+        key=key,
+        num_steps=num_steps or steps(name),
+        **options,
     )
 
 
@@ -376,7 +392,7 @@ def findings(bug: Bug, key, *, whole: bool = False, planted: bool = True):
     return [
         finding
         for audit in chosen
-        for finding in run(audit, mechanism, bug.mechanism, key, **options)
+        for finding in run(audit, mechanism, bug.mechanism, key, num_steps=bug.num_steps, **options)
     ]
 
 
