@@ -20,7 +20,7 @@ from dpmf_jax.mechanisms.objective import mechanisms as objective
 from dpmf_jax.mechanisms.sampled import sampled
 from dpmf_jax.mechanisms.sketch import dpsgd as sketch_dpsgd
 from dpmf_jax.noise import ring
-from tests.zoo.sound import GAUSSIAN, RANGE, fit, public_items
+from tests.zoo.sound import GAUSSIAN, RANGE, RATINGS, fit, public_items
 
 # --- other parts of a mechanism: each function plants one bug
 
@@ -87,6 +87,46 @@ def clip_on_the_batch(mechanism):
     return mechanism._replace(
         query=Partial(_batch_clip_query, mechanism.query.args[0], Partial(mechanism.query.func))
     )
+
+
+def _of_marks_query(query, weigh, item, mark, state, data, coins):
+    statistics, info = query(state, data, coins)
+    counts = layout.sum_by_item(data, _marks, (mark + jnp.zeros(data.num_items),), ())
+    weight = weigh(counts[item])
+    return jax.tree.map(lambda q: q * weight, statistics), info
+
+
+def _marks(row, columns, values, present):
+    del columns
+    return jnp.sum(present * (values == row[0]))
+
+
+def _by_marks(weigh):
+    """Of an item to which one user gave one of the marks, and nobody does where that is changed."""
+
+    def planted(mechanism):
+        marks = [
+            (item, mark)
+            for mark in (1.0, 5.0)
+            for item in range(RATINGS.num_items)
+            if np.sum((RATINGS.item == item) & (RATINGS.value == mark)) == 1
+        ]
+        item, mark = marks[0]
+        query = Partial(_of_marks_query, mechanism.query, Partial(weigh), item, mark)
+        return mechanism._replace(query=query)
+
+    return planted
+
+
+@_by_marks
+def share_of_marks(count):
+    """A share of nothing."""
+    return count / count
+
+
+@_by_marks
+def log_of_marks(count):
+    return 1 + 0 * jnp.log(count)
 
 
 def _rounded_query(query, state, data, coins):

@@ -259,6 +259,8 @@ ALL: dict[str, list[Bug]] = {
     "tails that are drawn again": [
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
     ],
+    "a share of nothing": [Bug(PUBLISHED, bugs.share_of_marks, LARGEST)],
+    "the logarithm of nothing": [Bug(PUBLISHED, bugs.log_of_marks, LARGEST)],
     "only steps that help": [Bug(ITEMS_PUBLIC, bugs.only_steps_that_help, "post-processing")],
     "smaller steps where most ratings are high": [
         Bug(J, bugs.smaller_steps_where_most_are_high, "post-processing")
