@@ -36,6 +36,7 @@ FAMILIES = {
     "divergence": "release.divergence",
     "fit": "program.fit",
     "lookup": "mechanism.lookup",
+    "user price": "mechanism.user_price",
 }
 QUICK = {  # arguments of each where `quick`: less power, the same false alarms
     "sensitivity": {"num_neighbours": 16, "climb": False},

@@ -127,8 +127,7 @@ def far(key: jax.Array, ratings: Ratings, data: Layout, unit: Unit) -> Iterator[
         f"{some} turned round in the range": low + high - value.astype(np.float64),
     }
     for words, changed in values.items():
-        stacked = Neighbour(address, jnp.asarray(changed, jnp.float32))
-        yield words, _changed(data, stacked, unit="rating value")
+        yield words, _changed(data, _moves(address, changed), unit="rating value")
     if unit == "rating value":
         return
     if unit == "user":
@@ -140,6 +139,16 @@ def far(key: jax.Array, ratings: Ratings, data: Layout, unit: Unit) -> Iterator[
         index = np.sort(random.permutation(index)[: len(index) // 2])
         words = f"{len(index)} ratings removed"
     yield words, _changed(data, changes(ratings, data, index), unit=unit)
+
+
+def with_values(ratings: Ratings, data: Layout, index: np.ndarray, value: float) -> Layout:
+    """The data set in which the ratings at an index have one value."""
+    address = layout.locate(data, ratings.user[index], ratings.item[index])
+    return _changed(data, _moves(address, np.full(len(index), value)), unit="rating value")
+
+
+def _moves(address: layout.Address, value: np.ndarray) -> Neighbour:
+    return Neighbour(address, jnp.asarray(value, jnp.float32))
 
 
 @partial(jax.jit, static_argnames="unit")

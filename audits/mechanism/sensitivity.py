@@ -57,7 +57,7 @@ def _finite(statistics: Any) -> jax.Array:
     return jnp.all(jnp.stack([jnp.all(jnp.isfinite(q)) for q in jax.tree.leaves(statistics)]))
 
 
-def _observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
+def observe(response: Any, statistics: Any, other: Any) -> tuple[jax.Array, jax.Array, jax.Array]:
     def squares(a: jax.Array, b: jax.Array) -> jax.Array:
         if not jnp.issubdtype(a.dtype, jnp.floating):
             return jnp.float32(0)  # whole numbers are not rounded
@@ -106,7 +106,7 @@ def distances(
         worlds = [jax.tree.map(partial(jnp.where, added), b, a) for a, b in (pair, pair[::-1])]
         first, second = (mechanism.init(init_key, world, None) for world in worlds)
         _, (distance, magnitude, one_sided), info = protocol.train_coupled(
-            mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, _observe
+            mechanism, train_key, (first, second), (worlds[0], worlds[1]), num_steps, observe
         )
         own = weights if group is None else jnp.asarray(weights)[group[neighbour.address.user]]
         distance, magnitude = own * distance, own * magnitude

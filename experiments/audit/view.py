@@ -85,7 +85,7 @@ class Section(NamedTuple):
 
 # Title: the families (names before the colon) that stand there; others get sections of their own.
 GROUPS = {
-    "Sensitivity": ("sensitivity",),
+    "Sensitivity": ("sensitivity", "user price"),
     "Privacy loss": ("privacy loss", "density", "enumeration"),
     "Membership inference": ("membership", "one run"),
     "KL divergence": ("KL", "divergence"),

@@ -129,6 +129,22 @@ def log_of_marks(count):
     return 1 + 0 * jnp.log(count)
 
 
+def _user_guarantee(guarantee, a, b, num_steps):
+    stated = guarantee(num_steps)
+    losses = [dataclasses.replace(loss, user_rho=(a, b)) for loss in stated.losses]
+    return dataclasses.replace(stated, losses=tuple(losses))
+
+
+def user_pays(a, b):
+    """(a·m² + b·m)·ρ for m ratings."""
+
+    def planted(mechanism):
+        guarantee = Partial(_user_guarantee, mechanism.guarantee, a, b)
+        return mechanism._replace(guarantee=guarantee)
+
+    return planted
+
+
 def _rounded_query(query, state, data, coins):
     statistics, info = query(state, data, coins)
 

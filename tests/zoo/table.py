@@ -23,6 +23,7 @@ from audits.mechanism import (
     privacy_loss,
     sampler,
     sensitivity,
+    user_price,
 )
 from audits.mechanism import (
     keys as keys_used,
@@ -50,6 +51,7 @@ AUDITS = {
     "noise: tails": noise_law.audit,
     "noise: faults": faults.audit,
     "noise: lookup": lookup.audit,
+    "user price": user_price.audit,
     "density": density.audit,
     "enumeration": enumeration.audit,
     "coins": coins.audit,
@@ -258,6 +260,12 @@ ALL: dict[str, list[Bug]] = {
     "tails of Student's t": [Bug(PUBLISHED, noises.heavy_tails, "noise: tails", "in sample")],
     "tails that are drawn again": [
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
+    ],
+    "half of what a user's ratings cost": [
+        Bug("user-means", bugs.user_pays(0.5, 0.5), "user price", "in the price")
+    ],
+    "a user priced as if their ratings did not meet": [
+        Bug(ITEMS_PUBLIC, bugs.user_pays(0.0, 1.0), "user price", "in the price")
     ],
     "a share of nothing": [Bug(PUBLISHED, bugs.share_of_marks, LARGEST)],
     "the logarithm of nothing": [Bug(PUBLISHED, bugs.log_of_marks, LARGEST)],
