@@ -8,7 +8,8 @@ so a leak through them is seen too.
 What follows from responses alone is the same for any ratings, not for neighbouring ones only. So
 the worlds are neighbours, and data sets far away (`neighbours.far`): a choice that only a large
 change of a private number turns round (the best checkpoint, a threshold, an order) is the same for
-nearly every neighbour.
+nearly every neighbour. Where the unit is a presence or a user, one neighbour is also laid out anew:
+the others keep sizes that the ratings have, such as their number and their padding.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import numpy as np
 
 from audits import neighbours, transcript
 from audits.finding import Finding
-from dpmf_jax import protocol
+from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Release, State
@@ -109,6 +110,8 @@ def audit(
             for words, other in neighbours.far(choose_key, ratings, data, guarantee.unit)
         ],
     )
+    if guarantee.unit != "rating value":
+        worlds.append(_laid_out_anew(ratings, data, tried))
     differing: dict[str, list[_Difference]] = {name: [] for name in CLAIMS}
     own, others, steps = None, [], 0
     for block in transcript.blocks(mechanism, run_key, data, num_steps):
@@ -141,6 +144,17 @@ def audit(
         _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
         for name, found in differing.items()
     ]
+
+
+def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours) -> _World:
+    """The first neighbour, with the sizes that its own layout has."""
+    at = int(tried.index[0])
+    kept = ratings.user != ratings.user[at]
+    if tried.unit != "user":
+        kept = np.arange(ratings.num_ratings) != at
+    other = layout.make(ratings.take(np.flatnonzero(kept)), kind=data.kind, num_devices=1)
+    pair = neighbours.describe(ratings, tried, 0)
+    return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
 
 
 def _ordered(near: list[_World], far: list[_World]) -> list[_World]:

@@ -94,7 +94,7 @@ def test_the_zoo_has_what_it_promises():
         assert planted, asked
         places = {bug.words for bug in planted}
         assert asked not in zoo.NOISE or ("in sample" in places and len(places) == 2), asked
-    assert {bug.mechanism for bug in zoo.entries().values() if not bug.slow} == set(OWN)
+    assert {bug.mechanism for bug in zoo.entries().values() if not bug.slow} >= set(OWN)
     assert len(zoo.entries()) == sum(map(len, zoo.ALL.values()))
 
 

@@ -30,7 +30,7 @@ from audits.mechanism import (
 )
 from audits.program import fit as fit_audit
 from dpmf_jax import parts
-from tests.zoo import bugs, joint
+from tests.zoo import bugs, joint, public
 from tests.zoo import noise as noises
 from tests.zoo.sound import DATA, RATINGS, fit, sound, steps
 
@@ -194,7 +194,7 @@ ALL: dict[str, list[Bug]] = {
         Bug("local-gd", bugs.own_coordinate, "enumeration: coordinates", slow=True)
     ],
     "data-dependent normaliser": [
-        Bug(ITEMS_PUBLIC, bugs.divided_by_count, "post-processing", "after the noise"),
+        Bug(ITEMS_PUBLIC, public.divided_by_count, "post-processing", "after the noise"),
         Bug("objective-statistics", bugs.mean_for_sum, LARGEST, "before the noise"),
     ],
     "centring by private means": [
@@ -269,15 +269,21 @@ ALL: dict[str, list[Bug]] = {
     ],
     "a share of nothing": [Bug(PUBLISHED, bugs.share_of_marks, LARGEST)],
     "the logarithm of nothing": [Bug(PUBLISHED, bugs.log_of_marks, LARGEST)],
-    "only steps that help": [Bug(ITEMS_PUBLIC, bugs.only_steps_that_help, "post-processing")],
+    "centred by the number of ratings": [
+        Bug(ITEMS_PUBLIC, public.centred_by_the_number_of_ratings, "init")
+    ],
+    "divided by the number of ratings": [
+        Bug("langevin", public.divided_by_the_number_of_ratings, "post-processing")
+    ],
+    "only steps that help": [Bug(ITEMS_PUBLIC, public.only_steps_that_help, "post-processing")],
     "smaller steps where most ratings are high": [
-        Bug(J, bugs.smaller_steps_where_most_are_high, "post-processing")
+        Bug(J, public.smaller_steps_where_most_are_high, "post-processing")
     ],
     "peeks after 70 steps": [
-        Bug("federated-statistics", bugs.peeks_late, "post-processing", num_steps=100)
+        Bug("federated-statistics", public.peeks_late, "post-processing", num_steps=100)
     ],
     "releases items after 50 steps": [
-        Bug(PUBLISHED, bugs.releases_items_late, "release", num_steps=64)
+        Bug(PUBLISHED, public.releases_items_late, "release", num_steps=64)
     ],
     "low digits without noise": [
         Bug(
@@ -288,7 +294,7 @@ ALL: dict[str, list[Bug]] = {
         )
     ],
     "16 bits of seed": [Bug(ITEMS_PUBLIC, noises.few_seeds, "noise: seeds", "in sample")],
-    "the server peeks": [Bug("federated-statistics", bugs.peeking_update, "post-processing")],
+    "the server peeks": [Bug("federated-statistics", public.peeking_update, "post-processing")],
     "a crowd of those who have ratings": [
         Bug("federated-user-dynamic", bugs.crowd_of_raters, PURE)
     ],
