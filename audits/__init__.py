@@ -84,7 +84,8 @@ def audit(
         prices add up and so do the claims. Membership is tried once, on the release of the whole.
       delta: where the privacy loss is tested; None: at 1e-2 and 1e-5.
       num_neighbours: of the sensitivity and privacy-loss audits. The other audits try 8: their
-        answer hardly depends on the pair. None: 64.
+        answer hardly depends on the pair. None: 64, and for the sensitivity all of them where that
+        is cheap.
       num_runs: transcripts of the privacy loss, in each direction and for each δ; None: as many as
         a minute can do.
       quick: whether to take fewer runs, neighbours and δ (`QUICK`) where they are not given, and to
@@ -130,6 +131,9 @@ def audit(
     ):
         if value is not None and family in arguments:
             arguments[family][name] = value
+    told = num_neighbours is not None or "num_neighbours" in options.get("sensitivity", {})
+    if "sensitivity" in arguments and not told:
+        arguments["sensitivity"]["exhaustive"] = True
     data = layout.make(ratings, kind=layout_kind, num_devices=1)
     phases = [
         (parts.as_pytree(phase), steps) for phase, steps in (*earlier, (mechanism, num_steps))

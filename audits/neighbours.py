@@ -317,6 +317,7 @@ def _ratings(
         "heaviest item": np.lexsort((tie, -change, -item_weight)),
         "lightest item": np.lexsort((tie, -change, item_weight)),
         "item of middling size": _middling(random, ratings.item, per_item, change),
+        "user of middling size": _middling(random, ratings.user, per_user, change),
         "largest change": np.lexsort((tie, -change)),
     }
     return _take_turns(orders, random.permutation(total), num)
@@ -325,7 +326,7 @@ def _ratings(
 def _middling(
     random: np.random.Generator, item: np.ndarray, per_item: np.ndarray, change: np.ndarray
 ) -> np.ndarray:
-    """The rating of the largest change of each item; items are spread over all sizes."""
+    """The rating of the largest change of each item, or user; they are spread over all sizes."""
     order = np.lexsort((random.permutation(len(item)), -change, item))
     starts = np.flatnonzero(np.diff(item[order], prepend=-1))
     first = order[starts]

@@ -29,6 +29,7 @@ from dpmf_jax.protocol import Mechanism
 TOLERANCE = 1e-5  # relative, of Δ
 ROUNDING = 8 * 2.0**-23  # float32 sums, relative to the entries that differ
 CLIMBED = 4  # of the worst pairs, how many are climbed from, or tried as additions
+CHEAP = 1 << 30  # bytes of ratings that all pairs may read, over all steps
 BATCH_BYTES = 1 << 26  # how much memory the neighbouring data sets that run side by side may take
 
 
@@ -126,10 +127,13 @@ def _badness(distance: Any) -> np.ndarray:
     return np.where(np.isfinite(distance), distance, np.inf)
 
 
+def _size(data: Layout) -> int:
+    return sum(leaf.nbytes for leaf in jax.tree.leaves(data))
+
+
 def batch_size(data: Layout, num: int) -> int:
     """How many neighbours run side by side: as many as `BATCH_BYTES` hold, in equal batches."""
-    size = sum(leaf.nbytes for leaf in jax.tree.leaves(data))
-    most = int(np.clip(BATCH_BYTES // max(size, 1), 1, num))
+    most = int(np.clip(BATCH_BYTES // max(_size(data), 1), 1, num))
     return -(-num // -(-num // most))
 
 
@@ -169,6 +173,7 @@ def audit(
     num_neighbours: int = 64,
     num_rounds: int = 1,
     climb: bool = True,
+    exhaustive: bool = False,
     unit: Unit | None = None,
     group: np.ndarray | None = None,
 ) -> list[Finding]:
@@ -184,6 +189,8 @@ def audit(
         where the unit is a rating's value. Where it is a presence or a user, they are also tried
         the other way round: added. Where a user is replaced, they are tried with the opposite of
         what they rated, too: a message and its opposite are twice as far apart as one and none.
+      exhaustive: whether all neighbours are tried at first where that is cheap (`CHEAP`): what goes
+        wrong for one item alone is seen by its ratings alone.
       unit: whose change; by default the guarantee's.
       group: int[users], which of the guarantee's groups is whose: each user is then held to a Δ of
         her own. None holds everybody to the largest.
@@ -216,6 +223,9 @@ def audit(
     elif float(jnp.max(weights)) > 1:
         claims = tuple(f"{claim}, in steps with a smaller Δ by as much less" for claim in claims)
     choose_key, run_key = jax.random.split(key)
+    every = ratings.num_users if unit == "user" else ratings.num_ratings
+    if exhaustive and every * _size(data) * num_steps <= CHEAP:
+        num_neighbours = max(every, num_neighbours)
     tried = neighbours.choose(
         choose_key, ratings, data, unit=unit, num=num_neighbours, change=guarantee.largest_change
     )

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 from jax.tree_util import Partial
 
+import audits
 from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
 from dpmf_jax.mechanisms.gaussian import mechanisms as gaussian
+from dpmf_jax.mechanisms.gaussian import noisy_means
 from dpmf_jax.noise import ring
 from tests.cases.audits import (
     CONFIG,
@@ -154,3 +156,31 @@ def test_a_sound_descent_that_blows_up_keeps_its_sensitivity(data, key):
             factory(wild), RATINGS, data, key=key, num_steps=16, num_neighbours=8
         )
         assert largest.measured <= largest.claimed * (1 + 1e-4)
+
+
+def _rare_query(query, item, state, data, coins):
+    statistics, info = query(state, data, coins)
+    return jax.tree.map(lambda q: q.at[item].multiply(3), statistics), info
+
+
+@pytest.mark.seconds
+def test_what_is_wrong_for_one_item_is_seen_where_all_can_be_tried():
+    """Of 220 pairs, 64 may well miss the ratings of one item."""
+    ratings = anywhere(40, 30, 220)
+    config = noisy_means.Config(rating_range=RANGE, noise_multiplier=2.0)
+    sound = noisy_means.mechanism(config)
+    count = np.bincount(ratings.item, minlength=ratings.num_items)
+    item = int(np.argsort(count)[len(count) // 3])
+    broken = sound._replace(query=Partial(_rare_query, sound.query, item))
+
+    def found(made, **options):
+        [largest, _] = audits.audit(
+            made, ratings, key=jax.random.key(0), num_steps=1, only=["sensitivity"], **options
+        )
+        return largest
+
+    assert found(broken).verdict == "violated"
+    assert found(broken).details["replay"]["pair"]["item"] == item
+    assert found(broken).details["pairs"] >= ratings.num_ratings
+    assert found(sound).verdict == "consistent"
+    assert found(sound, num_neighbours=8).details["pairs"] < ratings.num_ratings
