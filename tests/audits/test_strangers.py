@@ -174,6 +174,41 @@ def test_a_strangers_samples_pass_the_audit_of_coins():
     assert {finding.verdict for finding in found} == {"consistent"}
 
 
+def rate_of(query):
+    made = parts.as_pytree(sums(open_coins, query))
+    return coins.audit(made, RATINGS, DATA, key=jax.random.key(0), num_steps=STEPS)[1]
+
+
+def _far_ones_twice(state, data, coins):
+    """Who is far from the middle is in twice as often as is priced, and others hardly ever."""
+    values, present = layout.stored_values(data)
+    often = jnp.where(jnp.abs(values - (LOW + HIGH) / 2) > 0.4, 2.0, 0.1)
+    kept = jax.random.uniform(coins.key, present.shape) < coins.rate * often
+    total = jnp.sum(jnp.where(present & kept, values, 0.0), 0)
+    return total, Info(jnp.float32(0), jnp.float32(0))
+
+
+def _rounded(state, data, coins):
+    values, present = layout.stored_values(data)
+    kept = present & drawn(coins, present.shape)
+    return jnp.sum(jnp.where(kept, jnp.round(values), 0.0), 0), Info(*[jnp.float32(0)] * 2)
+
+
+@pytest.mark.seconds
+def test_who_is_far_from_a_prediction_is_looked_for_in_samples_too():
+    found = rate_of(_far_ones_twice)
+    assert found.verdict == "violated"
+    assert found.details["rate_of_the_worst"] > 1.5 * RATE
+
+
+@pytest.mark.seconds
+def test_samples_in_which_nobody_is_seen_have_no_consistent_rate():
+    """A sum of rounded ratings does not move with a small change of one."""
+    found = rate_of(_rounded)
+    assert found.verdict == "inconclusive"
+    assert "no record was seen" in found.details["why"]
+
+
 @pytest.mark.seconds
 def test_coins_beside_others_are_found():
     def query(state, data, coins):
