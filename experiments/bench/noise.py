@@ -23,6 +23,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from experiments.bench import generated, measure
 from experiments.bench.problem import CLIP_NORM, LEARNING_RATE, REGULARIZATION, STEPS
 from experiments.cli import devices
@@ -253,7 +254,7 @@ def _mechanisms(rank: int, rating_range: tuple[float, float]) -> Mapping[str, An
     }
 
 
-def _float_query(params: Any, state: Any, data: Any, coins: None) -> Any:
+def _float_query(params: Any, state: Any, data: Layout, coins: None) -> Any:
     """Both gradients as the published mechanism computes them."""
     from dpmf_jax.kernels import descent
 
@@ -266,7 +267,7 @@ def _float_query(params: Any, state: Any, data: Any, coins: None) -> Any:
     return (users, descent.item_gradient(*given)), info
 
 
-def _float_update(params: Any, state: Any, response: Any, data: Any) -> Any:
+def _float_update(params: Any, state: Any, response: Any, data: Layout) -> Any:
     del data
     factors = (state.public.user_factors, state.public.item_factors)
     users, items = (

@@ -18,6 +18,7 @@ import numpy as np
 import tyro
 
 from dpmf_jax.data.ratings import Ratings
+from dpmf_jax.layout import Layout
 from experiments.cli import console
 
 # Users, items, ratings: of MovieLens 100K and 1M; few items for many users; few ratings an item.
@@ -44,7 +45,7 @@ class Problem(NamedTuple):
 
     train: Ratings
     test: Ratings
-    data: Any
+    data: Layout
     public: Any
     seed: int
 
