@@ -14,19 +14,21 @@ the others keep sizes that the ratings have, such as their number and their padd
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from audits import neighbours, transcript
-from audits.finding import Finding
+from audits.finding import Finding, not_applicable
 from dpmf_jax import layout, protocol
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.layout import Layout
 from dpmf_jax.protocol import Mechanism, Release, State
 
 Difference = tuple[str, int | None, float]  # (leaf, first step, largest difference)
+WORDS = "released: words"
 LATE = 4  # worlds that are followed beyond the first block of steps
 
 
@@ -79,12 +81,13 @@ def audit(
     num_steps: int,
     num_neighbours: int = 8,
 ) -> list[Finding]:
-    """Three findings: the initial public state, that after every step, the release.
+    """Four findings: the initial public state, that after every step, the release, its words.
 
     The run is followed in blocks of steps (`transcript.blocks`), up to 2,048 steps: the first block
     in all worlds, the others in `LATE` of them. The neighbours are those of the guarantee's unit,
     and data sets far away differ from the ratings by many changes of that unit. Compares bits, so
-    it has no false alarms; `consistent` covers these worlds and steps.
+    it has no false alarms; `consistent` covers these worlds and steps. The words are those that the
+    guarantee has for what is released: an array with a row for every user is named there.
     """
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
@@ -113,7 +116,7 @@ def audit(
     if guarantee.unit != "rating value":
         worlds.append(_laid_out_anew(ratings, data, tried))
     differing: dict[str, list[_Difference]] = {name: [] for name in CLAIMS}
-    own, others, steps = None, [], 0
+    own, others, steps, played = None, [], 0, None
     for block in transcript.blocks(mechanism, run_key, data, num_steps):
         if own is None:
             own = block.start
@@ -138,11 +141,15 @@ def audit(
             followed.append((world, other.end._replace(public=played.end.public)))
         own, others = played.end, followed[:LATE]
         steps += min(len(leaf) for leaf in jax.tree.leaves(block.responses))
+    assert played is not None  # there is a step at least
     replay_key = np.asarray(jax.random.key_data(run_key)).tolist()
     of_all = {"pairs": len(worlds), "steps": steps, "status_of_the_guarantee": guarantee.status}
     return [
-        _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
-        for name, found in differing.items()
+        *(
+            _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
+            for name, found in differing.items()
+        ),
+        _words(guarantee.released, played.release, data),
     ]
 
 
@@ -155,6 +162,32 @@ def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours)
     other = layout.make(ratings.take(np.flatnonzero(kept)), kind=data.kind, num_devices=1)
     pair = neighbours.describe(ratings, tried, 0)
     return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
+
+
+def _words(said: Sequence[str], release: Release, data: Layout) -> Finding:
+    """Whether the guarantee says that something of each user is released, where it is."""
+    claim = f"what is released is {'; '.join(said)}"
+    if data.num_users == data.num_items:
+        return not_applicable(WORDS, claim, "there are as many users as items")
+    of_users = [
+        jax.tree_util.keystr(path)
+        for path, leaf in jax.tree.leaves_with_path(release)
+        if np.ndim(leaf) and len(leaf) == data.num_users
+    ]
+    unsaid = [] if any("user" in words for words in said) else of_users
+    return Finding(
+        audit=WORDS,
+        claim=claim,
+        measured=float(len(unsaid)),
+        claimed=0.0,
+        lower=float(len(unsaid)),
+        verdict="violated" if unsaid else "consistent",
+        details={
+            "leaves": unsaid,
+            "power": "an array with a row for every user would be seen; what rows hold is not read",
+            "unit_of_measurement": "released arrays with a row for every user that no word names",
+        },
+    )
 
 
 def _ordered(near: list[_World], far: list[_World]) -> list[_World]:

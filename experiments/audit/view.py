@@ -90,7 +90,7 @@ GROUPS = {
     "Membership inference": ("membership", "one run"),
     "KL divergence": ("KL", "divergence"),
     "Noise and coins": ("noise", "coins"),
-    "Post-processing and release": ("init", "post-processing", "release", "fit"),
+    "Post-processing and release": ("init", "post-processing", "release", "released", "fit"),
 }
 MEANS = {
     "violated": "the claim is false",

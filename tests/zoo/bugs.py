@@ -135,6 +135,20 @@ def _user_guarantee(guarantee, a, b, num_steps):
     return dataclasses.replace(stated, losses=tuple(losses))
 
 
+def _silent_guarantee(guarantee, released, num_steps):
+    return dataclasses.replace(guarantee(num_steps), released=released)
+
+
+def says_released(*words):
+    """The guarantee says so, whatever the release has."""
+
+    def planted(mechanism):
+        guarantee = Partial(_silent_guarantee, mechanism.guarantee, words)
+        return mechanism._replace(guarantee=guarantee)
+
+    return planted
+
+
 def user_pays(a, b):
     """(a·m² + b·m)·ρ for m ratings."""
 

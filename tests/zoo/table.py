@@ -261,6 +261,12 @@ ALL: dict[str, list[Bug]] = {
     "tails that are drawn again": [
         Bug(PUBLISHED, noises.drawn_again_beyond, "noise: tails", "in sample")
     ],
+    "user factors that no word names": [
+        Bug(PUBLISHED, bugs.says_released("item factors"), "released: words", "in the price")
+    ],
+    "levels that no word names": [
+        Bug("user-means", bugs.says_released("a centre"), "released: words", "in the price")
+    ],
     "half of what a user's ratings cost": [
         Bug("user-means", bugs.user_pays(0.5, 0.5), "user price", "in the price")
     ],
