@@ -74,25 +74,9 @@ def random_words(key: jax.Array, rows: int, shape: tuple[int, ...]) -> list[jax.
     data = jax.random.key_data(key)
     if data.shape != (2,):
         return list(jax.random.bits(key, (rows, *shape), jnp.uint32))
-    places, made = _places(shape), []
+    places, made = jnp.zeros(shape, jnp.uint32), []
+    for axis, size in enumerate(shape):
+        places = places * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
     for turn in range(-(-rows // 2)):
         made += threefry(Words(*data), places, jnp.uint32(turn))
     return made[:rows]
-
-
-def stacked_words(key: jax.Array, pairs: int, shape: tuple[int, ...]) -> jax.Array:
-    """uint32[2·pairs, *shape]: `random_words`, of one hash, which compiles sooner. Spends `key`."""
-    data = jax.random.key_data(key)
-    if data.shape != (2,):
-        return jax.random.bits(key, (2 * pairs, *shape), jnp.uint32)
-    turns = jax.lax.broadcasted_iota(jnp.uint32, (pairs, *shape), 0)
-    drawn = jnp.stack(threefry(Words(*data), _places(shape), turns), axis=1)
-    return drawn.reshape(2 * pairs, *shape)
-
-
-def _places(shape: tuple[int, ...]) -> jax.Array:
-    """uint32[shape]: the number of each entry, from 0."""
-    places = jnp.zeros(shape, jnp.uint32)
-    for axis, size in enumerate(shape):
-        places = places * jnp.uint32(size) + jax.lax.broadcasted_iota(jnp.uint32, shape, axis)
-    return places

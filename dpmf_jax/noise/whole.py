@@ -220,15 +220,15 @@ def _at(table: jax.Array, cells: jax.Array) -> jax.Array:
 
 def _lower(law: Law, key: jax.Array, cells: list[jax.Array]) -> list[jax.Array]:
     """For either table, whether 128 further bits are below the rest of the threshold."""
-    shape = cells[0].shape
-    words = bits.stacked_words(key, 4, shape).reshape(2, 4, *shape)
-    rest = jnp.stack([_at(law.threshold[side, 1:].T, cells[side]) for side in (0, 1)])
-    thresholds = jnp.moveaxis(rest, -1, 1)
-    less, equal = words < thresholds, words == thresholds
-    below = jnp.zeros((2, *shape), bool)
-    for place in (3, 2, 1, 0):
-        below = less[:, place] | (equal[:, place] & below)
-    return [below[0], below[1]]
+    drawn, found = bits.random_words(key, 8, cells[0].shape), []  # one program: compiling counts
+    for side in (0, 1):
+        below = jnp.zeros(cells[side].shape, bool)
+        for place in (4, 3, 2, 1):
+            threshold = _at(law.threshold[side, place], cells[side])
+            word = drawn[4 * side + place - 1]
+            below = (word < threshold) | ((word == threshold) & below)
+        found.append(below)
+    return found
 
 
 def _sample(law: Law, key: jax.Array, statistics: PyTree) -> PyTree:

@@ -144,7 +144,7 @@ def test_all_processes_of_a_run_that_diverges_say_so_whoever_ends_first(ratings,
 def test_processes_make_the_model_that_one_makes(number, ratings, one_process, tmp_path):
     folder, result = one_process
     words = [str(ratings), *FLAGS, "--out", str(tmp_path / "model")]
-    first, *others = together(number, *words, quick=number > 2)  # which changes no bit
+    first, *others = together(number, *words)
     assert first[0] == 0, first[2]
     assert [*others] == [(0, "", "")] * (number - 1)  # only the first prints
     same_model(tmp_path / "model", folder)

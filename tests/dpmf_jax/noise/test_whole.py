@@ -134,7 +134,7 @@ def test_further_words_that_tie_are_told_by_those_after_them_too(further, below,
         for side in (0, 1)
         for place, shift in enumerate((0, *further))
     ]
-    monkeypatch.setattr(bits, "stacked_words", lambda key, pairs, shape: jnp.stack(words))
+    monkeypatch.setattr(bits, "random_words", lambda key, count, shape: [*map(jnp.asarray, words)])
     found = whole._lower(law, jax.random.key(0), [jnp.array([cell]) for cell in cells])
     assert [bool(side[0]) for side in found] == [below, below]
 
