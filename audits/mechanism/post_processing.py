@@ -149,7 +149,7 @@ def audit(
             _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
             for name, found in differing.items()
         ),
-        _words(guarantee.released, played.release, data),
+        _words(guarantee.released, played.release, data, replay_key),
     ]
 
 
@@ -164,7 +164,7 @@ def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours)
     return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
 
 
-def _words(said: Sequence[str], release: Release, data: Layout) -> Finding:
+def _words(said: Sequence[str], release: Release, data: Layout, key: list[int]) -> Finding:
     """Whether the guarantee says that something of each user is released, where it is."""
     claim = f"what is released is {'; '.join(said)}"
     if data.num_users == data.num_items:
@@ -184,6 +184,7 @@ def _words(said: Sequence[str], release: Release, data: Layout) -> Finding:
         verdict="violated" if unsaid else "consistent",
         details={
             "leaves": unsaid,
+            "replay": {"key": key},
             "power": "an array with a row for every user would be seen; what rows hold is not read",
             "unit_of_measurement": "released arrays with a row for every user that no word names",
         },

@@ -135,15 +135,13 @@ def _user_guarantee(guarantee, a, b, num_steps):
     return dataclasses.replace(stated, losses=tuple(losses))
 
 
-def _silent_guarantee(guarantee, released, num_steps):
-    return dataclasses.replace(guarantee(num_steps), released=released)
-
-
 def says_released(*words):
     """The guarantee says so, whatever the release has."""
 
     def planted(mechanism):
-        guarantee = Partial(_silent_guarantee, mechanism.guarantee, words)
+        def guarantee(num_steps):
+            return dataclasses.replace(mechanism.guarantee(num_steps), released=words)
+
         return mechanism._replace(guarantee=guarantee)
 
     return planted
