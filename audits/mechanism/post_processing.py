@@ -14,12 +14,12 @@ the others keep sizes that the ratings have, such as their number and their padd
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from accounting.guarantee import Guarantee
 from audits import neighbours, transcript
 from audits.finding import Finding, not_applicable
 from dpmf_jax import layout, protocol
@@ -149,7 +149,7 @@ def audit(
             _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
             for name, found in differing.items()
         ),
-        _words(guarantee.released, played.release, data, replay_key),
+        _words(guarantee, played.release, data, replay_key),
     ]
 
 
@@ -164,9 +164,12 @@ def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours)
     return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
 
 
-def _words(said: Sequence[str], release: Release, data: Layout, key: list[int]) -> Finding:
+def _words(guarantee: Guarantee, release: Release, data: Layout, key: list[int]) -> Finding:
     """Whether the guarantee says that something of each user is released, where it is."""
+    said = guarantee.released
     claim = f"what is released is {'; '.join(said)}"
+    if guarantee.status == "none":
+        return not_applicable(WORDS, claim, "status none: nothing is promised")
     if data.num_users == data.num_items:
         return not_applicable(WORDS, claim, "there are as many users as items")
     of_users = [

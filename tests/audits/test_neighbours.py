@@ -76,7 +76,14 @@ def test_few_ratings_are_tried_exhaustively_and_many_by_extremes(key, data):
         if reason == "item of middling size"
     ]
     assert len(set(RATINGS.item[middling].tolist())) == len(middling)
-    assert some.why.count("random") >= 12
+    assert some.why.count("random") >= 24 * 5 // 12
+    of_users = [
+        index
+        for index, reason in zip(some.index, some.why, strict=True)
+        if reason == "user of middling size"
+    ]
+    assert of_users
+    assert len(set(RATINGS.user[of_users].tolist())) == len(of_users)
 
 
 @pytest.mark.slow
