@@ -144,8 +144,8 @@ def friedman(columns: np.ndarray) -> tuple[float, float]:
     these sums is known where columns are independent. The p-value has two sides: columns agree, or
     what one has the others make up for.
     """
-    ratio, p_value = _agreement(_ranks(columns))
-    return float(ratio), float(p_value)
+    ratio, p_value = _agreement(_ranks(columns)[:, :, None])
+    return float(ratio[0]), float(p_value[0])
 
 
 def _ranks(columns: np.ndarray) -> np.ndarray:
