@@ -92,6 +92,7 @@ def audit(
     guarantee = mechanism.guarantee(num_steps)
     choose_key, run_key = jax.random.split(key)
     init_key, _ = jax.random.split(run_key)
+    far_key = jax.random.fold_in(key, 0)
     tried = neighbours.choose(
         choose_key,
         ratings,
@@ -110,7 +111,7 @@ def audit(
         ],
         [
             _World(other, {"change": words})
-            for words, other in neighbours.far(choose_key, ratings, data, guarantee.unit)
+            for words, other in neighbours.far(far_key, ratings, data, guarantee.unit)
         ],
     )
     if guarantee.unit != "rating value":
@@ -149,7 +150,7 @@ def audit(
             _finding(name, _claim(name, steps, num_steps), found, of_all, replay_key)
             for name, found in differing.items()
         ),
-        _words(guarantee, played.release, data, replay_key),
+        _words_finding(guarantee, played.release, data, replay_key),
     ]
 
 
@@ -164,7 +165,7 @@ def _laid_out_anew(ratings: Ratings, data: Layout, tried: neighbours.Neighbours)
     return _World(other, pair | {"change": f"{pair['change']}, and laid out anew"})
 
 
-def _words(guarantee: Guarantee, release: Release, data: Layout, key: list[int]) -> Finding:
+def _words_finding(guarantee: Guarantee, release: Release, data: Layout, key: list[int]) -> Finding:
     """Whether the guarantee says that something of each user is released, where it is."""
     said = guarantee.released
     claim = f"what is released is {'; '.join(said)}"

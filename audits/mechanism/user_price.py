@@ -28,7 +28,7 @@ from dpmf_jax.protocol import Mechanism
 
 NAME = "user price"
 CLAIM = "all ratings of one user move the statistics no further than what the user pays is for"
-MOST = 1 << 12  # ratings of a user that are changed, at most
+MOST = 1 << 12  # values of a user that are changed, at most
 
 
 @partial(jax.jit, static_argnames="num_steps")
@@ -81,7 +81,8 @@ def audit(
     spent = _rho(priced)
     worst: dict[str, Any] = {}
     for one in chosen.tolist():
-        num = min(int(count[one]), MOST)
+        num = int(count[one])
+        num = min(num, MOST) if guarantee.unit == "rating value" else num  # else all are removed
         worlds = _worlds(ratings, data, one, num, guarantee.unit, guarantee.largest_change)
         distance, magnitude = map(float, _apart(mechanism, key, worlds, num_steps))
         pays = _rho(user.losses(priced, num) or ())

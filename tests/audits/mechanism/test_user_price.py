@@ -14,7 +14,7 @@ from tests.zoo.sound import RATINGS, sound, steps
 pytestmark = pytest.mark.usefixtures("quick_compilation")
 
 
-def found(mechanism, name, kind="dense"):
+def finding_on(mechanism, name, kind="dense"):
     data = layout.make(RATINGS, kind=kind, num_devices=1)
     [finding] = user_price.audit(
         mechanism, RATINGS, data, key=jax.random.key(0), num_steps=steps(name)
@@ -34,7 +34,7 @@ def found(mechanism, name, kind="dense"):
     ],
 )
 def test_a_users_ratings_reach_what_the_user_pays_and_no_more(name, kind):
-    finding = found(sound(name), name, kind)
+    finding = finding_on(sound(name), name, kind)
     assert finding.verdict == "consistent"
     assert 0.95 * finding.claimed < finding.measured
     assert finding.details["replay"]["pair"]["ratings"] > 1
@@ -46,15 +46,23 @@ def _small_changes(guarantee, num_steps):
 
 def test_a_price_of_small_changes_is_held_against_small_ones():
     made = sound("user-means")
-    whole = found(made, "user-means").measured
+    whole = finding_on(made, "user-means").measured
     small = made._replace(guarantee=Partial(_small_changes, made.guarantee))
-    assert found(small, "user-means").measured == pytest.approx(whole / 4, rel=0.01)
+    assert finding_on(small, "user-means").measured == pytest.approx(whole / 4, rel=0.01)
 
 
 @pytest.mark.parametrize(
     ("name", "why"), [("means", "the unit is the user"), ("dpsgd", "from a mixture")]
 )
 def test_where_there_is_no_such_price_it_says_so(name, why):
-    finding = found(sound(name), name)
+    finding = finding_on(sound(name), name)
     assert finding.verdict == "not applicable"
     assert why in finding.details["why"]
+
+
+@pytest.mark.parametrize("name", ["gaussian-public-items", "user-means"])
+def test_a_user_of_very_many_ratings_is_held_to_the_price_of_those_that_change(name, monkeypatch):
+    monkeypatch.setattr(user_price, "MOST", 2)
+    finding = finding_on(sound(name), name)
+    assert finding.verdict == "consistent"
+    assert finding.measured > 0.95 * finding.claimed
