@@ -173,14 +173,14 @@ def test_what_is_wrong_for_one_item_is_seen_where_all_can_be_tried():
     item = int(np.argsort(count)[len(count) // 3])
     broken = sound._replace(query=Partial(_rare_query, sound.query, item))
 
-    def found(made, **options):
+    def largest_step(made, **options):
         [largest, _] = audits.audit(
             made, ratings, key=jax.random.key(0), num_steps=1, only=["sensitivity"], **options
         )
         return largest
 
-    assert found(broken).verdict == "violated"
-    assert found(broken).details["replay"]["pair"]["item"] == item
-    assert found(broken).details["pairs"] >= ratings.num_ratings
-    assert found(sound).verdict == "consistent"
-    assert found(sound, num_neighbours=8).details["pairs"] < ratings.num_ratings
+    assert largest_step(broken).verdict == "violated"
+    assert largest_step(broken).details["replay"]["pair"]["item"] == item
+    assert largest_step(broken).details["pairs"] >= ratings.num_ratings
+    assert largest_step(sound).verdict == "consistent"
+    assert largest_step(sound, num_neighbours=8).details["pairs"] < ratings.num_ratings
