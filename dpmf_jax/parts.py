@@ -78,7 +78,7 @@ def check_prices(phases: Sequence[Phase]) -> None:
         try:
             found = mechanism.guarantee(num_steps)
         except (TypeError, AttributeError, KeyError, IndexError) as error:
-            raise _error("guarantee", f"ends in {_first_line(error)}") from error
+            raise _error("guarantee", f"ends in {first_line(error)}") from error
         if not isinstance(found, Guarantee):
             raise _error("guarantee", f"returns {_description(found)}")
 
@@ -164,7 +164,7 @@ def _call(name: str, part: Callable[..., Any], *arguments: Any) -> Any:
         raise
     except Exception as error:  # of a stranger's function: any
         given = f", given {_description(arguments[0])}" if name.startswith("noise.log") else ""
-        raise _error(name, f"ends in {_first_line(error)}{given}") from error
+        raise _error(name, f"ends in {first_line(error)}{given}") from error
 
 
 def _is_number(found: Any) -> bool:
@@ -183,7 +183,8 @@ def _error(name: str, what: str) -> UsageError:
     return UsageError(f"the mechanism's {name} {what}", where=name, fix=f"{name}: {PARTS[name]}")
 
 
-def _first_line(error: Exception) -> str:
+def first_line(error: Exception) -> str:
+    """The kind of an error, and the first line of what it says."""
     line = next((line.strip() for line in str(error).splitlines() if line.strip()), "")
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 

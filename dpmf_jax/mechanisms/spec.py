@@ -26,13 +26,18 @@ SOUND_EPSILON = 3.0  # of the variants that are ours, where the flags say none
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Flags:
-    """What every mechanism can be told.
+class AnyFlags:
+    """What a mechanism can be told.
 
     None stands for the mechanism's own default, which `Spec.defaults` says in words.
     """
 
     HEADING: ClassVar = "the mechanism"
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Flags(AnyFlags):
+    """What every mechanism of the table can be told."""
 
     epsilon: float | None = None
     """Total epsilon. The noise is solved for it, rounded up."""
@@ -127,7 +132,7 @@ class Spec:
 
     name: str
     paper: str
-    flags: type[Flags]
+    flags: type[AnyFlags]
     settings: Callable[[str, Any, Ratings, Any], Settings]
     phases: Callable[..., tuple[Phase, ...]]
     control: Callable[[Mechanism], Mechanism]

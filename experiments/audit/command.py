@@ -15,6 +15,7 @@ from experiments.audit.flags import Command, command_line
 from experiments.audit.trial import Sizes, Trial
 from experiments.cli import console
 from experiments.fit.flags import DEFAULT
+from experiments.fit.mechanism_file import is_file
 
 USUAL_DELTA = 1e-5
 
@@ -151,7 +152,8 @@ def _replay(command: Command) -> dict[str, Any]:
         for field in dataclasses.fields(command)
         if getattr(command, field.name) != field.default
     ]
-    given += ["mechanism"] if command.mechanism != DEFAULT else []
+    named = command.mechanism not in (DEFAULT, *map(_mechanism_file, told["trials"]))
+    given += ["mechanism"] if named else []
     if other := [name for name in given if name not in ("replay", "json", "data_dir")]:
         flag = "DATA" if other[0] == "target" else f"--{other[0].replace('_', '-')}"
         raise UsageError(
@@ -163,11 +165,24 @@ def _replay(command: Command) -> dict[str, Any]:
     return {"file": command.replay, "replayed": rows, "violated": violated}
 
 
+def _mechanism_file(trial: Mapping[str, Any]) -> str | None:
+    """What `--mechanism FILE.py:NAME` was, of a trial in a document; None for other mechanisms."""
+    named = str(trial["source"].get("command", {}).get("mechanism", ""))
+    return named if is_file(named) else None
+
+
 def _trial_again(command: Command, told: Mapping[str, Any]) -> Trial:
     """The trial of a document, from the command that the document keeps.
 
     Raises: DataError where the ratings are not those that were audited.
     """
+    file = _mechanism_file(told)
+    if file not in (None, command.mechanism):
+        raise UsageError(
+            f"these findings are of {file}, a file of code that would be run",
+            where=str(command.replay),
+            fix=f"dpmf audit --replay {command.replay} --mechanism {file}",
+        )
     earlier = audit_replay.restored(Command, told["source"])
     if command.data_dir is not None:
         earlier = dataclasses.replace(earlier, data_dir=command.data_dir)

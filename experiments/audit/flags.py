@@ -7,7 +7,7 @@ import itertools
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 import tyro
 
@@ -19,7 +19,12 @@ _OTHER_FOLDERS = ("--out", "--data-dir", "--ratings", "--replay")
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Command(RatingsFlags, MechanismFlag):
-    """Try to break a claim: run every audit on a mechanism. Exit code 5 if one finds it false."""
+    """Try to break a claim: run every audit on a mechanism. Exit code 5 if one finds it false.
+
+    --mechanism also takes FILE.py:NAME: a mechanism of your own in a file of Python, which is run.
+    """
+
+    FILES: ClassVar = True
 
     target: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="DATA|MODEL")] = None
     """A data set that `dpmf data list` knows, a file of ratings, or the folder of a saved model. By

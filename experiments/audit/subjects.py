@@ -18,6 +18,7 @@ from experiments.fit import command as fit_command
 from experiments.fit import mechanisms as fit_mechanisms
 from experiments.fit import ratings as fit_ratings
 from experiments.fit.flags import DEFAULT, PublicFiles, public_file, with_flags_of
+from experiments.fit.mechanism_file import declared
 
 if TYPE_CHECKING:
     from dpmf_jax.data.ratings import Ratings
@@ -54,7 +55,7 @@ def trials(command: Command) -> dict[str, Callable[[], Trial]]:
             fit_mechanisms.phases_and_settings, command.mechanism, flags, public=file
         )
         phases, settings = make_phases(ratings)
-        groups = table()[command.mechanism].groups
+        groups = declared(command.mechanism).groups
         group = None if groups is None else groups(flags, ratings)
     else:
         phases, settings = saved(folder, command)
@@ -111,7 +112,7 @@ def _other_claim(command: Command, mechanism: str = DEFAULT) -> str | None:
     """
     if command.mechanism not in (DEFAULT, mechanism):
         return "--mechanism"
-    own = (*dataclasses.fields(table()[command.mechanism].flags), *dataclasses.fields(PublicFiles))
+    own = (*dataclasses.fields(declared(command.mechanism).flags), *dataclasses.fields(PublicFiles))
     same = ("delta", "weight_column")
     fields = (field for field in own if field.name not in same and hasattr(command, field.name))
     given = (field.name for field in fields if getattr(command, field.name) != field.default)

@@ -13,8 +13,9 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from dpmf_jax.mechanisms import table
+from dpmf_jax.errors import UsageError
 from experiments.cli import console, devices
+from experiments.fit.mechanism_file import declared
 
 # Values of δ at which a claim is drawn.
 CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))
@@ -92,7 +93,7 @@ def findings(trial: Trial, family: str, *, seed: int, sizes: Sizes) -> list[dict
 
     mechanism, steps = trial.phases[-1]
     names = phase_names(trial)
-    spec = table()[trial.settings["mechanism"]]
+    spec = declared(trial.settings["mechanism"])
     options = {
         **trial.options,
         "sensitivity": {"group": trial.group, **trial.options.get("sensitivity", {})},
@@ -294,8 +295,8 @@ def utility(trial: Trial, seed: int) -> dict[str, Any]:
             num_devices=1,
             chunk_steps=steps,
         )
-    except fitting.Diverged as diverged:
-        return told | {"why": diverged.what}
+    except (fitting.Diverged, UsageError) as error:  # such as a state that predicts nothing
+        return told | {"why": error.what}
     assert model.metrics is not None
     return told | {"rmse": model.metrics["rmse_train"]}
 

@@ -17,6 +17,7 @@ import tyro
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
 from experiments.cli.reading import RepairFlags
+from experiments.fit import mechanism_file
 
 DEFAULT = "als"
 IMPLICIT = "als-implicit"  # the default for what users have seen
@@ -39,6 +40,7 @@ class MechanismFlag:
 
     HEADING: ClassVar = "the mechanism"
     NAMED: ClassVar[bool] = True  # whether somebody chose it
+    FILES: ClassVar[bool] = False  # whether it may be of a file, see `mechanism_file`
 
     mechanism: str = DEFAULT
 
@@ -122,7 +124,7 @@ def public_file(command: Any) -> Path | None:
 
     Raises: DataError for `--item-features movielens` of a data set that has no such file.
     """
-    side = table()[command.mechanism].public
+    side = mechanism_file.declared(command.mechanism).public
     named = getattr(command, side) if side else None
     if side == "item_features" and named == Path("movielens"):
         from dpmf_jax.data import features
@@ -136,11 +138,19 @@ def with_flags_of(command: type, mechanism: str, *, named: bool = True) -> Any:
 
     named: whether somebody chose it.
 
-    Raises: UsageError for a mechanism that is not known.
+    Raises: UsageError for a mechanism that is not known, and for a file where the command takes
+      none, or that holds no mechanism.
     """
     if not mechanism:
         raise UsageError("--mechanism needs a name", fix=f"--mechanism {DEFAULT}")
-    if mechanism not in table():
+    of_a_file = mechanism_file.is_file(mechanism)
+    if of_a_file and not getattr(command, "FILES", False):
+        raise UsageError(
+            f"--mechanism {mechanism} names a file, which `dpmf audit` alone takes",
+            where=f"--mechanism {mechanism}",
+            fix=f"name one of {', '.join(table())}",
+        )
+    if not of_a_file and mechanism not in table():
         nearest = difflib.get_close_matches(mechanism, table(), n=1, cutoff=0.0)[0]
         raise UsageError(
             f"there is no mechanism {mechanism!r}; there are {', '.join(table())}",
@@ -152,6 +162,7 @@ def with_flags_of(command: type, mechanism: str, *, named: bool = True) -> Any:
 
 @functools.cache
 def _joined(command: type, mechanism: str, named: bool) -> Any:
+    spec = mechanism_file.declared(mechanism)
     return dataclasses.make_dataclass(
         command.__name__,
         [
@@ -163,13 +174,13 @@ def _joined(command: type, mechanism: str, named: bool) -> Any:
         ],
         bases=(
             command,
-            *PUBLIC[table()[mechanism].public],
-            table()[mechanism].flags,
+            *PUBLIC[spec.public],
+            spec.flags,
             MechanismFlag,
         ),
         namespace={
             "__doc__": command.__doc__,
-            "DEFAULTS": table()[mechanism].defaults,
+            "DEFAULTS": spec.defaults,
             "NAMED": named,
         },
         frozen=True,

@@ -10,32 +10,33 @@ from typing import Any
 
 from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
-from dpmf_jax.mechanisms.spec import Flags, Spec
+from dpmf_jax.mechanisms.spec import AnyFlags, Spec
 from experiments.cli import console
+from experiments.fit.mechanism_file import declared
 
 
-def flags(mechanism: str, **values: Any) -> Flags:
+def flags(mechanism: str, **values: Any) -> AnyFlags:
     """A mechanism's own flags; those that are not given have their defaults."""
-    return table()[mechanism].flags(**values)
+    return declared(mechanism).flags(**values)
 
 
 def comparisons(
-    mechanism: str, flags: Flags, train: Any, settings: Mapping[str, Any], public: Path | None
+    mechanism: str, flags: AnyFlags, train: Any, settings: Mapping[str, Any], public: Path | None
 ) -> Mapping[str, Any]:
     """What a fit with these settings is measured beside, as `Spec.comparisons` has it."""
-    spec = table()[mechanism]
+    spec = declared(mechanism)
     factors = public and _public(spec, public, flags, train)
     return spec.comparisons(settings, factors, *_group(spec, flags, train))
 
 
-def _group(spec: Spec, flags: Flags, train: Any) -> tuple[Any, ...]:
+def _group(spec: Spec, flags: AnyFlags, train: Any) -> tuple[Any, ...]:
     """The third argument of `Spec.phases`, where there is one: the group of each user."""
     group = None if spec.groups is None else spec.groups(flags, train)
     return () if group is None else (group,)
 
 
 def phases_and_settings(
-    mechanism: str, flags: Flags, train: Any, public: Path | None = None
+    mechanism: str, flags: AnyFlags, train: Any, public: Path | None = None
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """(phases, their public settings) as the flags say.
 
@@ -47,7 +48,7 @@ def phases_and_settings(
     Raises: UsageError for flags that contradict each other; PrivacyError for what a guarantee does
       not allow; DataError for a file that does not hold factors of this catalogue.
     """
-    spec = table()[mechanism]
+    spec = declared(mechanism)
     factors = None if public is None else _public(spec, public, flags, train)
     with console.usage_errors(
         fix=f"dpmf fit --mechanism {mechanism} --help explains the settings of {mechanism}"
@@ -62,7 +63,7 @@ def phases_and_settings(
     return phases, settings
 
 
-def _check_priceable(phases: tuple[Any, ...], flags: Flags, settings: Mapping[str, Any]) -> None:
+def _check_priceable(phases: tuple[Any, ...], flags: AnyFlags, settings: Mapping[str, Any]) -> None:
     """Raises: UsageError for a total ε that noise in whole numbers has no price for."""
     import accounting
     from accounting import price
@@ -81,7 +82,7 @@ def _check_priceable(phases: tuple[Any, ...], flags: Flags, settings: Mapping[st
         )
 
 
-def _public(spec: Spec, path: Path, flags: Flags, train: Any) -> Any:
+def _public(spec: Spec, path: Path, flags: AnyFlags, train: Any) -> Any:
     if spec.public == "item_features":
         from dpmf_jax.data import datasets, features
 
@@ -114,7 +115,7 @@ def phases(settings: Mapping[str, Any], public: Any) -> tuple[Any, ...]:
     return table()[settings["mechanism"]].phases(settings, public)
 
 
-def chosen(command: Any) -> Flags:
+def chosen(command: Any) -> AnyFlags:
     """The mechanism's own flags among those of a command."""
-    kind = table()[command.mechanism].flags
+    kind = declared(command.mechanism).flags
     return kind(**{field.name: getattr(command, field.name) for field in dataclasses.fields(kind)})

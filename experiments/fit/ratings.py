@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from dpmf_jax.errors import DataError, PrivacyError, UsageError
-from dpmf_jax.mechanisms import table
 from experiments.fit import implicit
+from experiments.fit.mechanism_file import declared
 
 
 def read(command: Any) -> tuple[Any, Any]:
@@ -23,7 +23,7 @@ def read(command: Any) -> tuple[Any, Any]:
 
     check_named(command)
     catalogue = {"users": command.catalogue_users, "items": command.catalogue_items}
-    spec = table()[command.mechanism]
+    spec = declared(command.mechanism)
     unit, generated = spec.unit, datasets.SYNTHETIC.fullmatch(command.data)
     per_user, own = unit == "user", unit in ("user", "rating presence")
     presence = own or getattr(command, "relation", None) == "rating-presence"
