@@ -91,6 +91,7 @@ def probabilities(table: Table) -> dict[int, int]:
     return found
 
 
+@functools.lru_cache(maxsize=1)
 def constant() -> Table:
     """Always 0."""
     return alias_table(0, [UNITS])

@@ -3,9 +3,6 @@ devices.
 """
 
 import dataclasses
-import os
-import subprocess
-import sys
 
 import jax
 import jax.numpy as jnp
@@ -21,7 +18,7 @@ from dpmf_jax.mechanisms.federated import crowd
 from dpmf_jax.mechanisms.local import gd as local
 from dpmf_jax.noise import laws as noise
 from dpmf_jax.noise import ring
-from tests.cases import CHECKOUT
+from tests.cases.processes import python
 from tests.zoo import noise as zoo_noise
 from tests.zoo.sound import DATA, RATINGS, SOUND, sound, steps
 
@@ -394,19 +391,7 @@ for name in sys.argv[1:]:
 @pytest.mark.slow
 def test_two_devices_draw_what_one_draws():
     names = ["gaussian-joint-noise", "federated-user"]
-    flags = os.environ | {
-        "XLA_FLAGS": "--xla_force_host_platform_device_count=2",
-        "JAX_PLATFORMS": "cpu",
-    }
-    done = subprocess.run(
-        [sys.executable, "-c", ON_TWO, *names],
-        cwd=CHECKOUT,
-        env=flags,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = python(ON_TWO, *names, devices=2, quick=True)
     assert [line.strip() for line in done.stdout.splitlines()] == [
         "noise: devices consistent"
     ] * len(names)

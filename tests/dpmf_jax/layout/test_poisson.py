@@ -171,6 +171,7 @@ def test_several_devices_draw_what_one_draws():
                         jax.tree.map(np.testing.assert_array_equal, expected, drawn)
         """,
         devices=4,
+        quick=True,
     )
 
 

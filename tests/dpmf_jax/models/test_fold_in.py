@@ -106,7 +106,6 @@ def test_factors_that_may_not_be_negative_are_not_in_a_fold_in(models):
     ("name", "kind", "flags"),
     [
         ("als", "dense", {"rank": 2, "steps": 2}),
-        ("als", "dense", {}),  # of so few ratings factors learn nothing
         ("als-federated", "dense", {"rank": 2, "steps": 2}),
         ("als", "split", {"rank": 3, "steps": 1}),
         ("als", "split", {"rank": 3, "steps": 1, "non_negative": True}),

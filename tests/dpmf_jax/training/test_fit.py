@@ -309,7 +309,7 @@ dpmf_jax.fit(RATINGS, gaussian.mechanism(CONFIG), num_steps=30_000, seed=seed, c
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("release", "kills"), [(False, 10), (True, 3)])
+@pytest.mark.parametrize(("release", "kills"), [(False, 4), (True, 3)])
 def test_kill_at_random_moments_and_resume(tmp_path, release, kills, optimized):
     out = tmp_path / "run"
     program = KILLED.format(out=str(out), release=release)

@@ -331,7 +331,7 @@ print("same")
 
 @pytest.mark.slow
 def test_two_devices_give_what_one_gives():
-    assert python(ON_TWO_DEVICES, devices=2).stdout == "same\n"
+    assert python(ON_TWO_DEVICES, devices=2, quick=True).stdout == "same\n"
 
 
 # ----------------------------------------------------------------------------------------------- wh
