@@ -20,7 +20,7 @@ import numpy as np
 from accounting.guarantee import Guarantee
 from dpmf_jax import layout, parts
 from dpmf_jax.data.ratings import Ratings
-from dpmf_jax.devices import hosts
+from dpmf_jax.devices import hosts, programs
 from dpmf_jax.errors import PrivacyError, UsageError
 from dpmf_jax.models.model import Model
 from dpmf_jax.noise import keys
@@ -148,6 +148,7 @@ def fit(
       Interrupted: Ctrl-C; the last completed chunk is saved.
       hosts.Lost: another process is gone; the last completed chunk is saved.
     """
+    programs.make_room()
     phases = (*earlier, (mechanism, num_steps))
     plan = _checked_and_priced(ratings, phases, seed, patience, layout_kind, num_devices)
     data = plan.data

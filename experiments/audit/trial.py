@@ -10,7 +10,6 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from dpmf_jax.errors import UsageError
@@ -23,9 +22,6 @@ CURVE = tuple(10.0**-k for k in (0.5, 1, 1.5, 2, 2.5, 3, 4, 5, 6, 7, 8))
 
 AT_ONCE = 5  # trials that run side by side, at most; and one more than cores, since each waits
 STRIDE = 3  # how far apart in the list those stand that begin together
-# Mappings of memory after which programs are forgotten. Linux lets a process have 65,530, and every
-# compiled program takes dozens.
-MAPPINGS = 24_000
 
 
 class Trial(NamedTuple):
@@ -200,6 +196,8 @@ def run_all(
 
     report: called with how many parts are done, and the name of what begins.
     """
+    from dpmf_jax.devices import programs
+
     stopped, parts = threading.Event(), itertools.count()
 
     def one(place: int) -> tuple[dict[str, Any], list[dict[str, Any]]]:
@@ -215,7 +213,7 @@ def run_all(
                 f"{name} {seconds:.1f} s" for name, seconds in told[0]["seconds"].items()
             )
             console.say(f"{trial.label}: {len(told[1])} findings; {spent}")
-            _forget_programs()
+            programs.make_room()
         return told
 
     if len(makers) == 1:
@@ -231,25 +229,6 @@ def run_all(
     finally:
         stopped.set()
         pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _forget_programs() -> None:
-    """Frees compiled programs before the process runs out of mappings, which would end it."""
-    import gc
-
-    import jax
-
-    if _mappings() > MAPPINGS:
-        jax.clear_caches()
-        gc.collect()
-
-
-def _mappings() -> int:
-    """How many mappings of memory this process has; 0 on systems that do not list them."""
-    try:
-        return Path("/proc/self/maps").read_text().count("\n")
-    except OSError:
-        return 0
 
 
 def curve(guarantee: Any) -> list[list[float]]:
