@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from experiments.audit.phrases import number
+from experiments.audit.phrases import in_a_sentence, number
 
 COLOUR = {
     "consistent": "green",
@@ -30,7 +30,7 @@ def render(result: Mapping[str, Any]) -> Any:
         ),
         *(f"written: {path}" for path in result["written"]),
     ]
-    return Group(table, Text("\n".join(lines)))
+    return Group(Text(in_a_sentence(result)), table, Text("\n".join(lines)))
 
 
 def _caption(result: Mapping[str, Any]) -> str:
@@ -57,14 +57,23 @@ def _one(result: Mapping[str, Any]) -> tuple[Any, list[str]]:
         table.add_column(heading, justify="right")
     table.add_column("claim")
     lines: list[str] = []
+    apart: list[str] = []
     for finding in result["findings"]:
         name = finding["audit"]
         if finding["mechanism"] != trial["mechanism"]:
             name = f"{finding['mechanism']}: {name}"
+        if finding["verdict"] == "not applicable":
+            apart.append(name)
+            continue
         numbers = [number(finding.get(side)) for side in ("measured", "claimed")]
-        table.add_row(Text(name), _verdict(finding), *numbers, Text(finding["claim"]))
+        claim = Text(finding["claim"])
+        if (power := finding["details"].get("power")) and finding["verdict"] == "consistent":
+            claim.append(f"\npower: {power}", style="dim")
+        table.add_row(Text(name), _verdict(finding), *numbers, claim)
         if finding["verdict"] == "violated" and not result["public"]:
             lines.append(_evidence(finding))
+    if apart:
+        lines.append(f"not applicable, {len(apart)}: {'; '.join(apart)}")
     return table, lines
 
 

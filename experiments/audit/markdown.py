@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from experiments.audit.view import (
+from experiments.audit.blocks import (
     Badge,
     Card,
     Code,
+    Folded,
     Items,
     Link,
     Picture,
@@ -53,6 +54,9 @@ def _block(block: Any) -> list[str]:
             return lines + [
                 f"  - {escaped(remark)}" for remark in ([told] if told else []) + list(remarks)
             ]
+        case Folded(verdict, cards):
+            names = "; ".join(card.name for card in cards)
+            return [f"{escaped(verdict.capitalize())}: {escaped(names)}."]
         case Picture(_, picture_title, alt):
             return [f"*{escaped(picture_title)}.* {escaped(alt)}"]
     raise TypeError(f"{type(block).__name__} is no block of a report")

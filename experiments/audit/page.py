@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 from experiments.audit import pictures
-from experiments.audit.view import Section
+from experiments.audit.blocks import Section
 
 TEMPLATE = "audit.html.j2"
 

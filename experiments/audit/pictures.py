@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from experiments.audit.view import Picture
+    from experiments.audit.blocks import Picture
 
 LEAST = 1e-4  # where a ROC's axes begin; a share of 0 is drawn there
 # Colours that matplotlib draws with, and the page's own that take their place.

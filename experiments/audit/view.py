@@ -5,83 +5,22 @@ from __future__ import annotations
 import math
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
-from experiments.audit.phrases import number, prefix
-
-
-class Text(NamedTuple):
-    """A paragraph."""
-
-    text: str
-
-
-class Items(NamedTuple):
-    items: Sequence[str]
-
-
-class Code(NamedTuple):
-    text: str
-
-
-class Badge(NamedTuple):
-    """A verdict, and what it rests on."""
-
-    verdict: str
-    text: str
-
-
-class Table(NamedTuple):
-    """A cell is text, a `Link` or a `Verdict`."""
-
-    head: Sequence[str]
-    rows: Sequence[Sequence[Any]]
-
-
-class Link(NamedTuple):
-    text: str
-    anchor: str
-
-
-class Verdict(NamedTuple):
-    verdict: str
-
-
-class Card(NamedTuple):
-    """A finding: its name, verdict, claim, numbers (name, value) and remarks."""
-
-    name: str
-    verdict: str
-    claim: str
-    numbers: Sequence[tuple[str, str]]
-    remarks: Sequence[str]
-
-
-class Picture(NamedTuple):
-    """A picture of some series of points.
-
-    Attributes:
-      kind: "curve": points (ε, δ), "claimed" and "measured". "roc": points (FPR, TPR) by name, of
-        runs without noise where that begins with "control".
-      title: of the picture.
-      alt: the picture in words.
-      series: points by name.
-      claim: of a "roc", the claim's (ε, δ), or None.
-    """
-
-    kind: str
-    title: str
-    alt: str
-    series: Mapping[str, Sequence[Sequence[float]]]
-    claim: tuple[float, float] | None = None
-
-
-class Section(NamedTuple):
-    title: str
-    level: int
-    anchor: str
-    blocks: Sequence[Any]
-
+from experiments.audit.blocks import (
+    Badge,
+    Card,
+    Code,
+    Folded,
+    Items,
+    Link,
+    Picture,
+    Section,
+    Table,
+    Text,
+    Verdict,
+)
+from experiments.audit.phrases import in_a_sentence, number, prefix
 
 # Title: the families (names before the colon) that stand there; others get sections of their own.
 GROUPS = {
@@ -106,7 +45,8 @@ def sections(told: Mapping[str, Any], out: str | None) -> list[Section]:
     out: the folder that the section on replays names.
     """
     trials, several = told["trials"], len(told["trials"]) > 1
-    found = [_all(told)] if several else []
+    found = [Section("In a sentence", 2, "in-a-sentence", [Text(in_a_sentence(told))])]
+    found += [_all(told)] if several else []
     for place, trial in enumerate(trials):
         first, last = trial["findings"]
         findings = told["findings"][first - 1 : last]
@@ -250,13 +190,17 @@ def _evidence(
     trial: Mapping[str, Any], findings: Sequence[Mapping[str, Any]], public: bool
 ) -> list[tuple[str, list[Any]]]:
     parts: dict[str, list[Any]] = {title: [] for title in GROUPS}
+    apart: dict[str, list[Card]] = {}
     for one in findings:
         family = prefix(one)
         title = next(
             (title for title, names in GROUPS.items() if family in names), family or "Other"
         )
-        parts.setdefault(title, []).append(_card(one, trial["mechanism"], public))
-        parts[title] += _attacks(one, trial["guarantee"])
+        card, blocks = _card(one, trial["mechanism"], public), parts.setdefault(title, [])
+        if one["verdict"] == "not applicable":
+            apart.setdefault(title, []).append(card)
+        else:
+            blocks += [card, *_attacks(one, trial["guarantee"])]
     bounds = [
         [one["measured"], float(one["audit"].rpartition("= ")[2])]
         for one in findings
@@ -265,6 +209,8 @@ def _evidence(
     ]
     if trial["curve"] and parts["Privacy loss"]:
         parts["Privacy loss"].insert(0, _curve(trial, bounds, public))
+    for title, cards in apart.items():
+        parts[title].append(Folded("not applicable", cards))
     return [(title, blocks) for title, blocks in parts.items() if blocks]
 
 

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from experiments.audit import blocks as audit_blocks
 from experiments.audit import markdown as audit_markdown
 from experiments.audit import view as audit_view
 from tests.cases.audit_report import (
@@ -41,11 +42,14 @@ def test_hostile_names_stay_text_in_markdown():
 
 
 def test_markdown_has_every_kind_of_block():
-    whole = document(trial([finding(audit=TELLING)]), self_test=[CAUGHT])
+    found = [finding(audit=TELLING), finding("not applicable", audit="coins: rate")]
+    whole = document(trial(found), self_test=[CAUGHT])
     text = audit_markdown.markdown(whole["title"], audit_view.sections(whole, "audit"))
-    assert text.startswith("# Audit of m on some ratings\n\n## The claim\n")
+    assert text.startswith("# Audit of m on some ratings\n\n## In a sentence\n")
+    assert "\n\n## The claim\n" in text
     assert "**caught**" in text
+    assert "\nNot applicable: coins: rate.\n" in text
     assert "    dpmf audit --replay audit/findings.json#1" in text
     assert "*Claimed curve δ(ε), and measured lower bounds on ε.*" in text
     with pytest.raises(TypeError, match="no block"):
-        audit_markdown.markdown("t", [audit_view.Section("s", 2, "a", ["a string"])])
+        audit_markdown.markdown("t", [audit_blocks.Section("s", 2, "a", ["a string"])])

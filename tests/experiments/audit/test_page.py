@@ -148,6 +148,8 @@ def shown(chromium, tmp_path, text, **how):
 def test_a_browser_shows_each_verdict_without_a_complaint_or_a_request(chromium, tmp_path, verdict):
     shown(chromium, tmp_path, page(document(trial([finding(verdict)]))), width=390)
     assert chromium.value(WIDEST) <= 390
+    chromium.value("[...document.querySelectorAll('details')].map(one => one.open = true).length")
+    assert chromium.value(WIDEST) <= 390
     assert verdict in chromium.value("document.querySelector('article').innerText")
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from experiments.audit import pictures
-from experiments.audit.view import Picture
+from experiments.audit.blocks import Picture
 
 CURVE = Picture(
     "curve",

@@ -5,7 +5,7 @@ import pytest
 from experiments.audit import pictures as audit_pictures
 from experiments.audit import report as audit_report
 from experiments.audit import view as audit_view
-from experiments.audit.view import Card, Picture
+from experiments.audit.blocks import Card, Folded, Picture
 from tests.cases.audit_report import (
     CAUGHT,
     EXACT,
@@ -31,6 +31,7 @@ def test_sections_come_in_the_order_of_the_report():
     whole = document(trial([finding(audit=name) for name in names]), self_test=[CAUGHT])
     assert [part.title for part in audit_view.sections(whole, "audit")] == [
         *(
+            "In a sentence",
             "The claim",
             "The verdict",
             "Who sees what",
@@ -56,7 +57,7 @@ def test_sections_come_in_the_order_of_the_report():
 
 def test_where_nothing_is_claimed_nothing_is_priced():
     titles = [part.title for part in audit_view.sections(document(trial([], status="none")), None)]
-    assert titles[:3] == ["The claim", "The verdict", "Who sees what"]
+    assert titles[:4] == ["In a sentence", "The claim", "The verdict", "Who sees what"]
     assert not [title for title in titles if "Price" in title or "Closed" in title]
 
 
@@ -64,7 +65,8 @@ def test_several_claims_begin_with_the_table_of_verdicts():
     whole = document(
         trial([finding("violated")], label="one"), trial([finding()], status="claimed", label="two")
     )
-    first, *rest = audit_view.sections(whole, "audit")
+    sentence, first, *rest = audit_view.sections(whole, "audit")
+    assert sentence.blocks[0].text == "Of 2 claims: 1 found false, 1 not broken."
     table = first.blocks[0]
     assert first.title == "Verdicts"
     assert [(row[0].text, row[2], row[4].verdict) for row in table.rows] == [
@@ -152,10 +154,34 @@ def parts_epsilon(parts):
     return float(rows[-1][1])
 
 
+@pytest.mark.parametrize(
+    ("verdicts", "status", "words"),
+    [
+        (
+            ("consistent", "not applicable"),
+            "proved",
+            "No audit (of 1) found that the release tells more about",
+        ),
+        (("violated", "consistent"), "claimed", "The claim does not hold: 1 of 2 audits found"),
+        (("inconclusive",), "proved", "cannot be said by what ran: 1 audit."),
+        ((), "proved", "was not tried: 0 audits."),
+        (("consistent",), "none", "Nothing is promised"),
+    ],
+)
+def test_the_first_line_says_what_it_all_came_to(verdicts, status, words):
+    whole = document(trial([finding(verdict) for verdict in verdicts], status=status))
+    first, *_ = audit_view.sections(whole, None)
+    assert words in first.blocks[0].text
+    shown = audit_view.sections(audit_report.public(whole), None)
+    assert shown[0].blocks == first.blocks  # it holds no number of the ratings
+
+
 @pytest.mark.parametrize("verdict", VERDICTS)
 def test_a_finding_says_what_its_verdict_rests_on(verdict):
     parts = audit_view.sections(document(trial([finding(verdict)])), None)
-    (card,) = next(one.blocks for one in parts if one.title == "Sensitivity")
+    (block,) = next(one.blocks for one in parts if one.title == "Sensitivity")
+    assert isinstance(block, Folded) == (verdict == "not applicable")
+    card = block.cards[0] if isinstance(block, Folded) else block
     remarks = " ".join(card.remarks)
     assert card.verdict == verdict
     assert ("Power: anything above" in remarks) == (verdict == "consistent")
