@@ -298,6 +298,7 @@ def rendered(findings) -> list[str]:
         {"mechanism": "local", **json.loads(json.dumps(finding.to_dict()))} for finding in findings
     ]
     trial = {"mechanism": "local", "data": "tiny", "steps": 3, "guarantee": {"status": "proved"}}
+    trial["verdict"] = "violated"
     result = {"trials": [trial], "findings": told, "public": False, "written": ()}
     console = Console(width=400, file=io.StringIO())
     console.print(audit_console.render(result))
