@@ -419,6 +419,6 @@ def test_two_devices_give_the_same_and_go_through_the_ratings_once():
     """Loops over blocks of a device's ratings in a compiled round: one for GD-DR, two for GD, whose
     passes differ.
     """
-    said = python(ON_TWO_DEVICES, devices=2, quick=True).stdout
+    said = python(ON_TWO_DEVICES, devices=2).stdout
     loops = dict(line.split() for line in said.splitlines())
     assert loops == {"gd": "2", "gd-dr": "1", "transpose": "1"}
