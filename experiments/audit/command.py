@@ -167,7 +167,7 @@ def _replay(command: Command) -> dict[str, Any]:
 
 def _mechanism_file(trial: Mapping[str, Any]) -> str | None:
     """What `--mechanism FILE.py:NAME` was, of a trial in a document; None for other mechanisms."""
-    named = str(trial["source"].get("command", {}).get("mechanism", ""))
+    named = str(trial.get("source", {}).get("command", {}).get("mechanism", ""))
     return named if is_file(named) else None
 
 

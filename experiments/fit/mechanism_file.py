@@ -85,7 +85,7 @@ def _module(file: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except DpmfError:
         raise
-    except Exception as error:  # of a stranger's file: any
+    except Exception as error:  # a stranger's code may raise anything; it is told, with its line
         raise _failed("the file", error, file) from error
     return module
 
@@ -138,7 +138,7 @@ def _maker(found: Any, file: Path, name: str) -> Callable[..., Any]:
             made = found(**{one: sizes[one] for one in wanted})
         except DpmfError:
             raise
-        except Exception as error:  # of a stranger's function: any
+        except Exception as error:  # likewise
             raise _failed(name, error, file) from error
         if not isinstance(made, Mechanism):
             raise UsageError(
@@ -195,5 +195,5 @@ def _failed(what: str, error: Exception, file: Path) -> UsageError:
     return UsageError(
         f"{what} ends in {first_line(error)}",
         where=str(file) if line is None else f"{file}:{line}",
-        fix=f"mend it; python {file} shows the whole error",
+        fix="mend it; --debug shows the whole traceback",
     )

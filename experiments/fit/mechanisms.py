@@ -12,7 +12,7 @@ from dpmf_jax.errors import UsageError
 from dpmf_jax.mechanisms import table
 from dpmf_jax.mechanisms.spec import AnyFlags, Spec
 from experiments.cli import console
-from experiments.fit.mechanism_file import declared
+from experiments.fit.mechanism_file import declared, is_file
 
 
 def flags(mechanism: str, **values: Any) -> AnyFlags:
@@ -50,8 +50,9 @@ def phases_and_settings(
     """
     spec = declared(mechanism)
     factors = None if public is None else _public(spec, public, flags, train)
+    command = "audit" if is_file(mechanism) else "fit"
     with console.usage_errors(
-        fix=f"dpmf fit --mechanism {mechanism} --help explains the settings of {mechanism}"
+        fix=f"dpmf {command} --mechanism {mechanism} --help explains the settings of {mechanism}"
     ):
         settings = {
             "data": train.name,

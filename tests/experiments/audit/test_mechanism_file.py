@@ -99,7 +99,7 @@ def test_findings_are_replayed_where_the_file_is_named_again(capsys):
             "mine.py:a",
             "import numpi",
             "ModuleNotFoundError: No module named 'numpi'",
-            "python mine",
+            "--debug",
         ),
         ("mine.py:a", "x = 1\ny = (", "SyntaxError", "mend it"),
         ("mine.py:a", "x = 1\n1 / 0\n", "mine.py:2", "mend it"),
