@@ -23,6 +23,7 @@ SCALE = 4.0  # clips and variances are for ratings from 1 to 5, so in quarters o
 COARSEST = 64  # units of a clip
 LEAST_SHARE = 3.0  # units of a user's share of the noise: below, shares do not add up to a normal
 TAIL = 16.0  # deviations of noise for which sums have room
+NUM_SLOPES = 2  # for an item's mean and for its popularity
 # Share of a clip that is left for what float32 rounds in the norm of a message.
 ROOM = 2.0**-18
 
@@ -36,6 +37,8 @@ class Config:
     rank: d, factors beside the levels; 0 for means alone.
     num_features: public features of the items, for which every user has weights of their own; they
       are answered to, and nothing is sent about them.
+    slopes: whether every user has slopes of their own for the items' means and popularity, which
+      are columns beside the factors; they are answered to, and nothing is sent about them.
     num_passes: T, for factors; 0 for means alone.
     num_means: passes for means; the last one is after the factors.
     growth: each pass for factors has so many times the share of the one before.
@@ -50,13 +53,13 @@ class Config:
     noise_variance: s², of a rating around its prediction, in quarters of the width squared.
     level_regularization, regularization: λ_b and λ_u.
     signal: variance of a rating that factors explain, a public guess; feature_signal: that public
-      features explain.
+      features explain; slope_signal: that either slope does.
     evenness: 0 keeps the directions of the factors as strong as they are, 1 makes them equal.
     few: factors that are learned where noisy counts say that more would cost more than they give.
     least_signal, much_signal: what the counts say (`estimates.signal`): below the first passes for
       factors learn means, below the second `few` factors, else all of them.
     non_negative: whether factors are at least 0, those of items and those of users. Levels, and a
-      user's weights for public features, which are about 0, have any sign.
+      user's slopes and weights for public features, which are about 0, have any sign.
     delta: of the guarantee.
     honest_shares: k, before an untrusted recommender: so many users other than the protected one
       surely add their share of the noise and keep it secret. None: a curator adds the noise.
@@ -72,13 +75,14 @@ class Config:
     rating_range: tuple[float, float]
     noise_multiplier: float
     rank: int = 5
-    num_passes: int = 6
+    num_passes: int = 8
     num_features: int = 0
+    slopes: bool = False
     num_means: int = 2
-    growth: float = 2.0
-    counts_share: float = 0.18
-    means_share: float = 0.28
-    factors_share: float = 0.54
+    growth: float = 1.3
+    counts_share: float = 0.05
+    means_share: float = 0.3
+    factors_share: float = 0.65
     gram_share: float = 0.03
     scale_share: float = 0.01
     relation: Relation = "user added or removed"
@@ -91,6 +95,7 @@ class Config:
     regularization: float = 0.8
     signal: float = 0.15
     feature_signal: float = 0.1
+    slope_signal: float = 0.0025
     evenness: float = 0.5
     few: int = 3
     least_signal: float = 0.0
@@ -106,7 +111,7 @@ class Config:
         for name in (
             *("noise_multiplier", "growth", "residual_clip", "means_clip", "factors_clip"),
             *("gram_clip", "noise_variance", "level_regularization", "regularization", "signal"),
-            "feature_signal",
+            *("feature_signal", "slope_signal"),
         ):
             guards.positive(name, getattr(self, name))
         guards.count("rank", self.rank, 0)
@@ -147,6 +152,11 @@ class Config:
                 " take part",
                 fix="set fewer honest shares, or let a curator add the noise",
             )
+
+    @property
+    def num_columns(self) -> int:
+        """Of an item, beside the 1 for the level: factors, then slopes, then features."""
+        return self.rank + NUM_SLOPES * self.slopes + self.num_features
 
     @property
     def num_non_negative(self) -> int:

@@ -126,18 +126,12 @@ def _by_popularity(
     return design @ jax.scipy.linalg.cho_solve((factor, True), weighted.T @ raw)
 
 
-def first_factors(
-    key: jax.Array,
-    center: Float[Array, " items"],
-    count: Float[Array, " items"],
-    rank: int,
-    num_learned: Array,
-) -> Float[Array, "items d"]:
-    """Where the passes start: columns of what is public already, the others random.
+def mean_and_popularity(
+    center: Float[Array, " items"], count: Float[Array, " items"]
+) -> Float[Array, "items 2"]:
+    """An item's mean, and the log of its popularity less what its mean says of it.
 
-    The first that is learned is the item's mean, the second its popularity, both as far from their
-    average over ratings as they are, since users differ in what they make of good and of popular
-    items. The last `num_learned` columns are; those before them are 0.
+    Both are 0 on average over ratings, and 1 in squares.
     """
     share = count / jnp.sum(count)
 
@@ -149,8 +143,24 @@ def first_factors(
     mean = standard(center)
     popular = standard(jnp.log(count))
     popular = standard(popular - jnp.sum(share * mean * popular) * mean)
+    return jnp.stack([mean, popular], axis=1)
+
+
+def first_factors(
+    key: jax.Array,
+    center: Float[Array, " items"],
+    count: Float[Array, " items"],
+    rank: int,
+    num_learned: Array,
+) -> Float[Array, "items d"]:
+    """Where the passes start: columns of what is public already, the others random.
+
+    The first that is learned is the item's mean, the second its popularity, since users differ in
+    what they make of good and of popular items. The last `num_learned` columns are; those before
+    them are 0.
+    """
     random = jax.random.normal(key, (len(center), rank), jnp.float32)
-    columns = jnp.stack([mean, popular], axis=1)[:, :rank]
+    columns = mean_and_popularity(center, count)[:, :rank]
     drawn = jnp.roll(random.at[:, : columns.shape[1]].set(columns), rank - num_learned, axis=1)
     return jnp.where(_learned(rank, num_learned), 0.3 * drawn, 0.0)
 

@@ -41,10 +41,10 @@ def public_grid(config: Config) -> Grid:
 
 
 def public_priors(config: Config) -> Float[Array, " columns"]:
-    """λ_b·s²·`LEVEL`², and λ_u·s² for each factor and each public feature."""
+    """λ_b·s²·`LEVEL`², and λ_u·s² for each factor, slope and public feature."""
     variance = config.noise_variance
     priors = [variance * config.level_regularization * LEVEL**2]
-    priors += [variance * config.regularization] * (config.rank + config.num_features)
+    priors += [variance * config.regularization] * config.num_columns
     return jnp.asarray(priors, jnp.float32)
 
 
@@ -74,7 +74,7 @@ def _per_unit(priors: jax.Array, step: jax.Array, unit: jax.Array) -> tuple[jax.
 
 
 def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> np.ndarray:
-    """float32[users, 1 + d + p]: level, factors and weights of features, of users old and new.
+    """float32[users, 1 + columns]: level, factors, slopes, weights of features; users old and new.
 
     Each user's row follows from the release and from that user's ratings; on the same kind of
     device it has the bits of the training. A user without ratings has zeros. Costs a pass over all
@@ -96,9 +96,8 @@ def fold_in(settings: Mapping[str, Any], release: Release, ratings: Ratings) -> 
             fix="fit again with `dpmf fit`, which keeps them",
         ) from None
     grid, priors = public_grid(config), public_priors(config)
-    columns = config.rank + config.num_features
-    items = _released_items(release, grid, columns)
-    rows = np.zeros((ratings.num_users, 1 + columns), np.float32)
+    items = _released_items(release, grid, config.num_columns)
+    rows = np.zeros((ratings.num_users, 1 + config.num_columns), np.float32)
     order = np.argsort(ratings.user, kind="stable")
     ends = np.cumsum(np.bincount(ratings.user, minlength=ratings.num_users))
     for user, mine in enumerate(np.split(order, ends[:-1])):

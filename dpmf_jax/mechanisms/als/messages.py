@@ -1,9 +1,9 @@
 """What a user sends in a pass: whole numbers, and all of them together no longer than a clip.
 
 With E the residuals in steps (where ratings have weights, times their weights), q the units of the
-user's own factors (`local_ridge`; of those that are learned, not the weights of public features), m
-the number of her ratings and w = 1/√m, the message of a pass for factors is, for every item that
-she rated,
+user's own factors (`local_ridge`; of those that are learned, not slopes nor weights of public
+features), m the number of her ratings and w = 1/√m, the message of a pass for factors is, for every
+item that she rated,
 
     ⌊s·E_i·q⌉,   s = min(κ·w, (Δ - √(m·d)/2)/(‖E‖·‖q‖)),
 

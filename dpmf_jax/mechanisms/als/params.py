@@ -27,12 +27,13 @@ class Params:
     whole_clip: float32[steps], of both together. noise_scale: of the noise in a response, in units.
     priced_scale, distance: σ that the price relies on, and how far a step's noise is from it
       (`config.Scales`). count_deviation: of a noisy count.
-    priors: float32[1 + d], `fold_in.public_priors`.
+    priors: float32[1 + columns], `fold_in.public_priors`.
     message_clip, further_clip: of both sums, in quarters of the width, times factors.
     means_clip: of messages for means.
     few: `Config.few`, or rank where that is less. signals: float32[2], from which on so many
       factors are learned, and from which on all.
     non_negative: how many factors, the first ones, are at least 0: all that are learned, or none.
+    slope_scale: of the columns for slopes; None where there are none.
     features: float32[items, p], public, scaled (`scaled_features`).
     honest_shares: None where a curator adds the noise.
     groups: users with budgets of their own; None where all have the same.
@@ -49,6 +50,7 @@ class Params:
     means_clip: jax.Array
     signals: jax.Array
     settings: tuple[jax.Array, ...]
+    slope_scale: jax.Array | None
     features: jax.Array | None
     groups: budgets.Groups | None
     delta: float | jax.Array  # read on the host alone, so a float, like the two below
@@ -116,6 +118,11 @@ def make_params(
                 *(config.noise_variance, config.regularization),
                 *(config.signal, config.evenness),
             )
+        ),
+        slope_scale=(
+            jnp.float32(np.sqrt(config.slope_signal * config.regularization))
+            if config.slopes
+            else None
         ),
         means_clip=jnp.float32(config.means_clip),
         signals=jnp.asarray((config.least_signal, config.much_signal), jnp.float32),

@@ -5,7 +5,8 @@
 In every pass each user solves for her own level and factors, given what is public of the items
 (`kernels.local_ridge`), and sends one message about the items that she rated (`messages`). Noise is
 added to the sum of all messages; what is made of it (`estimates`) is public, and is what the next
-pass starts from. The rating model is c_i + b_u + ⟨u, v_i⟩.
+pass starts from. The rating model is c_i + b_u + ⟨u, v_i⟩,
+where the last columns may be for slopes: the item's mean and its popularity (`Config.slopes`).
 
 Noisy counts also say how many ratings users have. Where factors would cost more than they give
 (`estimates.signal`), passes for factors send residuals in place of their products with factors, and
@@ -39,7 +40,8 @@ def phases(
 ) -> tuple[Phase, ...]:
     """All phases, in order; they cost what one step with `config.noise_multiplier` costs.
 
-    Releases item factors (the first is 1, for the level; the last are the features), their
+    Releases item factors (the first is 1, for the level; after those that are learned come the
+    columns for slopes and the features), their
     posterior variances and unit, a centre, and nothing of a user.
 
     Args:

@@ -34,16 +34,16 @@ RIDGE_PASSES = 3
 # Where users have fewer ratings on average, factors cost more than they give (DEFAULTS.md).
 RIDGE_FACTORS: dict[str, Any] = {"rank": 8, "least_ratings": 10.0}
 # n·μ/items: how an item's messages stand out of the noise in their sum. Below the first of these
-# factors cost more than they give; from the others on more passes pay, and more factors
-# (DEFAULTS.md).
-SIGNALS = {0.85: (3, 4), 2.0: (3, 6), 5.0: (5, 6)}  # the least: (rank, passes)
+# factors cost more than they give; from the other on more passes pay, and more factors where
+# counts say so (DEFAULTS.md).
+SIGNALS = {0.75: (3, 4), 1.6: (5, 8)}  # the least: (rank, passes)
 # What noisy counts have to say (`estimates.signal`) for factors to pay, and for more than three.
-COUNTED = {"least_signal": 5.0, "much_signal": 12.0}
+COUNTED = {"least_signal": 5.0, "much_signal": 16.0}
 # What the phases take of the price where there are means alone.
 MEANS_ALONE: dict[str, Any] = {
     "num_means": 4,
-    "counts_share": 0.35,
-    "means_share": 0.65,
+    "counts_share": 0.1,
+    "means_share": 0.9,
     "factors_share": 0.0,
 }
 
@@ -182,6 +182,7 @@ def settings(name: str, flags: Promise, ratings: Ratings, public: Any) -> Settin
         "delta": flags.delta,
         "num_users": ratings.num_users,
         **shares,
+        "slopes": True,
         **(MEANS_ALONE if rank == 0 else {}),
         **counted,
         **({"non_negative": True} if getattr(flags, "non_negative", False) else {}),
@@ -223,7 +224,7 @@ def comparisons(
     # Any noise will do, and without it nobody has a budget.
     factors = {**settings, "noise_multiplier": 1.0, "budgets": ()}
     if settings["rank"] == 0:
-        rank, passes = SIGNALS[2.0]
+        rank, passes = max(SIGNALS.values())
         factors = {name: value for name, value in factors.items() if name not in MEANS_ALONE}
         factors |= {"rank": rank, "num_passes": passes}
     return {
@@ -331,7 +332,7 @@ SPECS = (
             "user_budgets": "none",
             "weight_column": "none",
             "rank": "0, 3 or 5, by sizes, price and noisy counts",
-            "steps": "4 or 6, likewise",
+            "steps": "4 or 8, likewise",
         },
         settings=settings,
         phases=phases,
@@ -360,7 +361,7 @@ SPECS = (
         defaults={
             "epsilon": EPSILON,
             "rank": "0, 3 or 5, by sizes, price and noisy counts",
-            "steps": "4 or 6, likewise",
+            "steps": "4 or 8, likewise",
             "honest_shares": "all others",
         },
         settings=settings,

@@ -89,10 +89,12 @@ def published(
 ) -> Public:
     on = params.grid
     center = on.middle + on.step * PER_QUARTER * means.center
+    if params.slope_scale is not None:
+        positive = estimates.positive_counts(count, params.count_deviation)
+        columns = estimates.mean_and_popularity(means.center, positive)
+        factors = _with_known(factors, params.slope_scale * columns)
     if params.features is not None:
-        learned, variance = factors
-        known = jnp.zeros_like(params.features)  # exactly
-        factors = _joined(learned, params.features), _joined(variance, known)
+        factors = _with_known(factors, params.features)
     items = local_ridge.on_grid(center, *factors, on)
     ones = jnp.ones((len(center), 1), jnp.float32)
     return Public(
@@ -105,12 +107,19 @@ def published(
     )
 
 
-def _joined(left: jax.Array, right: jax.Array) -> jax.Array:
-    return jnp.concatenate([left, right], axis=1)
+def _with_known(
+    factors: tuple[jax.Array, jax.Array], columns: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """(item factors, their variances), with columns after them that are taken to be exact."""
+    values, variances = factors
+    return (
+        jnp.concatenate([values, columns], axis=1),
+        jnp.concatenate([variances, jnp.zeros_like(columns)], axis=1),
+    )
 
 
 def learned(params: Params, items: Items) -> tuple[jax.Array, jax.Array]:
-    """(item factors, their variances), without the public features."""
+    """(item factors, their variances), without the columns that nothing is sent about."""
     units, variance = items.units[:, : params.rank], items.variance[:, : params.rank]
     return items.unit * units, items.unit**2 * variance
 

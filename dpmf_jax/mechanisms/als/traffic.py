@@ -7,6 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from dpmf_jax.mechanisms.als.config import NUM_SLOPES
+
 COUNTS, MEANS, FACTORS = "counts", "means", "factors"
 
 
@@ -28,7 +30,7 @@ def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict
 
     A user sends a masked number for every sum, rated or not: whoever reads along sees nothing of
     who rated what. She gets as many masks and, but for the first pass, the public centres, factors
-    and their variances.
+    and their variances, and the columns for slopes.
     """
     if settings.get("honest_shares") is None:
         return None
@@ -40,7 +42,8 @@ def traffic(settings: Mapping[str, Any], num_users: int, num_items: int) -> dict
         return jax.ShapeDtypeStruct(shape, dtype)
 
     def of_pass(kind: str, opened: int) -> dict[str, int]:
-        public = 0 if kind == COUNTS else num_items * (1 + 2 * settings["rank"]) + 1
+        columns = 1 + 2 * settings["rank"] + NUM_SLOPES * settings.get("slopes", False)
+        public = 0 if kind == COUNTS else num_items * columns + 1
         each = sent.Messages(
             sent.Ask(array(0, dtype=np.int32)),  # everybody answers for the whole catalogue
             sent.Request(array(opened, 1), array(public, 1, dtype=np.float32)),

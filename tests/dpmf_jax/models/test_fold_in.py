@@ -96,9 +96,10 @@ def test_users_get_the_bits_of_the_private_pass(models, name):
 def test_factors_that_may_not_be_negative_are_not_in_a_fold_in(models):
     """Of the same drawn items, which have factors of any sign."""
     rows = models["non-negative"].fold_in(RATINGS)
-    assert rows[:, 1:].min() == 0
+    assert rows[:, 1:4].min() == 0
     assert rows[:, 0].min() < 0
-    assert models["als"].fold_in(RATINGS)[:, 1:].min() < 0
+    assert rows[:, 4:].min() < 0  # slopes
+    assert models["als"].fold_in(RATINGS)[:, 1:3].min() < 0
 
 
 @pytest.mark.seconds
@@ -149,7 +150,7 @@ def test_lists_are_those_of_the_curator_and_need_no_private_folder(models, name,
 def test_neither_order_nor_form_of_the_ratings_matters(model):
     own = of_user(3)
     row = model.fold_in(own)
-    assert row.shape == (1 + 2,)
+    assert row.shape == (1 + 2 + 2,)
     pairs = [*own.items()][::-1]
     items, ratings = zip(*pairs, strict=True)
     text = [str(item) for item in items]
@@ -167,7 +168,7 @@ def test_neither_order_nor_form_of_the_ratings_matters(model):
         assert model.fold_in(*given).tobytes() == row.tobytes()
     for several in (pyarrow.table({"user": ["a"] * len(own), **frame}), alone):
         assert model.fold_in(several).tobytes() == row.tobytes()
-        assert model.fold_in(several).shape == (1, 3)
+        assert model.fold_in(several).shape == (1, 5)
 
 
 def test_several_new_users_get_a_table_and_do_not_touch_each_other(model):
@@ -281,7 +282,7 @@ def test_a_release_that_does_not_fit_is_refused(models, model):
         old.fold_in({1: 2.0})
     assert old.recommend(1) == model.recommend(1)
     fewer = dataclasses.replace(model, settings=models["means"].settings)
-    with pytest.raises(UsageError, match="releases 2 factors and its settings say 0"):
+    with pytest.raises(UsageError, match="releases 4 factors and its settings say 2"):
         fewer.fold_in({1: 2.0})
     odd = dataclasses.replace(model, settings={"mechanism": "als", "rating_range": [1, 5]})
     with pytest.raises(UsageError, match="settings are not those of als"):
@@ -289,13 +290,12 @@ def test_a_release_that_does_not_fit_is_refused(models, model):
 
 
 def test_only_als_with_factors_releases_their_variances(models):
+    """What users have slopes for is known exactly."""
     for name, rank in (("als", 2), ("means", 0)):
         release = load_model(models[name].path).release
-        if rank:
-            assert release.factor_variance.shape == (ITEMS, rank)
-            assert release.factor_variance.max() > 0
-            assert release.factor_unit.shape == ()
-        else:
-            assert release.factor_variance is release.factor_unit is None
+        assert release.factor_variance.shape == (ITEMS, rank + 2)
+        assert release.factor_variance[:, :rank].any(axis=0).all()
+        assert not release.factor_variance[:, rank:].any()
+        assert release.factor_unit.shape == ()
         said = "their posterior variances" in models[name].guarantee.released
         assert said == (rank > 0)

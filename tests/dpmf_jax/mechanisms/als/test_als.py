@@ -15,11 +15,12 @@ from accounting import gaussian
 from audits.mechanism import keys as keys_used
 from audits.mechanism import sensitivity
 from dpmf_jax import layout, protocol
-from dpmf_jax.data import synthetic
+from dpmf_jax.data import splits, synthetic
 from dpmf_jax.data.ratings import Ratings
 from dpmf_jax.errors import PrivacyError
 from dpmf_jax.mechanisms.als import factor_passes
 from dpmf_jax.mechanisms.als import phases as als
+from dpmf_jax.models import metrics
 from dpmf_jax.noise import keys
 from dpmf_jax.training import measure
 from tests.cases.als_messages import (
@@ -57,7 +58,7 @@ def test_a_message_is_of_one_user_alone_and_no_longer_than_the_clip(
     data = layout.make(of, kind=kind, num_devices=1)
     longest = []
     change = MEANS if rank == 0 else {"least_signal": least_signal}
-    made = config(num_features=num_features, **change)
+    made = config(num_features=num_features, slopes=True, **change)
     for mechanism, public in public_states(als.phases(made, features), data):
         clip = float(mechanism.query.args[0].whole_clip[0])
         everybody = statistics(mechanism, public, data)
@@ -213,6 +214,31 @@ def test_features_say_of_new_items_what_means_cannot():
         als.phases(config(num_features=2), feature[:, None])
 
 
+@pytest.mark.seconds
+def test_users_who_differ_in_what_they_make_of_popular_and_good_items_are_told_apart():
+    """From noisy counts and means alone, at the same price: nothing more is sent."""
+    random = np.random.default_rng(0)
+    popularity, quality = random.normal(size=(2, 300))
+    level, by_popularity, by_quality = random.normal(size=(3, 2_000)) * [[0.3], [0.3], [0.2]]
+    user = np.repeat(np.arange(2_000), 40)
+    weight = np.exp(popularity) / np.exp(popularity).sum()
+    item = np.concatenate([random.choice(300, 40, replace=False, p=weight) for _ in range(2_000)])
+    value = 3 + level[user] + 0.4 * quality[item] + 0.6 * random.normal(size=len(item))
+    value += by_popularity[user] * popularity[item] + by_quality[user] * quality[item]
+    of = Ratings.from_columns(user, item, value, rating_range=(1.0, 5.0), out_of_range="clip")
+    train, test = splits.random(of, fraction=0.1, seed=0)
+    data = layout.make(train, num_devices=1)
+    errors, prices = [], []
+    for slopes in (False, True):
+        made = als.phases(config(noise_multiplier=0.5, slopes=slopes, slope_signal=0.05, **MEANS))
+        model = measure.trained(made, tuple(map(keys.from_seed, (0, 1))), data, train)
+        errors.append(metrics.rmse(model, test))
+        prices.append(accounting.compose(*(one.guarantee(num) for one, num in made)))
+    level_alone, sloped = errors
+    assert sloped < 0.93 * level_alone
+    assert prices[0] == prices[1]
+
+
 def longer_at_first(query, params, state, data, coins):
     """The first pass has the clip of the last one."""
     clip = jnp.where(state.step == 0, params.clip[-1], params.clip[0])
@@ -285,4 +311,7 @@ def test_without_noise_and_clip_a_pass_sums_up_what_ridges_in_numpy_send():
     per_unit = float(params.message_clip) / clip, float(params.further_clip) / further
     assert np.abs(sums).max() > 0.2
     np.testing.assert_allclose(per_unit[0] * signed(found[0]), sums, atol=0.01)
-    np.testing.assert_allclose(per_unit[1] * signed(found[1]), gram, rtol=0.005, atol=0.02)
+    # each user's answer is rounded to units of this many squared
+    rounding = (per_unit[1] * (np.diag(gram)[:, None] + np.diag(gram)) / 12) ** 0.5
+    np.testing.assert_array_less(np.abs(per_unit[1] * signed(found[1]) - gram), 4 * rounding)
+    assert rounding.max() < 0.02 * np.diag(gram).min()

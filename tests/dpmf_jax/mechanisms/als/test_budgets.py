@@ -158,9 +158,10 @@ def test_everybody_pays_what_they_declared(relation):
         assert 0.99 * asked < paid.epsilon <= asked
     assert whole.epsilon == whole.groups[-1].epsilon
     how = "replaced" if relation == "user replaced" else "added or removed"
-    for number, epsilon in ((5, 0.3), (10, 1.0), (5, 4.0)):
-        line = f"(rounded up), δ = 1e-05: one user, of {number} in the group, {how}"
-        assert f"ε = {epsilon:.4f} {line}" in " ".join(str(whole).split())
+    for of, asked in zip(whole.groups, (0.3, 1.0, 4.0), strict=True):
+        line = f"(rounded up), δ = 1e-05: one user, of {of.num_users} in the group, {how}"
+        assert f"ε = {of.epsilon:.4f} {line}" in " ".join(str(whole).split())
+        assert f"{of.epsilon:.2f}" == f"{asked:.2f}"
     assert "who declared which is not hidden" in " ".join(str(whole).split())
     assert guarantees.Guarantee.from_dict(whole.to_dict()) == whole
     # of several releases nobody's group is known to be the same

@@ -26,6 +26,23 @@ def answers(factors, known, rng):
     return tuple(jnp.asarray(part, jnp.float32) for part in (sums, count, gram))
 
 
+def test_means_and_popularity_are_two_axes_of_all_ratings():
+    """Each 0 on average and 1 in squares, and neither says anything of the other."""
+    rng = np.random.default_rng(3)
+    count = np.exp(rng.normal(3, 1.5, ITEMS)).astype(np.float32)
+    center = (0.3 * np.log(count) + rng.standard_normal(ITEMS)).astype(np.float32)
+    found = np.asarray(estimates.mean_and_popularity(jnp.asarray(center), jnp.asarray(count)))
+    share = count / count.sum()
+    np.testing.assert_allclose(share @ found, 0, atol=1e-5)
+    np.testing.assert_allclose(found.T @ (share[:, None] * found), np.eye(2), atol=1e-5)
+    known = np.stack([np.ones(ITEMS), center, np.log(count)], axis=1)
+    np.testing.assert_allclose(np.linalg.lstsq(known, found, rcond=None)[1], 0, atol=1e-4)
+    assert np.corrcoef(found[:, 0], center)[0, 1] > 0.999
+    # of items that are all alike there is nothing to say
+    alike = estimates.mean_and_popularity(jnp.ones(ITEMS), jnp.full(ITEMS, 7.0))
+    np.testing.assert_allclose(alike, 0, atol=1e-4)
+
+
 def test_right_factors_leave_what_answers_owe_to_their_own_ratings():
     """Residuals agree with the answers by so much, so that much is no error of the factors."""
     rng = np.random.default_rng(0)

@@ -385,7 +385,7 @@ def test_bytes_are_those_of_every_sum_that_a_pass_opens():
     assert set(passes) == set(sizes) == {"counts", "means", "factors"}
     for kind, opened in sizes.items():
         assert passes[kind]["user to third party"] == 4 * opened
-        public = 0 if kind == "counts" else 4 * (ITEMS * 5 + 1)
+        public = 0 if kind == "counts" else 4 * (ITEMS * (1 + 2 * 2 + 2) + 1)  # and slopes' columns
         assert passes[kind]["recommender to user"] == 4 * opened + public
         assert passes[kind]["third party to recommender"] == 4 * opened + 1 + USERS
     assert [passes[kind]["passes"] for kind in ("counts", "means", "factors")] == [1, 2, 3]
