@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dpmf_jax.errors import AuditViolated, DataError, UsageError
+from experiments.audit import registry, subjects
 from experiments.audit import replay as audit_replay
 from experiments.audit import report as audit_report
-from experiments.audit import subjects
 from experiments.audit import trial as audit_trial
 from experiments.audit.flags import Command, command_line
 from experiments.audit.trial import Sizes, Trial
@@ -21,7 +21,7 @@ USUAL_DELTA = 1e-5
 
 
 def run(command: Command) -> None:
-    """Prints the findings, and writes the report.
+    """Prints the findings, and writes the report and the records.
 
     Raises:
       AuditViolated: a claim is false; after the findings are printed and written.
@@ -38,6 +38,8 @@ def run(command: Command) -> None:
         audit_replay.check_seen_again(result)
         return
     written = audit_report.write(command.out, _document(result)) if command.out else []
+    if command.registry is not None:
+        written += registry.write(command.registry, _document(result))
     console.emit(result | {"written": written}, json=command.json, render=audit_console.render)
     if broken := [finding for finding in result["findings"] if finding["verdict"] == "violated"]:
         false = list(dict.fromkeys(result["trials"][one["trial"]]["label"] for one in broken))
@@ -59,8 +61,9 @@ def audit(command: Command) -> dict[str, Any]:
     import audits
 
     families, sizes = _checked(command, audits)
-    if command.out is not None:
-        audit_report.check_folder(command.out)
+    for flag, folder in (("--out", command.out), ("--registry", command.registry)):
+        if folder is not None:
+            audit_report.check_folder(folder, flag)
     full = command.out is not None or (command.all and not command.quick)
     makers = subjects.trials(command)
     if len(makers) == 1:

@@ -14,7 +14,7 @@ import tyro
 from experiments.fit.flags import DEFAULT, MechanismFlag, RatingsFlags
 
 # Flags whose value is no model to audit.
-_OTHER_FOLDERS = ("--out", "--data-dir", "--ratings", "--replay")
+_OTHER_FOLDERS = ("--out", "--registry", "--data-dir", "--ratings", "--replay")
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -46,6 +46,10 @@ class Command(RatingsFlags, MechanismFlag):
     """
     public: bool = False
     """Leave out all that was measured on the ratings: what may be shown to others."""
+    registry: Path | None = None
+    """Folder for a record of every mechanism (JSON, and a page) that holds what may be shown, so
+    that claims can be compared.
+    """
     replay: str | None = None
     """A findings.json, or the folder that --out named: run again what was violated in it; with #n
     after it, the n-th finding.

@@ -264,7 +264,7 @@ def _without_records(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[st
 # ---- its files -----------------------------------------------------------------------------------
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, flag: str = "--out") -> None:
     """Raises: UsageError where no report can be written, before hours of work."""
     import jinja2  # noqa: F401
 
@@ -273,11 +273,11 @@ def check_folder(out: Path) -> None:
         raise UsageError(
             "this is a file, not a folder",
             where=str(nearest),
-            fix="give --out the name of a folder",
+            fix=f"give {flag} the name of a folder",
         )
     if not os.access(nearest, os.W_OK):
         raise UsageError(
-            "nothing can be written here", where=str(nearest), fix="give --out another folder"
+            "nothing can be written here", where=str(nearest), fix=f"give {flag} another folder"
         )
 
 
