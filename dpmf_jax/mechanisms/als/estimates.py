@@ -131,14 +131,15 @@ def mean_and_popularity(
 ) -> Float[Array, "items 2"]:
     """An item's mean, and the log of its popularity less what its mean says of it.
 
-    Both are 0 on average over ratings, and 1 in squares.
+    Both are 0 on average over ratings, and 1 in squares; 0 where all items are alike.
     """
     share = count / jnp.sum(count)
 
     def standard(column: jax.Array) -> jax.Array:
         column = column - jnp.sum(share * column)
         squared = jnp.sum(share * column**2)
-        return column / jnp.sqrt(jnp.maximum(squared, LEAST))
+        standard = column / jnp.sqrt(jnp.maximum(squared, LEAST))
+        return jnp.where(squared > LEAST**2, standard, 0.0)  # not what sums round
 
     mean = standard(center)
     popular = standard(jnp.log(count))
