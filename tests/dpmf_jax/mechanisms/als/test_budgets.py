@@ -107,7 +107,7 @@ def test_a_smaller_budget_sends_the_same_message_shorter():
     """Every sum takes from a user what it would at the largest budget, times her share of it."""
     of = ratings()
     data = layout.make(of, kind="dense", num_devices=1)
-    made, group = declared()
+    made, group = declared(gram_share=0.2)  # of fine units
     share = budgets.shares(made.budgets)[0]
     for mechanism, public in public_states(als.phases(made, None, group), data):
         for user in (2, 3, 5, 7):

@@ -72,8 +72,8 @@ def test_what_means_are_compared_with_has_no_means_twice():
 
 @pytest.mark.seconds
 def test_without_noise_the_same_program_fits_better():
-    """ε = 0.5 for 150 users: noise hides the factors, and its own control finds them."""
-    phases, compared = chosen("als", epsilon=0.5, rank=2, steps=4)
+    """ε = 0.3 for 150 users: noise hides the factors, and its own control finds them."""
+    phases, compared = chosen("als", epsilon=0.3, rank=2, steps=4)
     quiet, covered = compared["als_without_noise"]
     assert not covered
     for (one, _), (other, _) in zip(phases, quiet, strict=True):
