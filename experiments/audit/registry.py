@@ -213,7 +213,8 @@ def _index(folder: Path) -> str:
             record = json.loads(path.read_bytes())
         except ValueError:
             continue
-        if not isinstance(record, dict) or record.get("version") != VERSION:
+        known = {"version", "mechanism", "claims", "provenance"}
+        if not isinstance(record, dict) or not known <= set(record) or record["version"] != VERSION:
             continue
         for claim in record["claims"]:
             promise = claim["promise"]

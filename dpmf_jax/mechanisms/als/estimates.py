@@ -131,7 +131,8 @@ def mean_and_popularity(
 ) -> Float[Array, "items 2"]:
     """An item's mean, and the log of its popularity less what its mean says of it.
 
-    Both are 0 on average over ratings, and 1 in squares; 0 where all items are alike.
+    Both are 0 on average over ratings, and 1 in squares; 0 where all items are alike. Users' slopes
+    for them are two of the global effects of Bell and Koren (2007), `data.lifelike` has the title.
     """
     share = count / jnp.sum(count)
 

@@ -94,6 +94,7 @@ def test_files_are_named_by_mechanism_and_listed_with_those_of_earlier_audits(tm
     later = document(of([finding()], "third", label="third, alone"))
     registry.write(tmp_path, later)
     (tmp_path / "notes.json").write_text("[1]")
+    (tmp_path / "of-others.json").write_text('{"version": 1}')
     (tmp_path / "broken.json").write_text("{")
     registry.write(tmp_path, later)
     assert {path.name for path in tmp_path.glob("*.md")} == {
