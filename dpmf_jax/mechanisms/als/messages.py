@@ -85,9 +85,14 @@ def scales(
         length, entries = length * own, count * rank
     weight = steady.apart(zero, kappa / steady.apart(zero, jnp.sqrt(jnp.maximum(count, 1.0))))
     rounding = steady.apart(zero, jnp.sqrt(entries) / 2)
-    room = jnp.maximum(clip * (1 - ROOM) - rounding, 0.0)
+    room = _room(zero, clip, rounding)
     scale = jnp.minimum(weight, room / jnp.maximum(length, 1.0))
     return Sent(scale, scale / weight, squared)
+
+
+def _room(zero: jax.Array, clip: Bound, rounding: jax.Array | float) -> jax.Array:
+    """What a clip leaves beside what rounding may move: the product is rounded by itself."""
+    return jnp.maximum(steady.apart(zero, clip * (1 - ROOM)) - rounding, 0.0)
 
 
 def _of_item(row: Any, columns: Any, values: jax.Array, present: jax.Array) -> jax.Array:
@@ -133,7 +138,8 @@ def mean_scale(sent: Sent, count: Float[Array, " users"], clip: Bound) -> UInt32
 
 def gram_room(clip: Bound, rank: int) -> Bound:
     """The longest p of whole numbers for which p·pᵀ may be sent: float32, whole."""
-    return jnp.floor(jnp.maximum(jnp.sqrt(clip) * (1 - ROOM) - rank**0.5 / 2, 0.0))
+    zero = steady.hidden_zero(clip.astype(jnp.int32))
+    return jnp.floor(_room(zero, jnp.sqrt(clip), rank**0.5 / 2))
 
 
 def gram(
@@ -148,7 +154,8 @@ def gram(
     """Σ over users of p·pᵀ; kappa: what a squared unit of q becomes, before the clip."""
     learned = users.units[:, :rank]
     own = jnp.sqrt(whole_descent.squared_norm(learned.astype(jnp.int32)))
-    room = jnp.maximum(jnp.sqrt(clip) * (1 - ROOM) - rank**0.5 / 2, 0.0)
+    zero = steady.hidden_zero(count.astype(jnp.int32))
+    room = _room(zero, jnp.sqrt(clip), rank**0.5 / 2)
     root = jnp.minimum(jnp.sqrt(kappa * sent.fraction), room / jnp.maximum(own, 1.0))
     parts = jnp.round(root[:, None] * learned).astype(jnp.int32)
     parts = jnp.where((count > 0)[:, None], parts, 0)

@@ -32,7 +32,9 @@ from accounting import guards, words
 from accounting.guarantee import Guarantee
 from accounting.loss import Gaussian
 from dpmf_jax import layout
+from dpmf_jax.devices import spread
 from dpmf_jax.errors import PrivacyError
+from dpmf_jax.kernels import steady
 from dpmf_jax.layout import Layout
 from dpmf_jax.mechanisms import claims, grid
 from dpmf_jax.mechanisms.claims import Relation
@@ -175,14 +177,20 @@ def _query(
 
 
 def _update(params: Params, state: State, response: tuple[jax.Array, ...], data: Layout) -> State:
-    del data  # post-processing of the response
-    public, done = state.public, jnp.float32(state.step + 1)
+    zero, done = steady.hidden_zero(state.step), jnp.float32(state.step + 1)
+    given = params, state.public, done, response
+    public = spread.by_each(data.num_devices, steady.alike(_asked_again), zero, given)
+    return state._replace(public=public)
+
+
+def _asked_again(given: tuple[Params, Public, jax.Array, tuple[jax.Array, ...]]) -> Public:
+    """What is public after one more response, the `done`-th: post-processing of it."""
+    params, public, done, response = given
     total = jax.tree.map(jnp.add, public.total, jax.tree.map(grid.in_units, response))
     mean = jax.tree.map(lambda leaf: leaf / done, total)
     on = params.grid
     units = _estimate(mean, public.count, params.noise_scale / jnp.sqrt(done), on.half)
-    center = on.middle + on.unit * units
-    return state._replace(public=Public(center, total, public.count))
+    return Public(on.middle + on.unit * units, total, public.count)
 
 
 def _estimate(

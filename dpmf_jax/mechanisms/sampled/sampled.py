@@ -332,7 +332,8 @@ def clipped(
     made, weight = grid_of(params), at_step(params, step)[0]
     per_unit = jnp.minimum(made.ratings.unit * (made.longest / ROW) / made.unit, 2.0**60)
     bound = made.bounds.at[step].get(mode="clip")
-    most = jnp.maximum(bound * (1 - 2.0**-18) - 0.5 * corners, 0.0)
+    shorter = steady.apart(steady.hidden_zero(step), bound * (1 - 2.0**-18))
+    most = jnp.maximum(shorter - 0.5 * corners, 0.0)
     most /= jnp.maximum(lengths, 1.0)  # 0 or more than 1, since x is whole
     full = errors * (weight * per_unit)
     return jnp.clip(full, -most, most), jnp.abs(full) > most
@@ -354,8 +355,9 @@ def info(params: Params, drawn: poisson.Sample, errors: jax.Array, shrunk: jax.A
 def descend(params: Params, step: jax.Array, parameters: Any, response: Any) -> Any:
     """θ + η_t·(response/(q·w_t) - λ·θ) on every entry, read or not: post-processing."""
     weight, rate = at_step(params, step)
-    keep, scale = 1 - rate * params.regularization, rate / (params.rate * weight)
     zero = steady.hidden_zero(step)
+    decay = steady.apart(zero, rate * params.regularization)
+    keep, scale = 1 - decay, rate / (params.rate * weight)
     if params.grid is not None:
         keep, scale = steady.apart(zero, (keep, scale * params.grid.unit))
         response = jax.tree.map(grid.in_units, response)

@@ -287,10 +287,12 @@ def test_nothing_but_opened_sums_reaches_the_public_state(planted):
             )
 
         @jax.jit
-        def follow(mechanism, key, data, before, num_steps=num_steps):
-            """Responses are those of the full data set, whichever data answer to them."""
-            first = mechanism.init(key, DATA, before[0])
-            mine = mechanism.init(key, data, before[1])
+        def follow(mechanism, key, data, before, start, num_steps=num_steps):
+            """Responses are those of the full data set, whichever data answer to them. No compiler
+            knows the number of a step: it never does where models are trained (`steady`).
+            """
+            first = mechanism.init(key, DATA, before[0])._replace(step=start)
+            mine = mechanism.init(key, data, before[1])._replace(step=start)
             for number in range(num_steps):
                 statistics, _ = mechanism.query(first, DATA, None)
                 response = mechanism.noise.sample(jax.random.fold_in(key, number), statistics)
@@ -300,7 +302,7 @@ def test_nothing_but_opened_sums_reaches_the_public_state(planted):
                 )
             return first.public, mine.public
 
-        before = follow(mechanism, keys.from_seed(1), other, before)
+        before = follow(mechanism, keys.from_seed(1), other, before, jnp.int32(0))
         same += [
             np.array_equal(one, two) for one, two in zip(*map(jax.tree.leaves, before), strict=True)
         ]
