@@ -18,13 +18,15 @@ from experiments.audit.blocks import (
     Text,
     Verdict,
 )
+from experiments.audit.marks import MARK, Kept
 
 _SPECIAL = str.maketrans({c: f"\\{c}" for c in "\\`*_{}[]<>#|!"})
 
 
 def escaped(text: Any) -> str:
-    """Text on one line that markdown takes literally."""
-    return " ".join(str(text).split()).translate(_SPECIAL)
+    """Text on one line that markdown takes literally; with a mark where it is `Kept`."""
+    mark = MARK if isinstance(text, Kept) else ""
+    return " ".join(str(text).split()).translate(_SPECIAL) + mark
 
 
 def markdown(title: str, sections: Sequence[Section]) -> str:
@@ -43,16 +45,17 @@ def _block(block: Any) -> list[str]:
         case Items(items):
             return [f"- {escaped(item)}" for item in items]
         case Code(text):
-            return [f"    {line}" for line in text.splitlines()]
+            mark = MARK if isinstance(text, Kept) else ""
+            return [f"    {line}" for line in f"{text}{mark}".splitlines()]
         case Badge(verdict, text):
             return [f"**{escaped(verdict)}**: {escaped(text)}"]
         case Table(head, rows):
             return [_row(head), _row(["---"] * len(head), raw=True), *(_row(row) for row in rows)]
         case Card(name, verdict, claim, numbers, remarks):
-            told = "; ".join(f"{label} {value}" for label, value in numbers)
+            told = "; ".join(f"{escaped(label)} {escaped(value)}" for label, value in numbers)
             lines = [f"- **{escaped(name)}**: **{escaped(verdict)}**. {escaped(claim)}."]
             return lines + [
-                f"  - {escaped(remark)}" for remark in ([told] if told else []) + list(remarks)
+                f"  - {line}" for line in ([told] if told else []) + list(map(escaped, remarks))
             ]
         case Folded(verdict, cards):
             names = "; ".join(card.name for card in cards)

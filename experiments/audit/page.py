@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from experiments.audit import pictures
+from experiments.audit import marks, pictures
 from experiments.audit.blocks import Section
 
 TEMPLATE = "audit.html.j2"
@@ -26,6 +26,8 @@ def html(title: str, sections: Sequence[Section]) -> str:
         lstrip_blocks=True,
     )
     environment.tests["kind"] = lambda block, name: type(block).__name__ == name
+    environment.tests["kept"] = lambda text: isinstance(text, marks.Kept)
+    environment.globals["mark"] = marks.MARK
     environment.filters["slug"] = lambda verdict: verdict.replace(" ", "-")
     page = environment.get_template(TEMPLATE)
     contents = [(section.anchor, section.title) for section in sections if section.level == 2]

@@ -290,12 +290,15 @@ def write(out: Path, whole: Mapping[str, Any]) -> list[str]:
     """
     from dpmf_jax.models import storage
     from experiments.audit import markdown as audit_markdown
+    from experiments.audit import marks
     from experiments.audit import page as audit_page
     from experiments.audit import view as audit_view
 
     private = not whole["public"]
     shown, records = split_records(whole) if private else (whole, {})
     sections = audit_view.sections(shown, str(out))
+    if private:
+        sections = marks.marked(sections, audit_view.sections(public(whole), None))
     out.mkdir(parents=True, exist_ok=True)
     written = []
     outside = out
